@@ -1,4 +1,4 @@
-"""One examination by `doctor`: what is examined, and the sheet its results go to."""
+"""The state of one examination by `doctor`: its subject and its results."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ Evidence = TypeVar("Evidence")
 
 @dataclass
 class Examination:
-    """What is examined, and what is known so far."""
+    """The subject of an examination, and what is known so far."""
 
     settings: Settings
     cluster: Cluster
     profiles: tuple[Profile, ...]
     sheet: Sheet
     say: Callable[[str], None]
-    """Told what is being waited for."""
+    """Called with a line about what is being waited for."""
     bar: Bar
     ask: Ask
     """Answers the login's questions."""
     fix: bool = False
-    """Mend what can be mended safely."""
+    """Fix what can be fixed safely."""
     ledger: Ledger | None = None
     image: Image | None = None
     transport: Transport | None = None
     login: Login | None = None
-    """What the login node said."""
+    """The login node's answer."""
     planned: dict[str, PlannedRun] = field(default_factory=dict)
-    """A run of each profile."""
+    """A planned run of each profile."""
 
     @property
     def uploads(self) -> bool:
-        """Whether the image is a file here that can be sent."""
+        """Whether the image is a local file that can be sent."""
         return self.cluster.image is not None and self.cluster.image.is_file()
 
     def make(
@@ -59,7 +59,7 @@ class Examination:
         evidence: Evidence,
         profile: Profile | None = None,
     ) -> Iterator[Result]:
-        """Make those checks of a place that have a judge: of a profile, or those that are of none."""
+        """Make the checks of a place that have a judge, either a profile's or those without one."""
         for check in applicable(place, self.cluster, self.settings.project, profile):
             if check.name in judges and check.of_profile == (profile is not None):
                 yield self.sheet.add(
@@ -69,13 +69,13 @@ class Examination:
     def leave_out(
         self, place: CheckPlace, verdict: Verdict, profile: Profile | None = None, *, but: Sequence[str] = ()
     ) -> Iterator[Result]:
-        """Give all checks of a place one verdict, except for those named."""
+        """Give all checks of a place one verdict, except those named."""
         for check in applicable(place, self.cluster, self.settings.project, profile):
             if check.name not in but and check.of_profile == (profile is not None):
                 yield self.sheet.add(check, lambda: verdict, profile.name if profile else "")
 
     def note(self, name: str, judge: Callable[[], Verdict], profile: str = "") -> Iterator[Result]:
-        """Make one check, where it applies."""
+        """Make one check if it applies."""
         check = named(name)
         if check in applicable(check.place, self.cluster, self.settings.project):
             yield self.sheet.add(check, judge, profile)

@@ -33,10 +33,10 @@ _SERVER_SECONDS = 10.0
 
 
 def examine_laptop(exam: Examination, stack: ExitStack) -> Iterator[Result]:
-    """Everything that needs no connection, and the W&B server.
+    """Make the checks that need no connection to the cluster, and check the W&B server.
 
     Args:
-        exam: the examination; learns the ledger, the image and what would be submitted.
+        exam: the examination; receives the ledger, the image and the planned runs.
         stack: closes the ledger.
     """
     settings, cluster = exam.settings, exam.cluster
@@ -55,9 +55,9 @@ def examine_laptop(exam: Examination, stack: ExitStack) -> Iterator[Result]:
 
 
 def log_in(exam: Examination, stack: ExitStack) -> Iterator[Result]:
-    """ssh: configuration, keys, kept logins, and one login, whose error tells which step failed.
+    """Check SSH: configuration, keys, kept logins, and one login, whose error tells which step failed.
 
-    The check `login` itself is made by whoever runs the first command over it; see `login_verdict`.
+    The check `login` itself is made by the first command over the connection; see `login_verdict`.
     """
     from clusterkit.transport.faults import UnreachableError
     from clusterkit.transport.kept import client as kept

@@ -40,20 +40,20 @@ if TYPE_CHECKING:
     from clusterkit.config.models import Profile
 
 _TINY = {"cpus": 2, "memory": 4 << 30, "gpus": 1}
-"""What the job asks for at most, so that it starts soon."""
+"""Upper limits of the job's request, so that it starts soon."""
 _LOOK_SECONDS = 8
 _PATIENCE_SECONDS = 90.0
-"""How long after its time limit a job may still be ending."""
+"""Seconds after its time limit in which a job may still be ending."""
 _LATE_SECONDS = 15.0
-"""How much later than the end of the job its answer may show on a shared file system."""
+"""Seconds by which the answer may appear on a shared file system after the job's end."""
 _BUSY = re.compile(
     r"Resources|Priority|None|BeginTime|Licenses|Prolog|.*Limit.*|QOS.*|Assoc.*|", re.IGNORECASE
 )
-"""Reasons to wait that say nothing against the request."""
+"""Reasons for waiting that do not concern the request itself."""
 _SWEEP = 'find "$1/doctor" -mindepth 1 -maxdepth 1 -mmin +60 -exec rm -rf {} + 2>/dev/null; :'
-"""Removes the folders of those that were killed; $1 is the work root."""
+"""Removes the folders of killed examinations; $1 is the work root."""
 _REMOVE = 'rm -rf -- "$1"; rmdir -- "${1%/*}" "${1%/*/*}" 2>/dev/null'
-"""Also the work root, where nothing else is in it."""
+"""Removes the folder, and the work root if nothing else is in it."""
 
 # $1 folder, $2 seconds: waits so long for the answer. $3 `last`: of a job that was killed, what there is.
 LOOK = r"""
@@ -70,22 +70,22 @@ done
 
 @dataclass(frozen=True)
 class _Came:
-    """What came of a job."""
+    """The outcome of a job."""
 
     verdict: Verdict
-    """Of the job itself."""
+    """The verdict on the job itself."""
     answer: Answer | None = None
     seen: float = 0.0
     """The login node's clock when the answer was seen."""
     silent: str = ""
-    """Why it ran and there is no answer."""
+    """Why it ran without giving an answer."""
 
 
 def examine_nodes(exam: Examination, wait: int) -> Iterator[Result]:
-    """The checks of node and container for every profile; profiles with one request share a job.
+    """Make the checks of node and container for every profile; profiles with equal requests share a job.
 
     Args:
-        exam: the examination, with what the login node said.
+        exam: the examination, with the login node's answer.
         wait: seconds to wait for a job's start.
     """
     done: dict[tuple[str, ...], _Came] = {}
@@ -151,7 +151,7 @@ def _options(exam: Examination, profile: Profile) -> tuple[str, ...]:
 
 
 def _run(exam: Examination, profile: Profile, seen: Login, options: tuple[str, ...], wait: int) -> _Came:
-    """Send the job's folder, run it, and remove the folder again."""
+    """Send the job's folder, run the job, and remove the folder."""
     transport, layout = exam.transport, layout_of(seen)
     assert transport is not None
     token, backend = secrets.token_hex(6), backend_of(exam.cluster)
@@ -219,7 +219,7 @@ def _wait(exam: Examination, site: Site, job: NodeJob, job_id: str, wait: int) -
 
 
 def _without_answer(job: NodeJob, job_id: str, known: Job | None) -> _Came:
-    """It has ended: well, then nobody here sees what it wrote."""
+    """The verdict on a job that ended without an answer; after a success its files are out of sight."""
     where = (known.node if known else None) or "a node"
     if known is None or known.state is JobState.COMPLETED:
         root = job.folder.rpartition("/doctor/")[0]
@@ -237,7 +237,7 @@ def _waited(job_id: str, reason: str, explained: str, wait: int) -> _Came:
 
 
 def _server() -> tuple[str, int]:
-    """W&B's host and port, or the usual one where its address is not to be had."""
+    """W&B's host and port; the default one if the configured address is unusable."""
     try:
         address = urlsplit(credentials.base_url(os.environ, account.home_or_root()))
     except WandbError:

@@ -22,13 +22,13 @@ from clusterkit.runs.materials import chunk_cache
 from clusterkit.site import Layout, Site
 
 _SECONDS = 300.0
-"""For all of it; each question has its own, shorter, limit there."""
+"""For the whole round trip; each check has its own, shorter limit on the cluster."""
 _PLACES = (CheckPlace.LOGIN, CheckPlace.STORAGE, CheckPlace.SCHEDULER)
 _MAKE = 'umask 077; for folder; do mkdir -p "$folder" || exit 1; done'
 
 
 def examine_site(exam: Examination) -> Iterator[Result]:
-    """The checks of login node, storage and scheduler; without a connection all are skipped."""
+    """Make the checks of login node, storage and scheduler; without a connection all are skipped."""
     if exam.transport is None:
         for place in _PLACES:
             for profile in (None, *exam.profiles):  # each is skipped, as the login has failed
@@ -60,12 +60,12 @@ def examine_site(exam: Examination) -> Iterator[Result]:
 
 
 def _made(judges: Mapping[str, Callable[[], Verdict]]) -> Mapping[str, Callable[[None], Verdict]]:
-    """Judges that have their evidence already."""
+    """Judges of verdicts that are known already."""
     return {name: lambda _, judge=judge: judge() for name, judge in judges.items()}  # type: ignore[misc]
 
 
 def layout_of(seen: Login) -> Layout:
-    """The absolute paths there."""
+    """The absolute paths on the cluster."""
     return Layout(seen.about("root"), seen.about("scratch"), seen.about("store"))
 
 
@@ -87,7 +87,7 @@ def _ask(exam: Examination) -> Login:
 
 
 def _mend(exam: Examination, seen: Login) -> bool:
-    """Do what is safe, and note it. Returns whether anything was done."""
+    """Apply the safe fixes and report them. Returns whether anything was done."""
     there = Storage(seen, exam.image, exam.uploads)
     if storage.owners(there).outcome is Outcome.FAIL:
         return False
@@ -116,7 +116,7 @@ def _image_is_bad(there: Storage) -> bool:
 
 
 def _send_image(exam: Examination, seen: Login) -> None:
-    """As `deploy` does, which refuses what does not fit."""
+    """Send the image as `deploy` does, which refuses one that does not fit."""
     assert exam.transport is not None
     assert exam.ledger is not None
     assert exam.image is not None

@@ -1,4 +1,4 @@
-"""init --local: propose settings for this machine and the program that is found here. Logs in nowhere."""
+"""init --local: propose settings for this machine and the program found in the project, without a login."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ class Local(Proposal):
     """A proposal for this machine."""
 
     settings: Settings
-    """What holds once it is written."""
+    """The settings once the file is written."""
     machine: str
-    """What it has, on one line."""
+    """The machine's hardware, on one line."""
 
 
 def init_local(file: Path, program: str | None) -> Local:
-    """Look at this machine and at the project, and propose settings.
+    """Inspect this machine and the project and propose settings.
 
     Args:
-        file: to write to.
-        program: as the person types it in a shell; None looks for a script.
+        file: the settings file.
+        program: the program as typed in a shell; None searches for a script.
 
     Raises:
-        ConfigError: the file as it is, or the program, is wrong; or another program is set already.
+        ConfigError: the existing file or the program is wrong, or another program is already set.
     """
     old = read(file)
     settings = checked(file, old or "")
@@ -72,7 +72,7 @@ def _named(program: str, project: Path) -> list[str]:
 
 
 def _found(project: Path) -> list[str] | None:
-    """The script that looks like the program; None where none does, or several do."""
+    """The script that is probably the program; None if there is none or several."""
     scripts = sorted(path.name for path in project.glob("*.py") if path.is_file())
     usual = [name for name in _USUAL if name in scripts]
     if usual:
@@ -81,7 +81,7 @@ def _found(project: Path) -> list[str] | None:
 
 
 def _python(project: Path) -> str | None:
-    """The interpreter of the project's own environment, where that is not ours."""
+    """The interpreter of the project's own environment, if it is not clusterkit's."""
     active = os.environ.get("VIRTUAL_ENV", "")
     for folder in (Path(active) if active else None, project / ".venv", project / "venv"):
         if folder is not None and (folder / "bin" / "python").exists():

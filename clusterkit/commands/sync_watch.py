@@ -1,4 +1,4 @@
-"""sync-results --watch: bring home what runs write while they write it, over one connection a cluster."""
+"""sync-results --watch: pull what runs write while they run, over one connection per cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from clusterkit.transport.base import Bar
 
 PACES = Paces(scheduler=30.0, heartbeat=30.0, local=5.0)
-"""Both the scheduler and the run directories: what is pulled is of one moment."""
+"""The scheduler and the run directories are read together, so each pull is of one moment."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class SyncLook:
 
     watched: Watched
     news: tuple[PulledRun, ...]
-    """What came with it, of runs that had something new."""
+    """The runs pulled by it that had something new."""
     synced: Synced
-    """All that has come and was uploaded since the watch began."""
+    """Everything pulled and uploaded since the watch began."""
 
 
 def watch_results(
@@ -48,16 +48,16 @@ def watch_results(
     environment: Mapping[str, str] = os.environ,
     paces: Paces = PACES,
 ) -> Iterator[SyncLook]:
-    """Sync runs again and again until none of them is active any more.
+    """Sync runs repeatedly until none of them is active.
 
-    The first look brings all that is asked for, the later ones what goes on. A run is pulled once more after
-    it has ended; then its offline W&B runs are uploaded. A connection that breaks is made anew, as long as
-    that asks no person anything.
+    The first look pulls all selected runs, later ones only active runs. A run is pulled once more after it
+    has ended; then its offline W&B runs are uploaded. A broken connection is replaced unless that would need
+    the user.
 
     Args:
         settings: of the project.
-        request: as for `sync_results`; runs submitted meanwhile join where none are named.
-        ledger: knows the runs; what is learned is recorded.
+        request: as for `sync_results`; without names, runs submitted in the meantime join.
+        ledger: knows the runs; new states are recorded.
         bar: opens progress bars, for the first look.
         environment: where the W&B key may be.
         paces: how often to look.
@@ -95,7 +95,7 @@ def watch_results(
 
 
 class _UploadFollower:
-    """Pulls what is new at each look, and keeps count."""
+    """Pulls and uploads what is new at each look."""
 
     def __init__(
         self,
@@ -110,14 +110,14 @@ class _UploadFollower:
         self._chosen, self._bar, self._environment = chosen, bar, environment
         self._visited: set[str] = set()
         self._whole: set[str] = set()
-        """Runs that were pulled after they had ended."""
+        """Runs that were pulled after their end."""
         self._to_upload: dict[str, PulledRun] = {}
         self._news: list[PulledRun] = []
         self._runs: dict[str, PulledRun] = {}
         self.synced = Synced(settings.project.results, ())
 
     def pull(self, cluster: str, transport: Transport, runs: Sequence[LedgerRun]) -> None:
-        """Bring what is new; at the first look at a cluster of all that was asked for there."""
+        """Pull what is new; at the first look at a cluster, from all selected runs."""
         first = cluster not in self._visited
         ids = {run.run_id: None for run in (*self._chosen, *runs) if run.cluster == cluster}
         known = [self._ledger.get(run_id) for run_id in ids if run_id not in self._whole]
@@ -141,7 +141,7 @@ class _UploadFollower:
         self._visited.add(cluster)
 
     def once(self, runs: Sequence[LedgerRun]) -> None:
-        """Sync runs that no watch looks at."""
+        """Sync runs that are not being watched."""
         if not runs:
             return
         request = replace(self._request, names=tuple(run.run_id for run in runs))
@@ -153,12 +153,12 @@ class _UploadFollower:
         self._join(synced, {run.run_id: run for run in synced.runs})
 
     def unfinished(self, silent: frozenset[str]) -> list[LedgerRun]:
-        """Runs that have ended and could not be pulled since, where the cluster answers."""
+        """Ended runs on answering clusters that have not been pulled since their end."""
         known = [self._ledger.get(run_id) for run_id in self._runs.keys() - self._whole]
         return [run for run in known if run is not None and settled(run) and run.cluster not in silent]
 
     def upload(self) -> None:
-        """Upload what has come since the last time, also of runs that go on."""
+        """Upload what was pulled since the last call, also of active runs."""
         pulled, self._to_upload = self._to_upload, {}
         if pulled and self._request.wandb:
             known = [self._ledger.get(run_id) for run_id in pulled]
@@ -169,7 +169,7 @@ class _UploadFollower:
             self._join(done, pulled)
 
     def take_news(self) -> tuple[PulledRun, ...]:
-        """What has come since the last time."""
+        """What was pulled since the last call."""
         news, self._news = self._news, []
         return tuple(news)
 
@@ -194,6 +194,6 @@ class _UploadFollower:
         )
 
     def _logs(self) -> int:
-        """Offline W&B logs of all that has come; a look that found no key knows only some of them."""
+        """Number of offline W&B logs in all pulled runs; a single look knows only some of them."""
         results = self._settings.project.results
         return sum(len(find_logs(results / run_id)) for run_id in self._runs)

@@ -97,12 +97,12 @@ def _shell(cluster: Cluster) -> str:
 
 
 MOST = 24
-"""Runs whose evidence is collected: one round trip each, and questions to the scheduler."""
+"""Most runs of a group whose evidence is collected, one round trip each."""
 
 
 @dataclass(frozen=True)
 class Shared:
-    """A cause, and the runs that have it."""
+    """A cause and the runs that share it."""
 
     exemplar: Diagnosis
     run_ids: tuple[str, ...]
@@ -110,20 +110,20 @@ class Shared:
 
 @dataclass(frozen=True)
 class Causes:
-    """Why the runs of a group are as they are."""
+    """The causes of the states of a group's runs."""
 
     group: str
     runs: int
     shared: tuple[Shared, ...]
-    """Causes that need action first, then by frequency."""
+    """Causes that need action first, then the most frequent."""
     not_asked: tuple[str, ...]
-    """Runs beyond the `MOST` that are asked about."""
+    """Runs beyond the first `MOST`, which were not examined."""
 
 
 def why_group(settings: Settings, ledger: Ledger, runs: Sequence[LedgerRun]) -> Causes:
-    """Why each run of a group waits, failed or is silent; one login a cluster.
+    """Find out why each run of a group waits, failed or is silent, with one login per cluster.
 
-    Of runs that have completed only the first is asked about.
+    Of completed runs only the first is examined.
 
     Args:
         settings: of the project.

@@ -61,7 +61,7 @@ class SlurmAnswer:
 
     @cached_property
     def partitions(self) -> dict[str, dict[str, str]]:
-        """scontrol's fields by partition."""
+        """Scontrol's fields by partition."""
         return partitions(self.answer["partitions"].text)
 
     @cached_property

@@ -85,7 +85,7 @@ class Told:
 
     @property
     def queue(self) -> Line | None:
-        """squeue's reason as evidence."""
+        """Squeue's reason as evidence."""
         raw = self.known.raw_state if self.known else ""
         return Line("squeue", f"{raw}, reason {self.reason}") if self.reason else None
 
@@ -216,7 +216,7 @@ def _rows(said: Mapping[str, Text], name: str, fields: Sequence[str]) -> list[di
 
 
 def _words(text: Text | None) -> dict[str, str]:
-    """scontrol's `Key=value` fields; the first of each name counts."""
+    """Scontrol's `Key=value` fields; the first of each name counts."""
     words: dict[str, str] = {}
     for key, value in _WORD.findall("\n".join(text.lines) if text else ""):
         words.setdefault(key, "" if value in _EMPTY else value)
