@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 def adopt(
     settings: Settings, ledger: Ledger, cluster: Cluster, transport: Transport, roster: Roster
 ) -> list[LedgerRun]:
-    """Record this project's runs that the ledger does not know, in one round trip if there are any.
+    """Records this project's runs that the ledger does not know, in one round trip if there are any.
 
     Runs of other projects in the same work root, and runs that moved to another cluster, are remembered as
     such and not read again.
 
     Args:
-        settings: of the project.
-        ledger: to add to.
-        cluster: whose work root it is.
-        transport: the connection to it.
+        settings: the project's settings.
+        ledger: receives the new runs.
+        cluster: the cluster of the work root.
+        transport: the connection to the cluster.
         roster: the run directories on the cluster.
 
     Returns:
         The new runs, oldest first, with their states still unknown.
 
     Raises:
-        TransportError, RunError: there was no complete answer.
+        TransportError, RunError: the answer was missing or incomplete.
     """
     known = ledger.ids() | ledger.strangers(cluster.name)
     unknown = [f"{roster.runs}/{name}" for name in roster.names if name not in known]
@@ -63,7 +63,7 @@ def adopt(
 
 
 def _entry(detail: Mapping[str, Any], path: str, cluster: Cluster, record: RunRecord) -> LedgerRun | None:
-    """A run's ledger row; None when clusterkit did not write its run.json."""
+    """Returns a run's ledger row; None if clusterkit did not write its run.json."""
     name = path.rpartition("/")[2]
     newest, started = record.submission, record.started
     start = (started.start if started else None) or {}
@@ -85,6 +85,6 @@ def _entry(detail: Mapping[str, Any], path: str, cluster: Cluster, record: RunRe
 
 
 def _part(record: RunRecord) -> int:
-    """The number of the submission, within its group, that a run belongs to."""
+    """Returns the number of the run's submission within its group."""
     first = next((each for each in record.submissions if each.number == 0), None)
     return int(((first.request if first else None) or {}).get("part") or 0)

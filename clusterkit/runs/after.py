@@ -28,10 +28,10 @@ class After:
 
 
 def parse_after(texts: Sequence[str]) -> tuple[After, ...]:
-    """Read `RUN`, `RUN:ok` and `RUN:any`.
+    """Parses `RUN`, `RUN:ok` and `RUN:any`.
 
     Raises:
-        ConfigError: the word after the colon is unknown.
+        ConfigError: the name is empty, or the text after the colon is not `ok` or `any`.
     """
     found = []
     for text in texts:
@@ -43,11 +43,11 @@ def parse_after(texts: Sequence[str]) -> tuple[After, ...]:
 
 
 def check_after(ledger: Ledger, cluster: Cluster, after: Sequence[After], native: Sequence[str]) -> None:
-    """Check without a connection that the runs are known and on this cluster.
+    """Checks without a connection that the runs are known and on this cluster.
 
     Raises:
-        RunError: a run is not known.
-        ConfigError: it is on another cluster, or two ways of waiting are requested.
+        RunError: a run is unknown.
+        ConfigError: a run is on another cluster or has further jobs, or `native` sets a dependency too.
     """
     if after and "dependency" in backend_of(cluster).names(native):
         raise ConfigError(
@@ -67,7 +67,7 @@ def check_after(ledger: Ledger, cluster: Cluster, after: Sequence[After], native
 
 
 def parents(site: Site, ledger: Ledger, after: Sequence[After]) -> tuple[Parent, ...]:
-    """The jobs to wait for, without runs that have already completed.
+    """Returns the jobs to wait for, without runs that have already completed.
 
     Raises:
         RunError: a run ended without completing, or has no job, so the wait would never end.
@@ -76,7 +76,7 @@ def parents(site: Site, ledger: Ledger, after: Sequence[After]) -> tuple[Parent,
     wanted = _runs(ledger, after)
     if not wanted:
         return ()
-    from clusterkit.runs.observe import query  # most runs wait for nothing
+    from clusterkit.runs.observe import query  # deferred: most runs wait for nothing
 
     states = query(site.cluster, site.transport, [run for run, _ in wanted])
     found: list[tuple[LedgerRun, Kind]] = []
@@ -105,7 +105,7 @@ def _runs(ledger: Ledger, after: Sequence[After]) -> list[tuple[LedgerRun, Kind]
 
 
 def _folded(backend: Backend, found: Sequence[tuple[LedgerRun, Kind]], ledger: Ledger) -> list[Parent]:
-    """Merges the parents of one job array."""
+    """Replaces the tasks of a job array with the array itself if all of its tasks are awaited."""
     wanted = Counter((backend.array_id(run.job_id), kind) for run, kind in found)
     tasks = Counter(backend.array_id(run.job_id) for run in ledger.runs() if run.state != JobState.COMPLETED)
     folded: dict[tuple[str, Kind], Parent] = {}

@@ -46,7 +46,7 @@ def build_on(
     say: Callable[[str], None],
     bar: Bar,
 ) -> BuiltThere:
-    """Build an image on a cluster and make it this project's image there.
+    """Builds an image on a cluster and makes it this project's image on that cluster.
 
     If the same build is already running, it is watched instead of started again. Ctrl-C cancels the job; a
     lost connection does not.
@@ -54,14 +54,14 @@ def build_on(
     Args:
         cluster: the target.
         request: the image.
-        ledger: remembers digests and what is deployed.
+        ledger: caches digests and records the deployed image.
         native: additional scheduler options for the job, e.g. `--partition=cpu`.
         say: called with each line of the job's log.
         bar: opens progress bars.
 
     Raises:
         ConfigError: the request, or an sbatch option, is wrong.
-        ImageError: a file is missing, or the build failed, with the reason.
+        ImageError: a file is missing, or the build failed; the message gives the reason.
         SchedulerError: the scheduler refused the job.
         TransportError: the cluster cannot be reached.
     """
@@ -99,7 +99,7 @@ def _job_options(cluster: Cluster, native: tuple[str, ...]) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def _portable(request: Request) -> Iterator[Work]:
-    """The build in a portable form: a local Docker image is exported first."""
+    """Prepares the build for another machine; a local Docker image is exported first."""
     name = daemon_image(request)
     if name is None:
         yield prepare(request, here=False)
@@ -111,7 +111,7 @@ def _portable(request: Request) -> Iterator[Work]:
 
 
 def _base_from_store(site: Site, work: Work, ledger: Ledger, bar: Bar) -> Work:
-    """Uses the cluster's copy of a base image that it already has, instead of uploading it."""
+    """Replaces a base image that the cluster already has with the cluster's copy, to avoid an upload."""
     text = work.texts.get(work.target, "")
     files = dict(work.files)
     for name, path in work.files.items():

@@ -18,12 +18,12 @@ class TransferRate:
 
     bytes_per_second: float
     measured: str | None
-    """Day of the upload that it was measured in; None when measured just now."""
+    """Day of the upload that it was measured on; None if measured just now."""
 
 
 @dataclass(frozen=True)
 class DeploymentPlan:
-    """What a cluster has and what a deployment will send."""
+    """The files already on a cluster and those that a deployment will send."""
 
     cluster: str
     root: str
@@ -45,17 +45,17 @@ class DeploymentPlan:
 
     @property
     def bytes_to_send(self) -> int:
-        """Bytes of image and code."""
+        """Bytes of the image and the code."""
         return self.image_plan.bytes_to_send + self.standing.bytes_to_send
 
     @property
     def seconds(self) -> float | None:
-        """Estimated transfer time."""
+        """Estimated transfer time in seconds; None without a rate."""
         return self.bytes_to_send / self.rate.bytes_per_second if self.rate else None
 
     @property
     def shortage(self) -> str | None:
-        """Why it does not fit, if so; roots on one file system share its free space."""
+        """Why the files do not fit, or None; roots on one file system share its free space."""
         needs = {"images": self.image_plan.disk_bytes, "work root": self.standing.bytes_to_send}
         for space in self.spaces:
             needed = sum(

@@ -23,15 +23,15 @@ class RunDocument:
     """A run directory's run.json."""
 
     exists: bool
-    """Whether there is a run.json."""
+    """Whether run.json exists."""
     moved: bool
     """Whether the run has moved to another cluster."""
     content: Mapping[str, Any] | None
-    """The content of run.json; None when it cannot be read or is not a JSON object."""
+    """The content of run.json; None if it cannot be read or is not a JSON object."""
 
 
 def document(run_dir: str) -> Probe[RunDocument]:
-    """Reads the run.json of a run directory."""
+    """Returns a probe that reads the run.json of a run directory."""
     return Probe("document", f"ck_here={shlex.quote(run_dir)}\n{_SCRIPT}", _parse)
 
 

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 _SECONDS = 60.0
 _NAMED = 3
-"""Most profiles that a hint names."""
+"""Maximum number of profiles in a hint."""
 _FIRST = ("local-demo", "check")
 """Shipped profiles that run nearly everywhere."""
 
 
 def hardware_of(cluster: Cluster) -> Hardware | None:
-    """The hardware of a cluster that starts jobs at once; None for one that queues."""
+    """Returns the hardware of a machine that starts jobs at once; None for a cluster with a queue."""
     probe = backend_of(cluster).machine(shell_path(cluster.scratch_root))
     if probe is None:
         return None
@@ -35,17 +35,17 @@ def hardware_of(cluster: Cluster) -> Hardware | None:
 
 
 def wants_gpu(cluster: Cluster, profile: Profile) -> bool:
-    """Whether a run needs a GPU; without allocations the profile's `device` decides."""
+    """Returns whether a run needs a GPU; on a machine without allocations the profile's `device` decides."""
     return profile.device == "cuda" if not backend_of(cluster).can.queue else profile.gpu_count > 0
 
 
 def need_of(cluster: Cluster, profile: Profile, argv: Sequence[str] = ()) -> HardwareNeed:
-    """The hardware that a run of a profile needs.
+    """Returns the hardware that a run of a profile needs.
 
     Args:
         cluster: the target.
-        profile: of the run.
-        argv: its program; the bundled trainer's own options win over the profile's device.
+        profile: the run's profile.
+        argv: the run's program; the bundled trainer's `--device` overrides the profile's device.
     """
     device = option_of(argv, "--device") if trains(argv) else None
     needs_gpu = wants_gpu(
@@ -66,18 +66,18 @@ def need_of(cluster: Cluster, profile: Profile, argv: Sequence[str] = ()) -> Har
 def check_fit(
     settings: Settings, cluster: Cluster, wanted: Iterable[tuple[Profile, Sequence[str]]]
 ) -> tuple[str, ...]:
-    """Check that runs can work on a cluster at all.
+    """Checks that runs can work on a cluster.
 
     Args:
-        settings: of the project, for the hint.
+        settings: the project's settings, for the hint.
         cluster: the target.
-        wanted: profile and argv of each run.
+        wanted: the profile and argv of each run.
 
     Returns:
-        Requested hardware that the machine lacks, although the runs can start.
+        Descriptions of requested hardware that the machine lacks, for runs that can start anyway.
 
     Raises:
-        SchedulerError: a run can never work there; the hint names profiles that can.
+        SchedulerError: a run can never work on the cluster; the hint names profiles that can.
         TransportError: the machine did not answer.
     """
     has = hardware_of(cluster)
@@ -98,12 +98,12 @@ def check_fit(
 def lacks(
     cluster: Cluster, profile: Profile, argv: Sequence[str], has: Hardware | None
 ) -> tuple[Shortage, ...]:
-    """Requested hardware that the machine lacks; empty for a cluster that queues."""
+    """Returns the requested hardware that the machine lacks; empty for a cluster with a queue."""
     return () if has is None else shortages(has, need_of(cluster, profile, argv))
 
 
 def another(settings: Settings, cluster: Cluster, has: Hardware) -> str:
-    """The hint for a run that can never work on a cluster."""
+    """Returns the hint for a run that can never work on a cluster."""
     names = [*(name for name in _FIRST if name in settings.profiles), *settings.profiles]
     missing = {
         name: shortages(has, need_of(cluster, settings.profiles[name])) for name in dict.fromkeys(names)

@@ -19,12 +19,12 @@ class JobBatch:
     """Consecutive tasks with the same request to the scheduler."""
 
     first: int
-    """Number of its first task in the group."""
+    """Number, in the group, of the batch's first task."""
     tasks: tuple[tuple[int, ...], ...]
     """The indices of each task's runs."""
     options: tuple[str, ...]
     stage: int = 0
-    """The pipeline's stage."""
+    """Stage of the pipeline."""
 
 
 @dataclass(frozen=True)
@@ -33,29 +33,29 @@ class GroupPart:
 
     number: int
     first: int
-    """Number of its first task in the group."""
+    """Number, in the group, of the part's first task."""
     origin: int
-    """Number of the task that is task 0 of the job array."""
+    """Number, in the group, of the job array's task 0."""
     tasks: tuple[tuple[int, ...], ...]
     options: tuple[str, ...]
     stage: int = 0
     at_once: int | None = None
-    """Most tasks that may run at a time; None for no limit."""
+    """Maximum number of tasks that run at a time; None for no limit."""
     turn: int | None = None
-    """The part that must end first, to limit the tasks that run at a time."""
+    """The part that must end first, which limits how many tasks run at a time."""
     before: int | None = None
     """The part with the same tasks in the pipeline's previous stage."""
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Indices of its runs."""
+        """Indices of the part's runs."""
         return tuple(index for task in self.tasks for index in task)
 
     def tasks_of_array(self, *, always: bool) -> tuple[int, int, int | None] | None:
-        """First task, last task and concurrency of its job array; None for a single job.
+        """Returns the first task, last task and concurrency of the job array; None for a single job.
 
         Args:
-            always: make an array even of one task.
+            always: use an array even for one task.
         """
         if len(self.tasks) == 1 and not always:
             return None
@@ -64,7 +64,7 @@ class GroupPart:
         return begin, begin + len(self.tasks) - 1, limit
 
     def task_of(self, index: int, *, always: bool) -> int | None:
-        """The number of a run's task in the job array; None for a single job."""
+        """Returns the number of a run's task in the job array; None for a single job."""
         if self.tasks_of_array(always=always) is None:
             return None
         place = next(number for number, task in enumerate(self.tasks) if index in task)
@@ -72,12 +72,12 @@ class GroupPart:
 
 
 def batches(options: Sequence[tuple[str, ...]], stages: Sequence[int], pack: int) -> list[JobBatch]:
-    """Divide runs into tasks; only adjacent runs with equal requests share a task or an array.
+    """Divides runs into tasks; only adjacent runs with equal requests share a task or an array.
 
     Args:
         options: each run's request to the scheduler.
         stages: each run's stage.
-        pack: runs in a task.
+        pack: runs per task.
     """
     found: list[JobBatch] = []
     index = first = 0
@@ -92,13 +92,13 @@ def batches(options: Sequence[tuple[str, ...]], stages: Sequence[int], pack: int
 
 
 def parts(dealt: Iterable[JobBatch], *, array_size: int | None, at_once: int | None) -> list[GroupPart]:
-    """Split batches at the site's limits for arrays.
+    """Splits batches at the site's limits for arrays.
 
     Args:
         dealt: the batches.
-        array_size: most tasks of an array, and one more than the highest task number; None without a limit,
-            below 2 if the site has no arrays.
-        at_once: most tasks of a batch that may run at a time; None for no limit.
+        array_size: maximum number of tasks in an array, and one more than the highest task number; None for
+            no limit, below 2 if the site has no arrays.
+        at_once: maximum number of a batch's tasks that run at a time; None for no limit.
     """
     size = None if array_size is None else max(1, array_size)
     found: list[GroupPart] = []
@@ -128,7 +128,7 @@ def parts(dealt: Iterable[JobBatch], *, array_size: int | None, at_once: int | N
 
 
 def member_id(group: str, index: int, size: int) -> str:
-    """The run id of a group's member: it starts with the group's id and sorts by index.
+    """Returns the run id of a group's member; it starts with the group's id and sorts by index.
 
     >>> member_id("a40-2m-20260102-030405-k3f9", 7, 12)
     'a40-2m-20260102-030405-k3f9-07'
@@ -137,7 +137,7 @@ def member_id(group: str, index: int, size: int) -> str:
 
 
 def members_file(run_dirs: Sequence[str], dealt: Iterable[JobBatch], pack: int) -> bytes:
-    """The file `members`: run directories, `pack` lines per task; a task that is not full has empty lines."""
+    """Returns the file `members`: run directories, `pack` lines per task, with unused lines empty."""
     lines: list[str] = []
     for batch in dealt:
         for task in batch.tasks:
@@ -156,7 +156,7 @@ def group_json(
     split: Iterable[GroupPart],
     in_one: int = 1,
 ) -> bytes:
-    """group.json: the description of the group, for people and other laptops."""
+    """Returns group.json: the description of the group, for users and other laptops."""
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "id": identity,

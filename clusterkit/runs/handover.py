@@ -1,4 +1,4 @@
-"""Hands runs to a scheduler exactly once, whatever breaks on the way."""
+"""Submits runs to a scheduler exactly once, whatever fails along the way."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ _OPEN_HINT = (
 
 
 class SubmissionRefusedError(SchedulerError):
-    """The scheduler refused: there is no job."""
+    """The scheduler refused the submission, so there is no job."""
 
 
 @dataclass(frozen=True)
 class Parcel:
-    """One submission: the files to write and the request to make. Paths are relative to the work root."""
+    """One submission: its files and its request. Paths are relative to the work root."""
 
     runs: tuple[LedgerRun, ...]
-    """The ledger's rows; several runs share one job array."""
+    """Ledger rows of the runs; several runs share one job array."""
     owner: str
-    """`runs/<run id>` or `groups/<group>`: it holds job.sh and `submissions/`."""
+    """`runs/<run id>` or `groups/<group>`: the folder of job.sh and `submissions/`."""
     files: Mapping[str, bytes | str]
-    """Contents by path; a str is the target of a symbolic link, a path ending in a slash is a folder."""
+    """Contents by path; a str is the target of a symbolic link, a path that ends in a slash is a folder."""
     options: tuple[str, ...]
     number: int = 0
     tasks: tuple[int | None, ...] = (None,)
     """Each run's index in the job array."""
     later: tuple[LedgerRun, ...] = ()
-    """More runs whose directories are among the files; later parcels submit them."""
+    """Further runs whose directories are among the files; later parcels submit them."""
 
     @property
     def job_name(self) -> str:
@@ -62,13 +62,13 @@ class Parcel:
 
 
 def hand_over_parcel(site: Site, ledger: Ledger, parcel: Parcel, alive: str = "") -> str:
-    """Write a submission's files and ask the scheduler, in one remote command.
+    """Writes a submission's files and calls the scheduler, in one remote command.
 
     The ledger records the runs first (SUBMITTING), so an interrupted submission can be settled later.
 
     Args:
         site: the open cluster.
-        ledger: of the project.
+        ledger: the project's ledger.
         parcel: the submission.
         alive: a work folder that is held until the group's last parcel has been submitted.
 
@@ -76,8 +76,8 @@ def hand_over_parcel(site: Site, ledger: Ledger, parcel: Parcel, alive: str = ""
         The job id; for an array, that of the first run's task.
 
     Raises:
-        RefusedError: the scheduler refused; nothing of new runs remains.
-        SchedulerError: its answer is unclear; the submission stays open.
+        SubmissionRefusedError: the scheduler refused; the files of new runs are removed.
+        SchedulerError: the scheduler's answer is unclear; the submission stays open.
         TransportError: nothing could be written, or the connection failed; then the submission stays open.
     """
     if not alive:
@@ -114,7 +114,7 @@ def hand_over_parcel(site: Site, ledger: Ledger, parcel: Parcel, alive: str = ""
             for run, job_id in zip(parcel.runs, job_ids, strict=True)
         )
         return job_ids[0] or ""
-    from clusterkit.runs.settling import note, settle  # hardly ever
+    from clusterkit.runs.settling import note, settle  # deferred: rarely needed
 
     if answer is not None and answer.unheard:
         for run in intent[: len(parcel.runs)]:
@@ -141,22 +141,22 @@ def hand_over_job(
     options: Sequence[str],
     new: bool,
 ) -> str:
-    """Submit a job that is not a run and not in the ledger, in one remote command.
+    """Submits a job that is not a run and not in the ledger, in one remote command.
 
     Args:
         site: the open cluster.
-        owner: its folder below the work root, which keeps the answer in `submissions/0/`.
-        files: by path below the work root, `job.sh` in that folder among them.
-        job_name: the token by which the job is found again.
-        options: of the backend.
+        owner: the job's folder in the work root; `submissions/0/` in it keeps the answer.
+        files: contents by path in the work root, including `job.sh` in that folder.
+        job_name: the token that identifies the job.
+        options: the backend's options.
         new: the folder does not exist yet; otherwise only `job.sh` is replaced.
 
     Returns:
         The job id.
 
     Raises:
-        RefusedError: the scheduler refused the job.
-        SchedulerError: its answer is unclear, and no job with the name exists.
+        SubmissionRefusedError: the scheduler refused the job.
+        SchedulerError: the scheduler's answer is unclear, and no job with the name exists.
         TransportError: nothing could be written, or the connection failed.
     """
     transport, backend, root = site.transport, backend_of(site.cluster), site.layout.root
@@ -170,7 +170,7 @@ def hand_over_job(
         raise _unwritten(transport, root, done.error_text)
     if answer is not None and (job_id := answer.job_id(backend)) is not None:
         return job_id
-    from clusterkit.runs.settling import day_before  # hardly ever
+    from clusterkit.runs.settling import day_before  # deferred: rarely needed
 
     search = backend.find(job_name, f"{folder}/job.sh", day_before(""))
     found = ask(transport, search, check=False).of(search)
@@ -182,7 +182,7 @@ def hand_over_job(
 
 
 def _clear(site: Site, parcel: Parcel) -> None:
-    """Remove the files of new runs after a refusal."""
+    """Removes the files of new runs after a refusal."""
     if parcel.number == 0:
         gone = [run.run_dir for run in (*parcel.runs, *parcel.later)]
         gone.append(f"{site.layout.root}/{parcel.owner}")
@@ -190,7 +190,7 @@ def _clear(site: Site, parcel: Parcel) -> None:
 
 
 def _unwritten(transport: Transport, root: str, words: str) -> TransportError:
-    """The error for a run that could not be written; the scheduler was not asked."""
+    """Returns the error for a run that could not be written; the scheduler was not asked."""
     said = faults.telling(words) or f"cannot write below {root}"
     return TransportError(
         f"{transport.where}: the run could not be written, and nothing was submitted: {said}",
@@ -199,7 +199,7 @@ def _unwritten(transport: Transport, root: str, words: str) -> TransportError:
 
 
 def _open(transport: Transport, answer: Submission | None, words: str) -> SchedulerError:
-    """The error for a submission that may have made a job, with the tools' messages."""
+    """Returns the error for a submission that may have created a job, with the tools' messages."""
     if answer is None:
         cause = f"the submission was cut off there: {last_words(words)}"
     elif answer.refusal is not None:

@@ -19,7 +19,7 @@ from clusterkit.site import Site
 from clusterkit.transport.base import Bar, MissingFileError, SyncOptions
 
 _PAUSES = (1.0, 5.0)
-"""Seconds between reads of the log: while it grows, and at most."""
+"""Seconds between reads of the log: while it grows, and the maximum."""
 _ASK_SCHEDULER = 15.0
 
 
@@ -29,7 +29,7 @@ class RemoteBuild:
     def __init__(
         self, site: Site, work: Work, options: tuple[str, ...], say: Callable[[str], None], *, chunker: str
     ) -> None:
-        """Prepare it.
+        """Prepares the build.
 
         Args:
             site: the cluster.
@@ -48,7 +48,7 @@ class RemoteBuild:
         """Why the job has not started, as last reported."""
 
     def find(self) -> bool:
-        """Whether a job for the same build is already waiting or running."""
+        """Returns whether a job for the same build is already waiting or running."""
         answer = self._sh(job.RUNNING, self.folder)
         self.job_id = self.backend.accepted(answer) or ""
         if "ended" in answer.split() or not self.job_id:
@@ -60,7 +60,7 @@ class RemoteBuild:
         return True
 
     def send(self, bar: Bar) -> None:
-        """Upload the build's files into its folder."""
+        """Uploads the build's files into its folder."""
         self._sh(job.PREPARE, self.all, self.name)
         for name, path in self.work.files.items():
             size = path.stat().st_size if path.is_file() else None
@@ -71,7 +71,7 @@ class RemoteBuild:
             self.site.transport.write(f"{self.folder}/{name}", text.encode())
 
     def submit(self) -> None:
-        """Submit the job."""
+        """Submits the job."""
         layout, cluster = self.site.layout, self.site.cluster
         script = job.render(
             self.work,
@@ -106,10 +106,10 @@ class RemoteBuild:
         self.say(f"job {self.job_id} on {cluster.name}")
 
     def watch(self) -> job.BuildResult:
-        """Forward the log until the job ends.
+        """Forwards the log to `say` until the job ends.
 
         Raises:
-            ImageError: the build failed, or the scheduler ended it.
+            ImageError: the build failed, or the scheduler ended the job.
             TransportError: the connection failed; the job continues.
         """
         try:
@@ -129,24 +129,24 @@ class RemoteBuild:
         return result
 
     def packages(self) -> dict[str, str]:
-        """The packages in the image, if anything in it could be run."""
+        """Returns the packages in the image; empty if nothing in it could be run."""
         try:
             return parse(self.site.transport.read(f"{self.folder}/packages.txt").decode(errors="replace"))
         except MissingFileError:
             return {}
 
     def remove(self) -> None:
-        """Remove the build's folder."""
+        """Removes the build's folder."""
         self.site.transport.run(["rm", "-rf", self.folder], check=False)
 
     def _follow(self) -> tuple[job.BuildResult, str]:
-        """Follow the log; return the result and the whole log."""
+        """Follows the log; returns the result and the whole log."""
         pause, asked, ended = _PAUSES[0], time.monotonic(), ""
         while True:
             result, grown = self._read_on()
             if result:
                 return result, self.log.decode(errors="replace")
-            if ended:  # and what it may have said meanwhile has been read
+            if ended:  # the read above has fetched the last log lines
                 raise ImageError(f"job {self.job_id} ended without a result: {ended}")
             if not grown and time.monotonic() - asked > _ASK_SCHEDULER:
                 ended, asked = self._how_it_ended(), time.monotonic()
@@ -155,7 +155,7 @@ class RemoteBuild:
             time.sleep(pause)
 
     def _read_on(self) -> tuple[job.BuildResult | None, bool]:
-        """Forward new log lines; return the result, if there is one, and whether the log has grown."""
+        """Forwards new log lines; returns the result, if there is one, and whether the log has grown."""
         before, new = len(self.log), b" " * job.LOG_BYTES
         result = None
         while len(new) >= job.LOG_BYTES:
@@ -169,7 +169,7 @@ class RemoteBuild:
         return result, len(self.log) > before
 
     def _how_it_ended(self) -> str:
-        """The scheduler's description of an ended job; empty while it waits or runs."""
+        """Returns the scheduler's description of an ended job; empty while it waits or runs."""
         known = ask_job(self.site, self.job_id)
         if known and known.state.active:
             if not self.log and known.reason != self.waiting:

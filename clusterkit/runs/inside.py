@@ -33,7 +33,7 @@ class Inside:
 
     @property
     def attempt(self) -> int:
-        """The running attempt."""
+        """Number of the running attempt."""
         return self.state.attempt or 0
 
     @property
@@ -43,17 +43,17 @@ class Inside:
 
     @property
     def leash(self) -> bool:
-        """Whether the command of `argv` ends with its standard input when it has no terminal."""
+        """Whether the command from `argv`, without a terminal, ends when its standard input closes."""
         return backend_of(self.cluster).can.steps
 
     def argv(self, argv: Sequence[str], *, terminal: bool = False) -> list[str]:
-        """The command for the login node that runs argv beside the program."""
+        """Returns the command for the login node that runs `argv` beside the program."""
         return backend_of(self.cluster).inside_argv(self.job_id, argv, terminal=terminal)
 
 
 @contextmanager
 def inside(settings: Settings, run: LedgerRun) -> Iterator[Inside]:
-    """Log in and check that the run is running.
+    """Logs in and checks that the run is running.
 
     Raises:
         RunError: it is not running.
@@ -69,10 +69,10 @@ def inside(settings: Settings, run: LedgerRun) -> Iterator[Inside]:
 
 @contextmanager
 def inside_all(settings: Settings, runs: Sequence[LedgerRun]) -> Iterator[list[Inside]]:
-    """Log in to each cluster once and find the running runs.
+    """Logs in to each cluster once and finds the running runs.
 
     Raises:
-        RunError: none is running.
+        RunError: no run is running.
         TransportError: a cluster cannot be reached.
     """
     places: list[Inside] = []

@@ -1,4 +1,4 @@
-"""The ledger: the runs this project has submitted, in SQLite.
+"""The ledger: an SQLite database of the runs that this project has submitted.
 
 It is only a cache: the run directories on the clusters are authoritative.
 """
@@ -37,17 +37,17 @@ class LedgerRun:
     """Absolute path on the cluster."""
     total_steps: int
     state: str
-    """The last state seen (a JobState)."""
+    """The last known state, a JobState."""
     group: str = ""
-    """Id of the sweep or pipeline it was submitted with."""
+    """Id of the sweep or pipeline that it belongs to."""
     submission: int = 0
-    """Number of its newest submission."""
+    """Number of the newest submission."""
     until_done: str = ""
-    """How it continues past its time limit: `requeue`, `array`, `chain`; empty when it does not."""
+    """How it continues past its time limit: `requeue`, `array` or `chain`; empty if it does not."""
     last: str = ""
-    """The last RunState seen, as JSON, for ended runs and clusters that do not answer."""
+    """The last known RunState as JSON, for ended runs and clusters that do not answer."""
     part: int = 0
-    """Number of its submission within its group."""
+    """Number, within the group, of the submission that it belongs to."""
 
 
 _COLUMNS = [f'"{field.name}"' for field in fields(LedgerRun)]
@@ -91,14 +91,14 @@ def _make_folder(folder: Path) -> None:
 
 
 def _copy(path: Path, memory: sqlite3.Connection) -> None:
-    """A copy of the file and its write-ahead log, which SQLite reads only where it may write."""
+    """Copies the file and its write-ahead log to memory; SQLite reads the log only in a writable folder."""
     import shutil
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="clusterkit-") as folder:
         for each in path.parent.glob(f"{path.name}*"):
-            if not each.name.endswith("-shm"):  # SQLite makes it anew out of the log
-                with suppress(FileNotFoundError):  # a log goes away with the command that wrote it
+            if not each.name.endswith("-shm"):  # SQLite rebuilds it from the log
+                with suppress(FileNotFoundError):  # a log is deleted when the command that wrote it ends
                     shutil.copyfile(each, Path(folder, each.name))
         with closing(sqlite3.connect(Path(folder, path.name))) as file:
             file.backup(memory)
@@ -109,10 +109,10 @@ class Ledger:
 
     Args:
         path: the file, created if missing.
-        copy: leave the file unchanged and use a copy in memory, empty if there is no file.
+        copy: use a copy in memory, empty if the file is missing, and leave the file unchanged.
 
     Raises:
-        ClusterkitError: it is unusable; see `ledger_fault`.
+        ClusterkitError: the ledger is unusable; see `ledger_fault`.
         OSError: the file cannot be copied.
     """
 
@@ -134,14 +134,14 @@ class Ledger:
 
     @classmethod
     def for_reading(cls, path: Path) -> Ledger:
-        """Opens a ledger for commands that only read; falls back to a copy where nothing can be written."""
+        """Opens a ledger for a command that need not record anything, as a copy if it is not writable."""
         places = [each for each in (path, path.parent, path.parent.parent) if each.exists()][:2]
         return cls(path, copy=not all(os.access(each, os.W_OK) for each in places))
 
     def _migrate(self, path: Path) -> None:
         version = self.connection.execute("PRAGMA user_version").fetchone()[0]
-        if version == _VERSION:  # a new table or column needs a new number
-            return  # even an unchanged version would be written anew, and waited for until it is on the disk
+        if version == _VERSION:  # increase it with every new table or column
+            return  # SQLite writes and syncs even an unchanged version
         if version > _VERSION:
             self.connection.close()
             raise ClusterkitError(
@@ -160,7 +160,7 @@ class Ledger:
         self.connection.execute("COMMIT")
 
     def _write_ahead(self) -> None:
-        """Allow readers beside a writer; SQLite does not wait for another process that sets this mode."""
+        """Lets readers work beside a writer; retries, as SQLite does not wait for others that set this."""
         until = time.monotonic() + _BUSY_SECONDS
         while True:
             try:
@@ -179,11 +179,11 @@ class Ledger:
         self.connection.close()
 
     def add(self, run: LedgerRun) -> None:
-        """Record a run, or replace what is recorded of it."""
+        """Adds a run or replaces its row."""
         self.add_all([run])
 
     def add_all(self, runs: Iterable[LedgerRun]) -> None:
-        """Record all of these runs or none; a known one keeps its place among those of the same second."""
+        """Adds or replaces all of the runs or none; a known run keeps its position within its second."""
         marks = ", ".join("?" for _ in _COLUMNS)
         changes = ", ".join(f"{column} = excluded.{column}" for column in _COLUMNS[1:])
         self.connection.execute("BEGIN IMMEDIATE")
@@ -195,7 +195,7 @@ class Ledger:
         self.connection.execute("COMMIT")
 
     def get(self, run_id: str) -> LedgerRun | None:
-        """The run with this id; None when unknown."""
+        """Returns the run with this id; None if unknown."""
         row = self.connection.execute(
             f"SELECT {', '.join(_COLUMNS)} FROM runs WHERE run_id = ?",  # noqa: S608 - constants
             (run_id,),
@@ -203,7 +203,7 @@ class Ledger:
         return LedgerRun(*row) if row else None
 
     def restore(self, runs: Iterable[LedgerRun], before: Iterable[LedgerRun | None]) -> None:
-        """Restore earlier rows of runs; runs without one are removed."""
+        """Restores the earlier rows of runs and removes runs that had none."""
         pairs = list(zip(runs, before, strict=True))
         self.connection.executemany(
             "DELETE FROM runs WHERE run_id = ?", [(run.run_id,) for run, old in pairs if old is None]
@@ -211,9 +211,9 @@ class Ledger:
         self.add_all(old for _, old in pairs if old is not None)
 
     def settle(self, run_id: str, job_id: str, state: str, last: str, token: str = "") -> None:
-        """Record a submission's outcome, unless the submitting process has done so already.
+        """Records a submission's outcome, unless the submitting process has already done so.
 
-        The `token` in its `last` ensures that a later submission is not overwritten.
+        `token` must occur in the row's `last`, so that a later submission is not overwritten.
         """
         self.connection.execute(
             "UPDATE runs SET job_id = ?, state = ?, last = ? "
@@ -222,7 +222,7 @@ class Ledger:
         )
 
     def update(self, runs: Iterable[LedgerRun]) -> None:
-        """Record new states of runs, except of those that were submitted again in the meantime."""
+        """Records new states of runs, except those that were submitted again in the meantime."""
         self.connection.execute("BEGIN IMMEDIATE")
         self.connection.executemany(
             "UPDATE runs SET job_id = ?2, state = ?3, last = ?4, submission = ?5 "
@@ -232,16 +232,16 @@ class Ledger:
         self.connection.execute("COMMIT")
 
     def ids(self) -> set[str]:
-        """All run ids."""
+        """Returns all run ids."""
         return {row[0] for row in self.connection.execute("SELECT run_id FROM runs")}
 
     def strangers(self, cluster: str) -> set[str]:
-        """Names of run directories on a cluster that belong to other projects."""
+        """Returns the names of run directories on a cluster that are not runs of this project."""
         rows = self.connection.execute("SELECT run_id FROM strangers WHERE cluster = ?", (cluster,))
         return {row[0] for row in rows}
 
     def add_strangers(self, cluster: str, names: Iterable[str]) -> None:
-        """Remember run directories of other projects."""
+        """Records run directories that are not runs of this project."""
         self.connection.execute("BEGIN")
         self.connection.executemany(
             "INSERT OR IGNORE INTO strangers VALUES (?, ?)", [(cluster, name) for name in names]
@@ -249,13 +249,13 @@ class Ledger:
         self.connection.execute("COMMIT")
 
     def set_states(self, states: Iterable[tuple[str, str]]) -> None:
-        """Record the last states seen, as (run id, state) pairs."""
+        """Records the last known states, given as (run id, state) pairs."""
         self.connection.execute("BEGIN")
         self.connection.executemany("UPDATE runs SET state = ?2 WHERE run_id = ?1", states)
         self.connection.execute("COMMIT")
 
     def runs(self, *, cluster: str | None = None) -> list[LedgerRun]:
-        """All runs, oldest first; those of one second in order of submission."""
+        """Returns all runs, oldest first; runs of the same second in order of submission."""
         rows = self.connection.execute(
             f"SELECT {', '.join(_COLUMNS)} FROM runs WHERE ?1 IS NULL OR cluster = ?1 "  # noqa: S608
             "ORDER BY submitted, rowid",
@@ -264,27 +264,27 @@ class Ledger:
         return [LedgerRun(*row) for row in rows]
 
     def find(self, names: Iterable[str]) -> list[LedgerRun]:
-        """Runs by the user's names; see `clusterkit.runs.names.find`.
+        """Finds runs by the names that a user types; see `clusterkit.runs.names.find`.
 
         Raises:
-            RunError: a name matches no run, or several.
+            RunError: a name matches no run, or is ambiguous.
         """
         from clusterkit.runs import names as naming
 
         return naming.find(self.runs(), names)
 
     def find_one(self, name: str) -> LedgerRun:
-        """The single run that a name means.
+        """Finds the single run that a name means.
 
         Raises:
-            RunError: as `find`; or it is the name of a group.
+            RunError: as `find`, or the name means a group.
         """
         from clusterkit.runs import names as naming
 
         return naming.find_one(self.runs(), name)
 
     def digest(self, path: Path) -> str | None:
-        """The recorded sha256 of a local file, if its size and time are unchanged."""
+        """Returns the recorded sha256 of a local file; None without one or if size or time has changed."""
         stat = path.stat()
         row = self.connection.execute(
             "SELECT digest FROM digests WHERE path = ? AND size = ? AND mtime_ns = ?",
@@ -293,7 +293,7 @@ class Ledger:
         return str(row[0]) if row else None
 
     def set_digest(self, path: Path, digest: str) -> None:
-        """Record the current sha256 of a local file."""
+        """Records the current sha256 of a local file."""
         stat = path.stat()
         self.connection.execute(
             "INSERT OR REPLACE INTO digests VALUES (?, ?, ?, ?)",
@@ -301,36 +301,36 @@ class Ledger:
         )
 
     def deployment(self, cluster: str) -> tuple[str, int] | None:
-        """Digest and bytes of the image last deployed to a cluster."""
+        """Returns the digest and the bytes of the image last deployed to a cluster."""
         row = self.connection.execute(
             "SELECT digest, bytes FROM deployments WHERE cluster = ?", (cluster,)
         ).fetchone()
         return (str(row[0]), int(row[1])) if row else None
 
     def set_deployment(self, cluster: str, digest: str, size: int) -> None:
-        """Record the image deployed to a cluster."""
+        """Records the image deployed to a cluster."""
         self.connection.execute(
             "INSERT OR REPLACE INTO deployments VALUES (?, ?, ?)", (cluster, digest, size)
         )
 
     def snapshot(self, cluster: str) -> str | None:
-        """Id of the snapshot this project last sent to a cluster."""
+        """Returns the id of the snapshot that this project last sent to a cluster."""
         row = self.connection.execute("SELECT id FROM snapshots WHERE cluster = ?", (cluster,)).fetchone()
         return str(row[0]) if row else None
 
     def set_snapshot(self, cluster: str, identity: str) -> None:
-        """Record the snapshot sent to a cluster."""
+        """Records the snapshot sent to a cluster."""
         self.connection.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?)", (cluster, identity))
 
     def rate(self, cluster: str) -> tuple[float, str] | None:
-        """Bytes per second of the last upload to a cluster, and its day (UTC, ISO 8601)."""
+        """Returns the bytes per second of the last upload to a cluster, and its day (UTC, ISO 8601)."""
         row = self.connection.execute(
             "SELECT bytes_per_second, measured FROM rates WHERE cluster = ?", (cluster,)
         ).fetchone()
         return (float(row[0]), str(row[1])) if row else None
 
     def set_rate(self, cluster: str, bytes_per_second: float, day: str) -> None:
-        """Record the speed of an upload to a cluster."""
+        """Records the speed of an upload to a cluster."""
         self.connection.execute(
             "INSERT OR REPLACE INTO rates VALUES (?, ?, ?)", (cluster, bytes_per_second, day)
         )

@@ -1,4 +1,4 @@
-"""Translates SQLite's errors about the ledger."""
+"""Translates SQLite's errors into errors about the ledger."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _CAUSES = {
     sqlite3.SQLITE_IOERR: ("input/output error", "the disk is full, or it or its server has a fault"),
     sqlite3.SQLITE_NOMEM: ("out of memory", "end other programs, then try again"),
 }
-"""Result code -> cause and remedy, for errors that are not faults of the ledger itself."""
+"""Result code -> cause and remedy, for errors that do not mean a damaged ledger."""
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def ledger_fault(error: sqlite3.DatabaseError, path: Path | None = None) -> ClusterkitError | None:
-    """The user's error for an error of SQLite; None where it can only be a bug of ours."""
+    """Returns the error to show for an SQLite error; None if only a bug in clusterkit can cause it."""
     name = path or "the ledger, .clusterkit/ledger.sqlite3"
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     if code in _DAMAGED:

@@ -18,14 +18,14 @@ from clusterkit.transport.base import Transport
 from clusterkit.transport.faults import LostError, UnreachableError
 
 SCHEDULER = -1
-"""The scheduler's own log, in place of an attempt number."""
+"""Used in place of an attempt number, for the scheduler's own log."""
 
 _RELOGINS = 8
-"""Most consecutive connections that may die without delivering a byte."""
+"""Maximum number of consecutive connections lost without delivering a byte."""
 _PATIENCE_SECONDS = 900.0
-"""How long to wait for the network to return while following."""
+"""How long a follower waits for a lost network."""
 _WINDOW = 8 << 20
-"""Bytes at the end of a log searched for its last lines."""
+"""Bytes at the end of a log that are searched for its last lines."""
 _QUIET_SECONDS = 60
 """Seconds without growth after which a follower checks whether the job still exists."""
 
@@ -41,10 +41,10 @@ for ck_file in attempts/*/"$ck_name" {SCHEDULER_LOG}; do
 done
 """
 
-# $1 file, $2 offset, or nothing and $3 last lines (all where that is nothing), $4 non-empty to follow.
-# The first line of the output is the offset, then come the bytes from there. Followed, it ends some time
-# after the attempt has: with its exit record, with the next attempt, or when nothing comes for long; also
-# when nobody reads any more (tail fails to write then).
+# $1: file. $2: offset; if empty, $3 is the number of last lines (empty: all). $4: non-empty to follow.
+# The output is a line with the offset, then the bytes from that offset. A follower ends soon after the
+# attempt has an exit record or a successor, after a long time without growth, or when its reader is gone
+# (tail then fails to write).
 _STREAM = rf"""
 file=$1 offset=$2 lines=$3
 size=$(($(wc -c <"$file"))) || exit 3
@@ -91,7 +91,7 @@ class Look:
     """Bytes of each attempt's file by number; the scheduler's log is under SCHEDULER."""
 
     def attempt(self, number: int) -> Attempt:
-        """The records of one attempt; empty if there are none."""
+        """Returns the records of one attempt; empty if there are none."""
         found = (one for one in self.record.attempts if one.number == number)
         return next(found, Attempt(number))
 
@@ -107,9 +107,9 @@ class Wanted:
     """Which of a run's logs to read."""
 
     lines: int | None = 50
-    """How many last lines; None means all."""
+    """Number of last lines; None means all."""
     attempt: int | None = None
-    """Which attempt; None means the newest."""
+    """Number of the attempt; None means the newest."""
     everything: bool = False
     """All attempts, in order."""
     stderr: bool = False
@@ -119,14 +119,14 @@ class Wanted:
 
 
 class LogSource:
-    """Reads the logs of one run; after a lost connection it continues where it was.
+    """Reads the logs of one run; after a lost connection it continues at the same offset.
 
     Args:
-        transport: to the cluster.
-        run: whose logs.
+        transport: the connection to the cluster.
+        run: the run.
         name: the file of each attempt: `log` or `stderr`.
         patient: wait some time for a lost network.
-        say: called with a line about it.
+        say: called with a line about the lost network.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class LogSource:
         self._losses = 0
 
     def look(self) -> Look:
-        """The current logs, in one round trip.
+        """Reads the attempts and the sizes of their logs, in one round trip.
 
         Raises:
             TransportError: the connection was lost and could not be replaced.
@@ -158,9 +158,9 @@ class LogSource:
         return Look(answers.of(files)[self.run.run_dir], told)
 
     def stream(self, number: int, *, lines: int | None, follow: bool) -> Iterator[bytes]:
-        """The bytes of an attempt's file from `offset`; without an offset its last lines, or all of it.
+        """Yields the bytes of an attempt's file from `offset`; without one, its last lines or all of it.
 
-        It may end early, with `offset` less than the size that `look` reports.
+        It may end early; `offset` is then less than the size that `look` reports.
 
         Raises:
             TransportError: the file cannot be read, or a lost connection could not be replaced.
@@ -188,10 +188,10 @@ class LogSource:
             self._count_loss()
 
     def patiently(self, work: Callable[[], T]) -> T:
-        """Repeat an idempotent action until the connection holds.
+        """Repeats an idempotent action until the connection holds.
 
         Raises:
-            TransportError: the network did not return, or the login was refused.
+            TransportError: the network stayed down, or the login was refused.
         """
         began, told = time.monotonic(), False
         while True:
@@ -208,7 +208,7 @@ class LogSource:
                 told = True
 
     def _count_loss(self) -> None:
-        """Counts a lost connection; call it in an exception handler. It re-raises after too many."""
+        """Counts a lost connection, in its exception handler; re-raises the exception after too many."""
         self._losses += 1
         if self._losses > _RELOGINS:
             raise

@@ -26,10 +26,10 @@ RATE_FROM = 4 << 20
 
 
 def image_of(cluster: Cluster, ledger: Ledger, bar: Bar) -> Image | None:
-    """The image of new runs on a cluster; None without a container.
+    """Returns the image of new runs on a cluster; None if the cluster uses no container.
 
     Raises:
-        ImageError: none is configured and none was deployed.
+        ImageError: no image is configured and none was deployed.
     """
     if cluster.container == "none":
         return None
@@ -47,7 +47,7 @@ def image_of(cluster: Cluster, ledger: Ledger, bar: Bar) -> Image | None:
 
 
 def layout_of(cluster: Cluster) -> Layout:
-    """The paths of a cluster's work root; it logs in only when they depend on the account.
+    """Returns the paths of a cluster's work root; logs in only if they depend on the account.
 
     Raises:
         TransportError: the cluster cannot be reached.
@@ -60,20 +60,20 @@ def layout_of(cluster: Cluster) -> Layout:
 
 
 def must_have_image(site: Site, image: Image | None, *, hint: str) -> None:
-    """Raises ImageError, with a hint, if a cluster does not have its runs' image."""
+    """Raises ImageError, with the hint, if the cluster does not have the image."""
     if image and not image_present(site, image):
         raise ImageError(f"{site.transport.where}: image {image.digest[:12]} is not there", hint=hint)
 
 
 def send_snapshot(site: Site, snapshot: Snapshot, ledger: Ledger, bar: Bar) -> bool:
-    """Send a snapshot to a cluster; returns False when it was already there."""
+    """Sends a snapshot to a cluster; returns False if the cluster already had it."""
     standing = snapshots.look(site, snapshot, basis=ledger.snapshot(site.cluster.name), use=True)
     publish_snapshot(site, standing, ledger, bar)
     return not standing.present
 
 
 def hash_image(path: Path, ledger: Ledger, bar: Bar) -> Image:
-    """The image with its digest; shows a bar while hashing it for the first time."""
+    """Returns the image with its digest; shows a bar while hashing it for the first time."""
     size = path.stat().st_size if path.is_file() else None
     with ExitStack() as stack:
         show: ProgressCallback | None = None
@@ -87,7 +87,7 @@ def hash_image(path: Path, ledger: Ledger, bar: Bar) -> Image:
 
 
 def excluded(settings: Settings) -> list[str]:
-    """Patterns of files that the settings exclude from snapshots, including the results."""
+    """Returns patterns of the files that the settings exclude from snapshots, including the results."""
     project, folder = settings.project, settings.project_dir
     results = project.results
     own = [f"/{results.relative_to(folder).as_posix()}"] if results.is_relative_to(folder) else []
@@ -95,10 +95,10 @@ def excluded(settings: Settings) -> list[str]:
 
 
 def take_snapshot(settings: Settings, allow: Allow | None = None, ledger: Ledger | None = None) -> Snapshot:
-    """The snapshot of the project's working tree.
+    """Takes a snapshot of the project's working tree.
 
     Args:
-        settings: of the project.
+        settings: the project's settings.
         allow: called about files over the size limit; None refuses them.
         ledger: caches the digests of unchanged files.
     """
@@ -114,12 +114,12 @@ def take_snapshot(settings: Settings, allow: Allow | None = None, ledger: Ledger
 
 
 def chunk_cache(settings: Settings) -> Path:
-    """The folder of this project's chunk lists of images."""
+    """Returns the folder of this project's chunk lists of images."""
     return settings.project_dir / ".clusterkit" / "chunks"
 
 
 def publish_snapshot(site: Site, standing: Standing, ledger: Ledger, bar: Bar) -> None:
-    """Send the missing parts of a snapshot and record it as the last one sent."""
+    """Sends the missing parts of a snapshot and records it as the last one sent."""
     start = time.monotonic()
     if not standing.present:
         with bar("code", standing.snapshot.bytes) as progress:
@@ -132,5 +132,5 @@ def publish_snapshot(site: Site, standing: Standing, ledger: Ledger, bar: Bar) -
 
 
 def snapshots_home(settings: Settings) -> Path:
-    """The folder of snapshots on this machine."""
+    """Returns the folder of snapshots on this machine."""
     return settings.project_dir / ".clusterkit" / "snapshots"

@@ -22,25 +22,25 @@ class Named(Protocol):
 _Run = TypeVar("_Run", bound=Named)
 
 _NAMED = 4
-"""Most run ids that a message lists."""
+"""Maximum number of run ids in a message."""
 
 
 def find(known: list[_Run], names: Iterable[str]) -> list[_Run]:
     """Finds runs by run id, unique prefix, job id or `last`, and all members of a group by its id.
 
-    A group's id, a prefix of it, its job array's id, and `last` just after submitting it mean all of its
-    runs.
+    A group's id, a prefix of it, the id of its job array, and `last` if it was submitted last mean all of
+    its runs.
 
     Args:
         known: all runs, oldest first.
-        names: as typed.
+        names: the names as typed.
 
     Raises:
         RunError: a name is empty, matches no run, or matches several that are not a group.
     """
     found: list[_Run] = []
     for name in names:
-        if not name:  # of a script's variable that was never set: it would be the beginning of every run id
+        if not name:  # a script's unset variable; it would be a prefix of every run id
             raise RunError("the name of a run is empty", hint="`clusterkit status` lists the runs")
         matches = _matching(name, known)
         if not matches and known:
@@ -60,19 +60,19 @@ def find(known: list[_Run], names: Iterable[str]) -> list[_Run]:
 
 
 def find_one(known: list[_Run], name: str) -> _Run:
-    """The single run that a name means, for commands that take one.
+    """Finds the single run that a name means, for commands that take one.
 
     Raises:
-        RunError: as `find`; or the name means several runs.
+        RunError: as `find`, or the name means several runs.
     """
     return only(find(known, [name]), name)
 
 
 def only(runs: Sequence[_Run], name: str) -> _Run:
-    """The single run among those that `find` returned for a name.
+    """Returns the single run that `find` returned for a name.
 
     Raises:
-        RunError: there are several.
+        RunError: `find` returned several.
     """
     if len(runs) > 1:
         raise RunError(
@@ -83,7 +83,7 @@ def only(runs: Sequence[_Run], name: str) -> _Run:
 
 
 def _matching(name: str, known: list[_Run]) -> list[_Run]:
-    """The runs that a name may mean; the first kind of name that fits decides."""
+    """Returns the runs that a name may mean, by the first kind of name that matches any."""
     if name == "last":
         newest = known[-1:]
         group = newest[0].group if newest else ""
@@ -97,13 +97,13 @@ def _matching(name: str, known: list[_Run]) -> list[_Run]:
 
 
 def _is_group(name: str, runs: list[_Run]) -> bool:
-    """Whether runs are meant as a group: a text longer than the group's id means single members."""
+    """Returns whether a name means a whole group; a name longer than the group's id means single members."""
     groups = {run.group for run in runs}
     return len(groups) == 1 and "" not in groups and (name == "last" or len(name) <= len(runs[0].group))
 
 
 def _choices(runs: Sequence[_Run]) -> list[str]:
-    """The runs and whole groups that an ambiguous name may mean."""
+    """Returns what an ambiguous name may mean: runs of one group, or else runs and whole groups."""
     if len({run.group for run in runs}) == 1:
         return [run.run_id for run in runs]
     sizes: dict[str, int] = {}

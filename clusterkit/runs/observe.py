@@ -24,35 +24,35 @@ if TYPE_CHECKING:
 
 @dataclass
 class Observer:
-    """Observes the runs of one cluster; the scheduler's last answer is kept for reads in between."""
+    """Observes the runs of one cluster; keeps the scheduler's last answer between queries."""
 
     cluster: Cluster
     transport: Transport
     trouble: str | None = None
     """Why the last query to the scheduler failed."""
     seconds: float = 0.0
-    """How long that query took."""
+    """Duration of the last query."""
     _jobs: Mapping[str, Job] = field(default_factory=dict)
     _ids: frozenset[str] = frozenset()
-    """Job ids in the last query; about others the scheduler has not said that it does not know them."""
+    """Job ids in the last query; an id that is not among them may still be known to the scheduler."""
     _asked: float = 0.0
-    """Time of the last query, seconds of the monotonic clock."""
+    """Time of the last query, in seconds of the monotonic clock."""
 
     def ask(self, runs: Sequence[LedgerRun], *also: Probe[object]) -> tuple[list[RunState], Answers]:
-        """Query the scheduler and read the run directories.
+        """Queries the scheduler and reads the run directories.
 
-        A run directory may name a later job than the ledger knows. If the scheduler's answer lacks it, the
-        scheduler is asked once more.
+        A run directory may name a later job than the ledger knows. If the scheduler's answer lacks that job,
+        the scheduler is queried once more.
 
         Args:
             runs: runs of this cluster.
-            also: more probes for the same round trip.
+            also: additional probes for the same round trip.
 
         Returns:
             States in the order of the runs, and the answers to the other probes.
 
         Raises:
-            TransportError, SchedulerError, RunError: there was no complete answer.
+            TransportError, SchedulerError, RunError: the answer was missing or incomplete.
         """
         ids = [run.job_id for run in runs if run.job_id]
         found, answers = self._question(ids, runs, *also)
@@ -63,10 +63,10 @@ class Observer:
         return self._states(runs, found), answers
 
     def look(self, runs: Sequence[LedgerRun]) -> list[RunState]:
-        """Read only the run directories; the scheduler's last answer still counts.
+        """Reads only the run directories and reuses the scheduler's last answer.
 
         Raises:
-            TransportError, RunError: there was no complete answer.
+            TransportError, RunError: the answer was missing or incomplete.
         """
         probe = records([run.run_dir for run in runs])
         return self._states(runs, ask(self.transport, probe).of(probe))
@@ -84,7 +84,7 @@ class Observer:
         return answers.of(files), answers
 
     def _unheard(self, job_id: str) -> bool:
-        """Whether the scheduler has neither mentioned a job nor been asked about it."""
+        """Returns whether the scheduler has neither reported a job nor been queried about it."""
         return job_id != "" and job_id not in self._ids and job_id not in self._jobs
 
     def _states(self, runs: Sequence[LedgerRun], found: Mapping[str, RunRecord]) -> list[RunState]:
@@ -96,7 +96,7 @@ class Observer:
         job_id, number = self._newest(run, record)
         job = self._job(job_id, run)
         if not job_id or (job is None and self._unheard(job_id)):
-            return last  # there may be no job, or it was not asked about yet
+            return last  # there may be no job, or it has not been queried yet
         if job is not None and not job.state.active:
             job = self._task(job, record)
         limit = None
@@ -106,14 +106,14 @@ class Observer:
         return replace(state, job_id=job_id, submission=number)
 
     def _newest(self, run: LedgerRun, record: RunRecord) -> tuple[str, int]:
-        """Id of the current job, and the number of its submission.
+        """Returns the id of the current job and the number of its submission.
 
-        The run directory may know later jobs than the ledger: those of another laptop or, in a chain of jobs,
+        The run directory may list later jobs than the ledger: those of another laptop or, in a chain of jobs,
         the next link, which is submitted before the current one ends.
         """
         job_id, number, backend = run.job_id, run.submission, backend_of(self.cluster)
         for later in record.submissions:
-            known = number if job_id else number - 1  # of a hand-over that was interrupted it has the answer
+            known = number if job_id else number - 1  # also read the answer to an interrupted one
             found = later.job_id(backend)
             if later.number <= known or found is None:
                 continue
@@ -123,7 +123,7 @@ class Observer:
         return job_id, number
 
     def _goes_on(self, job_id: str, link: Submission, run: LedgerRun, record: RunRecord) -> bool:
-        """Whether the next link of a chain has taken over from a job."""
+        """Returns whether the next link of a chain has taken over from a job."""
         if any((attempt.start or {}).get("submission") == link.number for attempt in record.attempts):
             return True
         before, after = self._job(job_id, run), self._job(link.job_id(backend_of(self.cluster)) or "", run)
@@ -136,7 +136,7 @@ class Observer:
         return after is not None and after.state.active
 
     def _task(self, job: Job, record: RunRecord) -> Job:
-        """The task that started last, of an array whose tasks run one after the other."""
+        """Returns the task that started last, for an array whose tasks run one after the other."""
         start = (record.started.start if record.started else None) or {}
         recorded = str(start.get("job_id") or "")
         tasks = (known for known in self._jobs if known.partition(";")[0] == recorded)
@@ -146,7 +146,7 @@ class Observer:
         return replace(self._jobs[task], job_id=job.job_id)
 
     def _job(self, job_id: str, run: LedgerRun) -> Job | None:
-        """The scheduler's record of a run's job; a job with another name is not the run's."""
+        """Returns the scheduler's record of a run's job; ignores a job with another name."""
         job = self._jobs.get(job_id)
         if job is None and self.trouble is not None:
             return Job(job_id, JobState.UNKNOWN, "", reason=self.trouble, confirmed=False)
@@ -158,13 +158,13 @@ class Observer:
 
 
 def _owner(job_name: str) -> str:
-    """The run or group in a job's name, without the number of a later submission."""
+    """Returns the run or group in a job's name, without the number of a later submission."""
     owner, dot, number = job_name.rpartition(".")
     return owner if dot and number.isdigit() else job_name
 
 
 def ask_job(site: Site, job_id: str) -> Job | None:
-    """The scheduler's record of one job; None when it does not know it.
+    """Returns the scheduler's record of one job; None if the scheduler does not know the job.
 
     Raises:
         TransportError, SchedulerError: the cluster did not answer.
@@ -174,5 +174,5 @@ def ask_job(site: Site, job_id: str) -> Job | None:
 
 
 def query(cluster: Cluster, transport: Transport, runs: Sequence[LedgerRun]) -> list[RunState]:
-    """States of one cluster's runs, in order, in one round trip; nothing is recorded."""
+    """Returns the states of one cluster's runs, in order, in one round trip; records nothing."""
     return Observer(cluster, transport).ask(runs)[0]

@@ -26,7 +26,7 @@ _SCRIPTS = {"py": "python", "sh": "bash", "jl": "julia", "R": "Rscript", "js": "
 
 
 def check_arguments(project: Path, arguments: Sequence[str], program: Sequence[str] | None) -> None:
-    """Refuse arguments that name a program instead of its arguments.
+    """Refuses arguments that name a program instead of its arguments.
 
     Args:
         project: the project's folder.
@@ -34,8 +34,8 @@ def check_arguments(project: Path, arguments: Sequence[str], program: Sequence[s
         program: the user's own program that they are appended to; None means the bundled trainer.
 
     Raises:
-        ConfigError: they name a program although none is set, with a hint of the lines to write; or they
-            repeat the one that is set.
+        ConfigError: the arguments name a program although none is set, and the hint gives the lines to write;
+            or they repeat the program that is set.
     """
     if program:
         own = list(program)
@@ -62,7 +62,7 @@ def check_arguments(project: Path, arguments: Sequence[str], program: Sequence[s
 
 
 def started(named: Sequence[str]) -> list[str]:
-    """The argv that starts a program as the user named it; a bare script gets its interpreter.
+    """Returns the argv that starts a program as the user named it; adds an interpreter to a bare script.
 
     >>> started(["train.py"])
     ['python', 'train.py']
@@ -77,7 +77,7 @@ def started(named: Sequence[str]) -> list[str]:
 
 
 def _named(project: Path, arguments: Sequence[str], at: int) -> bool:
-    """Whether a word is an interpreter, a script or a project file, and not an option's value."""
+    """Returns whether an argument is an interpreter, script or project file, and not an option's value."""
     word, before = arguments[at], arguments[at - 1] if at else ""
     if not word or word.startswith("-") or before.startswith("-") or "=" in word or "{" in word:
         return False
@@ -91,7 +91,7 @@ def _named(project: Path, arguments: Sequence[str], at: int) -> bool:
 
 
 def _length(words: Sequence[str]) -> int:
-    """How many words are the program itself: an interpreter, its options, and its script or module."""
+    """Counts the arguments that form the program: an interpreter, its options, and its script or module."""
     if not _INTERPRETER.fullmatch(words[0]):
         return 1
     for at in range(1, len(words)):
@@ -126,14 +126,14 @@ _SHELL_OR_PYTHON = re.compile(r"(.*/)?(python[0-9.]*|(ba|z|da)?sh)")
 
 
 def check_script(tree: Tree, argv: Sequence[str]) -> None:
-    """Check before submission that the program's script will exist in the job.
+    """Checks, before submission, that the program's script will exist in the job.
 
     Args:
-        tree: the project files that are sent; an empty one disables the check.
+        tree: the project files that are sent; an empty tree disables the check.
         argv: the program, started in the project folder.
 
     Raises:
-        ConfigError: it names a project script that is not sent.
+        ConfigError: the program names a project script that is not sent.
     """
     script = _script(argv)
     if not tree.files or script is None:
@@ -156,7 +156,7 @@ def check_script(tree: Tree, argv: Sequence[str]) -> None:
 
 
 def _script(argv: Sequence[str]) -> str | None:
-    """The relative path that will be opened; None if it is looked up elsewhere."""
+    """Returns the script's path relative to the project; None if the script is looked up elsewhere."""
     first, *rest = argv
     if _SHELL_OR_PYTHON.fullmatch(first):
         script = rest[0] if rest else "-"

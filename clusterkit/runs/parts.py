@@ -1,4 +1,4 @@
-"""A group's submissions: their options, their job scripts, and their hand-over in order."""
+"""The submissions of a group: their options and job scripts, and submitting them in order."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from clusterkit.site import Layout, Site
 def split_group(
     plan: Plan, array_size: int | None, continuation: Continuation | None
 ) -> tuple[GroupPart, ...]:
-    """The submissions of a group, with what their runs need to continue; none for a single run.
+    """Returns a group's submissions, with the options for continuation; none for a single run.
 
     Args:
-        plan: the group.
-        array_size: most tasks of a job array; None without a limit.
-        continuation: how runs continue past their time limits.
+        plan: the group's plan.
+        array_size: maximum number of tasks in a job array; None for no limit.
+        continuation: how runs continue past their time limits; None if they do not.
     """
     if plan.group is None:
         return ()
     split = parts(plan.group.dealt, array_size=array_size, at_once=plan.group.at_once)
-    if not backend_of(plan.cluster).can.arrays:  # the lines of `members` are read by their own numbers
+    if not backend_of(plan.cluster).can.arrays:  # jobs index the lines of `members` directly
         split = [replace(part, origin=0) for part in split]
     if continuation is None:
         return tuple(split)
@@ -47,14 +47,14 @@ def split_group(
 
 
 def part_options(plan: Plan, part: GroupPart) -> tuple[str, ...]:
-    """The options of a part, without its dependencies."""
+    """Returns the options of a part, without its dependencies."""
     backend = backend_of(plan.cluster)
     tasks = part.tasks_of_array(always=not backend.can.arrays)
     return (*part.options, backend.array(*tasks)) if tasks else part.options
 
 
 def part_script(plan: Plan, part: GroupPart, layout: Layout, options: tuple[str, ...]) -> str:
-    """The job script of a part, with all its options."""
+    """Returns the job script of a part, with all its options."""
     group, cluster, backend = plan.group, plan.cluster, backend_of(plan.cluster)
     assert group is not None
     return render_group(
@@ -81,8 +81,8 @@ def part_script(plan: Plan, part: GroupPart, layout: Layout, options: tuple[str,
 class GroupHandover:
     """Submits the parts of a group in order.
 
-    The first part's remote command writes the whole group and all its run directories; the others only ask
-    the scheduler.
+    The first part's remote command writes the whole group and all its run directories; those of the other
+    parts only submit.
     """
 
     def __init__(
@@ -100,19 +100,19 @@ class GroupHandover:
         self._backend = backend_of(plan.cluster)
         self._owner = f"groups/{plan.group.id}"
         self._alone = not self._backend.can.arrays
-        """Whether each run is a job of its own."""
+        """Whether each run is a separate job."""
         self._first_jobs: dict[int, str] = {}
         """First job id of each accepted part."""
 
     def over(self) -> tuple[tuple[LedgerRun, ...], ClusterkitError | None]:
-        """The runs of accepted parts, and the reason why a part was not accepted.
+        """Submits the parts; returns the runs of accepted parts, and why a part was not accepted.
 
         Raises:
-            SchedulerError, TransportError: the first part was not accepted; then nothing remains, or it stays
-                open.
+            SchedulerError, TransportError: the first part was not accepted; then either nothing remains or
+                its submission stays open.
         """
         trouble: ClusterkitError | None = None
-        with work_folder(self._ledger.folder) as alive:  # those of later parts wait for the ones before
+        with work_folder(self._ledger.folder) as alive:  # shows that later parts are still being submitted
             for part in self._split:
                 try:
                     job_id = hand_over_parcel(self._site, self._ledger, self._parcel(part), alive.name)
@@ -153,7 +153,7 @@ class GroupHandover:
         )
 
     def _all_files(self, created: str) -> dict[str, bytes | str]:
-        """The group's folder and all run directories."""
+        """Returns the files of the group's folder and of all run directories."""
         group = self._group
         files: dict[str, bytes | str] = {
             f"{self._owner}/members": members_file(
@@ -190,7 +190,7 @@ class GroupHandover:
         return files
 
     def _waiting(self, part: GroupPart) -> tuple[str, ...]:
-        """This part's dependencies: the user's `--after`, its turn, the previous stage."""
+        """Returns the part's dependencies: the user's `--after`, its turn and the previous stage."""
         found = list(self._after) if part.stage == 0 else []
         if part.turn is not None and not self._alone:
             found.append(Parent(self._backend.array_id(self._first_jobs[part.turn]), "", "any"))
@@ -199,7 +199,7 @@ class GroupHandover:
         return self._backend.dependency(found)
 
     def _stage_before(self, part: GroupPart, before: str) -> list[Parent]:
-        """The dependency of a stage's run on the corresponding run of the previous stage."""
+        """Returns the dependencies of a part's runs on the corresponding runs of the previous stage."""
         always = self._group.then_always
         if not self._alone:
             several = part.tasks_of_array(always=False) is not None
@@ -215,7 +215,7 @@ class GroupHandover:
         return found
 
     def _give_up(self, refused: GroupPart, error: ClusterkitError) -> None:
-        """Record that this part and the following ones have no jobs."""
+        """Records that this part and the following ones have no jobs."""
         last = json.dumps({"state": JobState.NOT_SUBMITTED, "why": error.cause})
         for one in self._placed:
             if one.row.part >= refused.number:

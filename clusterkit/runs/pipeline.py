@@ -1,8 +1,8 @@
-"""From a plan to jobs: check, publish, hand over. Every command that makes a job uses this pipeline.
+"""Turns a plan into jobs: check, publish, submit. Every command that creates a run's job uses this pipeline.
 
-    plan = resolve(settings, request)          the request, worked out; or resume_plan, rerun_plan
+    plan = resolve(settings, request)          resolves the request; or resume_plan, rerun_plan
     check(settings, plan, ledger)              finds all errors before any work
-    ready = prepare(site, ledger, plan, ...)   all files, with the absolute paths of the cluster
+    ready = prepare(site, ledger, plan, ...)   makes all files, with absolute paths on the cluster
     (runs/materials.py)                        checks the image and sends the code
     hand_over(site, ledger, ready)             submits exactly once, one remote command per submission
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from clusterkit.runs.group import GroupPart
 
 _DIFFS = 16 << 20
-"""Most characters of the working tree's diff in all run.json of a group; above it only the first has it."""
+"""Maximum characters of the diff in all run.json of a group; above it only the first contains the diff."""
 _LIMITS_SECONDS = 60.0
 
 
@@ -67,18 +67,18 @@ class Submitted:
     trusted: tuple[str, ...] = ()
     """A line for each folder on the cluster that a trusted other user could change."""
     lacking: tuple[str, ...] = ()
-    """Requested hardware that the machine lacks, although the runs can start."""
+    """Descriptions of requested hardware that the machine lacks, for runs that can start anyway."""
 
     @property
     def jobs(self) -> tuple[str, ...]:
-        """Job ids, each job array once."""
+        """The job ids, with each job array once."""
         backend = backend_of(self.plan.cluster)
         return tuple(dict.fromkeys(backend.array_id(run.job_id) for run in self.runs))
 
 
 @dataclass(frozen=True)
 class DryRun:
-    """The effect a plan would have."""
+    """The effect that submitting a plan would have."""
 
     plan: Plan
     parts: tuple[GroupPart, ...]
@@ -92,15 +92,15 @@ class DryRun:
 
 
 def submit(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> Submitted:
-    """Check a plan of new runs, publish their code, and submit them, over one login.
+    """Checks a plan of new runs, publishes their code and submits them, with one login.
 
-    Accepted parts of a group stay, whatever happens to the rest.
+    Accepted parts of a group stay submitted even if later parts fail.
 
     Raises:
         ConfigError, RunError: the request is wrong; nothing was sent.
         ImageError: the cluster does not have the image.
-        SchedulerError: a run can never work there; or the scheduler refused: the message quotes it, and the
-            run directory is removed.
+        SchedulerError: a run can never work on the cluster; or the scheduler refused it: the message quotes
+            the scheduler, and the run directory is removed.
         TransportError: the cluster cannot be reached.
     """
     lacking, snapshot, image = _check_new(settings, plan, ledger, bar)
@@ -116,7 +116,7 @@ def submit(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> Submi
 def dry_run(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> DryRun:
     """Returns what `submit` would do, without changing anything or reading the cluster's array limits.
 
-    It logs in only when the root depends on the account (`~`, `$USER`), or to ask how runs can continue past
+    It logs in only if the root depends on the account (`~`, `$USER`), or to ask how runs can continue past
     their time limit.
 
     Raises:
@@ -145,14 +145,14 @@ def dry_run(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> DryR
 
 
 def check(settings: Settings, plan: Plan, ledger: Ledger) -> tuple[str, ...]:
-    """Find the errors in a plan before any work.
+    """Checks a plan for errors before any work.
 
     Returns:
-        Requested hardware that the machine lacks, although the runs can start.
+        Descriptions of requested hardware that the machine lacks, for runs that can start anyway.
 
     Raises:
         ConfigError, RunError: a dependency is unknown or on another cluster.
-        SchedulerError: a run can never work there.
+        SchedulerError: a run can never work on the cluster.
         TransportError: the machine did not answer.
     """
     check_after(ledger, plan.cluster, plan.after, plan.native)
@@ -171,10 +171,10 @@ def settle_unclear(site: Site, ledger: Ledger) -> dict[str, SubmissionOutcome]:
 
 
 def ask_limits(site: Site, plan: Plan) -> Limits | None:
-    """The cluster's limits for the plan's jobs; None if its scheduler does not report them.
+    """Asks for the cluster's limits for the plan's jobs; None if its scheduler does not report them.
 
     Raises:
-        SchedulerError: it does not report them, and the settings let the scheduler decide how runs continue.
+        SchedulerError: the limits are unknown, and the settings let the scheduler decide how runs continue.
         TransportError: the connection failed.
     """
     probe = backend_of(site.cluster).limits(plan.runs[0].options)
@@ -201,11 +201,11 @@ class Ready:
 
 
 def prepare(site: Site, ledger: Ledger, plan: Plan, materials: Materials) -> Ready:
-    """Ask the cluster what a plan's jobs depend on and compute all files; nothing is written yet.
+    """Asks the cluster for limits and dependencies and makes all files; writes nothing yet.
 
     Raises:
-        ConfigError: it cannot continue past its time limit as configured.
-        RunError: it depends on a run that has failed.
+        ConfigError: a run cannot continue past its time limit as configured.
+        RunError: a run depends on a run that has failed.
         SchedulerError, TransportError: the cluster did not answer.
     """
     after = parents(site, ledger, plan.after)
@@ -237,11 +237,11 @@ def prepare(site: Site, ledger: Ledger, plan: Plan, materials: Materials) -> Rea
 
 
 def _continuation(site: Site, plan: Plan, limits: Limits | None) -> Continuation | None:
-    """How the runs continue past their time limits; None when none does.
+    """Determines how the runs continue past their time limits; None if none does.
 
     Raises:
-        ConfigError: they cannot continue as configured; or a group's runs cannot be requeued: a group is a
-            job array and cannot be a chain.
+        ConfigError: the runs cannot continue as configured; or a group's runs cannot be requeued (a group is
+            already a job array and cannot be a chain).
     """
     going = [run for run in plan.runs if run.goes_on]
     if not going:
@@ -272,13 +272,13 @@ def _check_new(
 
 
 def hand_over(site: Site, ledger: Ledger, ready: Ready) -> Submitted:
-    """Submit a plan to a cluster that has its image and code.
+    """Submits a plan to a cluster that has its image and code.
 
     The scheduler accepts all of it, nothing, or the first parts of a group.
 
     Raises:
-        SchedulerError, TransportError: the first submission was not accepted; then nothing remains, or it
-            stays open.
+        SchedulerError, TransportError: the first submission was not accepted; then either nothing remains or
+            the submission stays open.
     """
     trouble: ClusterkitError | None = None
     if ready.split:
@@ -302,10 +302,10 @@ def hand_over(site: Site, ledger: Ledger, ready: Ready) -> Submitted:
 
 
 def _previous_there(site: Site, env: Mapping[str, str]) -> bool:
-    """Whether the previous pipeline stage of a resubmitted run has a run directory on this cluster."""
+    """Returns whether the run directory of a resubmitted run's previous stage exists on this cluster."""
     before = env.get(PREVIOUS, "")
     if not before or before != site.layout.run(
         before.rpartition("/")[2]
-    ):  # nothing else is shown to a program
+    ):  # the program gets no other folder mounted
         return False
     return site.transport.run(["test", "-d", before], check=False).returncode == 0

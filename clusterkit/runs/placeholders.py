@@ -1,7 +1,7 @@
 """Fills placeholders such as `{seed}` in a program's arguments. Pure.
 
-Only the given names are placeholders: JSON and other braces stay unchanged. So does `${name}`, a variable of
-a shell or of OmegaConf; `{{name}}` stands for a literal `{name}`.
+Only the given names are placeholders. JSON and other braces stay unchanged, and so does `${name}`, a variable
+of a shell or of OmegaConf; `{{name}}` stands for a literal `{name}`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _PLACE = re.compile(r"(?<!\$)(?:\{\{(?P<literal>[A-Za-z_]\w*)\}\}|\{(?P<name>[A-
 
 
 def fill(argv: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
-    """The arguments with the placeholders filled.
+    """Returns the arguments with their placeholders filled.
 
     >>> fill(["-s{seed}", "{lr}", "{{seed}}", "${seed}", '{"a": {"seed": {seed}}}'], {"seed": "7"})
     ('-s7', '{lr}', '{seed}', '${seed}', '{"a": {"seed": 7}}')
@@ -28,5 +28,5 @@ def fill(argv: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def has_place(argv: Sequence[str] | None, name: str) -> bool:
-    """Whether the arguments contain a value's placeholder."""
+    """Returns whether the arguments contain the placeholder."""
     return any(match["name"] == name for text in argv or () for match in _PLACE.finditer(text))

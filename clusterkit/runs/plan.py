@@ -1,7 +1,7 @@
-"""A plan of what to submit, and the files written for it once the cluster's paths are known.
+"""The plan of a submission, and the files written for it once the cluster's paths are known.
 
-A plan is made without a connection (`resolve`, `resubmit`). After the login `place` makes a run's run.json,
-job script, request.json and ledger row, each in one place.
+`resolve` and `resubmit` make a plan without a connection. After the login, `place` makes a run's run.json,
+job script, request.json and ledger row.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PREVIOUS = "CLUSTERKIT_PREVIOUS_RUN_DIR"
 
 @dataclass(frozen=True)
 class Materials:
-    """A run's code, trainer and image, by content."""
+    """A run's code, trainer and image, identified by content."""
 
     code: str
     """Id of the project's snapshot."""
@@ -48,14 +48,14 @@ class Materials:
 
     @classmethod
     def taken(cls, snapshot: Snapshot, image: Image | None) -> Materials:
-        """The materials of the working tree."""
+        """Returns the materials for runs of the working tree."""
         return cls(
             snapshot.id, f"{snapshot.bundle.id}/bundle", {"id": snapshot.id, **snapshot.git.facts}, image
         )
 
     @classmethod
     def recorded(cls, document: Mapping[str, Any]) -> Materials:
-        """The materials of an earlier run."""
+        """Returns the materials of an earlier run from its run.json."""
         code, trainer = snapshot_ids(document)
         image = document.get("image")
         return cls(
@@ -83,7 +83,7 @@ class GroupMember:
     previous: str | None = None
     """Run id of the previous pipeline stage."""
     together: tuple[str, ...] = ()
-    """Run ids, its own included, that one process trains; empty for a run with its own process."""
+    """Ids of the runs, including this one, that one process trains; empty for a run with its own process."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,27 +97,27 @@ class PlannedRun:
     profile: Profile
     program: Program
     options: tuple[str, ...]
-    """The backend's options, without those for continuation, dependencies and sharing."""
+    """The backend's options, except those for continuation, dependencies and sharing."""
     goes_on: bool
     """Whether it continues past its time limit."""
     seed: int | None
     total_steps: int | None
     seed_in_environment: bool = False
-    """A seed was requested that the program can only read from its environment."""
+    """Whether a seed was requested that the program can only read from its environment."""
     verify_image: bool = False
     wandb: Mapping[str, Any] = field(default_factory=dict)
     project: str = ""
     member: GroupMember | None = None
     command: tuple[str, ...] | None = None
-    """The arguments of `submit` that reproduce it; None if none do."""
+    """The arguments of `submit` that reproduce the run; None if none do."""
     number: int = 0
     """Number of the submission."""
     before: RunSpec | None = None
-    """The run being repeated or, from the second submission on, this run as first submitted."""
+    """The run that is repeated or, from the second submission on, this run as first submitted."""
 
     @property
     def recipe(self) -> str:
-        """Name of the recipe; "" without the bundled trainer."""
+        """Name of the recipe; "" if the run does not use the bundled trainer."""
         return str((self.program.recipe or {}).get("name", ""))
 
     @property
@@ -140,36 +140,36 @@ class PlannedGroup:
     created: datetime
     dealt: tuple[JobBatch, ...]
     at_once: int | None
-    """Most tasks that run at a time."""
+    """Maximum number of tasks that run at a time; None for no limit."""
     pack: int = 1
     """Runs per job."""
     in_one: int = 1
     """Runs per training process."""
     then_always: bool = False
-    """A stage starts even if the previous one failed."""
+    """Whether a stage starts even if the previous one failed."""
 
     @property
     def jobs(self) -> int:
-        """The number of tasks in all arrays."""
+        """Number of tasks in all arrays."""
         return sum(len(batch.tasks) for batch in self.dealt)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to submit to one cluster: a run or a group."""
+    """A run or a group to submit to one cluster."""
 
     cluster: Cluster
     runs: tuple[PlannedRun, ...]
     group: PlannedGroup | None = None
     after: tuple[After, ...] = ()
-    """What the first stage waits for."""
+    """Dependencies of the first stage."""
     native: tuple[str, ...] = ()
     """Scheduler options from the command line."""
     allow_large: Allow | None = None
     """Decides whether files over the size limit may be sent; None refuses."""
 
     def asked(self, batch: JobBatch) -> JobResources:
-        """The resources that each job of a batch requests."""
+        """Returns the resources that each job of a batch requests."""
         return backend_of(self.cluster).asked(batch.options)
 
     @property
@@ -187,23 +187,23 @@ class Plan:
 
 @dataclass(frozen=True)
 class PlacedRun:
-    """A run with all files written for it."""
+    """A run with all of its files."""
 
     planned: PlannedRun
     spec: RunSpec
-    """Its description; written as run.json when it is new."""
+    """The run's description, written as run.json for a new run."""
     job: JobScript
     script: str
     row: LedgerRun
-    """Its ledger row before it has a job."""
+    """The run's ledger row before it has a job."""
 
     @property
     def folder(self) -> str:
-        """Its run directory, relative to the work root."""
+        """The run directory, relative to the work root."""
         return f"runs/{self.spec.run_id}"
 
     def files(self) -> dict[str, bytes | str]:
-        """Its files by path in the work root, without those of its submission."""
+        """Returns the run's files by path in the work root, without those of its submission."""
         script = {f"{self.folder}/job.sh": self.script.encode("utf-8", "surrogateescape")}
         if self.planned.again:
             return {**script}
@@ -217,13 +217,13 @@ class PlacedRun:
     def request(
         self, options: tuple[str, ...], *, task: int | None = None, part: int = 0, pack: int = 1
     ) -> bytes:
-        """request.json of its submission.
+        """Returns request.json of the run's submission.
 
         Args:
-            options: as given to the scheduler.
-            task: index in its job array, if any.
-            part: number of its submission within its group.
-            pack: how many runs share the job.
+            options: the options given to the scheduler.
+            task: the run's index in its job array, if any.
+            part: number of the submission within the group.
+            pack: number of runs that share the job.
         """
         planned, spec = self.planned, self.spec
         before = planned.before if planned.again else None
@@ -257,15 +257,15 @@ def place(
     part: int = 0,
     previous_there: bool = True,
 ) -> PlacedRun:
-    """Make all files and the ledger row of a run.
+    """Makes the files and the ledger row of a run.
 
     Args:
         planned: the run.
-        materials: its code and image.
+        materials: the run's code and image.
         cluster: the target.
         layout: the cluster's paths.
-        continuation: how it continues past its time limit; None when it does not.
-        part: number of its submission within its group.
+        continuation: how the run continues past its time limit; None if it does not.
+        part: number of the submission within the group.
         previous_there: whether the previous stage's run directory exists, or will exist, on the cluster.
 
     Raises:
@@ -349,5 +349,5 @@ def place(
 
 
 def _meeting(layout: Layout, member: GroupMember) -> str:
-    """The meeting folder of runs that one process trains, for a backend without job arrays."""
+    """Returns the folder where runs that one process trains meet, for a backend without job arrays."""
     return f"{layout.root}/groups/{member.group['id']}/together-{member.together[0].rpartition('-')[2]}"

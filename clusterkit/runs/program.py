@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 _TRAIN = ["python", "-m", "trainer", "train"]
 SEED, TOTAL_STEPS = "CLUSTERKIT_SEED", "CLUSTERKIT_TOTAL_STEPS"
-"""Environment variables with the seed and the steps, for a user's own program."""
+"""Environment variables that give a user's own program the seed and the number of steps."""
 _SWEPT_SEED = "CLUSTERKIT_SWEEP_SEED"
-"""Environment variable with a swept seed, for a user's own program."""
+"""Environment variable that gives a user's own program a swept seed."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
@@ -30,18 +30,18 @@ class Program:
 
     argv: tuple[str, ...]
     recipe: Mapping[str, Any] | None
-    """`name`, `values`, `modified`; None without the bundled trainer."""
+    """`name`, `values` and `modified`; None if the run does not use the bundled trainer."""
     env: Mapping[str, str]
     has_places: bool = False
-    """Whether argv contains the placeholders `{seed}`, `{total_steps}`, `{run_id}` and `{run_dir}`."""
+    """Whether `{seed}`, `{total_steps}`, `{run_id}` and `{run_dir}` in argv are placeholders."""
     home: str = ""
-    """The earlier run directory that paths in `env` refer to."""
+    """The run directory of the earlier run, which paths in `env` point into."""
 
     def placed(self, run_id: str, run_dir: str) -> tuple[tuple[str, ...], dict[str, str]]:
-        """Argv and environment for a run directory, an absolute path on the cluster.
+        """Returns argv and environment for a run directory, an absolute path on the cluster.
 
         Raises:
-            ConfigError: the arguments contain `{total_steps}`, and the run has none.
+            ConfigError: the arguments contain `{total_steps}`, but the run has none.
         """
         env = {name: moved(value, self.home, run_dir) for name, value in self.env.items()}
         env = {"WANDB_RUN_ID": run_id, "WANDB_DIR": run_dir, **env}
@@ -49,12 +49,12 @@ class Program:
 
     @classmethod
     def recorded(cls, document: Mapping[str, Any], request: Mapping[str, Any], home: str) -> Program:
-        """The program of an earlier run.
+        """Returns the program of an earlier run.
 
         Args:
-            document: its run.json.
-            request: request.json of its newest submission, whose arguments take precedence.
-            home: its run directory.
+            document: the run's run.json.
+            request: request.json of the run's newest submission, whose arguments take precedence.
+            home: the run directory.
         """
         template = document.get("template")
         argv = tuple(template or request.get("argv") or document["argv"])
@@ -63,7 +63,7 @@ class Program:
 
     @property
     def total_steps(self) -> int | None:
-        """The steps in its arguments or environment; None if absent."""
+        """Number of steps in the arguments or the environment; None if absent."""
         text = option_of(self.argv, "--total-steps") if trains(self.argv) else self.env.get(TOTAL_STEPS)
         return int(text) if text and text.isdigit() else None
 
@@ -73,14 +73,14 @@ class Program:
         return not trains(self.argv) and not (self.has_places and has_place(self.argv, "seed"))
 
     def with_seed(self, seed: int) -> Program:
-        """The same program with another seed."""
+        """Returns the same program with another seed."""
         if trains(self.argv):
             return replace(self, argv=with_option(self.argv, "--seed", str(seed)))
         swept = {_SWEPT_SEED: str(seed)} if _SWEPT_SEED in self.env else {}
         return replace(self, env={**self.env, SEED: str(seed), **swept})
 
     def with_steps(self, steps: int) -> Program:
-        """The same program with another number of steps.
+        """Returns the same program with another number of steps.
 
         Raises:
             ConfigError: the user's own program has no placeholder for the steps.
@@ -95,7 +95,7 @@ class Program:
         return replace(self, env={**self.env, TOTAL_STEPS: str(steps)})
 
     def with_hardware(self, profile: Profile) -> Program:
-        """The same program on the hardware of another profile.
+        """Returns the same program on the hardware of another profile.
 
         A training run keeps its recipe, number of environments and precision, and thus its results.
         """
@@ -113,12 +113,12 @@ class Program:
 
 
 def moved(value: str, old: str, new: str) -> str:
-    """Rewrites the folder `old`, or a path in it, to `new`; other text stays unchanged."""
+    """Replaces the folder `old` at the start of a path with `new`; returns other text unchanged."""
     return new + value[len(old) :] if old and (value == old or value.startswith(f"{old}/")) else value
 
 
 def choose_recipe(name: str, overrides: Mapping[str, str], unlock: Sequence[str]) -> recipes.Recipe:
-    """The recipe with its overrides, checked on the laptop before anything is sent.
+    """Returns the recipe with its overrides, checked on the laptop before anything is sent.
 
     Raises:
         RecipeLockedError: an overridden locked value is not named in `unlock`.
@@ -137,7 +137,7 @@ def choose_recipe(name: str, overrides: Mapping[str, str], unlock: Sequence[str]
 
 
 def _check_batches(recipe: recipes.Recipe, num_envs: int | None) -> None:
-    """Refuses a rollout that its batches do not divide, before a job queues for hours."""
+    """Refuses a rollout that its batches do not divide, before its job queues for hours."""
     if recipes.on_policy(recipe.values):
         try:
             recipes.batches(recipe.name, recipe.values, num_envs or recipes.usual_envs(recipe.values))
@@ -146,10 +146,10 @@ def _check_batches(recipe: recipes.Recipe, num_envs: int | None) -> None:
 
 
 def assignments(texts: Sequence[str], option: str) -> dict[str, str]:
-    """Parse `name=value` options.
+    """Parses `name=value` options.
 
     Raises:
-        ConfigError: a text has another form.
+        ConfigError: a text does not have this form.
     """
     parsed = {}
     for text in texts:
@@ -170,7 +170,7 @@ def program(
     seed: int,
     wandb: Wandb,
 ) -> Program:
-    """The program of a new run.
+    """Returns the program of a new run.
 
     Args:
         profile: hardware settings and the recipe's name.
@@ -183,8 +183,8 @@ def program(
         wandb: the run's W&B project.
 
     Raises:
-        ConfigError, RecipeLockedError: as `choose_recipe`; a batch size that does not divide the rollout;
-            overrides for a program without a recipe; or several GPUs that cannot share the run.
+        ConfigError, RecipeLockedError: as `choose_recipe`; or a batch size does not divide the rollout, a
+            program without a recipe has overrides, or the GPUs cannot share the run.
     """
     env = _environment(profile, wandb)
     fixed = profile.program or own_program
@@ -223,7 +223,7 @@ def _no_secret(argv: Sequence[str]) -> None:
 
 
 def train_options(profile: Profile, seed: int) -> list[str]:
-    """A profile and a seed as options of the trainer."""
+    """Returns a profile and a seed as options of the trainer."""
     options: dict[str, object] = {
         "total-steps": profile.total_steps,
         "num-envs": profile.num_envs,
@@ -242,19 +242,19 @@ def train_options(profile: Profile, seed: int) -> list[str]:
 
 
 def filled(argv: Sequence[str], env: Mapping[str, str], run_id: str, run_dir: str) -> tuple[str, ...]:
-    """The argv of a user's own program with its placeholders filled.
+    """Returns the argv of a user's own program with its placeholders filled.
 
     >>> filled(["--seed={seed}", "{run_dir}/logs", "{lr}"], {"CLUSTERKIT_SEED": "7"}, "a-1", "/r/a-1")
     ('--seed=7', '/r/a-1/logs', '{lr}')
 
     Args:
-        argv: as written.
+        argv: the program and its arguments as the user wrote them.
         env: the program's environment, with the seed and the steps.
         run_id: the run's id.
-        run_dir: absolute path on the cluster.
+        run_dir: the run directory, an absolute path on the cluster.
 
     Raises:
-        ConfigError: `{total_steps}` stands there, and the run has none.
+        ConfigError: the arguments contain `{total_steps}`, but the run has none.
     """
     check_places(argv, env)
     known = {"seed": "", "total_steps": "", **_of_environment(env)}
@@ -262,7 +262,7 @@ def filled(argv: Sequence[str], env: Mapping[str, str], run_id: str, run_dir: st
 
 
 def check_places(argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """Raises ConfigError if the arguments contain `{seed}` or `{total_steps}` and the run has none."""
+    """Raises ConfigError if the arguments contain `{seed}` or `{total_steps}`, but the run has none."""
     known = _of_environment(env)
     for name in ("seed", "total_steps"):
         if name not in known and has_place(argv, name):
@@ -278,10 +278,10 @@ def _of_environment(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _ranks(profile: Profile, recipe: recipes.Recipe) -> list[str]:
-    """The trainer's option for one learner process per GPU; empty for one GPU.
+    """Returns the trainer's option for one learner process per GPU; empty for one GPU.
 
     Raises:
-        ConfigError: the processes cannot share the environments, the batch or the replay; or they would need
+        ConfigError: the processes cannot share the environments, the batch or the replay buffer; or they need
             several nodes, which the job script does not support.
     """
     if profile.gpu_count < 2:
@@ -316,18 +316,18 @@ def _environment(profile: Profile, wandb: Wandb) -> dict[str, str]:
 
 
 def wandb_environment(wandb: Wandb) -> dict[str, str]:
-    """The environment variables that tell the W&B client where a run belongs."""
+    """Returns the environment variables that tell the W&B client a run's mode, project and entity."""
     entity = {"WANDB_ENTITY": wandb.entity} if wandb.entity else {}
     return {"WANDB_MODE": wandb.mode, "WANDB_PROJECT": wandb.project, **entity}
 
 
 def trains(argv: Sequence[str]) -> bool:
-    """Whether an argv runs the bundled trainer."""
+    """Returns whether an argv runs the bundled trainer."""
     return list(argv[:4]) == _TRAIN
 
 
 def option_of(argv: Sequence[str], name: str) -> str | None:
-    """The value of an option in a training's argv; the last one, the user's own, wins."""
+    """Returns the value of an option in the trainer's argv; the last occurrence, the user's own, wins."""
     found = None
     for here, after in zip(argv, [*argv[1:], None], strict=True):
         if here == name:
@@ -338,7 +338,7 @@ def option_of(argv: Sequence[str], name: str) -> str | None:
 
 
 def with_option(argv: Sequence[str], name: str, value: str) -> tuple[str, ...]:
-    """The argv of a training with an option replaced or added.
+    """Returns the trainer's argv with an option replaced or added.
 
     >>> with_option(["python", "-m", "trainer", "train", "--seed", "1"], "--seed", "2")[4:]
     ('--seed', '2')

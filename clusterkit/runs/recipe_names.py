@@ -13,14 +13,14 @@ _OF_THE_RUN = {
     "profile": "--profile NAME",
     "recipe": "a profile with that recipe, or --sweep recipe=NAME",
 }
-"""Names a sweep may vary that are not recipe values, with the option for a single run."""
+"""Names that a sweep can vary but that are not recipe values, with the option for a single run."""
 
 
 def load(name: str) -> recipes.Recipe:
-    """Load a recipe by name.
+    """Loads a recipe by name.
 
     Raises:
-        ConfigError: there is no such recipe.
+        ConfigError: the recipe does not exist or is invalid.
     """
     try:
         return recipes.load(name)
@@ -29,7 +29,7 @@ def load(name: str) -> recipes.Recipe:
 
 
 def meant(recipe: recipes.Recipe, name: str) -> list[str]:
-    """The recipe values behind a name: itself, the tasks for `task`, every learning rate for `lr`."""
+    """Returns the recipe values behind a name: itself, `tasks` for `task`, every learning rate for `lr`."""
     if name in recipe.values:
         return [name]
     if name == "task" and "tasks" in recipe.values:
@@ -40,7 +40,7 @@ def meant(recipe: recipes.Recipe, name: str) -> list[str]:
 
 
 def sibling(recipe: recipes.Recipe, task: str) -> recipes.Recipe | None:
-    """The recipe for another task, whose name differs only in the task."""
+    """Returns the recipe whose name and `tasks` differ only in the task; None if there is none."""
     tasks = recipe.values.get("tasks", ())
     if tuple(tasks) == (task,):
         return recipe
@@ -55,15 +55,15 @@ def sibling(recipe: recipes.Recipe, task: str) -> recipes.Recipe | None:
 def resolve(
     name: str, overrides: Mapping[str, str], unlock: Sequence[str]
 ) -> tuple[str, dict[str, str], tuple[str, ...]]:
-    """A recipe and its overrides with all short names replaced.
+    """Replaces all short names in a recipe's overrides; returns recipe name, overrides and unlocked names.
 
     Args:
         name: the recipe's name.
-        overrides: values as text, by name; `task` chooses the recipe of that task where there is one.
+        overrides: values as text, by name; `task` chooses the recipe of that task if one exists.
         unlock: names of values that may change.
 
     Raises:
-        ConfigError: there is no such recipe; two names change one value; or a name is not a recipe value.
+        ConfigError: the recipe is unknown, two names change one value, or a name belongs to the run.
     """
     recipe, changed, may_change = load(name), dict(overrides), list(unlock)
     if "task" in changed and (other := sibling(recipe, changed["task"])) is not None:

@@ -29,14 +29,14 @@ from clusterkit.untrusted import (
 _FILE = re.compile(r"attempts/([0-9]{1,9})/(start|exit|cancel)\.json")
 _SUBMISSION = re.compile(r"submissions/([0-9]{1,9})/(request\.json|asked|status|answer|error)")
 _FOLDERS = 2000
-"""Most attempts, or submissions, of a run."""
+"""Maximum number of attempts, or of submissions, of a run."""
 _ALL_BYTES = 4 << 20
-"""Most bytes of all small files of a run."""
+"""Maximum total size of a run's small files, in bytes."""
 
-# Builtins read, so a thousand runs cost no process each. One `find` for all of them names first what is too
-# large, and one `stat` tells by the clock of the files when runs showed life. Only regular files are opened.
-# A name or a line that could be taken for one of our marks is not printed. A run directory that is gone is
-# reported as missing.
+# Shell builtins read the files, so that a thousand runs do not cost a process each. One `find` for all runs
+# first lists oversized files, and one `stat` gets the runs' last signs of life, by the file system's clock.
+# Only regular files are opened. A name or a line that could be mistaken for one of our marks is not printed.
+# A deleted run directory is reported as missing.
 _COLLECT = rf"""
 ck_rs='{MARK[0]}' ck_nl='
 '
@@ -137,24 +137,24 @@ class RunRecord:
     """The small files of one run directory (docs/run-directory.md)."""
 
     exists: bool = True
-    """Whether there is a run directory."""
+    """Whether the run directory exists."""
     attempts: tuple[Attempt, ...] = ()
-    """By number."""
+    """Attempts in order of their numbers."""
     heartbeat: Mapping[str, Any] | None = None
     submissions: tuple[Submission, ...] = ()
-    """By number; empty for runs of clusterkit before 0.2."""
+    """Submissions in order of their numbers; empty for runs of clusterkit before 0.2."""
     stopped: Mapping[str, Any] | None = None
-    """Why a run does not continue past its time limit as requested."""
+    """Why the run does not continue past its time limit as requested."""
     unreadable: tuple[str, ...] = ()
     """Names of malformed files, which count as absent or partly absent."""
     now: float | None = None
-    """The cluster's clock when reading, Unix seconds; times in the files may be by a node's clock."""
+    """Time of reading, Unix seconds of the cluster's clock; times in the files may be by a node's clock."""
     alive: float | None = None
-    """Last sign of life of an attempt that has not ended, by the file system's clock."""
+    """Last sign of life of an unfinished attempt, Unix seconds of the file system's clock."""
 
     @property
     def started(self) -> Attempt | None:
-        """The newest started attempt."""
+        """The newest attempt that has started."""
         return next((attempt for attempt in reversed(self.attempts) if attempt.start is not None), None)
 
     @property
@@ -164,7 +164,7 @@ class RunRecord:
 
     @property
     def request(self) -> Mapping[str, Any]:
-        """request.json of the newest submission that was not refused; if all were, of the newest."""
+        """request.json of the newest submission that was not refused, or of the newest if all were."""
         taken = [each for each in self.submissions if each.refusal is None]
         newest = (taken or self.submissions)[-1:]
         return (newest[0].request if newest else None) or {}
@@ -177,7 +177,7 @@ class RunRecord:
 
     @property
     def cancelled(self) -> bool:
-        """Whether a cancel was requested for the newest attempt, or before the first."""
+        """Whether a cancel was requested for the newest attempt or before the first."""
         newest = self.started
         return any(
             attempt.cancel is not None
@@ -192,20 +192,20 @@ class RunRecord:
 
     @property
     def packed(self) -> bool:
-        """Whether it shares its job with other runs."""
+        """Whether the run shares its job with other runs."""
         return (self.request.get("pack") or 1) > 1
 
     @property
     def cancel_detail(self) -> str | None:
-        """Why it was cancelled, if not by a user."""
+        """Why the run was cancelled, if not by a user."""
         details = (str((attempt.cancel or {}).get("detail") or "") for attempt in reversed(self.attempts))
         return next(filter(None, details), None)
 
 
 def records(run_dirs: Sequence[str]) -> Probe[Records]:
-    """Reads the small files of runs.
+    """Returns a probe that reads the small files of runs.
 
-    Its reader raises RunError when the answer is missing or was cut short.
+    Parsing its answer raises RunError if the answer is missing or truncated.
     """
     each = "\n".join(f'"$1" {shlex.quote(path)}' for path in run_dirs)
     return Probe("records", _COLLECT.replace("@each@", each), parse_records)
@@ -221,10 +221,10 @@ class Records(dict[str, RunRecord]):
 def parse_records(stdout: str) -> Records:
     """Parses the probe's output into records by run directory.
 
-    Looking up a run directory that is not among them raises RunError, too.
+    Looking up a run directory that is not among them also raises RunError.
 
     Raises:
-        RunError: the output is missing or was cut short.
+        RunError: the output is missing or truncated.
     """
     _, begun, rest = stdout.partition(f"{MARK} now ")
     clock, _, body = rest.partition("\n")
@@ -245,15 +245,15 @@ def parse_records(stdout: str) -> Records:
 
 
 def read_record(name: str, content: str | bytes) -> tuple[dict[str, Any] | None, str | None]:
-    """Parse a small file of a run.
+    """Parses a small file of a run.
 
     Args:
         name: the file's name, without its folder.
         content: the file's content.
 
     Returns:
-        Its object, with every known value of the right type, or None; and what is wrong with the file, or
-        None.
+        The file's object, in which every known value has the right type, or None; and a description of what
+        is wrong with the file, or None.
     """
     document = parse_object(content)
     if document is None:
@@ -303,7 +303,7 @@ class _Files:
         return found
 
     def _alive(self, attempts: Sequence[Attempt]) -> float | None:
-        """Last sign of life of the newest unfinished attempt of a program with heartbeats."""
+        """Returns the last sign of life of the newest unfinished attempt; None without heartbeats."""
         beat = self.written.get(f"{self.run_dir}/heartbeat.json")
         going = [each.number for each in attempts if each.start is not None and each.exit is None]
         if beat is None or not going or "heartbeat.json" in self.unreadable:
@@ -329,7 +329,7 @@ class _Files:
 
 
 def _times(said: str) -> dict[str, float]:
-    """Unix seconds by path, from lines with a time and a path."""
+    """Parses lines with a time and a path into Unix seconds by path."""
     parts = (line.partition(" ")[::2] for line in said.split("\n"))
     return {path: float(moment) for time, path in parts if (moment := ordinal(time)) is not None}
 

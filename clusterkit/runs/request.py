@@ -1,4 +1,4 @@
-"""What the user asks for: runs to submit, and changes to a resubmitted run. Pure."""
+"""A user's requests: runs to submit, and changes to a resubmitted run. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SubmitRequest:
-    """Runs to submit: one, or a group with sweep axes, stages or packs."""
+    """One run to submit, or a group with sweep axes, stages or packs."""
 
     cluster: Cluster
     profile: Profile
@@ -31,27 +31,27 @@ class SubmitRequest:
     native: tuple[str, ...] = ()
     """Scheduler options, `--option=value`, that override all configured ones."""
     verify_image: bool = False
-    """The job reads all of its image and compares the digest before it starts the container."""
+    """Whether the job reads its whole image and checks the digest before it starts the container."""
     allow_large: Allow | None = None
     """Decides whether files over the size limit may be sent; None refuses."""
     until_done: bool | None = None
-    """Continue past the time limit; None uses the setting of the profile or else of the project."""
+    """Whether to continue past the time limit; None uses the profile's setting, or else the project's."""
     after: tuple[After, ...] = ()
-    """Runs that must end before it starts."""
+    """Runs that must end before this one starts."""
     given: tuple[str, ...] = ()
-    """Options that changed the profile, as typed: `--time 4h`."""
+    """Options that changed the profile, as typed, e.g. `--time 4h`."""
     axes: tuple[SweepAxis, ...] = ()
     """The sweep's axes."""
     max_parallel: int | None = None
-    """Most jobs of the group that run at a time; None leaves it to the scheduler."""
+    """Maximum number of the group's jobs that run at a time; None leaves it to the scheduler."""
     pack: int = 1
-    """Runs that share one job and its GPU."""
+    """Number of runs that share one job and its GPU."""
     then: tuple[str, ...] = ()
     """Profiles of the following stages."""
     then_always: bool = False
-    """A stage starts even if the previous one failed."""
+    """Whether a stage starts even if the previous one failed."""
     in_one: bool = False
-    """One process trains all runs of a pack."""
+    """Whether one process trains all runs of a pack."""
 
     @property
     def several(self) -> bool:
@@ -66,7 +66,7 @@ class Changes:
     profile: Profile | None = None
     """Other resources; the recipe and the number of environments stay."""
     cluster: str | None = None
-    """The cluster to continue on; the run moves there."""
+    """The cluster that the run moves to."""
     time: int | None = None
     """Time limit in seconds."""
     total_steps: int | None = None
@@ -76,7 +76,7 @@ class Changes:
 
 
 def goes_on(settings: Settings, request: SubmitRequest) -> bool:
-    """Whether a run continues past its time limit."""
+    """Returns whether a run continues past its time limit."""
     if request.until_done is not None:
         return request.until_done
     profiles = request.profile.until_done
@@ -84,7 +84,7 @@ def goes_on(settings: Settings, request: SubmitRequest) -> bool:
 
 
 def command_words(request: SubmitRequest) -> tuple[str, ...]:
-    """The arguments of `clusterkit submit` for the same run, without its dependencies."""
+    """Returns the arguments of `clusterkit submit` for the same run, without its dependencies."""
     words = ["--cluster", request.cluster.name, "--profile", request.profile.name]
     if request.name is not None:
         words += ["--name", request.name]

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
 
 _SHORTEST_SIGNALLED = 600
-"""Seconds; the signal may come a minute early, too early for a very short run."""
+"""Seconds; shorter runs get no signal, because it may come a minute early."""
 
 
 def resolve(settings: Settings, request: SubmitRequest) -> Plan:
-    """Resolve and check every requested run.
+    """Resolves and checks every requested run.
 
     Raises:
         ConfigError, RecipeLockedError: the request is wrong.
@@ -39,7 +39,7 @@ def resolve(settings: Settings, request: SubmitRequest) -> Plan:
 
 
 def program_of(settings: Settings, request: SubmitRequest) -> Program:
-    """The program that a run would execute.
+    """Returns the program that a run would execute.
 
     Raises:
         ConfigError, RecipeLockedError: the request is wrong.
@@ -58,13 +58,13 @@ def program_of(settings: Settings, request: SubmitRequest) -> Program:
 
 
 def early_signal(profile: Profile, *, trains: bool, goes_on: bool) -> EarlySignal | None:
-    """The signal before a run's time limit; None means no signal.
+    """Returns the signal before a run's time limit; None means no signal.
 
     Args:
         profile: the run's profile.
-        trains: the program is the bundled trainer, which checkpoints on SIGUSR1; other programs may not
-            handle the signal and would die.
-        goes_on: the run continues past its limit.
+        trains: whether the program is the bundled trainer, which checkpoints on SIGUSR1; a program that does
+            not handle the signal would die.
+        goes_on: whether the run continues past its limit.
     """
     name = profile.signal
     if name is None and trains and (goes_on or profile.time >= _SHORTEST_SIGNALLED):
@@ -87,15 +87,15 @@ def resolve_run(
     member: GroupMember | None = None,
     command: tuple[str, ...] | None = None,
 ) -> PlannedRun:
-    """Resolve one new run.
+    """Resolves one new run.
 
     Args:
-        settings: of the project.
-        request: for this run alone.
-        identity: its run id.
+        settings: the project's settings.
+        request: the request for this run alone.
+        identity: the run id.
         now: time of the request.
-        member: its place in a group.
-        command: the arguments of `submit` for a group's member alone.
+        member: the run's position in its group, if any.
+        command: the arguments of `submit` that reproduce a group's member alone, if any.
     """
     profile, executed, past_limit = request.profile, program_of(settings, request), goes_on(settings, request)
     signal = early_signal(profile, trains=executed.recipe is not None, goes_on=past_limit)

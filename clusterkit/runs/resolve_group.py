@@ -1,4 +1,4 @@
-"""Turns a request for several runs into a plan: sweep grids, pipeline stages, packs."""
+"""Turns a request for several runs into a plan: sweep grids, pipeline stages and packs."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 def resolve_group(settings: Settings, request: SubmitRequest, resolve_run: Callable[..., PlannedRun]) -> Plan:
-    """Resolve the runs of a group, each like a single run.
+    """Resolves the runs of a group, each like a single run.
 
     Args:
-        settings: of the project.
-        request: for all runs.
+        settings: the project's settings.
+        request: the request for all runs.
         resolve_run: `clusterkit.runs.resolve.resolve_run`.
 
     Raises:
@@ -49,11 +49,11 @@ def resolve_group(settings: Settings, request: SubmitRequest, resolve_run: Calla
     stages = [request.profile.name, *request.then]
     size = len(points) * len(stages)
     one_process = request.pack if request.in_one else 1
-    pack = request.pack if arrays else 1  # without arrays each run is a job of its own
+    pack = request.pack if arrays else 1  # without arrays each run is a separate job
     runs, options = [], []
     for index in range(size):
         stage, place = divmod(index, len(points))
-        first = place - place % one_process  # packs are filled one after the other
+        first = place - place % one_process  # packs are filled in order
         others = range(first, min(first + one_process, len(points))) if one_process > 1 else ()
         member = GroupMember(
             index=index,
@@ -114,7 +114,7 @@ def _on(cluster: Cluster) -> str:
 
 
 def _check_in_one(request: SubmitRequest, names: set[str]) -> None:
-    """Refuses runs that one process could not train together."""
+    """Refuses runs that one process cannot train together."""
     if rest := sorted(names - {"seed"}):
         raise ConfigError(
             f"--in-one has one process train runs that differ in their seed alone, not in {rest[0]}",
@@ -140,7 +140,7 @@ def _member(
     now: datetime,
     resolve_run: Callable[..., PlannedRun],
 ) -> PlannedRun:
-    """Resolve one run of a group."""
+    """Resolves one run of a group."""
     values = member.values
     profile = settings.profile(values.get("profile", profile_name))
     try:
@@ -181,7 +181,7 @@ def _member(
 
 
 def _member_command(request: SubmitRequest, member: GroupMember) -> tuple[str, ...] | None:
-    """The arguments of `submit` for a member alone; None if no options express it."""
+    """Returns the arguments of `submit` for a member alone; None if no options express it."""
     if {"recipe", "task"} & member.values.keys() or member.previous:
         return None
     steps = member.values.get("total_steps")

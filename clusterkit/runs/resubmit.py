@@ -1,4 +1,4 @@
-"""Turns an earlier run into a plan: unchanged except for the requested changes. Pure."""
+"""Plans a submission that repeats or continues an earlier run, with the requested changes. Pure."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ class Ended:
     """A run as recorded on its cluster."""
 
     run: LedgerRun
-    """The ledger row, with the newest job."""
+    """The ledger row, with the run's newest job."""
     state: RunState
     record: RunRecord
     document: Mapping[str, Any]
-    """run.json"""
+    """run.json."""
 
     @property
     def program(self) -> Program:
-        """The program of its newest submission that was not refused."""
+        """The program of the newest submission that was not refused."""
         return Program.recorded(self.document, self.record.request, self.run.run_dir)
 
 
 def resume_plan(cluster: Cluster, ended: Ended, changes: Changes) -> Plan:
-    """Plan a further submission of a run, which continues in its run directory.
+    """Plans a further submission of a run, which continues in its run directory.
 
     Args:
-        cluster: where it continues.
+        cluster: the cluster to continue on.
         ended: the run.
         changes: the requested changes.
 
@@ -76,17 +76,17 @@ def rerun_plan(
     seed: int | None,
     same_place: bool,
 ) -> Plan:
-    """Plan a new run with the code, image and arguments of an earlier one.
+    """Plans a new run with the code, image and arguments of an earlier one.
 
     Args:
-        settings: of the project, for the W&B project.
+        settings: the project's settings, for the W&B project.
         cluster: the target.
-        document: run.json of the earlier one.
-        request: its newest request.json.
+        document: run.json of the earlier run.
+        request: the newest request.json of the earlier run.
         changes: the requested changes.
-        name: another name; None keeps it.
-        seed: another seed; None keeps it.
-        same_place: the earlier one was submitted to this cluster, with its options.
+        name: a new name; None keeps the earlier one.
+        seed: a new seed; None keeps the earlier one.
+        same_place: whether the earlier run was submitted to this cluster, so that its options apply.
 
     Raises:
         ConfigError: the changes are impossible.
@@ -95,7 +95,7 @@ def rerun_plan(
     name = name or str(document["name"])
     program = Program.recorded(document, request, "")
     env = dict(program.env)
-    home = env.pop("WANDB_DIR", "")  # which is the run directory, whatever cluster the run was moved to
+    home = env.pop("WANDB_DIR", "")  # the run directory, even if the run was moved to another cluster
     for variable in ("WANDB_RUN_ID", "WANDB_ENTITY"):
         env.pop(variable, None)
     program = replace(program, env={**env, **wandb_environment(wandb)}, home=home)
@@ -119,7 +119,7 @@ def rerun_plan(
 
 
 def recorded_profile(document: Mapping[str, Any]) -> Profile:
-    """The profile in a run.json, which clusterkit wrote and checked."""
+    """Returns the profile in a run.json, unvalidated because clusterkit checked it before writing."""
     from clusterkit.config.models import Profile
 
     known = {name: value for name, value in document["profile"].items() if name in Profile.model_fields}
@@ -135,7 +135,7 @@ def _changed(
     *,
     same_place: bool,
 ) -> dict[str, Any]:
-    """The `PlannedRun` fields that a new submission takes from the previous one, with the changes applied."""
+    """Returns the `PlannedRun` fields taken from the previous submission, with the changes applied."""
     profile = changes.profile or recorded_profile(document)
     if changes.profile:
         program = program.with_hardware(changes.profile)
@@ -165,15 +165,15 @@ def _options(
     *,
     goes_on: bool,
 ) -> tuple[str, ...]:
-    """The backend's options: those of the submission before, but for the requested changes.
+    """Returns the backend's options: those of the previous submission, with the changes applied.
 
     Args:
         cluster: the target.
         before: request.json of the previous submission; empty if it was for another cluster.
         changes: the requested changes.
-        profile: with the changes.
-        program: with the changes.
-        goes_on: whether it continues past its time limit.
+        profile: the profile with the changes.
+        program: the program with the changes.
+        goes_on: whether the run continues past its time limit.
     """
     backend, extra = backend_of(cluster), list(changes.native)
     if changes.profile is None and before.get("options"):

@@ -1,6 +1,6 @@
-"""Lists the run directories of a work root, and what a ledger needs to know about them. Pure.
+"""Lists the run directories of a work root and reads what a ledger records about them. Pure.
 
-It serves lost ledgers, other laptops, and runs that another laptop resumed.
+This restores lost ledgers and finds runs that another laptop submitted or resumed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from clusterkit.probes import Probe
 from clusterkit.probes.framing import MARK
 from clusterkit.untrusted import DOCUMENT_BYTES, parse_object
 
-# Builtins only, like the fragment that reads the records.
+# Shell builtins only, like the fragment that reads the records.
 _LIST = rf"""
 ck_again() {{ [ ! -e "$1/submissions/$2" ] || printf '%s\n' "{MARK} again $1"; }}
 printf '%s\n' "{MARK} begin $ck_runs"
@@ -28,8 +28,8 @@ for ck_dir in "$ck_runs"/*/; do
 done
 """
 
-# The working tree's difference may be a megabyte, and stands on a line of its own. A run that has moved to
-# another cluster has left a note here.
+# `sed` drops the diff of the working tree, which is on a line of its own and may be a megabyte. A run that
+# has moved to another cluster has a moved.json and is skipped.
 _DETAIL = rf"""
 ck_detail() {{
   [ ! -e "$1/moved.json" ] || return 0
@@ -45,7 +45,7 @@ class Roster:
     """The contents of a work root."""
 
     runs: str
-    """The folder of the run directories, absolute."""
+    """Absolute path of the folder of the run directories."""
     names: tuple[str, ...]
     """Names of all run directories."""
     again: tuple[str, ...]
@@ -53,18 +53,18 @@ class Roster:
 
 
 def roster(runs: str, ended: Iterable[tuple[str, int]]) -> Probe[Roster]:
-    """A fragment that lists run directories without starting a process.
+    """Returns a probe that lists run directories without starting a process.
 
     Args:
         runs: the folder of the run directories, as one shell word.
-        ended: run directory and newest known submission number of ended runs.
+        ended: the run directory and newest known submission number of each ended run.
     """
     checks = [f"ck_again {shlex.quote(path)} {number + 1}" for path, number in ended]
     return Probe("roster", "\n".join([f"ck_runs={runs}", _LIST, *checks]), parse_roster)
 
 
 def parse_roster(stdout: str) -> Roster:
-    """Parses the fragment's output, ignoring other text; a truncated one lists fewer."""
+    """Parses the probe's output and ignores other text; truncated output yields fewer runs."""
     lines = [line for line in stdout.split("\n")[:-1] if line.startswith(MARK)]
     words = [line.removeprefix(f"{MARK} ").partition(" ") for line in lines]
     names = [name for kind, _, name in words if kind == "run"]
@@ -73,13 +73,13 @@ def parse_roster(stdout: str) -> Roster:
 
 
 def details(run_dirs: Sequence[str]) -> Probe[dict[str, Mapping[str, Any]]]:
-    """A fragment that reads the run.json of some runs, without large values."""
+    """Returns a probe that reads the run.json of some runs, without the diff."""
     calls = [f"ck_detail {shlex.quote(path)}" for path in run_dirs]
     return Probe("details", "\n".join([_DETAIL, *calls]), parse_details)
 
 
 def parse_details(stdout: str) -> dict[str, Mapping[str, Any]]:
-    """Contents of run.json by run directory; runs with an unreadable one are left out."""
+    """Parses the probe's output into run.json by run directory, without unreadable ones."""
     details: dict[str, Mapping[str, Any]] = {}
     for chunk in stdout.split(f"{MARK} detail ")[1:]:
         path, _, rest = chunk.partition("\n")

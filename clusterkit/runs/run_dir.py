@@ -1,4 +1,4 @@
-"""A pulled run directory as Python values (docs/run-directory.md)."""
+"""Reads a pulled run directory into Python values (docs/run-directory.md)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RunDirectory:
 
     @property
     def ended(self) -> bool:
-        """Whether the newest attempt has ended and none follows."""
+        """Whether the newest attempt has ended and none follows it."""
         if not self.attempts:
             return False
         last = self.attempts[-1]
@@ -46,10 +46,10 @@ class RunDirectory:
 
 
 def read_run_dir(path: Path) -> RunDirectory:
-    """Read the small files of a run directory.
+    """Reads the small files of a run directory.
 
     Raises:
-        RunError: there is no run directory, or its run.json cannot be read.
+        RunError: the run directory does not exist, or its run.json cannot be read.
     """
     document = read_object(path / "run.json")
     if document is None:
@@ -62,7 +62,7 @@ def read_run_dir(path: Path) -> RunDirectory:
             number=number,
             start=_record(folder / "start.json"),
             exit=_record(folder / "exit.json"),
-            # That it is there is what counts.
+            # An unreadable cancel.json counts too: its existence is the request.
             cancel=(_record(folder / "cancel.json") or {}) if (folder / "cancel.json").is_file() else None,
         )
         for number, folder in _numbered(path / "attempts")
@@ -71,42 +71,42 @@ def read_run_dir(path: Path) -> RunDirectory:
 
 
 def newest_request(folder: Path) -> dict[str, Any]:
-    """request.json of a run's newest submission that was not refused; empty when there is none."""
+    """Returns request.json of a run's newest submission that was not refused; empty if there is none."""
     there = [path for _, path in _numbered(folder / "submissions") if (path / "request.json").exists()]
     taken = [path for path in there if not _refused(path)]
     return (_record((taken or there)[-1] / "request.json") if there else None) or {}
 
 
 def _numbered(folder: Path) -> list[tuple[int, Path]]:
-    """Subfolders named by a number, by that number."""
+    """Returns the subfolders that are named by a number, in order, with their numbers."""
     named = ((ordinal(path.name), path) for path in folder.glob("*"))
     return sorted((each, path) for each, path in named if each is not None)
 
 
 def _refused(submission: Path) -> bool:
-    status = read_limited(submission / "status", 16)  # of a group it is a link to what lies on the cluster
+    status = read_limited(submission / "status", 16)  # a group's is a link to a file on the cluster
     return bool(status and ordinal(status.decode("ascii", "replace").strip()))
 
 
 def table(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """An object in a document; empty for anything else, because pulled files are not trusted."""
+    """Returns an object in a document; empty for any other value, because pulled files are not trusted."""
     value = document.get(key)
     return value if isinstance(value, dict) else {}
 
 
 def moment(document: Mapping[str, Any], key: str) -> float | None:
-    """Unix seconds in a document; None for an invalid time."""
+    """Returns a time in a document as Unix seconds; None if invalid."""
     value = number(document.get(key))
     return value if value is not None and 0 <= value < _YEAR_9999 else None
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a small file; None if missing, too large or malformed."""
+    """Reads the JSON object in a small file; None if missing, too large or malformed."""
     data = read_limited(path, DOCUMENT_BYTES)
     return None if data is None else parse_object(data)
 
 
 def _record(path: Path) -> dict[str, Any] | None:
-    """The object in a small file, with every known value of the right type; None if there is none."""
+    """Reads the object in a small file, with every known value of the right type; None if there is none."""
     data = read_limited(path, RECORD_BYTES)
     return None if data is None else read_record(path.name, data)[0]

@@ -13,15 +13,15 @@ from clusterkit.runs.state import RunState, remembered
 from clusterkit.units import parse_duration
 
 _RECENT = 15
-"""Most ended runs shown by default."""
+"""Maximum number of ended runs shown by default."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Filters; all given ones must match."""
+    """Filters for runs; all that are set must match."""
 
     states: frozenset[JobState] = frozenset()
-    """Compared with the current state, not the remembered one."""
+    """Compared with the current state, not with the ledger's."""
     clusters: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
     """Ids of groups, or prefixes of them."""
@@ -31,11 +31,11 @@ class Selection:
     """Submitted at this time or later."""
 
     def __bool__(self) -> bool:
-        """Whether any filter is set."""
+        """Returns whether any filter is set."""
         return self != Selection()
 
     def matches(self, run: LedgerRun) -> bool:
-        """Whether a run matches, apart from its state."""
+        """Returns whether a run matches, apart from its state."""
         return (
             (not self.clusters or run.cluster in self.clusters)
             and (not self.groups or (run.group != "" and run.group.startswith(tuple(self.groups))))
@@ -45,15 +45,15 @@ class Selection:
         )
 
     def shows(self, state: RunState) -> bool:
-        """Whether a state matches."""
+        """Returns whether a state matches."""
         return not self.states or state.state in self.states
 
 
 def parse_states(texts: Sequence[str]) -> frozenset[JobState]:
-    """Parse comma-separated state names in any case; `active` and `ended` stand for all such states.
+    """Parses comma-separated state names in any case; `active` and `ended` stand for all such states.
 
     Raises:
-        ConfigError: there is no such state.
+        ConfigError: a state is unknown.
     """
     found: set[JobState] = set()
     for word in ",".join(texts).replace(",", " ").lower().split():
@@ -68,10 +68,10 @@ def parse_states(texts: Sequence[str]) -> frozenset[JobState]:
 
 
 def parse_since(text: str, now: datetime) -> datetime:
-    """Parse a time: a duration before `now` ("2d", "12h"), or an ISO 8601 date or time, local without a zone.
+    """Parses a time: a duration before `now` ("2d", "12h") or an ISO 8601 date or time, local without a zone.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: the text is neither.
     """
     try:
         return now - timedelta(seconds=parse_duration(text))
@@ -85,7 +85,7 @@ def parse_since(text: str, now: datetime) -> datetime:
 
 
 def submitted(run: LedgerRun) -> datetime:
-    """The time of a run's first submission; the beginning of time if invalid."""
+    """Returns the time of a run's first submission; the earliest datetime if invalid."""
     try:
         moment = datetime.fromisoformat(run.submitted)
     except ValueError:
@@ -94,7 +94,7 @@ def submitted(run: LedgerRun) -> datetime:
 
 
 def known_state(run: LedgerRun) -> RunState:
-    """A run's last known state."""
+    """Returns a run's last known state."""
     last = remembered(run.last)
     if last is not None and last.state == run.state:
         return last
@@ -104,13 +104,13 @@ def known_state(run: LedgerRun) -> RunState:
 
 
 def settled(run: LedgerRun) -> bool:
-    """Whether a run's state is final."""
+    """Returns whether a run's state is final."""
     state = known_state(run)
     return state.final or state.state is JobState.NOT_SUBMITTED
 
 
 def recent(runs: Sequence[LedgerRun]) -> list[LedgerRun]:
-    """All active runs and the last few ended ones, in the given order; groups are kept whole."""
+    """Returns active runs and the last few ended ones, in the given order; groups are kept whole."""
     ended = [run for run in runs if not JobState(run.state).active]
     ended.sort(key=lambda run: known_state(run).updated or 0.0)
     hidden = {run.run_id for run in ended[:-_RECENT]}

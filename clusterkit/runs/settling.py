@@ -25,21 +25,20 @@ if TYPE_CHECKING:
 def settle(
     cluster: Cluster, transport: Transport, ledger: Ledger, runs: Sequence[LedgerRun], alive: str = ""
 ) -> dict[str, SubmissionOutcome]:
-    """Find out and record the outcome of submissions whose answer never arrived, in one round trip.
+    """Determines and records the outcome of submissions whose answer never arrived, in one round trip.
 
     A submission whose command is gone and that has not asked the scheduler is given up: nothing that the
-        command
-    left on the cluster can ask later.
+    command left on the cluster can ask later.
 
     Args:
         cluster: the runs' cluster.
-        transport: the connection to it.
-        ledger: of the project.
+        transport: the connection to the cluster.
+        ledger: the project's ledger.
         runs: ledger rows of SUBMITTING runs on this cluster.
         alive: the work folder of this command's own submission.
 
     Returns:
-        Outcomes by run id, without runs that another command is submitting: PENDING with a job id, still
+        Outcomes by run id, except for runs that another command is submitting: PENDING with a job id, still
         SUBMITTING, or NOT_SUBMITTED; the last two with the reason.
     """
     tokens = {run.run_id: _handing(run) for run in runs}
@@ -77,7 +76,7 @@ def settle(
 def settle_open(
     cluster: Cluster, transport: Transport, ledger: Ledger, runs: Sequence[LedgerRun]
 ) -> list[LedgerRun]:
-    """The runs with interrupted submissions settled; no round trip if there are none."""
+    """Settles interrupted submissions, without a round trip if there are none; returns all runs."""
     unclear = [run for run in runs if run.state == JobState.SUBMITTING]
     if unclear:
         settle(cluster, transport, ledger, unclear)
@@ -85,33 +84,33 @@ def settle_open(
 
 
 def note(ledger: Ledger, run: LedgerRun, came: SubmissionOutcome) -> None:
-    """Record the outcome of a run's submission in the ledger."""
+    """Records the outcome of a run's submission in the ledger."""
     token = _handing(run)
     last = json.dumps({"state": came.state, "why": came.why, "token": token})
     ledger.settle(run.run_id, came.job_id or "", came.state, last, token)
 
 
 def _handing(run: LedgerRun) -> str:
-    """The hand-over name of a SUBMITTING run; empty for an adopted one."""
+    """Returns the token of a SUBMITTING run's hand-over; empty for an adopted run."""
     return str((parse_object(run.last) or {}).get("token") or "")
 
 
 def _token(cluster: Cluster, run: LedgerRun) -> str:
-    """The job name of the run's newest job; without job arrays each run of a group has its own job."""
+    """Returns the name of the run's newest job; without job arrays each run of a group has its own job."""
     if run.group and run.submission == 0 and backend_of(cluster).can.arrays:
         return job_name(run.group, run.part)
     return job_name(run.run_id, run.submission)
 
 
 def _started(record: RunRecord, number: int) -> str | None:
-    """The job id of an attempt of this submission."""
+    """Returns the job id of this submission's newest attempt; None if none has started."""
     starts = (attempt.start for attempt in reversed(record.attempts) if attempt.start is not None)
     ids = (str(start.get("job_id") or "") for start in starts if start.get("submission", 0) == number)
     return next(ids, None) or None
 
 
 def day_before(submitted: str) -> str:
-    """The UTC day before a submission, because the cluster's day may begin later."""
+    """Returns the UTC day before a submission, because the cluster's day may begin later."""
     try:
         moment = datetime.fromisoformat(submitted)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The frozen description of one run, and its JSON form, run.json (docs/run-directory.md)."""
+"""The immutable description of one run and its JSON form, run.json (docs/run-directory.md)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RunSpec:
     profile: Mapping[str, Any]
     """The resolved profile table."""
     recipe: Mapping[str, Any] | None
-    """`name`, `values` and `modified` ({name: [locked, used]}); None for the user's own program."""
+    """`name`, `values` and `modified` ({name: [locked, used]}); None for a user's own program."""
     argv: tuple[str, ...]
     env: Mapping[str, str]
     workdir: str
@@ -43,19 +43,19 @@ class RunSpec:
     wandb: Mapping[str, Any]
     versions: Mapping[str, str]
     project: str = ""
-    """Name of the project it belongs to."""
+    """Name of the project that the run belongs to."""
     group: Mapping[str, Any] | None = None
-    """`id`, `index` and `size` of its group; None for a single run."""
+    """The group's `id` and `size` and the run's `index` in it; None for a single run."""
     sweep: Mapping[str, str] | None = None
-    """Its sweep values, by name."""
+    """The run's sweep values, by name."""
     template: tuple[str, ...] | None = None
     """`argv` before placeholders were filled in; None if there were none."""
     rerun_of: str | None = None
-    """Id of the run that it repeats, or None."""
+    """Id of the run that this one repeats, or None."""
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> RunSpec:
-        """The spec in a run.json written by clusterkit; values missing from older versions get defaults."""
+        """Returns the spec in a run.json of clusterkit; values that older versions lack get defaults."""
         known: dict[str, Any] = {field.name: document.get(field.name) for field in fields(cls)}
         for name in ("argv", "python_path"):
             known[name] = tuple(known[name] or ())
@@ -64,7 +64,7 @@ class RunSpec:
         return cls(**known)
 
     def to_json(self) -> bytes:
-        """run.json in UTF-8: unsorted, one top-level key per line, ending in a newline."""
+        """Returns run.json: UTF-8, indented, with unsorted keys and a final newline."""
         document = {"schema": SCHEMA, **asdict(self)}
         if self.rerun_of is None:
             del document["rerun_of"]
@@ -72,7 +72,7 @@ class RunSpec:
 
 
 def snapshot_ids(document: Mapping[str, Any]) -> tuple[str, str]:
-    """Ids of the snapshots with a run's code and with its trainer.
+    """Returns the ids of the snapshots with a run's code and with its trainer.
 
     Raises:
         RunError: run.json does not contain them.
@@ -86,7 +86,7 @@ def snapshot_ids(document: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def run_id(name: str, created: datetime, token: str) -> str:
-    """A run id that sorts by time within a name and is safe as a file, job and W&B name.
+    """Returns a run id that sorts by time within a name and is safe as a file, job and W&B name.
 
     >>> run_id("a40-2m", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "k3f9")
     'a40-2m-20260102-030405-k3f9'
@@ -96,12 +96,12 @@ def run_id(name: str, created: datetime, token: str) -> str:
 
 
 def timestamp(moment: datetime) -> str:
-    """UTC, ISO 8601 to the second, with a Z."""
+    """Formats a time as UTC in ISO 8601, to the second, with a Z."""
     return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def ledger_row(document: Mapping[str, Any], *, cluster: str, run_dir: str) -> LedgerRun:
-    """A ledger row made from a run.json, without a job.
+    """Makes a ledger row from a run.json, without a job.
 
     Raises:
         KeyError, TypeError, ValueError, AttributeError: clusterkit did not write the document.

@@ -1,6 +1,6 @@
-"""A run's state, progress and outlook, as shown to the user. Pure.
+"""Computes a run's state, progress and outlook, as shown to the user. Pure.
 
-`verdict` decides the state; this module adds the heartbeat, the time limit and earlier knowledge.
+`verdict` decides the state; this module adds the heartbeat, the time limit and the last known state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from clusterkit.untrusted import parse_json, text
 _FOREVER = 1e11
 """Seconds, thousands of years; longer estimates are dropped."""
 _NAMED = 3
-"""Most unreadable files that a message names; further ones are counted."""
+"""Maximum number of unreadable files named in a message; further ones are counted."""
 
 
 @dataclass(frozen=True)
@@ -32,27 +32,27 @@ class RunState:
     why: str | None = None
     """One line in plain words: why it waits, ended or may hang."""
     final: bool = False
-    """It has ended and is not queried any more."""
+    """Whether the run has ended and is no longer queried."""
     progress: float | None = None
-    """Share of the steps done, 0..1."""
+    """Fraction of the steps done, 0..1."""
     eta_seconds: float | None = None
     """Seconds until the last step at the current rate; only while it runs."""
     steps_per_second: float | None = None
     success: float | None = None
     """Success rate of the last evaluation, 0..1."""
     outlook: str | None = None
-    """One line about exceeding its time limit; None when it fits."""
+    """One line about exceeding the time limit; None if the run fits."""
     expected_start: float | None = None
     """The scheduler's estimate for a pending run, Unix seconds."""
     elapsed_seconds: float | None = None
     """Seconds since the newest attempt started."""
     limit_seconds: int | None = None
     gpu: float | None = None
-    """Share of the GPU in use, 0..1; only while it runs."""
+    """GPU utilization, 0..1; only while it runs."""
     heartbeat_age: float | None = None
     """Seconds since the program's last sign of life; only while it runs."""
     stale: bool = False
-    """It should be running, but its heartbeat has stopped."""
+    """Whether it should be running but its heartbeat has stopped."""
     attempt: int | None = None
     """Number of the newest attempt; None before the first."""
     submission: int | None = None
@@ -62,7 +62,7 @@ class RunState:
     node: str | None = None
     job_id: str | None = None
     seen_step: float | None = None
-    """Step at which the next rate starts, for a program that reports none."""
+    """Step from which the next rate is measured, for a program that reports none."""
     seen_time: float | None = None
     """Time of that step, Unix seconds of the node's clock."""
     updated: float | None = None
@@ -78,13 +78,13 @@ def fold(
     until_done: str = "",
     moment: float | None = None,
 ) -> RunState:
-    """Compute the state of a run.
+    """Computes the state of a run.
 
     Args:
-        record: its run directory's files.
-        job: the scheduler's record of the newest job; None when it has none (any more).
-        limit: the requested time limit, in seconds; used when the scheduler does not answer.
-        last: the last known state: it smooths the rate, and is used when the scheduler does not answer.
+        record: the files of the run directory.
+        job: the scheduler's record of the newest job; None if the scheduler does not know it (any more).
+        limit: the requested time limit, in seconds; used if the scheduler does not answer.
+        last: the last known state, which smooths the rate and is used if the scheduler does not answer.
         until_done: how the run continues past its time limit.
         moment: Unix seconds of this machine's clock.
     """
@@ -108,7 +108,7 @@ def fold(
 
 
 def remembered(said: str) -> RunState | None:
-    """Parse a state written by `to_text`; None for another version or no state."""
+    """Parses a state written by `to_text`; None for another version or no state."""
     try:
         known = parse_json(said)
         names = {field.name for field in fields(RunState)}
@@ -120,19 +120,19 @@ def remembered(said: str) -> RunState | None:
 
 
 def to_text(state: RunState) -> str:
-    """A state as one line of JSON."""
+    """Formats a state as one line of JSON."""
     return json.dumps(asdict(state), ensure_ascii=False)
 
 
 def _going_on(judged: StateVerdict, job: Job | None, until_done: str) -> StateVerdict:
-    """Keep a run that continues past its time limit pending between two attempts, even without an answer."""
+    """Keeps a run that continues past its time limit pending between attempts, even without an answer."""
     if until_done and judged.state is JobState.PREEMPTED and job is not None and not job.confirmed:
         return replace(judged, state=JobState.PENDING, why=f"it checkpointed and goes on; {job.reason}")
     return judged
 
 
 def _with_unreadable(state: RunState, record: RunRecord) -> RunState:
-    """Mention unreadable files of the run: its state may be wrong."""
+    """Adds the run's unreadable files to `why`, because the state may be wrong."""
     names = record.unreadable
     if not names:
         return state
@@ -144,7 +144,7 @@ def _with_unreadable(state: RunState, record: RunRecord) -> RunState:
 def _with_last(
     judged: StateVerdict, job: Job | None, last: RunState | None, moment: float | None
 ) -> tuple[StateVerdict, float | None]:
-    """The last active state and its time, in place of UNKNOWN when the scheduler did not answer."""
+    """Replaces UNKNOWN with the last active state and its time if the scheduler did not answer."""
     unasked = job is not None and not job.confirmed and judged.state is JobState.UNKNOWN
     if not unasked or last is None or not last.state.active:
         return judged, moment
@@ -162,7 +162,7 @@ def _with_heartbeat(
     silent = silence(record) if running else None
     stale = silent is not None and silent > STALE_SECONDS
     known = last if last and last.attempt == state.attempt else None
-    # of a run that has ended, its last seconds say little
+    # an ended run gets its mean rate, because its last seconds are not typical
     ended = Pace(_mean(record, step) or number(beat, "steps_per_second"))
     told = _recent(record, step, known, moment) if running else ended
     rate = told.rate
@@ -198,7 +198,7 @@ def _with_heartbeat(
 
 
 def _recent(record: RunRecord, step: float | None, last: RunState | None, moment: float | None) -> Pace:
-    """The rate of a running run, as reported or from two observations, without the start-up."""
+    """Returns the rate of a running run, as reported or from two observations, without the start-up."""
     beat = record.heartbeat or {}
     rate, until = number(beat, "steps_per_second"), number(beat, "time")
     if rate is not None:
@@ -209,7 +209,7 @@ def _recent(record: RunRecord, step: float | None, last: RunState | None, moment
     if step is None or until is None or (began is not None and until <= began.time):
         return Pace()
     before = Pace()
-    # null is the program's own word that it is too early to tell
+    # null means that the program reports rates but has none yet
     if last and last.seen_step is not None and last.seen_time is not None and "steps_per_second" not in beat:
         before = Pace(last.steps_per_second, Sighting(last.seen_step, last.seen_time))
     return pace(Sighting(step, until), began, before)
@@ -223,7 +223,7 @@ def _began(record: RunRecord) -> Sighting | None:
 
 
 def _mean(record: RunRecord, step: float | None) -> float | None:
-    """Mean steps a second of the newest attempt; None if unknown."""
+    """Returns the mean steps per second of the newest attempt; None if unknown."""
     began, until = _began(record), number(record.heartbeat or {}, "time")
     if step is None or began is None or until is None or until <= began.time or step <= began.step:
         return None
@@ -231,7 +231,7 @@ def _mean(record: RunRecord, step: float | None) -> float | None:
 
 
 def _expected_start(record: RunRecord, job: Job | None, moment: float | None) -> float | None:
-    """The scheduler's start estimate, by this machine's clock; None if it has passed."""
+    """Returns the scheduler's start estimate, by this machine's clock; None if it has passed."""
     start = unix_seconds(job.start) if job else None
     if start is None or record.now is None:
         return start
@@ -240,7 +240,7 @@ def _expected_start(record: RunRecord, job: Job | None, moment: float | None) ->
 
 
 def _elapsed(record: RunRecord, job: Job | None, state: JobState) -> float | None:
-    """Seconds since the newest start, by the scheduler or else by the run directory."""
+    """Returns the seconds since the newest start, by the scheduler or else by the run directory."""
     if job is not None and job.elapsed_seconds is not None and not state.waiting:
         return float(job.elapsed_seconds)
     newest = record.started

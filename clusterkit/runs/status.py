@@ -1,4 +1,4 @@
-"""Determines the states of a cluster's runs in one round trip and records them in the ledger."""
+"""Queries the states of a cluster's runs in one round trip and records them in the ledger."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ class StatusReport:
     mute: Mapping[str, str] = field(default_factory=dict)
     """Clusters whose scheduler did not answer -> why; their run directories were read."""
     found: Mapping[str, int] = field(default_factory=dict)
-    """Cluster -> number of runs found that the ledger did not know."""
+    """Cluster -> number of runs found on it that the ledger did not know."""
     left_out: int = 0
-    """Older runs that were not selected."""
+    """Number of older runs that were not selected."""
     known: int = 0
-    """Runs in the ledger, shown or not."""
+    """Number of runs in the ledger, shown or not."""
 
     @property
     def nothing_learnt(self) -> bool:
-        """Whether no run is known although a cluster that may have some did not answer."""
+        """Whether no run is known and a cluster that may have some did not answer."""
         return not self.rows and not self.known and bool(self.silent)
 
 
@@ -56,17 +56,17 @@ class ClusterAnswer:
     """One cluster's answer."""
 
     states: Mapping[str, RunState]
-    """By run id."""
+    """States by run id."""
     found: tuple[LedgerRun, ...]
     """Runs that are new to the ledger."""
     mute: str | None
-    """Why its scheduler did not answer."""
+    """Why the scheduler did not answer; None if it did."""
 
 
 def choose(
     ledger: Ledger, *, names: Sequence[str], everything: bool, selection: Selection
 ) -> list[LedgerRun]:
-    """The selected runs; see `clusterkit.commands.status`."""
+    """Returns the selected runs; see `clusterkit.commands.status`."""
     if names:
         return [run for run in ledger.find(names) if selection.matches(run)]
     known = ledger.runs()
@@ -76,7 +76,7 @@ def choose(
 
 
 def searched_clusters(settings: Settings, selection: Selection) -> frozenset[str]:
-    """Clusters to search for runs that the ledger does not know.
+    """Returns the clusters to search for runs that the ledger does not know.
 
     Raises:
         ConfigError: a cluster is unknown.
@@ -87,7 +87,7 @@ def searched_clusters(settings: Settings, selection: Selection) -> frozenset[str
 
 
 def as_remembered(run: LedgerRun) -> RunState:
-    """The last known state of a run that cannot be queried, without its predictions."""
+    """Returns the last known state of a run that cannot be queried, without its predictions."""
     state = known_state(run)
     if settled(run):
         return state
@@ -106,17 +106,17 @@ def as_remembered(run: LedgerRun) -> RunState:
 def ask_cluster(
     settings: Settings, ledger: Ledger, observer: Observer, runs: Sequence[LedgerRun], *, search: bool
 ) -> ClusterAnswer:
-    """Query a cluster in one round trip; more only for interrupted submissions and newly found runs.
+    """Queries a cluster in one round trip; interrupted submissions and newly found runs need more.
 
     Args:
-        settings: of the project.
-        ledger: new states are recorded.
+        settings: the project's settings.
+        ledger: records the new states.
         observer: the cluster's observer.
         runs: the cluster's runs.
-        search: search for runs that the ledger does not know.
+        search: whether to search for runs that the ledger does not know.
 
     Raises:
-        ClusterkitError: there was no complete answer.
+        ClusterkitError: the answer was missing or incomplete.
     """
     cluster, transport = observer.cluster, observer.transport
     runs = settle_open(cluster, transport, ledger, runs)
@@ -142,7 +142,7 @@ def ask_cluster(
 def record(
     ledger: Ledger, runs: Sequence[LedgerRun], states: Sequence[RunState], *, certain: bool
 ) -> list[LedgerRun]:
-    """Record new states. UNKNOWN is not recorded unless the scheduler was `certain`.
+    """Records new states; UNKNOWN only if `certain`, that is, if the scheduler answered.
 
     Returns:
         The updated ledger rows.
@@ -164,7 +164,7 @@ def record(
 
 
 def ago(seconds: float) -> str:
-    """The time since a moment, in its largest unit."""
+    """Formats an age in its largest unit, e.g. `3 h ago`."""
     for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{int(seconds // size)} {unit} ago"

@@ -1,9 +1,9 @@
 """Submits runs exactly once and reports the outcome. Pure: a shell fragment and its parser.
 
-Each submission's `submissions/<n>/` in the run directory keeps the request and the answer
-(docs/run-directory.md). The file `asked` is created, by whichever process comes first, just before the
-scheduler is asked, so no retry asks twice. The job's name holds the run id, so a job whose answer was lost is
-found again. Once the fragment runs on the cluster nothing depends on the laptop.
+The folder `submissions/<n>/` in the run directory keeps each submission's request and answer
+(docs/run-directory.md). The first process to get there creates the file `asked` just before it asks the
+scheduler, so no retry asks twice. The job's name contains the run id, so that a job whose answer was lost can
+be found. Once the fragment runs on the cluster, nothing depends on the laptop.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from clusterkit.probes.framing import MARK
 
 SCHEMA = 1
 PATIENCE_SECONDS = 150.0
-"""How long a started sbatch may take to reach the controller."""
+"""Seconds that a started sbatch may take to reach the controller."""
 _GIVEN_UP = ".given-up"
 """Folder in the work root with a file for each submission whose command died before finishing it."""
 _DOUBTFUL = re.compile(
     r"time(d )?out|unable to contact|connection|communication|zero bytes|receive|write|no space",
     re.IGNORECASE,
 )
-"""Errors of sbatch after which the controller may have the job all the same."""
+"""Errors of sbatch after which the controller may nevertheless have the job."""
 _SILENT = re.compile(r"unable to contact", re.IGNORECASE)
 
-# $1 work root, $2 a name of our own for the staging folder, $3 `new` or `more`, $4 folder of the submission's
-# owner below the root, $5 number, then the submit command. Standard input is a tar of what to write, by paths
-# below the root. A new run, or a later submission of one, appears whole, by rename out of the staging folder,
-# already marked as asked: once that folder was taken away (`give_up`), it never can. Who takes it away
-# first leaves word; so whoever makes the folder and finds no word has made it before.
+# $1: work root. $2: unique name of the staging folder. $3: `new` or `more`. $4: owner's folder in the root.
+# $5: number. Then the submit command. Standard input is a tar archive of the files, by paths in the root. A
+# new run or submission appears atomically, renamed out of the staging folder and already marked as asked;
+# after `give_up` has moved that folder away, it cannot appear. `give_up` first writes a marker, so a fragment
+# that makes its staging folder and finds no marker made it before `give_up` moves it.
 _HAND_OVER = rf"""
 umask 077
 trap '' HUP
@@ -98,14 +98,14 @@ class Submission:
     number: int
     request: Mapping[str, Any] | None = None
     asked: float | None = None
-    """When the scheduler was asked, Unix seconds of the cluster's clock; None if not yet."""
+    """Time at which the scheduler was asked, Unix seconds of the cluster's clock; None if not yet."""
     status: int | None = None
-    """Exit status of the submit command; None while it runs or when it was killed."""
+    """Exit status of the submit command; None while it runs or if it was killed."""
     answer: str = ""
     error: str = ""
 
     def job_id(self, backend: Backend) -> str | None:
-        """The job id, for a member of an array that of its task; None without an answer."""
+        """Returns the job id, or the task's id for a member of an array; None without an answer."""
         if self.status != 0:
             return None
         task = (self.request or {}).get("task")
@@ -113,12 +113,12 @@ class Submission:
 
     @property
     def unheard(self) -> bool:
-        """Whether the submit command could not reach the scheduler; a query would fail the same way."""
+        """Whether the submit command could not reach the scheduler; a query would fail likewise."""
         return self.refusal is not None and _SILENT.search(self.refusal) is not None
 
     @property
     def refusal(self) -> str | None:
-        """The scheduler's refusal, on one line."""
+        """The scheduler's refusal on one line; None if it did not refuse."""
         if self.status in (None, 0):
             return None
         return (
@@ -153,24 +153,24 @@ def request_json(
     command: Sequence[str] | None = None,
     verify_image: bool = False,
 ) -> bytes:
-    """request.json of a submission.
+    """Returns request.json of a submission.
 
     Args:
-        number: of the submission; 0 is a run's first.
+        number: number of the submission; 0 is a run's first.
         kind: `first`, `resume` or `chain`.
         created: UTC, ISO 8601.
-        options: as given to the scheduler.
-        argv: replaces run.json's for the attempts of this submission.
-        env: replaces run.json's likewise.
+        options: the options given to the scheduler.
+        argv: replaces run.json's argv for the attempts of this submission.
+        env: likewise replaces run.json's env.
         task: index in the job array, if any.
-        until_done: how the run continues past its time limit; None when it does not.
-        workdir: replaces run.json's, for a run that moved to another cluster.
-        python_path: likewise.
+        until_done: how the run continues past its time limit; None if it does not.
+        workdir: replaces run.json's workdir, for a run that moved to another cluster.
+        python_path: likewise replaces run.json's python_path.
         part: number of the submission within the run's group.
-        pack: how many runs share the job.
-        in_one: how many runs one process trains.
+        pack: number of runs that share the job.
+        in_one: number of runs that one process trains.
         command: the arguments of `submit` that reproduce the run; None if none do.
-        verify_image: the job checks its image's digest before starting the container.
+        verify_image: whether the job checks its image's digest before starting the container.
     """
     document = {
         "schema": SCHEMA,
@@ -194,10 +194,10 @@ def request_json(
 
 
 def bundle(files: Mapping[str, bytes | str]) -> bytes:
-    """A tar archive of small files, by path in the work root.
+    """Returns a tar archive of small files, by path in the work root.
 
-    A str is the target of a symbolic link; a path ending in a slash is a folder. All files are private;
-    scripts (`*.sh`) are executable.
+    A str is the target of a symbolic link; a path that ends in a slash is a folder. All files are private,
+    and scripts (`*.sh`) are executable.
     """
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
@@ -219,32 +219,32 @@ def bundle(files: Mapping[str, bytes | str]) -> bytes:
 def hand_over_argv(
     root: str, token: str, owner: str, number: int, submit: Sequence[str], *, new: bool
 ) -> list[str]:
-    """The argv that writes a `bundle` from standard input and asks the scheduler once.
+    """Returns the argv that writes a `bundle` from standard input and asks the scheduler once.
 
     Args:
         root: the work root.
-        token: names the staging folder; unique.
-        owner: the submission's folder in the root: `runs/<run id>`, `groups/<group>` or another.
+        token: unique name of the staging folder.
+        owner: the submission owner's folder in the root: `runs/<run id>`, `groups/<group>` or another.
         number: the submission's number.
         submit: the scheduler's submit command.
-        new: the owner does not exist yet and appears atomically; otherwise only request.json and job.sh are
-            replaced.
+        new: whether the owner's folder is new and appears atomically; otherwise only request.json and job.sh
+            are replaced.
     """
     mode = "new" if new else "more"
     return ["sh", "-c", _HAND_OVER, "sh", root, token, mode, owner, str(number), *submit]
 
 
 def give_up(root: str, token: str) -> Probe[bool]:
-    """Prevents the token's hand-over from asking the scheduler, unless it already has; prints which."""
+    """Returns a probe that keeps a hand-over from asking the scheduler; True if it has not yet asked."""
     script = _GIVE_UP.replace("@root@", shlex.quote(root)).replace("@token@", shlex.quote(token))
     return Probe(f"give up {token}", script, lambda text: f"{MARK} given up\n" in text)
 
 
 def parse_hand_over(stdout: str, stderr: str) -> Submission | None:
-    """Parse the scheduler's answer; a submission that was not `asked` changed nothing.
+    """Parses the scheduler's answer; a submission that was not `asked` changed nothing.
 
     Returns:
-        None when the fragment was killed: whether the scheduler was asked is then unknown.
+        The submission; None if the fragment was killed: whether the scheduler was asked is then unknown.
     """
     _, marked, rest = stdout.rpartition(f"{MARK} ")
     status, _, answer = rest.partition("\n")
@@ -256,7 +256,7 @@ def parse_hand_over(stdout: str, stderr: str) -> Submission | None:
 
 
 def job_name(owner: str, number: int) -> str:
-    """The unique job name of a submission.
+    """Returns the unique job name of a submission.
 
     >>> job_name("a40-2m-20260102-030405-k3f9", 2)
     'a40-2m-20260102-030405-k3f9.2'
@@ -273,15 +273,15 @@ def outcome(
     now: float | None,
     over: bool = True,
 ) -> SubmissionOutcome:
-    """Determine the outcome of a run's newest submission when its answer did not arrive.
+    """Determines the outcome of a run's newest submission whose answer did not arrive.
 
     Args:
-        backend: its backend.
-        submission: as recorded in the run directory; None if nothing was recorded.
-        started: job id of an attempt made by this submission's job.
-        found: jobs with the run's name.
-        now: the cluster's clock, Unix seconds.
-        over: no fragment on the cluster can still ask the scheduler.
+        backend: the cluster's backend.
+        submission: the submission as recorded in the run directory; None if nothing was recorded.
+        started: job id of an attempt by this submission's job, if any.
+        found: jobs with the submission's job name.
+        now: Unix seconds of the cluster's clock.
+        over: whether no fragment on the cluster can still ask the scheduler.
     """
     task = ((submission.request if submission else None) or {}).get("task")
     job_id = (submission.job_id(backend) if submission else None) or started
@@ -310,7 +310,7 @@ def outcome(
 
 
 def unclear(submission: Submission) -> str:
-    """The message for an unknown outcome while the scheduler does not answer."""
+    """Returns the message for an unknown outcome while the scheduler does not answer."""
     said = f"; it had said: {submission.refusal}" if submission.refusal is not None else ""
     return f"the scheduler cannot be asked whether it has the job{said}"
 

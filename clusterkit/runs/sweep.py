@@ -1,8 +1,8 @@
-"""The runs of a sweep: grids of values, and each value's effect on a run. Pure: no I/O.
+"""The runs of a sweep: the grid of values and each value's effect on a run. Pure: no I/O.
 
-The name of a value decides where it goes: `seed`, `profile`, `recipe` and `total_steps` to the run itself, a
-recipe value's name to the recipe (as with `--set`), and any other to the program, through `{name}` in its
-arguments and an environment variable.
+The name of a value decides its effect: `seed`, `profile`, `recipe` and `total_steps` change the run itself, a
+recipe value's name changes the recipe (as with `--set`), and any other name goes to the program, through
+`{name}` in its arguments and an environment variable.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from clusterkit.config.models import Profile
 
 MOST_RUNS = 10_000
-"""Most runs of one sweep; more is probably a typing error."""
+"""Maximum number of runs in a sweep; a larger number is probably a typing error."""
 OF_THE_RUN = ("seed", "profile", "recipe", "total_steps")
 _FILLED_LATER = ("seed", "total_steps")
 """Placeholders in a user's own arguments that `plan` fills in, swept or not."""
@@ -32,7 +32,7 @@ _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
 @dataclass(frozen=True)
 class SweepAxis:
-    """One name and the values it takes."""
+    """One name and its values."""
 
     name: str
     values: tuple[str, ...]
@@ -40,7 +40,7 @@ class SweepAxis:
 
 @dataclass(frozen=True)
 class Meaning:
-    """The changes that one point's values make to a run."""
+    """The effect of one point's values on a run."""
 
     profile: Profile
     seed: int | None
@@ -53,14 +53,14 @@ class Meaning:
 
 
 def axes(seeds: str | None, sweeps: Sequence[str]) -> tuple[SweepAxis, ...]:
-    """The axes of `--seeds` and `--sweep`; the last one varies fastest.
+    """Parses `--seeds` and `--sweep` into axes; the last one varies fastest.
 
     Args:
         seeds: `42..51`, `1,2,5` or both mixed; None for none.
         sweeps: `name=value,value`; a value with commas is a list in brackets, `[256,256]`.
 
     Raises:
-        ConfigError: a text has another form, or a name or value is repeated.
+        ConfigError: a text does not have this form, or a name or value is repeated.
     """
     found = []
     for text in sweeps:
@@ -86,12 +86,12 @@ def axes(seeds: str | None, sweeps: Sequence[str]) -> tuple[SweepAxis, ...]:
             f"this sweep has {size:,} runs, and {MOST_RUNS:,} are the most of one sweep",
             hint="submit a part of its values at a time",
         )
-    # Runs of one profile stay together: they ask the scheduler for the same, and share a job array.
+    # Runs of one profile stay adjacent: their requests are equal, so they share a job array.
     return tuple(sorted(found, key=lambda axis: axis.name != "profile"))
 
 
 def grid(over: Sequence[SweepAxis]) -> list[dict[str, str]]:
-    """Every combination of values, by name; a single empty one without axes."""
+    """Returns every combination of values, by name; a single empty one without axes."""
     names = [axis.name for axis in over]
     return [
         dict(zip(names, values, strict=True)) for values in itertools.product(*(axis.values for axis in over))
@@ -107,19 +107,19 @@ def meaning(
     unlock: Sequence[str],
     arguments: Sequence[str],
 ) -> Meaning:
-    """Resolve one point's values.
+    """Resolves one point's values.
 
-    `task` chooses the recipe of that task where there is one (`...-mt10` becomes `...-mt50`), else the
-    recipe's `tasks`; `lr` means every learning rate of the recipe.
+    `task` chooses the recipe of that task if one exists (`...-mt10` becomes `...-mt50`), and otherwise sets
+    the recipe's `tasks`; `lr` means every learning rate of the recipe.
 
     Args:
         values: the point's values, by name.
         profile: the run's profile, or the point's own if profiles are swept.
-        own_program: the user's own program, whatever recipe the profile names; None means the bundled
+        own_program: the user's own program, regardless of the profile's recipe; None means the bundled
             trainer.
         overrides: recipe values from the command line, by name.
-        unlock: names of recipe values that may change; `task` and `lr` may be among them.
-        arguments: from the command line; `{name}` stands for a swept value.
+        unlock: names of recipe values that may change, possibly including `task` and `lr`.
+        arguments: arguments from the command line; `{name}` stands for a swept value.
 
     Raises:
         ConfigError: a value does not fit its name, or a recipe is chosen for a program without one.
@@ -177,7 +177,7 @@ def meaning(
 
 
 def _values(text: str, option: str) -> tuple[str, ...]:
-    """Comma-separated values; commas in brackets belong to a value."""
+    """Splits comma-separated values; commas in brackets belong to a value."""
     found = tuple(part.strip() for part in re.split(r",(?![^\[]*\])", text))
     if not all(found):
         raise ConfigError(f"--sweep {option}: a value is missing", hint="write name=value,value")

@@ -1,4 +1,4 @@
-"""Gives commands that must not change anything temporary copies of the project's state."""
+"""Makes temporary copies of the project's state for commands that must not change anything."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Copies:
-    """Copies of the state in the project's folder `.clusterkit`."""
+    """Copies of the state in the project's `.clusterkit` folder."""
 
     ledger: Ledger
     chunks: Path
-    """Chunk lists of images."""
+    """Folder of the images' chunk lists."""
 
 
 @contextmanager
 def copies(settings: Settings) -> Iterator[Copies]:
-    """Copies of the ledger and of the chunk lists; empty if there are none."""
+    """Copies the ledger and the chunk lists; the copies are empty if there are none."""
     remembered = settings.project_dir / ".clusterkit"
     with tempfile.TemporaryDirectory(prefix="clusterkit-plan-") as folder:
         chunks = Path(folder) / "chunks"

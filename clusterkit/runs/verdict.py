@@ -1,30 +1,30 @@
-"""Combines the scheduler's state and the run directory into the one state of a run. Pure.
+"""Combines the scheduler's state and the run directory into the state of a run. Pure.
 
-The first rule that fits decides:
+The first matching rule decides:
 
 | scheduler | run directory | state |
 |---|---|---|
-| anything | of a pack, exit record of this job: completed, failed, container | by the exit record |
-| still active, OUT_OF_MEMORY | of a pack, exit record of this job: signalled | by the exit record |
+| anything | packed run, exit record of this job: completed, failed, container | by the exit record |
+| still active, OUT_OF_MEMORY | packed run, exit record of this job: signalled | by the exit record |
 | OUT_OF_MEMORY | anything | OUT_OF_MEMORY, whatever the exit code |
 | anything | exit record of this job: completed | COMPLETED, even while the scheduler lags |
-| PENDING, REQUEUED | of a pack, and a cancel asked | CANCELLED: it will not start with the others |
+| PENDING, REQUEUED | packed run, cancel requested | CANCELLED: it will not start with the others |
 | PENDING, REQUEUED | | the scheduler's |
 | RUNNING, SUSPENDED, COMPLETING | exit record of this job: failed, container | by the exit record |
-| RUNNING, SUSPENDED, COMPLETING | any exit record of this job, and a cancel asked | CANCELLED |
-| RUNNING, SUSPENDED, COMPLETING | a signal, 2 minutes ago | by the exit record: others use the job |
+| RUNNING, SUSPENDED, COMPLETING | any exit record of this job, cancel requested | CANCELLED |
+| RUNNING, SUSPENDED, COMPLETING | signal or timeout, 2 minutes ago | by the exit record: others use the job |
 | RUNNING, SUSPENDED, COMPLETING | otherwise | the scheduler's |
-| gone, or anything that has ended | stopped.json, and not cancelled | FAILED: it made no progress |
+| unknown job, or any ended state | stopped.json, not cancelled | FAILED: it made no progress |
 | TIMEOUT, CANCELLED, NODE_FAIL, PREEMPTED | | the scheduler's |
-| gone, or anything else | cancel asked, exit record not completed or none | CANCELLED |
-| gone, or anything else | exit record | by the exit record |
+| unknown job, or anything else | cancel requested, exit record not completed or none | CANCELLED |
+| unknown job, or anything else | exit record | by the exit record |
 | COMPLETED, FAILED | no exit record | the scheduler's |
-| could not be asked | started, heartbeat younger than 3 minutes | RUNNING |
-| UNKNOWN, could not be asked | no exit record | UNKNOWN |
-| gone | started, no exit record | FAILED: the node failed or everything was killed at once |
-| gone | never started | FAILED: it left the queue without a start |
+| no answer | started, heartbeat younger than 3 minutes | RUNNING |
+| UNKNOWN, no answer | no exit record | UNKNOWN |
+| unknown job | started, no exit record | FAILED: the node failed or everything was killed at once |
+| unknown job | never started | FAILED: it left the queue without starting |
 
-By the exit record: completed -> COMPLETED, requeue -> PREEMPTED (checkpointed, wants to go on), timeout ->
+By the exit record: completed -> COMPLETED, requeue -> PREEMPTED (checkpointed, to be continued), timeout ->
 TIMEOUT, failed, signalled and container -> FAILED.
 """
 
@@ -41,9 +41,9 @@ from clusterkit.untrusted import number as finite
 from clusterkit.untrusted import one_line
 
 STALE_SECONDS = 180.0
-"""Seconds of silence after which a program that writes heartbeats may hang."""
+"""Seconds of silence after which a program that writes heartbeats may be hanging."""
 SETTLED_SECONDS = 120.0
-"""Seconds by which an exit record may appear on a shared file system after the scheduler reports the end."""
+"""Maximum delay in seconds of an exit record on a shared file system after the scheduler reports the end."""
 
 _SCHEDULER_KNOWS_BEST = frozenset(
     {JobState.TIMEOUT, JobState.CANCELLED, JobState.NODE_FAIL, JobState.PREEMPTED}
@@ -62,15 +62,15 @@ class StateVerdict:
     why: str | None
     """One line in plain words: why it waits or ended."""
     final: bool
-    """It has ended, and no delayed record can change that."""
+    """Whether it has ended and no delayed record can change that."""
 
 
 def verdict(record: RunRecord, job: Job | None) -> StateVerdict:
-    """The state of a run, by the table above.
+    """Determines the state of a run by the table above.
 
     Args:
-        record: its run directory's files.
-        job: the scheduler's record of the newest job; None when it has none (any more).
+        record: the files of the run directory.
+        job: the scheduler's record of the newest job; None if the scheduler does not know it (any more).
     """
     newest = record.started
     ended = newest.exit if newest is not None and same_job(newest, job) else None
@@ -79,7 +79,7 @@ def verdict(record: RunRecord, job: Job | None) -> StateVerdict:
 
 
 def same_job(attempt: Attempt, job: Job | None) -> bool:
-    """Whether an attempt belongs to this job, or to any if the scheduler does not know the job."""
+    """Returns whether an attempt belongs to this job; always True if the scheduler does not know the job."""
     recorded = str((attempt.start or {}).get("job_id") or "")
     if job is None or not recorded:
         return True
@@ -88,24 +88,23 @@ def same_job(attempt: Attempt, job: Job | None) -> bool:
 
 
 def silence(record: RunRecord) -> float | None:
-    """Seconds since the newest sign of life of a program that writes heartbeats.
+    """Returns the seconds since the newest sign of life of a program that writes heartbeats.
 
-    It uses the time inside the heartbeat or of its file, whichever is newer: the clocks of the node, the
-        login
-    node and the file server may differ. Times in the future are ignored.
+    The newer of the time inside the heartbeat and that of its file counts, because the clocks of the node,
+    the login node and the file server may differ. Times in the future are ignored.
     """
     beat = number(record.heartbeat or {}, "time")
     if beat is None or record.now is None:
         return None
     newest = record.started
-    # The heartbeat of an earlier attempt says nothing before this one had time to write its own.
+    # Until this attempt writes its own heartbeat, an earlier attempt's does not mean that it is silent.
     told = max(beat, number((newest.start if newest else None) or {}, "started") or 0.0)
     ages = [record.now - moment for moment in (told, record.alive) if moment is not None]
     return min((age for age in ages if age > -CLOCKS_DIFFER), default=0.0)
 
 
 def number(record: Mapping[str, Any], key: str) -> float | None:
-    """A finite number in a record; None for anything else."""
+    """Returns a finite number in a record; None for any other value."""
     return finite(record.get(key))
 
 
@@ -150,17 +149,17 @@ def _state(
 
 
 def _ended_alone(ended: Mapping[str, Any], job: Job | None, *, cancelled: bool) -> bool:
-    """Whether a packed run has ended by itself, whatever happens to its shared job."""
+    """Returns whether a packed run has ended by itself, whatever happens to its shared job."""
     if ended.get("why") != "signalled":
         return ended.get("why") in ("completed", "failed", "container")
     if job is None or cancelled or ended.get("signal") not in _ENDING:
         return job is not None and (job.state.active or job.state is JobState.OUT_OF_MEMORY)
-    # The signal may have been for the whole job, which may start it again.
+    # The signal may have been sent to the whole job, which may start the run again.
     return job.state in (JobState.RUNNING, JobState.OUT_OF_MEMORY)
 
 
 def _stopped(record: RunRecord, newest: Attempt | None) -> bool:
-    """Whether the run was stopped after its newest attempt for lack of progress."""
+    """Returns whether the run was stopped after its newest attempt for lack of progress."""
     if record.stopped is None or record.cancelled:
         return False
     moment = number(record.stopped, "time")
@@ -169,17 +168,17 @@ def _stopped(record: RunRecord, newest: Attempt | None) -> bool:
 
 
 def _over(ended: Mapping[str, Any], record: RunRecord) -> bool:
-    """Whether an exit record counts although the job is active."""
+    """Returns whether an exit record counts although the job is active."""
     if ended.get("why") in ("failed", "container") or record.cancelled:
         return True
-    # Who sent a signal, and why, the scheduler tells in a moment; if not, the job lives on for other runs.
+    # The scheduler soon reports who sent a signal and why; if it does not, the job is still running others.
     moment = number(ended, "ended")
     late = moment is not None and record.now is not None and record.now - moment > SETTLED_SECONDS
     return late and ended.get("why") in ("signalled", "timeout")
 
 
 def _without_exit(record: RunRecord, job: Job, newest: Attempt | None) -> tuple[JobState, str | None]:
-    """The state without an exit record, for a job that is COMPLETED, FAILED or UNKNOWN."""
+    """Returns the state without an exit record, for a job that is COMPLETED, FAILED or UNKNOWN."""
     if job.state is JobState.COMPLETED:
         return job.state, "the scheduler says so; it left no exit record"
     words = _words(job) or f"the scheduler says {job.raw_state or 'nothing'}"
@@ -227,7 +226,7 @@ def _by_exit(record: Mapping[str, Any], *, cancelled: bool) -> tuple[JobState, s
 
 
 def _words(job: Job) -> str | None:
-    """The reason in plain words, or else as the scheduler reports it."""
+    """Returns the reason in plain words, or else as the scheduler reports it."""
     return job.explained or job.reason
 
 

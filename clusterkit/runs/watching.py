@@ -1,7 +1,7 @@
 """Watches runs until all have ended, over one connection per cluster.
 
-The scheduler is queried rarely, and more rarely when its answers are slow; the heartbeats, which are small
-files, are read in between. A broken connection is replaced unless that would need the user.
+The scheduler is queried rarely, and even less often if its answers are slow; heartbeats, which are small
+files, are read in between. A broken connection is replaced unless the new login would need the user.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
 
 SLOW_SECONDS = 5.0
-"""Seconds; a scheduler that takes longer to answer is busy."""
+"""Seconds; a scheduler that takes longer to answer counts as busy."""
 LONGEST_PAUSE = 300.0
 
 Also = Callable[[str, Transport, Sequence[LedgerRun]], None]
-"""A callback for each look at a cluster: its name, the connection, its runs."""
+"""A callback for each look at a cluster: the cluster's name, the connection and the runs."""
 
 
 @dataclass
 class LookPace:
-    """Seconds between two queries, doubled after each one that was slow or failed."""
+    """The pause between queries, in seconds; doubled after each one that was slow or failed."""
 
     least: float
     pause: float = field(init=False)
@@ -57,7 +57,7 @@ class LookPace:
         self.pause = self.least
 
     def after(self, seconds: float, *, failed: bool) -> None:
-        """Record how long a query took."""
+        """Adjusts the pause after a query that took `seconds` or failed."""
         burden = failed or seconds > SLOW_SECONDS
         self.pause = min(2 * self.pause, LONGEST_PAUSE) if burden else self.least
 
@@ -67,24 +67,24 @@ class Paces:
     """Seconds between looks."""
 
     scheduler: float = 30.0
-    """Between queries to the scheduler; sites ask not to poll their controller faster."""
+    """Between queries to the scheduler; sites ask users not to poll the controller more often."""
     heartbeat: float = 5.0
     """Between reads of a remote cluster's run directories."""
     local: float = 1.0
     """Between looks at this machine."""
     login: float = 5.0
-    """Before a new login after a broken connection."""
+    """Between the loss of a connection and a new login."""
 
 
 @dataclass(frozen=True)
 class Watched:
-    """One look."""
+    """The result of one look."""
 
     report: StatusReport
     next_question: Mapping[str, float]
     """Cluster -> seconds until its scheduler is queried again."""
     over: bool
-    """Whether nothing is active, or no cluster can be queried, any more."""
+    """Whether no run is active any more, or no cluster with active runs can be queried again."""
 
 
 def watch(
@@ -96,15 +96,15 @@ def watch(
     paces: Paces = Paces(),
     also: Also | None = None,
 ) -> Iterator[Watched]:
-    """Looks at runs until none is active; the last look shows how they ended.
+    """Yields looks at runs until none is active; the last look shows how they ended.
 
     Args:
-        settings: of the project.
-        ledger: the project's runs; new states are recorded.
-        names: names of runs; empty means all active ones, including those submitted in the meantime.
+        settings: the project's settings.
+        ledger: the project's ledger, which records the new states.
+        names: names of runs; empty means all active runs, including those submitted in the meantime.
         selection: filters.
-        paces: how often to look.
-        also: called at each look, on the same connection, after the states are recorded.
+        paces: the intervals between looks.
+        also: called at each look, with the same connection, after the states are recorded.
 
     Raises:
         RunError: a name matches no run.
@@ -137,7 +137,7 @@ def watch(
 
 
 def _going(runs: Sequence[LedgerRun]) -> list[LedgerRun]:
-    """Active runs, and the ended runs of their groups."""
+    """Returns the active runs and the ended runs of their groups."""
     groups = {run.group for run in runs if run.group and not settled(run)}
     return [run for run in runs if run.group in groups or not settled(run)]
 
@@ -153,7 +153,7 @@ def _watched(
     states = {run_id: state for station in stations.values() for run_id, state in station.states.items()}
     rows = [StatusRow(run, states.get(run.run_id) or as_remembered(run)) for run in runs]
     silent = {name: station.silent for name, station in stations.items() if station.silent}
-    # Of a run that has ended nobody need be asked, so its cluster may have no station.
+    # An ended run needs no query, so its cluster may have no station.
     lost = (run.cluster for run in runs if run.cluster not in settings.clusters and not settled(run))
     silent |= dict.fromkeys(lost, "it is not configured here")
     report = StatusReport(
@@ -173,7 +173,7 @@ def _watched(
 
 
 class _Station:
-    """One cluster: its connection, its pace and its last answer."""
+    """One watched cluster: its connection, pace and last answer."""
 
     def __init__(
         self, settings: Settings, cluster: Cluster, paces: Paces, *, search: bool, also: Also | None = None
@@ -183,7 +183,7 @@ class _Station:
         self.mute: str | None = None
         self.found = 0
         self.due = self.question = time.monotonic()
-        """Times of the next look and of the next query to the scheduler."""
+        """Times of the next look and of the next query to the scheduler, by the monotonic clock."""
         here = cluster.here
         self._settings, self._cluster, self._search, self._also = settings, cluster, search, also
         self._look_seconds = paces.local if here else paces.heartbeat
@@ -192,18 +192,18 @@ class _Station:
         self._stack = ExitStack()
         self._observer: Observer | None = None
         self._tried = False
-        """Whether a login was tried before."""
+        """Whether a login has been tried."""
 
     def close(self) -> None:
-        """Close the connection."""
+        """Closes the connection."""
         self._observer = None
         self._stack.close()
 
     def look(self, ledger: Ledger, runs: Sequence[LedgerRun]) -> list[LedgerRun]:
-        """Update `states` if it is time; for a silent cluster, from what the ledger knows.
+        """Updates `states` if a look is due; uses the ledger's states if the cluster does not answer.
 
         Returns:
-            Runs newly found on the cluster.
+            Newly found runs on the cluster.
         """
         now = time.monotonic()
         if now < self.due:
@@ -235,14 +235,14 @@ class _Station:
             transport = self._stack.enter_context(connected(self._cluster, ask=self._answer))
         except UnreachableError:
             raise
-        except TransportError as error:  # refused: trying again and again would look like an attack
+        except TransportError as error:  # refused: repeated logins would look like an attack
             raise _HopelessError(f"{error.cause}; start the watch again") from error
         finally:
             self._tried = True
         self._observer = Observer(self._cluster, transport)
 
     def _answer(self, question: Question) -> Sequence[str]:
-        """Answers questions only at the first login; later ones happen inside a live view."""
+        """Asks the user only at the first login, because later ones happen inside a live view."""
         if not self._tried:
             return ask_on_terminal(question)
         if question.prompts:
@@ -250,12 +250,12 @@ class _Station:
         return ()
 
     def _question(self, ledger: Ledger, going: Sequence[LedgerRun]) -> list[LedgerRun]:
-        """Query the scheduler and read the run directories."""
+        """Queries the scheduler and reads the run directories."""
         observer = self._observer
         assert observer is not None
         began = time.monotonic()
         if any(run.state == JobState.SUBMITTING for run in going) and not self._search:
-            # That is a question of its own; the jobs' turn comes with the next one.
+            # Settling is a query of its own; the jobs are queried at the next look.
             settle_open(self._cluster, observer.transport, ledger, going)
             found: list[LedgerRun] = []
             self._glance(ledger, [ledger.get(run.run_id) or run for run in going])
@@ -270,7 +270,7 @@ class _Station:
         return found
 
     def _glance(self, ledger: Ledger, going: Sequence[LedgerRun]) -> list[LedgerRun]:
-        """Read only the run directories."""
+        """Reads only the run directories."""
         assert self._observer is not None
         states = self._observer.look(going)
         record(ledger, going, states, certain=self.mute is None)
@@ -279,4 +279,4 @@ class _Station:
 
 
 class _HopelessError(TransportError):
-    """A login that was refused or needs an answer."""
+    """A login was refused or needs the user."""
