@@ -30,7 +30,11 @@ class TimeUp(Exception):  # noqa: N818 - not an error by itself
 
 
 class Session:
-    """A remote command, running since the constructor has returned; `close` it in any case."""
+    """A remote command: `start` it, and `close` it in any case.
+
+    The constructor does no I/O, so that whoever starts a session holds it, and can end what it started,
+    whenever a signal arrives.
+    """
 
     def __init__(
         self,
@@ -44,7 +48,7 @@ class Session:
         screen: Screen | None = None,
         on_error: Callable[[bytes], None] | None = None,
     ) -> None:
-        """Open the channel and start the command.
+        """Prepare the command.
 
         Args:
             link: the connection.
@@ -57,9 +61,7 @@ class Session:
             on_error: given its standard error as it comes, which is then not kept.
 
         Raises:
-            NotStartedError: the connection is dead, and was before.
-            LostError: the connection has died on the way.
-            TransportError: the server refuses another channel.
+            TransportError: the command is too long.
         """
         self.argv = tuple(argv)
         self._link, self._where = link, where
@@ -68,33 +70,26 @@ class Session:
         self._out, self._err = remote_shell.Guard(marker), remote_shell.Guard(marker)
         self._words = bytearray()
         self._on_error = on_error or self._words.extend
-        command = remote_shell.wrap(
+        self._command = remote_shell.wrap(
             argv, marker, login_shell=login_shell, prepare=prepare, terminal=screen is not None
         )
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        opened: list[Channel | Exception] = []
-        known = threading.Event()  # after an interrupt, `Thread.join` would take the thread for ended
+        self._screen = screen
+        # Not in the caller's thread: what it starts must be known even when that thread is interrupted.
+        self._listener = threading.Thread(target=self._open_and_listen, daemon=True)
+        self._opened: Channel | Exception | None = None
+        self._known = threading.Event()
 
-        def open_channel() -> None:
-            try:
-                opened.append(link.open(command, screen))
-            except Exception as error:
-                opened.append(error)
-            known.set()
+    def start(self) -> None:
+        """Open the channel and start the command.
 
-        # Not in this thread: what is started there must be known here even when this one is interrupted.
-        threading.Thread(target=open_channel, daemon=True).start()
-        try:
-            known.wait()
-            self._begin(opened[0])
-        except (KeyboardInterrupt, SystemExit):
-            if known.wait(_END_SECONDS) and not isinstance(opened[0], Exception):
-                self._begin(opened[0])
-                self.end()
-            raise
-
-    def _begin(self, opened: Channel | Exception) -> None:
-        """Listen to the channel, or tell why there is none."""
+        Raises:
+            NotStartedError: the connection is dead, and was before.
+            LostError: the connection has died on the way.
+            TransportError: the server refuses another channel.
+        """
+        self._listener.start()
+        self._known.wait()
+        opened = self._opened
         if isinstance(opened, DownError):
             raise self._lost(LostError if opened.started else NotStartedError) from opened
         if isinstance(opened, ChannelRefusedError):
@@ -104,9 +99,6 @@ class Session:
             ) from opened
         if isinstance(opened, Exception):
             raise opened
-        self._channel = opened
-        if self._listener.ident is None:
-            self._listener.start()
 
     def feed(self, data: bytes) -> None:
         """Send all of standard input, in the background where it is more than nothing."""
@@ -178,13 +170,17 @@ class Session:
 
     def close(self) -> None:
         """Close the channel. A command that reads or writes will notice; others run on: see `end`."""
-        self._channel.close()
+        if self._opened is not None and not isinstance(self._opened, Exception):
+            self._opened.close()
 
     def end(self) -> None:
         """End the command itself, as far as the connection still allows.
 
-        sshd makes every command the leader of a session, so its group has its process id.
+        sshd makes every command the leader of a session, so its group has its process id. A command that was
+        being started at this moment is waited for.
         """
+        if not self._known.wait(_END_SECONDS) or isinstance(self._opened, Exception):
+            return
         pid = self._pid()
         self.close()
         if pid is None or not self._link.alive:
@@ -198,8 +194,15 @@ class Session:
                 timeout=_END_SECONDS,
             )
             with contextlib.closing(killer):
+                killer.start()
                 killer.end_input()
                 killer.wait()
+
+    @property
+    def _channel(self) -> Channel:
+        assert self._opened is not None
+        assert not isinstance(self._opened, Exception)
+        return self._opened
 
     def _pid(self) -> int | None:
         """The command's process id, the first that it tells; waits for that unless its time is up."""
@@ -251,7 +254,14 @@ class Session:
             return  # the command ended without reading it all, or its time is up; `wait` says which
         self.end_input()
 
-    def _listen(self) -> None:
+    def _open_and_listen(self) -> None:
+        try:
+            self._opened = self._link.open(self._command, self._screen)
+        except Exception as error:
+            self._opened = error
+        self._known.set()
+        if isinstance(self._opened, Exception):
+            return
         while data := self._channel.receive_error():
             if clean := self._err.feed(data):
                 self._on_error(clean)

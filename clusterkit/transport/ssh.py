@@ -69,9 +69,6 @@ class SshTransport:
             except TimeUp:
                 session.end()
                 raise faults.timed_out(argv, timeout or 0.0, where=self._where) from None
-            except (KeyboardInterrupt, SystemExit):  # Ctrl-C, or a signal that ends us
-                session.end()
-                raise
             completed = Completed(tuple(argv), status, stdout, session.error_bytes())
         if check and status != 0:
             raise faults.command_failed(completed, where=self._where)
@@ -80,14 +77,10 @@ class SshTransport:
     def stream(self, argv: Sequence[str], *, leash: bool = False) -> Iterator[bytes]:
         """See `Transport.stream`."""
         with self._session(argv) as session:
-            try:
-                if not leash:
-                    session.end_input()
-                yield from session.output()
-                status = session.wait()
-            except (GeneratorExit, KeyboardInterrupt, SystemExit):
-                session.end()
-                raise
+            if not leash:
+                session.end_input()
+            yield from session.output()
+            status = session.wait()
             completed = Completed(tuple(argv), status, b"", session.error_bytes())
         if status != 0:
             raise faults.command_failed(completed, where=self._where)
@@ -257,17 +250,29 @@ class SshTransport:
 
     @contextlib.contextmanager
     def _session(self, argv: Sequence[str], **how: Any) -> Iterator[Session]:
-        """Run argv on a channel; `how` is what else `Session` takes."""
+        """Runs argv on a channel, and ends it when this process is interrupted.
+
+        Args:
+            argv: the command.
+            how: the other arguments of `Session`.
+        """
+
+        def prepared() -> Session:
+            return Session(self._living(), argv, where=self._where, login_shell=self._login_shell, **how)
+
         with self._slots:
-
-            def start(link: Link) -> Session:
-                return Session(link, argv, where=self._where, login_shell=self._login_shell, **how)
-
+            session = prepared()
             try:
-                session = start(self._living())
-            except faults.NotStartedError:
-                if self._again is None:
-                    raise
-                session = start(self._living())
-            with contextlib.closing(session):
+                try:
+                    session.start()
+                except faults.NotStartedError:
+                    if self._again is None:
+                        raise
+                    session = prepared()
+                    session.start()
                 yield session
+            except (GeneratorExit, KeyboardInterrupt, SystemExit):  # Ctrl-C, or a signal that ends us
+                session.end()
+                raise
+            finally:
+                session.close()

@@ -70,6 +70,7 @@ def test_a_cut_link_ends_what_waits_on_it(link: Link, config: Path) -> None:
     with closing(travel("node", ask=ask_on_terminal, config=config)) as road:
         liveness = Liveness(road.wire, probe_seconds=0.2, dead_seconds=0.8)
         session = Session(Connection(road, liveness), ["sleep", "60"], where="node", login_shell=False)
+        session.start()
         link.cut.set()
         assert list(session.output()) == []
         with pytest.raises(TransportError, match=r"the connection to node died: no answer for \d+ s"):

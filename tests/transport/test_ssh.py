@@ -23,6 +23,7 @@ from clusterkit.transport.connection import Connection
 from clusterkit.transport.factory import connect
 from clusterkit.transport.link import Channel, Link, Screen
 from clusterkit.transport.rsync import PARTIAL_DIR
+from clusterkit.transport.session import Session
 from clusterkit.transport.ssh import SshTransport
 from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
 
@@ -325,6 +326,26 @@ def test_what_was_just_started_ends_with_the_command(
             wait_for(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists())
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.slow
+def test_a_signal_just_after_the_start_ends_the_command(
+    serve: Callable[..., LoopbackSshd], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid, start = tmp_path / "pid", Session.start
+    told = 'echo $$ >"$1.new"; mv "$1.new" "$1"; sleep 1000'
+
+    def interrupted(session: Session) -> None:
+        start(session)
+        if session.argv[1:3] == ("-c", told):
+            raise SystemExit
+
+    monkeypatch.setattr(Session, "start", interrupted)
+    with closing(connect("node", ssh_config=serve().ssh_config)) as transport:
+        with pytest.raises(SystemExit):
+            transport.run(["sh", "-c", told, "sh", str(pid)])
+        wait_for(pid.exists)
+        wait_for(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists())
 
 
 # full disks ----------------------------------------------------------------------------------
