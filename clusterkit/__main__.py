@@ -4,7 +4,7 @@ from clusterkit.cli.edge import run
 
 
 def main() -> None:
-    """Console entry point. Every fault ends in two lines and a documented exit code."""
+    """Console entry point. Every error ends in two lines and a documented exit code."""
     run(_command)
 
 

@@ -1,4 +1,4 @@
-"""Who runs clusterkit on this machine, and where their home is; some containers know neither."""
+"""The local user and their home folder, which some containers do not know."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from clusterkit.errors import ConfigError
 
 
 def home() -> Path | None:
-    """The home folder, which need not be there; None for a user without one."""
+    """The home folder, which need not exist; None for a user without one."""
     try:
         return Path.home()
     except RuntimeError:
@@ -17,7 +17,7 @@ def home() -> Path | None:
 
 
 def user_name() -> str:
-    """The login name; the user's number for one who has none."""
+    """The login name, or else the user's number."""
     import getpass
 
     try:
@@ -27,16 +27,16 @@ def user_name() -> str:
 
 
 def home_or_root() -> Path:
-    """The home folder, or / where there is none, as sshd has it: where commands and searches begin."""
+    """The home folder, or / without one, as in sshd."""
     folder = home()
     return folder if folder and folder.is_dir() else Path("/")
 
 
 def expanded(path: str) -> Path:
-    """A path with its `~` or `~user` filled in.
+    """Expands `~` or `~user` in a path.
 
     Raises:
-        ConfigError: that home folder is not known.
+        ConfigError: the home folder is unknown.
     """
     try:
         return Path(path).expanduser()

@@ -1,4 +1,4 @@
-"""The one way to ask the person at the terminal. Questions go to standard error: stdout may be a pipe."""
+"""Asks the user at the terminal. Questions go to standard error, because stdout may be a pipe."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class UnansweredError(ClusterkitError):
 
 
 def ask(question: str) -> str:
-    """One line, spaces and all.
+    """Reads one line, with its spaces.
 
     Raises:
         UnansweredError: the input ended.
@@ -30,7 +30,7 @@ def ask(question: str) -> str:
 
 
 def ask_hidden(question: str) -> str:
-    """One line that is not shown while it is typed.
+    """Reads one line without echo.
 
     Raises:
         UnansweredError: the input ended.
@@ -45,7 +45,7 @@ def ask_hidden(question: str) -> str:
 
 
 def agree(question: str) -> bool:
-    """Yes or no; an empty answer is no.
+    """Asks yes or no; an empty answer means no.
 
     Raises:
         UnansweredError: the input ended.

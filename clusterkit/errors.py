@@ -1,11 +1,11 @@
-"""Every foreseeable fault is a ClusterkitError: what happened, where, and what to do next."""
+"""Every foreseeable error is a ClusterkitError: what happened, where, and what to do next."""
 
 
 def last_words(said: str, limit: int = 200) -> str:
-    r"""The end of what a program said, on one line for a message.
+    r"""The end of a program's output, on one line for a message.
 
-    Lines of our own scripts, which begin with the control character RS, mean nothing to a person and are left
-    out, and so is every other control character.
+    Lines of clusterkit's scripts, which start with the control character RS, and all other control characters are
+    left out.
 
     >>> last_words("Welcome\n\x1eclusterkit-record now 12\nno such host\n")
     'Welcome / no such host'
@@ -16,7 +16,7 @@ def last_words(said: str, limit: int = 200) -> str:
 
 
 class ClusterkitError(Exception):
-    """A fault with a one-line cause and, where there is one, a next step for the user.
+    """An error with a one-line cause and possibly a next step for the user.
 
     Args:
         cause: what happened and on which host or file; one line.
@@ -44,7 +44,7 @@ class TransportError(ClusterkitError):
 
 
 class SchedulerError(ClusterkitError):
-    """The scheduler refused a request or answered something we cannot read."""
+    """The scheduler refused a request or gave an unreadable answer."""
 
     exit_code = 5
 
@@ -68,12 +68,12 @@ class RunError(ClusterkitError):
 
 
 class OwnershipError(ClusterkitError):
-    """Somebody else could change a folder that code is run from as the user."""
+    """Another user could change a folder from which code runs as this user."""
 
     exit_code = 10
 
 
 class WandbError(ClusterkitError):
-    """An upload to W&B could not be made or could not be proved."""
+    """An upload to W&B failed or could not be verified."""
 
     exit_code = 9

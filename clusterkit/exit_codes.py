@@ -1,4 +1,4 @@
-"""What a program asks for by its exit code; alone here, as the process behind a local job imports it."""
+"""Exit codes with which a program requests something. A local job's supervisor imports only this."""
 
 REQUEUE_CODE = 85
-"""A program exits with this when it has checkpointed after a signal and wants to be started again."""
+"""Exit code of a program that has checkpointed after a signal and asks to be restarted."""

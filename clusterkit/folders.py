@@ -1,4 +1,4 @@
-"""Makes the folders that belong to clusterkit inside a user's project."""
+"""Creates clusterkit's folders inside a user's project."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _WORK = "work"
 
 
 def make_ignored(folder: Path) -> None:
-    """Make a folder of mode 0700 that git ignores, by a `.gitignore` of its own.
+    """Create a folder of mode 0700 with a `.gitignore` that makes git ignore it.
 
-    A folder that is there already stays as it is: it may be one that the user keeps in git.
+    An existing folder stays unchanged: the user may keep it in git.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     try:
         folder.mkdir(mode=0o700, parents=True)
@@ -33,10 +33,10 @@ def make_ignored(folder: Path) -> None:
 
 @contextmanager
 def work_folder(home: Path) -> Iterator[Path]:
-    """A private folder below `home` for the time being; `sweep` removes what a killed process has left.
+    """A temporary private folder in `home`; `sweep` removes those of killed processes.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     work = home / _WORK
     work.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ def work_folder(home: Path) -> Iterator[Path]:
 
 
 def sweep(home: Path) -> None:
-    """Remove the work folders below `home` that no process holds any more."""
+    """Remove the work folders in `home` that no process holds any more."""
     work = home / _WORK
     with contextlib.suppress(OSError), _locked(work):
         for folder in work.iterdir():
@@ -58,7 +58,7 @@ def sweep(home: Path) -> None:
 
 
 def is_held(home: Path, name: str) -> bool:
-    """Whether a process still has the work folder of this name; False where the file system has no locks."""
+    """Whether a process holds the work folder of this name; False without file locks."""
     try:
         with _locked(home / _WORK / name, fcntl.LOCK_SH):
             return False

@@ -1,6 +1,6 @@
-"""What a machine has, what a run needs, and what is missing there. Pure.
+"""A machine's hardware, a run's needs, and the shortages between them. Pure.
 
-For a backend without a queue: a job there starts at once, whatever it asks for; nothing else would refuse it.
+For a backend without a queue, where jobs start at once and nothing else refuses impossible requests.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from clusterkit.units import format_bytes
 
 _SAME_GPU = 0.9
-"""Of the size on a GPU's box: driver and ECC keep some, so a card shows a little less."""
+"""Share of a GPU's nominal memory that must be visible: driver and ECC take some."""
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """What a machine has; None is not known."""
+    """A machine's hardware; None means unknown."""
 
     cpus: int | None = None
     memory: int | None = None
     """Bytes that programs may use."""
     gpus: tuple[int | None, ...] | None = None
-    """The memory of each in bytes."""
+    """The memory of each GPU in bytes."""
     gpu_name: str = ""
     disk: int | None = None
     """Size of the file system of the scratch root, bytes."""
@@ -29,7 +29,7 @@ class Hardware:
 
     @property
     def words(self) -> str:
-        """On one line."""
+        """The hardware on one line."""
         parts = [f"{self.cpus} CPU{'' if self.cpus == 1 else 's'}" if self.cpus else ""]
         parts.append(f"{format_bytes(self.memory)} memory" if self.memory else "")
         if self.gpus is not None:
@@ -39,41 +39,40 @@ class Hardware:
 
 @dataclass(frozen=True)
 class HardwareNeed:
-    """What a run asks for."""
+    """A run's needs."""
 
     cpus: int = 1
     memory: int | None = None
     gpus: int = 0
     gpu: str = ""
-    """Their type as the profile names it."""
+    """The GPU type in the profile."""
     gpu_memory: int | None = None
-    """Of each, as that type has it."""
+    """Memory of each GPU of that type, bytes."""
     without_gpu: bool = True
-    """Whether it computes on the processors where there is no GPU."""
+    """Whether it can run on CPUs without a GPU."""
     scratch: int | None = None
 
 
 @dataclass(frozen=True)
 class Shortage:
-    """One thing a machine has less of than a run asks for."""
+    """A resource of which a machine has less than a run requests."""
 
     asked: str
     there: str
     never: bool
-    """Such a run cannot do its work there; else it starts, and may be slower or run out."""
+    """Whether the run cannot work at all; otherwise it starts, and may be slower or run out."""
     then: str = ""
-    """What comes of it."""
+    """The consequence."""
 
     def __str__(self) -> str:
         return f"{self.asked} asked for, {self.there}" + (f": {self.then}" if self.then else "")
 
 
 def shortages(has: Hardware, need: HardwareNeed) -> tuple[Shortage, ...]:
-    """What a run asks for and the machine does not have; the worst first.
+    """Requested resources that the machine lacks, the worst first.
 
-    Only a missing GPU, and a disk that is too small even when it is empty, make a run impossible. Nothing
-    holds back what asks for too many processors or too much memory: it shares what there is, and may need
-    less.
+    Only a missing GPU, or a disk that is too small even when empty, makes a run impossible. A run that
+    requests too many processors or too much memory shares what there is, and may need less.
     """
     found = [*_gpus(has, need), *_disk(has, need)]
     if has.memory is not None and need.memory is not None and need.memory > has.memory:

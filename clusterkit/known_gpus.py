@@ -1,9 +1,9 @@
-"""GPU types by the names that sites give them, and their memory where one name means one card. Pure.
+"""GPU types by the names that sites use, and their memory if the name is unambiguous. Pure.
 
 Memory is that of NVIDIA's data sheets (https://www.nvidia.com/en-us/data-center/,
 https://www.nvidia.com/en-us/design-visualization/, https://www.nvidia.com/en-us/geforce/graphics-cards/),
 their GB read as Slurm reads G. A card sold with more than one size (A100, V100, P100, GH200, RTX 3080, or RTX
-4070, which has less in laptops) has none in the table: the site's own words may tell.
+4070, which has less in laptops) has none in the table: the site's own description may tell.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _SIZES = {
     "rtx4070": (8, 12),
     "rtx6000": (24, 48),
 }
-"""GiB that cards of one name are sold with."""
+"""The memory sizes, GiB, of cards sold under one name."""
 _PATTERNS = tuple(
     (re.compile(f"{_NOT_BEFORE}{spelled}{_NOT_AFTER}"), name, memory) for spelled, name, memory in _CARDS
 )
@@ -80,9 +80,9 @@ _SIZE = re.compile(r"(?<![a-z0-9])(\d{1,3})-?gi?b?(?![a-z0-9])")
 
 
 def recognise(text: str) -> tuple[str, int | None] | None:
-    """Our name for the card that a site's words mean, and its memory in bytes if they or the card tell.
+    """The card that a site's name means, and its memory in bytes if the name or the card determines it.
 
-    A slice of a card (MIG) is no card: it has no name of ours.
+    A slice of a card (MIG) is not recognised as a card.
 
     >>> recognise("nvidia_a100-sxm4-80gb")
     ('a100', 85899345920)
@@ -99,24 +99,24 @@ def recognise(text: str) -> tuple[str, int | None] | None:
 
 
 def slice_memory(text: str) -> int | None:
-    """Bytes of a slice of a card such as `a100_3g.20gb`; None for what is no slice."""
+    """Bytes of a slice such as `a100_3g.20gb`; None for anything else."""
     match = _SLICE.search(text.lower())
     return int(match[1]) * _G if match else None
 
 
 def sizes_of(name: str) -> tuple[int, ...]:
-    """GiB that cards of this name of ours are sold with, where there is more than one."""
+    """The memory sizes, GiB, of cards with this name, if there are several."""
     return _SIZES.get(name, ())
 
 
 def memory_of(text: str) -> int | None:
-    """Bytes of the card or the slice that a GPU type's name means; None where that may be one of several."""
+    """Bytes of the card or slice that a GPU type means; None if ambiguous."""
     known = recognise(text)
     return slice_memory(text) or (known[1] if known else None)
 
 
 def least_memory_of(text: str) -> int | None:
-    """Bytes of the smallest card that a GPU type's name may mean; None for a name that is not known."""
+    """Bytes of the smallest card that a GPU type may mean; None for an unknown name."""
     known = recognise(text)
     smallest = min(sizes_of(known[0]), default=None) if known else None
     return memory_of(text) or (None if smallest is None else smallest * _G)

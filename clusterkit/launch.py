@@ -1,10 +1,10 @@
 """Starts the program of a run: `python launch.py RUN_DIR`, the last step before the user's own code.
 
-With more arguments, `python launch.py RUN_DIR PROGRAM ARGUMENT...`, it starts another program in that place.
+With more arguments, `python launch.py RUN_DIR PROGRAM ARGUMENT...`, it starts another program instead.
 
-Copied into every run directory and run there by the interpreter of the image, so it is standard library
-only, imports nothing of clusterkit and keeps to Python 3.8. The program's arguments come from run.json and
-go straight to exec: no shell sees them, and signals reach the program itself.
+It is copied into every run directory and run by the image's interpreter, so it uses only the standard library
+of Python 3.8 and nothing of clusterkit. The program's arguments go from run.json straight to exec: no shell
+sees them, and signals reach the program itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def load(run_dir: str) -> dict[str, Any]:
 
 
 def submitted(run: dict[str, Any], run_dir: str) -> dict[str, Any]:
-    """The run as it was submitted last: a resumption may bring other arguments, or happen elsewhere."""
+    """The run as submitted last: a resumption may change the arguments or the cluster."""
     path = os.path.join(run_dir, "submissions", os.environ.get("CLUSTERKIT_SUBMISSION", "0"), "request.json")
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
@@ -51,7 +51,7 @@ def submitted(run: dict[str, Any], run_dir: str) -> dict[str, Any]:
 
 
 def environment(run: dict[str, Any], run_dir: str) -> dict[str, str]:
-    """The program's environment: the node's, the run's own, and where it runs."""
+    """The program's environment: the node's, the run's, and its location."""
     env = dict(os.environ)
     env.setdefault("PYTHONUNBUFFERED", "1")  # the log is followed live
     env.setdefault("PYTHONDONTWRITEBYTECODE", "1")  # root could write into the snapshot
@@ -66,13 +66,13 @@ def environment(run: dict[str, Any], run_dir: str) -> dict[str, str]:
 
 
 def restore_signals() -> None:
-    """Undo what a shell does to its background jobs (SIGINT, SIGQUIT ignored) and Python to itself."""
+    """Restore the signals that a shell ignores in background jobs (SIGINT, SIGQUIT) and that Python changes."""
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
 
 
 def mark_launched(word: str = "") -> None:
-    """Leave a file that tells job.sh that the container did start; a full disk does not stop the run."""
+    """Write a file that tells job.sh that the container started; a full disk does not stop the run."""
     scratch = os.environ.get("CLUSTERKIT_SCRATCH")
     if scratch is None:
         return
@@ -84,9 +84,9 @@ def mark_launched(word: str = "") -> None:
 
 
 def says_done(argv: list[str]) -> bool:
-    """Whether the program says in its heartbeat when it is done, without which exit code 0 means nothing.
+    """Whether the program reports in its heartbeat when it is done, so that exit code 0 alone means nothing.
 
-    The bundled trainer does, unless it is told to write elsewhere.
+    The bundled trainer does, unless it writes elsewhere.
     """
     elsewhere = any(argument.split("=")[0] in ("--run-dir", "-h", "--help") for argument in argv)
     return argv[:4] == ["python", "-m", "trainer", "train"] and not elsewhere

@@ -1,4 +1,4 @@
-"""Numbers as a person reads them, alone and beside others. Pure."""
+"""Formats numbers for people, alone and for comparison. Pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 
 _DIGITS = 3
-"""Significant digits of a number that stands alone."""
+"""Significant digits of a single number."""
 _MOST_DIGITS = 17
-"""Tell any two doubles apart."""
+"""Enough digits to distinguish any two doubles."""
 
 
 def significant(value: float, digits: int = _DIGITS) -> str:
-    """A number with so many significant digits; the digits before the point are always whole.
+    """A number with the given significant digits; digits before the decimal point are always kept.
 
     >>> significant(0.010527), significant(123456.7), significant(2)
     ('0.0105', '123,457', '2')
@@ -27,7 +27,7 @@ def significant(value: float, digits: int = _DIGITS) -> str:
 
 
 def percent(share: float, decimals: int = 0) -> str:
-    """A share of 0..1 as a percentage; never 0% of something, never 100% of less than all.
+    """A share of 0..1 as a percentage; never 0% for something, never 100% for less than all.
 
     >>> percent(0.5), percent(0.004), percent(0.9996)
     ('50%', '0.4%', '99.96%')
@@ -40,7 +40,7 @@ def percent(share: float, decimals: int = 0) -> str:
 
 
 def beside(values: Sequence[float | None]) -> list[str]:
-    """Numbers that are compared: in as many digits as it takes to show that two differ.
+    """Numbers for comparison, with enough digits to show that two differ.
 
     >>> beside([0.010527, 0.010417]), beside([4123.4, 4123.2, None])
     (['0.0105', '0.0104'], ['4,123.4', '4,123.2', '-'])
@@ -49,7 +49,7 @@ def beside(values: Sequence[float | None]) -> list[str]:
 
 
 def percents_beside(shares: Sequence[float | None], decimals: int = 1) -> list[str]:
-    """Shares of 0..1 that are compared, as percentages; see `beside`.
+    """Shares of 0..1 for comparison, as percentages; see `beside`.
 
     >>> percents_beside([0.5, 0.50002])
     ['50.000%', '50.002%']

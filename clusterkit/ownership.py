@@ -1,4 +1,4 @@
-"""Who could change a folder on a cluster, and so run code as its user: shell functions and their findings.
+"""Finds out who could change a folder on a cluster, and so run code as its user.
 
 `templates/ownership.sh` holds the one definition; docs/security.md states it. Pure.
 """
@@ -15,20 +15,20 @@ from clusterkit.errors import OwnershipError
 from clusterkit.resources import resource
 
 EXIT_CODE = 77
-"""Exit status of a job, or of a look at a cluster, that refuses a folder which others could change."""
+"""Exit status of a job or survey that refuses a folder which others could change."""
 _LINE = re.compile(r"^(owner|group|others|links|missing|unknown) (\S+) (\S+) (\S+) (.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class OwnershipFault:
-    """A file, folder or link that somebody else could change, or whose owner is not known."""
+    """A file, folder or link that another user could change, or whose owner is unknown."""
 
     kind: str
     """`owner`, `group`, `others`: who could change it; `links`: too many; `missing`: gone; `unknown`."""
     mode: str
-    """As `ls -l` shows it."""
+    """The mode as shown by `ls -l`."""
     owner: str
-    """Name, or number where the name holds blanks."""
+    """Name, or number if the name contains blanks."""
     group: str
     path: str
 
@@ -50,29 +50,29 @@ class OwnershipFault:
 
     @property
     def trust(self) -> str:
-        """The entry of `trust` that accepts it, of one that a user owns or a group may write to."""
+        """The entry of `trust` that accepts it, if a user owns it or a group may write to it."""
         return self.owner if self.kind == "owner" else self.group
 
 
 @cache
 def functions() -> str:
-    """The shell functions, for POSIX sh."""
+    """The shell functions, in POSIX sh."""
     return resource("templates", "ownership.sh").read_text(encoding="utf-8")
 
 
 def fragment(trust: Iterable[str], group: str | None) -> str:
-    """The shell functions with the settings they follow; `own_check PATH...` looks.
+    """The shell functions with their settings; `own_check PATH...` runs the check.
 
     Args:
-        trust: users who may own, and groups who may write to, what lies on the way.
-        group: one more such group; None for none.
+        trust: users who may own, and groups that may write to, the folders on a path.
+        group: one more trusted group, or None.
     """
     names = "\n".join(trust)
     return f"{functions()}own_trust={shlex.quote(names)} own_group={shlex.quote(group or '')}\n"
 
 
 def parse(text: str) -> tuple[OwnershipFault, ...]:
-    """The findings among the lines of `own_faults` or `own_notes`."""
+    """Parses the findings of `own_faults` or `own_notes`."""
     shown = "".join(sign if sign.isprintable() or sign == "\n" else "\ufffd" for sign in text)
     return tuple(OwnershipFault(*match) for match in _LINE.findall(shown))
 
@@ -81,9 +81,9 @@ def cure(faults: Sequence[OwnershipFault], user: str, table: str) -> str:
     """What the user can do about it.
 
     Args:
-        faults: what was found; at least one.
-        user: the login's name there.
-        table: of the settings, e.g. `[clusters.uni]`.
+        faults: the findings; at least one.
+        user: the user's name on the cluster.
+        table: the settings' table, e.g. `[clusters.uni]`.
     """
     if user and all(fault.kind in ("group", "others") and fault.owner == user for fault in faults):
         return f"chmod go-w {shlex.join(dict.fromkeys(fault.path for fault in faults))}"
@@ -93,7 +93,7 @@ def cure(faults: Sequence[OwnershipFault], user: str, table: str) -> str:
 
 
 def trust_line(faults: Sequence[OwnershipFault]) -> str:
-    """The setting that accepts what was found; empty where it would have to be everybody."""
+    """The setting that accepts the findings; empty if it would have to trust everybody."""
     if any(fault.kind not in ("owner", "group") for fault in faults):
         return ""
     names = ", ".join(f'"{name}"' for name in dict.fromkeys(fault.trust for fault in faults))
@@ -101,13 +101,13 @@ def trust_line(faults: Sequence[OwnershipFault]) -> str:
 
 
 def refusal(where: str, faults: Sequence[OwnershipFault], user: str, table: str) -> OwnershipError:
-    """The error for what was found.
+    """The error for the findings.
 
     Args:
-        where: the host, as the transport names it.
+        where: the host's name for messages.
         faults: at least one.
-        user: the login's name there.
-        table: of the settings.
+        user: the user's name on the cluster.
+        table: the settings' table.
     """
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
     return OwnershipError(

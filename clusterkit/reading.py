@@ -1,4 +1,4 @@
-"""Opens files of a pulled run, which may be anything: regular ones only, read no further than a limit."""
+"""Reads files of a pulled run safely: only regular ones, and only up to a limit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading. Nothing waits for the other end of a named pipe.
+    """Open a regular file for reading, without waiting on a named pipe.
 
     Raises:
         OSError: it cannot be opened, or it is a folder, a named pipe, a socket or a device.
@@ -26,11 +26,11 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_limited(path: Path, limit: int) -> bytes | None:
-    """The bytes of a regular file.
+    """Reads a regular file.
 
     Args:
-        path: of the file.
-        limit: bytes.
+        path: the file.
+        limit: most bytes to read.
 
     Returns:
         None where it is missing, no regular file, or larger than the limit.

@@ -1,6 +1,6 @@
 """Finds the data that ships with the package: templates/, containers/ and docs/.
 
-In a wheel they lie inside the package; in a checkout they are top-level folders.
+In a wheel they are inside the package; in a checkout they are top-level folders.
 """
 
 from pathlib import Path
@@ -22,7 +22,7 @@ def resource(*parts: str) -> Path:
 
 
 def page(name: str) -> str:
-    """Where a person finds a page of the documentation on this machine, e.g. ``page("configuration.md")``.
+    """The path of a documentation page on this machine, e.g. ``page("configuration.md")``.
 
     Raises:
         FileNotFoundError: the installation is damaged.
@@ -31,5 +31,5 @@ def page(name: str) -> str:
 
 
 def launcher() -> bytes:
-    """The launcher that is copied into each run directory."""
+    """The launcher, which is copied into each run directory."""
     return (_PACKAGE / "launch.py").read_bytes()

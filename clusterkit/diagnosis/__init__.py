@@ -1,4 +1,4 @@
-"""Why a run is as it is: one round trip collects the evidence, rules name one cause. Pure."""
+"""Diagnoses a run: one round trip collects the evidence, and rules name one cause. Pure."""
 
 from __future__ import annotations
 

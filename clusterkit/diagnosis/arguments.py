@@ -1,4 +1,4 @@
-"""Which argument a program refused, and the same submission without that fault. Pure."""
+"""Finds the argument that a program refused, and the corrected submission. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OPTIONS = (
 )
 _FLAGS = ("--until-done", "--not-until-done", "--verify-image")
 _MOST = 16_384
-"""Characters of a command line that can still be pasted."""
+"""Most characters of a command line that can be pasted."""
 _UNKNOWN = re.compile(
     r"unrecognized arguments: (?P<several>.+)|unknown argument (?P<quoted>'[^']*')"
     r"|[Nn]o such option:? ['\"]?(?P<option>-[\w-]+)|Unrecognized options:? ['\"]?(?P<other>-[\w-]+)"
@@ -35,9 +35,10 @@ _MISSING = re.compile(r"following arguments are required: (?P<names>.+)|Missing 
 
 
 def command_words(request: Mapping[str, object] | None) -> tuple[str, ...] | None:
-    """The words behind `submit` that asked for a run, by its request.json; None where none can be trusted.
+    """The arguments of the `submit` that requested a run, from its request.json; None if they cannot be
+    trusted.
 
-    What stands before `--` must be options of ours, and nothing may hold a character that a terminal obeys.
+    Everything before `--` must be options of clusterkit, and nothing may contain control characters.
     """
     words = (request or {}).get("command")
     if not isinstance(words, list) or not all(isinstance(word, str) and word.isprintable() for word in words):
@@ -52,15 +53,15 @@ def command_words(request: Mapping[str, object] | None) -> tuple[str, ...] | Non
 
 
 def without_fault(words: Sequence[str], said: str) -> tuple[str, list[str] | None]:
-    """What to change in a command line, and the line after that change.
+    """Returns the change to a command line, and the changed line.
 
     Args:
-        words: behind `submit`.
-        said: the program's own words.
+        words: the arguments of `submit`.
+        said: the program's error message.
 
     Returns:
-        The advice, "" where the words name no argument; and the words, None where the fault is not among
-        those behind `--`, or what to write there is not known.
+        The advice, "" if the message names no argument; and the corrected arguments, None if the faulty one
+        is not after `--` or the correction is unknown.
     """
     at = words.index("--") + 1 if "--" in words else len(words)
     head, own = list(words[:at]), list(words[at:])
@@ -106,7 +107,7 @@ def _unknown(
 
 
 def _span(own: Sequence[str], place: int) -> int:
-    """How many words an option takes: itself, and its values."""
+    """The number of words of an option, with its values."""
     if not own[place].startswith("-") or "=" in own[place]:
         return 1
     behind = next(

@@ -1,4 +1,4 @@
-"""The shell fragment that collects everything `why` needs to know about one run, in one round trip. Pure."""
+"""The shell fragment that collects `why`'s evidence about one run in one round trip. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LOG_LINES, _LOG_BYTES = 200, 40_000
 _PART_BYTES = 8_000
 _SCRIPT_BYTES = 1 << 20
 _QUOTE = "\x1f"
-"""Stands for a quote while others are removed."""
+"""Replaces an inner quote while others are removed."""
 
 # A program can write into its run directory: job.sh is read as text and never evaluated, and a log may be
 # huge, have no line ends, or be no file. Of job.sh the options for the scheduler, the binds and the values
@@ -62,7 +62,7 @@ command -v lfs >/dev/null 2>&1 && ck_part lfs lfs quota -q -u "$(id -un)" "$ck_r
 
 
 def question(subject: Subject) -> Probe[str]:
-    """Collects what `parse_evidence` reads: a few hundred kilobytes at most. It changes nothing."""
+    """The probe for `parse_evidence`: a few hundred kilobytes at most. It changes nothing."""
     facts = {
         "run": subject.run_id,
         "job": subject.job_id,

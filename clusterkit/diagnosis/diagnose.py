@@ -1,4 +1,4 @@
-"""Picks the one cause among what the rules find. Pure."""
+"""Picks one cause among the rules' findings. Pure."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ UNKNOWN = Cause(
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Why a run is as it is."""
+    """The diagnosis of a run."""
 
     evidence: Evidence
     finding: Finding
     """The one cause."""
     also: tuple[Finding, ...] = ()
-    """What else was seen, the surest first."""
+    """Other findings, the most certain first."""
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:
-    """The surest finding; among equally sure ones that of the rule that comes first."""
+    """Returns the most certain finding; among equals that of the first rule."""
     found: dict[str, Finding] = {}
     for finding in findings(evidence):
         known = found.get(finding.cause.slug)
@@ -56,6 +56,6 @@ def _unknown(evidence: Evidence) -> Finding:
 
 
 def _said(evidence: Evidence) -> Line | None:
-    """The scheduler's word for the state, with its reason."""
+    """The scheduler's name of the state, with its reason."""
     story = evidence.story
     return Line("scheduler", f"{story.raw_state} {story.reason}".strip()) if story.raw_state else None

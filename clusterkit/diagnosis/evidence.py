@@ -1,4 +1,4 @@
-"""What is known about one run: what the rules look at. Pure."""
+"""The evidence about one run, which the rules examine. Pure."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ class DiskSpace:
 
     @property
     def full(self) -> bool:
-        """Less than one per cent, or 16 MiB, is free."""
+        """Whether less than one per cent, or 16 MiB, is free."""
         return self.free < max(self.total // 100, 16 << 20)
 
     def line(self) -> Line:
-        """As evidence."""
+        """The file system as evidence."""
         return Line("df", f"{self.path}: {self.free >> 20} MiB of {self.total >> 20} MiB free")
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything the rules look at."""
+    """Everything the rules examine."""
 
     subject: Subject
     state: RunState
     record: RunRecord
     story: JobStory
-    """What the scheduler tells of its job."""
+    """The scheduler's story of its job."""
     about: Mapping[str, str] = field(default_factory=dict)
     """`user` (uid and name), `home`, `host`, `now`, `scratch`, `image`, `workdir`."""
     spaces: tuple[DiskSpace, ...] = ()
@@ -54,46 +54,46 @@ class Evidence:
 
     @property
     def backend(self) -> Backend:
-        """That of its cluster."""
+        """The backend of its cluster."""
         return backend_of_kind(self.subject.scheduler)
 
     @property
     def on_this_machine(self) -> bool:
-        """Its jobs are processes of this machine."""
+        """Whether its jobs are processes on this machine."""
         return find_kind(self.subject.scheduler).here
 
     @property
     def waiting(self) -> bool:
-        """It is in the queue."""
+        """Whether it is in the queue."""
         return self.state.state.waiting
 
     @property
     def ended_badly(self) -> bool:
-        """It has ended and is not complete."""
+        """Whether it ended without completing."""
         return not self.state.state.active and self.state.state is not JobState.COMPLETED
 
     @property
     def exit(self) -> Mapping[str, Any]:
-        """The exit record of the newest start; empty when there is none."""
+        """The exit record of the newest attempt; empty if there is none."""
         started = self.record.started
         return (started.exit if started else None) or {}
 
     @property
     def own_end(self) -> bool:
-        """The newest start came to an end of its own: no signal, no time limit."""
+        """Whether the newest attempt ended by itself: no signal, no time limit."""
         return self.exit.get("why") in ("completed", "failed", "container")
 
     @property
     def program_log(self) -> Text:
-        """What the newest start has printed."""
+        """The output of the newest attempt."""
         return self.texts.get("log", Text("log"))
 
     def search(self, pattern: str, *names: str) -> tuple[int, Line] | None:
-        """The last line of the logs in which a pattern is found, with how many lines follow it.
+        """Returns the last line of the logs that matches a pattern, and the number of lines after it.
 
         Args:
             pattern: a regular expression.
-            names: of texts; left out: what the program and the scheduler wrote.
+            names: names of texts; by default the logs of program and scheduler.
         """
         for name in names or ("log", "stderr", SCHEDULER_LOG):
             text = self.texts.get(name)
@@ -102,6 +102,6 @@ class Evidence:
         return None
 
     def line(self, pattern: str, *names: str) -> Line | None:
-        """As `search`, only the line."""
+        """Like `search`, but returns only the line."""
         found = self.search(pattern, *names)
         return found[1] if found else None

@@ -1,4 +1,4 @@
-"""Reads what `clusterkit.diagnosis.collect` has collected. Pure."""
+"""Parses the answer of `clusterkit.diagnosis.collect`. Pure."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from clusterkit.runs.submission import outcome
 
 
 def parse_evidence(stdout: str) -> Evidence:
-    """Evidence out of the answer, with anything before it.
+    """Parses the answer, ignoring any text before it.
 
     Raises:
-        RunError: the answer is not there or was cut short.
+        RunError: the answer is missing or was cut short.
     """
     stdout = stdout.replace("\r\n", "\n")
     told = {text.source: text for text in texts(stdout)}
@@ -69,7 +69,7 @@ def _evidence(subject: Subject, told: dict[str, Text], stdout: str) -> Evidence:
 
 
 def _unsubmitted(backend: Backend, record: RunRecord) -> RunState:
-    """The state of a run without a job: the caller has looked whether the scheduler has one of its name."""
+    """The state of a run without a job; the caller has already searched for a job of its name."""
     came = outcome(backend, record.submission, None, Found((), certain=True), now=record.now)
     return RunState(came.state, why=came.why)
 

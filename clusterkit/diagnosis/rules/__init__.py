@@ -1,7 +1,8 @@
-"""Rules by theme: each looks at the evidence and finds one cause, or nothing. Pure.
+"""Rules by theme: each examines the evidence and finds one cause or nothing. Pure.
 
-A rule of a log looks only at runs that ended badly; how far from the end of the log its words stand
-decides how sure it is. Among rules that are equally sure the earlier one wins: the special come first.
+Rules about logs apply only to runs that ended badly; the distance of a message from the end of its log
+decides how certain the finding is. Among equally certain findings the first rule wins, so specific rules come
+first.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ _THEMES = (
 CAUSES: tuple[Cause, ...] = tuple(
     value for theme in (submission, *_THEMES) for value in vars(theme).values() if isinstance(value, Cause)
 )
-"""All that these rules can find, in the order of their files; a scheduler may know more."""
+"""All causes of these rules, in the order of their files; a scheduler may add more."""
 
 
 def findings(evidence: Evidence) -> Iterator[Finding]:
-    """Everything that is found: after what became of its submission what the scheduler says itself."""
+    """Returns all findings: first on the submission, then the scheduler's own, then all others."""
     yield from _found(evidence, submission.RULES)
     job = evidence.story.job
     if job is not None and job.state is evidence.state.state:

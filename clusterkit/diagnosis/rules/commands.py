@@ -1,4 +1,4 @@
-"""The commands that rules name as the next step."""
+"""The commands that rules suggest as the next step."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from clusterkit.diagnosis.evidence import Evidence
 
 
 def logs(evidence: Evidence) -> str:
-    """To read the end of its log."""
+    """The command to read the end of its log."""
     return f"clusterkit logs {evidence.subject.run_id} -n 200"
 
 
 def status(evidence: Evidence) -> str:
-    """To see whether it has got further."""
+    """The command to see whether it has made progress."""
     return f"clusterkit status {evidence.subject.run_id}"
 
 
 def resume(evidence: Evidence, *options: str) -> str:
-    """To go on from its newest checkpoint, with other options for its job."""
+    """The command to resume from its newest checkpoint, with other options for its job."""
     return " ".join(
         [f"clusterkit resume {evidence.subject.run_id}", *(f"{NATIVE_OPTION} {each}" for each in options)]
     )
 
 
 def words(evidence: Evidence) -> tuple[str, ...] | None:
-    """What was typed behind `submit` for it; None for a run of which that is not kept."""
+    """The arguments of its `submit`; None if they were not recorded."""
     first = next((each for each in evidence.record.submissions if each.number == 0), None)
     return command_words(first.request if first else None)
 
 
 def submit(evidence: Evidence) -> str:
-    """To start a new run like it, with all that was asked for it."""
+    """The command to submit a new run like it, with the same arguments."""
     known = words(evidence)
     if known is not None:
         return shlex.join(["clusterkit", "submit", *known])
@@ -42,7 +42,7 @@ def submit(evidence: Evidence) -> str:
 
 
 def preview(evidence: Evidence) -> str:
-    """To see what such a submission would run."""
+    """The command to preview such a submission."""
     known = words(evidence)
     if known is None:
         return f"{submit(evidence)} --dry-run"
@@ -51,12 +51,12 @@ def preview(evidence: Evidence) -> str:
 
 
 def deploy(evidence: Evidence, *options: str) -> str:
-    """To bring the image to the cluster."""
+    """The command to send the image to the cluster."""
     return " ".join([_at("deploy", evidence), *options])
 
 
 def settings(evidence: Evidence) -> str:
-    """To see how its cluster is configured, and where."""
+    """The command to show its cluster's settings and their origin."""
     return f"clusterkit config clusters.{evidence.subject.cluster} --show-origin"
 
 

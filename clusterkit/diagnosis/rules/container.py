@@ -1,4 +1,4 @@
-"""The container did not start, or the image is not what it should be."""
+"""Causes: the container did not start, or the image is wrong."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ CONTAINER_FAILED = Cause(
 )
 
 _UNREADABLE = r"(?i)input/output error"
-"""What the kernel says of a compressed file system with wrong bytes in it."""
+"""The kernel's error for a damaged compressed file system."""
 
 
 def image_missing(evidence: Evidence) -> Finding | None:
@@ -59,7 +59,7 @@ def image_missing(evidence: Evidence) -> Finding | None:
 
 
 def image_damaged(evidence: Evidence) -> Finding | None:
-    """Another size or digest, or a file system that cannot be read."""
+    """The size or digest differs, or the file system cannot be read."""
     words = (
         r"the image .* has \d+ bytes, not|the image .* has the SHA-256|image format not recognized"
         r"|could not open image .*(EOF|descriptors|invalid)"
@@ -75,7 +75,7 @@ def image_damaged(evidence: Evidence) -> Finding | None:
 
 
 def image_changed(evidence: Evidence) -> Finding | None:
-    """run.json and the script do not agree."""
+    """run.json and the script disagree."""
     line = _line(evidence, r"run.json records the image|is not the recorded one")
     if line is None:
         return None
@@ -83,7 +83,7 @@ def image_changed(evidence: Evidence) -> Finding | None:
 
 
 def bind_missing(evidence: Evidence) -> Finding | None:
-    """A mount without a source."""
+    """A mount's source is missing."""
     line = _line(evidence, r"mount source .* doesn't exist|unable to add .* to mount list.*no such file")
     if line is None:
         return None
@@ -99,7 +99,7 @@ def bind_missing(evidence: Evidence) -> Finding | None:
 
 
 def runtime_missing(evidence: Evidence) -> Finding | None:
-    """No apptainer."""
+    """There is no Apptainer."""
     line = _line(evidence, r"is not on PATH on .*: add what provides it")
     if line is None:
         return None
@@ -118,7 +118,7 @@ def image_without_python(evidence: Evidence) -> Finding | None:
 
 
 def container_failed(evidence: Evidence) -> Finding | None:
-    """Whatever else the runtime refuses."""
+    """Any other refusal of the runtime."""
     if evidence.exit.get("why") != "container":
         return None
     fatal = evidence.line(r"^FATAL:|ERROR\s*:", "log", "stderr")
@@ -143,7 +143,7 @@ RULES = (
 
 
 def _line(evidence: Evidence, words: str) -> Line | None:
-    """The line of job.sh or the runtime, of a start whose container did not run."""
+    """The line of job.sh or the runtime about a container that did not run."""
     if evidence.exit.get("why") != "container":
         return None
     if re.search(words, refused(evidence)):

@@ -1,4 +1,4 @@
-"""The GPU: absent, too old, too small, broken."""
+"""Causes: the GPU is absent, too old, too small or broken."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _IDLE = 0.3
 
 
 def gpu_out_of_memory(evidence: Evidence) -> Finding | None:
-    """PyTorch's words, CUDA's own, and our trainer's."""
+    """Messages of PyTorch, CUDA and the bundled trainer."""
     pattern = (
         r"CUDA out of memory|torch\.(cuda\.)?OutOfMemoryError|CUDA error: out of memory"
         r"|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|the device's memory is too small"
@@ -78,7 +78,7 @@ def gpu_out_of_memory(evidence: Evidence) -> Finding | None:
 
 
 def driver_too_old(evidence: Evidence) -> Finding | None:
-    """PyTorch's words, and those of the CUDA runtime."""
+    """Messages of PyTorch and the CUDA runtime."""
     pattern = (
         r"NVIDIA driver on your system is too old|CUDA driver version is insufficient"
         r"|forward compatibility was attempted on non supported HW|unsupported toolchain"
@@ -97,13 +97,13 @@ def driver_too_old(evidence: Evidence) -> Finding | None:
 
 
 def gpu_unsupported(evidence: Evidence) -> Finding | None:
-    """A GPU that is older or newer than all that PyTorch was compiled for."""
+    """The GPU is older or newer than those PyTorch was compiled for."""
     pattern = r"no kernel image is available for execution|is not compatible with the current PyTorch"
     return said(evidence, GPU_UNSUPPORTED, pattern, command="clusterkit build --help")
 
 
 def gpu_broken(evidence: Evidence) -> Finding | None:
-    """What no program does to a GPU."""
+    """Errors that no program causes."""
     pattern = (
         r"uncorrectable ECC|fallen off the bus|NVRM: Xid|Unable to determine the device handle"
         r"|CUDA error: (unspecified launch failure|hardware|device not ready)|system not yet initialized"
@@ -119,7 +119,7 @@ def gpu_broken(evidence: Evidence) -> Finding | None:
 
 
 def no_gpu(evidence: Evidence) -> Finding | None:
-    """Nothing to compute on: not asked for, not shown to the container, or PyTorch without CUDA."""
+    """No GPU: not requested, not available in the container, or PyTorch without CUDA."""
     pattern = (
         r"sees no GPU|No CUDA GPUs are available|no CUDA-capable device|Found no NVIDIA driver"
         r"|Torch not compiled with CUDA enabled|NVIDIA-SMI has failed|CUDA is not available"
@@ -152,7 +152,7 @@ def no_gpu(evidence: Evidence) -> Finding | None:
 
 
 def cuda_error(evidence: Evidence) -> Finding | None:
-    """An assertion or a wrong address in a kernel."""
+    """An assertion or an illegal address in a kernel."""
     pattern = r"CUDA error: (device-side assert|an illegal memory access|invalid)|CUBLAS_STATUS_(?!ALLOC)\w+"
     return said(
         evidence,
@@ -164,7 +164,7 @@ def cuda_error(evidence: Evidence) -> Finding | None:
 
 
 def gpu_idle(evidence: Evidence) -> Finding | None:
-    """The heartbeat's samples while it trains: environments that are too slow, seldom too small a network."""
+    """The heartbeat's samples show an idle GPU: slow environments or, rarely, a small network."""
     beat = evidence.record.heartbeat or {}
     gpu = beat.get("gpu")
     used = gpu.get("utilization") if isinstance(gpu, dict) else None

@@ -1,4 +1,4 @@
-"""Nothing is wrong, or nothing that these rules know."""
+"""Causes: nothing is wrong, or nothing that these rules know."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands between the scheduler and the program: job.sh, launch.py, the code, the interpreter."""
+"""Causes between the scheduler and the program: job.sh, launch.py, the code, the interpreter."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def launcher_failed(evidence: Evidence) -> Finding | None:
 
 
 def run_dir_gone(evidence: Evidence) -> Finding | None:
-    """There is nothing to look at."""
+    """The run directory is gone."""
     if evidence.record.exists or evidence.waiting:
         return None
     return RUN_DIR_GONE.found(
@@ -76,7 +76,7 @@ def run_dir_gone(evidence: Evidence) -> Finding | None:
 
 
 def never_started(evidence: Evidence) -> Finding | None:
-    """No attempt, and the scheduler does not know it or calls it failed."""
+    """There is no attempt, and the scheduler does not know the job or calls it failed."""
     if not evidence.ended_badly or evidence.record.started is not None or not evidence.record.exists:
         return None
     log = evidence.texts.get(SCHEDULER_LOG)

@@ -1,4 +1,4 @@
-"""Too little memory: the node's, as a whole or refused in one piece."""
+"""Causes: too little memory on the node."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _KILLS = r"oom[-_ ]kill|Exceeded (job|step) memory limit|Out Of Memory"
 
 
 def out_of_memory(evidence: Evidence) -> Finding | None:
-    """The control group killed it: the scheduler's state, or the words of a log."""
+    """The control group killed it, by the scheduler's state or a log's message."""
     named = evidence.state.state is JobState.OUT_OF_MEMORY
     # Of several runs in one job it was another one that was killed, when this one came to its own end.
     own = evidence.record.packed and evidence.own_end and not named
@@ -48,7 +48,7 @@ def out_of_memory(evidence: Evidence) -> Finding | None:
 
 
 def worker_killed(evidence: Evidence) -> Finding | None:
-    """A child of the program was killed, which the program noticed before the scheduler."""
+    """A child of the program was killed, and the program noticed before the scheduler."""
     return said(
         evidence,
         OUT_OF_MEMORY,
@@ -60,7 +60,7 @@ def worker_killed(evidence: Evidence) -> Finding | None:
 
 
 def shared_memory(evidence: Evidence) -> Finding | None:
-    """A full /dev/shm."""
+    """/dev/shm is full."""
     pattern = r"insufficient shared memory|No space left on device.*/dev/shm|/dev/shm.*No space left"
     return said(evidence, SHARED_MEMORY, pattern, command=logs(evidence))
 
@@ -81,7 +81,7 @@ def memory_refused(evidence: Evidence) -> Finding | None:
 
 
 def killed(evidence: Evidence) -> Finding | None:
-    """SIGKILL without a word: neither the scheduler nor a log says more."""
+    """SIGKILL, without an explanation by the scheduler or a log."""
     record = evidence.exit
     if not evidence.ended_badly or record.get("why") != "signalled" or record.get("signal") != "KILL":
         return None

@@ -1,4 +1,4 @@
-"""What others did to it: the node, the scheduler, a person."""
+"""Causes outside the run: the node, the scheduler, a user."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SCHEDULER_SILENT = Cause(
 
 
 def preempted(evidence: Evidence) -> Finding | None:
-    """PREEMPTED, also when the scheduler's log alone says so."""
+    """PREEMPTED, or only the scheduler's log says so."""
     story = evidence.story
     words = story.log_says.get(JobState.PREEMPTED)
     named = story.job is not None and story.job.state is JobState.PREEMPTED
@@ -56,7 +56,7 @@ def preempted(evidence: Evidence) -> Finding | None:
 
 
 def node_failed(evidence: Evidence) -> Finding | None:
-    """NODE_FAIL, BOOT_FAIL; or a start that vanished from a node that is down."""
+    """NODE_FAIL, BOOT_FAIL, or an attempt that vanished from a node that is down."""
     words = evidence.story.log_says.get(JobState.NODE_FAIL)
     named = evidence.state.state is JobState.NODE_FAIL
     vanished = evidence.ended_badly and evidence.record.started is not None and not evidence.exit
@@ -73,7 +73,7 @@ def node_failed(evidence: Evidence) -> Finding | None:
 
 
 def vanished(evidence: Evidence) -> Finding | None:
-    """Started, gone, no exit record, and nobody says why."""
+    """The run started and is gone without an exit record or an explanation."""
     started = evidence.record.started
     if (
         not evidence.ended_badly
@@ -92,7 +92,7 @@ def vanished(evidence: Evidence) -> Finding | None:
 
 
 def cancelled(evidence: Evidence) -> Finding | None:
-    """CANCELLED: by whom the scheduler tells, or our own record of having asked for it."""
+    """CANCELLED: the scheduler or clusterkit's own record tells by whom."""
     if evidence.state.state is not JobState.CANCELLED:
         return None
     asked_for = evidence.record.cancelled
@@ -115,7 +115,7 @@ def cancelled(evidence: Evidence) -> Finding | None:
 
 
 def scheduler_silent(evidence: Evidence) -> Finding | None:
-    """The controller is down and the run directory does not tell either."""
+    """The controller is down, and the run directory does not tell the state either."""
     if evidence.state.state is not JobState.UNKNOWN or not evidence.story.silent:
         return None
     story = evidence.story

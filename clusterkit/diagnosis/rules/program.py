@@ -1,4 +1,4 @@
-"""What the program itself did wrong."""
+"""Causes: errors of the program itself."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _ERROR = re.compile(
 
 
 def diverged(evidence: Evidence) -> Finding | None:
-    """Our trainer's words, and what others say."""
+    """Messages of the bundled trainer and of others."""
     pattern = (
         r"had a loss or gradient that is not finite|(?i:loss is nan|nan loss|found nan|contains nan)"
         r"|Function '\w+' returned nan values|invalid values:|FloatingPointError"
@@ -80,7 +80,7 @@ def diverged(evidence: Evidence) -> Finding | None:
 
 
 def wrong_argument(evidence: Evidence) -> Finding | None:
-    """argparse, click, hydra, and our trainer: exit code 2 and words about arguments."""
+    """argparse, click, hydra and the bundled trainer: exit code 2 and a message about arguments."""
     pattern = (
         r"unrecognized arguments|the following arguments are required|invalid choice"
         r"|expected (one|at least one) argument"
@@ -100,7 +100,7 @@ def wrong_argument(evidence: Evidence) -> Finding | None:
 
 
 def checkpoint_unusable(evidence: Evidence) -> Finding | None:
-    """Our trainer's words, and PyTorch's."""
+    """Messages of the bundled trainer and PyTorch."""
     pattern = (
         r"trainer: (none of the checkpoints|checkpoint .*(damaged|manifest|missing|bytes)"
         r"|.* is no file of tensors"
@@ -115,7 +115,7 @@ def checkpoint_unusable(evidence: Evidence) -> Finding | None:
 
 
 def worker_died(evidence: Evidence) -> Finding | None:
-    """Our trainer's words, and multiprocessing's."""
+    """Messages of the bundled trainer and multiprocessing."""
     ours = r"(the environment worker|an environment) of .*(died|not answered|failed)|the evaluator \(pid"
     pattern = rf"{ours}|BrokenPipeError.*worker"
     return said(
@@ -128,7 +128,7 @@ def worker_died(evidence: Evidence) -> Finding | None:
 
 
 def leader_gone(evidence: Evidence) -> Finding | None:
-    """Our trainer's words, of a run that followed another of its pack."""
+    """The bundled trainer's message for a run that followed another of its pack."""
     pattern = r"the process that trained this run, that of (\S+), (is gone|has failed)"
     found = last_words(evidence, pattern)
     if found is None:
@@ -140,7 +140,7 @@ def leader_gone(evidence: Evidence) -> Finding | None:
 
 
 def ended_too_soon(evidence: Evidence) -> Finding | None:
-    """The job script's words: exit code 0 without the trainer's own that it is done."""
+    """The job script's message: exit code 0, but the trainer did not report that it was done."""
     pattern = r"^\[clusterkit\] the trainer's process ended with exit code 0 before it was done"
     return said(evidence, ENDED_TOO_SOON, pattern, also=(exited(evidence),), command=resume(evidence))
 
@@ -159,7 +159,7 @@ def hangs(evidence: Evidence) -> Finding | None:
 
 
 def killed_by_signal(evidence: Evidence) -> Finding | None:
-    """A signal that was not the scheduler's."""
+    """A signal that the scheduler did not send."""
     name = evidence.exit.get("signal")
     failed = evidence.state.state is JobState.FAILED
     if not failed or evidence.exit.get("why") != "signalled" or name == "KILL":
@@ -175,7 +175,7 @@ def killed_by_signal(evidence: Evidence) -> Finding | None:
 
 
 def program_failed(evidence: Evidence) -> Finding | None:
-    """An exit code that no other rule explains, with the last line that looks like an error."""
+    """An exit code without another explanation, with the last line that looks like an error."""
     code = evidence.exit.get("code")
     if not evidence.ended_badly or evidence.exit.get("why") != "failed":
         return None
@@ -207,7 +207,7 @@ RULES = (
 
 
 def _mended(evidence: Evidence, text: str) -> tuple[str, str]:
-    """Which argument to change, and the command for it; a dry run where that takes a person's decision."""
+    """The argument to change and the command for it; a dry run if the user must decide."""
     known = words(evidence)
     if known is None:
         return "", preview(evidence)

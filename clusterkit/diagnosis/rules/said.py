@@ -1,4 +1,4 @@
-"""How rules read logs."""
+"""Helpers of rules that read logs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from clusterkit.backends.jobs import JobState
 from clusterkit.diagnosis.evidence import Evidence
 
 LAST_WORDS = 40
-"""Lines from the end of a log within which an error is what ended the program: a long traceback."""
+"""Lines from the end of a log in which an error counts as the program's end; a long traceback fits."""
 
 
 def said(
@@ -20,7 +20,7 @@ def said(
     cure: str = "",
     also: tuple[Line | None, ...] = (),
 ) -> Finding | None:
-    """A cause whose words stand in the logs of a run that ended badly, or that hangs."""
+    """Finds a cause by its message in the logs of a run that ended badly or hangs."""
     found = last_words(evidence, pattern)
     if found is None:
         return None
@@ -29,7 +29,7 @@ def said(
 
 
 def last_words(evidence: Evidence, pattern: str) -> tuple[Line, Sure] | None:
-    """The last line of the logs that says so, and how sure it is that this ended the run."""
+    """Returns the last matching line of the logs, and how certainly it ended the run."""
     if not (evidence.ended_badly or evidence.state.stale) or (found := evidence.search(pattern)) is None:
         return None
     behind, line = found
@@ -39,7 +39,7 @@ def last_words(evidence: Evidence, pattern: str) -> tuple[Line, Sure] | None:
 
 
 def exited(evidence: Evidence) -> Line | None:
-    """The exit record, as evidence."""
+    """The exit record as evidence."""
     record = evidence.exit
     started = evidence.record.started
     if not record or started is None:
@@ -50,5 +50,5 @@ def exited(evidence: Evidence) -> Line | None:
 
 
 def refused(evidence: Evidence) -> str:
-    """What job.sh says about a container it did not start, or a step before the program that failed."""
+    """job.sh's message about a container it did not start or a step that failed before the program."""
     return str(evidence.exit.get("detail") or "")

@@ -1,4 +1,4 @@
-"""A file system or a quota is full."""
+"""Causes: a file system or a quota is full, or a folder is unusable."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _PATH = re.compile(r"/[^\s'\":,]+")
 
 
 def full(evidence: Evidence) -> Finding | None:
-    """ENOSPC or EDQUOT: which root it was, the path in the message or df tells."""
+    """ENOSPC or EDQUOT; the path in the message or df tells which root."""
     found = last_words(evidence, _FULL)
     if found is None:
         return None
@@ -69,7 +69,7 @@ def full(evidence: Evidence) -> Finding | None:
 
 
 def scratch_refused(evidence: Evidence) -> Finding | None:
-    """job.sh could not make the scratch folder."""
+    """job.sh could not create the scratch folder."""
     line = evidence.line(_SCRATCH) if evidence.ended_badly else None
     if line is None:
         return None
@@ -88,7 +88,7 @@ def scratch_refused(evidence: Evidence) -> Finding | None:
 
 
 def changeable(evidence: Evidence) -> Finding | None:
-    """job.sh found that another user could change a folder: it ran nothing."""
+    """Another user could change a folder, so job.sh ran nothing."""
     line = evidence.line(r"another user could change ") if evidence.ended_badly else None
     if line is None:
         return None
@@ -97,7 +97,7 @@ def changeable(evidence: Evidence) -> Finding | None:
 
 
 def attempt_refused(evidence: Evidence) -> Finding | None:
-    """job.sh could not make the attempt's folder."""
+    """job.sh could not create the attempt's folder."""
     line = evidence.line(r"cannot create .*/attempts/", SCHEDULER_LOG) if evidence.ended_badly else None
     if line is None:
         return None
@@ -113,7 +113,7 @@ def attempt_refused(evidence: Evidence) -> Finding | None:
 
 
 def code_read_only(evidence: Evidence) -> Finding | None:
-    """EROFS or EACCES on a relative path, or on one of the snapshot: the program starts in its code."""
+    """EROFS or EACCES on a relative path or one in the snapshot, where the program starts."""
     found = last_words(evidence, r"(Permission denied|Read-only file system): ")
     if found is None:
         return None
@@ -150,7 +150,7 @@ def _cause(evidence: Evidence, line: Line) -> Cause:
 
 
 def _owner(evidence: Evidence, path: str) -> Cause | None:
-    """Whose a path is; inside a container /tmp, /var/tmp and the home lie in scratch."""
+    """The root that a path belongs to; in a container /tmp, /var/tmp and the home are in scratch."""
     scratch, home = evidence.about.get("scratch", ""), evidence.about.get("home", "")
     if scratch and path.startswith(scratch.rstrip("/") + "/"):
         return SCRATCH_FULL

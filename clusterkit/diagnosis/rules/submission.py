@@ -1,4 +1,4 @@
-"""A run that the scheduler never took."""
+"""Causes: the scheduler never accepted the run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SUBMITTING = Cause(
 
 
 def refused(evidence: Evidence) -> Finding | None:
-    """The newest submission was refused: of a new run, or of one that was to go on."""
+    """The newest submission, of a new or a resumed run, was refused."""
     newest = evidence.record.submission
     if newest is None or newest.refusal is None or evidence.state.state.active:
         return None
@@ -47,7 +47,7 @@ def refused(evidence: Evidence) -> Finding | None:
 
 
 def never_submitted(evidence: Evidence) -> Finding | None:
-    """Nobody asked the scheduler, or it has no such job."""
+    """The scheduler was never asked, or has no such job."""
     if evidence.state.state is not JobState.NOT_SUBMITTED:
         return None
     there = evidence.record.exists
@@ -62,7 +62,7 @@ def never_submitted(evidence: Evidence) -> Finding | None:
 
 
 def submitting(evidence: Evidence) -> Finding | None:
-    """The answer is still open."""
+    """The scheduler's answer is not known yet."""
     if evidence.state.state is not JobState.SUBMITTING:
         return None
     return SUBMITTING.found(

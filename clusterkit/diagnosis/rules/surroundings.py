@@ -1,4 +1,4 @@
-"""What the program needs around it and does not find: modules, libraries, a screen, the internet."""
+"""Causes: missing modules, libraries, a display, or the internet."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def library_missing(evidence: Evidence) -> Finding | None:
 
 
 def no_display(evidence: Evidence) -> Finding | None:
-    """MuJoCo and OpenGL without a screen."""
+    """MuJoCo or OpenGL without a display."""
     pattern = (
         r"gladLoadGL error|Cannot initialize a EGL|eglInitialize"
         r"|an OpenGL platform library has not been loaded"
@@ -70,7 +70,7 @@ def no_display(evidence: Evidence) -> Finding | None:
 
 
 def no_internet(evidence: Evidence) -> Finding | None:
-    """Names that are not found, and connections that are not made."""
+    """Names that cannot be resolved, and failed connections."""
     pattern = (
         r"[Tt]emporary failure in name resolution|Name or service not known|Could not resolve host"
         r"|Network is unreachable|Max retries exceeded with url|Failed to establish a new connection"
@@ -82,7 +82,7 @@ def no_internet(evidence: Evidence) -> Finding | None:
 
 
 def process_limit(evidence: Evidence) -> Finding | None:
-    """EMFILE, and EAGAIN of a new thread or process."""
+    """EMFILE, or EAGAIN for a new thread or process."""
     pattern = r"Too many open files|can't start new thread|fork: .*[Rr]esource temporarily unavailable"
     return said(evidence, PROCESS_LIMIT, pattern, command=logs(evidence))
 

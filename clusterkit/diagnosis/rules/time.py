@@ -1,4 +1,4 @@
-"""The clock ended it."""
+"""Causes: time limits and lack of progress."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def deadline(evidence: Evidence) -> Finding | None:
 
 
 def no_progress(evidence: Evidence) -> Finding | None:
-    """job.sh has stopped a run that would have gone on for ever."""
+    """job.sh stopped a run that made no progress between attempts."""
     stopped = evidence.record.stopped
     if stopped is None or evidence.state.state.active or evidence.state.state is JobState.COMPLETED:
         return None

@@ -1,4 +1,4 @@
-"""Why a run waits: other jobs, its turn. What else holds it back, its scheduler knows."""
+"""Causes of waiting: other jobs, or its turn. Its scheduler's rules know the others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WAITING = Cause("waiting", "it waits its turn and nothing is wrong", "wait", tro
 
 
 def dependency_failed(evidence: Evidence) -> Finding | None:
-    """It can never start."""
+    """It can never start, because its dependency failed."""
     story = evidence.story
     if story.job is None or not story.job.in_vain:
         return None
@@ -28,7 +28,7 @@ def dependency_failed(evidence: Evidence) -> Finding | None:
 
 
 def dependency(evidence: Evidence) -> Finding | None:
-    """It waits for another job, as it was asked to."""
+    """It waits for another job, as requested."""
     story = evidence.story
     if not evidence.waiting or story.job is None or not story.job.depends:
         return None
@@ -38,7 +38,7 @@ def dependency(evidence: Evidence) -> Finding | None:
 
 
 def waiting(evidence: Evidence) -> Finding | None:
-    """What no other rule finds fault with."""
+    """It waits, and no other rule applies."""
     story = evidence.story
     if not evidence.waiting:
         return None

@@ -34,7 +34,7 @@ _LOST = r"W&B takes no more|W&B could not close its run|W&B is off: |W&B cannot 
 
 
 def wandb_login(evidence: Evidence) -> Finding | None:
-    """No key on the node, and none is needed there."""
+    """There is no key on the node, and none is needed."""
     return _said(evidence, WANDB_LOGIN, _LOGIN)
 
 
@@ -44,7 +44,7 @@ def wandb_network(evidence: Evidence) -> Finding | None:
 
 
 def wandb_lost(evidence: Evidence) -> Finding | None:
-    """Our trainer goes on without it."""
+    """The W&B client failed; the bundled trainer continues without it."""
     return _said(evidence, WANDB_LOST, _LOST)
 
 
@@ -52,7 +52,7 @@ RULES = (wandb_login, wandb_network, wandb_lost)
 
 
 def _said(evidence: Evidence, cause: Cause, pattern: str) -> Finding | None:
-    """Also of runs that are well: the curves are missing then, and nothing else says so."""
+    """Also applies to healthy runs, whose missing curves nothing else explains."""
     if evidence.waiting or (found := evidence.search(pattern)) is None:
         return None
     likely = evidence.ended_badly and found[0] < 12
