@@ -4,8 +4,8 @@
 def last_words(said: str, limit: int = 200) -> str:
     r"""The end of a program's output, on one line for a message.
 
-    Lines of clusterkit's scripts, which start with the control character RS, and all other control characters are
-    left out.
+    Lines of clusterkit's scripts, which start with the control character RS, and all other control characters
+    are left out.
 
     >>> last_words("Welcome\n\x1eclusterkit-record now 12\nno such host\n")
     'Welcome / no such host'

@@ -66,7 +66,7 @@ def environment(run: dict[str, Any], run_dir: str) -> dict[str, str]:
 
 
 def restore_signals() -> None:
-    """Restore the signals that a shell ignores in background jobs (SIGINT, SIGQUIT) and that Python changes."""
+    """Restore the signals that a shell ignores in background jobs (SIGINT, SIGQUIT) or Python changes."""
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
 

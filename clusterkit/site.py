@@ -1,4 +1,4 @@
-"""An open cluster: the one connection to it and the absolute paths of its work root."""
+"""An open cluster: the connection to it and the absolute paths of its work root."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Layout:
-    """Absolute POSIX paths of the folders below a work root."""
+    """Absolute POSIX paths of a work root's folders."""
 
     root: str
     scratch: str
@@ -56,13 +56,13 @@ class Layout:
 
 @dataclass(frozen=True)
 class Sharing:
-    """Who may read images and snapshots: the user alone, or one Unix group. Run directories stay private."""
+    """Who may read images and snapshots: only the user, or one Unix group. Run directories stay private."""
 
     group: str | None = None
 
     @property
     def folder(self) -> str:
-        """Mode of their folders; the setgid bit hands the group down."""
+        """Mode of their folders; the setgid bit passes the group on."""
         return "2750" if self.group else "700"
 
     @property
@@ -72,13 +72,13 @@ class Sharing:
 
     @property
     def tree(self) -> str:
-        """The same for a whole tree, as rsync's --chmod: what is executable stays so."""
+        """The same for a whole tree, as rsync's --chmod; executable files stay executable."""
         return "Dg=rx,Do=,Fg=rX,Fo=,Fugo-w" if self.group else "Dgo=,Fgo=,Fu-w"
 
 
 @dataclass(frozen=True)
 class Inquiry:
-    """A question about one store of a cluster, as a script for POSIX sh that reads no standard input."""
+    """A question about one store of a cluster: a POSIX sh script that reads no standard input."""
 
     store: Literal["images", "snapshots"]
     """The store's folder is the script's $1."""
@@ -95,17 +95,17 @@ class Site:
     transport: Transport
     layout: Layout
     free_bytes: int | None
-    """Free space below the images folder, where df tells."""
+    """Free space for the images folder, if df reports it."""
     foreseen: dict[Inquiry, Completed] = field(default_factory=dict)
-    """Answers that came with the paths; each is good for one time."""
+    """Answers that came with the paths; each may be used once."""
     notes: tuple[str, ...] = ()
-    """Who else could change the folders there, whom the settings trust."""
+    """Trusted other users who could change the folders."""
 
     def ask(self, inquiry: Inquiry) -> Completed:
         """The answer to an inquiry, whatever its exit status.
 
         Raises:
-            TransportError: the cluster gave none.
+            TransportError: the cluster gave no answer.
         """
         if inquiry in self.foreseen:
             return self.foreseen.pop(inquiry)
@@ -120,7 +120,7 @@ class Site:
 
 @contextmanager
 def connected(cluster: Cluster, *, ask: Ask = ask_on_terminal) -> Iterator[Transport]:
-    """One login to a cluster, closed at the end; or none, where an earlier one is kept.
+    """A connection to a cluster, closed at the end; it reuses a kept login.
 
     Args:
         cluster: where.
@@ -137,7 +137,7 @@ def connected(cluster: Cluster, *, ask: Ask = ask_on_terminal) -> Iterator[Trans
 
 
 def log_in_ahead(cluster: Cluster) -> LoginAhead:
-    """The same login, begun now for an `open_site` to come; questions wait until then. A context manager."""
+    """A context manager that starts the login for a later `open_site`; questions wait until then."""
     from clusterkit.transport.ahead import LoginAhead
 
     return LoginAhead(lambda ask: _log_in(cluster, ask), ask_on_terminal)
@@ -155,13 +155,13 @@ def open_site(
 
     Args:
         cluster: where.
-        create: make the work root's folders (0700) if they are absent; without it nothing changes there.
-        login: the login that has begun already; whoever began it ends it.
-        inquiries: what will be asked anyway; the answers come with the same command.
+        create: create the work root's folders (0700) if they are absent; otherwise nothing is changed.
+        login: a login that was started already; its starter ends it.
+        inquiries: inquiries to answer in the same command.
 
     Raises:
         TransportError: the host cannot be reached or the work root cannot be used.
-        OwnershipError: others could change what is there; nothing was written.
+        OwnershipError: others could change the folders; nothing was written.
     """
     if login is not None:
         yield _site(cluster, login.transport(), create, inquiries)
@@ -215,7 +215,7 @@ def _site(cluster: Cluster, transport: Transport, create: bool, inquiries: Seque
 
 
 def _words(inquiry: Inquiry) -> str:
-    """Gives a script its arguments, where the paths are variables still."""
+    """Gives a script its arguments, in which paths are still variables."""
     folder = '"$store"' if inquiry.store == "images" else '"$root/snapshots"'
     return f"set -- {folder} {shlex.join(inquiry.arguments)}"
 
@@ -253,7 +253,7 @@ own_roots "$root" "$root/runs" "$root/groups" "$root/snapshots" "$root/cache" "$
 
 
 def resolve_script(cluster: Cluster) -> str:
-    """Sets $root, $scratch and $store, without a slash at the end."""
+    """Sets $root, $scratch and $store, without a trailing slash."""
     paths = {
         "root": shell_path(cluster.root),
         "scratch": shell_path(cluster.scratch_root),
@@ -263,5 +263,5 @@ def resolve_script(cluster: Cluster) -> str:
 
 
 def check_script(cluster: Cluster) -> str:
-    """Ends with `ownership.EXIT_CODE` where others could change $root, $store, $scratch; sets $own_notes."""
+    """Exits with `ownership.EXIT_CODE` if others could change $root, $store or $scratch; sets $own_notes."""
     return f"\n{ownership.fragment(cluster.trust, cluster.group)}{_OWNED}"

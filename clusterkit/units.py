@@ -13,14 +13,14 @@ _COUNTED = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.IGNORE
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)")
 
 CLOCKS_DIFFER = 60.0
-"""Seconds: clocks of machines that are further apart are not kept well."""
+"""Seconds; clocks of machines that differ by more are badly kept."""
 
 
 def parse_size(text: str) -> int:
     """Bytes in a size such as "64G"; units are binary as in Slurm (K = 1024).
 
     Raises:
-        ValueError: there is no number, no unit, or a unit we do not know.
+        ValueError: the number or the unit is missing, or the unit is unknown.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
@@ -31,10 +31,10 @@ def parse_size(text: str) -> int:
 def parse_duration(text: str) -> int:
     """Seconds in a duration such as "4h", "1d12h", "04:00:00" or "1-12:00:00".
 
-    A bare number is refused: Slurm would read it as minutes, most people as hours.
+    A bare number is refused: Slurm reads it as minutes, most people as hours.
 
     Raises:
-        ValueError: it is neither of the two forms.
+        ValueError: it has neither form.
     """
     stripped = text.strip()
     if clock := _CLOCK.fullmatch(stripped):

@@ -1,6 +1,6 @@
-"""Reads what a run wrote, which may be damaged or hostile: JSON, its values, numbers in names. Pure.
+"""Reads a run's files, which may be damaged or hostile: JSON, its values, numbers in names. Pure.
 
-A program may write anything into its run directory. Nothing here raises for an unexpected value.
+A program may write anything into its run directory; no unexpected value raises here.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 RECORD_BYTES = 256 << 10
-"""Limit of a run's small files: heartbeat, records of an attempt, a submission's request and answer."""
+"""Size limit of a run's small files: heartbeat, attempt records, requests and answers of submissions."""
 DOCUMENT_BYTES = 8 << 20
-"""Limit of run.json, which holds the working tree's diff, and of lists of files."""
+"""Size limit of run.json, which holds the working tree's diff, and of file lists."""
 
 _DEEPEST = 64
 _LONGEST_WHOLE = 20
 """Digits of the largest whole number of 64 bits."""
 _LARGEST = 1e18
-"""No step, time or size of a run is larger; sums and differences below it stay finite."""
+"""No step, time or size of a run is larger; sums and differences of smaller ones stay finite."""
 _LONGEST_LINE = 1000
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _HALVES = re.compile(r"[\ud800-\udfff]")
@@ -28,12 +28,12 @@ _HALVES_BUT_BYTES = re.compile(r"[\ud800-\udc7f\udd00-\udfff]")
 
 
 def parse_json(data: str | bytes) -> Any:
-    """A JSON value; a number that is infinite, or none at all, is None, and half of a surrogate pair U+FFFD.
+    """Parses JSON; infinities and NaN become None, and half of a surrogate pair U+FFFD.
 
-    Bytes that are no UTF-8 and were decoded by `surrogateescape` stay as they are.
+    Bytes that are not UTF-8 and were decoded by `surrogateescape` stay unchanged.
 
     Raises:
-        ValueError: it is no JSON, no UTF-8, or nested deeper than anything of ours.
+        ValueError: it is not JSON, not UTF-8, or nested too deeply.
     """
     said = data.decode("utf-8") if isinstance(data, bytes) else data
     try:
@@ -48,7 +48,7 @@ def parse_json(data: str | bytes) -> Any:
 
 
 def parse_object(data: str | bytes) -> dict[str, Any] | None:
-    """A JSON object; None when it is something else."""
+    """Parses a JSON object; None for anything else."""
     try:
         value = parse_json(data)
     except ValueError:
@@ -57,14 +57,14 @@ def parse_object(data: str | bytes) -> dict[str, Any] | None:
 
 
 def number(value: object) -> float | None:
-    """A finite number of a size that a run can have; None where there is something else."""
+    """A finite number of plausible size; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not -_LARGEST <= value <= _LARGEST:
         return None
     return float(value)
 
 
 def whole(value: object) -> int | None:
-    """A whole number of a size that a run can have; None where there is something else."""
+    """A whole number of plausible size; None for anything else."""
     found = number(value)
     if found is None or found != math.floor(found):
         return None
@@ -72,33 +72,33 @@ def whole(value: object) -> int | None:
 
 
 def text(value: object) -> str | None:
-    """A text; None where there is something else."""
+    """A text; None for anything else."""
     return value if isinstance(value, str) else None
 
 
 def texts(value: object) -> list[str] | None:
-    """A list of texts; None where there is something else."""
+    """A list of texts; None for anything else."""
     return value if isinstance(value, list) and all(isinstance(each, str) for each in value) else None
 
 
 def table(value: object) -> dict[str, Any] | None:
-    """An object; None where there is something else."""
+    """An object; None for anything else."""
     return value if isinstance(value, dict) else None
 
 
 def table_of_texts(value: object) -> dict[str, Any] | None:
-    """An object whose values are texts; None where there is something else."""
+    """An object whose values are texts; None for anything else."""
     return value if isinstance(value, dict) and texts(list(value.values())) is not None else None
 
 
 def one_line(value: object) -> str:
-    """A value as a text of one line, cut where it is long."""
+    """A value as one line of text, shortened if long."""
     line = " ".join(str(value)[: 4 * _LONGEST_LINE].split())
     return line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}..."
 
 
 def whole_text(value: Any, halves: re.Pattern[str] = _HALVES) -> Any:
-    """A value whose texts can be encoded: U+FFFD stands for each half of a surrogate pair."""
+    """A value whose texts can be encoded: U+FFFD replaces each half of a surrogate pair."""
     if isinstance(value, str):
         return halves.sub("�", value)
     if isinstance(value, list):
@@ -109,13 +109,13 @@ def whole_text(value: Any, halves: re.Pattern[str] = _HALVES) -> Any:
 
 
 Shape = Mapping[str, Callable[[object], object]]
-"""What a value of each name must be: one of the functions above."""
+"""The required type of each value, as one of the functions above."""
 
 
 def shaped(document: Mapping[str, Any], shape: Shape) -> tuple[dict[str, Any], list[str]]:
-    """An object without the values that are not what their name asks for, and the names of those.
+    """An object without its wrongly typed values, and the names of those.
 
-    Null and names that the shape does not know stay.
+    Null values and names unknown to the shape stay.
     """
     given = {name: kind for name, kind in shape.items() if document.get(name) is not None}
     wrong = [name for name, kind in given.items() if kind(document[name]) is None]
@@ -123,7 +123,7 @@ def shaped(document: Mapping[str, Any], shape: Shape) -> tuple[dict[str, Any], l
 
 
 def ordinal(name: str) -> int | None:
-    """The number that a folder's name or a line is, in ASCII digits: "²" is none."""
+    """The number in a folder's name or a line, in ASCII digits: "²" is not one."""
     return int(name) if _NUMBER.fullmatch(name) else None
 
 
@@ -140,7 +140,7 @@ _DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_finite, parse_const
 
 
 def _depth(value: Any) -> int:
-    """How many lists and objects lie in one another; it counts level by level, for recursion would end."""
+    """The nesting depth of lists and objects, counted level by level: recursion would overflow."""
     depth, level = 0, [value]
     while level := [each for each in level if isinstance(each, dict | list)]:
         depth += 1

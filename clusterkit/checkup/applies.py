@@ -1,4 +1,4 @@
-"""Which checks there is anything to look at for. Pure."""
+"""Selects the applicable checks. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _IMAGE = {"image-here", "image-there", "image-whole", "runtime-there", "runtime"
 def applicable(
     place: CheckPlace, cluster: Cluster, project: Project, profile: Profile | None = None
 ) -> tuple[Check, ...]:
-    """The checks of a place that mean something for a cluster, and for a profile where they are about one."""
+    """The checks of a place that apply to a cluster and, for checks of profiles, to a profile."""
     without: set[str] = set()
     if cluster.host is None:
         without |= _SSH | {"shell-quiet", "clock", "rsync-there"}
@@ -53,7 +53,7 @@ def applicable(
 
 
 def trains(project: Project, profile: Profile) -> bool:
-    """Whether the bundled trainer runs, which imports PyTorch, MuJoCo and W&B."""
+    """Whether the run uses the bundled trainer, which imports PyTorch, MuJoCo and W&B."""
     program = profile.program or project.program
     if program:
         return "trainer" in program and "-m" in program

@@ -1,4 +1,4 @@
-"""Every check of `clusterkit doctor`, in the order in which they are made."""
+"""All checks of `clusterkit doctor`, in order."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ _BY_NAME = {check.name: check for check in CHECKS}
 
 
 def named(name: str) -> Check:
-    """The check of that name."""
+    """The check with this name."""
     return _BY_NAME[name]
 
 

@@ -1,4 +1,4 @@
-"""The sheet of an examination: nothing is guessed after what it needs has failed. Pure."""
+"""The results of an examination; a check whose requirement failed is skipped. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Result:
     check: Check
     verdict: Verdict
     profile: str = ""
-    """Empty for a check that is not about one."""
+    """Empty for a check without a profile."""
     fixed: str = ""
-    """What `--fix` did about it before it was judged."""
+    """What `--fix` did before the check was judged."""
 
 
 @dataclass
@@ -25,13 +25,13 @@ class Sheet:
     """The results so far."""
 
     cluster: str = ""
-    """Its name in the settings; empty where these could not be read."""
+    """The cluster's name in the settings; empty if these could not be read."""
     results: list[Result] = field(default_factory=list)
     fixes: dict[str, str] = field(default_factory=dict)
-    """What was done, by the name of the check it was done for."""
+    """Fixes by the name of their check."""
 
     def add(self, check: Check, judge: Callable[[], Verdict], profile: str = "") -> Result:
-        """Make a check and note its verdict; where what it needs has failed it is skipped, not made."""
+        """Make a check and record its verdict; it is skipped if a requirement failed."""
         because = self.because(check, profile)
         verdict = skipped(because) if because else judge()
         result = Result(check, verdict, profile, self.fixes.get(check.name, ""))
@@ -39,7 +39,7 @@ class Sheet:
         return result
 
     def because(self, check: Check, profile: str = "") -> str:
-        """Why a check cannot be made; empty when it can."""
+        """Why a check cannot be made; empty if it can."""
         for result in self._of(profile):
             if result.check.name not in check.needs:
                 continue
@@ -50,7 +50,7 @@ class Sheet:
         return ""
 
     def failed(self, name: str) -> bool:
-        """Whether a check of that name has failed, for any profile."""
+        """Whether a check with this name has failed for any profile."""
         return any(
             result.check.name == name and result.verdict.outcome is Outcome.FAIL for result in self.results
         )
@@ -61,7 +61,7 @@ class Sheet:
         return not any(result.verdict.outcome is Outcome.FAIL for result in self.results)
 
     def counts(self) -> dict[Outcome, int]:
-        """How many ended in each way."""
+        """Number of results by outcome."""
         outcomes = [result.verdict.outcome for result in self.results]
         return {outcome: outcomes.count(outcome) for outcome in Outcome}
 

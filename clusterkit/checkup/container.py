@@ -1,4 +1,4 @@
-"""Judges what was found in the container, or in the node's own Python where there is none. Pure."""
+"""Judges the program's environment: the container or, without one, the node's Python. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _OWN = "the program is your own and may not need it"
 
 
 def container(node: Node) -> Verdict:
-    """It starts, and its interpreter runs."""
+    """Whether the container starts and its interpreter runs."""
     if node.inside:
         what = "" if node.cluster.container == "none" else " in the container"
         return passed(f"Python {node.inside['python']}{what}")
@@ -24,7 +24,7 @@ def container(node: Node) -> Verdict:
 
 
 def temporary(node: Node) -> Verdict:
-    """In the attempt's scratch."""
+    """Whether temporary files can be written in the attempt's scratch."""
     found = _found(node, "temporary")
     if "fault" in found:
         return failed(found["fault"], f"set `scratch` of {node.table} to a folder with room")
@@ -32,7 +32,7 @@ def temporary(node: Node) -> Verdict:
 
 
 def torch(node: Node) -> Verdict:
-    """Its version and its CUDA."""
+    """Whether PyTorch imports, with its version and CUDA."""
     found = _found(node, "torch")
     if "fault" in found:
         return _missing(node, found["fault"])
@@ -40,7 +40,7 @@ def torch(node: Node) -> Verdict:
 
 
 def cuda(node: Node) -> Verdict:
-    """A product of two matrices."""
+    """Whether a matrix product works on the GPU."""
     found = _found(node, "torch")
     if found.get("available"):
         return passed(f"computes on {found['device']}")
@@ -55,7 +55,7 @@ def cuda(node: Node) -> Verdict:
 
 
 def rendering(node: Node) -> Verdict:
-    """A frame of a small scene."""
+    """Whether a small scene can be rendered."""
     found = _found(node, "rendering")
     backend, faults = found.get("backend"), found.get("faults") or {}
     wanted = node.profile.mujoco_gl
@@ -73,7 +73,7 @@ def rendering(node: Node) -> Verdict:
 
 
 def wandb(node: Node) -> Verdict:
-    """Its version."""
+    """Whether the W&B client imports, with its version."""
     found = _found(node, "wandb")
     return _missing(node, found["fault"]) if "fault" in found else passed(str(found["version"]))
 
@@ -84,7 +84,7 @@ def _found(node: Node, name: str) -> dict[str, Any]:
 
 
 def _missing(node: Node, fault: str) -> Verdict:
-    """Needed by the bundled trainer only."""
+    """The verdict for a module that only the bundled trainer needs."""
     if not node.trains:
         return skipped(f"{_OWN}: {fault}")
     if node.cluster.container == "none":

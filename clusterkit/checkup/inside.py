@@ -1,10 +1,10 @@
-"""Looks around inside the container: what can be imported, and does it work? Prints one JSON object.
+"""Tests inside the container which modules import and work. Prints one JSON object.
 
     python inside.py REQUEST.json
 
-It is copied to the cluster and runs there by the interpreter of the image, on the least of the standard
-library (Debian's python3-minimal has no tempfile); it keeps to Python 3.8. Each import has a process of its
-own: a broken driver may end it.
+It is copied to the cluster and run by the image's interpreter, with a minimal standard library (Debian's
+python3-minimal has no tempfile) of Python 3.8. Each import runs in its own process, which a broken driver may
+kill.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import sys
 import time
 
 SECONDS = 60
-"""For one import."""
+"""Time limit of one import."""
 IN_ALL = 80
-"""For all of them: what did not get to it is told before the job's time is over."""
+"""Time limit of all imports, so that the rest is reported before the job's limit."""
 TORCH = """
 import json, torch
 found = {"version": torch.__version__, "cuda": torch.version.cuda, "available": False}
@@ -46,7 +46,7 @@ BACKENDS = ("egl", "osmesa")
 
 
 def tried(code: str, env: dict[str, str], end: float) -> dict[str, object]:
-    """What a program printed, or why it did not: `fault`, one line."""
+    """A program's output, or one line with its `fault`."""
     seconds = min(float(SECONDS), end - time.monotonic())
     if seconds <= 0:
         return {"fault": "no time was left for it"}
@@ -72,7 +72,7 @@ def tried(code: str, env: dict[str, str], end: float) -> dict[str, object]:
 
 
 def rendering(env: dict[str, str], end: float) -> dict[str, object]:
-    """The first OpenGL that draws something, the one asked for first; and the faults of the others."""
+    """The first working OpenGL backend, starting with the configured one, and the faults of the others."""
     faults: dict[str, object] = {}
     asked = env.get("MUJOCO_GL")
     for backend in dict.fromkeys(([asked] if asked else []) + list(BACKENDS)):
@@ -98,7 +98,7 @@ def temporary() -> dict[str, object]:
 
 
 def main(path: str) -> None:
-    """Look, and print what was found."""
+    """Run the tests and print the result."""
     with open(path, encoding="utf-8") as file:
         request = json.load(file)
     env, end = dict(os.environ, **request["env"]), time.monotonic() + IN_ALL

@@ -1,4 +1,4 @@
-"""Judges what was found on this machine. Pure."""
+"""Judges this machine. Pure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from clusterkit.units import format_bytes
 
 OLDEST_PYTHON, FIRST_UNTRIED_PYTHON = (3, 11), (3, 14)
 OLDEST_RSYNC = (3, 1)
-"""--info=progress2 came with it."""
+"""The first version with --info=progress2."""
 _LITTLE, _SCARCE = 100 << 20, 2 << 30
-"""Bytes free for results: none would fit, few would."""
+"""Free bytes for results below which none, or only few, fit."""
 _SLOW_LOGIN = 10.0
 """Seconds."""
 
 
 def fault(error: ClusterkitError, cure: str = "") -> Verdict:
-    """An error as the verdict of the check that met it."""
+    """An error as its check's verdict."""
     return failed(error.cause, error.hint or cure)
 
 
@@ -34,7 +34,7 @@ def python(version: tuple[int, int], text: str) -> Verdict:
 
 
 def settings(files: Sequence[str], cluster: str, profiles: Sequence[str]) -> Verdict:
-    """Settings that could be read."""
+    """The verdict on readable settings."""
     where = ", ".join(files) or "no settings file, only what is built in"
     names = f"profile{'s' if len(profiles) > 1 else ''} {', '.join(profiles)}"
     return passed(f"{where}; cluster {cluster}, {names}")
@@ -48,7 +48,7 @@ def cluster(others: Sequence[str], chosen: str, host: str | None) -> Verdict:
 
 
 def fit(lacking: Sequence[Shortage], has: Hardware, asks: str, cure: str) -> Verdict:
-    """Whether this machine, which has no queue that would say so, has what a profile asks for."""
+    """Whether this machine, which has no queue to refuse a job, meets a profile's request."""
     if not lacking:
         return passed(f"{asks}; this machine has {has.words}")
     text = f"{'; '.join(map(str, lacking))} ({has.words})"
@@ -56,7 +56,7 @@ def fit(lacking: Sequence[Shortage], has: Hardware, asks: str, cure: str) -> Ver
 
 
 def disk_here(free: int, folder: str) -> Verdict:
-    """Room for results."""
+    """Whether there is space for results."""
     text = f"{format_bytes(free)} free in {folder}"
     if free < _LITTLE:
         return failed(text, "make room, or set `results` of [project] to a larger disk")
@@ -66,7 +66,7 @@ def disk_here(free: int, folder: str) -> Verdict:
 
 
 def rsync_version(said: str, where: str) -> Verdict:
-    """What `rsync --version` says; empty where it is missing."""
+    """The version from `rsync --version`; empty if missing."""
     found = re.search(r"version\s+v?(\d+)\.(\d+)(\S*)", said)
     install = "apt install rsync, dnf install rsync or brew install rsync"
     if not found:
@@ -83,10 +83,10 @@ def wandb_login(*, key: bool, url: str, client: str, trouble: ClusterkitError | 
     """The key and the client that uploads.
 
     Args:
-        key: there is one for the server in use.
-        url: of the server.
-        client: version of the client; empty where it cannot be used.
-        trouble: why not.
+        key: whether there is one for the server in use.
+        url: the server's.
+        client: the client's version; empty if it is unusable.
+        trouble: why it is unusable.
     """
     if not key:
         return warned(f"no key for {url}: results come home and are not uploaded", "wandb login")
@@ -110,7 +110,7 @@ class Key:
 
 
 def ssh_key(keys: Sequence[Key], in_agent: int) -> Verdict:
-    """The keys there are to log in with."""
+    """Whether there are usable keys for the login."""
     open_ones = [key for key in keys if key.open]
     if open_ones:
         key = open_ones[0]
@@ -125,14 +125,14 @@ def ssh_key(keys: Sequence[Key], in_agent: int) -> Verdict:
 
 
 def kept_login(alive: Sequence[str], stale: Sequence[str]) -> Verdict:
-    """The sockets of logins kept in the background: hosts that answer, paths behind which nobody does."""
+    """The sockets of kept logins: hosts that answer, and paths of dead sockets."""
     if stale:
         return warned(f"nobody answers at {', '.join(stale)}", "clusterkit logout")
     return passed(f"kept: {', '.join(alive)}" if alive else "none is kept; each command logs in")
 
 
 def logged_in(user: str, seconds: float, *, kept: bool) -> Verdict:
-    """A login that worked."""
+    """The verdict on a successful login."""
     how = "over a kept login" if kept else "logged in"
     text = f"{how} as {user} in {seconds:.1f} s"
     return (

@@ -1,4 +1,4 @@
-"""Judges what the login node said about itself. Pure."""
+"""Judges the login node. Pure."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
 
 _SKEWED, _WRONG = 30, 300
-"""Seconds: worth knowing; munge, Kerberos and one-time codes fail."""
+"""Seconds of skew: worth a warning; munge, Kerberos and one-time codes fail."""
 
 
 @dataclass(frozen=True)
 class Login:
-    """What is known about the login node."""
+    """The login node's answer."""
 
     cluster: Cluster
     answer: Answer
     here: float
-    """This machine's clock when the answer was made, Unix seconds."""
+    """This machine's clock at the time of the answer, Unix seconds."""
 
     def about(self, key: str) -> str:
         """A fact, e.g. `user` or `root`."""
@@ -32,7 +32,7 @@ class Login:
 
 
 def shell_quiet(login: Login) -> Verdict:
-    """What the start-up files print comes before every answer."""
+    """Whether the shell's start-up files print nothing, which would precede every answer."""
     part, shell = login.answer["shell"], login.about("shell")
     if part.status == TIME_UP:
         return failed(
@@ -45,12 +45,12 @@ def shell_quiet(login: Login) -> Verdict:
 
 
 def clock(login: Login) -> Verdict:
-    """Against this machine's."""
+    """Whether its clock agrees with this machine's."""
     return skew(login.about("now"), login.here, "this machine's")
 
 
 def skew(there: str, here: float, whose: str) -> Verdict:
-    """Two clocks."""
+    """The verdict on two clocks."""
     if not there.isdigit():
         return warned("it does not tell its time", "date +%s")
     seconds = int(there) - here
@@ -63,7 +63,7 @@ def skew(there: str, here: float, whose: str) -> Verdict:
 
 
 def tools(login: Login) -> Verdict:
-    """Of a POSIX system and a little more."""
+    """Whether the tools of a POSIX system, and a few more, are present."""
     missing = login.answer["tools"].text.split()
     if missing:
         return failed(
@@ -73,12 +73,12 @@ def tools(login: Login) -> Verdict:
 
 
 def rsync_there(login: Login) -> Verdict:
-    """As on this machine."""
+    """Whether rsync is recent enough."""
     return rsync_version(login.answer["rsync"].text, login.about("host"))
 
 
 def runtime_there(login: Login) -> Verdict:
-    """Only builds and `shell` need it here; the nodes decide."""
+    """The container runtime on the login node, which only builds and `shell` need."""
     part, runtime = login.answer["runtime"], login.cluster.container
     if part.status == 0:
         return passed(part.lines[-1] if part.lines else runtime)

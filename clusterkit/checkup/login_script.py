@@ -1,6 +1,6 @@
-"""The script that looks around on the login node: one round trip for login, storage and scheduler. Pure.
+"""The probe of the login node: one round trip for login, storage and scheduler. Pure.
 
-It changes nothing: what it writes to prove that it may is removed at once.
+It changes nothing: test files are removed at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 TOOLS = ("bash", "sh", "tail", "head", "awk", "sed", "find", "sha256sum", "mktemp", "timeout", "tar")
 _DIGEST_SECONDS = 60
-"""For reading the whole image; one that takes longer is judged by its size."""
+"""Time limit for hashing the image; after it the size decides."""
 
 _ABOUT = r"""
 ck_part about printf '%s\n' "user $(id -un)" "uid $(id -u)" "host $(uname -n)" "now $(date +%s)" \
@@ -80,12 +80,12 @@ fi
 def login_probe(
     cluster: Cluster, *, image: Image | None, requests: Mapping[str, tuple[str, ...]]
 ) -> Probe[Answer]:
-    """Asks the login node.
+    """The probe of the login node.
 
     Args:
-        cluster: where.
-        image: to look for in the store.
-        requests: by profile the options of its job.
+        cluster: the cluster.
+        image: the image to find in the store.
+        requests: job options by profile.
     """
     lines = [resolve_script(cluster), _ABOUT]
     if cluster.host is not None:

@@ -1,4 +1,4 @@
-"""Judges what a compute node said. Pure."""
+"""Judges a compute node. Pure."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile
 
 SHARED_MEMORY = 64 << 20
-"""Bytes that the environments' shared block needs at least; `trainer check` asks for as much."""
+"""Bytes that the environments' shared block needs; `trainer check` requires as much."""
 _PER_WORKER = 16 << 20
 _NOT_FOUND = 127
-"""Exit status of a shell that does not find the program."""
+"""Exit status of a shell that cannot find a program."""
 _LATE = 60.0
 """Seconds."""
 OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
@@ -39,7 +39,7 @@ _STEPS = {
     "image-visible": "image",
     "container": "inside",
 }
-"""Checks and the parts of the answer they need, in the order in which the job makes them."""
+"""Checks and the parts of the answer they need, in the job's order."""
 _CURES = {
     "scratch": "set `scratch` of {table} to a folder that answers",
     "shared-memory": "look again",
@@ -55,41 +55,41 @@ _CURES = {
 
 @dataclass(frozen=True)
 class Node:
-    """What is known about a node and the container there."""
+    """A node's answer, including its container."""
 
     cluster: Cluster
     profile: Profile
     answer: Answer
     image: Image | None
     seen: float
-    """The login node's clock when the answer was seen there, Unix seconds."""
+    """The login node's clock when it saw the answer, Unix seconds."""
     trains: bool
-    """The bundled trainer runs."""
+    """Whether the bundled trainer runs."""
     online: bool
-    """W&B is to be reached from the node."""
+    """Whether the node must reach W&B."""
     server: str
-    """Host that was tried to be reached."""
+    """The host that the node tried to reach."""
 
     @property
     def name(self) -> str:
-        """The node's."""
+        """The node's name."""
         return self.answer["about"].value("host")
 
     @property
     def table(self) -> str:
-        """Of the settings, for cures."""
+        """The settings' table, for cures."""
         return f"[clusters.{self.cluster.name}]"
 
     @property
     def ended_in(self) -> str:
-        """The first step that has no answer; empty when all have."""
+        """The first step without an answer; empty if all have one."""
         given = {"prelude": bool(self.cluster.prelude), "gpu": "devices" in self.answer}
         steps = (name for name, part in _STEPS.items() if part not in self.answer and given.get(name, True))
         return next(steps, "")
 
     @cached_property
     def inside(self) -> dict[str, Any]:
-        """What the program in the container found; empty when it did not run."""
+        """The answer from inside the container; empty if it did not run."""
         for line in reversed(self.answer["inside"].lines):
             if line.startswith("{"):
                 try:
@@ -103,7 +103,7 @@ class Node:
 def as_far_as_it_came(
     judges: Mapping[str, Callable[[Node], Verdict]],
 ) -> dict[str, Callable[[Node], Verdict]]:
-    """The same judges for a job that may have been ended: nothing is said of what it did not get to."""
+    """The same judges for a job that may have been killed: unreached steps are skipped."""
 
     def careful(name: str, judge: Callable[[Node], Verdict]) -> Callable[[Node], Verdict]:
         def judged(node: Node) -> Verdict:
@@ -119,7 +119,7 @@ def as_far_as_it_came(
 
 
 def prelude(node: Node) -> Verdict:
-    """Each of its lines."""
+    """Whether every line of the prelude works."""
     fails = node.answer["prelude"].lines
     if not fails:
         return passed(f"{len(node.cluster.prelude)} lines ran")
@@ -132,7 +132,7 @@ def prelude(node: Node) -> Verdict:
 
 
 def runtime(node: Node) -> Verdict:
-    """After the prelude, on PATH."""
+    """Whether the runtime is on PATH after the prelude."""
     part, name = node.answer["runtime"], node.cluster.container
     if part.status == 0:
         return passed(part.lines[-1] if part.lines else name)
@@ -143,7 +143,7 @@ def runtime(node: Node) -> Verdict:
 
 
 def image_visible(node: Node) -> Verdict:
-    """The same bytes as on the login node."""
+    """Whether the node sees the same image as the login node."""
     assert node.image is not None
     part = node.answer["image"]
     found = part.text.split()[4:5]
@@ -158,7 +158,7 @@ def image_visible(node: Node) -> Verdict:
 
 
 def scratch(node: Node) -> Verdict:
-    """A file is written there; df tells the room."""
+    """Whether scratch is writable, with enough space by df."""
     part = node.answer["scratch"]
     where = node.answer["about"].value("scratch")
     if faults := ownership.parse(node.answer["owners"].text):
@@ -180,7 +180,7 @@ def scratch(node: Node) -> Verdict:
 
 
 def binds(node: Node) -> Verdict:
-    """Their sources."""
+    """Whether the sources of all binds exist."""
     missing = node.answer["binds"].lines
     if missing:
         return failed(f"not on {node.name}: {shortlist(missing)}", f"correct `binds` of {node.table}")
@@ -188,7 +188,7 @@ def binds(node: Node) -> Verdict:
 
 
 def gpu(node: Node) -> Verdict:
-    """By nvidia-smi."""
+    """Whether nvidia-smi shows the GPUs."""
     devices = re.findall(r"^nvidia\d+$", node.answer["devices"].text, re.MULTILINE)
     part = node.answer["nvidia-smi"]
     if part.status == 0 and part.lines:
@@ -208,7 +208,7 @@ def gpu(node: Node) -> Verdict:
 
 
 def driver(node: Node) -> Verdict:
-    """Against the CUDA that the image's PyTorch was built with."""
+    """Whether the driver supports the CUDA version of the image's PyTorch."""
     match = re.search(r"(\d+)(?:\.\d+)+\s*$", node.answer["nvidia-smi"].text)
     if match is None:
         return warned("nvidia-smi names no driver version", "nvidia-smi")
@@ -226,7 +226,7 @@ def driver(node: Node) -> Verdict:
 
 
 def mps(node: Node) -> Verdict:
-    """The command that packs start; whether a site lets them start it, the log of a pack says."""
+    """Whether the MPS command of packs exists; only a pack's log tells if the site permits it."""
     part = node.answer["mps"]
     if part.status == 0 and part.lines:
         return passed(part.lines[0])
@@ -235,7 +235,7 @@ def mps(node: Node) -> Verdict:
 
 
 def shared_memory(node: Node) -> Verdict:
-    """For the block that all environments share, and whatever else the workers use."""
+    """Whether /dev/shm has space for the environments' shared block and the workers."""
     words = node.answer["shm"].text.split()
     free = int(words[-3]) << 10 if len(words) > 3 and words[-3].isdigit() else None
     if free is None:
@@ -251,14 +251,14 @@ def shared_memory(node: Node) -> Verdict:
 
 
 def node_clock(node: Node) -> Verdict:
-    """Against the login node's; a shared file system may show an answer late."""
+    """Whether its clock agrees with the login node's; answers may appear late on a shared file system."""
     told = node.answer["clock"].text or node.answer["about"].value("now")
     when = float(told) if told.isdigit() else node.seen
     return skew(told, min(max(when, node.seen - _LATE), node.seen), "the login node's")
 
 
 def internet(node: Node) -> Verdict:
-    """Nothing needs it unless W&B is online."""
+    """Whether the node reaches the internet, which only online W&B needs."""
     if node.answer["internet"].status == 0:
         return passed(f"{node.name} reaches {node.server}")
     if node.online:

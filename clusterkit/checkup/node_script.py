@@ -1,6 +1,6 @@
-"""The job that looks around on a compute node, and into the container there. Pure: text out of values.
+"""Renders the job that examines a compute node and its container. Pure.
 
-It answers through a file in the work root, which is also how it is proved that the node sees the work root.
+It answers through a file in the work root, which also proves that the node sees the work root.
 """
 
 from __future__ import annotations
@@ -130,20 +130,20 @@ _INSIDE = r"""
 
 @dataclass(frozen=True)
 class NodeJob:
-    """One job. All paths are absolute paths of the cluster."""
+    """One such job. All paths are absolute on the cluster."""
 
     cluster: Cluster
     folder: str
-    """Its own, in the work root."""
+    """Its folder in the work root."""
     name: str
     scratch_root: str
     image: str | None
     nv: bool
-    """Show the node's GPUs to the container."""
+    """Make the node's GPUs available in the container."""
     options: tuple[str, ...] = ()
-    """Of sbatch."""
+    """The job's options."""
     server: tuple[str, int] = ("pypi.org", 443)
-    """Host and port that tell whether there is an internet."""
+    """Host and port to test the internet connection with."""
 
     @property
     def contained(self) -> bool:
@@ -152,7 +152,7 @@ class NodeJob:
 
 
 def node_script(job: NodeJob) -> str:
-    """The text of the job: valid bash 4."""
+    """The job's text: bash 4."""
     cluster = job.cluster
     values = {
         "folder": job.folder,
@@ -185,10 +185,10 @@ def node_script(job: NodeJob) -> str:
 
 
 def inside_program() -> bytes:
-    """The program that looks around in the container."""
+    """The program that runs in the container."""
     return resources.files("clusterkit.checkup").joinpath("inside.py").read_bytes()
 
 
 def inside_request(env: Mapping[str, str]) -> bytes:
-    """What it is given: the environment of the run's program."""
+    """Its input: the environment of the run's program."""
     return json.dumps({"env": dict(env)}).encode()

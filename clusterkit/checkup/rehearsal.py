@@ -1,4 +1,4 @@
-"""Judges a rehearsal of the way past a time limit by what it left in its run directory. Pure."""
+"""Judges a rehearsal of the continuation past a time limit by its run directory. Pure."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _SIGNAL = re.compile(
 
 @dataclass(frozen=True)
 class RehearsalCheck:
-    """One line of the list."""
+    """One line of the checklist."""
 
     passed: bool
     text: str
-    """What was seen."""
+    """What was observed."""
     hint: str | None = None
     """What to do when it failed."""
 
 
 @dataclass(frozen=True)
 class RehearsalEvidence:
-    """What a rehearsal left."""
+    """The evidence that a rehearsal left."""
 
     record: RunRecord
     state: RunState
     signals: tuple[str, ...]
-    """Lines of the logs about signals, the attempt's number before each."""
+    """Log lines about signals, each after its attempt's number."""
     metrics: tuple[Mapping[str, Any], ...]
     """Lines of metrics.jsonl about checkpoints and events."""
     wandb: tuple[str, ...]
@@ -48,9 +48,10 @@ class RehearsalEvidence:
 def read_evidence(
     text: str,
 ) -> tuple[tuple[str, ...], tuple[Mapping[str, Any], ...], tuple[str, ...]]:
-    """Lines about signals, lines of metrics.jsonl, names of W&B's folders: each behind the word for its kind.
+    """Parses lines about signals, lines of metrics.jsonl and names of W&B folders, each after a word for its
+    kind.
 
-    A line that the program is just writing, or was killed in, is left out.
+    A partly written line is ignored.
     """
     parts = [line.partition(" ")[::2] for line in text.split("\n")]
     metrics = []
@@ -66,7 +67,7 @@ def read_evidence(
 
 
 def over(record: RunRecord, state: RunState, *, training: bool) -> bool:
-    """Whether there is nothing more to see."""
+    """Whether the rehearsal is complete."""
     if record.stopped is not None or not (state.state.active or state.state is JobState.UNKNOWN):
         return True
     newest = record.started
@@ -76,14 +77,14 @@ def over(record: RunRecord, state: RunState, *, training: bool) -> bool:
 def checklist(
     evidence: RehearsalEvidence, limit: int, way: Way, *, training: bool, signalled: bool
 ) -> tuple[RehearsalCheck, ...]:
-    """What happened, in the order of its happening; nothing is said of what could not happen any more.
+    """The checklist in chronological order, without events that can no longer happen.
 
     Args:
-        evidence: of the rehearsal.
+        evidence: the rehearsal's.
         limit: time limit of an attempt, seconds.
-        way: how the run goes on.
-        training: it was the trainer, whose checkpoints we know; else a program of the user's own.
-        signalled: a signal was to be sent before the limit.
+        way: how the run continues.
+        training: whether it was the trainer, whose checkpoints are known, or a user's own program.
+        signalled: whether a signal was to be sent before the limit.
     """
     starts = [attempt for attempt in evidence.record.attempts if attempt.start is not None]
     if not starts:

@@ -1,4 +1,4 @@
-"""Judges the roots of a cluster: can they be written to, are they private, is there room. Pure."""
+"""Judges a cluster's roots: whether they are writable, private and have space. Pure."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ _MODE = re.compile(
     r"^(?P<mode>d[-rwxsStT]{9})\S*\s+\d+\s+(?P<uid>\d+)\s+\d+\s.*?\s(?P<path>/.*)$", re.MULTILINE
 )
 _LITTLE, _SCARCE = 64 << 20, 1 << 30
-"""Bytes left in a root: a run cannot write, a few runs fill it."""
+"""Free bytes of a root below which a run cannot write, or a few runs fill it."""
 
 
 @dataclass(frozen=True)
 class Storage:
-    """What is known about the roots."""
+    """The answer about the roots."""
 
     login: Login
     image: Image | None
     uploads: bool
-    """The image is on this machine and can be sent."""
+    """Whether the image is on this machine and can be sent."""
 
     @property
     def table(self) -> str:
-        """Of the settings, for cures."""
+        """The settings' table, for cures."""
         return f"[clusters.{self.login.cluster.name}]"
 
     @property
     def to_send(self) -> int:
-        """Bytes of the image where it is still to be sent."""
+        """Bytes of the image if it must still be sent."""
         missing = self.image is not None and self.login.answer["image"].status != 0
         return self.image.bytes if self.image and missing else 0
 
     @property
     def spaces(self) -> tuple[Space, ...]:
-        """The room of every root."""
+        """The space of every root."""
         roles = {"work root": "root", "images": "store", "scratch": "scratch"}
         return parse(
             self.login.answer["space"].text, {role: self.login.about(key) for role, key in roles.items()}
@@ -52,7 +52,7 @@ class Storage:
 
 
 def root(storage: Storage) -> Verdict:
-    """A file is written there, and removed."""
+    """Whether a file can be written to the root."""
     part, path = storage.login.answer["root"], storage.login.about("root")
     there = part.lines[:1] == ["there"]
     if part.status == 0:
@@ -67,7 +67,7 @@ def root(storage: Storage) -> Verdict:
 
 
 def owners(storage: Storage) -> Verdict:
-    """Every folder on the way, links followed."""
+    """Whether nobody else could change a folder on the path, links followed."""
     faults, _, rest = storage.login.answer["owners"].text.rpartition("--")
     found, notes = ownership.parse(faults), ownership.parse(rest)
     if found:
@@ -78,7 +78,7 @@ def owners(storage: Storage) -> Verdict:
 
 
 def modes(storage: Storage) -> Verdict:
-    """Nobody else's: unless a group may read images and code."""
+    """Whether the folders are private, except that a group may read images and code."""
     wide = open_folders(storage)
     if wide:
         text = shortlist([f"{path} ({mode})" for path, mode in wide.items()], 3)
@@ -88,7 +88,7 @@ def modes(storage: Storage) -> Verdict:
 
 
 def open_folders(storage: Storage) -> dict[str, str]:
-    """Paths and modes of the user's own folders that others may enter or read."""
+    """Paths and modes of the user's folders that others may enter or read."""
     me = storage.login.about("uid")
     shared = {storage.login.about("root"), storage.login.about("store")}
     shared.add(f"{storage.login.about('root')}/snapshots")
@@ -104,7 +104,7 @@ def open_folders(storage: Storage) -> dict[str, str]:
 
 
 def room(storage: Storage) -> Verdict:
-    """Of every root, by df and by quota."""
+    """Whether every root has space, by df and quota."""
     if not any(space.left is not None for space in storage.spaces):
         return warned("neither df nor quota tells", "df -h")
     texts, scarce = [], None

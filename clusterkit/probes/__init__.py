@@ -1,4 +1,4 @@
-"""Questions asked on a machine. A probe is a shell fragment and the reader of what it prints."""
+"""Probes: questions to a machine. A probe is a shell fragment and the reader of its output."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ T = TypeVar("T")
 class Probe(Generic[T_co]):
     """A named question.
 
-    Its fragment is POSIX sh with the functions of `clusterkit.probes.framing`. It runs in a shell of its own,
-    after which nothing of it is left: no variable, no folder, no trap.
+    Its fragment is POSIX sh with the functions of `clusterkit.probes.framing`. It runs in a subshell, so that
+    no variable, working folder or trap of it remains.
     """
 
     name: str
     script: str
-    """Empty where there is nothing to ask; then the reader gets an empty text."""
+    """Empty if there is nothing to ask; then the reader gets an empty text."""
     read: Callable[[str], T_co]
-    """Makes the answer of what the fragment printed, or of what came instead; may raise a ClusterkitError."""
+    """Turns the fragment's output, or whatever came instead, into the answer; may raise a ClusterkitError."""
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What came back from one round trip. Each probe is read when it is asked for, and fails alone."""
+    """The answers of one round trip. Each is parsed on request and fails alone."""
 
     text: str
 
     @cached_property
     def _lines(self) -> str:
-        """The text with the line ends of one system."""
+        """The text with normalised line ends."""
         return self.text.replace("\r\n", "\n") if "\r" in self.text else self.text
 
     def of(self, probe: Probe[T]) -> T:
-        """The answer to one of the probes.
+        """The answer to one probe.
 
         Raises:
-            ClusterkitError: the probe's own reader found no answer.
+            ClusterkitError: the probe's reader found no answer.
         """
         before, begun, rest = self._lines.partition(f"{MARK} probe {probe.name}\n")
         said = rest.partition(f"\n{MARK} done {probe.name}\n")[0] if begun else before
@@ -54,7 +54,7 @@ class Answers:
 
 
 def script(probes: Sequence[Probe[object]]) -> str:
-    """The probes as one POSIX sh script for standard input; it fails on nothing."""
+    """The probes as one POSIX sh script for standard input, which never fails."""
     asked = [probe for probe in probes if probe.script]
     each = (
         f"printf '%s probe %s\\n' \"$ck_mark\" '{probe.name}'\n(\n{probe.script}\n)\n"
@@ -67,13 +67,13 @@ def script(probes: Sequence[Probe[object]]) -> str:
 def ask(
     transport: Transport, *probes: Probe[object], timeout: float | None = 120.0, check: bool = True
 ) -> Answers:
-    """Ask several questions in one round trip; none where no probe has anything to ask.
+    """Ask several probes in one round trip; no round trip if all are empty.
 
     Args:
         transport: the connection to the machine.
-        probes: with different names.
-        timeout: of all of it, in seconds.
-        check: raise where the shell failed.
+        probes: with distinct names.
+        timeout: of the round trip, in seconds.
+        check: raise if the shell failed.
 
     Raises:
         TransportError: the connection failed, or with `check` the shell.

@@ -1,7 +1,7 @@
-"""The framing of everything that is asked of a machine: shell functions that print it, and its reader. Pure.
+"""The framing of all probes: shell functions that print it, and its parser. Pure.
 
-Our own lines begin with a byte that is removed from everything else, so no banner, log or program can imitate
-them. A section is a line `begin NAME`, a text, a line `status N`, and what was said on standard error.
+Framing lines start with a byte that is removed from all other text, so no banner, log or program can imitate
+them. A section is a line `begin NAME`, a text, a line `status N`, and standard error.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 MARK = "\x1eclusterkit"
-"""Begins our own lines."""
+"""The start of framing lines."""
 
 
 SECONDS = 20
-"""How long a command may take; squeue itself tries for 29 s when the controller is away."""
+"""Time limit of a command; squeue itself tries for 29 s when the controller is down."""
 
 
 TIME_UP = 124
@@ -63,29 +63,29 @@ ck_own() {{
 
 @dataclass(frozen=True)
 class Section:
-    """What one command said."""
+    """The output of one command."""
 
     name: str = ""
     text: str = ""
     """Standard output, or both streams."""
     status: int = 1
     error: str = ""
-    """Standard error, without blanks at the ends."""
+    """Standard error, stripped."""
 
     @property
     def lines(self) -> list[str]:
-        """The lines of the text that are not blank."""
+        """The non-blank lines of the text."""
         return [line.rstrip() for line in self.text.splitlines() if line.strip()]
 
     @property
     def last(self) -> str:
-        """The last of them: there commands say why they failed."""
+        """The last of them, where commands report why they failed."""
         if self.status == TIME_UP:
             return f"no answer within {SECONDS} s"
         return self.lines[-1].strip() if self.lines else "no reason given"
 
     def value(self, key: str) -> str:
-        """The rest of the first line that begins with a word; empty without one."""
+        """The rest of the first line that starts with a word; empty without one."""
         for line in self.lines:
             first, _, rest = line.partition(" ")
             if first == key:
@@ -94,7 +94,7 @@ class Section:
 
 
 def sections(output: str, *, cut: bool = False) -> Iterator[Section]:
-    """The sections that are whole, in order; with `cut` also those without a status line, as timed out."""
+    """The complete sections in order; with `cut` also those without a status line, as timed out."""
     opened: tuple[str, str] | None = None
     for head, whole, body in _pieces(output):
         kind, _, rest = head.partition(" ")
@@ -108,7 +108,7 @@ def sections(output: str, *, cut: bool = False) -> Iterator[Section]:
 
 
 def marked(output: str, word: str) -> str | None:
-    """The rest of our first line that begins with a word; None without such a line."""
+    """The rest of the first framing line that starts with a word; None without one."""
     for head, _, _ in _pieces(output):
         kind, _, rest = head.partition(" ")
         if kind == word:
@@ -117,7 +117,7 @@ def marked(output: str, word: str) -> str | None:
 
 
 def _pieces(output: str) -> Iterator[tuple[str, bool, str]]:
-    """Each of our lines, whether it came to its end, and the text up to the next one."""
+    """Each framing line, whether it is complete, and the text up to the next one."""
     for chunk in (output.replace("\r\n", "\n") if "\r" in output else output).split(f"{MARK} ")[1:]:
         head, newline, body = chunk.partition("\n")
         yield head, bool(newline), body
@@ -127,7 +127,7 @@ _VARIABLE = re.compile(r"\$(?:USER|HOME)\b|\$\{(?:USER|HOME)\}")
 
 
 def shell_path(path: str) -> str:
-    r"""A path from the configuration as one shell word: `~/`, $USER and $HOME are left to the shell.
+    r"""A configured path as one shell word; the shell expands `~/`, $USER and $HOME.
 
     >>> shell_path("/share/$USER/my runs")
     '/share/"$USER"\'/my runs\''

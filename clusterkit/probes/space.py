@@ -1,4 +1,4 @@
-"""How much room the roots of a cluster have: df, and quotas where the site lets one read them."""
+"""Free space of a cluster's roots: df, and quotas if the site shows them."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from dataclasses import dataclass
 from clusterkit.probes import Probe
 
 DF = re.compile(r"(.+?)\s+(\d+)\s+(\d+)\s+(-?\d+)\s+\S+\s+(/.*)")
-"""A line of `df -Pk`: device, KiB in all, used, free; mount point."""
+"""A line of `df -Pk`: device; total, used and free KiB; mount point."""
 _HOME = "home"
 
 
 @dataclass(frozen=True)
 class Space:
-    """The room of one root, in bytes; None where nothing tells."""
+    """The space of one root, in bytes; None if unknown."""
 
     role: str
     """What the root is for: "work root", "images", "scratch" or "home"."""
     path: str
     file_system: str
-    """Device and mount point: two roots with the same share their room."""
+    """Device and mount point; roots with equal ones share their space."""
     free: int | None
     total: int | None
     quota_left: int | None
-    """What the user's quota still allows there."""
+    """Bytes left in the user's quota."""
 
     @property
     def left(self) -> int | None:
-        """What can be written: the smaller of free space and quota."""
+        """Bytes that can be written: the smaller of free space and quota."""
         known = [value for value in (self.free, self.quota_left) if value is not None]
         return min(known) if known else None
 
 
 def space(roots: dict[str, str]) -> Probe[tuple[Space, ...]]:
-    """Asks for the room of roots, and of the home folder; a quota tool that fails or hangs is passed over.
+    """A probe for the space of roots and of the home folder; a quota tool that fails or hangs is ignored.
 
     Args:
         roots: paths by role.

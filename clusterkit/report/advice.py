@@ -1,4 +1,4 @@
-"""What runs teach about the next one: requested against used, what binds, what would be faster. Pure."""
+"""Advice from runs for the next one: requested against used resources, bottlenecks, faster settings. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from clusterkit.runs.run_dir import table
 
 @dataclass(frozen=True)
 class GroupAdvice:
-    """About the runs of one group."""
+    """Advice from the runs of one group."""
 
     label: str
     measured: tuple[Measured, ...]
@@ -25,7 +25,7 @@ class GroupAdvice:
 
     @property
     def headlines(self) -> list[str]:
-        """The few lines that matter, the most urgent first."""
+        """The most important lines, the most urgent first."""
         short = [
             f"{need.resource} was too little: {need.setting or 'more'}"
             for need in self.needs

@@ -1,4 +1,4 @@
-"""The bars of a report: when attempts ran, and where the time went. Pure."""
+"""The bar charts of a report: when attempts ran, and where the time went. Pure."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _PARTS = {
 """Names of the parts of the loop, in the order of `PARTS`, by colour."""
 _ENDS = {"completed": "c2", "requeue": "c0", "timeout": "c4"}
 _NAMES = {"rest": "waiting", "c2": "completed", "c0": "requeued", "c4": "time limit", "warn": "failed"}
-"""What became of attempts, by colour."""
+"""Outcomes of attempts, by colour."""
 
 
 def bar_charts(advice: Sequence[GroupAdvice]) -> list[BarChart]:
-    """Attempts since each run was submitted, and the parts of the loop's time; those that were recorded."""
+    """Charts of the attempts since submission and of the parts of the loop's time, as far as recorded."""
     several = len(advice) > 1
     runs = [
         (f"{group.label}, {_seed(one.run)}" if several else _seed(one.run), one)
@@ -69,7 +69,7 @@ def _parts(measured: Measured) -> tuple[Stretch, ...]:
 
 
 def _attempts(run: ReportRun) -> tuple[Stretch, ...]:
-    """In seconds since submission: waits, and attempts by how they ended."""
+    """Waits and attempts, by outcome, in seconds since submission."""
     attempts = [attempt for attempt in run.directory.attempts if _time(attempt, "started") is not None]
     if not attempts:
         return ()

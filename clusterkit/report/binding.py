@@ -1,4 +1,4 @@
-"""What a run waited for, and which settings would make it faster. Pure.
+"""A run's bottleneck, and settings that would make it faster. Pure.
 
 While the environments step, the trainer learns; `env` is the wait that is left over after that. On a GPU
 the host runs ahead, so the wait for the GPU shows in `learn` or in `act`: there, utilisation decides.
@@ -23,9 +23,9 @@ NAMES = {
     "other": "starting and the rest",
 }
 _BUSY = 0.7
-"""A GPU that is used so much is what a run waits for."""
+"""Utilisation from which the GPU is the bottleneck."""
 _WORTH = 1.05
-"""A change that makes a run less than 5% faster is not worth a sentence."""
+"""Changes that make a run less than 5% faster are not mentioned."""
 
 
 @dataclass(frozen=True)
@@ -42,16 +42,16 @@ class Change:
     """A setting that would make the next run faster."""
 
     setting: str
-    """What to write."""
+    """The setting to write."""
     why: str
     factor: float
-    """How much faster at most (or, where it was measured, how much faster)."""
+    """The speed-up: an upper bound, or measured."""
     measured: bool = False
-    """Another of the runs shows it; else it follows from the time split."""
+    """Whether another run shows it; otherwise it follows from the time split."""
 
     @property
     def gain(self) -> str:
-        """How much faster, in words."""
+        """The speed-up in words."""
         return f"{'' if self.measured else 'at most '}{self.factor:.2f} times as fast"
 
 
@@ -73,11 +73,11 @@ def what_binds(measured: Measured) -> Binding | None:
 
 
 def faster(measured: Measured, recipe: Mapping[str, Any]) -> list[Change]:
-    """Settings that would pay, the best first; nothing that changes what is learnt without saying so.
+    """Settings that would help, the best first; changes to what is learned are marked.
 
     Args:
-        measured: of a run.
-        recipe: its values.
+        measured: a run's.
+        recipe: the recipe's values.
     """
     if not measured.shares:
         return []
@@ -87,14 +87,14 @@ def faster(measured: Measured, recipe: Mapping[str, Any]) -> list[Change]:
 
 
 def compared(mine: Sequence[Measured], others: Mapping[str, Sequence[Measured]], label: str) -> list[Change]:
-    """What groups of runs show beside each other: another num_envs, precision or CPU count ran faster.
+    """Compares groups of runs: which other num_envs, precision or CPU count ran faster.
 
-    A group counts as faster when its slowest run is faster than the fastest of ours.
+    A group counts as faster if its slowest run is faster than this group's fastest.
 
     Args:
         mine: runs of one group.
-        others: runs of each other group that learns the same.
-        label: the name of ours.
+        others: runs of each other group with the same learning task.
+        label: this group's name.
     """
     changes = []
     for name, theirs in others.items():
@@ -113,7 +113,7 @@ def compared(mine: Sequence[Measured], others: Mapping[str, Sequence[Measured]],
 
 
 def _settings_apart(ours: Measured, theirs: Measured) -> list[str]:
-    """Their settings of the hardware where both are known and differ."""
+    """Hardware settings that are known for both and differ."""
     pairs = (
         ("num_envs", ours.num_envs, theirs.num_envs),
         ("precision", ours.precision, theirs.precision),
@@ -190,5 +190,5 @@ def _pauses(measured: Measured) -> list[Change]:
 
 
 def _halved(part: float) -> float:
-    """How much faster the whole is when a part of its time is halved (Amdahl 1967)."""
+    """The speed-up of the whole when one part's time is halved (Amdahl 1967)."""
     return 1 / (1 - part / 2)

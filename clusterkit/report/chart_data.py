@@ -1,4 +1,4 @@
-"""What a chart shows, as plain data: curves with their intervals, and bars. Pure."""
+"""Charts as plain data: curves with intervals, and bars. Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from clusterkit.report.groups import Point
 from clusterkit.units import format_duration, format_seconds
 
 INK = "ink"
-"""The colour of text; also of a mean among other curves."""
+"""The colour of text, and of a mean among other curves."""
 _CURVE_COLOURS = 6
 _NARROWEST = 1e-11
-"""Values closer together than this are one value on an axis."""
+"""Relative distance below which values coincide on an axis."""
 _TIME_STEPS = (5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 
 
@@ -23,7 +23,7 @@ class Scale(Enum):
 
     AS_FOUND = auto()
     FROM_ZERO = auto()
-    """So that small changes look small."""
+    """From zero, so that small changes look small."""
     SHARES = auto()
     """From zero, in percent."""
     RATES = auto()
@@ -32,13 +32,13 @@ class Scale(Enum):
 
 @dataclass(frozen=True)
 class XAxis:
-    """What the x axis shows."""
+    """The x axis."""
 
     name: str
     show: Callable[[float], str]
     """The label of a tick."""
     at: Callable[[float], str]
-    """Words for one position."""
+    """The text for one position."""
     ticks: Callable[[float], list[float]] | None = None
     """Round positions from 0 to the end; None: those that are round in tens."""
 
@@ -64,18 +64,18 @@ class Chart:
     axis: XAxis
     scale: Scale = Scale.AS_FOUND
     small: bool = False
-    """One of many side by side: without marks and without the name of its axis."""
+    """Whether it is one of many: without marks and axis name."""
     starts: tuple[tuple[float, str], ...] = ()
     """(x, text) of later attempts."""
 
     @property
     def name(self) -> str:
-        """For readers who cannot see it."""
+        """Alternative text for readers who cannot see it."""
         return f"{self.title} over {self.axis.name}"
 
     @property
     def legend(self) -> dict[str, str]:
-        """Colours by label; empty where there is nothing to tell apart."""
+        """Colours by label; empty if there is nothing to distinguish."""
         named = {curve.label: curve.colour for curve in self.curves}
         return named if len(named) > 1 and not self.small else {}
 
@@ -95,13 +95,13 @@ class Chart:
         return low, high
 
     def show(self, value: float) -> str:
-        """A value on the y axis."""
+        """The text of a value on the y axis."""
         if self.scale is Scale.RATES:
             return f"{value:.0%}"
         return f"{100 * value:.3g}%" if self.scale is Scale.SHARES else format_value(value)
 
     def describe(self, curve: Curve, point: Point) -> str:
-        """What a pointer shows at a point."""
+        """The hover text of a point."""
         between = point.interval
         told = f" ({self.show(between.low)} to {self.show(between.high)})" if between else ""
         return f"{curve.label}: {self.show(point.value)}{told} {self.axis.at(point.step)}"
@@ -109,15 +109,15 @@ class Chart:
 
 @dataclass(frozen=True)
 class Stretch:
-    """A stretch of a bar, in the units of its axis."""
+    """A segment of a bar, in the units of its axis."""
 
     start: float
     length: float
     colour: str
     text: str
-    """What a pointer shows."""
+    """The hover text."""
     label: str = ""
-    """What stands in it, where there is room."""
+    """The text inside it, if there is space."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class RunBar:
 
 @dataclass(frozen=True)
 class BarChart:
-    """A bar a run, one below the other."""
+    """One bar per run, stacked vertically."""
 
     title: str
     bars: tuple[RunBar, ...]
@@ -143,12 +143,12 @@ class BarChart:
 
     @property
     def name(self) -> str:
-        """For readers who cannot see it."""
+        """Alternative text for readers who cannot see it."""
         return self.title
 
 
 def curve_colour(number: int) -> str:
-    """The colour of the so-manyth curve."""
+    """The colour of the n-th curve."""
     return f"c{number % _CURVE_COLOURS}"
 
 
@@ -160,7 +160,7 @@ def time_ticks(end: float) -> list[float]:
 
 
 def format_value(value: float) -> str:
-    """A number of any size in three digits: "0.25", "950", "256k", "12.3M"."""
+    """A number of any size with three digits: "0.25", "950", "256k", "12.3M"."""
     for factor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= factor:
             return f"{value / factor:.3g}{unit}"

@@ -1,4 +1,4 @@
-"""The charts of a report: which curves of which runs, over steps and over time. Pure."""
+"""Selects the curves of a report's charts, over steps and over time. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from clusterkit.report.words import GIB
 from clusterkit.runs.run_dir import moment
 
 _OVERLAID_TASKS = 6
-"""Up to so many tasks of one group share one chart; more get a small chart each."""
+"""Most tasks of one group that share a chart; more get a small chart each."""
 _MOST_POINTS = 150
 _MOST_OWN = 24
-"""Charts of names that only the program knows."""
+"""Most charts of program-specific names."""
 _IQM_POINTS, _IQM_DRAWS = 40, 2_000_000
-"""Of a curve of interquartile means; draws of a score for all its intervals together."""
+"""Points of a curve of interquartile means, and bootstrap draws for all its intervals together."""
 
 
 def task_names(groups: Sequence[ReportGroup]) -> list[str]:
@@ -29,7 +29,7 @@ def task_names(groups: Sequence[ReportGroup]) -> list[str]:
 
 
 def interval_meaning(groups: Sequence[ReportGroup]) -> str:
-    """What the bands are, in words."""
+    """The meaning of the bands, in words."""
     if all(len(group.runs) == 1 for group in groups):
         return "band: 95% Wilson interval over the evaluation episodes"
     counts = sorted({len(group.runs) for group in groups if len(group.runs) > 1})
@@ -44,7 +44,7 @@ def learning(groups: Sequence[ReportGroup]) -> list[Chart]:
 
 
 def by_task(groups: Sequence[ReportGroup]) -> list[Chart]:
-    """A small chart of success for each task, where the tasks do not share one."""
+    """A small success chart for each task, if the tasks do not share one."""
     if _overlaid(groups):
         return []
     charts = []
@@ -58,7 +58,7 @@ def by_task(groups: Sequence[ReportGroup]) -> list[Chart]:
 
 
 def health(groups: Sequence[ReportGroup]) -> list[Chart]:
-    """Over steps: how fit the networks still are to learn."""
+    """Over steps: the networks' plasticity."""
     return _with_curves(
         _by_run("Dormant neurons, critics", groups, "diagnostics/dormant/critic", Scale.SHARES),
         _by_run("Dormant neurons, actor", groups, "diagnostics/dormant/actor", Scale.SHARES),
@@ -67,9 +67,9 @@ def health(groups: Sequence[ReportGroup]) -> list[Chart]:
 
 
 def own(groups: Sequence[ReportGroup], metric: str | None = None) -> list[Chart]:
-    """Over steps: what programs of the user's own have logged under names of their own, the main one first.
+    """Over steps: program-specific numbers of users' own programs, the main one first.
 
-    A line a run, and the mean of a group's where they log the same steps; of several groups their means.
+    One line per run, and a group's mean if its runs log the same steps; with several groups only the means.
     """
     found = (result(group, metric) for group in groups)
     mains = [one.name for one in found if one and (metric or one.name not in (SUCCESS, RETURN))]
@@ -90,7 +90,7 @@ def machine(groups: Sequence[ReportGroup]) -> list[Chart]:
 
 
 def _with_curves(*charts: Chart) -> list[Chart]:
-    """Those of which something was logged."""
+    """The charts with logged data."""
     return [chart for chart in charts if chart.curves]
 
 
@@ -140,7 +140,7 @@ def _iqm_curve(group: ReportGroup) -> list[Point]:
 
 
 def _by_run(title: str, groups: Sequence[ReportGroup], key: str, scale: Scale = Scale.AS_FOUND) -> Chart:
-    """A line a run: of its evaluations, and where these do not have it of its training."""
+    """One line per run, from its evaluations or else from its training."""
     curves = [
         Curve(label, colour, _points(with_number(run.rows, key), key)) for run, label, colour in _runs(groups)
     ]
@@ -167,7 +167,7 @@ def _by_seed(name: str, groups: Sequence[ReportGroup]) -> Chart:
 
 
 def _spread(curve: Sequence[Point]) -> list[Point]:
-    """Some of the points, evenly, with the last one."""
+    """An even selection of the points, including the last."""
     size = -(-len(curve) // _MOST_POINTS) or 1
     return list(curve[::-1][::size][::-1])
 
@@ -199,14 +199,14 @@ def _drawn(curves: Sequence[Curve]) -> tuple[Curve, ...]:
 
 
 def _began(run: ReportRun) -> float:
-    """Unix seconds of a run's first start; of its first line where no attempt is recorded."""
+    """Unix seconds of a run's first start, or of its first line if no attempt is recorded."""
     starts = [moment(attempt.start or {}, "started") for attempt in run.directory.attempts]
     known = [start for start in starts if start is not None]
     return min(known or [row.time for row in run.rows if row.kind == "train"], default=0.0)
 
 
 def _runs(groups: Sequence[ReportGroup]) -> Iterator[tuple[ReportRun, str, str]]:
-    """Every run with its label and colour: of its seed, and where there are several groups of its group."""
+    """Every run with its label and colour, by seed or, with several groups, by group."""
     for number, group in enumerate(groups):
         for place, run in enumerate(group.runs):
             if len(groups) == 1:
@@ -231,7 +231,7 @@ def _without_interval(curve: Sequence[Point]) -> list[Point]:
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[Point]:
-    """Means over equal stretches, so that a long run does not make a long page."""
+    """Means over equal intervals, so that a long run does not make a large page."""
     size = -(-len(points) // _MOST_POINTS) or 1
     stretches = [points[start : start + size] for start in range(0, len(points), size)]
     return [

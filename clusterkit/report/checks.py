@@ -1,6 +1,6 @@
-"""The rules of the guides for slow and failing runs, checked against what was measured. Pure.
+"""Checks the guides' rules for slow and failing runs against measurements. Pure.
 
-Where a guide's cure is not the cause's (docs/paper.md), the verdict says what is.
+If a guide's remedy does not address the cause (docs/paper.md), the verdict names one that does.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from clusterkit.units import format_bytes, format_seconds
 GPU_LOW = 0.3
 """The optimisation guide's "Low GPU Utilization (<30%)"."""
 WAITING = 0.3
-"""From this share of waiting on, physics is what makes a run slow."""
+"""Share of waiting from which physics is the bottleneck."""
 REPEATED = 0.02
-"""From this share of steps on, what is done twice is worth a setting."""
+"""Share of repeated steps from which a setting is worth changing."""
 STARTING = 0.2
-"""The same of the time of attempts that is not spent in the loop."""
+"""Share of attempt time outside the loop from which it is worth mentioning."""
 CROWDED = 0.7
-"""Processors used for each one that a computing loop needs; less, and it was kept waiting for it."""
+"""Used share of a needed processor; below it the loop waited for a processor."""
 DORMANT = 0.25
 """The paper's widths up to 1,024 end at 15% at most, 2,048 at 32%, 4,096 at 49% (MT10)."""
 
 
 class RuleVerdict(StrEnum):
-    """What a check found."""
+    """The outcome of a check."""
 
     FINE = "fine"
     ACT = "act"
@@ -39,17 +39,17 @@ class RuleVerdict(StrEnum):
 
 @dataclass(frozen=True)
 class RuleCheck:
-    """One rule and what the runs say to it."""
+    """One rule, and its outcome for the runs."""
 
     rule: str
     measured: str
     verdict: RuleVerdict
     cure: str = ""
-    """What to do; only where there is something to do."""
+    """What to do, if anything."""
 
 
 def checks(runs: Sequence[Measured], binding: Binding | None) -> list[RuleCheck]:
-    """The guides' rules for runs with one request; for a program of one's own, those that can be judged."""
+    """Checks the guides' rules for runs with equal requests; for users' own programs those that apply."""
     trains = any(one.run.recipe for one in runs)
     return [
         _gpu(runs, binding),
@@ -61,7 +61,7 @@ def checks(runs: Sequence[Measured], binding: Binding | None) -> list[RuleCheck]
 
 
 def _judged(rule: str, measured: str, cure: str) -> RuleCheck:
-    """A check of what was measured; without a cure all is well."""
+    """A check of a measurement; without a cure it passes."""
     return RuleCheck(rule, measured, RuleVerdict.ACT if cure else RuleVerdict.FINE, cure)
 
 
@@ -125,7 +125,7 @@ def _processors(runs: Sequence[Measured]) -> int:
 
 
 def _crowded(runs: Sequence[Measured]) -> RuleCheck:
-    """Without a GPU, learning, acting and physics keep a processor busy, unless others have it."""
+    """Without a GPU, learning, acting and physics keep a processor busy unless other work has it."""
     rule = "Slower than expected: the processors are taken by others"
     loops = [
         (sum(one.shares[part] for part in ("learn", "act", "env")), one.cpu * one.processors)

@@ -1,4 +1,4 @@
-"""Charts drawn on matplotlib's axes, for a page and for pictures; the same input draws the same."""
+"""Draws charts on matplotlib's axes, deterministically, for the page and for pictures."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ COLOURS = {
     "warn": "#a33c00",
     "on": "#ffffff",
 }
-"""Those of curves are Okabe and Ito's, told apart with every common colour blindness.
+"""Okabe and Ito's colours for curves, which remain distinct under every common colour blindness.
 
-A page has a CSS variable of each name, which is another colour in the dark.
+A page has a CSS variable for each name, with another colour in dark mode.
 """
 STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
@@ -58,9 +58,9 @@ STYLE: dict[Any, Any] = {
     "svg.hashsalt": "clusterkit",  # the same input draws the same file
 }
 HOVER = "hover"
-"""Id of what has a text for a pointer."""
+"""Id of elements with a hover text."""
 _FEW = 25
-"""Points of a curve; with more, marks are there only to point at."""
+"""Most points of a curve with visible marks; more have marks only for hovering."""
 
 
 def place(
@@ -71,7 +71,7 @@ def place(
     *,
     titled: bool = False,
 ) -> Axes:
-    """Axes in a box (left, bottom, width, height), with room around them for their labels."""
+    """Places axes in a box (left, bottom, width, height), with space for their labels."""
     left, right, top, bottom = 0.5 * em, 0.5 * em, 0.0, _below_bars(chart, em)
     if isinstance(chart, Chart):
         left, right, top, bottom = 3.8 * em, 1.5 * em, 1.2 * em, (2 if chart.small else 3.3) * em
@@ -102,7 +102,7 @@ def make_visible(figure: Figure) -> None:
 
 
 def draw(axes: Axes, chart: Chart | BarChart) -> list[str]:
-    """Draw a chart; what a pointer shows, in the order in which matplotlib writes the elements it is for."""
+    """Draws a chart; returns hover texts in the order in which matplotlib writes their elements."""
     end = max(1.0, chart.end)
     axes.set_xlim(0, end)
     if chart.axis is None:
@@ -149,7 +149,7 @@ def _draw_curves(axes: Axes, chart: Chart, end: float) -> list[str]:
 
 
 def _draw_band(axes: Axes, curve: Curve) -> None:
-    """The interval at each point; axes have their limits by now."""
+    """Draws the interval at each point, after the axes' limits are set."""
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
     within = [(_inside(left, point.step, right), point.interval) for point in curve.points if point.interval]
     upper = [(step, _inside(low, interval.high, high)) for step, interval in within]
@@ -160,7 +160,7 @@ def _draw_band(axes: Axes, curve: Curve) -> None:
 
 
 def _draw_bars(axes: Axes, chart: BarChart) -> list[str]:
-    """Each bar below the name of its run, so that a long name takes no room from the bars."""
+    """Draws each bar below its run's name, so that a long name takes no space from the bars."""
     axes.set_ylim(len(chart.bars), 0)
     axes.yaxis.set_visible(False)
     axes.spines["bottom"].set_visible(False)
@@ -190,5 +190,5 @@ def _below_bars(chart: Chart | BarChart, em: float) -> float:
 
 
 def _inside(low: float, value: float, high: float) -> float:
-    """The value itself, or the nearest that is drawn, whatever a run says."""
+    """The value clipped to the drawn range, whatever a run logged."""
     return min(high, max(low, value))

@@ -1,4 +1,4 @@
-"""What a pulled run directory tells about a run's needs: what it asked for, where it is, what killed it."""
+"""Reads a run's request, state and cause of death from a pulled run directory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TAIL_BYTES = 40_000
 
 @dataclass(frozen=True)
 class Asked:
-    """What a run asked for, an attempt; None for what it left to the cluster."""
+    """A run's request per attempt; None for values left to the cluster."""
 
     cpus: int | None
     memory: int | None
@@ -34,14 +34,14 @@ class Asked:
     gpus: int
     """0 without a GPU."""
     pack: int = 1
-    """Runs that share the job; processors and memory are this one's part."""
+    """Runs that share the job; processors and memory are this run's share."""
     in_one: int = 1
     """Runs that one process trains, whose processors and memory each of them reports as its own."""
 
 
 @dataclass(frozen=True)
 class RunEvidence:
-    """A run with all that its directory holds besides metrics."""
+    """A run with the contents of its directory besides metrics."""
 
     run: ReportRun
     asked: Asked
@@ -53,7 +53,7 @@ class RunEvidence:
 
 
 def read_evidence(run: ReportRun) -> RunEvidence:
-    """Read the heartbeat, the newest request and the ends of the logs. Files that are missing say nothing."""
+    """Read the heartbeat, the newest request and the ends of the logs. Missing files are ignored."""
     folder = run.directory.path
     logs = [
         folder / SCHEDULER_LOG,

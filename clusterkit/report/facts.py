@@ -1,4 +1,4 @@
-"""What a report says about one run beside its curves: provenance, settings, attempts. Pure."""
+"""A report's facts about one run: provenance, settings, attempts. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class AttemptRow:
-    """One start of a run, in words."""
+    """One attempt, in words."""
 
     number: int
     job: str
@@ -39,7 +39,7 @@ class AttemptRow:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """Everything the page says about one run."""
+    """All facts about one run on the page."""
 
     run: ReportRun
     facts: tuple[Fact, ...]
@@ -49,7 +49,7 @@ class RunFacts:
 
 
 def provenance(measured: Sequence[Measured]) -> list[Fact]:
-    """What the runs of a report came from: their code, dates, durations and machines."""
+    """The provenance of a report's runs: code, dates, durations and machines."""
     runs = [one.run for one in measured]
     dates = sorted(
         str(run.document["created"])[:16].replace("T", " ") for run in runs if "created" in run.document
@@ -77,7 +77,7 @@ def _range(texts: Sequence[str]) -> str:
 
 
 def _few(texts: Iterable[str]) -> str:
-    """Each once; no more than three."""
+    """Distinct values, at most three."""
     found = list(dict.fromkeys(texts))
     return "; ".join(found[:3]) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
 
@@ -90,7 +90,7 @@ def _code(run: ReportRun) -> str:
 
 
 def describe(run: ReportRun) -> RunFacts:
-    """Put a run into words."""
+    """Describe a run in words."""
     document = run.document
     profile, snapshot = table(document, "profile"), table(document, "snapshot")
     image, wandb = table(document, "image"), table(document, "wandb")
@@ -137,7 +137,7 @@ def _recipe(recipe: Mapping[str, Any]) -> str:
 
 
 def _resources(run: ReportRun) -> str:
-    """What the profile asked for; "-" when run.json says nothing about it."""
+    """The profile's request; "-" if run.json lacks it."""
     profile = table(run.document, "profile")
     parts = [
         f"{profile['gpus'] if profile.get('gpus') else 1} x {profile['gpu']}" if profile.get("gpu") else ""
@@ -172,7 +172,7 @@ def _value(value: object) -> str:
 
 
 def _versions(run: ReportRun) -> dict[str, str]:
-    """What the node reported, else what the laptop recorded."""
+    """Versions reported by the node or else recorded by the laptop."""
     reported = [row.values["versions"] for row in run.rows if row.kind == "run" and "versions" in row.values]
     newest = reported[-1] if reported else run.document.get("versions")
     known = newest if isinstance(newest, dict) else {}

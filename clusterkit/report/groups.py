@@ -1,4 +1,4 @@
-"""Pulled runs as groups of seeds, and their curves. Reads run directories, computes nothing else."""
+"""Groups pulled runs by seed, with their curves."""
 
 from __future__ import annotations
 
@@ -56,19 +56,19 @@ class ReportRun:
 
     @cached_property
     def own_names(self) -> list[str]:
-        """What a program of the user's own has logged under names of its own; nothing for a training."""
+        """Program-specific names of a user's own program; empty for the bundled trainer."""
         return [] if self.recipe else own_names(self.rows)
 
     @property
     def drawable(self) -> bool:
-        """Whether there is anything to draw over steps."""
+        """Whether it has data to draw over steps."""
         return bool(self.evaluations or self.own_names or (self.returns and not self.recipe))
 
     @cached_property
     def returns(self) -> list[MetricRow]:
-        """Rows with returns: of training episodes, means over stretches; else of evaluations.
+        """Rows with returns: means of training episodes over intervals, or else of evaluations.
 
-        An evaluation episode may stop at success, which makes its return smaller the better the policy is.
+        An evaluation episode may stop at success, so that better policies have smaller returns.
         """
         stretch = max(1, -(-self.last_step // _STRETCHES))
         return stretched(self.training, _RETURN, stretch) or self.evaluations
@@ -122,9 +122,8 @@ class ReportGroup:
     def curve(self, key: str) -> list[Point]:
         """The mean of a success rate or a return over runs, with its 95% interval, by step.
 
-        Several runs: Student's t over them. Success rates of one run: the interval it logged with them. Where
-        it logged none, and of runs that agree exactly (whose spread would be nothing): Wilson's over all
-        their episodes.
+        For several runs it is Student's t; for success rates of one run the logged interval. Without one, or
+        for runs that agree exactly (with zero spread), it is Wilson's over all their episodes.
         """
         logged: dict[int, Interval] = {}
         values: dict[int, list[float]] = {}
@@ -183,7 +182,7 @@ class ReportGroup:
 
 
 def _logged(row: MetricRow, task: str) -> Interval | None:
-    """The interval that the program gave a success rate: it knows what its episodes have in common."""
+    """The program's own interval of a success rate, which accounts for dependent episodes."""
     low, high = (row.number(f"success_{side}/{task}") for side in ("low", "high"))
     return None if low is None or high is None else Interval(low, high)
 
@@ -192,7 +191,7 @@ def load_runs(folders: Iterable[Path]) -> list[ReportRun]:
     """Read pulled run directories.
 
     Raises:
-        RunError: a folder is no run, or there is nothing to draw of any.
+        RunError: a folder is not a run, or no run has data to draw.
     """
     runs = read_runs(folders)
     if not any(run.drawable for run in runs):
@@ -214,7 +213,7 @@ def read_runs(folders: Iterable[Path]) -> list[ReportRun]:
     """Read pulled run directories, evaluated or not.
 
     Raises:
-        RunError: a folder is no run.
+        RunError: a folder is not a run.
     """
     runs = []
     for folder in folders:
@@ -224,9 +223,9 @@ def read_runs(folders: Iterable[Path]) -> list[ReportRun]:
 
 
 def group_runs(runs: Iterable[ReportRun]) -> list[ReportGroup]:
-    """Put runs together that differ in their seed only, in order of first sight.
+    """Group runs that differ only in their seed, in order of first appearance.
 
-    They have one name, one recipe with the same modified values, and the same values of a sweep.
+    A group's runs share their name, recipe, modified values and sweep values.
     """
     groups: dict[tuple[str, str, str], list[ReportRun]] = {}
     for run in runs:
@@ -243,7 +242,7 @@ def group_runs(runs: Iterable[ReportRun]) -> list[ReportGroup]:
 
 
 def _labels(keys: Sequence[tuple[str, str, str]]) -> list[str]:
-    """A name each, with the recipe only where names repeat, and a number where that is not enough."""
+    """A name for each group, with the recipe if names repeat, and a number if still needed."""
     names = [name for name, _, _ in keys]
     labels: list[str] = []
     for name, recipe, modified in keys:

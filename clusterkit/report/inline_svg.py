@@ -1,4 +1,4 @@
-"""A chart as an SVG element of a page, in the page's colours and font. Nothing needs a display."""
+"""Renders a chart as an SVG element with the page's colours and font. No display is needed."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from clusterkit.report.drawing import COLOURS, HOVER, STYLE, bars_height, draw, 
 from clusterkit.report.words import visible
 
 _EM = 12.0
-"""Size of text; here as everywhere in points, which are SVG's user units."""
+"""Text size in points, which are SVG's user units here."""
 _RADIUS = 2.5
-"""Of a mark."""
+"""Radius of a mark."""
 _WIDE, _SMALL = (620.0, 300.0), (260.0, 150.0)
 """Size of a chart."""
 _STYLE = STYLE | {
@@ -37,9 +37,9 @@ _MARK = re.compile(r'<use xlink:href="[^"]*" x=("[^"]*") y=("[^"]*")(.*?)/>')
 
 
 def inline_svg(chart: Chart | BarChart) -> Markup:
-    """An SVG element for a page: as wide as its place, in the page's colours and font.
+    """Renders an SVG element as wide as its container, in the page's colours and font.
 
-    Points and bars tell a pointer what they are. No element has an id, which two charts might share.
+    Points and bars have hover texts. No element has an id, because charts could share ids.
     """
     if isinstance(chart, Chart):
         width, height = _SMALL if chart.small else _WIDE
@@ -60,9 +60,9 @@ def inline_svg(chart: Chart | BarChart) -> Markup:
 
 
 def _page_elements(svg: str, texts: Iterable[str]) -> str:
-    """The elements that matplotlib wrote, with the page's colours and with the texts to point at.
+    """matplotlib's elements with the page's colours and hover texts.
 
-    Only tags are changed; in them, as in the text between, what a run could have named is escaped.
+    Only tags are changed; names from runs are escaped in tags and text.
     """
     rest = iter(texts)
 

@@ -1,4 +1,4 @@
-"""The number that a report is about: which one it is, what it came to, and its mean over seeds. Pure."""
+"""A report's main metric: its choice, final value, and mean over seeds. Pure."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _LISTED = 12
 
 @dataclass(frozen=True)
 class MainResult:
-    """What a group came to in the end."""
+    """The final result of a group."""
 
     name: str
     """As the program logs it."""
     point: Point
-    """The mean over runs: at the last evaluation that all have; of other numbers the last of each run."""
+    """The mean over runs at the last common evaluation; for other numbers over each run's last value."""
     runs: int
 
     @property
     def title(self) -> str:
-        """The name as a column shows it."""
+        """The name as a column title."""
         return next((short for short, name in _SHORT.items() if name == self.name), self.name)
 
     @property
@@ -39,7 +39,7 @@ class MainResult:
 
     @property
     def meaning(self) -> str:
-        """What its interval is; why there is none."""
+        """The meaning of its interval, or why there is none."""
         if self.runs == 1:
             return "95% interval over episodes" if self.point.interval else "one run: no interval"
         over = f"over {self.runs} runs"
@@ -49,12 +49,12 @@ class MainResult:
 def result(group: ReportGroup, wanted: str | None = None) -> MainResult | None:
     """The main number of a group.
 
-    The success rate; else the return; else what the program logs first in its evaluations; else what it logs
-    first while it trains.
+    It is the success rate, else the return, else the first number in the evaluations, else the first number
+    in training.
 
     Args:
         group: runs that differ in their seed.
-        wanted: the name of another number that they log.
+        wanted: the name of another logged number.
     """
     names = [_SHORT.get(wanted, wanted)] if wanted else [SUCCESS, RETURN, *_own(group)]
     for name in names:
@@ -91,7 +91,7 @@ def mean_curve(group: ReportGroup, name: str) -> list[Point]:
 
 
 def _own(group: ReportGroup) -> list[str]:
-    """Names that only the program knows: those of evaluations first."""
+    """Program-specific names, those of evaluations first."""
     rows = [row for run in group.runs if not run.recipe for row in run.rows]
     return list(dict.fromkeys([*own_names(row for row in rows if row.kind == "eval"), *own_names(rows)]))
 

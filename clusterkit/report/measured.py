@@ -1,4 +1,4 @@
-"""What a run took of its machine, out of its metrics. Pure."""
+"""A run's use of its machine, from its metrics. Pure."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from clusterkit.runs.run_dir import moment, table
 from clusterkit.untrusted import number, text, whole
 
 PARTS = ("learn", "act", "env", "evaluate", "checkpoint", "other")
-"""The parts of the loop's time, in the order in which they are shown."""
+"""The parts of the loop's time, in display order."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One run, all attempts together; None for what nothing tells."""
+    """One run with all its attempts; None for unknown values."""
 
     evidence: RunEvidence
     seconds: float
     """Wall time in the training loop."""
     shares: Mapping[str, float]
-    """Of that time, by part, together 1; empty for a program that does not time its loop."""
+    """Shares of that time by part, with sum 1; empty for a program that does not time its loop."""
     running: float
-    """Wall time of the attempts in seconds; of one without a record of its end, up to its last line."""
+    """Wall time of all attempts in seconds; without a record of its end, up to an attempt's last line."""
     longest: float
-    """Of one attempt."""
+    """Wall time of the longest attempt."""
     waited: float
-    """Between the end of an attempt and the start of the next."""
+    """Seconds between the end of an attempt and the start of the next."""
     repeated_steps: int
-    """Done twice, because they came after the checkpoint an attempt went on from."""
+    """Steps done twice, because they came after the checkpoint of a resumption."""
     last_step: int
     completed: bool
     steps_per_second: float | None
@@ -42,9 +42,9 @@ class Measured:
     precision: str | None
     device: str | None
     capability: float | None
-    """Of a CUDA device, such as 8.6; None is no GPU."""
+    """Capability of the CUDA device, such as 8.6; None without a GPU."""
     processors: int | None
-    """That the program could use."""
+    """Processors that the program could use."""
     cpu: float | None
     """Mean share of the usable processors, 0..1."""
     cpu_high: float | None
@@ -58,9 +58,9 @@ class Measured:
     """Highest sample, bytes."""
     gpu_memory_total: float | None
     dormant: float | None
-    """Share of the critics' neurons at the last evaluation."""
+    """Share of dormant critic neurons at the last evaluation."""
     skipped: int
-    """Updates that were left out because their numbers were not finite."""
+    """Updates skipped because of non-finite numbers."""
 
     @property
     def run(self) -> ReportRun:
@@ -69,7 +69,7 @@ class Measured:
 
 
 def measure(evidence: RunEvidence) -> Measured:
-    """Sum up a run; means are weighted by the time that each line of the log covers."""
+    """Summarise a run; means are weighted by the time that each log line covers."""
     run = evidence.run
     weighed = list(_weighed(run.rows))
     seconds = sum(weight for _, weight in weighed)
@@ -110,7 +110,7 @@ def measure(evidence: RunEvidence) -> Measured:
 
 
 def _weighed(rows: Iterable[MetricRow]) -> Iterable[tuple[MetricRow, float]]:
-    """Training rows with the seconds since the attempt's line before; repeated stretches count twice."""
+    """Training rows with the seconds since the attempt's previous row; repeated steps count twice."""
     before: dict[int, float] = {}
     for row in rows:
         if row.kind == "train" and row.attempt in before and row.time > before[row.attempt]:
@@ -144,7 +144,7 @@ def _last(rows: Sequence[MetricRow], key: str) -> float | None:
 
 
 def _repeated(rows: Sequence[MetricRow]) -> int:
-    """How far the attempts had come beyond the step at which the next one went on."""
+    """Steps of attempts beyond the step at which the next one resumed."""
     reached: dict[int, int] = {}
     repeated = 0
     for row in rows:
@@ -185,7 +185,7 @@ def _completed(run: ReportRun) -> bool:
 
 
 def _number(value: object) -> float | None:
-    """A number, or a text of one."""
+    """A number, or a number as text."""
     try:
         return number(float(value) if isinstance(value, str) else value)
     except ValueError:
@@ -193,7 +193,7 @@ def _number(value: object) -> float | None:
 
 
 def known(values: Iterable[float | None]) -> list[float]:
-    """Those that something tells."""
+    """The known values."""
     return [value for value in values if value is not None]
 
 

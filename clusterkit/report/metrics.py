@@ -17,21 +17,21 @@ from clusterkit.reading import open_regular
 from clusterkit.untrusted import number, whole_text
 
 BUDGET = 24 << 20
-"""Bytes of lines of which every row is kept; as Python objects they take several times as much."""
+"""Bytes of lines up to which every row is kept; Python objects take several times as much."""
 LONGEST_LINE = 1 << 20
-"""Bytes of a line that can be a row."""
+"""Most bytes of a row's line."""
 NO_LINE_BYTES = 64 << 20
-"""Bytes without a line end after which a file is taken to have no more rows: a sparse one may be endless."""
+"""Bytes without a line end after which reading stops: a sparse file may be huge."""
 _KINDS = 100
-"""Kinds of rows that a file can have."""
+"""Most kinds of rows in a file."""
 _LARGEST = 1e100
-"""Differences of larger numbers may be infinite, and none of a run is so large."""
+"""Larger numbers are dropped, because their differences may be infinite."""
 
 _OF_THE_FORM = re.compile(
     r"(success|success_low|success_high|return|time|gpu|cpu|memory)/.*|schema|total_steps|steps_per_second"
     r"|episodes|seconds|updates|updates_per_second|updates_skipped"
 )
-"""Names that docs/run-directory.md gives a meaning of their own."""
+"""Names defined in docs/run-directory.md."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class MetricRow:
     """Everything else in the line."""
 
     def number(self, key: str) -> float | None:
-        """A finite number that can be drawn, or None."""
+        """A finite, drawable number, or None."""
         return _finite(self.values.get(key))
 
 
@@ -56,8 +56,8 @@ class MetricRows:
     """Rows of a metrics file in file order, in bounded memory.
 
     Every row is kept up to `budget` bytes of lines. Beyond that, the kind of row that takes the most bytes
-    keeps every second row, then every fourth, and so on, and always its last. Evaluations stay whole as long
-    as they take less than the training rows do.
+    keeps every second row, then every fourth, and so on, and always the last. Evaluations stay complete as
+    long as they take less than the training rows.
     """
 
     def __init__(self, budget: int = BUDGET) -> None:
@@ -66,10 +66,9 @@ class MetricRows:
         self._kinds: dict[str, _Kind] = {}
 
     def add(self, lines: Iterable[bytes]) -> None:
-        """Take over the rows among some lines.
+        """Add the rows in some lines.
 
-        What is no row is left out: the last line may be half written, and a program of the user's own may
-        write others.
+        Other lines are ignored: the last may be half written, and users' own programs may write anything.
         """
         for line in lines:
             if (row := _row(line)) is None:
@@ -87,14 +86,14 @@ class MetricRows:
 
     @property
     def rows(self) -> tuple[MetricRow, ...]:
-        """What is kept."""
+        """The kept rows."""
         places = [place for kind in self._kinds.values() for place in kind.kept()]
         return tuple(place.row for place in sorted(places, key=lambda place: place.number))
 
 
 @dataclass(frozen=True)
 class _BytePlace:
-    """A row, its number in the file and the bytes of its line."""
+    """A row with its number in the file and its line's bytes."""
 
     number: int
     bytes: int
@@ -102,7 +101,7 @@ class _BytePlace:
 
 
 class _Kind:
-    """The rows of one kind: one of every `stride`, and the last."""
+    """The rows of one kind: every `stride`-th, and the last."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -111,7 +110,7 @@ class _Kind:
         self._last: _BytePlace | None = None
 
     def add(self, place: _BytePlace) -> int:
-        """Take over the next row; returns by how many bytes more is kept."""
+        """Add the next row; returns the increase in kept bytes."""
         kept = self._seen % self._stride == 0
         self._seen += 1
         self._last = place
@@ -121,7 +120,7 @@ class _Kind:
         return place.bytes if kept else 0
 
     def thin(self) -> int:
-        """Drop every second row; returns the bytes that frees."""
+        """Drop every second row; returns the bytes freed."""
         if len(self._places) < 2:
             return 0
         self._stride *= 2
@@ -137,14 +136,14 @@ class _Kind:
 
 
 def parse(lines: Iterable[bytes]) -> list[MetricRow]:
-    """The rows of a metrics file, in file order; see `Rows` for what is kept of a large one."""
+    """Parse a metrics file's rows, in file order; `MetricRows` says which rows of a large file are kept."""
     rows = MetricRows()
     rows.add(lines)
     return list(rows.rows)
 
 
 def read(path: Path) -> tuple[MetricRow, ...]:
-    """The rows of a metrics file; none where it is missing or no regular file."""
+    """Read a metrics file's rows; empty if it is missing or not a regular file."""
     rows = MetricRows()
     with suppress(OSError), open_regular(path) as file:
         rows.add(lines_of(file))
@@ -152,9 +151,9 @@ def read(path: Path) -> tuple[MetricRow, ...]:
 
 
 def lines_of(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file; a very long one comes in pieces, none of which is a row.
+    """The lines of a file; a very long line comes in pieces, none of which is a row.
 
-    What follows `NO_LINE_BYTES` without a line end is not read.
+    Reading stops after `NO_LINE_BYTES` without a line end.
     """
     without_end = 0
     for piece in iter(partial(file.readline, LONGEST_LINE), b""):
@@ -172,8 +171,8 @@ def each(lines: Iterable[bytes]) -> Iterator[MetricRow]:
 def latest(rows: Iterable[MetricRow], kind: str) -> list[MetricRow]:
     """The rows of one kind by step, each step once.
 
-    A resumed attempt repeats the steps since its checkpoint; of one step the highest attempt's line counts,
-    and of one attempt's lines the last.
+    A resumed attempt repeats the steps since its checkpoint. For each step the highest attempt counts, and
+    its last line.
     """
     chosen: dict[int, MetricRow] = {}
     for row in rows:
@@ -183,7 +182,7 @@ def latest(rows: Iterable[MetricRow], kind: str) -> list[MetricRow]:
 
 
 def own_names(rows: Iterable[MetricRow]) -> list[str]:
-    """Names of numbers that only the program knows the meaning of, in the order in which they appear."""
+    """Names of program-specific numbers, in order of appearance."""
     names: dict[str, None] = {}
     for row in rows:
         if row.kind in ("train", "eval"):
@@ -194,16 +193,16 @@ def own_names(rows: Iterable[MetricRow]) -> list[str]:
 
 
 def with_number(rows: Iterable[MetricRow], name: str) -> list[MetricRow]:
-    """The rows that hold a number of this name, by step, each step once: of evaluations, else of training.
+    """The rows with a number of this name, by step: of evaluations or else of training.
 
-    A program of the user's own may write what it knows of one step in several lines.
+    A user's own program may write several lines for one step.
     """
     found = [row for row in rows if row.number(name) is not None]
     return latest(found, "eval") or latest(found, "train")
 
 
 def first_not_finite(rows: Iterable[MetricRow]) -> tuple[str, int] | None:
-    """Name and step of the first number that is infinite or none at all, such as a loss; None without one."""
+    """Name and step of the first infinite or NaN number, such as a loss; None without one."""
     for row in rows:
         for name, value in row.values.items():
             if isinstance(value, float) and not math.isfinite(value):
@@ -212,7 +211,7 @@ def first_not_finite(rows: Iterable[MetricRow]) -> tuple[str, int] | None:
 
 
 def stretched(rows: Iterable[MetricRow], prefix: str, stretch: int) -> list[MetricRow]:
-    """Means of the numbers under a prefix over equal stretches of steps, each at the end of its stretch."""
+    """Means of the numbers with a prefix over equal intervals of steps, each at the end of its interval."""
     gathered: dict[int, list[MetricRow]] = {}
     for row in rows:
         if any(key.startswith(prefix) for key in row.values):

@@ -11,33 +11,33 @@ from clusterkit.report.words import GIB, share
 from clusterkit.units import format_bytes, format_duration, format_seconds
 
 MEMORY_MARGIN = 1.3
-"""Samples are seconds apart and miss short peaks."""
+"""Margin for short peaks between samples, which are seconds apart."""
 CPU_MARGIN = 1.2
 TIME_MARGIN = 1.25
 _GPU_SIZES = (6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 141)
-"""GiB of GPUs and of their MIG slices that are sold."""
+"""Memory, GiB, of available GPUs and MIG slices."""
 _TIGHT = 0.9
-"""A run that used more of its request than this was lucky."""
+"""Share of a request above which a run nearly failed."""
 _SMALLER = 0.8
-"""A request is called too large when this share of it would do."""
+"""Share of a request that must suffice for it to count as too large."""
 
 
 @dataclass(frozen=True)
 class ResourceNeed:
-    """One resource; texts for a person."""
+    """One resource, described for people."""
 
     resource: str
     asked: str
     used: str
     enough: str
-    """The smallest request that would have worked; "" when nothing tells."""
+    """The smallest sufficient request; "" if unknown."""
     setting: str = ""
-    """The line of a profile that asks for that, where it differs from what was asked; else ""."""
+    """The profile line for it, if it differs from the request; else ""."""
     too_little: bool = False
 
 
 def needs(runs: Sequence[Measured]) -> list[ResourceNeed]:
-    """Of runs that asked alike: what the hungriest of them used."""
+    """The highest needs among runs with equal requests."""
     found = (_memory(runs), _cpus(runs), _time(runs), _gpu_memory(runs), _gpu(runs))
     return [need for need in found if need is not None]
 
@@ -112,7 +112,7 @@ def _time(runs: Sequence[Measured]) -> ResourceNeed | None:
 
 
 def _whole_run(measured: Measured) -> float | None:
-    """Seconds of a run from its first to its last step; of an unfinished one at the rate so far."""
+    """Seconds of a whole run; for an unfinished one extrapolated at its rate."""
     total = measured.run.document.get("total_steps")
     if measured.completed or not measured.running:
         return measured.running or None
@@ -122,7 +122,7 @@ def _whole_run(measured: Measured) -> float | None:
 
 
 def _round_time(seconds: float) -> int:
-    """Up to a round number: of 5 minutes below an hour, of 15 below four, else of an hour."""
+    """Round up to 5 minutes below an hour, 15 minutes below four hours, else whole hours."""
     unit = 300 if seconds <= 3600 else 900 if seconds <= 4 * 3600 else 3600
     return math.ceil(seconds / unit) * unit
 

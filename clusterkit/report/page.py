@@ -1,4 +1,4 @@
-"""One self-contained HTML page about some runs: no network, light and dark, made to be mailed and printed."""
+"""Renders one self-contained HTML page about runs: no network, light and dark mode, fit for mail and print."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ class Summary:
     result: MainResult | None
     """Its main number."""
     iqm: float | None
-    """Over tasks and runs; None for one run."""
+    """Interquartile mean over tasks and runs; None for one run."""
     iqm_interval: Interval | None
     steps_per_second: float | None
     running: float | None
-    """Wall time of a run, all its attempts together, the mean over runs; seconds."""
+    """Mean wall time of a run with all its attempts, seconds."""
     gpu: float | None
     """Mean utilisation, 0..1."""
     dormant: float | None
-    """Share of the critics' neurons at the last evaluation, the mean over runs."""
+    """Mean share of dormant critic neurons at the last evaluation."""
     seeds_iqm: float | None
     """Interquartile mean over seeds of the mean success: the statistic of the paper."""
     seeds_interval: Interval | None
@@ -63,7 +63,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class GroupDifference:
-    """How far a group is from the first."""
+    """A group's difference from the first."""
 
     value: float
     interval: Interval | None
@@ -72,13 +72,13 @@ class GroupDifference:
 def render(
     groups: Sequence[ReportGroup], advice: Sequence[GroupAdvice], *, now: datetime, metric: str | None = None
 ) -> str:
-    """The page as HTML text; everything that comes from a run is escaped, control characters included.
+    """Render the page as HTML; everything from a run is escaped, including control characters.
 
     Args:
-        groups: of runs that are evaluated, or of programs of the user's own.
-        advice: for each of them, in the same order.
+        groups: groups of evaluated runs or of users' own programs.
+        advice: advice for each group, in the same order.
         now: the time the page shows.
-        metric: the number it is about; None is the one that `main_metric.result` takes.
+        metric: the main metric; None lets `main_metric.result` choose.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(resource("templates")),

@@ -1,4 +1,4 @@
-"""The results of McLean et al. 2025 (arXiv 2503.05126), to stand beside ours. Pure.
+"""The results of McLean et al. 2025 (arXiv 2503.05126), for comparison. Pure.
 
 Decoded from the authors' figures (docs/paper.md); success is the interquartile mean over 10 seeds.
 """
@@ -21,7 +21,7 @@ _DORMANT = {
     "MT50": {256: 0.006, 512: 0.004, 1024: 0.005, 2048: 0.019, 4096: 0.121},
 }
 _ACTOR_AND_CRITIC = {(1024, 400): 0.843, (1024, 200): 0.701, (400, 1024): 0.880, (200, 1024): 0.874}
-"""MT10 by the widths of actor and critics, where they differ."""
+"""MT10 results by different widths of actor and critics."""
 
 
 @dataclass(frozen=True)
@@ -36,18 +36,18 @@ class Published:
     dormant: float | None
     """Share of dormant neurons in the critics at the end; None where it is not plotted."""
     exact: bool
-    """False: the closest network that was published."""
+    """False for the closest published network."""
 
 
 def published(recipe: Mapping[str, Any]) -> Published | None:
-    """The paper's figure for a recipe's tasks and networks.
+    """The paper's result for a recipe's tasks and networks.
 
     Args:
         recipe: its values (`tasks`, `actor_hidden`, `critic_hidden`, `critic_network`).
 
     Returns:
-        None when the paper has nothing close: other tasks, or critics that are not three layers of a width
-        that was tried.
+        None if the paper has no close result: other tasks, or critics without three layers of a published
+        width.
     """
     if recipe.get("critic_network", "mlp") != "mlp":
         return None
@@ -78,6 +78,6 @@ def published(recipe: Mapping[str, Any]) -> Published | None:
 
 
 def _widths(recipe: Mapping[str, Any], key: str) -> list[int]:
-    """The layers of a network; empty when the recipe says nothing that can be read."""
+    """The widths of a network's layers; empty if the recipe's value is malformed."""
     value = recipe.get(key)
     return value if isinstance(value, list) and all(isinstance(one, int) for one in value) else []

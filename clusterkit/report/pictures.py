@@ -1,4 +1,4 @@
-"""The pictures that stand beside a report's page: curves and machine, each as PNG and as SVG."""
+"""Draws the pictures beside a report's page: curves and machine, each as PNG and SVG."""
 
 from __future__ import annotations
 
@@ -23,18 +23,17 @@ from clusterkit.report.groups import ReportGroup
 from clusterkit.report.words import shortened
 
 _EM = 9.0
-"""Size of text; here as everywhere in points."""
+"""Text size in points."""
 _STYLE = STYLE | {"font.size": _EM, "lines.linewidth": 1.3, "lines.markersize": 4}
 _WIDTH = 800.0
 _LEGEND = 150
-"""Characters of a line of the legend."""
+"""Most characters of a legend line."""
 
 
 def write_curves(groups: Sequence[ReportGroup], folder: Path, metric: str | None = None) -> list[Path]:
     """Write curves.png and curves.svg: success and return, over steps.
 
-    Of programs without success rates, and with a metric that was asked for, every number under a name of
-    their own stands beside.
+    For programs without success rates, or with a chosen metric, all program-specific numbers are drawn, too.
     """
     curves = charts.learning(groups)
     if metric or not any(group.final("success/mean") for group in groups):
@@ -51,7 +50,7 @@ def write_curves(groups: Sequence[ReportGroup], folder: Path, metric: str | None
 def write_machine(groups: Sequence[ReportGroup], advice: Sequence[GroupAdvice], folder: Path) -> list[Path]:
     """Write machine.png and machine.svg: speed, use of the machine, plasticity, attempts and the time split.
 
-    Nothing is written when no run has logged anything of the kind.
+    Nothing is written if no run has logged such data.
     """
     drawn: list[Chart | BarChart] = [*charts.machine(groups), *charts.health(groups)]
     drawn += bar_charts(advice)
@@ -99,7 +98,7 @@ def _save_sheet(charts: Sequence[Chart | BarChart], stem: Path, *, caption: str 
 
 
 def _rows(charts: Sequence[Chart | BarChart]) -> Iterator[tuple[int, Sequence[Chart | BarChart]]]:
-    """How many columns a row has, and what stands in it."""
+    """The number of columns of each row, and its charts."""
     for most, alike in itertools.groupby(charts, _most_columns):
         those = list(alike)
         columns = min(most, len(those))

@@ -38,7 +38,7 @@ def wilson(rate: float, trials: int) -> Interval | None:
 
 
 def student(values: Sequence[float]) -> Interval | None:
-    """Student's t interval of the mean of independent values, one a seed; None for fewer than two."""
+    """Student's t interval of the mean of independent values, one per seed; None for fewer than two."""
     count = len(values)
     if count < 2:
         return None
@@ -63,16 +63,15 @@ def iqm_interval(
 ) -> Interval | None:
     """Bootstrap interval of the IQM over tasks and seeds, which draws whole runs.
 
-    A run is one network for all of its tasks: what its seed does to one task it may do to all. Seeds drawn
-    for each task by itself (Agarwal et al. 2021) are for tasks with runs of their own; of multi-task runs
-    such an interval holds the truth as seldom as in half of all cases (`tests/benchmarks/coverage.py`).
-    Percentiles lie as far out as Student's t over as many runs asks for (Hesterberg 2015, expanded
-    percentiles): a bootstrap of few runs is too narrow.
+    A run is one network for all its tasks, so its seed affects all of them. Drawing seeds separately for each
+    task (Agarwal et al. 2021) assumes separate runs per task; for multi-task runs such an interval covers the
+    truth in as few as half of all cases (`tests/benchmarks/coverage.py`). The percentiles are expanded to
+    match Student's t for the number of runs (Hesterberg 2015): a plain bootstrap of few runs is too narrow.
 
     Args:
-        runs: the scores of each run, one a task.
-        seed: of the resampling, so that a report can be made again.
-        resamples: how many; fewer are rougher at the edges.
+        runs: the scores of each run, one per task.
+        seed: seed of the resampling, for reproducible reports.
+        resamples: number of resamples.
 
     Returns:
         None for fewer than two runs.
@@ -94,8 +93,8 @@ def difference(ours: Sequence[float], theirs: Sequence[float]) -> Interval | Non
     """Welch's interval of the difference of two means (Welch 1947); None with fewer than two values in one.
 
     Args:
-        ours: independent values, one a seed.
-        theirs: those that are subtracted.
+        ours: independent values, one per seed.
+        theirs: the values to subtract.
     """
     if len(ours) < 2 or len(theirs) < 2:
         return None
