@@ -60,7 +60,7 @@ def inline_svg(chart: Chart | BarChart) -> Markup:
 
 
 def _page_elements(svg: str, texts: Iterable[str]) -> str:
-    """matplotlib's elements with the page's colours and hover texts.
+    """The elements that matplotlib wrote, with the page's colours and hover texts.
 
     Only tags are changed; names from runs are escaped in tags and text.
     """

@@ -1,4 +1,4 @@
-"""Renders one self-contained HTML page about runs: no network, light and dark mode, fit for mail and print."""
+"""Renders one self-contained HTML page about runs: no network, light and dark, fit for mail and print."""
 
 from __future__ import annotations
 
