@@ -48,8 +48,7 @@ class RehearsalEvidence:
 def read_evidence(
     text: str,
 ) -> tuple[tuple[str, ...], tuple[Mapping[str, Any], ...], tuple[str, ...]]:
-    """Parses lines about signals, lines of metrics.jsonl and names of W&B folders, each after a word for its
-    kind.
+    """Parses log lines about signals, lines of metrics.jsonl and names of W&B folders, each after its kind.
 
     A partly written line is ignored.
     """

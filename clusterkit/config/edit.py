@@ -1,7 +1,7 @@
-"""Changes settings files, and leaves all that a person wrote in them as it is. Pure.
+"""Edits settings files, leaving everything else as the user wrote it. Pure.
 
-tomlkit keeps comments, order, spaces and quotes. To which table the lines above a header belong, it leaves
-open: here they go with that header, so that a table comes and goes together with the comment above it.
+tomlkit keeps comments, order, spaces and quotes, but does not say to which table the lines above a header
+belong. Here they belong to that header, so that a table is inserted and removed with the comment above it.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ class _Header:
     key: Key
     table: HeaderTable
     above: str
-    """What stands between the line before and the header: empty lines, comments, spaces."""
+    """Empty lines, comments and spaces above the header."""
     new: str = ""
-    """New tables to stand there."""
+    """New tables to insert above it."""
 
 
 class Editor:
     """The text of a settings file, and changes to it."""
 
     def __init__(self, text: str, about: Key, *, hint: str) -> None:
-        """Take a file's text, valid TOML.
+        """Parse a file's text, valid TOML.
 
         Args:
-            text: of the file; empty for a new one.
-            about: the table that is to be changed, for an error.
-            hint: of that error: what to do where the file cannot be changed.
+            text: the file's; empty for a new one.
+            about: the table to change, for error messages.
+            hint: of that error: what to do if the file cannot be changed.
 
         Raises:
-            ConfigError: tomlkit cannot keep the text as it is.
+            ConfigError: tomlkit cannot preserve the text.
         """
         self._refusal = ConfigError(
             f"[{join_key(about)}] is written in a way that is not changed automatically; nothing was written",
@@ -70,14 +70,14 @@ class Editor:
         self._tail = _taken(above)
 
     def value(self, key: Key) -> Any:
-        """What the file says for a key, in whatever form; None where it says nothing."""
+        """The file's value of a key, in any form; None if absent."""
         node: Any = self._meaning
         for part in key:
             node = node.get(part) if isinstance(node, dict) else None
         return node
 
     def add_missing(self, table: Table) -> None:
-        """Add those keys of a table that the file does not have; without the table, it comes first of all."""
+        """Add missing keys to a table; a missing table is put first in the file."""
         new = tuple(one for one in table.entries if self.value((*table.key, one.key)) is None)
         if not (places := _places(self._document, table.key)):
             self.insert(table, first=True)
@@ -94,9 +94,9 @@ class Editor:
         self._means(Table(table.key, new))
 
     def update(self, table: Table) -> None:
-        """Set a table's keys, and renew those comments of ours in it of which only the figures have changed.
+        """Set a table's keys, and update clusterkit's comments in it whose figures have changed.
 
-        A table that is not there is inserted.
+        A missing table is inserted.
         """
         if not _places(self._document, table.key):
             self.insert(table)
@@ -108,7 +108,7 @@ class Editor:
         self.add_missing(table)
 
     def insert(self, table: Table, *, first: bool = False) -> None:
-        """Put a new table last; or first; or, where its key has more than two parts, behind its kin."""
+        """Insert a new table last or first or, if its key has more than two parts, after its siblings."""
         text = "\n".join(table.lines()) + "\n"
         family = table.key[:2] if len(table.key) > 2 else None
         kin = [at for at, one in enumerate(self._headers, 1) if one.key[:2] == family]
@@ -140,7 +140,7 @@ class Editor:
         self._headers = [one for one in self._headers if one.key[: len(key)] != key]
 
     def remark(self, table: Key, text: str, mark: str) -> bool:
-        """Replace the comment in a table that begins with the mark; False where there is none."""
+        """Replace the comment in a table that starts with the mark; False without one."""
         for place in _places(self._document, table):
             for _, item in place.value.body:
                 if isinstance(item, Comment) and item.trivia.comment.startswith(f"# {mark}"):
@@ -152,7 +152,7 @@ class Editor:
         """The text with the changes.
 
         Raises:
-            ConfigError: the file is written in such a way that it would say something else than it should.
+            ConfigError: the file's form would give the change another meaning.
         """
         for at, header in enumerate(self._headers):
             before, own = _parted(header.above, last=at == 0)
@@ -167,7 +167,7 @@ class Editor:
         return text.replace("\n", self._end)
 
     def _means(self, table: Table) -> None:
-        """From now on, the file is to say this."""
+        """Record a value that the final text must have."""
         node = self._meaning
         for part in table.key:
             node = node.setdefault(part, {})
@@ -176,7 +176,7 @@ class Editor:
         node |= {entry.key: entry.value for entry in table.entries}
 
     def _set(self, table: Key, entry: Entry) -> None:
-        """Change a key that is there; the comment behind its value stays."""
+        """Change an existing key; the comment after its value stays."""
         for place in _places(self._document, table):
             for name, item in list(place.value.body):
                 if name is None or name.key != entry.key:
@@ -192,20 +192,20 @@ class Editor:
 
 
 def with_keys(text: str, table: Key, values: Mapping[str, str | int], comment: str, mark: str) -> str:
-    """The text with some keys of a table set.
+    """Sets keys of a table in a text.
 
-    A key that is there is changed on its line; the others come at the end of the table, which is made at the
-    end of the text if it is not there. The comment stands above the first new key, or else a changed one.
+    An existing key is changed on its line; new ones are added at the end of the table, which is created at
+    the end of the text if missing. The comment is put above the first new key, or else above a changed one.
 
     Args:
-        text: of the file, valid TOML.
+        text: the file's, valid TOML.
         table: for example `("profiles", "mine")`.
         values: what to set.
         comment: one line, without its `# `.
-        mark: how comments of ours begin; one that is in the table is replaced.
+        mark: start of clusterkit's comments; one in the table is replaced.
 
     Raises:
-        ConfigError: the file says it in a way that cannot be changed; the hint has the lines.
+        ConfigError: the file's form cannot be changed; the hint has the lines to write.
     """
     entries = [Entry(name, value) for name, value in values.items()]
     lines = ", ".join(entry.code for entry in entries)
@@ -220,7 +220,7 @@ def with_keys(text: str, table: Key, values: Mapping[str, str | int], comment: s
 
 
 def _headers(node: Container, key: Key, above: list[tuple[Container, int]]) -> Iterator[_Header]:
-    """The headers below a table as they stand in the text; takes the lines above them out of the others."""
+    """The headers below a table in text order; the lines above them are taken out of other tables."""
     for at, (name, item) in enumerate(node.body):
         tables = [item] if isinstance(item, HeaderTable) else item.body if isinstance(item, AoT) else []
         if isinstance(item, Whitespace | Comment):
@@ -235,7 +235,7 @@ def _headers(node: Container, key: Key, above: list[tuple[Container, int]]) -> I
 
 
 def _taken(above: list[tuple[Container, int]]) -> str:
-    """The text of comments and empty lines, which are taken out of where they were."""
+    """Removes comments and empty lines and returns their text."""
     text = ""
     for node, at in above:
         text += node.body[at][1].as_string()
@@ -245,9 +245,9 @@ def _taken(above: list[tuple[Container, int]]) -> str:
 
 
 def _places(node: Container, key: Key, *, implied: bool = False) -> list[AbstractTable]:
-    """Where a table is written: below its header, in line, or as the first part of dotted keys.
+    """The places of a table: below its header, inline, or as the first part of dotted keys.
 
-    With `implied` also where it only is a part of the headers of others.
+    With `implied`, also as part of other tables' headers.
     """
     found: list[AbstractTable] = []
     for name, item in node.body:
@@ -262,7 +262,7 @@ def _places(node: Container, key: Key, *, implied: bool = False) -> list[Abstrac
 
 
 def _parted(above: str, *, last: bool) -> tuple[str, str]:
-    """The lines above a header as those up to an empty line, the first or the last, and those behind it."""
+    """Splits the lines above a header at the first or last empty line."""
     lines = re.split(r"(?<=\n)", above)
     empty = [at for at, line in enumerate(lines[:-1]) if not line.strip()]
     at = 0 if not empty else empty[-1] + 1 if last else empty[0]
@@ -270,6 +270,6 @@ def _parted(above: str, *, last: bool) -> tuple[str, str]:
 
 
 def _renewed(comment: str, ours: Sequence[str]) -> str:
-    """A comment, or that of ours which differs from it only in its figures."""
+    """A comment, or clusterkit's own that differs only in its figures."""
     words = _FIGURE.sub("0", comment)
     return next((f"# {one}" for one in ours if _FIGURE.sub("0", f"# {one}") == words), comment)

@@ -1,7 +1,7 @@
-"""Finds the secrets a person is about to write where others can read them. Pure.
+"""Finds secrets in places that others could read. Pure.
 
-A job script, run.json and request.json keep what they are given for ever, and Slurm shows the options and the
-comment of a job to other users (squeue, sacct's SubmitLine). Names tell a secret, never values.
+A job script, run.json and request.json are kept for ever, and Slurm shows a job's options and comment to
+other users (squeue, sacct's SubmitLine). Secrets are recognised by name, never by value.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def names_secret(name: str) -> bool:
 
 
 def assigned_secret(text: str) -> str | None:
-    """The name of a secret that a text gives a value; None for none.
+    """The name of a secret that is assigned in a text; None without one.
 
     >>> [assigned_secret(text) for text in ("ALL,HF_TOKEN=abc", "HF_TOKEN", "HF_TOKEN=$(cat ~/.hf)", "A=1")]
     ['HF_TOKEN', None, None, None]
@@ -47,7 +47,7 @@ def assigned_secret(text: str) -> str | None:
 def secret_argument(argv: Sequence[str]) -> str | None:
     """The name of a secret among a program's arguments: `HF_TOKEN=...`, `--api-key=...`, `--api-key ...`.
 
-    A lower-case name such as `pad_token=...` is no secret there.
+    A lower-case name such as `pad_token=...` does not count as a secret.
     """
     for word, after in zip(argv, [*argv[1:], ""], strict=False):
         for name in _VARIABLE.findall(word):

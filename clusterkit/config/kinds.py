@@ -1,4 +1,4 @@
-"""Kinds of clusters: the backend that carries out the jobs of each.
+"""Kinds of clusters, each with its backend.
 
 A package may add a kind: an entry point of the group `clusterkit.backends`, whose name is the kind and whose
 value is a module with a `BACKEND` (see `clusterkit.backends.base.Backend`).
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 
 ENTRY_POINTS = "clusterkit.backends"
 DEFAULT = "slurm"
-"""The kind of a cluster whose settings do not say."""
+"""The default kind of a cluster."""
 
 
 @dataclass(frozen=True)
 class ClusterKind:
-    """Where the backend of a kind is, and what the settings must know of it."""
+    """A kind: its backend's module, and its properties that settings need."""
 
     module: str
     here: bool = False
-    """Jobs are processes of this machine, so a cluster of this kind has no host."""
+    """Whether jobs are processes on this machine, so that its clusters have no host."""
 
 
 _BUILT_IN = {
@@ -33,10 +33,10 @@ BUILT_IN = tuple(_BUILT_IN)
 
 
 def find_kind(name: str) -> ClusterKind:
-    """The kind of a name.
+    """The kind with this name.
 
     Raises:
-        ValueError: there is no such kind; the message lists those that there are.
+        ValueError: there is no such kind; the message lists all kinds.
     """
     if name in _BUILT_IN:
         return _BUILT_IN[name]

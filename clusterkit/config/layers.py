@@ -1,7 +1,7 @@
-"""Settings come in layers, and every value remembers the layer it came from.
+"""Merges settings from layers; every value keeps its origin.
 
-A layer is one source (a file, the built-in values, the command line). Later layers win key by key; a list
-is replaced as a whole. A profile with `extends` then takes what it does not set from the profile it names.
+A layer is one source (a file, the built-in values, the command line). Later layers override earlier ones key
+by key; lists are replaced. A profile with `extends` inherits unset values from the profile it names.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Origin:
 
 
 DEFAULT = Origin("default")
-"""Nobody set the value; the model's own default holds."""
+"""The origin of a model's default value."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Layer:
     """One source of settings.
 
     Args:
-        label: how messages name it.
-        data: its values, in the shape of a whole settings document.
+        label: its name in messages.
+        data: its values, in the form of a settings document.
         file: the file it was read from.
         text: that file's text, for line numbers.
         prefix: the key under which the file's top level was placed.
@@ -63,7 +63,7 @@ class Layer:
         return {(*self.prefix, *key): line for key, line in key_lines(self.text).items()}
 
     def origin(self, key: Key) -> Origin:
-        """Where this layer sets `key`, with the line of the key or of the nearest table around it."""
+        """Where this layer sets `key`: the line of the key or of its nearest table."""
         for end in range(len(key), len(self.prefix), -1):
             if line := self._lines.get(key[:end]):
                 return Origin(self.label, self.file, line)
@@ -72,7 +72,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Source:
-    """A layer and the key in it from which a value was taken; `extends` makes the key differ."""
+    """The layer and key that a value came from; with `extends` the key differs."""
 
     layer: Layer
     key: Key
@@ -91,7 +91,7 @@ class Merged:
     sources: Mapping[Key, Source]
 
     def origin(self, key: Key) -> Origin:
-        """Where `key` was set, or the table around it; DEFAULT when no layer knows either."""
+        """Where `key` or its table was set; DEFAULT if neither was."""
         for end in range(len(key), 0, -1):
             if source := self.sources.get(key[:end]):
                 return source.layer.origin((*source.key, *key[end:]))
@@ -99,14 +99,14 @@ class Merged:
 
 
 def merge(layers: Sequence[Layer], others: Iterable[str] = ()) -> Merged:
-    """One document out of all layers, `extends` resolved.
+    """Merges all layers and resolves `extends`.
 
     Args:
         layers: weakest first.
-        others: names of profiles that are in none of them, for hints.
+        others: names of further profiles, for hints.
 
     Raises:
-        ConfigError: a profile extends an unknown profile or, in the end, itself.
+        ConfigError: a profile extends an unknown profile or, indirectly, itself.
     """
     data: Table = {}
     sources: dict[Key, Source] = {}
@@ -136,7 +136,7 @@ def _overlay(
 def _inherit(
     profiles: Table, name: str, sources: dict[Key, Source], children: tuple[str, ...], others: Iterable[str]
 ) -> None:
-    """Fills a profile from the one it extends, which is filled first; `extends` is then gone."""
+    """Fills a profile from the one it extends, which is filled first; `extends` is removed."""
     profile = profiles[name]
     if not isinstance(profile, dict) or "extends" not in profile:
         return

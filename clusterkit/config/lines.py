@@ -1,4 +1,4 @@
-"""Finds the line on which each key of a TOML text stands; the standard parser does not tell. Pure."""
+"""Finds the line of each key in a TOML text, which the standard parser does not report. Pure."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def join_key(key: Key) -> str:
 
 
 def quoted(text: str) -> str:
-    """A TOML basic string; what a terminal would not print is escaped."""
+    """A TOML basic string; unprintable characters are escaped."""
     return '"' + "".join(map(_escaped, text)) + '"'
 
 
 def toml_value(value: object) -> str:
-    """A value as TOML writes it on one line."""
+    """A value in TOML, on one line."""
     if isinstance(value, dict):
         return f"{{ {', '.join(f'{join_key((key,))} = {toml_value(one)}' for key, one in value.items())} }}"
     if isinstance(value, list | tuple):
@@ -64,8 +64,8 @@ def _escaped(char: str) -> str:
 def key_lines(text: str) -> dict[Key, int]:
     """Line numbers (from 1) of all tables and keys of a valid TOML text.
 
-    A table without a header of its own has the line of the first one below it. Keys inside an inline table
-    are not listed; they stand on the line of the table's own key or below.
+    A table without a header has the line of the first header below it. Keys inside an inline table are not
+    listed; they are on the line of the table's own key or below.
     """
     found: dict[Key, int] = {}
     lines = text.replace("\r\n", "\n").split("\n")  # other separators of Unicode may stand within a line

@@ -1,4 +1,4 @@
-"""Puts drafted tables into the text of a settings file, and leaves everything else in it as it is. Pure."""
+"""Merges drafted tables into a settings file's text, leaving everything else unchanged. Pure."""
 
 from __future__ import annotations
 
@@ -14,29 +14,28 @@ _HINT = "write to another file with --config FILE, and take from there what you 
 
 @dataclass(frozen=True, kw_only=True)
 class SettingsDraft:
-    """The settings of one cluster."""
+    """The drafted settings of one cluster."""
 
     cluster: tuple[Table, ...]
-    """`[clusters.NAME]` and the tables below it; what else is there stays."""
+    """`[clusters.NAME]` and its subtables; other existing ones stay."""
     gone: tuple[Key, ...]
-    """Keys and tables of the cluster that were there before and no longer hold."""
+    """Existing keys and tables of the cluster to remove."""
     profiles: tuple[Table, ...]
     project: Table
 
 
 def merged(text: str, draft: SettingsDraft) -> str:
-    """The file's text with the draft in it.
+    """Merges the draft into the file's text.
 
-    Of a cluster that is there, only what the draft says otherwise changes, where it stands. A profile of a
-    name that is there already stays as it is, and so do the project's settings. New tables of the cluster
-    come behind its last one, and all other new ones at the end.
+    In an existing cluster only differing values change, in place. Existing profiles and the project's
+    settings stay. New tables of the cluster follow its last one; all other new tables go to the end.
 
     Args:
         text: valid TOML; empty for a new file.
-        draft: what to put in.
+        draft: the draft.
 
     Raises:
-        ConfigError: the file is written in a way that cannot be changed.
+        ConfigError: the file's form cannot be changed.
     """
     editor = Editor(text, draft.cluster[0].key, hint=_HINT)
     for key in draft.gone:
@@ -52,16 +51,16 @@ def merged(text: str, draft: SettingsDraft) -> str:
 
 
 def added(text: str, project: Table, tables: Sequence[Table], *, without: Key | None = None) -> str:
-    """The file's text with those of these settings that it lacks; every existing line stays.
+    """Adds missing settings to the file's text; every existing line stays.
 
     Args:
         text: valid TOML; empty for a new file.
-        project: its table, whose keys are added that the file does not have.
-        tables: others; one whose key is there in any form is left out.
-        without: a key that the file has and that goes first.
+        project: the project's table, whose missing keys are added.
+        tables: other tables; existing ones are skipped.
+        without: an existing key to remove first.
 
     Raises:
-        ConfigError: the file is written in a way that cannot be changed.
+        ConfigError: the file's form cannot be changed.
     """
     editor = Editor(text, project.key, hint=_HINT)
     if without is not None:

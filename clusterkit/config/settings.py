@@ -1,4 +1,4 @@
-"""All settings of one invocation: what `load_settings` finds, checked, each value with its origin."""
+"""All settings of one invocation, checked, each value with its origin."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _Named = TypeVar("_Named", Cluster, Profile)
 
 
 class Setting(NamedTuple):
-    """One value as it was, or would be, written in a file: "64G" and not its bytes."""
+    """A value as written in a file: "64G" and not its bytes."""
 
     key: Key
     value: object
@@ -38,20 +38,20 @@ class Setting(NamedTuple):
 
 
 class Profiles(Mapping[str, Profile]):
-    """All profiles by name. Of those that ship with clusterkit, one is read when it is asked for."""
+    """All profiles by name. A shipped profile is read when it is first used."""
 
     def __init__(self, checked: Mapping[str, Profile], check: Callable[[str], Profile]) -> None:
-        """Take what was read.
+        """Hold the profiles read so far.
 
         Args:
-            checked: those that a settings file names or builds upon.
+            checked: profiles that a settings file names or extends.
             check: reads one more.
         """
         self._checked, self._check = dict(checked), check
         self._names = dict.fromkeys([*shipped_profiles(), *checked])
 
     def __getitem__(self, name: str) -> Profile:
-        """Raises KeyError where there is none of the name."""
+        """Raises KeyError for an unknown name."""
         if name not in self._checked and name in self._names:
             self._checked[name] = self._check(name)
         return self._checked[name]
@@ -90,7 +90,7 @@ class Settings:
         """A cluster; None is the project's default.
 
         Raises:
-            ConfigError: there is none of this name; the hint names the nearest and lists all.
+            ConfigError: the name is unknown; the hint names the nearest and lists all.
         """
         return self._named("cluster", self.clusters, name, "default_cluster")
 
@@ -98,12 +98,12 @@ class Settings:
         """A profile; None is the project's default.
 
         Raises:
-            ConfigError: there is none of this name; the hint names the nearest and lists all.
+            ConfigError: the name is unknown; the hint names the nearest and lists all.
         """
         return self._named("profile", self.profiles, name, "default_profile")
 
     def with_values(self, values: Mapping[str, object]) -> Settings:
-        """These settings with values of the command line on top, by dotted key.
+        """These settings overridden by values of the command line, by dotted key.
 
         Example: ``settings.with_values({"profiles.a40-2m.time": "2h"})``. Checked like a file.
 
@@ -114,7 +114,7 @@ class Settings:
         return settings_from(layers, self.project_dir, self.files)
 
     def whole(self) -> Settings:
-        """The same with every shipped profile among its merged values."""
+        """The same settings with all shipped profiles merged in."""
         return settings_from(self.layers, self.project_dir, self.files, also=shipped_profiles())
 
     def origin(self, dotted: str) -> Origin:
@@ -173,7 +173,7 @@ def settings_from(
         layers: the built-in one and those of settings files, weakest first.
         project_dir: absolute folder of clusterkit.toml.
         files: that were read.
-        also: shipped profiles to be checked besides those that the layers name or build upon.
+        also: shipped profiles to check besides those that the layers name or extend.
 
     Raises:
         ConfigError: a key or value is wrong; one line per fault.
@@ -204,7 +204,7 @@ def settings_from(
 def _shipped_layers(
     layers: Sequence[Layer], shipped: Mapping[str, Path], also: Iterable[str]
 ) -> Iterator[Layer]:
-    """Those shipped profiles that are asked for, that a file changes, or that one of these is built upon."""
+    """The requested or changed shipped profiles, and those they extend."""
     wanted, seen = set(also), set[str]()
     for layer in layers:
         tables = layer.data.get("profiles")
@@ -225,7 +225,7 @@ def _base(table: object) -> str:
 
 
 def _with_names(merged: Merged) -> dict[str, Any]:
-    """The document with every cluster and profile told its own name, which nobody may write inside it."""
+    """The document with every cluster's and profile's name filled in, which files may not set."""
     document = dict(merged.data)
     for group in ("clusters", "profiles"):
         members = document.get(group)
@@ -246,7 +246,7 @@ def _with_names(merged: Merged) -> dict[str, Any]:
 
 
 def command_line(values: Mapping[str, object]) -> Layer:
-    """The strongest layer, out of values by dotted key."""
+    """The strongest layer, from values by dotted key."""
     data: dict[str, Any] = {}
     for dotted, value in values.items():
         *tables, last = _parsed(dotted)
@@ -296,8 +296,8 @@ def load_settings(
         values: values of the command line by dotted key, e.g. ``{"profiles.a40-2m.time": "2h"}``.
 
     Raises:
-        ConfigError: the file that was found is another user's or came with results, or a file cannot be
-            read, is not TOML, or holds a wrong key or value; then one line per fault.
+        ConfigError: the file found belongs to another user or came with results, or a file cannot be
+            read, is not TOML, or has a wrong key or value; then one line per fault.
     """
     begin = (start or Path.cwd()).resolve()
     found = config.resolve() if config else find_project_file(begin)

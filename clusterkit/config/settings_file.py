@@ -1,4 +1,4 @@
-"""A settings file as it would be: what changes in it, what holds then, and how it gets there."""
+"""A proposed settings file: its changes, its settings, and how it is saved."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from clusterkit.resources import resource
 
 @dataclass(frozen=True)
 class Proposal:
-    """A settings file as it would be. Nothing is written yet."""
+    """A proposed settings file, not written yet."""
 
     file: Path
     old: str | None
-    """None where there is no such file."""
+    """None if there is no file."""
     new: str
 
     @property
     def changes(self) -> list[str]:
-        """Lines of a unified diff; empty where nothing would change."""
+        """Lines of a unified diff; empty without changes."""
         before, after = (self.old or "").splitlines(), self.new.splitlines()
         name = display_path(self.file)
         return list(unified_diff(before, after, name, f"{name} (new)", lineterm=""))
 
     @property
     def only_adds(self) -> bool:
-        """Whether every line that is there stays."""
+        """Whether every existing line stays."""
         return not any(line.startswith("-") for line in self.changes[2:])
 
 
@@ -51,8 +51,8 @@ def target(config: Path | None, *, user: bool) -> Path:
     """The file to write: the one named, the user's own, or the project's, which may not exist yet.
 
     Raises:
-        ConfigError: the user's own is wanted and there is no home folder; or all of the home would become one
-            project.
+        ConfigError: the user's own file is requested without a home folder; or the whole home would become
+            one project.
     """
     if config is not None:
         return config.resolve()
@@ -71,16 +71,16 @@ def target(config: Path | None, *, user: bool) -> Path:
 
 
 def examples() -> dict[str, str]:
-    """What each ready-made description is about, by name."""
+    """The ready-made site descriptions, by name."""
     files = sorted(resource("templates", "clusters").glob("*.toml"))
     return {file.stem: file.read_text(encoding="utf-8").lstrip("# ").partition(", as")[0] for file in files}
 
 
 def from_example(name: str, file: Path) -> Proposal:
-    """A ready-made description of a site as the whole file.
+    """A ready-made site description, as a whole file.
 
     Raises:
-        ConfigError: there is none of this name.
+        ConfigError: the name is unknown.
     """
     known = examples()
     if name not in known:
@@ -90,10 +90,10 @@ def from_example(name: str, file: Path) -> Proposal:
 
 
 def save(proposal: Proposal) -> None:
-    """Write the file, as a whole or not at all.
+    """Write the file atomically.
 
     Raises:
-        ConfigError: it cannot be written, or is not what it was any more.
+        ConfigError: it cannot be written, or has changed in the meantime.
     """
     file, name = proposal.file.resolve(), display_path(proposal.file)  # a link stays one
     try:
@@ -121,19 +121,19 @@ def save(proposal: Proposal) -> None:
 
 
 def _text(data: bytes | None) -> str | None:
-    """What `read` makes of a file's bytes."""
+    """Decodes a file's bytes for `read`."""
     return None if data is None else data.decode("utf-8-sig", "replace")
 
 
 def read(file: Path) -> str | None:
-    """A file's text; None where there is none."""
+    """A file's text; None if missing."""
     if not file.exists():
         return None
     return read_layer(file).text
 
 
 def checked(file: Path, text: str) -> Settings:
-    """The settings that hold with this text in the file.
+    """The settings with this text in the file.
 
     Raises:
         ConfigError: a key or value is wrong.

@@ -25,7 +25,7 @@ def user_file() -> Path | None:
 
 
 def user_path() -> Path | None:
-    """Where the user's own settings file belongs (XDG Base Directory Specification); None without a home."""
+    """The path of the user's own settings file (XDG Base Directory Specification); None without a home."""
     base = os.environ.get("XDG_CONFIG_HOME", "")
     home = home_folder()
     root = Path(base) if base.startswith("/") else home and home / ".config"
@@ -35,8 +35,8 @@ def user_path() -> Path | None:
 def find_project_file(start: Path) -> Path | None:
     """The nearest clusterkit.toml in `start` or above it.
 
-    The search ends below the home folder: a file there would make all of the home one project. Only a
-    start in the home folder itself looks there.
+    The search ends below the home folder, where a file would make the whole home one project. Only a start in
+    the home folder itself looks there.
     """
     start, home = start.resolve(), home_folder()
     for folder in (start, *start.parents):
@@ -59,17 +59,17 @@ def built_in_layer(project_dir: Path) -> Layer:
 
 
 def shipped_profiles() -> dict[str, Path]:
-    """The files of the profiles that ship with clusterkit, by name and in its order."""
+    """The files of the shipped profiles, by name and in order."""
     return {file.stem: file for file in sorted(resource("templates", "profiles").glob("*.toml"))}
 
 
 def shipped_layer(file: Path) -> Layer:
-    """A profile that ships with clusterkit."""
+    """A shipped profile."""
     return read_layer(file, label=f"{BUILT_IN} {file.name}", prefix=("profiles", file.stem))
 
 
 def read_layer(file: Path, *, label: str | None = None, prefix: tuple[str, ...] = ()) -> Layer:
-    """Reads one TOML file; its top level goes below `prefix`.
+    """Reads one TOML file and puts its top level under `prefix`.
 
     Raises:
         ConfigError: it cannot be read, or is not TOML (then with the line).
@@ -96,7 +96,7 @@ def read_layer(file: Path, *, label: str | None = None, prefix: tuple[str, ...] 
 
 
 def display_path(file: Path) -> str:
-    """A file as the user would write it: from the current folder or from home if it lies there."""
+    """A file as the user would write it: relative to the current folder or to home."""
     for root, sign in ((Path.cwd(), ""), (home_folder(), "~/")):
         if root and file.is_relative_to(root):
             return f"{sign}{file.relative_to(root)}"
@@ -110,9 +110,9 @@ def home_folder() -> Path | None:
 
 
 def _is_there(file: Path) -> bool:
-    """Whether something has a settings file's name, if only a folder or a broken link: reading it says so.
+    """Whether anything has a settings file's name, even a folder or a broken link, which reading reports.
 
-    A folder that we may not enter holds none for us.
+    An inaccessible folder counts as having none.
     """
     try:
         return file.is_file() or file.is_dir() or file.is_symlink()

@@ -8,12 +8,12 @@ from clusterkit.config.lines import Key, join_key, toml_value
 
 _WIDTH = 110
 _ALIGNED = 48
-"""A longer key and value does not move the comments of the others."""
+"""Longest key and value that affect the alignment of comments."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One key, its value, and why it has it."""
+    """A key, its value, and the reason for it."""
 
     key: str
     value: object
@@ -29,18 +29,18 @@ class Entry:
 
 @dataclass(frozen=True)
 class Table:
-    """A table with a header of its own, and the comment above it."""
+    """A table with its header and the comment above it."""
 
     key: Key
     entries: tuple[Entry, ...]
     head: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """The table as it stands in a file."""
+        """The table's lines in a file."""
         return [*(f"# {text}" for text in self.head), f"[{join_key(self.key)}]", *self.key_lines()]
 
     def key_lines(self) -> list[str]:
-        """Its keys as they stand in a file. A comment too long for its line stands above it."""
+        """Its keys' lines in a file. A comment too long for its line is put above it."""
         found = []
         width = max((len(one.code) for one in self.entries if len(one.code) <= _ALIGNED), default=0)
         for one in self.entries:

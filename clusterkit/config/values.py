@@ -1,6 +1,6 @@
-"""The kinds of values a settings file may hold, as pydantic annotations shared by all models.
+"""The types of settings values, as pydantic annotations shared by all models.
 
-A validator here raises ValueError with a phrase that reads on after "file:line: key: ".
+Validators raise ValueError with a phrase that continues "file:line: key: ".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Whether a settings file that was found by its place is the user's: its settings run programs as them.
+"""Checks that a settings file found by search is the user's own, because it runs programs as them.
 
-It may have come home with a run, or lie in a folder that others write to, such as /tmp.
+It may have come with a pulled run, or be in a folder that others can write to, such as /tmp.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from clusterkit.reading import read_limited
 from clusterkit.untrusted import DOCUMENT_BYTES, parse_object
 
 _NOBODY = 65534
-"""The owner where a file system does not tell it."""
+"""The owner that a file system reports if it is unknown."""
 
 
 def refuse_foreign(file: Path, start: Path) -> None:
-    """Refuses a project's settings file of another user, or one that lies among results.
+    """Refuses a project's settings file of another user, or one among results.
 
-    Root, as in a container, also takes those of the owner of the current folder.
+    Root, as in a container, also accepts files of the current folder's owner.
 
     Args:
         file: absolute.

@@ -35,8 +35,7 @@ _MISSING = re.compile(r"following arguments are required: (?P<names>.+)|Missing 
 
 
 def command_words(request: Mapping[str, object] | None) -> tuple[str, ...] | None:
-    """The arguments of the `submit` that requested a run, from its request.json; None if they cannot be
-    trusted.
+    """The arguments of `submit` recorded in a request.json; None if they cannot be trusted.
 
     Everything before `--` must be options of clusterkit, and nothing may contain control characters.
     """

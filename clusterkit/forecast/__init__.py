@@ -1,1 +1,1 @@
-"""What a run would take before it is submitted: memory, time, its start in the queue. Pure."""
+"""Forecasts a run's memory, time and start in the queue before it is submitted. Pure."""

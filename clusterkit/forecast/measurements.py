@@ -1,7 +1,7 @@
-"""What was measured on which node, one JSON line each: `.clusterkit/measured.jsonl`.
+"""Measurements by node, one JSON line each: `.clusterkit/measured.jsonl`.
 
-`tune` appends; whoever wants to know how fast a recipe is on a GPU reads. A line that is torn or of another
-form is passed over: it is a record of measurements, and the next one replaces what is lost.
+`tune` appends; forecasts of a recipe's speed on a GPU read. Torn or malformed lines are ignored: the next
+measurement replaces them.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ FILE = "measured.jsonl"
 
 @dataclass(frozen=True)
 class Measurement:
-    """One combination of settings on one node; None is what was not measured."""
+    """One combination of settings on one node; None means not measured."""
 
     date: str
     """UTC, ISO 8601."""
     cluster: str
     node: str
     gpu: str | None
-    """The GPU's name as its driver has it; None where the trainer learnt on the processor."""
+    """The GPU's name in its driver; None for training on the CPU."""
     recipe: str
     num_envs: int
     workers: int
     precision: str
     env_steps_per_second: float | None
-    """Of the environments alone."""
+    """Environment steps of the environments alone."""
     updates_per_second: float | None
-    """Of the learner alone."""
+    """Updates of the learner alone."""
     steps_per_second: float | None
     """Environment steps of the whole training loop."""
     host_bytes: int | None
-    """Most memory of the host: of the whole loop with a full replay and evaluations where it was measured."""
+    """Peak host memory: of the whole loop with a full replay and evaluations, if measured."""
     device_bytes: int | None
-    """Most memory of the GPU."""
+    """Peak GPU memory."""
     clusterkit: str
     """The version that measured."""
 
@@ -52,11 +52,11 @@ _TYPES: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (i
 
 
 def append(folder: Path, measurements: Iterable[Measurement]) -> int:
-    """Adds those that are not there yet; returns how many these were.
+    """Appends new measurements; returns their number.
 
     Args:
         folder: `.clusterkit` of the project.
-        measurements: what was measured.
+        measurements: the measurements.
 
     Raises:
         ClusterkitError: the file cannot be written.
@@ -82,10 +82,10 @@ def append(folder: Path, measurements: Iterable[Measurement]) -> int:
 
 
 def read(folder: Path) -> list[Measurement]:
-    """All measurements of a project, oldest first; none where there is no file.
+    """All measurements of a project, oldest first; empty without a file.
 
     Raises:
-        ClusterkitError: the file is there and cannot be read.
+        ClusterkitError: the file exists but cannot be read.
     """
     try:
         text = (folder / FILE).read_text(encoding="utf-8", errors="replace")

@@ -1,4 +1,4 @@
-"""Whether a run fits the memory of its GPU and of its node, and what to do where it does not. Pure."""
+"""Judges whether a run fits the memory of its GPU and node, with advice if it does not. Pure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from trainer.recipe.memory import (
 from trainer.recipe.sizes import Sizes
 
 GPU_RESERVE = 0.08
-"""Of the size on a GPU's box: what driver and ECC keep (an A40 of 48 GB shows 45 GiB), and fragmentation."""
+"""Share of a GPU's nominal size for the driver, ECC (an A40 of 48 GB shows 45 GiB) and fragmentation."""
 HOST_RESERVE = 0.1
-"""Python's heaps, pipes, and what the programs around the run take."""
+"""Share for Python's heaps, pipes and the programs around the run."""
 _PARTS = (1, 2, 4, 8, 16)
 """Parts of a batch that a full GPU makes the trainer try."""
 _GIB = 2**30
@@ -31,24 +31,24 @@ class Fit(StrEnum):
 
     FITS = "fits"
     LADDER = "ladder"
-    """The trainer makes it fit: the replay goes to the host, a batch is computed in parts."""
+    """The trainer's memory fallback makes it fit: replay on the host, batches in parts."""
     TOO_LARGE = "too large"
     UNKNOWN = "unknown"
-    """How much there is, is not known."""
+    """The available memory is unknown."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """One memory: what goes into it, and how much it holds."""
+    """One memory: its contents and its size."""
 
     parts: tuple[Part, ...]
     available: int | None
     """Bytes; None is not known."""
     reserve: int
-    """Of these, what is left alone."""
+    """Reserved bytes of these."""
     fit: Fit
     advice: str = ""
-    """What will happen, or what to do; where it fits, what was taken for granted, if anything was."""
+    """What will happen or what to do; if it fits, any assumption."""
 
     @property
     def needed(self) -> int:
@@ -58,16 +58,16 @@ class Store:
 
 @dataclass(frozen=True)
 class Memory:
-    """Of one run."""
+    """The memories of one run."""
 
     gpu: Store | None
-    """Of each, where there are several; None without a GPU."""
+    """Memory of each GPU; None without one."""
     host: Store
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What a profile asks for, on a cluster."""
+    """A profile's request on a cluster."""
 
     processors: int
     host_memory: int | None
@@ -77,15 +77,15 @@ class Machine:
     """Bytes; None is not known."""
     cluster: str
     gpu_memory_least: int | None = None
-    """Where it is not known: what the smallest card of that name has."""
+    """If unknown: that of the smallest card with that name."""
 
 
 def judge(sizes: Sizes, machine: Machine, workers: int | None, episodes: int | None) -> Memory:
-    """Where everything goes, and whether it fits.
+    """Places all parts and judges whether they fit.
 
     Args:
-        sizes: of the run.
-        machine: what it gets.
+        sizes: the run's.
+        machine: the run's hardware.
         workers: environment processes; None as the trainer chooses.
         episodes: a task of an evaluation; None is the recipe's.
     """
@@ -98,12 +98,12 @@ def judge(sizes: Sizes, machine: Machine, workers: int | None, episodes: int | N
 
 
 def _of_all(sizes: Sizes, parts: Sequence[Part]) -> tuple[Part, ...]:
-    """What each rank has, of all ranks together: they share a node."""
+    """The parts of all ranks together, which share a node."""
     return tuple(replace(part, bytes=sizes.ranks * part.bytes) for part in parts)
 
 
 def _gpu(sizes: Sizes, machine: Machine) -> tuple[Store, tuple[Part, ...]]:
-    """The memory of each GPU, and what of it the host must take."""
+    """The memory of each GPU, and the parts that the host must hold."""
     libraries = library_parts(sizes)
     wanted = (*replay_parts(sizes), *learner_parts(sizes), *libraries)
     least = math.ceil(_sum(wanted) / (1 - GPU_RESERVE) / _GIB)

@@ -1,4 +1,4 @@
-"""What this user's own runs tell about the speed and the memory of the next one. Only reads."""
+"""The speed and memory of the user's own earlier runs. Only reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from clusterkit.runs.run_dir import read_object, table
 from clusterkit.runs.state import remembered
 
 _FEWEST = 3
-"""Lines of training metrics; fewer say little about speed."""
+"""Fewest training rows from which a speed is taken."""
 _TENTH = 0.1
 
 
@@ -27,12 +27,12 @@ class OwnRun:
 
     rate: Rate
     memory: float | None
-    """Highest main memory of its processes that was seen, bytes; None if they trained other runs, too."""
+    """Peak main memory of its processes, bytes; None if they trained other runs, too."""
     gpu_memory: float | None
 
 
 def pulled(results: Path, recipe: Mapping[str, Any]) -> list[OwnRun]:
-    """What the pulled runs of a recipe, with the very same values, used; the oldest first.
+    """The use of pulled runs of a recipe with exactly these values, oldest first.
 
     Args:
         results: folder of pulled runs.
@@ -52,11 +52,11 @@ def pulled(results: Path, recipe: Mapping[str, Any]) -> list[OwnRun]:
 
 
 def beating(ledger: Ledger, recipe: str, gpus: Mapping[str, str]) -> list[Rate]:
-    """How fast the ledger saw runs of a recipe go, by their heartbeats.
+    """Rates of a recipe's runs from heartbeats in the ledger.
 
     Args:
         ledger: of the project.
-        recipe: its name.
+        recipe: the recipe's name.
         gpus: GPU type of each profile, "" for none.
     """
     rates = []
@@ -113,5 +113,5 @@ def _own(run: ReportRun) -> OwnRun | None:
 
 
 def _overall(run: ReportRun, seen: Measured) -> float | None:
-    """Steps over all of the run's wall time, start and last evaluation included."""
+    """Steps a second over the run's whole wall time, including start and last evaluation."""
     return run.last_step / seen.running if seen.completed and seen.running > 0 and run.last_step else None

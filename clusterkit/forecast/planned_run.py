@@ -1,4 +1,4 @@
-"""What decides a run's memory and speed, out of recipe and settings, and what earlier runs tell about it."""
+"""A planned run's sizes and hardware, and the measurements that apply to it."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 
 
 def recipe_of(request: SubmitRequest, program: Program) -> Recipe | None:
-    """What the bundled trainer would train; None for another program."""
+    """The bundled trainer's recipe; None for another program."""
     if program.recipe is None or request.profile.recipe is None:
         return None
     return choose_recipe(request.profile.recipe, request.overrides, request.unlock)
 
 
 def sizes_of(recipe: Recipe, profile: Profile, argv: Sequence[str], given: Spaces | None = None) -> Sizes:
-    """What decides how much memory the run takes; the program's own arguments win over the profile.
+    """The sizes that determine the run's memory; the program's arguments override the profile.
 
     Args:
-        recipe: of the run.
-        profile: of the run.
-        argv: of its program.
-        given: the sizes of its environment, where the user says them.
+        recipe: the run's.
+        profile: the run's.
+        argv: its program's.
+        given: the sizes of its environment, if the user gives them.
 
     Raises:
-        ConfigError: so many ranks cannot share it, or it is known which sizes its environment has.
+        ConfigError: the ranks cannot share it, or the given sizes contradict known ones.
     """
     environments, ranks = option_of(argv, "--num-envs"), option_of(argv, "--ranks")
     sizes = Sizes(
@@ -69,7 +69,7 @@ def sizes_of(recipe: Recipe, profile: Profile, argv: Sequence[str], given: Space
 
 
 def machine_of(cluster: Cluster, profile: Profile, options: Sequence[str]) -> Machine:
-    """What the run asks for, where options for the scheduler may win over the profile."""
+    """The run's request; scheduler options override the profile."""
     asked = backend_of(cluster).asked(options)
     memory = profile.memory if asked.memory is None else asked.memory or None  # 0 is all there is
     machine = Machine(asked.cpus or profile.cpus, memory, None, None, cluster.name)
@@ -77,7 +77,7 @@ def machine_of(cluster: Cluster, profile: Profile, options: Sequence[str]) -> Ma
 
 
 def with_gpu(machine: Machine, cluster: Cluster, gpu: str | None) -> Machine:
-    """A machine with a type of GPU, None for none: as the cluster's table says, or as it is sold."""
+    """A machine with a GPU type (None for none), by the cluster's table or the type's nominal memory."""
     table, name = cluster.gpus.get(gpu or ""), gpu or ""
     told = table.memory if table else None
     known = memory_of(name) if told is None else told
@@ -86,9 +86,9 @@ def with_gpu(machine: Machine, cluster: Cluster, gpu: str | None) -> Machine:
 
 
 def on_hardware(machine: Machine, has: Hardware) -> Machine:
-    """What a run gets where a machine gives it no more than it has.
+    """The hardware of a run limited by its machine.
 
-    Nothing limits a run on such a machine to its `memory`, but that is what the run is expected to use.
+    Such a machine does not enforce a run's `memory`, but the run is expected to use no more.
     """
     memory = min((size for size in (machine.host_memory, has.memory) if size is not None), default=None)
     machine = replace(machine, host_memory=memory)
@@ -97,12 +97,12 @@ def on_hardware(machine: Machine, has: Hardware) -> Machine:
 
 
 def memory_on(sizes: Sizes, profile: Profile, machine: Machine, cluster: Cluster, gpu: str | None) -> Memory:
-    """Whether a run fits a machine if it has another type of GPU, of a certain cluster."""
+    """Whether a run fits a machine with another GPU type of a cluster."""
     return judge(sizes, with_gpu(machine, cluster, gpu), profile.workers, profile.eval_episodes)
 
 
 def speed_on(sizes: Sizes, rates: Sequence[Rate], gpu: str, cluster: str) -> Speed | None:
-    """The speed to expect on a cluster's type of GPU ("" for none); None where nothing was measured."""
+    """The expected speed on a cluster's GPU type ("" for none); None without measurements."""
     return expect(
         rates,
         gpu=gpu,
@@ -115,12 +115,12 @@ def speed_on(sizes: Sizes, rates: Sequence[Rate], gpu: str, cluster: str) -> Spe
 
 
 def common_gpus() -> tuple[str, ...]:
-    """GPU types that a run is compared on wherever there are any."""
+    """GPU types that are always compared."""
     return tuple(tomllib.loads(_figures())["common_gpus"])
 
 
 def rates_of(settings: Settings, recipe: Recipe, ledger: Ledger) -> tuple[list[Rate], list[OwnRun]]:
-    """All that was measured of a recipe, the shipped figures first; and the user's own pulled runs of it."""
+    """All measured rates of a recipe, shipped ones first, and the user's own pulled runs of it."""
     own = pulled(settings.project.results, recipe.as_json())
     rates = [rate for rate in shipped_rates() if rate.recipe == recipe.name]
     rates += [one.rate for one in own]
@@ -131,7 +131,7 @@ def rates_of(settings: Settings, recipe: Recipe, ledger: Ledger) -> tuple[list[R
 
 
 def shipped_rates() -> tuple[Rate, ...]:
-    """The figures that come with clusterkit."""
+    """The shipped rates."""
     return shipped(_figures())
 
 

@@ -21,36 +21,36 @@ if TYPE_CHECKING:
     from clusterkit.site import Site
 
 _SECONDS = 300.0
-"""For the one question; each of its parts has a limit of its own."""
+"""Time limit of the whole query; each part has its own."""
 _TIMES = (3600, 4 * 3600, 12 * 3600, 24 * 3600)
 _HOUR = 3600
 _SPARE = 1.1
-"""Of the time a run needs at worst, for a request in which it ends."""
+"""Margin on a run's longest time, for a request in which it completes."""
 
 
 @dataclass(frozen=True)
 class QueueQuestion:
-    """What the scheduler is to be asked."""
+    """A query to the scheduler."""
 
     run: SubmitRequest
     options: tuple[str, ...]
-    """Of the backend, as the run would ask."""
+    """The backend's options of the run."""
     goes_on: bool
-    """Past its time limit."""
+    """Whether it continues past its time limit."""
     needed: float | None
-    """Seconds it takes at worst; None is not known."""
+    """Longest time it takes, seconds; None if unknown."""
     fitting: Collection[str]
-    """GPU types that hold it."""
+    """GPU types that it fits on."""
     times: tuple[int, ...] = ()
-    """Time limits to try, seconds; empty are the usual ones."""
+    """Time limits to try, seconds; empty means the usual ones."""
     gpus: tuple[str, ...] = ()
-    """GPU types to try; empty are all of the cluster."""
+    """GPU types to try; empty means all of the cluster."""
     never: str = ""
-    """Why it can never run there, where no scheduler would say so."""
+    """Why it can never run on a cluster without a queue."""
 
     @property
     def asked(self) -> Ask:
-        """The run as it stands."""
+        """The run's own request."""
         return Ask(self.run.profile.gpu or "", self.run.profile.time)
 
     def asks(self) -> list[Ask]:
@@ -67,31 +67,31 @@ class QueueQuestion:
 
 @dataclass(frozen=True)
 class Queue:
-    """What the cluster's scheduler says."""
+    """The scheduler's answer."""
 
     starts: tuple[Start, ...] = ()
     advice: StartAdvice | None = None
     shares: tuple[FairShare, ...] = ()
     billing: float | None = None
-    """Units an hour of what the run asks for; None where its partition has no weights."""
+    """Billing units an hour of the run's request; None without weights."""
     continuation: Continuation | None = None
-    """How the run would go on past its time limit; None when it does not, or the site does not say."""
+    """How the run would continue past its time limit; None if it does not or the site does not tell."""
     trouble: str = ""
-    """Why there is no start, or no way to go on."""
+    """Why there is no predicted start or no continuation."""
     hint: str = ""
     """What to do about it."""
 
     @property
     def refused(self) -> bool:
-        """Whether every request was, for one and the same reason."""
+        """Whether every request was refused for the same reason."""
         return len({start.trouble for start in self.starts}) == 1 and self.starts[0].wait is None
 
 
 def ask_queue(settings: Settings, question: QueueQuestion, site: Site) -> Queue:
-    """Ask it all; only what is known to the scheduler is told, nothing is submitted.
+    """Query the scheduler; nothing is submitted.
 
     Raises:
-        ConfigError: the way on that the settings want is not to be had.
+        ConfigError: the configured continuation is not available.
         TransportError: the connection failed.
     """
     backend = backend_of(site.cluster)
@@ -136,7 +136,7 @@ def _of_a_queue(settings: Settings, question: QueueQuestion, site: Site) -> Queu
 def _requests(
     settings: Settings, question: QueueQuestion
 ) -> tuple[dict[str, tuple[str, ...]], dict[Ask, str]]:
-    """The options that `submit` would give; and why some requests cannot be made."""
+    """The options that `submit` would use, and why some requests are impossible."""
     run = question.run
     found: dict[str, tuple[str, ...]] = {}
     refused: dict[Ask, str] = {}
@@ -167,7 +167,7 @@ def _start(one: Ask, told: Predictions, refused: Mapping[Ask, str]) -> Start:
 def _continuation(
     question: QueueQuestion, answers: Answers, limits: Probe[Limits]
 ) -> tuple[Continuation | None, str]:
-    """How the run would go on past its time limit; and why that is not known."""
+    """How the run would continue past its time limit, and why that is unknown."""
     if not question.goes_on:
         return None, ""
     wanted, backend = question.run.cluster.continue_by, backend_of(question.run.cluster)

@@ -1,4 +1,4 @@
-"""How long a run takes, out of what was measured; never a guess. Pure."""
+"""Estimates a run's duration from measurements, never from guesses. Pure."""
 
 from __future__ import annotations
 
@@ -10,70 +10,70 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 ELSEWHERE = 3.0
-"""Another machine may be so many times slower or faster: its processors make the environments' steps."""
+"""Factor by which another machine may be slower or faster: its CPUs step the environments."""
 
 
 @dataclass(frozen=True)
 class Rate:
-    """How fast a recipe ran somewhere: one run, or a figure somebody published."""
+    """The speed of a recipe in one run or in a publication."""
 
     gpu: str
-    """Its type as profiles spell it; "" is without a GPU."""
+    """Its type as in profiles; "" without a GPU."""
     recipe: str
     steps_per_second: float
     """Environment steps."""
     low: float
     high: float
-    """Its slowest and fastest stretches, or the range that was published."""
+    """Its slowest and fastest intervals, or the published range."""
     by: str
     """Who measured it: `you`, or a name."""
     source: str
-    """A run id, or where it is written."""
+    """A run id, or the publication."""
     machine: str = ""
     date: str = ""
     num_envs: int | None = None
     precision: str | None = None
     gpus: int = 1
-    """That learnt together."""
+    """GPUs that trained together."""
     in_one: int = 1
-    """Runs that shared a process, each of which is slower than one alone."""
+    """Runs that shared a process, each slower than one alone."""
     own: bool = False
     """One of the user's own runs."""
     cluster: str = ""
-    """Where it ran, of the user's own."""
+    """The cluster of the user's own run."""
     same_work: bool = True
-    """Whether it did what the recipe does here; else it is shown and nothing is worked out from it."""
+    """Whether it did the same work as the recipe; otherwise it is shown but not used."""
 
 
 @dataclass(frozen=True)
 class Speed:
-    """What is expected of a run."""
+    """The expected speed of a run."""
 
     steps_per_second: float
     low: float
     high: float
     runs: int
-    """That it is taken from."""
+    """The number of runs behind it."""
     source: str
     caveats: tuple[str, ...] = ()
-    """What differed there, which nothing was scaled for."""
+    """Differences for which nothing was scaled."""
     here: bool = True
-    """Measured on that cluster; else the range is as wide as other machines may differ."""
+    """Whether it was measured on the cluster; otherwise the range covers other machines."""
 
 
 @dataclass(frozen=True)
 class Duration:
-    """How long it takes, in seconds: expected, at best, at worst."""
+    """A duration in seconds: expected, shortest, longest."""
 
     seconds: float
     shortest: float
     longest: float
     gpu_seconds: float
-    """Times the GPUs it holds."""
+    """Duration times number of GPUs."""
     attempts: int
-    """At the time limit, of the longest."""
+    """Attempts at the time limit, for the longest duration."""
     checkpoints: int
-    """In all; 0 is not known."""
+    """Number of checkpoints; 0 if unknown."""
 
 
 def shipped(text: str) -> tuple[Rate, ...]:
@@ -98,17 +98,17 @@ def expect(
     gpus: int = 1,
     cluster: str = "",
 ) -> Speed | None:
-    """The speed to expect: of the user's own runs on that cluster, else elsewhere, else as published.
+    """The expected speed: from the user's own runs on the cluster, else elsewhere, else as published.
 
-    Only runs of the same recipe on the same type of GPU count. Those with the same number of environments
-    and of GPUs and the same precision, in a process of their own, are preferred; where there are none the
-    others stand in, unscaled, and it is said.
+    Only runs of the same recipe on the same GPU type count. Those with the same numbers of environments and
+    GPUs, the same precision and their own process are preferred; otherwise the others are used unscaled, with
+    a caveat.
 
-    What was measured on other machines says little about this one: its range is `ELSEWHERE` times as wide to
-    either side.
+    Measurements on other machines say little about this one: their range is widened by `ELSEWHERE` on either
+        side.
 
     Returns:
-        None when it was not measured.
+        None without measurements.
     """
     fitting = [rate for rate in rates if rate.same_work and (rate.gpu, rate.recipe) == (gpu, recipe)]
     here = [rate for rate in fitting if rate.own and rate.cluster == cluster]
@@ -121,13 +121,13 @@ def expect(
 
 
 def lasts(total_steps: int, speed: Speed, *, gpus: int, limit: int, checkpoint_every: int | None) -> Duration:
-    """How long so many steps take at a speed.
+    """The duration of a number of steps at a speed.
 
     Args:
         total_steps: environment steps.
-        speed: expected.
-        gpus: that it holds.
-        limit: of an attempt, seconds.
+        speed: the expected speed.
+        gpus: number of GPUs.
+        limit: time limit of an attempt, seconds.
         checkpoint_every: environment steps between checkpoints.
     """
     seconds, longest = total_steps / speed.steps_per_second, total_steps / speed.low

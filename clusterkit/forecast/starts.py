@@ -1,4 +1,4 @@
-"""When a job would start, for several requests, and which request to prefer. Pure."""
+"""Compares predicted starts of several requests and recommends one. Pure."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from clusterkit.units import format_duration, format_seconds
 AT_ONCE = 60.0
 """A start within so many seconds is "now"."""
 _WORTH_IT = 600.0
-"""Seconds; a start that is sooner by less is no reason to ask for something else."""
+"""Seconds by which a start must be sooner to recommend another request."""
 
 
 @dataclass(frozen=True)
 class Ask:
-    """What a job would ask for."""
+    """A job's request."""
 
     gpu: str
-    """"" is none."""
+    """"" for none."""
     seconds: int
     """Time limit."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """What the scheduler says of a request."""
+    """The predicted start of a request."""
 
     ask: Ask
     wait: float | None
-    """Seconds until it starts; None where it would not."""
+    """Seconds until it starts; None if it would not."""
     partition: str | None = None
     trouble: str | None = None
     """Why it would not start."""
     waiting: int = 0
-    """Jobs that wait in the partition: the start is a bound then, for this one may fit into a gap."""
+    """Pending jobs in the partition; with any, the start is a bound, because of backfill."""
     moment: float | None = None
     """The start by the cluster's clock, Unix seconds."""
 
     @property
     def at_once(self) -> bool:
-        """Whether it starts now."""
+        """Whether it starts at once."""
         return self.wait is not None and self.wait <= AT_ONCE
 
 
@@ -51,25 +51,25 @@ class StartAdvice:
 
     text: str
     ask: Ask | None = None
-    """What to ask for; None is what was asked for."""
+    """The recommended request; None for the original one."""
     sooner: float | None = None
-    """Seconds; None where there is nothing to compare with."""
+    """Seconds gained; None without a comparison."""
 
 
 def advise(
     starts: Sequence[Start], asked: Ask, *, needed: float | None, goes_on: bool, fitting: Collection[str]
 ) -> StartAdvice | None:
-    """Which request to make.
+    """Recommend a request.
 
     Args:
-        starts: what the scheduler said.
-        asked: the request as it stands.
-        needed: seconds the run takes; None is not known.
-        goes_on: it goes on past its time limit anyway.
+        starts: the predicted starts.
+        asked: the original request.
+        needed: seconds the run takes; None if unknown.
+        goes_on: it continues past its time limit anyway.
         fitting: GPU types that the run fits on.
 
     Returns:
-        None where the scheduler gave no start.
+        None without predictions.
     """
     waits = {start.ask: start.wait for start in starts if start.wait is not None}
     if not waits:
@@ -99,7 +99,7 @@ def _no_better(starts: Sequence[Start], asked: Ask) -> str:
 
 
 def _longer(waits: Mapping[Ask, float], asked: Ask, needed: float | None) -> StartAdvice | None:
-    """A longer request that starts now just as well, for a run that takes longer than was asked for."""
+    """A longer request that also starts at once, for a run that exceeds its limit."""
     if needed is None or needed <= asked.seconds:
         return None
     now = [

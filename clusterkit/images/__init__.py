@@ -4,6 +4,6 @@
     todo = plan(site, path, wanted, cache=cache)
     upload(site, path, wanted, todo, cache=cache, bar=bar)
 
-An image that is there is never sent again, one that is like another there travels as what is new of it, and
-an upload that broke off goes on where it was. docs/images.md explains how.
+An image that exists on the cluster is never sent again, a similar one is sent as a delta, and an interrupted
+upload resumes. docs/images.md explains how.
 """

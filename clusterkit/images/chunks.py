@@ -1,11 +1,11 @@
-"""Cuts a file into chunks where its content says so: equal stretches of two files give equal chunks.
+"""Splits a file into content-defined chunks: equal parts of two files give equal chunks.
 
 A chunk ends behind a certain pair of bytes: in compressed data, which an image is, it comes once in 64 KiB.
 To find a fixed pair is the one search the standard library does at the speed of memory, so this costs a
 compiled rolling hash nothing: 547 MB take 0.2 s of processor time to cut and 0.4 s to hash. Bytes inserted,
 removed or changed move only the ends near them.
 
-Its text also runs as a program of its own, on a cluster that has built an image: see `program`.
+Its text also runs as a program on a cluster that has built an image: see `program`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import BinaryIO
 # Neither text nor numbers hold this pair often.
 _END = re.compile(b"\x9d\xc3")
 SHORTEST, LONGEST = 8 << 10, 512 << 10
-"""Bytes of a chunk; where the pair does not come, as in a long run of zeros, a chunk ends at LONGEST."""
+"""Bytes of a chunk; without the pair, as in a long run of zeros, a chunk ends at LONGEST."""
 
 _MAGIC = b"clusterkit-chunks-1\n"
 _DIGEST_BYTES = 12
@@ -32,16 +32,16 @@ _BLOCK = 4 << 20
 
 @dataclass(frozen=True)
 class Chunk:
-    """A stretch of a file."""
+    """A part of a file."""
 
     digest: bytes
-    """The first 12 bytes of its sha256: enough to find it, and whoever relies on it checks the whole."""
+    """The first 12 bytes of its sha256, enough to find it; the final image is verified as a whole."""
     length: int
 
 
 @dataclass(frozen=True)
 class ChunkList:
-    """A whole file, chunk after chunk."""
+    """The chunks of a whole file."""
 
     chunks: tuple[Chunk, ...]
 
@@ -51,7 +51,7 @@ class ChunkList:
         return sum(chunk.length for chunk in self.chunks)
 
     def encode(self) -> bytes:
-        """As it is stored beside an image: 16 bytes a chunk, some 130 kB for 547 MB."""
+        """The list as stored beside an image: 16 bytes per chunk, some 130 kB for 547 MB."""
         return _MAGIC + b"".join(_ROW.pack(chunk.digest, chunk.length) for chunk in self.chunks)
 
     @classmethod
@@ -64,13 +64,13 @@ class ChunkList:
 
 
 def chunk_file(path: Path) -> ChunkList:
-    """The chunks of a file, which is read once."""
+    """Chunks a file, which is read once."""
     with path.open("rb") as file:
         return chunk_stream(file)
 
 
 def chunk_stream(file: BinaryIO) -> ChunkList:
-    """The chunks of what a stream has."""
+    """Chunks a stream."""
     chunks: list[Chunk] = []
     rest = b""
     while block := file.read(_BLOCK):
@@ -92,7 +92,7 @@ def _chunk(data: bytes | memoryview) -> Chunk:
 
 
 def cuts(data: bytes) -> Iterator[int]:
-    r"""Where the chunks of some bytes end, in order; the last is the end of the bytes.
+    r"""The ends of the chunks in some bytes, in order; the last is the end of the bytes.
 
     >>> list(cuts(b"x" * 9000 + b"\x9d\xc3" + b"y" * 100))
     [9002, 9102]

@@ -1,7 +1,7 @@
-"""How a new image is made of an old one and of what is new: found on chunk lists. Pure, but for `write_pack`.
+"""Computes from chunk lists how to build a new image from an old one. Pure, except `write_pack`.
 
-The recipe is text, a line a step: `copy OFFSET LENGTH` of the old image, `data OFFSET LENGTH` of the pack,
-which holds the new stretches one after the other; `end`.
+The recipe is text, one step per line: `copy OFFSET LENGTH` from the old image, `data OFFSET LENGTH` from the
+pack, which holds the new parts in order; `end`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class _Step:
 
 @dataclass(frozen=True)
 class Delta:
-    """What makes the new image out of the old one."""
+    """The difference from the old image to the new one."""
 
     recipe: str
     stretches: tuple[tuple[int, int], ...]
-    """Offset and length in the new image of what the pack holds, in the pack's order."""
+    """Offset and length in the new image of the pack's parts, in order."""
 
     @property
     def pack_bytes(self) -> int:
@@ -43,7 +43,7 @@ class Delta:
 
 
 def compare(old: ChunkList, new: ChunkList) -> Delta:
-    """The shortest recipe that copies whole chunks; a chunk that is new and comes twice is packed once."""
+    """The shortest recipe of whole chunks; a repeated new chunk is packed once."""
     known = _offsets(old)
     packed: dict[bytes, int] = {}
     steps: list[_Step] = []
@@ -70,7 +70,7 @@ def compare(old: ChunkList, new: ChunkList) -> Delta:
 
 
 def write_pack(image: Path, delta: Delta, pack: Path) -> None:
-    """Write the new stretches of an image, one after the other."""
+    """Write the new parts of an image in order."""
     with image.open("rb") as source, pack.open("wb") as file:
         for offset, length in delta.stretches:
             source.seek(offset)

@@ -30,32 +30,32 @@ class Image:
         return f"sha256-{self.digest}.sif"
 
     def path(self, images: str) -> str:
-        """Where the image lies below a cluster's images folder."""
+        """The image's path in a cluster's images folder."""
         return f"{images}/{self.name}"
 
 
 class DigestMemory(Protocol):
-    """Remembers the sha256 of files on this machine by their size and modification time."""
+    """Caches the sha256 of files on this machine by size and modification time."""
 
     def digest(self, path: Path) -> str | None:
-        """The digest of a file that is as it was; None for any other."""
+        """The digest of an unchanged file; None for any other."""
         ...
 
     def set_digest(self, path: Path, digest: str) -> None:
-        """Remember the digest of a file as it is now."""
+        """Record the current digest of a file."""
         ...
 
 
 def local_image(path: Path, memory: DigestMemory, *, hashed: Callable[[int], None] | None = None) -> Image:
-    """The digest of an image file; hashing is skipped when the file is as it was last time.
+    """The digest of an image file; an unchanged file is not hashed again.
 
     Args:
         path: a .sif file on this machine.
-        memory: of digests.
+        memory: the digest cache.
         hashed: called with the number of bytes hashed so far.
 
     Raises:
-        ImageError: the file is missing or is no SIF image.
+        ImageError: the file is missing or not a SIF image.
     """
     path = path.resolve()
     if not path.is_file():
@@ -89,7 +89,7 @@ def sha256_of(path: Path, hashed: Callable[[int], None] | None = None) -> str:
 
 
 def present(site: Site, image: Image) -> bool:
-    """Whether the cluster has the image, whole (its size tells: it was verified when published)."""
+    """Whether the cluster has the complete image (by size: it was verified when published)."""
     from clusterkit.images.scripts import PRESENT
 
     arguments = [site.layout.images, image.digest, str(image.bytes)]

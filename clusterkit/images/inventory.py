@@ -1,6 +1,6 @@
-"""What lies in the image and snapshot stores of a cluster, and which runs name it.
+"""The contents of a cluster's image and snapshot stores, and the runs that use them.
 
-A run uses what its run.json names, wherever it names it: `sha256-<digest>` of an image, `snapshots/<id>`.
+A run uses whatever its run.json mentions anywhere: `sha256-<digest>` of an image, `snapshots/<id>`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from clusterkit.errors import TransportError
 from clusterkit.site import Site
 
 YOUNG_MINUTES = 60
-"""What was sent or submitted with so lately may be about to be used."""
+"""Things sent or used so recently may be about to be used."""
 
 _COMMON = """
 about() { stat -c "$1 %s %Y $2" "$2" 2>/dev/null || stat -f "$1 %z %m $2" "$2"; }
@@ -99,9 +99,9 @@ class StoredImage:
     digest: str
     bytes: int
     used: int
-    """When it was last sent or submitted with, Unix seconds."""
+    """When it was last sent or used in a submission, Unix seconds."""
     damaged: bool = False
-    """It was found not to be what its name says, and nothing starts it any more."""
+    """Whether its content does not match its name, so that it is no longer used."""
 
     @property
     def name(self) -> str:
@@ -111,30 +111,30 @@ class StoredImage:
 
 @dataclass
 class Inventory:
-    """All there is."""
+    """The inventory of a cluster's stores."""
 
     now: int = 0
     """The cluster's clock, Unix seconds."""
     images: list[StoredImage] = field(default_factory=list)
     snapshots: dict[str, int] = field(default_factory=dict)
-    """When each was made or last submitted with, Unix seconds."""
+    """When each was made or last used in a submission, Unix seconds."""
     left_over: dict[tuple[str, str], int] = field(default_factory=dict)
-    """Uploads that broke off more than a day ago: bytes, by kind (`image`, `snapshot`) and name."""
+    """Uploads interrupted more than a day ago: bytes by kind (`image`, `snapshot`) and name."""
     uses: dict[str, set[str]] = field(default_factory=dict)
-    """By run: digests of images and ids of snapshots that it names."""
+    """Digests of images and ids of snapshots that each run mentions."""
 
     def users(self, what: str) -> list[str]:
-        """The runs that name an image's digest or a snapshot's id."""
+        """The runs that mention an image's digest or a snapshot's id."""
         return sorted(run for run, named in self.uses.items() if what in named)
 
     @property
     def silent(self) -> list[str]:
-        """Runs whose run.json names nothing: it is damaged, or could not be read."""
+        """Runs whose run.json mentions nothing, because it is damaged or unreadable."""
         return sorted(run for run, named in self.uses.items() if not named)
 
 
 def take_inventory(site: Site) -> Inventory:
-    """Look at the stores and the run directories, in one round trip.
+    """Read the stores and the run directories in one round trip.
 
     Raises:
         TransportError: the cluster gave no answer.
@@ -145,7 +145,7 @@ def take_inventory(site: Site) -> Inventory:
 
 
 def parse_inventory(text: str) -> Inventory:
-    """The inventory in the script's output.
+    """Parse the inventory in the script's output.
 
     Raises:
         TransportError: the output was cut short.
@@ -176,18 +176,18 @@ def parse_inventory(text: str) -> Inventory:
 
 
 def weigh_snapshots(site: Site, stay: Collection[str]) -> int:
-    """Bytes on disk that all snapshots but these hold; files shared with these do not count."""
+    """Disk space of all snapshots except these; files shared with these do not count."""
     argv = ["sh", "-c", _WEIGH, "sh", site.layout.snapshots]
     stdin = "".join(f"{name}\n" for name in stay).encode()
     return int(site.transport.run(argv, stdin=stdin, timeout=None).text.strip()) * 1024
 
 
 def remove(site: Site, things: Collection[tuple[str, str]]) -> set[str]:
-    """Remove things by kind and name; returns the names of those that were used meanwhile.
+    """Remove things by kind and name; returns the names of those used in the meantime.
 
     Args:
         site: the cluster.
-        things: kinds are `image` and `snapshot`, and with `left-` before them what their uploads left.
+        things: kinds are `image` and `snapshot`, or with the prefix `left-` the leftovers of their uploads.
 
     Raises:
         TransportError: something could not be removed.

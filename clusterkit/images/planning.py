@@ -1,4 +1,4 @@
-"""What an image's upload would take: found in one round trip, where the image is there already."""
+"""Plans an image's upload; one round trip if the cluster has the image already."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ from clusterkit.site import Inquiry, Site
 from clusterkit.transport.base import MissingFileError
 
 _BASES = 3
-"""So many images there are compared with, the newest first."""
+"""Most images on the cluster to compare with, newest first."""
 _GOOD_ENOUGH = 0.05
-"""Share of the bytes; no other image is looked for."""
+"""Share of the bytes from which no better base is searched."""
 _WORTH_IT = 0.7
-"""Share of the bytes up to which a delta is sent: it is more work over there than a plain upload."""
+"""Largest share of the bytes for a delta, which costs the cluster more work than a plain upload."""
 
 
 class Way(StrEnum):
-    """How an image gets to a cluster."""
+    """The way to send an image to a cluster."""
 
     PRESENT = "present"
     DELTA = "delta"
-    """What is new of it, to be put together with an image that is there."""
+    """A delta to an image on the cluster."""
     RESUME = "resume"
-    """The rest of an upload that broke off."""
+    """The rest of an interrupted upload."""
     FULL = "full"
 
 
 @dataclass(frozen=True)
 class UploadPlan:
-    """How to bring one image to one cluster."""
+    """The plan for sending an image to a cluster."""
 
     way: Way
     bytes_to_send: int
     """About."""
     disk_bytes: int
-    """Free space that it takes over there."""
+    """Free space that it needs on the cluster."""
     part: str | None = None
-    """The upload folder to go on with."""
+    """The upload folder to resume."""
     basis: str | None = None
-    """Digest of the image that a delta is made against."""
+    """Digest of the delta's base image."""
     delta: Delta | None = None
 
     @property
@@ -59,16 +59,16 @@ class UploadPlan:
 
 
 def plan(site: Site, path: Path, image: Image, *, cache: Path, verify: bool = False) -> UploadPlan:
-    """How to bring an image to a cluster with the fewest bytes.
+    """Plan to send an image to a cluster with the fewest bytes.
 
-    Nothing is changed there, but for what `verify` finds damaged.
+    Nothing is changed, except for images that `verify` finds damaged.
 
     Args:
         site: the cluster.
-        path: the image on this machine; read only when the cluster has another one to compare with.
+        path: the image on this machine; read only if the cluster has another one to compare with.
         image: its digest and size.
         cache: folder on this machine for chunk lists.
-        verify: read the image there, should it be there, and set it aside if it is damaged.
+        verify: verify an existing image on the cluster, and set it aside if damaged.
 
     Raises:
         TransportError: the cluster gave no answer.
@@ -94,15 +94,15 @@ def plan(site: Site, path: Path, image: Image, *, cache: Path, verify: bool = Fa
 
 
 def pack_name(basis: str) -> str:
-    """The pack's name in an upload folder: what it holds depends on the image it is made against."""
+    """The pack's name in an upload folder; its contents depend on the base image."""
     return f"pack-{basis[:16]}"
 
 
 def local_chunks(path: Path, image: Image, cache: Path) -> ChunkList:
-    """The chunk list of an image on this machine, out of the cache or computed and kept there.
+    """The chunk list of an image on this machine, cached or computed.
 
     Raises:
-        ImageError: the file is not of the image's size.
+        ImageError: the file's size differs from the image's.
     """
     known = _cached(cache, image.digest)
     if known is None or known.total_bytes != image.bytes:
@@ -125,16 +125,16 @@ class _Survey:
     present: bool = False
     parts: list[_UploadPart] = field(default_factory=list)
     bases: list[tuple[str, bool]] = field(default_factory=list)
-    """Digests of the images there, newest first, and whether their chunk lists are there."""
+    """Digests of the cluster's images, newest first, and whether they have chunk lists."""
 
     def most(self, name: str) -> _UploadPart:
-        """The part of this name of which most has arrived; one of 0 bytes where there is none."""
+        """The largest partial upload of this name; one of 0 bytes without any."""
         named = [part for part in self.parts if part.name == name]
         return max(named, key=lambda part: part.bytes, default=_UploadPart(None, name, 0))
 
 
 def inquiry(image: Image) -> Inquiry:
-    """What `plan` asks a cluster first."""
+    """The inquiry that `plan` makes first."""
     return Inquiry("images", scripts.SURVEY, (image.digest, str(image.bytes)))
 
 
@@ -166,7 +166,7 @@ def _intact(site: Site, image: Image) -> bool:
 def _deltas(
     site: Site, path: Path, image: Image, bases: Sequence[tuple[str, bool]], cache: Path
 ) -> Iterator[tuple[str, Delta]]:
-    """Deltas against the images there whose chunks are known."""
+    """Deltas to the cluster's images with known chunks."""
     for digest, listed in bases:
         old = _cached(cache, digest)
         if old is None and listed:

@@ -1,25 +1,25 @@
-"""What the image store runs on a cluster: POSIX sh with tail, head and sha256sum, nothing else. Text only.
+"""The image store's scripts for a cluster: POSIX sh with only tail, head and sha256sum. Text only.
 
-The store's folder holds, all of them private to the user:
+The store's folder contains, all private to the user:
 
     sha256-<digest>.sif             an image, whole, read-only
     sha256-<digest>.chunks          its chunk list
     .upload-<digest>.<token>/       one upload: `image`, `pack-<basis>`, `chunks`
     .damaged-sha256-<digest>.sif    an image that was found damaged; its next upload mends it
 
-Every upload has a folder of its own, so that two of them never write to one file. One that broke off is
-taken over by renaming its folder, which only one of two can do. An image's time is when it was last sent or
-submitted with: `gc` leaves what is young alone.
+Every upload has its own folder, so that two of them never write to one file. An interrupted one is taken over
+by renaming its folder, which only one process can do. An image's time is that of its last upload or
+submission: `gc` keeps recent ones.
 """
 
 from __future__ import annotations
 
 MISMATCH = 93
-"""The bytes there do not have the digest."""
+"""The bytes on the cluster do not match the digest."""
 TAKEN_OVER = 94
 """The upload's folder is gone."""
 PUBLISHED = 95
-"""The image is there by now."""
+"""The image has been published in the meantime."""
 
 _COMMON = """
 size() { ls -lnd "$1" 2>/dev/null | { read -r _ _ _ _ bytes _; echo "$bytes"; }; }

@@ -1,7 +1,7 @@
-"""Brings an image to a cluster: the rest, what is new, or all of it; checked there, then published.
+"""Sends an image to a cluster: its rest, a delta, or all of it; verified there, then published.
 
-Whatever is wrong over there, a partial file with a flipped byte or a damaged image that a delta was made
-against, shows in the digest of the result, and rsync then mends what arrived by sending only what differs.
+Any damage, such as a flipped byte in a partial file or a damaged base image, shows in the digest of the
+result; rsync then repairs the file by sending only the differences.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ Bar = Callable[[str, int | None], AbstractContextManager[ProgressCallback]]
 
 @dataclass(frozen=True)
 class Sent:
-    """What an upload took."""
+    """The cost of an upload."""
 
     way: Way
     bytes: int
-    """That travelled: of the image, its recipe and its chunk list."""
+    """Bytes sent: of the image, its recipe and its chunk list."""
     seconds: float = 0.0
-    """Of the transfer alone."""
+    """Seconds of the transfer alone."""
     damaged: str | None = None
-    """Digest of an image there that was found damaged and moved out of the way."""
+    """Digest of a damaged image on the cluster that was moved aside."""
 
 
 def upload(site: Site, path: Path, image: Image, plan: UploadPlan, *, cache: Path, bar: Bar) -> Sent:
-    """Carry out a plan. Interrupted at any point, the next plan goes on from there.
+    """Carry out a plan. After an interruption at any point the next plan resumes.
 
     Args:
         site: the cluster.
@@ -52,8 +52,8 @@ def upload(site: Site, path: Path, image: Image, plan: UploadPlan, *, cache: Pat
         bar: opens progress bars.
 
     Raises:
-        ImageError: the cluster lacks the room, or the image on this machine has changed since it was hashed.
-        TransportError: the transfer broke off; run it again and it goes on where it was.
+        ImageError: the cluster lacks space, or the image on this machine has changed since it was hashed.
+        TransportError: the transfer was interrupted; running it again resumes it.
     """
     if plan.way is Way.PRESENT:
         return Sent(Way.PRESENT, 0)
@@ -75,7 +75,7 @@ def upload(site: Site, path: Path, image: Image, plan: UploadPlan, *, cache: Pat
 
 
 class _Upload:
-    """One upload and its folder over there."""
+    """One upload and its folder on the cluster."""
 
     def __init__(self, site: Site, path: Path, image: Image, folder: str, chunks: bytes, bar: Bar) -> None:
         self.site, self.path, self.image = site, path, image
@@ -84,7 +84,7 @@ class _Upload:
         self.damaged = False
 
     def carry_out(self, plan: UploadPlan, cache: Path) -> Way:
-        """Send the image; returns the way it took in the end."""
+        """Send the image; returns the way actually used."""
         if plan.delta is None or plan.basis is None:
             self._whole()
             return plan.way
@@ -94,7 +94,7 @@ class _Upload:
         return Way.FULL
 
     def _by_delta(self, delta: Delta, basis: str, cache: Path) -> bool:
-        """Send what is new and have the image put together; False leaves that to `_whole`."""
+        """Send the delta and assemble the image; False leaves the work to `_whole`."""
         name = pack_name(basis)
         with tempfile.TemporaryDirectory(dir=cache, prefix="pack-") as folder:
             pack = Path(folder, name)
@@ -106,7 +106,7 @@ class _Upload:
         return answer.returncode == 0
 
     def _whole(self) -> None:
-        """Make the file over there equal to the one here, whatever it holds by now."""
+        """Make the file on the cluster equal to the local one, whatever its contents."""
         self._push(self.path, "image", "image", self.image.bytes)
         if self._publish():
             return
@@ -153,9 +153,9 @@ class _Upload:
 
 
 def _claim(site: Site, image: Image, plan: UploadPlan) -> str | None:
-    """The name of a folder of our own, with what an earlier upload left where there is something.
+    """Claim an upload folder, with the leftovers of an earlier upload if there are any.
 
-    None when an upload that was still at work has published the image.
+    None if another active upload has published the image.
     """
     folder = f".upload-{image.digest}.{secrets.token_hex(4)}"
     arguments = [site.layout.images, image.digest, folder, str(image.bytes), plan.part or ""]
@@ -171,7 +171,7 @@ def _claim(site: Site, image: Image, plan: UploadPlan) -> str | None:
 
 
 def _finished_elsewhere(site: Site, image: Image) -> bool:
-    """Whether another upload, which took ours for a dead one, has published the image meanwhile."""
+    """Whether another upload, which took this one for dead, has published the image."""
     with contextlib.suppress(TransportError):
         return present(site, image)
     return False

@@ -1,1 +1,1 @@
-"""Offline W&B runs: reading their logs, deciding what to upload, and proving that it arrived."""
+"""Offline W&B runs: reads their logs, decides what to upload, and verifies that it arrived."""

@@ -1,7 +1,7 @@
-"""Runs the installed wandb client and judges what it did.
+"""Runs the installed wandb client and judges the result.
 
-`wandb sync` exits 0, prints "Finished syncing" and writes its marker also when the server refused the whole
-history. What it cannot hide is its debug log, in which every request it gave up is an ERROR.
+`wandb sync` exits 0, prints "Finished syncing" and writes its marker even when the server refused the whole
+history. Only its debug log shows every abandoned request, as an ERROR.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from clusterkit.errors import WandbError
 from clusterkit.wandb.credentials import Credentials
 
 OLDEST = (0, 28, 2)
-"""The oldest client whose behaviour is known here."""
+"""The oldest supported client."""
 
 NEWEST = (0, 31)
-"""The newest release it was tried with; what its fixes change is proved by the server's answers."""
+"""The newest tested release; the server's answers verify its later fixes."""
 
 FIRST_LOOK, NEXT_LOOK = 5.0, 10.0
 """Seconds between two checks that the client makes progress."""
 
 _KEPT = frozenset({"WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR", "WANDB_INSECURE_DISABLE_SSL"})
-"""The user's WANDB_ variables that reach the client; WANDB_MODE and the like would bend the upload."""
+"""The user's WANDB_ variables passed to the client; others, such as WANDB_MODE, would change the upload."""
 
 _RETRIES = {
     f"WANDB_X_{what}_{name}": value
@@ -48,15 +48,15 @@ _RETRIES = {
 
 @dataclass(frozen=True)
 class ClientVerdict:
-    """Whether an upload arrived, as far as the client's own traces tell."""
+    """Whether an upload arrived, according to the client's traces."""
 
     ok: bool
     reason: str = ""
     """Why not; one line."""
     warnings: tuple[str, ...] = ()
-    """What was lost beside the history: files the server refused."""
+    """Losses other than history: files that the server refused."""
     url: str | None = None
-    """Where the client says the run can be seen."""
+    """The client's URL of the run."""
 
 
 def installed_version() -> str:
@@ -81,12 +81,12 @@ def installed_version() -> str:
 
 
 def is_known(version: str) -> bool:
-    """Whether the client is of a release it was tried with."""
+    """Whether the client's release was tested."""
     return _numbers(version)[:2] <= NEWEST
 
 
 def unknown(version: str) -> str:
-    """What to say of a client that is newer; one line."""
+    """The warning about a newer client; one line."""
     newest = ".".join(map(str, NEWEST))
     return (
         f"wandb {version} is newer than any it was tried with (to {newest}); the server shows every step, "
@@ -103,7 +103,7 @@ def environment(
         inherited: the environment of this process.
         credentials: server and key; the key is in no argument and no file.
         stage: folder the client may write to.
-        may_finish: whether the end of the log is the end of the run; else the run stays `running`.
+        may_finish: whether the end of the log ends the run; otherwise it stays `running`.
     """
     kept = {
         name: value for name, value in inherited.items() if not name.startswith("WANDB_") or name in _KEPT
@@ -119,7 +119,7 @@ def environment(
 
 
 def sync_argv(folders: Sequence[str], *, entity: str | None, project: str | None) -> list[str]:
-    """Argv of one upload; the folders hold the logs of one W&B run. No key is on it."""
+    """The argv of one upload; the folders hold the logs of one W&B run. It contains no key."""
     # -P: the current folder holds a folder `wandb`, which must not be taken for the client.
     argv = [sys.executable, "-P", "-m", "wandb", "sync"]
     argv += ["--entity", entity] if entity else []
@@ -148,7 +148,7 @@ def sync(
         project: upload there instead of where the log says.
         may_finish: see `environment`.
         keep_open: file descriptors the client inherits.
-        watch: called with the seconds it has taken, now and then while it works; a reason ends the client.
+        watch: called regularly with the elapsed seconds; a returned reason ends the client.
     """
     said = stage / "said.txt"
     # Not a pipe: a client whose pipe is closed, since we were killed, hangs for ever.
@@ -182,7 +182,7 @@ def sync(
 
 
 def _wait(process: subprocess.Popen[bytes], watch: Callable[[float], str | None]) -> str | None:
-    """Wait for the client to end; returns why it must be stopped first, if it makes no progress."""
+    """Wait for the client to end; returns why it was stopped if it made no progress."""
     begun = time.monotonic()
     pause = FIRST_LOOK
     while True:
@@ -198,7 +198,7 @@ def _wait(process: subprocess.Popen[bytes], watch: Callable[[float], str | None]
 
 
 def judge(returncode: int, output: str, debug_lines: Iterable[str], *, marked: bool) -> ClientVerdict:
-    """What the client's traces say about one upload. Pure.
+    """Judge one upload by the client's traces. Pure.
 
     Args:
         returncode: its exit status.

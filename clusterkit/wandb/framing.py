@@ -1,4 +1,4 @@
-"""The block framing of a W&B transaction log (`run-<id>.wandb`), without a look inside the records.
+"""The block framing of a W&B transaction log (`run-<id>.wandb`), independent of its records.
 
 A file starts with a 7-byte header; then come blocks of 32 KiB (the first one holds the header). A record is
 one chunk, or several when it crosses blocks: crc32 of type and data, length, type (whole, first, middle,
@@ -23,12 +23,12 @@ _CHECKSUM_OF_TYPE = [zlib.crc32(bytes([kind])) for kind in range(5)]
 
 
 class LogState(StrEnum):
-    """How far a log can be read."""
+    """How much of a log can be read."""
 
     COMPLETE = "complete"
-    """To its end, which is the end of a record."""
+    """To its end, at the end of a record."""
     TRUNCATED = "truncated"
-    """It ends inside a record, as a log being written or a writer that was killed leaves it."""
+    """It ends inside a record: it is being written, or its writer was killed."""
     CORRUPT = "corrupt"
     """A checksum or a chunk header is wrong."""
 
@@ -40,7 +40,7 @@ class Framing:
     state: LogState
     records: int
     good_end: int
-    """Offset behind the last whole record; the log can be cut there."""
+    """Offset after the last whole record, where the log can be truncated."""
 
 
 def scan(stream: BinaryIO, on_record: Callable[[bytes], None]) -> Framing:

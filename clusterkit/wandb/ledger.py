@@ -1,4 +1,4 @@
-"""What has been uploaded to W&B: one row for each log and destination."""
+"""Records uploads to W&B: one row per log and destination."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ class RecordedUpload:
     size: int
     sha256: str
     history: int
-    """History records handed over, counted from the log's beginning."""
+    """History records sent, counted from the log's start."""
     proven: bool
-    """False from the moment an upload starts until its arrival is proved."""
+    """False from the start of an upload until its arrival is verified."""
     arrived: int = 0
-    """Of these, how many an earlier upload was proved to have brought."""
+    """How many of these an earlier upload is verified to have delivered."""
     told: str = ""
-    """How the run stood, as the server was told with it; empty where an older clusterkit wrote the row."""
+    """The run's outcome as told to the server; empty in rows of an older clusterkit."""
 
     @property
     def certain(self) -> int:
-        """Leading history records that are on the server for certain."""
+        """Leading history records that are certainly on the server."""
         return self.history if self.proven else self.arrived
 
     def proves(self, size: int, sha256: str) -> bool:
-        """Whether a log that is like this now has arrived as it is."""
+        """Whether a log in this state is verified to have arrived completely."""
         return self.proven and (self.size, self.sha256) == (size, sha256)
 
 

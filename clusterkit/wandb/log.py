@@ -1,4 +1,4 @@
-"""One offline W&B log on disk: what it holds, how far it is good, and a copy that is safe to hand over."""
+"""One offline W&B log on disk: its contents, its intact part, and safe copies of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from clusterkit.wandb.framing import LogState
 from clusterkit.wandb.records import RecordKind
 
 _REPEATED = frozenset({RecordKind.HISTORY, RecordKind.OUTPUT, RecordKind.OUTPUT_RAW, RecordKind.STATS})
-"""Records that the server appends: sent again, they would be there twice. All others replace or merge."""
+"""Records that the server appends: sending them again duplicates them. All others replace or merge."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ class WandbLog:
     history: int
     """History records."""
     history_end: int
-    """Records up to the last of history, with it."""
+    """Records up to and including the last history record."""
     last_step: int | None
     exit_code: int | None
-    """None when the log has no exit record: still written, or its writer was killed."""
+    """None without an exit record: the log is still being written, or its writer was killed."""
 
     @property
     def online(self) -> bool:
-        """Whether its writer had the task of uploading it, too."""
+        """Whether its writer also uploaded it."""
         return not self.path.parent.name.startswith("offline-")
 
 
@@ -54,7 +54,7 @@ def find_logs(run_dir: Path, *, online: bool = False) -> list[Path]:
 
 
 def inspect(path: Path) -> WandbLog:
-    """Read a log once and say what it holds.
+    """Read a log once and summarise it.
 
     Raises:
         WandbError: the file cannot be read.
@@ -89,7 +89,7 @@ def inspect(path: Path) -> WandbLog:
 
 @dataclass
 class _LogContent:
-    """What the records of one log add up to."""
+    """Accumulates the records of one log."""
 
     run: records.LoggedRun | None = None
     seen: int = 0
@@ -120,16 +120,16 @@ def write_part(
     growing: bool = False,
     ending: Sequence[bytes] | None = None,
 ) -> None:
-    """Write a copy of a log that ends with the last whole record that it had when it was inspected.
+    """Write a copy of a log up to the last whole record it had when inspected.
 
     Args:
         log: the log to copy; it may have grown since.
         target: the file to write.
-        skip_history: leave out this many history records from the beginning, and the console lines and
-            system metrics between them, because the server has them already.
-        growing: leave out the console lines and system metrics after the last history record: the next part
-            begins there.
-        ending: records to end with in the place of the log's own exit record.
+        skip_history: omit this many leading history records, and the console lines and system metrics between
+            them, because the server has them already.
+        growing: omit the console lines and system metrics after the last history record, where the next part
+            starts.
+        ending: final records in place of the log's own exit record.
     """
     if not (skip_history or growing or ending):
         with log.path.open("rb") as source, target.open("wb") as copy:

@@ -1,4 +1,4 @@
-"""How a run stands, from what the scheduler and the job's records say; the log's last word is not asked."""
+"""A run's outcome for W&B, from the scheduler and the job's records, not from the log."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from clusterkit.runs.run_dir import RunDirectory
 
 
 class UploadOutcome(StrEnum):
-    """What W&B is to show."""
+    """The state that W&B should show."""
 
     RUNNING = "running"
-    """It runs, or will be started again."""
+    """It is running or will be restarted."""
     FINISHED = "finished"
     FAILED = "failed"
     PREEMPTED = "preempted"
-    """The scheduler took it away, and may or may not start it again."""
+    """The scheduler preempted it and may restart it."""
     CRASHED = "crashed"
-    """Its node failed. W&B says so by itself of a run that is silent, so nothing is told."""
+    """Its node failed. W&B detects silent runs itself, so nothing is sent."""
 
     @property
     def over(self) -> bool:
-        """Whether nobody writes its logs now."""
+        """Whether nothing is writing its logs now."""
         return self is not UploadOutcome.RUNNING
 
     @property
     def told(self) -> bool:
-        """Whether the server is told of the end."""
+        """Whether the server is told about the end."""
         return self in (UploadOutcome.FINISHED, UploadOutcome.FAILED, UploadOutcome.PREEMPTED)
 
 
@@ -44,12 +44,12 @@ _BY_STATE: Mapping[str, UploadOutcome] = {
 
 
 def outcome_of(state: str, run: RunDirectory | None) -> UploadOutcome:
-    """How a run stands. Pure.
+    """The outcome of a run. Pure.
 
     Args:
-        state: the newest `JobState` that is known of its job.
-        run: its run directory as it lies here; None when it cannot be read. It is newer than a state that is
-            still active, since the job writes how it ended.
+        state: the newest known `JobState` of its job.
+        run: its pulled run directory; None if unreadable. It overrides an active state, because the job
+            records its own end.
     """
     if run is not None and run.ended:
         last = run.attempts[-1].exit or {}

@@ -1,8 +1,9 @@
-"""Decides what to upload of the logs of one run. Pure.
+"""Plans the upload of one run's logs. Pure.
 
-A log is closed when nobody writes it any more: it has an exit record, a later log of the same W&B run exists,
-or the run has ended. Of an open one the history that is there can go up while the run is watched, as a part
-after which the client calls the run neither finished nor failed.
+A log is closed when nothing writes it any more: it has an exit record, a later log of the same W&B run
+    exists,
+or the run has ended. The history of an open log can be uploaded while the run is watched, as a part after
+which the client marks the run neither finished nor failed.
 """
 
 from __future__ import annotations
@@ -19,31 +20,31 @@ from clusterkit.wandb.outcome import UploadOutcome
 
 @dataclass(frozen=True)
 class RunPlan:
-    """The logs of one W&B run in the order in which they were started."""
+    """The logs of one W&B run, in order of their start."""
 
     wandb_run_id: str
     entity: str | None
     project: str | None
     outcome: UploadOutcome
     logs: tuple[WandbLog, ...]
-    """All of them: together they are what the server should hold."""
+    """All logs, which together are what the server should hold."""
     send: tuple[WandbLog, ...]
-    """Not proven to be on the server as they are now, and closed or to be watched."""
+    """Logs to send: not verified in their current state, and closed or watched."""
     waiting: tuple[WandbLog, ...]
-    """Still written, and without anything new to send."""
+    """Logs still being written without anything new to send."""
     growing: WandbLog | None
-    """The one in `send` that is still written."""
+    """The log in `send` that is still being written."""
     known: Mapping[Path, RecordedUpload]
-    """What the ledger knows of the logs."""
+    """The ledger's records of the logs."""
 
     @property
     def doubtful(self) -> bool:
-        """Whether an upload was started and not proved; part of it may have arrived."""
+        """Whether an upload was started but not verified; part of it may have arrived."""
         return any(not upload.proven for upload in self.known.values())
 
     @property
     def certain(self) -> dict[Path, int]:
-        """How many leading history records of each log are proved to be on the server."""
+        """The number of leading history records of each log that are verified to be on the server."""
         return {
             log.path: min(log.history, self.known[log.path].certain) if log.path in self.known else 0
             for log in self.logs
@@ -51,17 +52,17 @@ class RunPlan:
 
     @property
     def told(self) -> bool:
-        """Whether the end of the last log is the end of the run, and the server is to know it."""
+        """Whether the end of the last log ends the run, and the server is told so."""
         return self.outcome.told and not self.waiting and self.send[-1:] == self.logs[-1:]
 
     def already_sent(self, server_history: int | None) -> dict[Path, int]:
-        """How many leading history records of each log the server already holds.
+        """The number of leading history records of each log that the server already holds.
 
-        What it holds above what is proved came with uploads that broke off, in the order of the logs; what
-        is above that, without any trace in the ledger.
+        Records beyond the verified ones came with interrupted uploads, in the order of the logs; any further
+        ones left no trace in the ledger.
 
         Args:
-            server_history: history lines the server has of this run; None when it does not say.
+            server_history: the server's number of history lines; None if unknown.
         """
         sent = self.certain
         if server_history is None:
@@ -79,7 +80,7 @@ class RunPlan:
 
     @property
     def expected_history(self) -> int:
-        """History lines the server should hold once `send` is there."""
+        """History lines the server should hold after `send` has arrived."""
         certain = self.certain
         return sum(log.history if log in self.send else certain[log.path] for log in self.logs)
 
@@ -95,9 +96,9 @@ def plan(
 
     Args:
         logs: the logs of one run directory. Logs that do not yet name their run are left out.
-        known: what the ledger knows of them.
-        outcome: how the run stands.
-        live: whether to send what there is of a log that is still written.
+        known: the ledger's records of them.
+        outcome: the run's outcome.
+        live: whether to send the current part of a log that is still being written.
     """
     named = sorted((log.run_id, log.started, log.path, log) for log in logs if log.run_id)
     groups = groupby(named, lambda item: item[0])

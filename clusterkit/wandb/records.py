@@ -1,4 +1,4 @@
-"""The few record fields clusterkit needs, read from the protocol-buffer wire format.
+"""Reads the few record fields that clusterkit needs from the protocol-buffer wire format.
 
 Field numbers are those of `wandb/proto/wandb_internal.proto` (0.28 to 0.31) and never change within
 protobuf's rules. Reading them here keeps wandb, which takes seconds to import, out of a sync that uploads
@@ -25,7 +25,7 @@ class RecordKind(IntEnum):
 
 
 _BOOKKEEPING = frozenset({1, 16, 19, 200})
-"""Fields of `Record` beside its one payload: num, control, uuid, _info."""
+"""Fields of `Record` besides its one payload: num, control, uuid, _info."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def exit_code(record: bytes) -> int:
 
 
 def encode_exit(code: int) -> bytes:
-    """A record of kind EXIT. A code that is not negative."""
+    """A record of kind EXIT, for a non-negative code."""
     payload = b"\x08" + _encode_varint(code)
     return _encode_varint(RecordKind.EXIT << 3 | 2) + _encode_varint(len(payload)) + payload
 

@@ -1,4 +1,4 @@
-"""Asks the W&B server how much of a run it holds: the only proof that does not come from the client."""
+"""Asks the W&B server how much of a run it holds, the only verification independent of the client."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ query RunResumeStatus($project: String, $entity: String, $name: String!) {
   }
 }
 """
-"""Operation and fields of the client's own question before it resumes a run."""
+"""The client's own query before it resumes a run."""
 
 
 def history_lines(
     credentials: Credentials, *, entity: str | None, project: str | None, run_id: str, timeout: float
 ) -> int | None:
-    """How many history lines the server holds of a run; 0 when it has no such run.
+    """The number of history lines that the server holds for a run; 0 without the run.
 
     Returns:
-        None when the server answers in a way that does not tell.
+        None if the server's answer does not tell.
 
     Raises:
         WandbError: the server cannot be reached, or refuses the key.
@@ -59,7 +59,7 @@ def history_lines(
 
 
 def answers(url: str, *, timeout: float) -> None:
-    """Whether anything speaks HTTP there; no key is sent.
+    """Whether the server speaks HTTP; no key is sent.
 
     Raises:
         WandbError: it cannot be reached.

@@ -1,4 +1,4 @@
-"""Lays out copies of logs for the wandb client: whole records, without what the server has, well ended."""
+"""Prepares copies of logs for the wandb client: whole records that the server lacks, with a proper end."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from clusterkit.wandb.plan import RunPlan
 
 
 def stage_run(one: RunPlan, sent: Mapping[Path, int], stage: Path) -> list[str]:
-    """Lay out what is to be sent of a run.
+    """Prepare a run's logs for sending.
 
     Args:
         one: the plan.
-        sent: leading history records of each log that the server has.
+        sent: the number of leading history records of each log that the server has.
         stage: an empty folder.
 
     Returns:
@@ -51,7 +51,7 @@ def _stage_log(one: RunPlan, log: WandbLog, skip_history: int, stage: Path) -> s
 
 
 def _ending(outcome: UploadOutcome, log: WandbLog) -> list[bytes]:
-    """The scheduler's word: a program may be killed before it says how it ended, or after it said so."""
+    """The final records, by the scheduler: a program may be killed before or after it reports its own end."""
     if outcome is UploadOutcome.FINISHED:
         return [records.encode_exit(0)]
     code = log.exit_code if log.exit_code is not None and log.exit_code > 0 else 1

@@ -1,7 +1,7 @@
-"""Uploads the offline W&B runs of pulled run directories, each step once, and proves it.
+"""Uploads the offline W&B runs of pulled run directories, each step once, and verifies it.
 
-Safe to interrupt and to repeat: what the ledger does not call proven is counted on the server first, and only
-the rest is sent.
+It is safe to interrupt and repeat: unverified records are counted on the server first, and only the rest is
+sent.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from clusterkit.wandb.stage import stage_run
 from clusterkit.wandb.uploaded import RunUpload, UploadState
 
 STALLED_SECONDS = 90.0
-"""How long an upload may take in which no further step arrives; the client alone would try for minutes."""
+"""Seconds without a further step after which an upload is stopped; the client would try for minutes."""
 _LOOK_SECONDS = 5.0
-"""For the server's answer to how much is there."""
+"""Seconds between queries of the server's count."""
 _LOCK_SECONDS = 20.0
-"""How long the client of an upload that was killed may go on before this one gives way."""
+"""Seconds to wait for the client of a killed upload before giving up."""
 _SETTLING_SECONDS, _SETTLING_LOOKS = 3.0, 10
-"""The helper of a client that was killed was seen to end within two seconds."""
+"""Pause and number of checks until a killed client's helper has ended, which took up to two seconds."""
 
 
 @dataclass(frozen=True)
@@ -62,21 +62,21 @@ def upload_runs(
     dry_run: bool = False,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Iterator[RunUpload]:
-    """Upload what is new of some runs, one at a time. A failed one does not stop the others.
+    """Upload new records of runs, one run at a time. A failure does not stop the others.
 
-    May be called again and again while runs go on and their logs grow: each step is sent once.
+    It may be called repeatedly while runs continue and their logs grow: each step is sent once.
 
     Args:
         run_dirs: local run directories by run id.
-        outcome: how a run (by run id) stands; decides what W&B shows.
-        target: where to.
-        ledger: remembers what has arrived.
-        live: send also what there is of logs that are still written; else they wait until they are closed.
-        dry_run: decide, and ask the server nothing.
-        tell: called with a line when an upload starts, and with what is there of it while one takes long.
+        outcome: a run's outcome by run id; decides what W&B shows.
+        target: the destination.
+        ledger: records what has arrived.
+        live: also send logs that are still being written; otherwise they wait until they are closed.
+        dry_run: only plan, without asking the server.
+        tell: called with a line when an upload starts, and with its progress if it takes long.
 
     Raises:
-        WandbError: no run can be uploaded: client missing, server out of reach or silent, key refused.
+        WandbError: no run can be uploaded: client missing, server unreachable or silent, key refused.
     """
     for run_id, run_dir in run_dirs.items():
         paths = [*find_logs(run_dir), *find_logs(run_dir, online=True)]
@@ -104,7 +104,7 @@ def _plans(
     *,
     live: bool,
 ) -> list[RunPlan]:
-    """What is to be sent, by the logs and the ledger as they are now."""
+    """The uploads to make, by the current logs and ledger."""
     logs = [inspect(path) for path in paths]
     known = {log.path: ledger.get(target.destination, _name(run_id, log)) for log in logs}
     return plan(logs, known, outcome=outcome, live=live)
@@ -177,7 +177,7 @@ def _upload(
 
 
 def _record(run_id: str, one: RunPlan, target: UploadTarget, ledger: UploadLedger) -> None:
-    """Take note that everything that was to be sent has arrived."""
+    """Record that everything sent has arrived."""
     for log in one.send:
         ledger.put(target.destination, _name(run_id, log), _entry(one, log))
 
@@ -188,10 +188,11 @@ def _failed(run_id: str, one: RunPlan, message: str) -> RunUpload:
 
 @contextmanager
 def _only_upload_of(one: RunPlan) -> Iterator[int | None]:
-    """A lock on a W&B run, as a file descriptor, or None when somebody else holds it for long.
+    """A lock on a W&B run, as a file descriptor, or None if another process keeps holding it.
 
-    The client inherits it: when we are killed and the client goes on, nobody counts what the server holds
-    until it is done.
+    The client inherits it: if this process is killed and the client continues, no other upload counts the
+        server's
+    records until the client is done.
     """
     lock = os.open(one.logs[0].path, os.O_RDONLY)
     until = time.monotonic() + _LOCK_SECONDS
@@ -212,9 +213,9 @@ def _locked(lock: int) -> bool:
 
 
 class _Watch:
-    """Reports the progress of a long upload, and gives it up when nothing more arrives.
+    """Reports the progress of a long upload, and stops it when nothing more arrives.
 
-    Once the server has all steps, what is left are files; the client itself bounds how long it tries them.
+    After all steps only files remain, for which the client itself limits its time.
     """
 
     def __init__(self, one: RunPlan, before: int, target: UploadTarget, tell: Callable[[str], None]) -> None:
@@ -272,7 +273,7 @@ def _server_history(one: RunPlan, target: UploadTarget, *, timeout: float = 15.0
 
 
 def _settled_history(one: RunPlan, target: UploadTarget) -> int | None:
-    """The server's count once it stands still: a helper of a client that was killed lives a little longer."""
+    """The server's count once it is stable: the helper of a killed client lives a little longer."""
     count = _server_history(one, target)
     for _ in range(_SETTLING_LOOKS):
         last = count
@@ -284,7 +285,7 @@ def _settled_history(one: RunPlan, target: UploadTarget) -> int | None:
 
 
 def _wait_for_history(one: RunPlan, target: UploadTarget) -> int | None:
-    """The server's count once it is as expected, or the last one after some seconds: it may lag."""
+    """The server's count once it is as expected, or the last one after some seconds, because it may lag."""
     count = None
     for pause in (0.0, 0.5, 1.0, 2.0, 4.0):
         time.sleep(pause)
@@ -296,7 +297,7 @@ def _wait_for_history(one: RunPlan, target: UploadTarget) -> int | None:
 
 
 def _damage(one: RunPlan) -> list[str]:
-    """What the logs themselves lack, in words."""
+    """A description of what the logs themselves lack."""
     return [
         f"{log.path.name} is damaged after step {log.last_step}; what comes before was sent"
         for log in one.send

@@ -1,4 +1,4 @@
-"""What came of uploads to W&B."""
+"""The results of uploads to W&B."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from enum import StrEnum
 
 
 class UploadState(StrEnum):
-    """What became of one W&B run."""
+    """The upload state of one W&B run."""
 
     UPLOADED = "uploaded"
     LIVE = "live"
-    """What there is of a run that goes on has arrived."""
+    """The current part of an active run has arrived."""
     WOULD_UPLOAD = "would upload"
     UP_TO_DATE = "up to date"
     RUNNING = "still running"
@@ -27,9 +27,9 @@ class RunUpload:
     wandb_run_id: str | None
     state: UploadState
     logs: int = 0
-    """Logs handed to the client."""
+    """Logs passed to the client."""
     history: int = 0
-    """History records handed to the client."""
+    """History records passed to the client."""
     message: str = ""
     """Why not, or what was lost; one line."""
     url: str | None = None

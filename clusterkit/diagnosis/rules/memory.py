@@ -60,7 +60,7 @@ def worker_killed(evidence: Evidence) -> Finding | None:
 
 
 def shared_memory(evidence: Evidence) -> Finding | None:
-    """/dev/shm is full."""
+    """The shared memory, `/dev/shm`, is full."""
     pattern = r"insufficient shared memory|No space left on device.*/dev/shm|/dev/shm.*No space left"
     return said(evidence, SHARED_MEMORY, pattern, command=logs(evidence))
 

@@ -1,4 +1,4 @@
-"""From what a bench measured to the settings of a profile. Pure."""
+"""Derives a profile's settings from the bench's measurements. Pure."""
 
 from clusterkit.forecast.tuning.bench import PROGRAM, Bench, BenchRow, BenchSetting, read_bench
 from clusterkit.forecast.tuning.choice import FULL, NEAR, Chosen, changes, choose, remark

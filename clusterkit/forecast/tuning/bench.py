@@ -1,4 +1,4 @@
-"""What the trainer's bench measured, as it writes it into bench.json. Pure."""
+"""The measurements of the trainer's bench, from bench.json. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 from clusterkit.errors import RunError
 
 PROGRAM = ("python", "-m", "trainer", "bench")
-"""How the argv of a run that measures begins."""
+"""The start of a measuring run's argv."""
 _MOST = 10_000
-"""Environments or workers that anybody could mean."""
+"""Most plausible environments or workers."""
 
 
 @dataclass(frozen=True)
 class BenchSetting:
-    """What may be varied without changing what is learnt; precision apart."""
+    """The settings that do not change what is learned, except for precision."""
 
     num_envs: int
     workers: int
@@ -54,22 +54,22 @@ class Bench:
     complete: bool
     node: str
     device: str
-    """Name of the GPU, or of the processor."""
+    """Name of the GPU or CPU."""
     gpu_bytes: int | None
     """Memory of the GPU; None without one."""
     recipe: str
     modified: bool
     own: BenchSetting
-    """What a run with the profile as it is would take."""
+    """The setting of the unchanged profile."""
     rows: tuple[BenchRow, ...]
 
     @property
     def day(self) -> str:
-        """When it was measured, as a date."""
+        """The date of the measurement."""
         return datetime.fromtimestamp(self.time, UTC).date().isoformat()
 
     def of(self, kind: str, setting: BenchSetting) -> BenchRow | None:
-        """The measurement of one kind with a setting, the better one of two; None without any."""
+        """The best measurement of one kind with a setting; None without one."""
         found = [
             row
             for row in self.rows
@@ -79,24 +79,24 @@ class Bench:
 
     @property
     def loops(self) -> list[BenchRow]:
-        """The whole loops that were measured, one for each setting."""
+        """The measured whole loops, one per setting."""
         settings = dict.fromkeys(row.setting for row in self.rows if row.kind == "loop")
         return [row for setting in settings if (row := self.of("loop", setting)) is not None]
 
     @property
     def evaluation_bytes(self) -> int | None:
-        """Host memory that evaluations take beside training; None if it was not measured."""
+        """Host memory of evaluations beside training; None if not measured."""
         return next(
             (row.host_bytes for row in self.rows if row.kind == "evaluation" and row.error is None), None
         )
 
     def memory(self, row: BenchRow) -> int | None:
-        """Host memory of a run like that, with its evaluations."""
+        """Host memory of such a run with its evaluations."""
         return None if row.host_bytes is None else row.host_bytes + (self.evaluation_bytes or 0)
 
 
 def same(kind: str, one: BenchSetting, other: BenchSetting) -> bool:
-    """Whether two settings are one to a kind of measurement."""
+    """Whether two settings are equivalent for a kind of measurement."""
     if kind == "updates":
         return one.precision == other.precision
     if kind == "envs":
@@ -105,10 +105,10 @@ def same(kind: str, one: BenchSetting, other: BenchSetting) -> bool:
 
 
 def read_bench(text: bytes | str) -> Bench:
-    """Reads a bench.json; what comes from a cluster is not trusted.
+    """Parses a bench.json, which is not trusted.
 
     Raises:
-        RunError: it is no such file.
+        RunError: it is not a valid bench.json.
     """
     try:
         document = json.loads(text)
@@ -170,10 +170,10 @@ def _whole(value: Any) -> int | None:
 
 
 def _moment(value: Any) -> float:
-    """Unix seconds that are a date."""
+    """Unix seconds of a valid date."""
     return datetime.fromtimestamp(float(value), UTC).timestamp()
 
 
 def _plain(value: Any) -> str:
-    """Text on one line: it goes to a terminal, and into a comment of a settings file."""
+    """Text on one line, for terminals and comments in settings files."""
     return "".join(char if char.isprintable() else "?" for char in str(value))[:200]

@@ -1,4 +1,4 @@
-"""From what a bench measured to the setting to take, and what a profile would say of it. Pure."""
+"""Chooses the best setting from a bench's measurements, and the profile's changes. Pure."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ if TYPE_CHECKING:
     from clusterkit.config.models import Profile
 
 NEAR = 0.95
-"""A setting this close to the fastest is as fast: a few seconds on a shared node tell no more."""
+"""Relative speed from which a setting counts as equally fast, given the noise of short measurements."""
 FULL = 0.85
-"""The most of the memory asked for, or of the GPU's, that a setting may take and be safe."""
+"""Largest safe share of the requested memory or of the GPU's."""
 MARGIN = 1.5
-"""Of the memory to ask for: a short look does not see everything a long run does."""
+"""Margin on requested memory, because a short measurement misses later peaks."""
 _ALIKE = 1.1
-"""Two settings whose memory differs by less take the same."""
+"""Ratio below which two settings' memory counts as equal."""
 _SMALLER = 0.8
-"""A request is changed when this share of it would do."""
+"""Share of a request that must suffice for it to be reduced."""
 _GIB = 1 << 30
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The setting to take."""
+    """The chosen setting."""
 
     row: BenchRow | None
-    """None when there is none that is safe."""
+    """None if no setting is safe."""
     fastest: BenchRow | None
     unsafe: Mapping[BenchSetting, str]
-    """What was left out, and why."""
+    """Rejected settings, with reasons."""
 
 
 def choose(bench: Bench, *, memory: int | None, precision: bool = False) -> Chosen:
-    """The fastest safe setting; of those that are as fast, the one with less memory and fewer processes.
+    """The fastest safe setting; among equals the one with less memory and fewer processes.
 
     Args:
         bench: what was measured.
-        memory: bytes of host memory that the profile asks for; None leaves it to the site.
-        precision: whether the precision may be another.
+        memory: bytes of host memory that the profile requests; None leaves it to the site.
+        precision: whether the precision may change.
     """
     loops = [row for row in bench.loops if row.steps_per_second]
     if not precision:
@@ -78,14 +78,14 @@ def _danger(bench: Bench, row: BenchRow, memory: int | None) -> str:
 
 
 def changes(bench: Bench, chosen: BenchRow, profile: Profile) -> dict[str, str | int]:
-    """The keys of the profile that are to be others.
+    """The profile's changed keys.
 
-    What is asked for is only made less, never more: more was not there to be measured.
+    Requests are only reduced: larger ones could not be measured.
 
     Args:
         bench: what was measured.
-        chosen: the setting to take.
-        profile: as it is.
+        chosen: the chosen setting.
+        profile: the current one.
     """
     setting = chosen.setting
     changed: dict[str, str | int] = {}
@@ -111,7 +111,7 @@ def changes(bench: Bench, chosen: BenchRow, profile: Profile) -> dict[str, str |
 
 
 def remark(bench: Bench, chosen: BenchRow) -> str:
-    """One line that says what was measured: for the comment above the keys."""
+    """One line about the measurement, for the comment above the keys."""
     before = bench.of("loop", bench.own)
     best, now = beside([_speed(chosen), _speed(before) if before else None])
     text = f"{bench.day} on {bench.node} ({bench.device}): {best} steps/s"

@@ -1,4 +1,4 @@
-"""From what a bench measured to the lines that are kept of it. Pure."""
+"""Turns a bench's measurements into lines of the record. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from clusterkit.forecast.tuning.bench import Bench, same
 
 
 def measurements(bench: Bench, cluster: str, version: str) -> list[Measurement]:
-    """What was measured, a line for each setting; nothing of a recipe that was modified.
+    """One measurement per setting; none for a modified recipe.
 
-    The environments and the learner alone are joined to the whole loops they belong to.
+    Measurements of environments or learner alone are joined to their whole loops.
 
     Args:
         bench: what was measured.

@@ -1,8 +1,8 @@
-"""Makes images with Apptainer: from the trainer's definition, from one's own, or from an image of Docker's.
+"""Builds images with Apptainer: from the trainer's definition, the user's own, or a Docker image.
 
     work = prepare(request, here=True)
     apptainer.build(work, output, say=print)        # on this machine
     RemoteBuild(site, work, options, say=print)     # on a cluster, by the script of `job`
 
-`packages` says what changed from one build to the next, `advice` what a build's last words mean.
+`packages` compares two builds, `advice` explains a failed build's output.
 """

@@ -1,4 +1,4 @@
-"""What the last words of a failed build mean, and what to do about it. Pure."""
+"""Explains the output of a failed build. Pure."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _ADVICE = (
 
 
 def last_lines(log: str, count: int = 8) -> list[str]:
-    """The end of a build's output, without the page of mksquashfs's options Apptainer adds to a fault."""
+    """The end of a build's output, without the mksquashfs usage page that Apptainer adds to an error."""
     kept: list[str] = []
     skipping = False
     for line in _COLOUR.sub("", log).splitlines():
@@ -68,7 +68,7 @@ def last_lines(log: str, count: int = 8) -> list[str]:
 
 
 def cause(log: str) -> str:
-    """The line that says most: one we know the meaning of, else the last that names an error."""
+    """The most informative line: a known one, or else the last that names an error."""
     lines = [line.strip() for line in last_lines(log, 200)]
     known = [line for line in lines if any(_says(line, pattern) for pattern, _ in _ADVICE)]
     telling = [line for line in lines if _TELLING.search(line)]
@@ -77,7 +77,7 @@ def cause(log: str) -> str:
 
 
 def advice(log: str) -> str | None:
-    """What to do about it, for causes that are known."""
+    """The remedy for a known cause."""
     said = cause(log)
     return next((hint for pattern, hint in _ADVICE if _says(said, pattern)), None)
 

@@ -1,4 +1,4 @@
-"""Runs Apptainer on this machine: builds an image, and looks into one."""
+"""Runs Apptainer on this machine: builds and inspects images."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from clusterkit.images.building.work import Work
 PACKED = "-comp zstd -Xcompression-level 3"
 """mksquashfs: fifteen times faster than gzip at the same size."""
 EPOCH = "1700000000"
-"""SOURCE_DATE_EPOCH, and the time of all files of a trainer image."""
+"""SOURCE_DATE_EPOCH, and the time of all files in a trainer image."""
 _WORKSHOP = "clusterkit-build-"
 _OLD_SECONDS = 24 * 3600
 _KEPT_LINES = 400
@@ -48,9 +48,9 @@ def find_runtime() -> str:
 
 @contextmanager
 def workshop() -> Iterator[Path]:
-    """An empty folder with room for large files, for as long as they are needed.
+    """A temporary empty folder with space for large files.
 
-    `APPTAINER_TMPDIR` if it is set; else /var/tmp, since /tmp may lie in memory.
+    It is in `APPTAINER_TMPDIR` if set, else in /var/tmp, because /tmp may be in memory.
     """
     given = os.environ.get("APPTAINER_TMPDIR") or os.environ.get("SINGULARITY_TMPDIR")
     place = given or ("/var/tmp" if Path("/var/tmp").is_dir() else None)  # noqa: S108
@@ -62,15 +62,15 @@ def workshop() -> Iterator[Path]:
 
 
 def build(work: Work, output: Path, *, say: Callable[[str], None]) -> None:
-    """Build an image; it appears under its name only when it is whole.
+    """Build an image, which appears atomically.
 
     Args:
-        work: what to build.
-        output: absolute path of the .sif; what is there is replaced.
-        say: given each line of Apptainer's output.
+        work: the build.
+        output: absolute path of the .sif; an existing file is replaced.
+        say: called with each line of Apptainer's output.
 
     Raises:
-        ImageError: Apptainer is not here, or its build failed; says why.
+        ImageError: Apptainer is missing or the build failed, with the reason.
     """
     runtime = find_runtime()
     # A name of our own: the Apptainer of a build that was killed may still be writing.
@@ -99,7 +99,7 @@ def options(work: Work, usage: str) -> list[str]:
     """The first words of the build command.
 
     Args:
-        work: what to build.
+        work: the build.
         usage: `apptainer build --help`; an old Singularity cannot pass options to mksquashfs.
     """
     packing = ["--mksquashfs-args", PACKED] if "--mksquashfs-args" in usage else []
@@ -109,7 +109,7 @@ def options(work: Work, usage: str) -> list[str]:
 
 
 def packages(image: Path) -> dict[str, str]:
-    """Versions of what an image holds, by name; empty where nothing in it can be run here."""
+    """Package versions in an image, by name; empty if nothing in it can be run here."""
     runtime = find_runtime()
     for way in ([], ["--userns"]):  # as root without all capabilities only the second works
         argv = [runtime, "exec", *way, "--cleanenv", "--contain", str(image), "sh", "-c", READ]
@@ -120,10 +120,10 @@ def packages(image: Path) -> dict[str, str]:
 
 
 def save(name: str, archive: Path) -> None:
-    """Take an image out of this machine's Docker.
+    """Export an image from this machine's Docker.
 
     Raises:
-        ImageError: Docker is not here, does not run, or has no such image.
+        ImageError: Docker is missing, does not run, or has no such image.
     """
     docker = shutil.which("docker") or shutil.which("podman")
     if docker is None:
@@ -139,7 +139,7 @@ def save(name: str, archive: Path) -> None:
 
 
 def _forget_old(folder: Path, pattern: str) -> None:
-    """Remove what builds have left that were killed more than a day ago."""
+    """Remove the leftovers of builds that were killed more than a day ago."""
     for path in folder.glob(pattern):
         with suppress(OSError):
             if path.lstat().st_uid == os.getuid() and time.time() - path.lstat().st_mtime > _OLD_SECONDS:
@@ -152,7 +152,7 @@ def _help(runtime: str) -> str:
 
 
 def _run(argv: list[str], folder: Path, env: dict[str, str], say: Callable[[str], None]) -> tuple[int, str]:
-    """Exit code and the last lines of a build, which ends when we are interrupted."""
+    """Run a build, which ends if this process is interrupted; returns its exit code and last lines."""
     # In a session of its own: Ctrl-C reaches us alone, and we end the whole of it.
     process = subprocess.Popen(
         argv,
@@ -178,7 +178,7 @@ def _run(argv: list[str], folder: Path, env: dict[str, str], say: Callable[[str]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Let Apptainer clean up after itself, which it does on SIGTERM; then end what is left."""
+    """Send SIGTERM, on which Apptainer cleans up, then kill what is left."""
     os.killpg(process.pid, signal.SIGTERM)
     try:
         process.wait(_END_SECONDS)

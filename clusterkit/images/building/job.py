@@ -1,4 +1,4 @@
-"""A build as a job of a cluster: its script, and what is asked while it runs. Text only.
+"""A build as a job on a cluster: its script, and the commands to watch it. Text only.
 
 The job works in a folder of its own below the work root, which holds the build's files and
 
@@ -23,7 +23,7 @@ from clusterkit.images.building.packages import READ
 from clusterkit.images.building.work import Work
 
 LOG_BYTES = 200_000
-"""Of the log, at most, in one answer."""
+"""Most bytes of the log in one answer."""
 
 _SCRIPT = r"""
 set -u
@@ -116,7 +116,7 @@ exit 0
 
 @dataclass(frozen=True)
 class BuildResult:
-    """How the job ended."""
+    """The result of the job."""
 
     code: int
     digest: str
@@ -124,7 +124,7 @@ class BuildResult:
 
 
 def key(work: Work) -> str:
-    """A name for a build: the same for the same files, so that a second request finds the first's job."""
+    """A name for a build, determined by its files, so that an equal request finds the running job."""
     looks = []
     for name, path in sorted(work.files.items()):
         for found in [path, *sorted(path.rglob("*"))] if path.is_dir() else [path]:
@@ -151,17 +151,17 @@ def render(
     """The job script.
 
     Args:
-        work: what to build; its files lie in `folder`.
-        folder: of this build, absolute.
+        work: the build, whose files are in `folder`.
+        folder: the build's folder, absolute.
         images: the cluster's image store.
-        scratch: where a folder for the unpacked image is made.
-        cache: where the runtime keeps what it downloads.
+        scratch: where the unpacked image's folder is created.
+        cache: the runtime's download cache.
         runtime: `apptainer` or `singularity`.
-        mode: of an image in the store, octal.
+        mode: mode of an image in the store, octal.
         chunker: text of a Python program that writes the chunk list of its standard input.
         prelude: the cluster's own shell lines, run first.
-        trust: users who may own, and groups who may write to, these folders.
-        group: one more such group.
+        trust: users who may own, and groups that may write to, these folders.
+        group: one more trusted group.
     """
     values = {
         "folder": folder,
@@ -188,10 +188,10 @@ def render(
 
 
 def parse_watch(answer: bytes) -> tuple[BuildResult | None, bytes]:
-    """The result, if there is one yet, and the new piece of the log.
+    """Parse the result, if there is one yet, and the new part of the log.
 
     Raises:
-        TransportError: the answer is none of ours.
+        TransportError: the answer is malformed.
     """
     facts: dict[str, str] = {}
     rest = answer

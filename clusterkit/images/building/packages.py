@@ -1,4 +1,4 @@
-"""What an image holds, and what changed from one build to the next. Pure."""
+"""The packages of an image, and the changes between two builds. Pure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ READ = (
     "cat /opt/trainer/packages.txt 2>/dev/null || python3 -m pip list --format=freeze 2>/dev/null || "
     "python -m pip list --format=freeze 2>/dev/null"
 )
-"""Shell code that prints the packages of the image it runs in, `name==version` a line."""
+"""Shell code that prints an image's packages, one `name==version` per line."""
 
 
 @dataclass(frozen=True)
 class PackageChanges:
-    """How two lists of packages differ."""
+    """The differences between two package lists."""
 
     added: Mapping[str, str]
     removed: Mapping[str, str]
@@ -26,13 +26,13 @@ class PackageChanges:
 
 
 def parse(text: str) -> dict[str, str]:
-    """Versions by name; a line that is no `name==version` (one from a folder or URL) is left out."""
+    """Parse versions by name; other lines (packages from folders or URLs) are ignored."""
     pairs = (line.strip().partition("==") for line in text.splitlines())
     return {name: version for name, equals, version in pairs if equals and name and " " not in name}
 
 
 def compare(before: Mapping[str, str], after: Mapping[str, str]) -> PackageChanges:
-    """What is new, gone or of another version."""
+    """Compare two package lists."""
     return PackageChanges(
         added={name: version for name, version in after.items() if name not in before},
         removed={name: version for name, version in before.items() if name not in after},

@@ -1,4 +1,4 @@
-"""What an image is made of, and what Apptainer must be told to make it. Renders and looks; runs nothing."""
+"""Prepares a build: its files and Apptainer's arguments. Renders and reads; runs nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from clusterkit.resources import resource
 BOOTSTRAPS = ("docker", "debootstrap", "localimage")
 TORCH = ("cuda", "cpu")
 TRANSPORTS = ("docker-daemon", "docker-archive", "oci", "oci-archive", "docker")
-"""Where a finished image of Docker's may come from, in Apptainer's words."""
+"""Apptainer's names of the sources of a finished Docker image."""
 
 _DEBIAN_MIRROR = "https://deb.debian.org/debian"
 _DEFINITION = "image.def"
@@ -25,40 +25,40 @@ _SECTION = re.compile(r"^%(\w+)(.*)$")
 
 @dataclass(frozen=True)
 class Request:
-    """The image a person asks for."""
+    """The image that the user requests."""
 
     bootstrap: str | None = None
     """How the trainer image starts; None is `docker`."""
     source: str | None = None
-    """Its base (a Docker image, a Debian suite, a .sif file); or `TRANSPORT:NAME`, an image to convert."""
+    """Its base (a Docker image, a Debian suite, a .sif file), or `TRANSPORT:NAME` for an image to convert."""
     torch: str = "cuda"
     """Which build of torch the trainer image holds."""
     definition: Path | None = None
-    """An Apptainer definition of one's own, instead of the trainer's."""
+    """The user's own Apptainer definition, instead of the trainer's."""
 
     @property
     def converted(self) -> tuple[str, str] | None:
-        """Transport and name of the finished image that is to be converted."""
+        """Transport and name of the finished image to convert."""
         match = _TRANSPORT.fullmatch(self.source or "")
         return (match[1], match["name"]) if match else None
 
 
 @dataclass(frozen=True)
 class Work:
-    """One build, to be run in a folder that holds its files."""
+    """One build, to be run in a folder with its files."""
 
     target: str
-    """What `apptainer build IMAGE` is told: a definition's name, or `docker-archive:FILE`."""
+    """The argument of `apptainer build IMAGE`: a definition's name, or `docker-archive:FILE`."""
     texts: Mapping[str, str] = field(default_factory=dict)
     """Small files by name."""
     files: Mapping[str, Path] = field(default_factory=dict)
-    """Files and folders of this machine by the name they have in the folder."""
+    """Files and folders of this machine, by their name in the folder."""
     folder: Path | None = None
-    """Run it in this folder of the user's, which has the files already."""
+    """Run it in this folder of the user, which has the files already."""
     ours: bool = False
-    """Whether it is the trainer's definition, whose result does not depend on the day."""
+    """Whether it is the trainer's definition, whose result is reproducible."""
     defined: bool = True
-    """Whether a definition is followed, which takes root's powers inside; a conversion does without."""
+    """Whether a definition is used, which needs root inside; a conversion does not."""
 
 
 def prepare(request: Request, *, here: bool) -> Work:
@@ -66,7 +66,7 @@ def prepare(request: Request, *, here: bool) -> Work:
 
     Args:
         request: the image.
-        here: for this machine, where paths are good as they are; else for another, where files must travel.
+        here: for this machine, with paths unchanged; otherwise for another, to which files must be sent.
 
     Raises:
         ConfigError: the request contradicts itself or a definition cannot be used.
@@ -94,10 +94,10 @@ def prepare(request: Request, *, here: bool) -> Work:
 
 
 def definition_text(request: Request) -> str:
-    """The Apptainer definition a request comes to.
+    """The Apptainer definition of a request.
 
     Raises:
-        ConfigError, ImageError: as `prepare`; or there is none, since the image is only converted.
+        ConfigError, ImageError: as `prepare`; or the image is only converted and has no definition.
     """
     work = prepare(request, here=True)
     if not work.defined:
@@ -154,7 +154,7 @@ def _conversion(transport: str, name: str, *, here: bool) -> Work:
 
 
 def daemon_image(request: Request) -> str | None:
-    """The name of the image that must be taken out of this machine's Docker to travel."""
+    """The name of the image that must be exported from this machine's Docker."""
     converted = request.converted
     return tagged(converted[1]) if converted and converted[0] == "docker-daemon" else None
 
@@ -181,7 +181,7 @@ def _needed(text: str, folder: Path) -> Iterator[tuple[str, Path]]:
     """The files a definition copies, and its base if that is a file, by their names beside it.
 
     Raises:
-        ConfigError: one lies outside the definition's folder, which has no equal on another machine.
+        ConfigError: a file is outside the definition's folder and so has no place on another machine.
         ImageError: one is missing.
     """
     section, header = "", {}
