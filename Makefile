@@ -62,7 +62,7 @@ pytest: .venv/.dev
 image: .venv/.dev
 	@$(BIN)/python -m tests.cluster.image
 
-lint: .venv/.dev ## style, types and the floors of the house
+lint: .venv/.dev ## style, types and the layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
