@@ -10,21 +10,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from clusterkit.backends.base import (
-    Backend,
-    Capabilities,
-    Continuation,
-    EarlySignal,
-    JobResources,
-    Limits,
-    Parent,
-    Way,
-)
+from clusterkit.backends.base import Capabilities, Continuation, Limits, Parent, Way
 from clusterkit.backends.jobs import Found, QueryResult
+from clusterkit.backends.slurm.options import SlurmOptions
 from clusterkit.backends.slurm.parse import JOB_ID, parse_find, parse_query
+from clusterkit.backends.slurm.request import read
 from clusterkit.backends.slurm.rows import SACCT_FIELDS, SQUEUE_FIELDS
 from clusterkit.backends.slurm.shell import CLEAN_ENVIRONMENT, ENVIRONMENT
-from clusterkit.backends.slurm.times import parse_time
 from clusterkit.errors import ConfigError, SchedulerError
 from clusterkit.probes import Probe
 from clusterkit.units import format_duration
@@ -34,7 +26,7 @@ if TYPE_CHECKING:
     from clusterkit.backends.starts import Predictions
     from clusterkit.backends.story import JobStory, Subject
     from clusterkit.backends.survey import Surveyor
-    from clusterkit.config.models import Cluster, Profile
+    from clusterkit.config.models import Cluster
 
 
 # ck_others ID...: prints what squeue has said, ck_queue, and sets ck_ids to those that neither wait nor run.
@@ -54,7 +46,7 @@ $ck_id$ck_fs${ck_id%%_*}$ck_fs"
 """
 
 
-class SlurmBackend(Backend):
+class SlurmBackend(SlurmOptions):
     """sbatch, scancel, squeue, sacct and scontrol."""
 
     title = "Slurm"
@@ -82,72 +74,15 @@ class SlurmBackend(Backend):
         "SLURMD_NODENAME",
     )
 
-    def options(
-        self, cluster: Cluster, profile: Profile, *, signal: EarlySignal | None, extra: Sequence[str] = ()
-    ) -> tuple[str, ...]:
-        """Sbatch options."""
-        from clusterkit.backends.slurm.options import sbatch_options
-
-        return sbatch_options(cluster, profile, signal=signal, extra=extra)
-
-    def names(self, options: Sequence[str]) -> frozenset[str]:
-        """Long names."""
-        from clusterkit.config.options import names_of
-
-        return names_of(options)
-
-    def carried_over(self, options: Sequence[str], *, time: bool, packed: bool) -> list[str]:
-        """All but the options chosen anew for each submission."""
-        from clusterkit.backends.slurm.options import carried_over
-
-        return carried_over(options, time=time, packed=packed)
-
-    def brief(self, options: Sequence[str], seconds: int) -> tuple[str, ...]:
-        """No log, no mail, no second start."""
-        from clusterkit.backends.slurm.options import brief
-
-        return brief(options, seconds)
-
-    def packed(self, options: Sequence[str], runs: int, given: Sequence[str]) -> tuple[str, ...]:
-        """Processors and memory for all runs."""
-        from clusterkit.backends.slurm.options import packed
-
-        return packed(options, runs, self.names(given))
-
-    def array(self, first: int, last: int, at_once: int | None) -> str:
-        """`--array=FIRST-LAST%LIMIT`."""
-        return f"--array={first}-{last}{f'%{at_once}' if at_once is not None else ''}"
-
-    def asked(self, options: Sequence[str]) -> JobResources:
-        """`--cpus-per-task`, `--mem` and `--time`."""
-        from clusterkit.backends.slurm.request import read
-
-        told = read(options)
-        return JobResources(
-            told.cpus if _value(options, "cpus-per-task") else None, told.memory, told.seconds
-        )
-
-    def directives(self, options: Sequence[str], *, job_name: str, folder: str, log: str) -> list[str]:
-        """#SBATCH lines."""
-        from clusterkit.backends.slurm.options import directives
-
-        return directives(options, job_name=job_name, folder=folder, log=log)
-
-    def held_back(self, options: Sequence[str]) -> EarlySignal | None:
-        """The signal of `--signal`, which Slurm may send up to a minute early (man sbatch)."""
-        told = [option.partition("=")[2] for option in options if option.startswith("--signal=")]
-        match = re.fullmatch(r"R?B:(?:SIG)?(USR1|USR2|TERM|INT)@(\d{1,5})", told[-1]) if told else None
-        return EarlySignal(match[1], int(match[2])) if match else None
-
     def limits(self, options: Sequence[str]) -> Probe[Limits]:
         """JobRequeue, MaxArraySize, PreemptMode; the partition's MaxTime."""
         from clusterkit.backends.slurm import limits
 
-        return limits.probe(_value(options, "partition"))
+        return limits.probe(read(options).partition)
 
     def check_limits(self, cluster: Cluster, limits: Limits, options: Sequence[str]) -> None:
         """Compares `--time` with the partition's MaxTime."""
-        wanted = parse_time(_value(options, "time") or "")
+        wanted = read(options).seconds
         if limits.max_time is not None and wanted is not None and wanted > limits.max_time:
             longest = format_duration(limits.max_time)
             raise ConfigError(
@@ -278,11 +213,6 @@ class SlurmBackend(Backend):
         from clusterkit.backends.slurm import why
 
         return why.probe(subject)
-
-
-def _value(options: Sequence[str], name: str) -> str | None:
-    given = dict(option.partition("=")[::2] for option in options)
-    return given.get(f"--{name}")
 
 
 def _grouped(job_ids: Sequence[str]) -> list[tuple[str, list[str]]]:
