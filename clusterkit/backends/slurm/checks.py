@@ -74,7 +74,7 @@ class SlurmAnswer:
         """Nodes of that partition."""
         rows = [line.split("|", 6) for line in self.answer["nodes"].lines]
         return [
-            CheckedNode(where, name, state, int(cpus), int(memory) << 20, tuple(held(gres)), reason)
+            CheckedNode(where, name, state, int(cpus), int(memory) << 20, held(gres), reason)
             for where, name, state, cpus, memory, gres, reason in (row for row in rows if len(row) == 7)
             if where == self.partition and cpus.isdigit() and memory.isdigit()
         ]

@@ -7,16 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from clusterkit.backends.slurm.request import Gpus
 from clusterkit.backends.survey import SiteSurvey
-
-
-@dataclass(frozen=True)
-class Gres:
-    """GPUs of one kind on one node, as sinfo lists them."""
-
-    type: str | None
-    """As the site spells it; None if its GPUs have no types."""
-    count: int
 
 
 @dataclass(frozen=True)
@@ -28,7 +20,7 @@ class Nodes:
     """How many are neither down nor drained."""
     cpus: int
     memory: int
-    gpus: tuple[Gres, ...] = ()
+    gpus: tuple[Gpus, ...] = ()
     features: tuple[str, ...] = ()
 
 
