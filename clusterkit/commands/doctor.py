@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from clusterkit.backends.checks import skipped
 from clusterkit.checkup import CheckPlace, Result, Sheet, Verdict, laptop, named
 from clusterkit.checkup.examination import Examination
-from clusterkit.checkup.examine_laptop import examine_laptop, log_in
+from clusterkit.checkup.examine_laptop import examine_laptop
+from clusterkit.checkup.examine_login import log_in
 from clusterkit.checkup.examine_nodes import examine_nodes
 from clusterkit.checkup.examine_site import examine_site
-from clusterkit.errors import ConfigError
 from clusterkit.transport.base import Bar
 from clusterkit.transport.questions import Ask, ask_on_terminal
 
@@ -87,10 +87,7 @@ def _results(begin: Callable[[], Examination], wish: Wish, sheet: Sheet) -> Iter
     found: list[Examination] = []
 
     def settings() -> Verdict:
-        try:
-            found.append(exam := begin())
-        except ConfigError as error:
-            return laptop.fault(error)
+        found.append(exam := begin())
         files = [str(file) for file in exam.settings.files]
         return laptop.settings(files, exam.cluster.name, [profile.name for profile in exam.profiles])
 
