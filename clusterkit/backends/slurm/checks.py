@@ -19,13 +19,11 @@ from clusterkit.backends.checks import (
     warned,
 )
 from clusterkit.backends.slurm.explain import sbatch_error
-from clusterkit.backends.slurm.partitions import default, partitions
+from clusterkit.backends.slurm.partitions import default, partitions, takes_jobs
 from clusterkit.backends.slurm.request import Gpus, JobRequest, held, read
 from clusterkit.backends.slurm.shell import CLEAN_ENVIRONMENT
 from clusterkit.backends.slurm.times import parse_time
 from clusterkit.units import format_bytes, format_duration
-
-_BUSY = re.compile(r"down|drain|fail|maint|unknown|power|reboot|inval", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class CheckedNode:
     @property
     def usable(self) -> bool:
         """Whether jobs may start on it, now or when another ends."""
-        return not self.state.endswith("*") and not _BUSY.match(self.state)
+        return takes_jobs(self.state)
 
 
 @dataclass(frozen=True)

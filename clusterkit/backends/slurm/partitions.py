@@ -1,4 +1,4 @@
-"""Parses `scontrol -o show partition`, one partition per line. Pure."""
+"""Parses `scontrol -o show partition`, one partition per line, and states of nodes. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 _NAME = re.compile(r"PartitionName=(.+?)(?=\s+\w+=|\s*$)")
 """Names may hold spaces."""
+_BUSY = re.compile(r"down|drain|fail|maint|unknown|power|reboot|inval", re.IGNORECASE)
 
 
 def partitions(text: str) -> dict[str, dict[str, str]]:
@@ -21,3 +22,8 @@ def partitions(text: str) -> dict[str, dict[str, str]]:
 def default(told: Mapping[str, Mapping[str, str]]) -> str | None:
     """The default partition among those of `partitions`; None without one."""
     return next((name for name, fields in told.items() if fields.get("Default") == "YES"), None)
+
+
+def takes_jobs(state: str) -> bool:
+    """Whether jobs may start on a node in this state, now or when another ends."""
+    return not state.endswith("*") and not _BUSY.match(state)
