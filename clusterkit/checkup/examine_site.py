@@ -12,8 +12,7 @@ from clusterkit.backends.checks import Outcome, Verdict, passed, skipped
 from clusterkit.checkup import CheckPlace, Result, login, storage
 from clusterkit.checkup.check import fault
 from clusterkit.checkup.examination import Examination
-from clusterkit.checkup.login import Login
-from clusterkit.checkup.login_script import login_probe
+from clusterkit.checkup.login import Login, login_probe
 from clusterkit.checkup.storage import Storage
 from clusterkit.errors import ClusterkitError, TransportError, last_words
 from clusterkit.images.planning import plan as plan_image
