@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from clusterkit.backends.checks import Check, Outcome, Verdict, failed, skipped
@@ -50,8 +50,8 @@ class Sheet:
 
     def because(self, check: Check, profile: str = "") -> str:
         """Why a check cannot be made; empty if it can."""
-        for result in self._of(profile):
-            if result.check.name not in check.needs:
+        for result in self.results:
+            if result.check.name not in check.needs or result.profile not in ("", profile):
                 continue
             if result.verdict.outcome is Outcome.FAIL:
                 return f"{result.check.name} failed"
@@ -74,9 +74,6 @@ class Sheet:
         """Number of results by outcome."""
         outcomes = [result.verdict.outcome for result in self.results]
         return {outcome: outcomes.count(outcome) for outcome in Outcome}
-
-    def _of(self, profile: str) -> Iterator[Result]:
-        return (result for result in self.results if result.profile in ("", profile))
 
 
 def fault(error: ClusterkitError) -> Verdict:

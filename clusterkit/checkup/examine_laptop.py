@@ -1,4 +1,4 @@
-"""Examines this laptop: settings, ledger, code, disk, image and W&B."""
+"""Examines this laptop: Python, settings, ledger, code, disk, image and W&B."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sqlite3
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 
@@ -15,7 +15,7 @@ from clusterkit import account
 from clusterkit.backends.checks import Verdict, failed, passed, warned
 from clusterkit.checkup.check import Result, fault
 from clusterkit.checkup.examination import Examination
-from clusterkit.checkup.laptop import rsync_version
+from clusterkit.checkup.login import rsync_version
 from clusterkit.errors import WandbError
 from clusterkit.runs.fitting import another, hardware_of, lacks
 from clusterkit.runs.ledger import Ledger
@@ -26,9 +26,24 @@ from clusterkit.runs.resolve import resolve
 from clusterkit.units import format_bytes
 from clusterkit.wandb import client, credentials
 
+OLDEST_PYTHON, FIRST_UNTRIED_PYTHON = (3, 11), (3, 14)
 _SERVER_SECONDS = 10.0
 _LITTLE, _SCARCE = 100 << 20, 2 << 30
 """Free bytes for results below which none, or only few, fit."""
+
+
+def judge_python(version: tuple[int, int], text: str) -> Verdict:
+    """The interpreter."""
+    if OLDEST_PYTHON <= version < FIRST_UNTRIED_PYTHON:
+        return passed(text)
+    return warned(f"{text} is not one of 3.11 to 3.13", "python3.12 -m venv .venv")
+
+
+def judge_settings(files: Sequence[str], cluster: str, profiles: Sequence[str]) -> Verdict:
+    """The verdict on readable settings."""
+    where = ", ".join(files) or "no settings file, only what is built in"
+    names = f"profile{'s' if len(profiles) > 1 else ''} {', '.join(profiles)}"
+    return passed(f"{where}; cluster {cluster}, {names}")
 
 
 def examine_laptop(exam: Examination, stack: ExitStack) -> Iterator[Result]:

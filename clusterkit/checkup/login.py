@@ -5,6 +5,7 @@ It changes nothing: test files are removed at once.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING
 from clusterkit import ownership
 from clusterkit.backends import backend_of
 from clusterkit.backends.checks import END, Answer, Verdict, failed, parse_answer, passed, warned
-from clusterkit.checkup.laptop import rsync_version
 from clusterkit.images.image import Image
 from clusterkit.probes import Probe
 from clusterkit.probes.framing import TIME_UP
@@ -23,6 +23,8 @@ from clusterkit.site import resolve_script
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
 
+OLDEST_RSYNC = (3, 1)
+"""The first version with --info=progress2."""
 _SKEWED, _WRONG = 30, 300
 """Seconds of skew: worth a warning; munge, Kerberos and one-time codes fail."""
 
@@ -170,6 +172,20 @@ def tools(login: Login) -> Verdict:
 def rsync_there(login: Login) -> Verdict:
     """Whether rsync is recent enough."""
     return rsync_version(login.answer["rsync"].text, login.about("host"))
+
+
+def rsync_version(said: str, where: str) -> Verdict:
+    """The version from `rsync --version`; empty if missing."""
+    found = re.search(r"version\s+v?(\d+)\.(\d+)(\S*)", said)
+    install = "apt install rsync, dnf install rsync or brew install rsync"
+    if not found:
+        if "openrsync" in said:
+            return warned(f"{where} has openrsync; files travel by SFTP where it lacks an option", install)
+        return warned(f"no rsync on {where}: files travel by SFTP, and changed files whole", install)
+    version = f"rsync {found[1]}.{found[2]}{found[3]}"
+    if (int(found[1]), int(found[2])) < OLDEST_RSYNC:
+        return warned(f"{version} is older than 3.1", install)
+    return passed(version)
 
 
 def runtime_there(login: Login) -> Verdict:

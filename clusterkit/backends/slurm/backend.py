@@ -45,6 +45,33 @@ $ck_id$ck_fs${ck_id%%_*}$ck_fs"
 }
 """
 
+# $1 job id, $2 cluster or nothing, then srun's options and the command. A task of an array has a job id of
+# its own, the only one srun knows.
+_STEP = r"""
+id=$1 clusters=${2:+-M $2}
+shift 2
+case $id in *_*)
+  id=$(squeue $clusters -h -j "$id" -o %A </dev/null) || exit
+  test -n "$id" || { echo "the job is not in the queue any more" >&2; exit 1; } ;;
+esac
+"""
+
+# srun outlives a connection that dies, and its step with it. So the end of our own standard input, which the
+# one who started us holds open, ends it.
+_LEASH = r"""
+exec 3<&0
+srun $clusters --jobid="$id" "$@" </dev/null 3<&- & step=$!
+{ cat <&3; kill -TERM "$step"; sleep 3; kill -KILL "$step"; } >/dev/null 2>&1 & leash=$!
+exec 3<&-
+wait "$step"
+status=$?
+kill "$leash" 2>/dev/null
+exit "$status"
+"""
+_TERMINAL = r"""
+exec srun $clusters --jobid="$id" "$@"
+"""
+
 
 class SlurmBackend(SlurmOptions):
     """sbatch, scancel, squeue, sacct and scontrol."""
@@ -150,10 +177,16 @@ class SlurmBackend(SlurmOptions):
         return Probe(f"find {job_name}", "\n".join(lines), parse_find)
 
     def inside_argv(self, job_id: str, argv: Sequence[str], *, terminal: bool = False) -> list[str]:
-        """A job step."""
-        from clusterkit.backends.slurm.steps import step_argv
+        """The argv for the login node: a job step with srun, as one process on the job's first node.
 
-        return step_argv(job_id, argv, terminal=terminal)
+        The step ends with its terminal or, without one, with the returned command's standard input.
+        """
+        ((cluster, (number,)),) = _grouped([job_id])
+        run = CLEAN_ENVIRONMENT + _STEP + (_TERMINAL if terminal else _LEASH)
+        # --overlap: without it the step would wait for the job's own program to end.
+        options = ["--overlap", "--nodes=1", "--ntasks=1", "--relative=0", "--cpu-bind=none", "--quiet"]
+        stream = "--pty" if terminal else "--input=none"
+        return ["sh", "-c", run, "srun", number, cluster, *options, stream, *argv]
 
     def checks(self) -> SchedulerChecks:
         """Checks of Slurm's tools and of each profile's request."""
