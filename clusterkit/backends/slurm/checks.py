@@ -19,10 +19,9 @@ from clusterkit.backends.checks import (
     warned,
 )
 from clusterkit.backends.slurm.explain import sbatch_error
-from clusterkit.backends.slurm.partitions import default, partitions, takes_jobs
+from clusterkit.backends.slurm.notation import default, parse_time, partitions, takes_jobs
 from clusterkit.backends.slurm.request import Gpus, JobRequest, held, read
 from clusterkit.backends.slurm.shell import CLEAN_ENVIRONMENT
-from clusterkit.backends.slurm.times import parse_time
 from clusterkit.units import format_bytes, format_duration
 
 

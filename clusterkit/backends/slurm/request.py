@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from clusterkit.backends.slurm.times import parse_time
+from clusterkit.backends.slurm.notation import parse_time
 from clusterkit.units import parse_size
 
 _GPU = re.compile(r"(?:gres/)?(?:gpu(?=[:=]|$)[:=]?)?(?:(?P<type>[A-Za-z][\w.-]*)[:=]?)?(?P<count>\d+)?")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from clusterkit.backends.jobs import Job, JobState
-from clusterkit.backends.slurm.times import parse_time
+from clusterkit.backends.slurm.notation import parse_time
 
 FIELD_SEPARATOR = "\x1f"
 SQUEUE_FIELDS = ("%i", "%F", "%T", "%r", "%P", "%N", "%M", "%l", "%S", "%e", "%j")

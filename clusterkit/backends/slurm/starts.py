@@ -14,10 +14,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from clusterkit.backends.jobs import unix_seconds
-from clusterkit.backends.slurm.partitions import default, partitions
+from clusterkit.backends.slurm.notation import default, parse_time, partitions
 from clusterkit.backends.slurm.request import JobRequest, counted, read
 from clusterkit.backends.slurm.shell import CLEAN_ENVIRONMENT, ENVIRONMENT
-from clusterkit.backends.slurm.times import parse_time
 from clusterkit.backends.starts import FairShare, PredictedStart, Predictions
 from clusterkit.probes import Probe
 from clusterkit.probes.framing import Section, sections

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from clusterkit import ownership
-from clusterkit.backends.slurm.partitions import partitions
+from clusterkit.backends.slurm.notation import parse_time, partitions
 from clusterkit.backends.slurm.request import held
 from clusterkit.backends.slurm.survey.facts import (
     Association,
@@ -16,7 +16,6 @@ from clusterkit.backends.slurm.survey.facts import (
     Slurm,
     SlurmSurvey,
 )
-from clusterkit.backends.slurm.times import parse_time
 from clusterkit.backends.survey import Root, Runtime
 from clusterkit.errors import TransportError, last_words
 from clusterkit.probes.framing import MARK, TIME_UP, sections

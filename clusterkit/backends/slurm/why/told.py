@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from clusterkit.backends.causes import Line, Text
 from clusterkit.backends.jobs import SCHEDULER_LOG, Job, JobState
 from clusterkit.backends.slurm.explain import explain
-from clusterkit.backends.slurm.partitions import takes_jobs
+from clusterkit.backends.slurm.notation import parse_time, takes_jobs
 from clusterkit.backends.slurm.rows import FIELD_SEPARATOR, job_state, known
-from clusterkit.backends.slurm.times import parse_time
 from clusterkit.backends.slurm.why.question import SACCT_FIELDS, SINFO_FIELDS, SQUEUE_FIELDS
 from clusterkit.backends.story import Subject, plain_reason, texts
 
