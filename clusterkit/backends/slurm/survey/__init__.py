@@ -43,7 +43,7 @@ class SlurmSurveyor:
         """Accounts that may use the chosen partitions, the user's default one first."""
         slurm = _of_slurm(survey).slurm or Slurm()
         types = types_for(_of_slurm(survey), partition, before)
-        partitions = [one.offer.partition for one in types] or list(slurm.partitions)
+        partitions = [one.partition for one in types] or list(slurm.partitions)
         names = [
             name
             for name in dict.fromkeys(one.account for one in slurm.associations)

@@ -40,6 +40,8 @@ class Offer:
     """Whether one of the nodes is neither down nor drained."""
     hint: str
     """The source of the name, for a comment."""
+    others: tuple[Offer, ...] = ()
+    """The same type in other, less suitable partitions."""
 
     @property
     def request(self) -> str:
@@ -49,20 +51,7 @@ class Offer:
         return f"--gres=gpu:{'{type}' if self.spelling == self.name else self.spelling}:{{count}}"
 
 
-@dataclass(frozen=True)
-class GpuType:
-    """A GPU type of the site: its preferred place, and others."""
-
-    offer: Offer
-    others: tuple[Offer, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """The name in profiles."""
-        return self.offer.name
-
-
-def gpu_types(survey: SlurmSurvey, *, partitions: Iterable[str] = ()) -> tuple[GpuType, ...]:
+def gpu_types(survey: SlurmSurvey, *, partitions: Iterable[str] = ()) -> tuple[Offer, ...]:
     """The GPU types that this user may request, most nodes first.
 
     Args:
@@ -86,7 +75,7 @@ def gpu_types(survey: SlurmSurvey, *, partitions: Iterable[str] = ()) -> tuple[G
             name = _as_name(first.spelling or f"{name}-{first.partition.name}")
         if name not in taken:
             taken.add(name)
-            types.append(GpuType(replace(first, name=name), tuple(others)))
+            types.append(replace(first, name=name, others=tuple(others)))
     return tuple(types)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clusterkit.backends.slurm.survey.facts import SlurmSurvey
-from clusterkit.backends.slurm.survey.gpus import GpuType
+from clusterkit.backends.slurm.survey.gpus import Offer
 from clusterkit.backends.survey import Missing, Root, Runtime
 from clusterkit.ownership import trust_line
 
@@ -11,7 +11,7 @@ _AGAIN = "into ~/.bash_profile there, and run this again"
 
 
 def missing(
-    survey: SlurmSurvey, types: tuple[GpuType, ...], runtime: Runtime | None, container: str | None
+    survey: SlurmSurvey, types: tuple[Offer, ...], runtime: Runtime | None, container: str | None
 ) -> tuple[Missing, ...]:
     """All missing requirements.
 
@@ -50,7 +50,7 @@ def _slurm(survey: SlurmSurvey) -> Missing | None:
     return None
 
 
-def _gpus(survey: SlurmSurvey, types: tuple[GpuType, ...]) -> Missing | None:
+def _gpus(survey: SlurmSurvey, types: tuple[Offer, ...]) -> Missing | None:
     if types or survey.slurm is None or not survey.slurm.partitions:
         return None
     theirs = [one.name for one in survey.slurm.partitions if one.has_gpus]
