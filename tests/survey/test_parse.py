@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clusterkit.backends.slurm.request import Gpus
-from clusterkit.backends.slurm.survey.facts import Association, Nodes, Qos
+from clusterkit.backends.slurm.survey.facts import Association, Nodes
 from clusterkit.backends.slurm.survey.parse import parse
 from clusterkit.backends.survey import Runtime
 from clusterkit.errors import TransportError
@@ -33,7 +33,7 @@ def test_associations_by_partition_and_those_without_jobs() -> None:
     assert slurm is not None
     assert slurm.associations[0] == Association("proj_a", "small", ("normal",), "normal")
     assert "no_jobs" not in {one.account for one in slurm.associations}
-    assert slurm.qos == (Qos("normal"), Qos("gpulimit", 172800))
+    assert slurm.qos == {"normal": None, "gpulimit": 172800}
     gpu = slurm.partitions[1]
     assert (gpu.own_qos, gpu.cpus_per_node, gpu.memory_per_node) == ("gpulimit", 40, 307200 * 2**20)
     assert [(nodes.count, nodes.usable) for nodes in gpu.nodes] == [(78, 70)]

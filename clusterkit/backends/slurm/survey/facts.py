@@ -69,14 +69,6 @@ class Association:
 
 
 @dataclass(frozen=True)
-class Qos:
-    """A quality of service and the longest job it allows."""
-
-    name: str
-    max_time: int | None = None
-
-
-@dataclass(frozen=True)
 class Slurm:
     """The scheduler as a whole."""
 
@@ -86,7 +78,8 @@ class Slurm:
     partitions: tuple[Partition, ...] = ()
     associations: tuple[Association, ...] = ()
     default_account: str | None = None
-    qos: tuple[Qos, ...] = ()
+    qos: dict[str, int | None] = field(default_factory=dict)
+    """The longest time of a job by QOS; None without a limit."""
     config: dict[str, str] = field(default_factory=dict)
     """What `scontrol show config` printed."""
 

@@ -12,7 +12,6 @@ from clusterkit.backends.slurm.survey.facts import (
     Association,
     Nodes,
     Partition,
-    Qos,
     Slurm,
     SlurmSurvey,
 )
@@ -85,7 +84,7 @@ def _slurm(texts: dict[str, str], user: str) -> Slurm:
         partitions=_partitions(texts.get("partitions", ""), texts.get("nodes", "")),
         associations=associations or tuple(Association(name) for name in dict.fromkeys(accounts)),
         default_account=next((row[1] for row in _rows(texts.get("user", ""), 2) if row[1]), None),
-        qos=tuple(Qos(name, parse_time(limit)) for name, limit in _rows(texts.get("qos", ""), 2)),
+        qos={name: parse_time(limit) for name, limit in _rows(texts.get("qos", ""), 2)},
         config=config,
     )
 
