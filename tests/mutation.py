@@ -34,7 +34,7 @@ PARTS = {  # critical code, and the tests that are to notice its faults
     "clusterkit/runs/state.py": "backends/test_state.py backends/test_verdict.py backends/test_record.py",
     "clusterkit/results": "results/test_pull.py results/test_hostile.py commands/test_clean.py",
     "clusterkit/backends/slurm": "backends/test_parse.py backends/test_[aceg]*.py backends/test_s[ct]*.py "
-    "backends/test_trial.py backends/test_partitions.py test_answers.py",
+    "backends/test_trial.py backends/test_notation.py test_answers.py",
     "trainer/checkpoint": "trainer/test_checkpoint*.py trainer/test_model.py",
     "trainer/replay": "trainer/test_replay*.py trainer/test_transitions.py",
 }

@@ -19,7 +19,7 @@ from clusterkit.backends.slurm.limits import parse_limits
 from clusterkit.backends.slurm.parse import parse_query
 from clusterkit.backends.slurm.starts import parse_starts
 from clusterkit.backends.slurm.survey.parse import parse as parse_survey
-from clusterkit.diagnosis.parse import parse_evidence
+from clusterkit.diagnosis.collect import parse_evidence
 from clusterkit.errors import ClusterkitError, RunError, SchedulerError, last_words
 from clusterkit.probes import Answers
 from clusterkit.probes.framing import MARK

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from clusterkit.backends.checks import Outcome, Verdict
 from clusterkit.backends.jobs import JobState
-from clusterkit.checkup.rehearsal import RehearsalCheck, RehearsalEvidence, checklist, over, read_evidence
+from clusterkit.checkup.rehearsal import RehearsalEvidence, checklist, over, read_evidence
 from clusterkit.runs.record import Attempt, RunRecord
 from clusterkit.runs.state import RunState
 
@@ -33,16 +34,16 @@ GOOD = RehearsalEvidence(
 )
 
 
-def judged(evidence: RehearsalEvidence, **how: Any) -> tuple[RehearsalCheck, ...]:
+def judged(evidence: RehearsalEvidence, **how: Any) -> tuple[Verdict, ...]:
     return checklist(evidence, 120, "requeue", **{"training": True, "signalled": True, **how})
 
 
 def failed(evidence: RehearsalEvidence, **how: Any) -> list[str]:
-    return [check.text for check in judged(evidence, **how) if not check.passed]
+    return [check.evidence for check in judged(evidence, **how) if check.outcome is Outcome.FAIL]
 
 
 def test_a_good_one() -> None:
-    assert [check.text for check in judged(GOOD)] == [
+    assert [check.evidence for check in judged(GOOD)] == [
         "started on a40n1",
         "SIGUSR1 arrived, 31 s before the time limit",
         "checkpoint of step 16,000 written in 0.3 s",
@@ -58,7 +59,8 @@ def test_a_line_that_is_just_being_written_is_left_out() -> None:
     whole = '{"kind": "event", "message": "a\u2028b"}'
     text = f'log 0 caught SIGUSR1\nmetric {whole}\nmetric {{"kind": "checkpoint", "st\nwandb run-1\n'
     message = {"kind": "event", "message": "a\u2028b"}
-    assert read_evidence(text) == (("0 caught SIGUSR1",), (message,), ("run-1",))
+    found = read_evidence(text, GOOD.record, GOOD.state, "drill-1")
+    assert (found.signals, found.metrics, found.wandb) == (("0 caught SIGUSR1",), (message,), ("run-1",))
 
 
 def test_a_job_that_never_started() -> None:
@@ -83,7 +85,7 @@ def test_a_second_attempt_that_never_came() -> None:
     stopped = {"why": "Slurm did not requeue the job: disabled", "time": 1}
     alone = replace(GOOD, record=RunRecord(attempts=(FIRST,), stopped=stopped))
     assert failed(alone) == ["no second attempt by requeue: Slurm did not requeue the job: disabled"]
-    assert "continue_by" in str(judged(alone)[-1].hint)
+    assert "continue_by" in str(judged(alone)[-1].cure)
 
 
 def test_a_second_attempt_from_the_beginning() -> None:

@@ -11,19 +11,9 @@ from hypothesis import strategies as st
 from clusterkit.config.models import Profile
 from clusterkit.errors import RunError
 from clusterkit.forecast import measurements
-from clusterkit.forecast.measurements import FILE, Measurement
-from clusterkit.forecast.tuning import (
-    FULL,
-    NEAR,
-    Bench,
-    BenchRow,
-    BenchSetting,
-    changes,
-    choose,
-    read_bench,
-    remark,
-)
-from clusterkit.forecast.tuning import measurements as measured
+from clusterkit.forecast.bench import Bench, BenchRow, BenchSetting, read_bench
+from clusterkit.forecast.measurements import FILE, Measurement, of_bench
+from clusterkit.forecast.tuning import FULL, NEAR, changes, choose, remark
 
 GIB = 1 << 30
 OWN = BenchSetting(16, 4, "tf32")
@@ -192,7 +182,7 @@ DOCUMENT: dict[str, Any] = {
 def test_what_is_measured_of_one_setting_is_one_line() -> None:
     found = read_bench(json.dumps(DOCUMENT))
     assert found.device == "a?b"
-    (line,) = measured(found, "site", "0.1.0")
+    (line,) = of_bench(found, "site", "0.1.0")
     assert asdict(line) == {
         "date": "2027-01-15T08:00:00+00:00",
         "cluster": "site",
@@ -209,7 +199,7 @@ def test_what_is_measured_of_one_setting_is_one_line() -> None:
         "device_bytes": None,
         "clusterkit": "0.1.0",
     }
-    assert measured(replace(found, modified=True), "site", "0.1.0") == []
+    assert of_bench(replace(found, modified=True), "site", "0.1.0") == []
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -68,6 +68,25 @@ class Check:
     """Made once for each profile."""
     of_gpu: bool = False
     """Made only for profiles that request a GPU."""
+
+
+def checks_of(
+    place: CheckPlace,
+    *rows: tuple[str, str, tuple[str, ...]],
+    of_profile: bool = False,
+    of_gpu: Collection[str] = (),
+) -> tuple[Check, ...]:
+    """Checks of one place.
+
+    Args:
+        place: where they look.
+        rows: name, what it looks at, and needed checks of each.
+        of_profile: whether they are made once for each profile.
+        of_gpu: names of those made only for profiles that request a GPU.
+    """
+    return tuple(
+        Check(name, place, looks_at, needs, of_profile, name in of_gpu) for name, looks_at, needs in rows
+    )
 
 
 @dataclass(frozen=True)

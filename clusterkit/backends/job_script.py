@@ -1,7 +1,7 @@
-"""Renders job.sh, a run's job script, for every backend. Pure.
+"""Renders the job scripts of runs, job.sh, and of groups, for every backend. Pure.
 
-`templates/job.sh.j2` holds the script; every value is quoted with `shlex.quote`. The backend adds the lines
-at the top.
+`templates/job.sh.j2` and `templates/group.sh.j2` hold the scripts; every value is quoted with `shlex.quote`.
+The backend adds the lines at the top. A group's script starts the job scripts of its members.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from clusterkit.backends.base import Backend, Way
-from clusterkit.backends.jobs import SCHEDULER_LOG
+from clusterkit.backends.jobs import SCHEDULER_LOG, group_log
 from clusterkit.errors import ConfigError
 from clusterkit.exit_codes import REQUEUE_CODE
 from clusterkit.ownership import EXIT_CODE
@@ -96,6 +96,37 @@ class JobScript:
             _check_path("image", self.image, mounted=False)
 
 
+@dataclass(frozen=True, kw_only=True)
+class GroupScript:
+    """The contents of the job script of one part of a group. Paths are absolute on the cluster."""
+
+    job_name: str
+    group_dir: str
+    part: int
+    origin: int
+    """Number, within the group, of the job array's task 0."""
+    first: int
+    """Number, within the group, of the part's first task: the task of a job without an array."""
+    pack: int
+    """Runs per task, which share its GPU."""
+    options: tuple[str, ...] = ()
+    """The backend's options."""
+    array: bool = False
+    """Whether the part is a job array."""
+    requeue: bool = False
+    """Whether a pack is requeued when one of its runs wants to continue."""
+    mps: bool = False
+    """Whether the runs of a pack use its GPU through NVIDIA MPS."""
+    prelude: tuple[str, ...] = ()
+    """The cluster's shell lines, which may put the NVIDIA MPS commands on PATH."""
+    scratch_root: str | None = None
+    """The node's folder where runs trained by one process meet; None without such runs."""
+    trust: tuple[str, ...] = ()
+    """Users who may own, and groups that may write to, the runs' folders."""
+    group: str | None = None
+    """One more trusted group."""
+
+
 def passed_on(backend: Backend) -> tuple[str, ...]:
     """Variables of the node that a program in a container may need and `--cleanenv` would drop."""
     return (*_GPU_VARIABLES, *backend.variables)
@@ -121,6 +152,25 @@ def render(job: JobScript, backend: Backend) -> str:
             passthrough=passed_on(backend),
             requeue_code=REQUEUE_CODE,
             warning=backend.held_back(job.options),
+            unsafe_code=EXIT_CODE,
+        )
+    )
+
+
+def render_group(job: GroupScript, backend: Backend) -> str:
+    """The script's text: bash 4, ASCII except for the values.
+
+    Raises:
+        ConfigError: an option cannot be written into a script.
+    """
+    log = group_log(job.part, "%a" if job.array else None)
+    return (
+        templates()
+        .get_template("group.sh.j2")
+        .render(
+            job=job,
+            directives=backend.directives(job.options, job_name=job.job_name, folder=job.group_dir, log=log),
+            requeue_code=REQUEUE_CODE,
             unsafe_code=EXIT_CODE,
         )
     )

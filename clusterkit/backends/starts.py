@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+AT_ONCE = 60.0
+"""A start within so many seconds is "now"."""
+
 
 @dataclass(frozen=True)
 class PredictedStart:
@@ -16,9 +19,14 @@ class PredictedStart:
     """Unix seconds of the cluster's clock."""
     partition: str | None = None
     waiting: int = 0
-    """Pending jobs in the partition."""
+    """Pending jobs in the partition; with any, the start is a bound, because of backfill."""
     words: str = ""
     """Why there is no prediction."""
+
+    @property
+    def at_once(self) -> bool:
+        """Whether it starts at once."""
+        return self.wait is not None and self.wait <= AT_ONCE
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from clusterkit.backends.checks import Check, Outcome, Verdict, skipped
+from clusterkit.backends.checks import Check, Outcome, Verdict, failed, skipped
+from clusterkit.errors import ClusterkitError
 
 
 @dataclass(frozen=True)
@@ -31,17 +32,26 @@ class Sheet:
     """Fixes by the name of their check."""
 
     def add(self, check: Check, judge: Callable[[], Verdict], profile: str = "") -> Result:
-        """Make a check and record its verdict; it is skipped if a requirement failed."""
+        """Make a check and record its verdict; it is skipped if a requirement failed.
+
+        Args:
+            check: the check.
+            judge: judges it; an error that it raises is the verdict.
+            profile: whose; empty for a check without a profile.
+        """
         because = self.because(check, profile)
-        verdict = skipped(because) if because else judge()
+        try:
+            verdict = skipped(because) if because else judge()
+        except ClusterkitError as error:
+            verdict = fault(error)
         result = Result(check, verdict, profile, self.fixes.get(check.name, ""))
         self.results.append(result)
         return result
 
     def because(self, check: Check, profile: str = "") -> str:
         """Why a check cannot be made; empty if it can."""
-        for result in self._of(profile):
-            if result.check.name not in check.needs:
+        for result in self.results:
+            if result.check.name not in check.needs or result.profile not in ("", profile):
                 continue
             if result.verdict.outcome is Outcome.FAIL:
                 return f"{result.check.name} failed"
@@ -65,5 +75,7 @@ class Sheet:
         outcomes = [result.verdict.outcome for result in self.results]
         return {outcome: outcomes.count(outcome) for outcome in Outcome}
 
-    def _of(self, profile: str) -> Iterator[Result]:
-        return (result for result in self.results if result.profile in ("", profile))
+
+def fault(error: ClusterkitError) -> Verdict:
+    """An error as its check's verdict."""
+    return failed(error.cause, error.hint or "")

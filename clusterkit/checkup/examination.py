@@ -7,21 +7,32 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from clusterkit.checkup import CheckPlace, Result, Sheet, Verdict, named
-from clusterkit.checkup.applies import applicable
+from clusterkit.backends import backend_of
+from clusterkit.checkup import Check, CheckPlace, Result, Sheet, Verdict, named, of_place
 from clusterkit.checkup.login import Login
 from clusterkit.images.image import Image
+from clusterkit.runs.fitting import wants_gpu
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.plan import PlannedRun
 from clusterkit.transport.base import Bar
 from clusterkit.transport.questions import Ask
 
 if TYPE_CHECKING:
-    from clusterkit.config.models import Cluster, Profile
+    from clusterkit.config.models import Cluster, Profile, Project
     from clusterkit.config.settings import Settings
     from clusterkit.transport.base import Transport
 
 Evidence = TypeVar("Evidence")
+
+_SSH = {"rsync-here", "ssh-config", "ssh-key", "kept-login", "reachable", "host-key", "login"}
+_ELSEWHERE = {
+    *(check.name for check in of_place(CheckPlace.LOGIN)),
+    "root-shared",
+    "node-clock",
+    "job",
+    "image-visible",
+}
+_IMAGE = {"image-here", "image-there", "image-whole", "runtime-there", "runtime", "image-visible"}
 
 
 @dataclass
@@ -79,3 +90,32 @@ class Examination:
         check = named(name)
         if check in applicable(check.place, self.cluster, self.settings.project):
             yield self.sheet.add(check, judge, profile)
+
+
+def applicable(
+    place: CheckPlace, cluster: Cluster, project: Project, profile: Profile | None = None
+) -> tuple[Check, ...]:
+    """The checks of a place that apply to a cluster and, for checks of profiles, to a profile."""
+    without: set[str] = set()
+    if cluster.host is None:
+        without |= _SSH | {"shell-quiet", "clock", "rsync-there"}
+    checks = backend_of(cluster).checks()
+    theirs = {check.name for check in checks.checks} if checks else set()
+    without |= {check.name for check in of_place(CheckPlace.SCHEDULER)} - theirs
+    if not backend_of(cluster).can.queue:
+        without |= _ELSEWHERE
+    if cluster.container == "none":
+        without |= _IMAGE
+    if not cluster.prelude:
+        without.add("prelude")
+    if not cluster.binds:
+        without.add("binds")
+    if project.wandb.mode == "disabled":
+        without |= {"wandb-login", "wandb-server", "wandb"}
+    if profile is not None and not wants_gpu(cluster, profile):
+        without |= {check.name for check in of_place(place) if check.of_gpu}
+    if not cluster.mps or not backend_of(cluster).can.arrays:
+        without.add("mps")
+    if profile is not None and not (wants_gpu(cluster, profile) and profile.device != "cpu"):
+        without.add("cuda")
+    return tuple(check for check in of_place(place) if check.name not in without)

@@ -16,8 +16,8 @@ from clusterkit import account
 from clusterkit.backends import backend_of
 from clusterkit.backends.checks import Answer, failed, parse_answer, passed, skipped, warned
 from clusterkit.backends.jobs import Job, JobState
-from clusterkit.checkup import CheckPlace, Result, Verdict, container, laptop, named, node
-from clusterkit.checkup.applies import trains
+from clusterkit.checkup import CheckPlace, Result, Verdict, container, named, node
+from clusterkit.checkup.check import fault
 from clusterkit.checkup.examination import Examination
 from clusterkit.checkup.examine_site import layout_of
 from clusterkit.checkup.login import Login
@@ -37,7 +37,7 @@ from clusterkit.site import Site
 from clusterkit.wandb import credentials
 
 if TYPE_CHECKING:
-    from clusterkit.config.models import Profile
+    from clusterkit.config.models import Profile, Project
 
 _TINY = {"cpus": 2, "memory": 4 << 30, "gpus": 1}
 """Upper limits of the job's request, so that it starts soon."""
@@ -126,7 +126,7 @@ def _judge(exam: Examination, profile: Profile, came: _Came) -> Iterator[Result]
         answer=came.answer or parse_answer(""),
         image=exam.image,
         seen=came.seen,
-        trains=trains(exam.settings.project, profile),
+        trains=_trains(exam.settings.project, profile),
         online=exam.settings.project.wandb.mode == "online",
         server=server,
     )
@@ -185,7 +185,7 @@ def _run(exam: Examination, profile: Profile, seen: Login, options: tuple[str, .
             stack.callback(transport.run, backend.cancel_argv([job_id]), check=False)
             return _wait(exam, site, job, job_id, wait)
     except ClusterkitError as error:
-        return _Came(laptop.fault(error), silent="" if backend.can.queue else error.cause)
+        return _Came(fault(error), silent="" if backend.can.queue else error.cause)
 
 
 def _wait(exam: Examination, site: Site, job: NodeJob, job_id: str, wait: int) -> _Came:
@@ -243,3 +243,11 @@ def _server() -> tuple[str, int]:
     except WandbError:
         address = urlsplit(credentials.DEFAULT_URL)
     return address.hostname or "api.wandb.ai", address.port or (443 if address.scheme == "https" else 80)
+
+
+def _trains(project: Project, profile: Profile) -> bool:
+    """Whether the run uses the bundled trainer, which imports PyTorch, MuJoCo and W&B."""
+    program = profile.program or project.program
+    if program:
+        return "trainer" in program and "-m" in program
+    return profile.recipe is not None

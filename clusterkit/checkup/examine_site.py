@@ -9,10 +9,10 @@ from functools import partial
 
 from clusterkit.backends import backend_of
 from clusterkit.backends.checks import Outcome, Verdict, passed, skipped
-from clusterkit.checkup import CheckPlace, Result, laptop, login, storage
+from clusterkit.checkup import CheckPlace, Result, login, storage
+from clusterkit.checkup.check import fault
 from clusterkit.checkup.examination import Examination
-from clusterkit.checkup.login import Login
-from clusterkit.checkup.login_script import login_probe
+from clusterkit.checkup.login import Login, login_probe
 from clusterkit.checkup.storage import Storage
 from clusterkit.errors import ClusterkitError, TransportError, last_words
 from clusterkit.images.planning import plan as plan_image
@@ -40,7 +40,7 @@ def examine_site(exam: Examination) -> Iterator[Result]:
         if exam.fix and _mend(exam, seen):
             seen = _ask(exam)
     except ClusterkitError as error:
-        yield from exam.note("root", partial(laptop.fault, error))
+        yield from exam.note("root", partial(fault, error))
         for place in _PLACES:
             for profile in (None, *exam.profiles):
                 yield from exam.leave_out(place, skipped("it gave no answer"), profile, but=("root",))

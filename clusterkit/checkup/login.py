@@ -1,20 +1,89 @@
-"""Judges the login node. Pure."""
+"""Asks a login node about itself, its storage and its scheduler in one round trip, and judges it. Pure.
+
+It changes nothing: test files are removed at once.
+"""
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clusterkit.backends.checks import Answer, Verdict, failed, passed, warned
-from clusterkit.checkup.laptop import rsync_version
+from clusterkit import ownership
+from clusterkit.backends import backend_of
+from clusterkit.backends.checks import END, Answer, Verdict, failed, parse_answer, passed, warned
+from clusterkit.images.image import Image
+from clusterkit.probes import Probe
 from clusterkit.probes.framing import TIME_UP
+from clusterkit.probes.space import SCRIPT as SPACE
+from clusterkit.site import resolve_script
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
 
+OLDEST_RSYNC = (3, 1)
+"""The first version with --info=progress2."""
 _SKEWED, _WRONG = 30, 300
 """Seconds of skew: worth a warning; munge, Kerberos and one-time codes fail."""
+
+
+TOOLS = ("bash", "sh", "tail", "head", "awk", "sed", "find", "sha256sum", "mktemp", "timeout", "tar")
+_DIGEST_SECONDS = 60
+"""Time limit for hashing the image; after it the size decides."""
+
+_ABOUT = r"""
+ck_part about printf '%s\n' "user $(id -un)" "uid $(id -u)" "host $(uname -n)" "now $(date +%s)" \
+  "home $HOME" "shell ${SHELL:-sh}" "root $root" "scratch $scratch" "store $store"
+ck_missing() { for ck_tool; do command -v "$ck_tool" >/dev/null 2>&1 || printf '%s ' "$ck_tool"; done; }
+"""
+
+# As sshd starts it: bash reads ~/.bashrc without a terminal when it finds itself at the first level of an ssh
+# login. What it prints there comes before the output of every command.
+_SHELL = r"""
+ck_part shell env SHLVL=0 "${SHELL:-sh}" -c :
+"""
+
+_ROOT = r"""
+ck_root() {
+  if [ -d "$root" ]; then
+    echo there
+    if [ "$ck_owned" -ne 0 ]; then [ -w "$root" ]; return; fi
+    probe=$root/.clusterkit-doctor.$$
+    (umask 077 && mkdir "$probe" && head -c 262144 /dev/zero >"$probe/file" && sync "$probe/file") 2>&1
+    status=$?
+    rm -rf "$probe"
+    return $status
+  fi
+  near=$root
+  while [ -n "$near" ] && [ ! -e "$near" ]; do near=${near%/*}; done
+  echo "near ${near:-/}"
+  [ -d "${near:-/}" ] && [ -w "${near:-/}" ] && [ -x "${near:-/}" ]
+}
+ck_own root ck_root
+ck_part modes ls -ldnL "$root" "$root/runs" "$root/snapshots" "$root/cache" "$store"
+"""
+
+# Before anything is written there.
+_OWNERS = r"""
+ck_owners() {
+  own_check "$root" "$root/runs" "$root/groups" "$root/snapshots" "$root/cache" "$store" "$scratch/"
+  set -- "$?"
+  printf '%s--\n%s' "$own_faults" "$own_notes"
+  return "$1"
+}
+ck_own owners ck_owners
+ck_owned=$ck_status
+"""
+
+_IMAGE = """
+ck_image=$store/{name}
+ck_part image ls -lLn "$ck_image"
+if [ "$(ls -lLn "$ck_image" 2>/dev/null | awk '{{ print $5 }}')" = {bytes} ]; then
+  ck_own digest ${{ck_limit:+timeout {seconds}}} sha256sum "$ck_image"
+fi
+"""
 
 
 @dataclass(frozen=True)
@@ -29,6 +98,34 @@ class Login:
     def about(self, key: str) -> str:
         """A fact, e.g. `user` or `root`."""
         return self.answer["about"].value(key)
+
+
+def login_probe(
+    cluster: Cluster, *, image: Image | None, requests: Mapping[str, tuple[str, ...]]
+) -> Probe[Answer]:
+    """The probe of the login node.
+
+    Args:
+        cluster: the cluster.
+        image: the image to find in the store.
+        requests: job options by profile.
+    """
+    lines = [resolve_script(cluster), _ABOUT]
+    if cluster.host is not None:
+        lines += [_SHELL, "ck_part rsync rsync --version"]
+    lines += [f"ck_own tools ck_missing {' '.join(TOOLS)}"]
+    lines += [ownership.fragment(cluster.trust, cluster.group), _OWNERS, _ROOT]
+    lines.append(f'ck_part space sh -c {shlex.quote(SPACE)} sh "$root" "$store" "$scratch"')
+    if image is not None:
+        lines.append(_IMAGE.format(name=image.name, bytes=image.bytes, seconds=_DIGEST_SECONDS))
+    backend = backend_of(cluster)
+    if backend.can.queue and cluster.container != "none":
+        prelude = "\n".join(cluster.prelude)
+        look = f"{prelude}\ncommand -v {cluster.container} && {cluster.container} --version"
+        lines.append(f"ck_part runtime bash -c {shlex.quote(look)}")
+    if (checks := backend.checks()) is not None:
+        lines.append(checks.script(requests))
+    return Probe("login", "\n".join([*lines, END]), parse_answer)
 
 
 def shell_quiet(login: Login) -> Verdict:
@@ -75,6 +172,20 @@ def tools(login: Login) -> Verdict:
 def rsync_there(login: Login) -> Verdict:
     """Whether rsync is recent enough."""
     return rsync_version(login.answer["rsync"].text, login.about("host"))
+
+
+def rsync_version(said: str, where: str) -> Verdict:
+    """The version from `rsync --version`; empty if missing."""
+    found = re.search(r"version\s+v?(\d+)\.(\d+)(\S*)", said)
+    install = "apt install rsync, dnf install rsync or brew install rsync"
+    if not found:
+        if "openrsync" in said:
+            return warned(f"{where} has openrsync; files travel by SFTP where it lacks an option", install)
+        return warned(f"no rsync on {where}: files travel by SFTP, and changed files whole", install)
+    version = f"rsync {found[1]}.{found[2]}{found[3]}"
+    if (int(found[1]), int(found[2])) < OLDEST_RSYNC:
+        return warned(f"{version} is older than 3.1", install)
+    return passed(version)
 
 
 def runtime_there(login: Login) -> Verdict:

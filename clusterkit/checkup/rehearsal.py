@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clusterkit.backends.base import Way
+from clusterkit.backends.checks import Outcome, Verdict, failed, passed
 from clusterkit.backends.jobs import JobState
 from clusterkit.runs.record import RunRecord
 from clusterkit.runs.state import RunState
@@ -17,17 +18,6 @@ from clusterkit.runs.state import RunState
 _SIGNAL = re.compile(
     r"(?P<attempt>\d+) .*caught (?P<name>SIG\w+)(?:, (?P<left>\d+) s (?P<side>before|after) the time limit)?"
 )
-
-
-@dataclass(frozen=True)
-class RehearsalCheck:
-    """One line of the checklist."""
-
-    passed: bool
-    text: str
-    """What was observed."""
-    hint: str | None = None
-    """What to do when it failed."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +35,7 @@ class RehearsalEvidence:
     run_id: str
 
 
-def read_evidence(
-    text: str,
-) -> tuple[tuple[str, ...], tuple[Mapping[str, Any], ...], tuple[str, ...]]:
+def read_evidence(text: str, record: RunRecord, state: RunState, run_id: str) -> RehearsalEvidence:
     """Parses log lines about signals, lines of metrics.jsonl and names of W&B folders, each after its kind.
 
     A partly written line is ignored.
@@ -58,10 +46,13 @@ def read_evidence(
         if kind == "metric":
             with contextlib.suppress(ValueError):
                 metrics.append(json.loads(rest))
-    return (
-        tuple(rest for kind, rest in parts if kind == "log"),
-        tuple(metrics),
-        tuple(rest for kind, rest in parts if kind == "wandb"),
+    return RehearsalEvidence(
+        record,
+        state,
+        signals=tuple(rest for kind, rest in parts if kind == "log"),
+        metrics=tuple(metrics),
+        wandb=tuple(rest for kind, rest in parts if kind == "wandb"),
+        run_id=run_id,
     )
 
 
@@ -75,7 +66,7 @@ def over(record: RunRecord, state: RunState, *, training: bool) -> bool:
 
 def checklist(
     evidence: RehearsalEvidence, limit: int, way: Way, *, training: bool, signalled: bool
-) -> tuple[RehearsalCheck, ...]:
+) -> tuple[Verdict, ...]:
     """The checklist in chronological order, without events that can no longer happen.
 
     Args:
@@ -87,60 +78,55 @@ def checklist(
     """
     starts = [attempt for attempt in evidence.record.attempts if attempt.start is not None]
     if not starts:
-        return (RehearsalCheck(False, f"it did not start: {evidence.state.why or evidence.state.state}"),)
+        return (failed(f"it did not start: {evidence.state.why or evidence.state.state}", ""),)
     first = starts[0]
-    checks = [RehearsalCheck(True, f"started on {(first.start or {}).get('node')}")]
+    checks = [passed(f"started on {(first.start or {}).get('node')}")]
     if signalled:
         checks.append(_signal(evidence, first.number, limit))
-    if training and all(check.passed for check in checks):
+    if training and all(check.outcome is Outcome.PASS for check in checks):
         checks.append(_checkpoint(evidence, first.number))
     if len(starts) < 2:
         checks.append(_left_behind(evidence, way))
         return tuple(checks)
     second = starts[1]
-    checks.append(RehearsalCheck(True, _gone_on(first.exit, second.start, way)))
+    checks.append(passed(_gone_on(first.exit, second.start, way)))
     if training:
         checks.append(_resumed(evidence, second.number, second.start))
         if evidence.wandb:
             checks.append(_wandb(evidence))
         finished = evidence.state.state is JobState.COMPLETED
-        checks.append(RehearsalCheck(finished, "finished" if finished else f"not finished: {_why(evidence)}"))
+        checks.append(passed("finished") if finished else failed(f"not finished: {_why(evidence)}", ""))
     return tuple(checks)
 
 
-def _signal(evidence: RehearsalEvidence, attempt: int, limit: int) -> RehearsalCheck:
+def _signal(evidence: RehearsalEvidence, attempt: int, limit: int) -> Verdict:
     matches = [match for match in map(_SIGNAL.fullmatch, evidence.signals) if match]
     match = next((each for each in matches if int(each["attempt"]) == attempt), None)
     if match is None:
-        return RehearsalCheck(
-            False,
+        return failed(
             f"no signal came before the time limit of {limit} s",
             "the scheduler ignores the option for it: see `clusterkit logs`, and ask the administrators",
         )
     if match["left"] is None or (match["side"] == "before" and int(match["left"]) > 0):
         left = f", {match['left']} s before the time limit" if match["left"] else ""
-        return RehearsalCheck(True, f"{match['name']} arrived{left}")
-    return RehearsalCheck(
-        False, f"{match['name']} came only at the time limit", "the scheduler ignores the option for it"
-    )
+        return passed(f"{match['name']} arrived{left}")
+    return failed(f"{match['name']} came only at the time limit", "the scheduler ignores the option for it")
 
 
-def _checkpoint(evidence: RehearsalEvidence, attempt: int) -> RehearsalCheck:
+def _checkpoint(evidence: RehearsalEvidence, attempt: int) -> Verdict:
     saved = [line for line in evidence.metrics if line["kind"] == "checkpoint" and line["attempt"] == attempt]
     if not saved:
-        return RehearsalCheck(
-            False,
+        return failed(
             "no checkpoint was written after the signal",
             "give it more time: `drill --time 10m` where programs are slow to start, "
             "a larger `signal_before` of the profile where checkpoints are slow to write",
         )
     last = saved[-1]
-    return RehearsalCheck(True, f"checkpoint of step {last['step']:,} written in {last['seconds']:.1f} s")
+    return passed(f"checkpoint of step {last['step']:,} written in {last['seconds']:.1f} s")
 
 
-def _left_behind(evidence: RehearsalEvidence, way: Way) -> RehearsalCheck:
-    return RehearsalCheck(
-        False,
+def _left_behind(evidence: RehearsalEvidence, way: Way) -> Verdict:
+    return failed(
         f"no second attempt by {way}: {_why(evidence)}",
         "set `continue_by` of the cluster to another way: requeue, array or chain",
     )
@@ -152,7 +138,7 @@ def _gone_on(ended: Mapping[str, Any] | None, start: Mapping[str, Any] | None, w
     return f"went on by {way}, {max(0, int(start['started']) - int(ended['ended']))} s later"
 
 
-def _resumed(evidence: RehearsalEvidence, attempt: int, start: Mapping[str, Any] | None) -> RehearsalCheck:
+def _resumed(evidence: RehearsalEvidence, attempt: int, start: Mapping[str, Any] | None) -> Verdict:
     checkpoint = str((start or {}).get("checkpoint") or "")
     messages = [
         str(line.get("message"))
@@ -161,19 +147,17 @@ def _resumed(evidence: RehearsalEvidence, attempt: int, start: Mapping[str, Any]
     ]
     said = next((text for text in messages if text.startswith("resumed from ")), None)
     if said is not None and checkpoint and checkpoint in said:
-        return RehearsalCheck(True, f"second attempt {said}")
-    return RehearsalCheck(
-        False, f"second attempt did not resume from {checkpoint or 'a checkpoint'}: {said or 'silent'}"
+        return passed(f"second attempt {said}")
+    return failed(
+        f"second attempt did not resume from {checkpoint or 'a checkpoint'}: {said or 'silent'}", ""
     )
 
 
-def _wandb(evidence: RehearsalEvidence) -> RehearsalCheck:
+def _wandb(evidence: RehearsalEvidence) -> Verdict:
     strangers = [name for name in evidence.wandb if not name.endswith(f"-{evidence.run_id}")]
     if strangers:
-        return RehearsalCheck(
-            False, f"W&B has another run: {strangers[0]}", "let the program keep WANDB_RUN_ID"
-        )
-    return RehearsalCheck(True, f"one W&B run, in {len(evidence.wandb)} parts")
+        return failed(f"W&B has another run: {strangers[0]}", "let the program keep WANDB_RUN_ID")
+    return passed(f"one W&B run, in {len(evidence.wandb)} parts")
 
 
 def _why(evidence: RehearsalEvidence) -> str:

@@ -78,11 +78,13 @@ class StateLines:
 
 def show_drilled(done: Drilled) -> None:
     """Prints a green or red line for each step, and the verdict."""
+    from clusterkit.backends.checks import Outcome
+
     for check in done.checks:
-        mark, style = ("ok  ", "green") if check.passed else ("FAIL", "red")
-        out.print(Text.assemble((f"{mark}  ", style), check.text), soft_wrap=True)
-        if check.hint and not check.passed:
-            out.print(f"      {check.hint}", markup=False, soft_wrap=True)
+        mark, style = ("ok  ", "green") if check.outcome is Outcome.PASS else ("FAIL", "red")
+        out.print(Text.assemble((f"{mark}  ", style), check.evidence), soft_wrap=True)
+        if check.cure:
+            out.print(f"      {check.cure}", markup=False, soft_wrap=True)
     if done.passed:
         out.print("[green]A run with --until-done gets past its time limit here.[/]", soft_wrap=True)
     else:

@@ -35,12 +35,13 @@ from clusterkit.numbers import beside, significant
 from clusterkit.units import format_bytes
 
 if TYPE_CHECKING:
+    from clusterkit.backends.starts import PredictedStart
     from clusterkit.commands.compare import ComparisonRow
     from clusterkit.commands.plan import Forecast
     from clusterkit.config.models import Profile
     from clusterkit.forecast.memory import Store
     from clusterkit.forecast.speed import Duration, Speed
-    from clusterkit.forecast.starts import Ask, Start
+    from clusterkit.forecast.starts import Ask
     from clusterkit.runs.deployment import DeploymentPlan as Upload
     from trainer.recipe.spaces import Spaces
 
@@ -283,7 +284,7 @@ def _document(forecast: Forecast) -> dict[str, Any]:
         "time": time_json(forecast.speed, forecast.duration),
         "elsewhere": [asdict(rate) for rate in forecast.elsewhere],
         "upload": _upload(forecast.upload),
-        "starts": [_start(start) for start in queue.starts],
+        "starts": [_start(ask, start) for ask, start in queue.starts.items()],
         "advice": queue.advice
         and {
             "text": queue.advice.text,
@@ -298,10 +299,10 @@ def _document(forecast: Forecast) -> dict[str, Any]:
     }
 
 
-def _start(start: Start) -> dict[str, Any]:
+def _start(ask: Ask, start: PredictedStart) -> dict[str, Any]:
     when = {"wait_seconds": start.wait, "start": start.moment}
     where = {"partition": start.partition, "waiting": start.waiting}
-    return {**_ask(start.ask), **when, **where, "why": start.trouble}
+    return {**_ask(ask), **when, **where, "why": start.words or None}
 
 
 def _ask(ask: Ask) -> dict[str, Any]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from clusterkit.commands.tune import Tuned
     from clusterkit.config.settings import Settings
     from clusterkit.config.settings_file import Proposal
-    from clusterkit.forecast.tuning import Bench, BenchRow, BenchSetting
+    from clusterkit.forecast.bench import Bench, BenchRow, BenchSetting
     from clusterkit.runs.ledger import Ledger, LedgerRun
     from clusterkit.runs.status import StatusRow
 

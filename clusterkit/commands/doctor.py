@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterkit.backends.checks import skipped
-from clusterkit.checkup import CheckPlace, Result, Sheet, Verdict, laptop, named
+from clusterkit.checkup import CheckPlace, Result, Sheet, Verdict, named
 from clusterkit.checkup.examination import Examination
-from clusterkit.checkup.examine_laptop import examine_laptop, log_in
+from clusterkit.checkup.examine_laptop import examine_laptop, judge_python, judge_settings
+from clusterkit.checkup.examine_login import log_in
 from clusterkit.checkup.examine_nodes import examine_nodes
 from clusterkit.checkup.examine_site import examine_site
-from clusterkit.errors import ConfigError
 from clusterkit.transport.base import Bar
 from clusterkit.transport.questions import Ask, ask_on_terminal
 
@@ -83,16 +83,13 @@ def doctor(
 def _results(begin: Callable[[], Examination], wish: Wish, sheet: Sheet) -> Iterator[Result]:
     version = (sys.version_info.major, sys.version_info.minor)
     here = f"Python {platform.python_version()}"
-    yield sheet.add(named("python"), lambda: laptop.python(version, f"{here}, {sys.executable}"))
+    yield sheet.add(named("python"), lambda: judge_python(version, f"{here}, {sys.executable}"))
     found: list[Examination] = []
 
     def settings() -> Verdict:
-        try:
-            found.append(exam := begin())
-        except ConfigError as error:
-            return laptop.fault(error)
+        found.append(exam := begin())
         files = [str(file) for file in exam.settings.files]
-        return laptop.settings(files, exam.cluster.name, [profile.name for profile in exam.profiles])
+        return judge_settings(files, exam.cluster.name, [profile.name for profile in exam.profiles])
 
     yield sheet.add(named("settings"), settings)
     if found:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
 from clusterkit.backends.base import Continuation
-from clusterkit.checkup.rehearsal import RehearsalCheck, RehearsalEvidence, checklist, over, read_evidence
+from clusterkit.backends.checks import Outcome, Verdict
+from clusterkit.checkup.rehearsal import RehearsalEvidence, checklist, over, read_evidence
 from clusterkit.errors import ConfigError
 from clusterkit.probes import ask
 from clusterkit.runs.ledger import Ledger, LedgerRun
@@ -57,12 +58,12 @@ class Drilled:
 
     run: LedgerRun
     continuation: Continuation
-    checks: tuple[RehearsalCheck, ...]
+    checks: tuple[Verdict, ...]
 
     @property
     def passed(self) -> bool:
         """Whether a long run would continue past its time limit on this cluster."""
-        return all(check.passed for check in self.checks)
+        return all(check.outcome is Outcome.PASS for check in self.checks)
 
 
 def drill(
@@ -157,7 +158,4 @@ def _end(cluster: Cluster, transport: Transport, row: StatusRow, record: RunReco
 
 def _evidence(transport: Transport, run: LedgerRun, record: RunRecord, row: StatusRow) -> RehearsalEvidence:
     text = transport.run(["sh", "-c", _EVIDENCE, "sh", run.run_dir], check=False).text
-    signals, metrics, wandb = read_evidence(text)
-    return RehearsalEvidence(
-        record, row.state, signals=signals, metrics=metrics, wandb=wandb, run_id=run.run_id
-    )
+    return read_evidence(text, record, row.state, run.run_id)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from clusterkit.errors import RunError
 from clusterkit.folders import make_ignored
-from clusterkit.forecast.tuning import PROGRAM
+from clusterkit.forecast.bench import PROGRAM
 from clusterkit.report.advice import GroupAdvice, advise
 from clusterkit.report.evidence import read_evidence
 from clusterkit.report.groups import ReportGroup, group_runs, load_runs, read_runs

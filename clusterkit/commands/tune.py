@@ -14,8 +14,8 @@ from clusterkit.config.settings_file import Proposal, read
 from clusterkit.config.sources import PROJECT_FILE, user_file
 from clusterkit.errors import ConfigError, RunError
 from clusterkit.forecast import measurements
-from clusterkit.forecast.tuning import PROGRAM, Bench, Chosen, changes, choose, read_bench, remark
-from clusterkit.forecast.tuning import measurements as measured
+from clusterkit.forecast.bench import PROGRAM, Bench, read_bench
+from clusterkit.forecast.tuning import Chosen, changes, choose, remark
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import Observer
 from clusterkit.runs.pipeline import Submitted, submit
@@ -204,7 +204,11 @@ def collect(settings: Settings, ledger: Ledger, run: LedgerRun, *, precision: bo
                 else f"`clusterkit why {run.run_id}` says why, `clusterkit logs {run.run_id}` shows its log",
             ) from None
     # recorded while the run is active, the same figures would be recorded again with a later date
-    lines = measured(bench, cluster.name, __version__) if bench.complete or not state.state.active else []
+    lines = (
+        measurements.of_bench(bench, cluster.name, __version__)
+        if bench.complete or not state.state.active
+        else []
+    )
     kept = measurements.append(settings.project_dir / ".clusterkit", lines)
     chosen = choose(bench, memory=profile.memory, precision=precision)
     changed = changes(bench, chosen.row, profile) if chosen.row else {}

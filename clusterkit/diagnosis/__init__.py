@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from clusterkit.backends.causes import Cause, Finding, Line, Sure
 from clusterkit.backends.story import Subject
-from clusterkit.diagnosis.collect import question
+from clusterkit.diagnosis.collect import parse_evidence, question
 from clusterkit.diagnosis.diagnose import UNKNOWN, Diagnosis, diagnose
 from clusterkit.diagnosis.evidence import Evidence
-from clusterkit.diagnosis.parse import parse_evidence
 from clusterkit.diagnosis.rules import CAUSES
 
 __all__ = [

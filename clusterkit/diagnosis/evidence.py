@@ -88,6 +88,10 @@ class Evidence:
         """The output of the newest attempt."""
         return self.texts.get("log", Text("log"))
 
+    def space(self, role: str) -> DiskSpace | None:
+        """The file system of a root."""
+        return next((space for space in self.spaces if space.role == role), None)
+
     def search(self, pattern: str, *names: str) -> tuple[int, Line] | None:
         """Returns the last line of the logs that matches a pattern, and the number of lines after it.
 

@@ -120,22 +120,20 @@ def _gpu(sizes: Sizes, machine: Machine) -> tuple[Store, tuple[Part, ...]]:
         return Store(wanted, total, reserve, Fit.TOO_LARGE, advice), ()
     replay = sizes.layout.nbytes
     moved = (Part("replay", replay, note="moved here, for the GPU is too small for it"),)
-    for number in _PARTS:
-        rest = (*staged_parts(sizes), *learner_parts(sizes, micro_batches=number), *libraries)
+    ways = {
+        number: (*staged_parts(sizes), *learner_parts(sizes, micro_batches=number), *libraries)
+        for number in _PARTS
+    }
+    for number, rest in ways.items():
         if _sum(rest) <= total - reserve:
             steps = f"the replay ({replay / _GIB:.1f} GiB) will move to the host's memory"
             if number > 1:
                 steps += f", and an update takes its batch in {number} parts"
             advice = f"{steps}: slower, with the same numbers; a GPU with {least} GiB holds all of it"
             return Store(rest, total, reserve, Fit.LADDER, advice), moved
-    smallest = min((_smallest(sizes, number, libraries) for number in _PARTS), default=0)
-    need = math.ceil(smallest / (1 - GPU_RESERVE) / _GIB)
+    need = math.ceil(min(map(_sum, ways.values())) / (1 - GPU_RESERVE) / _GIB)
     advice = f"choose a GPU with {need} GiB at least ({least} GiB hold the replay too), or a smaller recipe"
     return Store(wanted, total, reserve, Fit.TOO_LARGE, advice), ()
-
-
-def _smallest(sizes: Sizes, parts: int, libraries: Sequence[Part]) -> int:
-    return _sum((*staged_parts(sizes), *learner_parts(sizes, micro_batches=parts), *libraries))
 
 
 def _host(parts: tuple[Part, ...], machine: Machine) -> Store:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
 from clusterkit.backends.base import Continuation, Limits
-from clusterkit.backends.starts import FairShare, Predictions
+from clusterkit.backends.starts import FairShare, PredictedStart
 from clusterkit.errors import ConfigError, SchedulerError
-from clusterkit.forecast.starts import Ask, Start, StartAdvice, advise
+from clusterkit.forecast.starts import Ask, StartAdvice, advise
 from clusterkit.probes import Answers, Probe, ask
 from clusterkit.runs.resolve import resolve
 
@@ -69,7 +69,8 @@ class QueueQuestion:
 class Queue:
     """The scheduler's answer."""
 
-    starts: tuple[Start, ...] = ()
+    starts: Mapping[Ask, PredictedStart] = field(default_factory=dict)
+    """The predicted start of each request."""
     advice: StartAdvice | None = None
     shares: tuple[FairShare, ...] = ()
     billing: float | None = None
@@ -84,7 +85,8 @@ class Queue:
     @property
     def refused(self) -> bool:
         """Whether every request was refused for the same reason."""
-        return len({start.trouble for start in self.starts}) == 1 and self.starts[0].wait is None
+        starts = list(self.starts.values())
+        return len({start.words for start in starts}) == 1 and starts[0].wait is None
 
 
 def ask_queue(settings: Settings, question: QueueQuestion, site: Site) -> Queue:
@@ -98,10 +100,10 @@ def ask_queue(settings: Settings, question: QueueQuestion, site: Site) -> Queue:
     if backend.can.queue:
         return _of_a_queue(settings, question, site)
     if question.never:
-        return Queue((Start(question.asked, None, trouble=f"never: {question.never}"),))
+        return Queue({question.asked: PredictedStart(None, words=f"never: {question.never}")})
     way = backend.continuation(None, site.cluster.continue_by, question.options) if question.goes_on else None
     words = "it starts now: this machine has no queue"
-    return Queue((Start(question.asked, 0.0),), StartAdvice(words), continuation=way)
+    return Queue({question.asked: PredictedStart(0.0)}, StartAdvice(words), continuation=way)
 
 
 def _of_a_queue(settings: Settings, question: QueueQuestion, site: Site) -> Queue:
@@ -111,11 +113,14 @@ def _of_a_queue(settings: Settings, question: QueueQuestion, site: Site) -> Queu
     probes = (starts_of, limits_of) if question.goes_on else (starts_of,)
     answers = ask(site.transport, *probes, check=False, timeout=_SECONDS)
     told = answers.of(starts_of)
-    starts = tuple(_start(one, told, refused) for one in question.asks())
-    mine = next(start for start in starts if start.ask == question.asked)
+    silence = "the scheduler gives no answer"
+    starts = {
+        one: told.starts.get(_key(one)) or PredictedStart(None, words=refused.get(one, silence))
+        for one in question.asks()
+    }
     continuation, trouble = _continuation(question, answers, limits_of)
-    if all(start.wait is None for start in starts):
-        trouble = mine.trouble or "the scheduler gives no start"
+    if all(start.wait is None for start in starts.values()):
+        trouble = starts[question.asked].words or "the scheduler gives no start"
     return Queue(
         starts,
         advise(
@@ -153,15 +158,6 @@ def _requests(
 
 def _key(one: Ask) -> str:
     return f"{one.gpu or '-'}/{one.seconds}"
-
-
-def _start(one: Ask, told: Predictions, refused: Mapping[Ask, str]) -> Start:
-    found = told.starts.get(_key(one))
-    if found is None:
-        return Start(one, None, trouble=refused.get(one, "the scheduler gives no answer"))
-    if found.wait is None:
-        return Start(one, None, found.partition, found.words)
-    return Start(one, found.wait, found.partition, waiting=found.waiting, moment=found.moment)
 
 
 def _continuation(

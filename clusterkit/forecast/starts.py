@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from clusterkit.backends.starts import AT_ONCE, PredictedStart
 from clusterkit.units import format_duration, format_seconds
 
-AT_ONCE = 60.0
-"""A start within so many seconds is "now"."""
 _WORTH_IT = 600.0
 """Seconds by which a start must be sooner to recommend another request."""
 
@@ -25,27 +24,6 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Start:
-    """The predicted start of a request."""
-
-    ask: Ask
-    wait: float | None
-    """Seconds until it starts; None if it would not."""
-    partition: str | None = None
-    trouble: str | None = None
-    """Why it would not start."""
-    waiting: int = 0
-    """Pending jobs in the partition; with any, the start is a bound, because of backfill."""
-    moment: float | None = None
-    """The start by the cluster's clock, Unix seconds."""
-
-    @property
-    def at_once(self) -> bool:
-        """Whether it starts at once."""
-        return self.wait is not None and self.wait <= AT_ONCE
-
-
-@dataclass(frozen=True)
 class StartAdvice:
     """Another request that starts sooner, or why there is none."""
 
@@ -57,12 +35,17 @@ class StartAdvice:
 
 
 def advise(
-    starts: Sequence[Start], asked: Ask, *, needed: float | None, goes_on: bool, fitting: Collection[str]
+    starts: Mapping[Ask, PredictedStart],
+    asked: Ask,
+    *,
+    needed: float | None,
+    goes_on: bool,
+    fitting: Collection[str],
 ) -> StartAdvice | None:
     """Recommend a request.
 
     Args:
-        starts: the predicted starts.
+        starts: the predicted start of each request.
         asked: the original request.
         needed: seconds the run takes; None if unknown.
         goes_on: it continues past its time limit anyway.
@@ -71,7 +54,7 @@ def advise(
     Returns:
         None without predictions.
     """
-    waits = {start.ask: start.wait for start in starts if start.wait is not None}
+    waits = {ask: start.wait for ask, start in starts.items() if start.wait is not None}
     if not waits:
         return None
     mine = waits.get(asked)
@@ -83,15 +66,14 @@ def advise(
         if (mine is None or mine - max(wait, AT_ONCE) >= _WORTH_IT) and ask.gpu in {asked.gpu, *fitting}
     ]
     if not better:
-        return None if mine is None else StartAdvice(_no_better(starts, asked))
+        return None if mine is None else StartAdvice(_no_better(starts[asked].waiting))
     # the soonest; of these the same GPU; of these the longest
     best = min(better, key=lambda ask: (max(waits[ask], AT_ONCE), ask.gpu != asked.gpu, -ask.seconds))
     sooner = None if mine is None else mine - waits[best]
     return StartAdvice(_words(best, waits[best], sooner, asked, needed, goes_on=goes_on), best, sooner)
 
 
-def _no_better(starts: Sequence[Start], asked: Ask) -> str:
-    waiting = next((start.waiting for start in starts if start.ask == asked), 0)
+def _no_better(waiting: int) -> str:
     if not waiting:
         return "no other request starts much sooner"
     jobs = "the job that waits" if waiting == 1 else f"the {waiting} jobs that wait"

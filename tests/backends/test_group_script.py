@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.backends.group_script import GroupScript, render_group
+from clusterkit.backends.job_script import GroupScript, render_group
 from clusterkit.backends.jobs import group_log
 from clusterkit.backends.slurm.backend import SlurmBackend
 from tests.backends.runs import until

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterkit.backends.base import EarlySignal
-from clusterkit.backends.slurm.options import carried_over, sbatch_options, site_options
+from clusterkit.backends.slurm.options import SlurmOptions, sbatch_options, site_options
 from clusterkit.config.models import Cluster, Profile
 from clusterkit.errors import ConfigError
 
@@ -188,6 +188,6 @@ def test_the_next_submission_keeps_what_is_not_of_the_one_before() -> None:
     before = ("--cpus-per-task=32", "--mem=64G", "--qos=long", "--array=0-3", "--time=01:00:00", "--requeue")
     waiting = ("--dependency=afterok:7", "--kill-on-invalid-dep=yes", "--signal=B:USR1@120")
     options = (*before, *waiting)
-    alone = carried_over(options, time=True, packed=False)
+    alone = SlurmOptions().carried_over(options, time=True, packed=False)
     assert alone == [*before[:3], "--time=01:00:00", "--signal=B:USR1@120"]
-    assert carried_over(options, time=False, packed=True) == ["--qos=long"]
+    assert SlurmOptions().carried_over(options, time=False, packed=True) == ["--qos=long"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.backends.slurm.steps import step_argv
+from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.errors import SchedulerError
 from tests.backends.runs import until
 
@@ -47,7 +47,7 @@ def run(tools: Path, argv: list[str], does: str = "exit 7") -> subprocess.Comple
 
 @pytest.mark.parametrize(("terminal", "how"), [(True, "--pty"), (False, "--input=none")])
 def test_argv_environment_and_status(tools: Path, terminal: bool, how: str) -> None:
-    done = run(tools, step_argv("12", ["echo", "a 'b'", ""], terminal=terminal))
+    done = run(tools, SlurmBackend().inside_argv("12", ["echo", "a 'b'", ""], terminal=terminal))
     assert done.returncode == 7
     words, count = done.stdout.rsplit("|", 1)
     own = "--overlap|--nodes=1|--ntasks=1|--relative=0|--cpu-bind=none|--quiet"
@@ -56,29 +56,31 @@ def test_argv_environment_and_status(tools: Path, terminal: bool, how: str) -> N
 
 
 def test_a_task_of_an_array_has_a_job_id_of_its_own(tools: Path) -> None:
-    assert run(tools, step_argv("12_3", ["true"])).stdout.startswith("--jobid=15|")
+    assert run(tools, SlurmBackend().inside_argv("12_3", ["true"])).stdout.startswith("--jobid=15|")
 
 
 def test_a_task_that_is_gone(tools: Path) -> None:
-    done = run(tools, step_argv("12_4", ["true"]))
+    done = run(tools, SlurmBackend().inside_argv("12_4", ["true"]))
     assert done.returncode == 1
     assert "not in the queue any more" in done.stderr
 
 
 def test_a_cluster_of_a_federation(tools: Path) -> None:
-    assert run(tools, step_argv("12;east", ["true"])).stdout.startswith("-M|east|--jobid=12|")
+    assert run(tools, SlurmBackend().inside_argv("12;east", ["true"])).stdout.startswith(
+        "-M|east|--jobid=12|"
+    )
 
 
 def test_no_job_id() -> None:
     with pytest.raises(SchedulerError, match="no Slurm job id"):
-        step_argv("12; rm", ["true"])
+        SlurmBackend().inside_argv("12; rm", ["true"])
 
 
 def test_a_step_ends_with_the_one_who_started_it(tools: Path, tmp_path: Path) -> None:
     mark = tmp_path / "pid"
     env = {"PATH": f"{tools}:{os.environ['PATH']}", "CK_TEST": f"echo $$ >{mark}; exec sleep 4821"}
     process = subprocess.Popen(
-        step_argv("12", ["true"]), env=env, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+        SlurmBackend().inside_argv("12", ["true"]), env=env, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
     )
     until(lambda: mark.exists() and mark.read_text())
     step = int(mark.read_text())

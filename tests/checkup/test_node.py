@@ -10,7 +10,7 @@ import pytest
 
 from clusterkit.backends.checks import Answer, CheckPlace, Outcome, Verdict
 from clusterkit.checkup import container, node
-from clusterkit.checkup.applies import applicable
+from clusterkit.checkup.examination import applicable
 from clusterkit.checkup.node import Node
 from clusterkit.config.models import Cluster, Profile, Project
 from clusterkit.images.image import Image

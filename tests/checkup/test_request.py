@@ -38,10 +38,16 @@ def test_everything_else() -> None:
         ("gpu:4", [Gpus("", 4)]),
         ("gpu:a100:2(IDX:0,1),gpu:a40:1,shard:8", [Gpus("a100", 2), Gpus("a40", 1)]),
         ("(null)", []),
+        ("", []),
+        ("gpu:a100:no_consume:4,nvme:1", [Gpus("a100", 4)]),
+        ("gpu:a100_3g.20gb:2(S:0),gpu:a100:1(S:1,3)", [Gpus("a100_3g.20gb", 2), Gpus("a100", 1)]),
+        ("shard:a40:16,mps:400,gpu:a40:2", [Gpus("a40", 2)]),
+        ("gpu:nvidia_a100-sxm4-80gb:4(S:0-3)", [Gpus("nvidia_a100-sxm4-80gb", 4)]),
+        ("gpu:h100:0", []),
     ],
 )
 def test_what_a_node_has(gres: str, gpus: list[Gpus]) -> None:
-    assert held(gres) == gpus
+    assert held(gres) == tuple(gpus)
 
 
 def test_what_slurm_counts_names_a_gpu_as_the_site_does() -> None:

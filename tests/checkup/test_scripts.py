@@ -18,8 +18,7 @@ from clusterkit.backends.slurm import checks as scheduler
 from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.backends.slurm.checks import SlurmAnswer
 from clusterkit.checkup import inside, storage
-from clusterkit.checkup.login import Login
-from clusterkit.checkup.login_script import login_probe
+from clusterkit.checkup.login import Login, login_probe
 from clusterkit.checkup.node_script import (
     NodeJob,
     inside_program,

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from clusterkit.backends.slurm.backend import SlurmBackend
-from clusterkit.backends.slurm.steps import step_argv
 from tests.cluster import small_image
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
@@ -214,7 +213,7 @@ def test_tasks_of_an_array_are_entered_and_cancelled_one_by_one(cluster: Cluster
     number = alice("sbatch", *options)
     listed = ["squeue", "-h", "-r", "-t", "R", "-j", number, "-o", "%i"]
     until(lambda: len(alice(*listed).split()) == 2)
-    argv = step_argv(f"{number}_1", ["sh", "-c", "echo $SLURM_JOB_ID"], terminal=True)
+    argv = SlurmBackend().inside_argv(f"{number}_1", ["sh", "-c", "echo $SLURM_JOB_ID"], terminal=True)
     own = cluster.run("login", ["script", "-qec", shlex.join(argv), "/dev/null"], user=cluster.user).stdout
     assert re.findall(r"\d+", own) == [alice("squeue", "-h", "-j", f"{number}_1", "-o", "%A")]
     alice(*slurm.cancel_argv([f"{number}_1"]))

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from clusterkit.forecast.starts import Ask, Start, StartAdvice, advise
+from clusterkit.backends.starts import PredictedStart
+from clusterkit.forecast.starts import Ask, StartAdvice, advise
 
 HOUR = 3600
 DAY = 24 * HOUR
 ASKED = Ask("a40", DAY)
 
 
-def starts(*rows: tuple[str, int, float | None]) -> list[Start]:
-    return [
-        Start(Ask(gpu, hours * HOUR), wait, "p", None if wait is not None else "no")
+def starts(*rows: tuple[str, int, float | None]) -> dict[Ask, PredictedStart]:
+    return {
+        Ask(gpu, hours * HOUR): PredictedStart(wait, partition="p", words="" if wait is not None else "no")
         for gpu, hours, wait in rows
-    ]
+    }
 
 
 def advice(
-    rows: list[Start], needed: float | None = None, *, goes_on: bool = False, fitting: tuple[str, ...] = ()
+    rows: dict[Ask, PredictedStart],
+    needed: float | None = None,
+    *,
+    goes_on: bool = False,
+    fitting: tuple[str, ...] = (),
 ) -> StartAdvice | None:
     return advise(rows, ASKED, needed=needed, goes_on=goes_on, fitting=fitting)
 
@@ -50,7 +55,7 @@ def test_another_gpu_only_if_the_run_fits_it() -> None:
     found = advice(rows, fitting=("l40s",))
     assert found is not None
     assert found.text == "ask for 1d on l40s: it starts now, 9h 00m sooner"
-    rows += starts(("a40", 4, 0.0))
+    rows |= starts(("a40", 4, 0.0))
     found = advice(rows, fitting=("l40s",))
     assert found is not None
     assert found.ask == Ask("a40", 4 * HOUR), "the same GPU first"
@@ -78,7 +83,7 @@ def test_a_longer_request_that_starts_as_soon_saves_attempts() -> None:
 
 def test_behind_others_a_start_is_a_bound() -> None:
     found = advice(
-        [Start(ASKED, 9.0 * HOUR, "p", waiting=3), Start(Ask("a40", HOUR), 9.0 * HOUR, "p", waiting=3)]
+        dict.fromkeys((ASKED, Ask("a40", HOUR)), PredictedStart(9.0 * HOUR, partition="p", waiting=3))
     )
     assert found is not None
     assert found.ask is None
@@ -87,7 +92,7 @@ def test_behind_others_a_start_is_a_bound() -> None:
 
 def test_where_nothing_starts_nothing_is_advised() -> None:
     assert advice(starts(("a40", 24, None), ("a40", 1, None))) is None
-    assert advice([]) is None
+    assert advice({}) is None
     found = advice(starts(("a40", 24, None), ("a40", 4, 7200.0)))
     assert found is not None
     assert found.text == "ask for 4h with --until-done: it starts in 2h 00m"

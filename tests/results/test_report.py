@@ -17,7 +17,7 @@ import pytest
 
 from clusterkit.commands.report import Reported, advise_runs, find_pulled, report, report_folder
 from clusterkit.errors import RunError
-from clusterkit.forecast.tuning import PROGRAM
+from clusterkit.forecast.bench import PROGRAM
 from clusterkit.runs.ledger import Ledger
 from tests.results.run_dirs import TASKS, evaluation, make_run_dir, write_metrics
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from clusterkit.backends.slurm.options import sbatch_options
-from clusterkit.backends.slurm.survey.choices import account_choice
-from clusterkit.backends.slurm.survey.draft import draft, types_for
+from clusterkit.backends.slurm.survey import SlurmSurveyor
+from clusterkit.backends.slurm.survey.draft import draft
 from clusterkit.backends.slurm.survey.parse import parse
 from clusterkit.backends.survey import SiteDraft, Wishes, root_choice
 from clusterkit.config.layers import Layer
@@ -27,7 +27,7 @@ LAYERS = (built_in_layer(HERE),)
 def drafted(parts: Parts, *, before: dict[str, Any] | None = None, **wishes: Any) -> SiteDraft:
     """As for a person who takes what is suggested."""
     survey, before = parse(answer(parts)), before or {}
-    accounts = account_choice(survey, types_for(survey, wishes.get("partition"), before)).options
+    accounts = SlurmSurveyor().accounts(survey, wishes.get("partition"), before).options
     roots = root_choice(survey).options
     suggested = {
         "account": accounts[0].value if accounts else None,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from clusterkit.backends.slurm.survey.gpus import GpuType, gpu_types
+from clusterkit.backends.slurm.survey.gpus import Offer, gpu_types
 from clusterkit.backends.slurm.survey.parse import parse
 from clusterkit.known_gpus import least_memory_of, memory_of, recognise, slice_memory
 from tests.survey.sites import EMPTY, LABELLED, MANY_RULES, TESTBED, UNIVERSITY, Parts, answer
 
 
-def types(parts: Parts, *partitions: str) -> dict[str, GpuType]:
+def types(parts: Parts, *partitions: str) -> dict[str, Offer]:
     return {one.name: one for one in gpu_types(parse(answer(parts)), partitions=partitions)}
 
 
@@ -50,44 +50,44 @@ def test_a_slice_has_its_own_memory() -> None:
 
 def test_one_type_a_partition() -> None:
     found = types(TESTBED)
-    assert {name: one.offer.partition.name for name, one in found.items()} == {
+    assert {name: one.partition.name for name, one in found.items()} == {
         "a40": "gpu-a40",
         "a100": "gpu-a100",
     }
-    assert found["a40"].offer.request == "--gres=gpu:{type}:{count}"
+    assert found["a40"].request == "--gres=gpu:{type}:{count}"
 
 
 def test_ordinary_partitions_are_preferred_and_the_others_named() -> None:
     (v100,) = types(UNIVERSITY).values()
-    assert v100.offer.partition.name == "gpu"
+    assert v100.partition.name == "gpu"
     assert [other.partition.name for other in v100.others] == ["gputest"]
-    assert v100.offer.memory == 32 * 2**30
+    assert v100.memory == 32 * 2**30
 
 
 def test_a_partition_asked_for_wins_where_it_has_the_type() -> None:
     (v100,) = types(UNIVERSITY, "gputest").values()
-    assert v100.offer.partition.name == "gputest"
+    assert v100.partition.name == "gputest"
 
 
 def test_gpus_without_types_are_told_apart_by_features() -> None:
     found = types(LABELLED)
     assert set(found) == {"v100", "p40"}
-    v100 = found["v100"].offer
+    v100 = found["v100"]
     assert v100.request == "--gres=gpu:{count}"
     assert v100.constraint == "GPU_SKU:V100_PCIE|GPU_SKU:V100_SXM2"
     assert (v100.memory, v100.cpus) == (16 * 2**30, 20)
-    assert not found["p40"].offer.working
+    assert not found["p40"].working
 
 
 def test_partitions_that_refuse_the_user_are_not_offered() -> None:
     found = types(MANY_RULES)
-    assert {name: one.offer.partition.name for name, one in found.items()} == {
+    assert {name: one.partition.name for name, one in found.items()} == {
         "h100": "h100",
         "a100": "gpu",
         "a100_3g.20gb": "gpu",
         "a100-40g": "gpu",
     }
-    assert found["a100"].offer.request == "--gres=gpu:nvidia_a100-sxm4-80gb:{count}"
+    assert found["a100"].request == "--gres=gpu:nvidia_a100-sxm4-80gb:{count}"
     assert [other.partition.name for other in found["a100"].others] == ["scavenge_gpu"]
 
 

@@ -4,29 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from clusterkit.backends.slurm.survey.facts import Association, Gres, Nodes, Qos
-from clusterkit.backends.slurm.survey.parse import parse, parse_gres
+from clusterkit.backends.slurm.request import Gpus
+from clusterkit.backends.slurm.survey.facts import Association, Nodes
+from clusterkit.backends.slurm.survey.parse import parse
 from clusterkit.backends.survey import Runtime
 from clusterkit.errors import TransportError
 from tests.survey.sites import ALL, EMPTY, LABELLED, MANY_RULES, TESTBED, UNIVERSITY, answer
-
-
-@pytest.mark.parametrize(
-    ("text", "gpus"),
-    [
-        ("gpu:a40:4(S:0-1)", [("a40", 4)]),
-        ("gpu:4", [(None, 4)]),
-        ("(null)", []),
-        ("", []),
-        ("gpu:a100:no_consume:4,nvme:1", [("a100", 4)]),
-        ("gpu:a100_3g.20gb:2(S:0),gpu:a100:1(S:1,3)", [("a100_3g.20gb", 2), ("a100", 1)]),
-        ("shard:a40:16,mps:400,gpu:a40:2", [("a40", 2)]),
-        ("gpu:nvidia_a100-sxm4-80gb:4(S:0-3)", [("nvidia_a100-sxm4-80gb", 4)]),
-        ("gpu:h100:0", []),
-    ],
-)
-def test_gres(text: str, gpus: list[tuple[str | None, int]]) -> None:
-    assert parse_gres(text) == tuple(Gres(*gpu) for gpu in gpus)
 
 
 def test_the_test_cluster() -> None:
@@ -38,7 +21,7 @@ def test_the_test_cluster() -> None:
         ("gpu-a40", True, 86400),
         ("gpu-a100", False, 86400),
     ]
-    assert site.slurm.partitions[0].nodes == (Nodes(1, 1, 8, 64000 * 2**20, (Gres("a40", 4),)),)
+    assert site.slurm.partitions[0].nodes == (Nodes(1, 1, 8, 64000 * 2**20, (Gpus("a40", 4),)),)
     assert site.runtimes == (Runtime("apptainer", "1.4.5", setuid=False),)
     assert (site.rsync, site.internet, site.user_namespaces) == ("3.4.1", False, True)
     assert [root.path for root in site.roots] == ["$HOME", "/share/$USER"]
@@ -50,7 +33,7 @@ def test_associations_by_partition_and_those_without_jobs() -> None:
     assert slurm is not None
     assert slurm.associations[0] == Association("proj_a", "small", ("normal",), "normal")
     assert "no_jobs" not in {one.account for one in slurm.associations}
-    assert slurm.qos == (Qos("normal"), Qos("gpulimit", 172800))
+    assert slurm.qos == {"normal": None, "gpulimit": 172800}
     gpu = slurm.partitions[1]
     assert (gpu.own_qos, gpu.cpus_per_node, gpu.memory_per_node) == ("gpulimit", 40, 307200 * 2**20)
     assert [(nodes.count, nodes.usable) for nodes in gpu.nodes] == [(78, 70)]

@@ -10,21 +10,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from clusterkit.backends.base import (
-    Backend,
-    Capabilities,
-    Continuation,
-    EarlySignal,
-    JobResources,
-    Limits,
-    Parent,
-    Way,
-)
+from clusterkit.backends.base import Capabilities, Continuation, Limits, Parent, Way
 from clusterkit.backends.jobs import Found, QueryResult
+from clusterkit.backends.slurm.options import SlurmOptions
 from clusterkit.backends.slurm.parse import JOB_ID, parse_find, parse_query
+from clusterkit.backends.slurm.request import read
 from clusterkit.backends.slurm.rows import SACCT_FIELDS, SQUEUE_FIELDS
 from clusterkit.backends.slurm.shell import CLEAN_ENVIRONMENT, ENVIRONMENT
-from clusterkit.backends.slurm.times import parse_time
 from clusterkit.errors import ConfigError, SchedulerError
 from clusterkit.probes import Probe
 from clusterkit.units import format_duration
@@ -34,7 +26,7 @@ if TYPE_CHECKING:
     from clusterkit.backends.starts import Predictions
     from clusterkit.backends.story import JobStory, Subject
     from clusterkit.backends.survey import Surveyor
-    from clusterkit.config.models import Cluster, Profile
+    from clusterkit.config.models import Cluster
 
 
 # ck_others ID...: prints what squeue has said, ck_queue, and sets ck_ids to those that neither wait nor run.
@@ -53,8 +45,35 @@ $ck_id$ck_fs${ck_id%%_*}$ck_fs"
 }
 """
 
+# $1 job id, $2 cluster or nothing, then srun's options and the command. A task of an array has a job id of
+# its own, the only one srun knows.
+_STEP = r"""
+id=$1 clusters=${2:+-M $2}
+shift 2
+case $id in *_*)
+  id=$(squeue $clusters -h -j "$id" -o %A </dev/null) || exit
+  test -n "$id" || { echo "the job is not in the queue any more" >&2; exit 1; } ;;
+esac
+"""
 
-class SlurmBackend(Backend):
+# srun outlives a connection that dies, and its step with it. So the end of our own standard input, which the
+# one who started us holds open, ends it.
+_LEASH = r"""
+exec 3<&0
+srun $clusters --jobid="$id" "$@" </dev/null 3<&- & step=$!
+{ cat <&3; kill -TERM "$step"; sleep 3; kill -KILL "$step"; } >/dev/null 2>&1 & leash=$!
+exec 3<&-
+wait "$step"
+status=$?
+kill "$leash" 2>/dev/null
+exit "$status"
+"""
+_TERMINAL = r"""
+exec srun $clusters --jobid="$id" "$@"
+"""
+
+
+class SlurmBackend(SlurmOptions):
     """sbatch, scancel, squeue, sacct and scontrol."""
 
     title = "Slurm"
@@ -82,72 +101,15 @@ class SlurmBackend(Backend):
         "SLURMD_NODENAME",
     )
 
-    def options(
-        self, cluster: Cluster, profile: Profile, *, signal: EarlySignal | None, extra: Sequence[str] = ()
-    ) -> tuple[str, ...]:
-        """Sbatch options."""
-        from clusterkit.backends.slurm.options import sbatch_options
-
-        return sbatch_options(cluster, profile, signal=signal, extra=extra)
-
-    def names(self, options: Sequence[str]) -> frozenset[str]:
-        """Long names."""
-        from clusterkit.config.options import names_of
-
-        return names_of(options)
-
-    def carried_over(self, options: Sequence[str], *, time: bool, packed: bool) -> list[str]:
-        """All but the options chosen anew for each submission."""
-        from clusterkit.backends.slurm.options import carried_over
-
-        return carried_over(options, time=time, packed=packed)
-
-    def brief(self, options: Sequence[str], seconds: int) -> tuple[str, ...]:
-        """No log, no mail, no second start."""
-        from clusterkit.backends.slurm.options import brief
-
-        return brief(options, seconds)
-
-    def packed(self, options: Sequence[str], runs: int, given: Sequence[str]) -> tuple[str, ...]:
-        """Processors and memory for all runs."""
-        from clusterkit.backends.slurm.options import packed
-
-        return packed(options, runs, self.names(given))
-
-    def array(self, first: int, last: int, at_once: int | None) -> str:
-        """`--array=FIRST-LAST%LIMIT`."""
-        return f"--array={first}-{last}{f'%{at_once}' if at_once is not None else ''}"
-
-    def asked(self, options: Sequence[str]) -> JobResources:
-        """`--cpus-per-task`, `--mem` and `--time`."""
-        from clusterkit.backends.slurm.request import read
-
-        told = read(options)
-        return JobResources(
-            told.cpus if _value(options, "cpus-per-task") else None, told.memory, told.seconds
-        )
-
-    def directives(self, options: Sequence[str], *, job_name: str, folder: str, log: str) -> list[str]:
-        """#SBATCH lines."""
-        from clusterkit.backends.slurm.options import directives
-
-        return directives(options, job_name=job_name, folder=folder, log=log)
-
-    def held_back(self, options: Sequence[str]) -> EarlySignal | None:
-        """The signal of `--signal`, which Slurm may send up to a minute early (man sbatch)."""
-        told = [option.partition("=")[2] for option in options if option.startswith("--signal=")]
-        match = re.fullmatch(r"R?B:(?:SIG)?(USR1|USR2|TERM|INT)@(\d{1,5})", told[-1]) if told else None
-        return EarlySignal(match[1], int(match[2])) if match else None
-
     def limits(self, options: Sequence[str]) -> Probe[Limits]:
         """JobRequeue, MaxArraySize, PreemptMode; the partition's MaxTime."""
         from clusterkit.backends.slurm import limits
 
-        return limits.probe(_value(options, "partition"))
+        return limits.probe(read(options).partition)
 
     def check_limits(self, cluster: Cluster, limits: Limits, options: Sequence[str]) -> None:
         """Compares `--time` with the partition's MaxTime."""
-        wanted = parse_time(_value(options, "time") or "")
+        wanted = read(options).seconds
         if limits.max_time is not None and wanted is not None and wanted > limits.max_time:
             longest = format_duration(limits.max_time)
             raise ConfigError(
@@ -215,10 +177,16 @@ class SlurmBackend(Backend):
         return Probe(f"find {job_name}", "\n".join(lines), parse_find)
 
     def inside_argv(self, job_id: str, argv: Sequence[str], *, terminal: bool = False) -> list[str]:
-        """A job step."""
-        from clusterkit.backends.slurm.steps import step_argv
+        """The argv for the login node: a job step with srun, as one process on the job's first node.
 
-        return step_argv(job_id, argv, terminal=terminal)
+        The step ends with its terminal or, without one, with the returned command's standard input.
+        """
+        ((cluster, (number,)),) = _grouped([job_id])
+        run = CLEAN_ENVIRONMENT + _STEP + (_TERMINAL if terminal else _LEASH)
+        # --overlap: without it the step would wait for the job's own program to end.
+        options = ["--overlap", "--nodes=1", "--ntasks=1", "--relative=0", "--cpu-bind=none", "--quiet"]
+        stream = "--pty" if terminal else "--input=none"
+        return ["sh", "-c", run, "srun", number, cluster, *options, stream, *argv]
 
     def checks(self) -> SchedulerChecks:
         """Checks of Slurm's tools and of each profile's request."""
@@ -278,11 +246,6 @@ class SlurmBackend(Backend):
         from clusterkit.backends.slurm import why
 
         return why.probe(subject)
-
-
-def _value(options: Sequence[str], name: str) -> str | None:
-    given = dict(option.partition("=")[::2] for option in options)
-    return given.get(f"--{name}")
 
 
 def _grouped(job_ids: Sequence[str]) -> list[tuple[str, list[str]]]:

@@ -8,15 +8,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 
-from clusterkit.backends.checks import Answer, Check, CheckPlace, Verdict, failed, passed, shortlist, warned
+from clusterkit.backends.checks import (
+    Answer,
+    CheckPlace,
+    Verdict,
+    checks_of,
+    failed,
+    passed,
+    shortlist,
+    warned,
+)
 from clusterkit.backends.slurm.explain import sbatch_error
-from clusterkit.backends.slurm.partitions import default, partitions
+from clusterkit.backends.slurm.notation import default, parse_time, partitions, takes_jobs
 from clusterkit.backends.slurm.request import Gpus, JobRequest, held, read
 from clusterkit.backends.slurm.shell import CLEAN_ENVIRONMENT
-from clusterkit.backends.slurm.times import parse_time
 from clusterkit.units import format_bytes, format_duration
-
-_BUSY = re.compile(r"down|drain|fail|maint|unknown|power|reboot|inval", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,7 @@ class CheckedNode:
     @property
     def usable(self) -> bool:
         """Whether jobs may start on it, now or when another ends."""
-        return not self.state.endswith("*") and not _BUSY.match(self.state)
+        return takes_jobs(self.state)
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,7 @@ class SlurmAnswer:
         """Nodes of that partition."""
         rows = [line.split("|", 6) for line in self.answer["nodes"].lines]
         return [
-            CheckedNode(where, name, state, int(cpus), int(memory) << 20, tuple(held(gres)), reason)
+            CheckedNode(where, name, state, int(cpus), int(memory) << 20, held(gres), reason)
             for where, name, state, cpus, memory, gres, reason in (row for row in rows if len(row) == 7)
             if where == self.partition and cpus.isdigit() and memory.isdigit()
         ]
@@ -274,40 +280,23 @@ def submit(slurm: SlurmAnswer) -> Verdict:
 
 
 CHECKS = (
-    Check("slurm-tools", CheckPlace.SCHEDULER, "sbatch, squeue and the like are on PATH", ("login",)),
-    Check("controller", CheckPlace.SCHEDULER, "Slurm's controller answers", ("slurm-tools",)),
-    Check("accounting", CheckPlace.SCHEDULER, "Slurm's accounting answers", ("slurm-tools",)),
-    Check(
-        "partition",
+    *checks_of(
         CheckPlace.SCHEDULER,
-        "the partition exists, is open and has nodes",
-        ("controller", "profile"),
-        True,
+        ("slurm-tools", "sbatch, squeue and the like are on PATH", ("login",)),
+        ("controller", "Slurm's controller answers", ("slurm-tools",)),
+        ("accounting", "Slurm's accounting answers", ("slurm-tools",)),
     ),
-    Check("account", CheckPlace.SCHEDULER, "you may use the account there", ("controller", "profile"), True),
-    Check("qos", CheckPlace.SCHEDULER, "your account may use the QOS", ("controller", "account"), True),
-    Check(
-        "gres",
+    *checks_of(
         CheckPlace.SCHEDULER,
-        "the GPU request is spelt as the nodes spell it",
-        ("partition",),
-        True,
-        True,
-    ),
-    Check("time-limit", CheckPlace.SCHEDULER, "the partition allows the time limit", ("partition",), True),
-    Check(
-        "size",
-        CheckPlace.SCHEDULER,
-        "a node of the partition has the processors and memory",
-        ("partition",),
-        True,
-    ),
-    Check(
-        "submit",
-        CheckPlace.SCHEDULER,
-        "`sbatch --test-only` accepts the rendered script",
-        ("controller", "profile"),
-        True,
+        ("partition", "the partition exists, is open and has nodes", ("controller", "profile")),
+        ("account", "you may use the account there", ("controller", "profile")),
+        ("qos", "your account may use the QOS", ("controller", "account")),
+        ("gres", "the GPU request is spelt as the nodes spell it", ("partition",)),
+        ("time-limit", "the partition allows the time limit", ("partition",)),
+        ("size", "a node of the partition has the processors and memory", ("partition",)),
+        ("submit", "`sbatch --test-only` accepts the rendered script", ("controller", "profile")),
+        of_profile=True,
+        of_gpu=("gres",),
     ),
 )
 

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from clusterkit.backends.base import Continuation, Limits, Way
-from clusterkit.backends.slurm.partitions import default, partitions
-from clusterkit.backends.slurm.times import parse_time
+from clusterkit.backends.slurm.notation import default, parse_time, partitions
 from clusterkit.errors import ConfigError, SchedulerError
 from clusterkit.probes import Probe
 from clusterkit.probes.framing import Section, sections

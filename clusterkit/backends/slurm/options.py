@@ -1,16 +1,20 @@
-"""Builds sbatch options from a profile (the hardware) and a cluster (its spelling). Pure."""
+"""The options of jobs: made from a profile (the hardware) and a cluster (its spelling), and read. Pure."""
 
 from __future__ import annotations
 
 import contextlib
 import re
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from clusterkit.backends.base import EarlySignal, gpu_of, within_max_time
-from clusterkit.config.models import Cluster, Profile
+from clusterkit.backends.base import Backend, EarlySignal, JobResources, gpu_of, within_max_time
+from clusterkit.backends.slurm.request import read
 from clusterkit.config.options import long_name, parse_options, refuse_secrets, rivals
 from clusterkit.errors import ConfigError
 from clusterkit.units import parse_size
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster, Profile
 
 Value = str | int | bool
 
@@ -32,6 +36,72 @@ _OF_ONE_RUN = (
 )
 """Options of a run that its short job omits."""
 _OPTION = re.compile(r"--[a-z][a-z0-9-]*(=.*)?", re.DOTALL)
+
+
+class SlurmOptions(Backend):
+    """The methods of Slurm's backend that make and read job options."""
+
+    def options(
+        self, cluster: Cluster, profile: Profile, *, signal: EarlySignal | None, extra: Sequence[str] = ()
+    ) -> tuple[str, ...]:
+        """Sbatch options."""
+        return sbatch_options(cluster, profile, signal=signal, extra=extra)
+
+    def carried_over(self, options: Sequence[str], *, time: bool, packed: bool) -> list[str]:
+        """All but the options chosen anew for each submission."""
+        left = {*_OF_ONE_SUBMISSION, *(_OF_THE_PACK if packed else ()), *(() if time else _OF_THE_TIME)}
+        return [option for option in options if option.partition("=")[0] not in left]
+
+    def brief(self, options: Sequence[str], seconds: int) -> tuple[str, ...]:
+        """No log, no mail, no second start."""
+        own = (
+            "--job-name=clusterkit-doctor",
+            "--output=/dev/null",
+            "--chdir=/",
+            "--no-requeue",
+            f"--time={slurm_time(seconds)}",
+        )
+        left = {*_OF_ONE_RUN, *(option.partition("=")[0] for option in own)}
+        return (*(option for option in options if option.partition("=")[0] not in left), *own)
+
+    def packed(self, options: Sequence[str], runs: int, given: Sequence[str]) -> tuple[str, ...]:
+        """Processors and memory for all runs.
+
+        >>> SlurmOptions().packed(["--cpus-per-task=2", "--mem=4G", "--gres=gpu:1"], 3, ())
+        ('--cpus-per-task=6', '--mem=12G', '--gres=gpu:1')
+        """
+        shared, named = [], self.names(given)
+        for option in options:
+            name, _, value = option.removeprefix("--").partition("=")
+            if name == "cpus-per-task" and name not in named and value.isdigit():
+                value = str(int(value) * runs)
+            elif name == "mem" and name not in named and value != "0":
+                with contextlib.suppress(ValueError):  # the site's own spelling stays as it is
+                    value = slurm_memory(parse_size(value if value[-1:].isalpha() else f"{value}M") * runs)
+            shared.append(f"--{name}={value}" if value else option)
+        return tuple(shared)
+
+    def asked(self, options: Sequence[str]) -> JobResources:
+        """`--cpus-per-task`, `--mem` and `--time`."""
+        told = read(options)
+        given = {option.partition("=")[0] for option in options}
+        cpus = told.cpus if "--cpus-per-task" in given else None
+        return JobResources(cpus, told.memory, told.seconds)
+
+    def directives(self, options: Sequence[str], *, job_name: str, folder: str, log: str) -> list[str]:
+        """#SBATCH lines: clusterkit's own defaults, then the given options."""
+        # In a file name pattern of sbatch `%` starts a field and a backslash switches fields off.
+        path = f"{folder}/".replace("%", "%%")
+        own = [f"--job-name={job_name}", f"--output={path}{log}", "--open-mode=append", f"--chdir={folder}"]
+        given = {option.partition("=")[0] for option in options}
+        unset = (each for each in own if each.partition("=")[0] not in given)
+        return [directive(option) for option in (*unset, *options)]
+
+    def held_back(self, options: Sequence[str]) -> EarlySignal | None:
+        """The signal of `--signal`, which Slurm may send up to a minute early (man sbatch)."""
+        told = [option.partition("=")[2] for option in options if option.startswith("--signal=")]
+        match = re.fullmatch(r"R?B:(?:SIG)?(USR1|USR2|TERM|INT)@(\d{1,5})", told[-1]) if told else None
+        return EarlySignal(match[1], int(match[2])) if match else None
 
 
 def sbatch_options(
@@ -97,59 +167,6 @@ def site_options(cluster: Cluster, profile: Profile) -> dict[str, Value]:
         if value is not None:
             options[name] = value
     return options
-
-
-def carried_over(options: Sequence[str], *, time: bool, packed: bool) -> list[str]:
-    """The options that a run's next submission keeps; see `Backend.carried_over`."""
-    left = {*_OF_ONE_SUBMISSION, *(_OF_THE_PACK if packed else ()), *(() if time else _OF_THE_TIME)}
-    return [option for option in options if option.partition("=")[0] not in left]
-
-
-def brief(options: Sequence[str], seconds: int) -> tuple[str, ...]:
-    """The options of a short job that leaves nothing behind; see `Backend.brief`."""
-    own = (
-        "--job-name=clusterkit-doctor",
-        "--output=/dev/null",
-        "--chdir=/",
-        "--no-requeue",
-        f"--time={slurm_time(seconds)}",
-    )
-    left = {*_OF_ONE_RUN, *(option.partition("=")[0] for option in own)}
-    return (*(option for option in options if option.partition("=")[0] not in left), *own)
-
-
-def packed(options: Sequence[str], runs: int, named: frozenset[str]) -> tuple[str, ...]:
-    """The options of a job that several runs share, except those `named` on the command line.
-
-    >>> packed(["--cpus-per-task=2", "--mem=4G", "--gres=gpu:1"], 3, frozenset())
-    ('--cpus-per-task=6', '--mem=12G', '--gres=gpu:1')
-    """
-    shared = []
-    for option in options:
-        name, _, value = option.removeprefix("--").partition("=")
-        if name == "cpus-per-task" and name not in named and value.isdigit():
-            value = str(int(value) * runs)
-        elif name == "mem" and name not in named and value != "0":
-            with contextlib.suppress(ValueError):  # the site's own spelling stays as it is
-                value = slurm_memory(parse_size(value if value[-1:].isalpha() else f"{value}M") * runs)
-        shared.append(f"--{name}={value}" if value else option)
-    return tuple(shared)
-
-
-def directives(options: Sequence[str], *, job_name: str, folder: str, log: str) -> list[str]:
-    """The #SBATCH lines of a job script: clusterkit's own defaults, then the given options.
-
-    Raises:
-        ConfigError: an option cannot be written as an #SBATCH line.
-    """
-    # In a file name pattern of sbatch `%` starts a field and a backslash switches fields off.
-    path = f"{folder}/".replace("%", "%%")
-    own = [f"--job-name={job_name}", f"--output={path}{log}", "--open-mode=append", f"--chdir={folder}"]
-    given = {option.partition("=")[0] for option in options}
-    return [
-        directive(option)
-        for option in (*(each for each in own if each.partition("=")[0] not in given), *options)
-    ]
 
 
 def directive(option: str) -> str:

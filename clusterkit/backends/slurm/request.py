@@ -6,11 +6,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from clusterkit.backends.slurm.times import parse_time
+from clusterkit.backends.slurm.notation import parse_time
 from clusterkit.units import parse_size
 
 _GPU = re.compile(r"(?:gres/)?(?:gpu(?=[:=]|$)[:=]?)?(?:(?P<type>[A-Za-z][\w.-]*)[:=]?)?(?P<count>\d+)?")
-_HELD = re.compile(r"gpu(?::(?P<type>[^:(,]+))?:(?P<count>\d+)")
+_HELD = re.compile(
+    r"(?:gres[:/])?gpu(?::(?P<type>[^:,()=]+?))?(?::no_consume)?[:=](?P<count>\d+)(?:\([^)]*\))?"
+)
 
 
 @dataclass(frozen=True)
@@ -76,9 +78,14 @@ def counted(asked: JobRequest) -> dict[str, float]:
     return found
 
 
-def held(gres: str) -> list[Gpus]:
-    """A node's GPUs in sinfo's %G: `gpu:a40:4(S:0-1),shard:8`."""
-    return [Gpus(match["type"] or "", int(match["count"])) for match in _HELD.finditer(gres)]
+def held(gres: str) -> tuple[Gpus, ...]:
+    """A node's GPUs in sinfo's %G, e.g. `gpu:a40:4(S:0-1),shard:8`.
+
+    Other resources, such as shards and MPS, are ignored.
+    """
+    matches = (_HELD.fullmatch(piece.strip()) for piece in re.split(r",(?![^(]*\))", gres))
+    found = (Gpus(match["type"] or "", int(match["count"])) for match in matches if match)
+    return tuple(gpus for gpus in found if gpus.count)
 
 
 def _gpus(option: str) -> Gpus | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from clusterkit.backends.jobs import Job, JobState
-from clusterkit.backends.slurm.times import parse_time
+from clusterkit.backends.slurm.notation import parse_time
 
 FIELD_SEPARATOR = "\x1f"
 SQUEUE_FIELDS = ("%i", "%F", "%T", "%r", "%P", "%N", "%M", "%l", "%S", "%e", "%j")
@@ -25,7 +25,7 @@ SACCT_FIELDS = (
 )
 
 ROW_ID = re.compile(r"(?P<base>\d+)(?:_(?P<task>\d+|\[[^]]*\]))?(?:\+\d+)?(?:\.(?P<step>.+))?")
-_EMPTY = frozenset({"", "None", "N/A", "Unknown", "(null)", "None assigned"})
+_EMPTY = frozenset({None, "", "None", "N/A", "n/a", "Unknown", "(null)", "None assigned"})
 
 # States with no word of their own here, and the flags that newer squeues show in place of the base state
 # (https://slurm.schedmd.com/job_state_codes.html).
@@ -95,15 +95,15 @@ def queue_rows(rows: Iterator[list[str]]) -> Iterator[Job]:
             _identifier(match),
             job_state(state),
             state,
-            reason=state if revoked else _text(reason),
+            reason=state if revoked else known(reason),
             confirmed=not revoked,
-            partition=_text(partition),
-            node=_text(node),
-            start=_text(start),
-            end=_text(end),
+            partition=known(partition),
+            node=known(node),
+            start=known(start),
+            end=known(end),
             elapsed_seconds=parse_time(elapsed),
             limit_seconds=parse_time(limit),
-            name=_text(name),
+            name=known(name),
         )
 
 
@@ -126,14 +126,14 @@ def accounting_rows(rows: Iterator[list[str]]) -> Iterator[Job]:
             _identifier(match),
             job_state(state),
             state,
-            partition=_text(partition),
-            node=_text(node),
-            start=_text(start),
-            end=_text(end),
+            partition=known(partition),
+            node=known(node),
+            start=known(start),
+            end=known(end),
             elapsed_seconds=int(elapsed) if elapsed.isdigit() else None,
             limit_seconds=int(limit) * 60 if limit.isdigit() else None,
-            exit_code=_text(code),
-            name=_text(name),
+            exit_code=known(code),
+            name=known(name),
         )
     if job is not None:
         yield job
@@ -145,5 +145,6 @@ def _identifier(match: re.Match[str]) -> str:
     return f"{match['base']}_{task}" if task and task.isdigit() else match["base"]
 
 
-def _text(value: str) -> str | None:
+def known(value: str | None) -> str | None:
+    """A field's value; None for Slurm's words for nothing."""
     return None if value in _EMPTY else value

@@ -12,13 +12,11 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from clusterkit.backends.jobs import unix_seconds
-from clusterkit.backends.slurm.partitions import default, partitions
+from clusterkit.backends.slurm.notation import default, parse_time, partitions
 from clusterkit.backends.slurm.request import JobRequest, counted, read
 from clusterkit.backends.slurm.shell import CLEAN_ENVIRONMENT, ENVIRONMENT
-from clusterkit.backends.slurm.times import parse_time
 from clusterkit.backends.starts import FairShare, PredictedStart, Predictions
 from clusterkit.probes import Probe
 from clusterkit.probes.framing import Section, sections
@@ -56,44 +54,6 @@ ck_try() {
 """
 
 
-@dataclass(frozen=True)
-class Trial:
-    """sbatch's answer for one job."""
-
-    start: float | None
-    """Unix seconds; None without a prediction."""
-    partition: str | None
-    words: str
-    """Why there is no prediction; empty otherwise."""
-
-
-@dataclass(frozen=True)
-class PartitionTerms:
-    """A partition's terms."""
-
-    max_time: int | None
-    """Seconds; None without a limit."""
-    weights: Mapping[str, float]
-    """Billing units an hour by resource (TRESBillingWeights); `mem` per GiB."""
-
-
-@dataclass(frozen=True)
-class StartAnswers:
-    """All answers."""
-
-    now: float | None
-    """The cluster's clock, Unix seconds."""
-    trials: Mapping[str, Trial]
-    partitions: Mapping[str, PartitionTerms] = field(default_factory=dict)
-    default: str | None = None
-    """The default partition."""
-    waiting: Mapping[str, int] = field(default_factory=dict)
-    """Pending jobs by partition."""
-    shares: tuple[FairShare, ...] = ()
-    highest_only: bool = False
-    """Billing counts the most expensive resource instead of the sum (PriorityFlags=MAX_TRES)."""
-
-
 def probe(requests: Mapping[str, Sequence[str]]) -> Probe[Predictions]:
     """A probe for all answers.
 
@@ -113,52 +73,62 @@ def probe(requests: Mapping[str, Sequence[str]]) -> Probe[Predictions]:
 
 def parse_starts(text: str, requests: Mapping[str, Sequence[str]]) -> Predictions:
     """Parse the script's output; missing values are unknown."""
-    answers = _read(text)
-    asked = {key: read(options) for key, options in requests.items()}
-    starts = {key: _start(one, asked[key], answers) for key, one in answers.trials.items() if key in asked}
-    billed = {key: _billing(one, answers) for key, one in asked.items()}
-    return Predictions(
-        starts, answers.shares, {key: units for key, units in billed.items() if units is not None}
-    )
-
-
-def _start(answer: Trial, asked: JobRequest, answers: StartAnswers) -> PredictedStart:
-    if answer.start is None or answers.now is None:
-        return PredictedStart(
-            None, partition=answer.partition, words=answer.words or "the start cannot be read"
-        )
-    name = answer.partition or answers.default or ""
-    partition = answers.partitions.get(name)
-    limit = partition.max_time if partition else None
-    if limit is not None and asked.seconds is not None and asked.seconds > limit:
-        words = "more than the partition allows: it would wait for ever"
-        return PredictedStart(None, partition=answer.partition, words=words)
-    wait = max(0.0, answer.start - answers.now)
-    return PredictedStart(wait, answer.start, answer.partition, answers.waiting.get(name, 0))
-
-
-def _billing(asked: JobRequest, answers: StartAnswers) -> float | None:
-    partition = answers.partitions.get(asked.partition or answers.default or "")
-    if partition is None or not partition.weights:
-        return None
-    return billing(partition.weights, counted(asked), highest_only=answers.highest_only)
-
-
-def _read(text: str) -> StartAnswers:
     told = {section.name: section for section in sections(text)}
     clock = told.get("now", _SILENCE).text.strip()
-    parts = partitions(told.get("partitions", _SILENCE).text)
+    known = partitions(told.get("partitions", _SILENCE).text)
     flags = re.search(r"^PriorityFlags\s*=\s*(.*)$", told.get("config", _SILENCE).text, re.MULTILINE)
-    tries = {name[4:]: section for name, section in told.items() if name.startswith("try ")}
-    return StartAnswers(
-        now=float(clock) if clock.isdecimal() else None,
-        trials={key: _answer(one.status, one.error or one.text) for key, one in tries.items()},
-        partitions={name: _partition(fields) for name, fields in parts.items()},
-        default=default(parts),
-        waiting=Counter(told.get("waiting", _SILENCE).text.replace(",", "\n").split()),
-        shares=_shares(told.get("shares", _SILENCE)),
-        highest_only="MAX_TRES" in (flags[1] if flags else ""),
-    )
+    waiting = Counter(told.get("waiting", _SILENCE).text.replace(",", "\n").split())
+    usual = default(known) or ""
+    starts, billed = {}, {}
+    for key, options in requests.items():
+        asked = read(options)
+        if (answer := told.get(f"try {key}")) is not None:
+            starts[key] = _start(answer, asked, float(clock) if clock.isdecimal() else None, known, waiting)
+        weights = _weights(known.get(asked.partition or usual, {}))
+        units = billing(weights, counted(asked), highest_only="MAX_TRES" in (flags[1] if flags else ""))
+        if units is not None:
+            billed[key] = units
+    return Predictions(starts, _shares(told.get("shares", _SILENCE)), billed)
+
+
+def _start(
+    answer: Section,
+    asked: JobRequest,
+    now: float | None,
+    known: Mapping[str, Mapping[str, str]],
+    waiting: Mapping[str, int],
+) -> PredictedStart:
+    """The start in sbatch's answer.
+
+    Args:
+        answer: sbatch's.
+        asked: the job's request.
+        now: the cluster's clock, Unix seconds.
+        known: scontrol's fields by partition.
+        waiting: pending jobs by partition.
+    """
+    said = answer.error or answer.text
+    found = _START.search(said)
+    if found is None:
+        return PredictedStart(None, words=_refusal(answer.status, said))
+    moment, partition = unix_seconds(found[1]), found[2]
+    if moment is None or now is None:
+        return PredictedStart(None, partition=partition, words="the start cannot be read")
+    name = partition or default(known) or ""
+    limit = parse_time(known.get(name, {}).get("MaxTime", ""))
+    if limit is not None and asked.seconds is not None and asked.seconds > limit:
+        words = "more than the partition allows: it would wait for ever"
+        return PredictedStart(None, partition=partition, words=words)
+    return PredictedStart(max(0.0, moment - now), moment, partition, waiting.get(name, 0))
+
+
+def _refusal(status: int, said: str) -> str:
+    """Why sbatch predicts no start."""
+    lines = [_NOISE.sub("", line.strip()) for line in said.splitlines() if line.strip()]
+    words = "; ".join(dict.fromkeys(lines))[:300]
+    if status == 124:
+        return f"Slurm gives no answer: {words}" if words else "Slurm gives no answer"
+    return words or "sbatch says nothing"
 
 
 def billing(weights: Mapping[str, float], asked: Mapping[str, float], *, highest_only: bool) -> float | None:
@@ -175,24 +145,15 @@ def billing(weights: Mapping[str, float], asked: Mapping[str, float], *, highest
     return max(costs) if highest_only else sum(costs)
 
 
-def _answer(status: int, said: str) -> Trial:
-    if found := _START.search(said):
-        return Trial(unix_seconds(found[1]), found[2], "")
-    lines = [_NOISE.sub("", line.strip()) for line in said.splitlines() if line.strip()]
-    words = "; ".join(dict.fromkeys(lines))[:300]
-    if status == 124:
-        return Trial(None, None, f"Slurm gives no answer: {words}" if words else "Slurm gives no answer")
-    return Trial(None, None, words or "sbatch says nothing")
-
-
-def _partition(row: Mapping[str, str]) -> PartitionTerms:
+def _weights(row: Mapping[str, str]) -> dict[str, float]:
+    """Billing units an hour by resource (TRESBillingWeights); `mem` per GiB."""
     weights: dict[str, float] = {}
     for pair in row.get("TRESBillingWeights", "").split(","):
         if match := re.fullmatch(r"([^=]+)=([\d.]+)([KMGTP]?)", pair, re.IGNORECASE):
             scale = {"": 1024.0, "K": 2.0**20, "M": 1024.0, "G": 1.0, "T": 2.0**-10, "P": 2.0**-20}
             name = match[1].lower()
             weights[name] = float(match[2]) * (scale[match[3].upper()] if name == "mem" else 1.0)
-    return PartitionTerms(parse_time(row.get("MaxTime", "")), weights)
+    return weights
 
 
 def _shares(section: Section) -> tuple[FairShare, ...]:

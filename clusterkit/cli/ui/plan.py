@@ -15,11 +15,11 @@ from clusterkit.numbers import significant
 from clusterkit.units import format_bytes, format_duration, format_seconds
 
 if TYPE_CHECKING:
+    from clusterkit.backends.starts import PredictedStart
     from clusterkit.commands.plan import Forecast
     from clusterkit.forecast.memory import Store
     from clusterkit.forecast.queue import Queue
     from clusterkit.forecast.speed import Duration, Speed
-    from clusterkit.forecast.starts import Start
 
 FITS = {"fits": "green", "ladder": "yellow", "too large": "red", "unknown": "yellow"}
 _HOUR = 3600
@@ -226,17 +226,17 @@ def _show_queue(forecast: Forecast) -> None:
 
 def _starts(forecast: Forecast, queue: Queue) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    waits = any(start.waiting for start in queue.starts)
-    named = any(start.partition for start in queue.starts)
+    waits = any(start.waiting for start in queue.starts.values())
+    named = any(start.partition for start in queue.starts.values())
     more = [*(["partition"] if named else []), *(["jobs waiting"] if waits else [])]
     for title in ("gpu", "time limit", "starts", *more):
         table.add_column(title, no_wrap=title != "starts", overflow="fold")
     own = forecast.profile.gpu or "", forecast.profile.time
-    for start in queue.starts:
-        mark = " *" if (start.ask.gpu, start.ask.seconds) == own else ""
+    for ask, start in queue.starts.items():
+        mark = " *" if (ask.gpu, ask.seconds) == own else ""
         table.add_row(
-            start.ask.gpu or "-",
-            f"{format_duration(start.ask.seconds)}{mark}",
+            ask.gpu or "-",
+            f"{format_duration(ask.seconds)}{mark}",
             _when(start),
             *([Text(start.partition or "")] if named else []),
             *([str(start.waiting or "")] if waits else []),
@@ -244,9 +244,9 @@ def _starts(forecast: Forecast, queue: Queue) -> Table:
     return table
 
 
-def _when(start: Start) -> Text:
+def _when(start: PredictedStart) -> Text:
     if start.wait is None:
-        return Text(start.trouble or "not known", style="yellow")
+        return Text(start.words or "not known", style="yellow")
     if start.at_once:
         return Text("now", style="green")
     now = time.time()

@@ -7,7 +7,7 @@ first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from clusterkit.backends.causes import Cause, Finding
 from clusterkit.diagnosis.evidence import Evidence
@@ -26,6 +26,7 @@ from clusterkit.diagnosis.rules import (
     waiting,
     wandb,
 )
+from clusterkit.diagnosis.rules.said import Rule
 
 _THEMES = (
     waiting,
@@ -57,5 +58,5 @@ def findings(evidence: Evidence) -> Iterator[Finding]:
         yield from _found(evidence, theme.RULES)
 
 
-def _found(evidence: Evidence, rules: Sequence[Callable[[Evidence], Finding | None]]) -> Iterator[Finding]:
+def _found(evidence: Evidence, rules: Sequence[Rule]) -> Iterator[Finding]:
     return (finding for rule in rules if (finding := rule(evidence)) is not None)

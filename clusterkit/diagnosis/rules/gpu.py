@@ -10,7 +10,7 @@ from clusterkit.backends.story import Topic
 from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules.commands import logs, resume
-from clusterkit.diagnosis.rules.said import said
+from clusterkit.diagnosis.rules.said import by_message, said
 
 GPU_OUT_OF_MEMORY = Cause(
     "gpu-out-of-memory",
@@ -50,56 +50,6 @@ GPU_IDLE = Cause(
 )
 
 _IDLE = 0.3
-
-
-def gpu_out_of_memory(evidence: Evidence) -> Finding | None:
-    """Messages of PyTorch, CUDA and the bundled trainer."""
-    pattern = (
-        r"CUDA out of memory|torch\.(cuda\.)?OutOfMemoryError|CUDA error: out of memory"
-        r"|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|the device's memory is too small"
-    )
-    found = evidence.line(pattern)
-    text = found.text if found else ""
-    size = re.search(r"Tried to allocate ([\d.]+ \w+)", text)
-    total = re.search(r"total capac?i?ty of ([\d.]+ \w+)|([\d.]+ \w+) total capacity", text)
-    shared = re.search(r"Process \d+ has ([\d.]+ \w+) memory in use", text)
-    parts = [
-        f"{size[1]} more were wanted" if size else "",
-        f"of {total[1] or total[2]} in all" if total else "",
-        f"another process holds {shared[1]}" if shared else "",
-    ]
-    return said(
-        evidence,
-        GPU_OUT_OF_MEMORY,
-        pattern,
-        detail=", ".join(part for part in parts if part),
-        command="clusterkit profiles",
-    )
-
-
-def driver_too_old(evidence: Evidence) -> Finding | None:
-    """Messages of PyTorch and the CUDA runtime."""
-    pattern = (
-        r"NVIDIA driver on your system is too old|CUDA driver version is insufficient"
-        r"|forward compatibility was attempted on non supported HW|unsupported toolchain"
-        r"|unsupported display driver"
-    )
-    found = evidence.line(pattern)
-    version = re.search(r"found version (\d+)", found.text if found else "")
-    number = int(version[1]) if version else 0
-    return said(
-        evidence,
-        DRIVER_TOO_OLD,
-        pattern,
-        detail=f"it goes up to CUDA {number // 1000}.{number % 1000 // 10}" if number else "",
-        command="clusterkit build --help",
-    )
-
-
-def gpu_unsupported(evidence: Evidence) -> Finding | None:
-    """The GPU is older or newer than those PyTorch was compiled for."""
-    pattern = r"no kernel image is available for execution|is not compatible with the current PyTorch"
-    return said(evidence, GPU_UNSUPPORTED, pattern, command="clusterkit build --help")
 
 
 def gpu_broken(evidence: Evidence) -> Finding | None:
@@ -151,18 +101,6 @@ def no_gpu(evidence: Evidence) -> Finding | None:
     )
 
 
-def cuda_error(evidence: Evidence) -> Finding | None:
-    """An assertion or an illegal address in a kernel."""
-    pattern = r"CUDA error: (device-side assert|an illegal memory access|invalid)|CUBLAS_STATUS_(?!ALLOC)\w+"
-    return said(
-        evidence,
-        CUDA_ERROR,
-        pattern,
-        also=evidence.story.quote(Topic.NODE),
-        command=logs(evidence),
-    )
-
-
 def gpu_idle(evidence: Evidence) -> Finding | None:
     """The heartbeat's samples show an idle GPU: slow environments or, rarely, a small network."""
     beat = evidence.record.heartbeat or {}
@@ -181,4 +119,54 @@ def gpu_idle(evidence: Evidence) -> Finding | None:
     )
 
 
-RULES = (gpu_out_of_memory, driver_too_old, gpu_unsupported, gpu_broken, no_gpu, cuda_error, gpu_idle)
+def _sizes(text: str) -> str:
+    """The sizes in PyTorch's message."""
+    size = re.search(r"Tried to allocate ([\d.]+ \w+)", text)
+    total = re.search(r"total capac?i?ty of ([\d.]+ \w+)|([\d.]+ \w+) total capacity", text)
+    shared = re.search(r"Process \d+ has ([\d.]+ \w+) memory in use", text)
+    parts = [
+        f"{size[1]} more were wanted" if size else "",
+        f"of {total[1] or total[2]} in all" if total else "",
+        f"another process holds {shared[1]}" if shared else "",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _newest_cuda(text: str) -> str:
+    """The newest CUDA that the driver supports, in PyTorch's message."""
+    version = re.search(r"found version (\d+)", text)
+    number = int(version[1]) if version else 0
+    return f"it goes up to CUDA {number // 1000}.{number % 1000 // 10}" if number else ""
+
+
+RULES = (
+    by_message(
+        GPU_OUT_OF_MEMORY,
+        r"CUDA out of memory|torch\.(cuda\.)?OutOfMemoryError|CUDA error: out of memory"
+        r"|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|the device's memory is too small",
+        detail=_sizes,
+        command=lambda _: "clusterkit profiles",
+    ),
+    by_message(
+        DRIVER_TOO_OLD,
+        r"NVIDIA driver on your system is too old|CUDA driver version is insufficient"
+        r"|forward compatibility was attempted on non supported HW|unsupported toolchain"
+        r"|unsupported display driver",
+        detail=_newest_cuda,
+        command=lambda _: "clusterkit build --help",
+    ),
+    by_message(
+        GPU_UNSUPPORTED,
+        r"no kernel image is available for execution|is not compatible with the current PyTorch",
+        command=lambda _: "clusterkit build --help",
+    ),
+    gpu_broken,
+    no_gpu,
+    by_message(
+        CUDA_ERROR,
+        r"CUDA error: (device-side assert|an illegal memory access|invalid)|CUBLAS_STATUS_(?!ALLOC)\w+",
+        also=lambda evidence: evidence.story.quote(Topic.NODE),
+        command=logs,
+    ),
+    gpu_idle,
+)

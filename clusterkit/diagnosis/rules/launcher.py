@@ -6,7 +6,7 @@ from clusterkit.backends.causes import Cause, Finding, Line, Sure
 from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules.commands import preview, settings, submit
-from clusterkit.diagnosis.rules.said import exited, said
+from clusterkit.diagnosis.rules.said import by_message, exited
 
 CODE_MISSING = Cause(
     "code-missing",
@@ -40,32 +40,6 @@ NEVER_STARTED = Cause(
 )
 
 
-def code_missing(evidence: Evidence) -> Finding | None:
-    """The snapshot has been removed."""
-    pattern = r"the code folder .* does not exist|cannot enter the working directory"
-    return said(evidence, CODE_MISSING, pattern, command=submit(evidence))
-
-
-def program_missing(evidence: Evidence) -> Finding | None:
-    """launch.py could not exec."""
-    pattern = r"\[clusterkit\] (the program .* does not exist here|cannot start )"
-    pattern += r"|python[\w.]*: can't open file .*No such file"
-    return said(evidence, PROGRAM_MISSING, pattern, also=(exited(evidence),), command=preview(evidence))
-
-
-def no_interpreter(evidence: Evidence) -> Finding | None:
-    """job.sh could not start launch.py without a container."""
-    pattern = r"did not start the launcher: see the line above"
-    cause = evidence.line(r"command not found|No such file or directory|Permission denied", "log", "stderr")
-    return said(evidence, NO_INTERPRETER, pattern, also=(cause,), command=settings(evidence))
-
-
-def launcher_failed(evidence: Evidence) -> Finding | None:
-    """run.json cannot be read."""
-    pattern = r"\[clusterkit\] (cannot read .*run\.json|usage: launch\.py)|launch\.py.*No such file"
-    return said(evidence, LAUNCHER_FAILED, pattern, command=submit(evidence))
-
-
 def run_dir_gone(evidence: Evidence) -> Finding | None:
     """The run directory is gone."""
     if evidence.record.exists or evidence.waiting:
@@ -85,4 +59,32 @@ def never_started(evidence: Evidence) -> Finding | None:
     )
 
 
-RULES = (code_missing, program_missing, no_interpreter, launcher_failed, run_dir_gone, never_started)
+RULES = (
+    by_message(
+        CODE_MISSING,
+        r"the code folder .* does not exist|cannot enter the working directory",
+        command=submit,
+    ),
+    by_message(
+        PROGRAM_MISSING,
+        r"\[clusterkit\] (the program .* does not exist here|cannot start )"
+        r"|python[\w.]*: can't open file .*No such file",
+        also=lambda evidence: [exited(evidence)],
+        command=preview,
+    ),
+    by_message(
+        NO_INTERPRETER,
+        r"did not start the launcher: see the line above",
+        also=lambda evidence: [
+            evidence.line(r"command not found|No such file or directory|Permission denied", "log", "stderr")
+        ],
+        command=settings,
+    ),
+    by_message(
+        LAUNCHER_FAILED,
+        r"\[clusterkit\] (cannot read .*run\.json|usage: launch\.py)|launch\.py.*No such file",
+        command=submit,
+    ),
+    run_dir_gone,
+    never_started,
+)

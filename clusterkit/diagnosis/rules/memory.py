@@ -7,7 +7,7 @@ from clusterkit.backends.jobs import SCHEDULER_LOG, JobState
 from clusterkit.backends.story import Topic
 from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules.commands import logs, resume
-from clusterkit.diagnosis.rules.said import exited, said
+from clusterkit.diagnosis.rules.said import by_message, exited
 
 OUT_OF_MEMORY = Cause(
     "out-of-memory",
@@ -43,40 +43,7 @@ def out_of_memory(evidence: Evidence) -> Finding | None:
         *evidence.story.quote(Topic.OUT_OF_MEMORY),
         exited(evidence),
         detail=f"{asked_for} was asked for" if asked_for else "",
-        command=resume(evidence, *evidence.story.more_memory),
-    )
-
-
-def worker_killed(evidence: Evidence) -> Finding | None:
-    """A child of the program was killed, and the program noticed before the scheduler."""
-    return said(
-        evidence,
-        OUT_OF_MEMORY,
-        r"DataLoader worker \(pid.*killed by signal: Killed|(W|w)orker .*(signal 9|SIGKILL)",
-        detail="one of its worker processes was killed",
-        command=resume(evidence, *evidence.story.more_memory),
-        also=evidence.story.quote(Topic.MEMORY),
-    )
-
-
-def shared_memory(evidence: Evidence) -> Finding | None:
-    """The shared memory, `/dev/shm`, is full."""
-    pattern = r"insufficient shared memory|No space left on device.*/dev/shm|/dev/shm.*No space left"
-    return said(evidence, SHARED_MEMORY, pattern, command=logs(evidence))
-
-
-def memory_refused(evidence: Evidence) -> Finding | None:
-    """An allocation failed."""
-    pattern = (
-        r"\bMemoryError\b|std::bad_alloc|Cannot allocate memory|\[Errno 12\]|can't allocate memory"
-        r"|Unable to allocate .* for an array"
-    )
-    return said(
-        evidence,
-        MEMORY_REFUSED,
-        pattern,
-        also=evidence.story.quote(Topic.MEMORY),
-        command=resume(evidence, *evidence.story.more_memory),
+        command=_with_more(evidence),
     )
 
 
@@ -94,4 +61,31 @@ def killed(evidence: Evidence) -> Finding | None:
     )
 
 
-RULES = (out_of_memory, worker_killed, shared_memory, memory_refused, killed)
+def _with_more(evidence: Evidence) -> str:
+    return resume(evidence, *evidence.story.more_memory)
+
+
+RULES = (
+    out_of_memory,
+    # The program may notice that a child was killed before the scheduler does.
+    by_message(
+        OUT_OF_MEMORY,
+        r"DataLoader worker \(pid.*killed by signal: Killed|(W|w)orker .*(signal 9|SIGKILL)",
+        detail=lambda _: "one of its worker processes was killed",
+        also=lambda evidence: evidence.story.quote(Topic.MEMORY),
+        command=_with_more,
+    ),
+    by_message(
+        SHARED_MEMORY,
+        r"insufficient shared memory|No space left on device.*/dev/shm|/dev/shm.*No space left",
+        command=logs,
+    ),
+    by_message(
+        MEMORY_REFUSED,
+        r"\bMemoryError\b|std::bad_alloc|Cannot allocate memory|\[Errno 12\]|can't allocate memory"
+        r"|Unable to allocate .* for an array",
+        also=lambda evidence: evidence.story.quote(Topic.MEMORY),
+        command=_with_more,
+    ),
+    killed,
+)

@@ -11,7 +11,7 @@ from clusterkit.backends.story import Topic
 from clusterkit.diagnosis.arguments import without_fault
 from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules.commands import logs, preview, resume, words
-from clusterkit.diagnosis.rules.said import exited, last_words, said
+from clusterkit.diagnosis.rules.said import by_message, exited, last_words, said
 
 WRONG_ARGUMENT = Cause(
     "wrong-argument",
@@ -64,21 +64,6 @@ _ERROR = re.compile(
 )
 
 
-def diverged(evidence: Evidence) -> Finding | None:
-    """Messages of the bundled trainer and of others."""
-    pattern = (
-        r"had a loss or gradient that is not finite|(?i:loss is nan|nan loss|found nan|contains nan)"
-        r"|Function '\w+' returned nan values|invalid values:|FloatingPointError"
-    )
-    return said(
-        evidence,
-        DIVERGED,
-        pattern,
-        also=(_step(evidence),),
-        command=f"clusterkit report {evidence.subject.run_id}",
-    )
-
-
 def wrong_argument(evidence: Evidence) -> Finding | None:
     """argparse, click, hydra and the bundled trainer: exit code 2 and a message about arguments."""
     pattern = (
@@ -99,34 +84,6 @@ def wrong_argument(evidence: Evidence) -> Finding | None:
     return WRONG_ARGUMENT.found(last, exited(evidence), cure=cure, command=command, sure=Sure.LIKELY)
 
 
-def checkpoint_unusable(evidence: Evidence) -> Finding | None:
-    """Messages of the bundled trainer and PyTorch."""
-    pattern = (
-        r"trainer: (none of the checkpoints|checkpoint .*(damaged|manifest|missing|bytes)"
-        r"|.* is no file of tensors"
-        r"|.* was made (by|with) )|PytorchStreamReader failed|Error\(s\) in loading state_dict"
-    )
-    return said(
-        evidence,
-        CHECKPOINT_UNUSABLE,
-        pattern,
-        command=evidence.subject.here(f"ls -l {evidence.subject.run_dir}/checkpoints"),
-    )
-
-
-def worker_died(evidence: Evidence) -> Finding | None:
-    """Messages of the bundled trainer and multiprocessing."""
-    ours = r"(the environment worker|an environment) of .*(died|not answered|failed)|the evaluator \(pid"
-    pattern = rf"{ours}|BrokenPipeError.*worker"
-    return said(
-        evidence,
-        WORKER_DIED,
-        pattern,
-        also=evidence.story.quote(Topic.MEMORY),
-        command=resume(evidence),
-    )
-
-
 def leader_gone(evidence: Evidence) -> Finding | None:
     """The bundled trainer's message for a run that followed another of its pack."""
     pattern = r"the process that trained this run, that of (\S+), (is gone|has failed)"
@@ -137,12 +94,6 @@ def leader_gone(evidence: Evidence) -> Finding | None:
     leader = re.search(pattern, line.text)
     command = f"clusterkit why {leader[1]}" if leader else resume(evidence)
     return LEADER_GONE.found(line, exited(evidence), command=command, sure=sure)
-
-
-def ended_too_soon(evidence: Evidence) -> Finding | None:
-    """The job script's message: exit code 0, but the trainer did not report that it was done."""
-    pattern = r"^\[clusterkit\] the trainer's process ended with exit code 0 before it was done"
-    return said(evidence, ENDED_TOO_SOON, pattern, also=(exited(evidence),), command=resume(evidence))
 
 
 def hangs(evidence: Evidence) -> Finding | None:
@@ -193,19 +144,6 @@ def program_failed(evidence: Evidence) -> Finding | None:
     )
 
 
-RULES = (
-    diverged,
-    checkpoint_unusable,
-    worker_died,
-    leader_gone,
-    ended_too_soon,
-    wrong_argument,
-    hangs,
-    killed_by_signal,
-    program_failed,
-)
-
-
 def _mended(evidence: Evidence, text: str) -> tuple[str, str]:
     """The argument to change and the command for it; a dry run if the user must decide."""
     known = words(evidence)
@@ -217,6 +155,42 @@ def _mended(evidence: Evidence, text: str) -> tuple[str, str]:
     return cure, shlex.join(["clusterkit", "submit", *changed])
 
 
-def _step(evidence: Evidence) -> Line | None:
+def _step(evidence: Evidence) -> list[Line]:
     step = (evidence.record.heartbeat or {}).get("step")
-    return Line("heartbeat.json", f"step {step}") if step is not None else None
+    return [Line("heartbeat.json", f"step {step}")] if step is not None else []
+
+
+RULES = (
+    by_message(
+        DIVERGED,
+        r"had a loss or gradient that is not finite|(?i:loss is nan|nan loss|found nan|contains nan)"
+        r"|Function '\w+' returned nan values|invalid values:|FloatingPointError",
+        also=_step,
+        command=lambda evidence: f"clusterkit report {evidence.subject.run_id}",
+    ),
+    by_message(
+        CHECKPOINT_UNUSABLE,
+        r"trainer: (none of the checkpoints|checkpoint .*(damaged|manifest|missing|bytes)"
+        r"|.* is no file of tensors"
+        r"|.* was made (by|with) )|PytorchStreamReader failed|Error\(s\) in loading state_dict",
+        command=lambda evidence: evidence.subject.here(f"ls -l {evidence.subject.run_dir}/checkpoints"),
+    ),
+    by_message(
+        WORKER_DIED,
+        r"(the environment worker|an environment) of .*(died|not answered|failed)|the evaluator \(pid"
+        r"|BrokenPipeError.*worker",
+        also=lambda evidence: evidence.story.quote(Topic.MEMORY),
+        command=resume,
+    ),
+    leader_gone,
+    by_message(
+        ENDED_TOO_SOON,
+        r"^\[clusterkit\] the trainer's process ended with exit code 0 before it was done",
+        also=lambda evidence: [exited(evidence)],
+        command=resume,
+    ),
+    wrong_argument,
+    hangs,
+    killed_by_signal,
+    program_failed,
+)

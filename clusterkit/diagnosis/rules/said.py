@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from clusterkit.backends.causes import Cause, Finding, Line, Sure
 from clusterkit.backends.jobs import JobState
 from clusterkit.diagnosis.evidence import Evidence
+
+Rule = Callable[[Evidence], Finding | None]
 
 LAST_WORDS = 40
 """Lines from the end of a log in which an error counts as the program's end; a long traceback fits."""
@@ -26,6 +30,36 @@ def said(
         return None
     line, sure = found
     return cause.found(line, *also, command=command, detail=detail, cure=cure, sure=sure)
+
+
+def by_message(
+    cause: Cause,
+    pattern: str,
+    *,
+    command: Callable[[Evidence], str],
+    detail: Callable[[str], str] = lambda _: "",
+    also: Callable[[Evidence], Iterable[Line | None]] = lambda _: (),
+) -> Rule:
+    """A rule that finds a cause by its message in the logs of a run that ended badly or hangs.
+
+    Args:
+        cause: the cause.
+        pattern: a regular expression that matches the messages.
+        command: the command to run next.
+        detail: details of this run, from the message.
+        also: more lines that show it.
+    """
+
+    def rule(evidence: Evidence) -> Finding | None:
+        found = last_words(evidence, pattern)
+        if found is None:
+            return None
+        line, sure = found
+        return cause.found(
+            line, *also(evidence), command=command(evidence), detail=detail(line.text), sure=sure
+        )
+
+    return rule
 
 
 def last_words(evidence: Evidence, pattern: str) -> tuple[Line, Sure] | None:

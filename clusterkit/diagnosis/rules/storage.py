@@ -6,7 +6,7 @@ import re
 
 from clusterkit.backends.causes import Cause, Finding, Line, Sure, Text
 from clusterkit.backends.jobs import SCHEDULER_LOG
-from clusterkit.diagnosis.evidence import DiskSpace, Evidence
+from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules.commands import logs
 from clusterkit.diagnosis.rules.said import last_words, refused
 
@@ -54,9 +54,9 @@ def full(evidence: Evidence) -> Finding | None:
         return None
     line, sure = found
     cause = _cause(evidence, line)
-    space = next((each for each in evidence.spaces if each.role == _ROLES[cause.slug]), None)
-    roots = {SCRATCH_FULL.slug: evidence.about.get("scratch"), HOME_FULL.slug: evidence.about.get("home")}
-    root = roots.get(cause.slug) or evidence.subject.run_dir
+    role = next(role for role, full in _FULL_OF.items() if full is cause)
+    space = evidence.space(role)
+    root = evidence.about.get(role) or evidence.subject.run_dir
     return cause.found(
         line,
         # The node's own file system may be full while the login node's is not: then df shows nothing.
@@ -74,7 +74,7 @@ def scratch_refused(evidence: Evidence) -> Finding | None:
     if line is None:
         return None
     root = evidence.about.get("scratch", "")
-    space = next((each for each in evidence.spaces if each.role == "scratch"), None)
+    space = evidence.space("scratch")
     denied = evidence.line(r"Permission denied|Read-only file system|Not a directory", "log", SCHEDULER_LOG)
     cause = NOT_WRITABLE if denied else SCRATCH_FULL
     return cause.found(
@@ -102,7 +102,7 @@ def attempt_refused(evidence: Evidence) -> Finding | None:
     if line is None:
         return None
     cause = NOT_WRITABLE if evidence.line(r"Permission denied|Read-only", SCHEDULER_LOG) else ROOT_FULL
-    space = next((each for each in evidence.spaces if each.role == "run"), None)
+    space = evidence.space("run")
     return cause.found(
         line,
         space.line() if space else None,
@@ -134,7 +134,7 @@ def not_writable(evidence: Evidence) -> Finding | None:
 
 RULES = (changeable, full, scratch_refused, attempt_refused, code_read_only, not_writable)
 
-_ROLES = {SCRATCH_FULL.slug: "scratch", HOME_FULL.slug: "home", ROOT_FULL.slug: "run"}
+_FULL_OF = {"scratch": SCRATCH_FULL, "home": HOME_FULL, "run": ROOT_FULL}
 
 
 def _cause(evidence: Evidence, line: Line) -> Cause:
@@ -143,7 +143,7 @@ def _cause(evidence: Evidence, line: Line) -> Cause:
             return cause
     crowded = [space for space in evidence.spaces if space.full]
     if len(crowded) == 1:
-        return _of(crowded[0])
+        return _FULL_OF[crowded[0].role]
     if re.search(r"[Qq]uota|EDQUOT|122", line.text):
         return HOME_FULL
     return ROOT_FULL if any(space.role == "run" for space in crowded) else SCRATCH_FULL
@@ -159,7 +159,3 @@ def _owner(evidence: Evidence, path: str) -> Cause | None:
     if home and path.startswith(home.rstrip("/") + "/"):
         return HOME_FULL
     return SCRATCH_FULL if path.startswith(("/tmp/", "/var/tmp/")) else None  # noqa: S108 - names, not files
-
-
-def _of(space: DiskSpace) -> Cause:
-    return {"scratch": SCRATCH_FULL, "home": HOME_FULL}.get(space.role, ROOT_FULL)

@@ -7,7 +7,7 @@ import re
 from clusterkit.backends.causes import Cause, Finding
 from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules.commands import logs
-from clusterkit.diagnosis.rules.said import said
+from clusterkit.diagnosis.rules.said import by_message, said
 
 IMPORT_ERROR = Cause(
     "import-error",
@@ -36,39 +36,6 @@ PROCESS_LIMIT = Cause(
 )
 
 
-def import_error(evidence: Evidence) -> Finding | None:
-    """ModuleNotFoundError, or a name that a module lacks."""
-    pattern = r"ModuleNotFoundError: |ImportError: (?!.*\.so)|No module named "
-    found = evidence.line(pattern)
-    name = re.search(r"No module named '?([\w.]+)", found.text if found else "")
-    return said(
-        evidence,
-        IMPORT_ERROR,
-        pattern,
-        detail=name[1] if name else "",
-        command=logs(evidence),
-    )
-
-
-def library_missing(evidence: Evidence) -> Finding | None:
-    """The dynamic linker found nothing."""
-    pattern = (
-        r"cannot open shared object file|error while loading shared libraries|version `GLIBC\S* not found"
-    )
-    return said(evidence, LIBRARY_MISSING, pattern, command=logs(evidence))
-
-
-def no_display(evidence: Evidence) -> Finding | None:
-    """MuJoCo or OpenGL without a display."""
-    pattern = (
-        r"gladLoadGL error|Cannot initialize a EGL|eglInitialize"
-        r"|an OpenGL platform library has not been loaded"
-        r"|OSMesa library|has no attribute 'glGetError'"
-        r"|X11: The DISPLAY environment variable is missing|GLFWError|nothing can be rendered here"
-    )
-    return said(evidence, NO_DISPLAY, pattern, command=logs(evidence))
-
-
 def no_internet(evidence: Evidence) -> Finding | None:
     """Names that cannot be resolved, and failed connections."""
     pattern = (
@@ -81,10 +48,35 @@ def no_internet(evidence: Evidence) -> Finding | None:
     return said(evidence, NO_INTERNET, pattern, command=logs(evidence))
 
 
-def process_limit(evidence: Evidence) -> Finding | None:
-    """EMFILE, or EAGAIN for a new thread or process."""
-    pattern = r"Too many open files|can't start new thread|fork: .*[Rr]esource temporarily unavailable"
-    return said(evidence, PROCESS_LIMIT, pattern, command=logs(evidence))
+def _module(text: str) -> str:
+    name = re.search(r"No module named '?([\w.]+)", text)
+    return name[1] if name else ""
 
 
-RULES = (no_display, import_error, library_missing, process_limit, no_internet)
+RULES = (
+    by_message(
+        NO_DISPLAY,
+        r"gladLoadGL error|Cannot initialize a EGL|eglInitialize"
+        r"|an OpenGL platform library has not been loaded"
+        r"|OSMesa library|has no attribute 'glGetError'"
+        r"|X11: The DISPLAY environment variable is missing|GLFWError|nothing can be rendered here",
+        command=logs,
+    ),
+    by_message(
+        IMPORT_ERROR,
+        r"ModuleNotFoundError: |ImportError: (?!.*\.so)|No module named ",
+        detail=_module,
+        command=logs,
+    ),
+    by_message(
+        LIBRARY_MISSING,
+        r"cannot open shared object file|error while loading shared libraries|version `GLIBC\S* not found",
+        command=logs,
+    ),
+    by_message(
+        PROCESS_LIMIT,
+        r"Too many open files|can't start new thread|fork: .*[Rr]esource temporarily unavailable",
+        command=logs,
+    ),
+    no_internet,
+)

@@ -2,39 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from clusterkit.backends.slurm.survey import choices, missing, script
+from clusterkit.backends.slurm.survey import script
+from clusterkit.backends.slurm.survey.access import may_charge
 from clusterkit.backends.slurm.survey.draft import draft, types_for
-from clusterkit.backends.slurm.survey.facts import SlurmSurvey
+from clusterkit.backends.slurm.survey.facts import Slurm, SlurmSurvey
+from clusterkit.backends.slurm.survey.missing import no_slurm
 from clusterkit.backends.slurm.survey.parse import parse
-from clusterkit.backends.survey import Choice, SiteDraft, SiteSurvey, Wishes
+from clusterkit.backends.survey import Choice, Option, SiteDraft, SiteSurvey, Wishes
 from clusterkit.config.models import Profile
+from clusterkit.errors import ConfigError, SchedulerError
 
 
 class SlurmSurveyor:
     """See `clusterkit.backends.survey.Surveyor`."""
 
     seconds = script.SECONDS
-
-    def argv(
-        self, root: str | None = None, *, trust: Iterable[str] = (), group: str | None = None
-    ) -> list[str]:
-        """The command of the single survey script."""
-        return script.argv(root, trust=trust, group=group)
-
-    def parse(self, answer: str) -> SlurmSurvey:
-        """See `clusterkit.backends.slurm.survey.parse`."""
-        return parse(answer)
+    argv = staticmethod(script.argv)
+    parse = staticmethod(parse)
 
     def check(self, survey: SiteSurvey, *, account: str | None, partition: str | None) -> None:
         """Check the wishes against associations and partitions."""
-        choices.check_known(_of_slurm(survey), account, partition)
+        slurm = _of_slurm(survey).slurm or Slurm()
+        partitions = [one.name for one in slurm.partitions]
+        if partitions and partition not in (None, *partitions):
+            raise ConfigError(
+                f"{survey.host_name} has no partition {partition!r}",
+                hint=f"there are: {', '.join(partitions)}",
+            )
+        accounts = sorted({one.account for one in slurm.associations})
+        if accounts and account not in (None, *accounts):
+            raise ConfigError(
+                f"{survey.user} has no account {account!r} on {survey.host_name}",
+                hint=f"yours: {', '.join(accounts)}",
+            )
 
     def accounts(self, survey: SiteSurvey, partition: str | None, before: Mapping[str, Any]) -> Choice:
-        """Accounts that may use the chosen partitions, the default one first."""
-        return choices.account_choice(_of_slurm(survey), types_for(_of_slurm(survey), partition, before))
+        """Accounts that may use the chosen partitions, the user's default one first."""
+        slurm = _of_slurm(survey).slurm or Slurm()
+        types = types_for(_of_slurm(survey), partition, before)
+        partitions = [one.partition for one in types] or list(slurm.partitions)
+        names = [
+            name
+            for name in dict.fromkeys(one.account for one in slurm.associations)
+            if any(may_charge(slurm, name, one) for one in partitions)
+        ]
+        names.sort(key=lambda name: name != slurm.default_account)
+        options = [
+            Option(name, "your default account" if name == slurm.default_account else "an account of yours")
+            for name in names
+        ]
+        return Choice("--account", "Which account pays for the jobs?", tuple(options))
 
     def draft(
         self, survey: SiteSurvey, wishes: Wishes, *, before: Mapping[str, Any], shipped: Mapping[str, Profile]
@@ -44,7 +64,11 @@ class SlurmSurveyor:
 
     def check_usable(self, survey: SiteSurvey, host: str) -> None:
         """Slurm must have been found."""
-        missing.check_scheduler(_of_slurm(survey), host)
+        if _of_slurm(survey).slurm is None:
+            raise SchedulerError(
+                f"no Slurm was found on {host}: no settings were written",
+                hint=f"{no_slurm(_of_slurm(survey)).do}; this machine itself is the cluster `local`",
+            )
 
 
 def _of_slurm(survey: SiteSurvey) -> SlurmSurvey:

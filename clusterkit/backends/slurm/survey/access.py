@@ -53,7 +53,6 @@ def qos_for(slurm: Slurm, account: str | None, partition: Partition) -> str | No
 
 def longest(slurm: Slurm, account: str | None, partition: Partition) -> int | None:
     """Longest time of a job, seconds: the least limit of partition, its QOS, account and user's QOS."""
-    walls = {one.name: one.max_time for one in slurm.qos}
     mine = [
         one
         for one in slurm.associations
@@ -61,7 +60,7 @@ def longest(slurm: Slurm, account: str | None, partition: Partition) -> int | No
     ]
     used = qos_for(slurm, account, partition)
     used = used or next((one.default_qos for one in mine if one.default_qos), None)
-    limits = [partition.max_time, walls.get(partition.own_qos or ""), walls.get(used or "")]
+    limits = [partition.max_time, slurm.qos.get(partition.own_qos or ""), slurm.qos.get(used or "")]
     limits += [one.max_time for one in mine]
     return min((limit for limit in limits if limit), default=None)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from clusterkit.backends.slurm.survey.access import account_for, longest, may_charge, may_submit, qos_for
 from clusterkit.backends.slurm.survey.facts import Slurm, SlurmSurvey
-from clusterkit.backends.slurm.survey.gpus import GpuType, gpu_types
+from clusterkit.backends.slurm.survey.gpus import Offer, gpu_types
 from clusterkit.backends.slurm.survey.missing import missing
 from clusterkit.backends.slurm.survey.profiles import fitting_profiles
 from clusterkit.backends.survey import FoundGpu, Runtime, SiteDraft, Wishes
@@ -41,7 +41,7 @@ def draft(
     slurm = survey.slurm or Slurm()
     types = types_for(survey, wishes.partition, before)
     runtime = next((one for one in survey.runtimes if wishes.container in (None, one.name)), None)
-    limits = {one.name: longest(slurm, wishes.account, one.offer.partition) for one in types}
+    limits = {one.name: longest(slurm, wishes.account, one.partition) for one in types}
     entries = _cluster(survey, wishes, limits, runtime, before)
     cluster = Table(("clusters", wishes.name), tuple(entries), _about(survey))
     gone = _gone(cluster, before, _SETTLED_ANEW)
@@ -58,17 +58,15 @@ def draft(
         gone=tuple(gone),
         profiles=fitting_profiles(types, limits, shipped),
         project=Table(("project",), tuple(project)),
-        gpus=tuple(_found(one, limits[one.name]) for one in types),
+        gpus=tuple(
+            FoundGpu(one.name, one.partition.name, one.nodes, one.per_node, one.cpus, limits[one.name])
+            for one in types
+        ),
         missing=missing(survey, types, runtime, runtime.name if runtime else wishes.container),
     )
 
 
-def _found(one: GpuType, limit: int | None) -> FoundGpu:
-    offer = one.offer
-    return FoundGpu(one.name, offer.partition.name, offer.nodes, offer.per_node, offer.cpus, limit)
-
-
-def types_for(survey: SlurmSurvey, partition: str | None, before: Mapping[str, Any]) -> tuple[GpuType, ...]:
+def types_for(survey: SlurmSurvey, partition: str | None, before: Mapping[str, Any]) -> tuple[Offer, ...]:
     """The GPU types, preferably in the requested partition or in those of the earlier settings."""
     if partition is not None:
         return gpu_types(survey, partitions=[partition])
@@ -82,7 +80,7 @@ def _gone(table: Table, before: Mapping[str, Any], anew: tuple[str, ...]) -> lis
     return [(*table.key, key) for key in anew if key in before and key not in wanted]
 
 
-def _gone_types(old: Mapping[str, Any], types: tuple[GpuType, ...], slurm: Slurm) -> list[str]:
+def _gone_types(old: Mapping[str, Any], types: tuple[Offer, ...], slurm: Slurm) -> list[str]:
     """Earlier GPU types whose partition no longer exists."""
     known, seen = {one.name for one in slurm.partitions}, {one.name for one in types}
     return [
@@ -176,8 +174,8 @@ def _partition(
     return max(usable, key=lambda one: (not one.has_gpus, sum(nodes.count for nodes in one.nodes))).name
 
 
-def _gpu(one: GpuType, slurm: Slurm, wishes: Wishes, limit: int | None, before: Mapping[str, Any]) -> Table:
-    offer, partition = one.offer, one.offer.partition
+def _gpu(offer: Offer, slurm: Slurm, wishes: Wishes, limit: int | None, before: Mapping[str, Any]) -> Table:
+    partition = offer.partition
     about = f"jobs of at most {format_duration(limit)}" if limit else "no time limit"
     entries = [Entry("partition", partition.name, about)]
     if offer.request != "--gres=gpu:{type}:{count}":
@@ -192,17 +190,18 @@ def _gpu(one: GpuType, slurm: Slurm, wishes: Wishes, limit: int | None, before: 
         )
     if offer.memory is not None:
         entries.append(_kept(Entry("memory", format_size(offer.memory), "of one GPU"), before))
-    return Table(("clusters", wishes.name, "gpus", one.name), tuple(entries), _about_gpu(one, slurm, wishes))
+    return Table(
+        ("clusters", wishes.name, "gpus", offer.name), tuple(entries), _about_gpu(offer, slurm, wishes)
+    )
 
 
-def _about_gpu(one: GpuType, slurm: Slurm, wishes: Wishes) -> tuple[str, ...]:
-    offer = one.offer
+def _about_gpu(offer: Offer, slurm: Slurm, wishes: Wishes) -> tuple[str, ...]:
     each = f"{offer.per_node} GPUs" if offer.per_node != 1 else "1 GPU"
     nodes = f"{offer.nodes} nodes, each" if offer.nodes != 1 else "1 node"
     about = f"{nodes} with {each}, {offer.cpus} CPUs, {offer.node_memory / 2**30:.0f} GiB"
     lines = [about if offer.working else f"{about}; down when this was written"]
     others = []
-    for partition in (other.partition for other in one.others):
+    for partition in (other.partition for other in offer.others):
         limit = longest(slurm, wishes.account, partition)
         others.append(f"{partition.name} ({format_duration(limit) if limit else 'no limit'})")
     if others:

@@ -7,16 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from clusterkit.backends.slurm.request import Gpus
 from clusterkit.backends.survey import SiteSurvey
-
-
-@dataclass(frozen=True)
-class Gres:
-    """GPUs of one kind on one node, as sinfo lists them."""
-
-    type: str | None
-    """As the site spells it; None if its GPUs have no types."""
-    count: int
 
 
 @dataclass(frozen=True)
@@ -28,7 +20,7 @@ class Nodes:
     """How many are neither down nor drained."""
     cpus: int
     memory: int
-    gpus: tuple[Gres, ...] = ()
+    gpus: tuple[Gpus, ...] = ()
     features: tuple[str, ...] = ()
 
 
@@ -77,14 +69,6 @@ class Association:
 
 
 @dataclass(frozen=True)
-class Qos:
-    """A quality of service and the longest job it allows."""
-
-    name: str
-    max_time: int | None = None
-
-
-@dataclass(frozen=True)
 class Slurm:
     """The scheduler as a whole."""
 
@@ -94,7 +78,8 @@ class Slurm:
     partitions: tuple[Partition, ...] = ()
     associations: tuple[Association, ...] = ()
     default_account: str | None = None
-    qos: tuple[Qos, ...] = ()
+    qos: dict[str, int | None] = field(default_factory=dict)
+    """The longest time of a job by QOS; None without a limit."""
     config: dict[str, str] = field(default_factory=dict)
     """What `scontrol show config` printed."""
 

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from clusterkit.backends.slurm.request import Gpus
 from clusterkit.backends.slurm.survey.access import may_submit
-from clusterkit.backends.slurm.survey.facts import Gres, Nodes, Partition, SlurmSurvey
+from clusterkit.backends.slurm.survey.facts import Nodes, Partition, SlurmSurvey
 from clusterkit.known_gpus import recognise, slice_memory
 
 _DAY = 86400
@@ -24,8 +25,8 @@ class Offer:
     name: str
     """The name in profiles, e.g. `a40`."""
     partition: Partition
-    spelling: str | None
-    """Slurm's type name; None if GPUs have no types."""
+    spelling: str
+    """Slurm's type name; empty if GPUs have no types."""
     constraint: str | None
     """The feature that distinguishes these nodes from others whose GPUs have no type."""
     memory: int | None
@@ -39,29 +40,18 @@ class Offer:
     """Whether one of the nodes is neither down nor drained."""
     hint: str
     """The source of the name, for a comment."""
+    others: tuple[Offer, ...] = ()
+    """The same type in other, less suitable partitions."""
 
     @property
     def request(self) -> str:
         """The template of the sbatch option."""
-        if self.spelling is None:
+        if not self.spelling:
             return "--gres=gpu:{count}"
         return f"--gres=gpu:{'{type}' if self.spelling == self.name else self.spelling}:{{count}}"
 
 
-@dataclass(frozen=True)
-class GpuType:
-    """A GPU type of the site: its preferred place, and others."""
-
-    offer: Offer
-    others: tuple[Offer, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """The name in profiles."""
-        return self.offer.name
-
-
-def gpu_types(survey: SlurmSurvey, *, partitions: Iterable[str] = ()) -> tuple[GpuType, ...]:
+def gpu_types(survey: SlurmSurvey, *, partitions: Iterable[str] = ()) -> tuple[Offer, ...]:
     """The GPU types that this user may request, most nodes first.
 
     Args:
@@ -71,7 +61,7 @@ def gpu_types(survey: SlurmSurvey, *, partitions: Iterable[str] = ()) -> tuple[G
     if survey.slurm is None:
         return ()
     wanted = set(partitions)
-    kinds: dict[tuple[str, str | None], list[Offer]] = {}
+    kinds: dict[tuple[str, str], list[Offer]] = {}
     for partition in survey.slurm.partitions:
         if may_submit(survey.slurm, partition, survey.groups):
             for offer in _offers(partition):
@@ -85,7 +75,7 @@ def gpu_types(survey: SlurmSurvey, *, partitions: Iterable[str] = ()) -> tuple[G
             name = _as_name(first.spelling or f"{name}-{first.partition.name}")
         if name not in taken:
             taken.add(name)
-            types.append(GpuType(replace(first, name=name), tuple(others)))
+            types.append(replace(first, name=name, others=tuple(others)))
     return tuple(types)
 
 
@@ -106,19 +96,19 @@ def _merit(offer: Offer, wanted: set[str]) -> tuple[object, ...]:
 
 def _offers(partition: Partition) -> Iterator[Offer]:
     """One offer per kind of GPU in a partition."""
-    found: dict[tuple[str, str | None], list[tuple[Nodes, Gres, str | None, str]]] = {}
+    found: dict[tuple[str, str], list[tuple[Nodes, Gpus, str | None, str]]] = {}
     for nodes in partition.nodes:
         for gres in nodes.gpus:
             name, feature, hint = _name(gres, nodes, partition)
             found.setdefault((name, gres.type), []).append((nodes, gres, feature, hint))
-    untyped = sum(spelling is None for _, spelling in found)
+    untyped = sum(not spelling for _, spelling in found)
     for (name, spelling), members in found.items():
         features = dict.fromkeys(feature for _, _, feature, _ in members if feature is not None)
         yield Offer(
             name=name,
             partition=partition,
             spelling=spelling,
-            constraint="|".join(features) or None if spelling is None and untyped > 1 else None,
+            constraint="|".join(features) or None if not spelling and untyped > 1 else None,
             memory=min(
                 filter(None, (_memory(gres, nodes, name) for nodes, gres, _, _ in members)), default=None
             ),
@@ -131,9 +121,9 @@ def _offers(partition: Partition) -> Iterator[Offer]:
         )
 
 
-def _name(gres: Gres, nodes: Nodes, partition: Partition) -> tuple[str, str | None, str]:
+def _name(gres: Gpus, nodes: Nodes, partition: Partition) -> tuple[str, str | None, str]:
     """A GPU's name in profiles, the feature that names it, and the name's source."""
-    if gres.type is not None:
+    if gres.type:
         known = recognise(gres.type)
         return known[0] if known else _as_name(gres.type), None, f"sinfo calls it gpu:{gres.type}"
     for feature in nodes.features:
@@ -144,14 +134,14 @@ def _name(gres: Gres, nodes: Nodes, partition: Partition) -> tuple[str, str | No
     return "gpu", None, "its GPUs have no type, and nothing says which card it is"
 
 
-def _memory(gres: Gres, nodes: Nodes, name: str) -> int | None:
+def _memory(gres: Gpus, nodes: Nodes, name: str) -> int | None:
     """Bytes of one GPU, from the type's name, a feature, or the card."""
-    if gres.type is not None and (size := slice_memory(gres.type)):
+    if gres.type and (size := slice_memory(gres.type)):
         return size
     for feature in nodes.features:
         if told := _FEATURE_MEMORY.fullmatch(feature):
             return int(told[1]) * 2**30
-    known = [recognise(text) for text in (gres.type or "", *nodes.features, name)]
+    known = [recognise(text) for text in (gres.type, *nodes.features, name)]
     sizes = [one[1] for one in known if one and one[0] == name and one[1] is not None]
     return sizes[0] if sizes else None
 

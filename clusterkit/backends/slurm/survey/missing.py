@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from clusterkit.backends.slurm.survey.facts import SlurmSurvey
-from clusterkit.backends.slurm.survey.gpus import GpuType
+from clusterkit.backends.slurm.survey.gpus import Offer
 from clusterkit.backends.survey import Missing, Root, Runtime
-from clusterkit.errors import SchedulerError
 from clusterkit.ownership import trust_line
 
 _AGAIN = "into ~/.bash_profile there, and run this again"
 
 
 def missing(
-    survey: SlurmSurvey, types: tuple[GpuType, ...], runtime: Runtime | None, container: str | None
+    survey: SlurmSurvey, types: tuple[Offer, ...], runtime: Runtime | None, container: str | None
 ) -> tuple[Missing, ...]:
     """All missing requirements.
 
@@ -26,20 +25,8 @@ def missing(
     return tuple(filter(None, [*found, *map(_others, survey.roots)]))
 
 
-def check_scheduler(survey: SlurmSurvey, host: str) -> None:
-    """Refuse to write settings for a site that accepts no jobs.
-
-    Raises:
-        SchedulerError: no Slurm was found on the site.
-    """
-    if survey.slurm is None:
-        raise SchedulerError(
-            f"no Slurm was found on {host}: no settings were written",
-            hint=f"{_no_slurm(survey).do}; this machine itself is the cluster `local`",
-        )
-
-
-def _no_slurm(survey: SlurmSurvey) -> Missing:
+def no_slurm(survey: SlurmSurvey) -> Missing:
+    """What is missing at a site without Slurm."""
     modules = [name for name in survey.modules if "slurm" in name.lower()]
     line = f"module load {modules[0]}" if modules else "export PATH=/where/slurm/is/bin:$PATH"
     return Missing(
@@ -50,7 +37,7 @@ def _no_slurm(survey: SlurmSurvey) -> Missing:
 
 def _slurm(survey: SlurmSurvey) -> Missing | None:
     if survey.slurm is None:
-        return _no_slurm(survey)
+        return no_slurm(survey)
     if survey.slurm_path is not None:
         return Missing(
             f"Slurm lies in {survey.slurm_path}, which is not on PATH, not even of a login shell",
@@ -63,7 +50,7 @@ def _slurm(survey: SlurmSurvey) -> Missing | None:
     return None
 
 
-def _gpus(survey: SlurmSurvey, types: tuple[GpuType, ...]) -> Missing | None:
+def _gpus(survey: SlurmSurvey, types: tuple[Offer, ...]) -> Missing | None:
     if types or survey.slurm is None or not survey.slurm.partitions:
         return None
     theirs = [one.name for one in survey.slurm.partitions if one.has_gpus]

@@ -6,17 +6,15 @@ import re
 from collections.abc import Iterator
 
 from clusterkit import ownership
-from clusterkit.backends.slurm.partitions import partitions
+from clusterkit.backends.slurm.notation import parse_time, partitions
+from clusterkit.backends.slurm.request import held
 from clusterkit.backends.slurm.survey.facts import (
     Association,
-    Gres,
     Nodes,
     Partition,
-    Qos,
     Slurm,
     SlurmSurvey,
 )
-from clusterkit.backends.slurm.times import parse_time
 from clusterkit.backends.survey import Root, Runtime
 from clusterkit.errors import TransportError, last_words
 from clusterkit.probes.framing import MARK, TIME_UP, sections
@@ -24,9 +22,6 @@ from clusterkit.probes.space import DF, quota_left, quotas_left
 from clusterkit.resources import page
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+\S*")
-_GRES = re.compile(
-    r"(?:gres[:/])?gpu(?::(?P<type>[^:,()=]+?))?(?::no_consume)?[:=](?P<count>\d+)(?:\([^)]*\))?"
-)
 _LOST = re.compile(r"(?<!powered_)(?<!powering_)down|drain|fail|error|unknown|inval|\*$")
 """States of nodes that run no jobs; nodes powered off to save energy are started for jobs."""
 _ODD = re.compile(rf"(?!{MARK} )[^\n\t -~]")
@@ -75,19 +70,6 @@ def parse(answer: str) -> SlurmSurvey:
     )
 
 
-def parse_gres(text: str) -> tuple[Gres, ...]:
-    """The GPUs in a node's generic resources, e.g. `gpu:a100:4(S:0-1),nvme:1`.
-
-    Other resources, such as shards and MPS, are ignored.
-    """
-    found = []
-    for piece in re.split(r",(?![^(]*\))", text):
-        match = _GRES.fullmatch(piece.strip())
-        if match and int(match["count"]):
-            found.append(Gres(match["type"], int(match["count"])))
-    return tuple(found)
-
-
 def _slurm(texts: dict[str, str], user: str) -> Slurm:
     config = dict(re.findall(r"^(\w+)\s*= *(.*?) *$", texts.get("config", ""), re.MULTILINE))
     accounts = [row[0] for row in _rows(texts.get("shares", ""), 2) if row[1] == user]
@@ -102,7 +84,7 @@ def _slurm(texts: dict[str, str], user: str) -> Slurm:
         partitions=_partitions(texts.get("partitions", ""), texts.get("nodes", "")),
         associations=associations or tuple(Association(name) for name in dict.fromkeys(accounts)),
         default_account=next((row[1] for row in _rows(texts.get("user", ""), 2) if row[1]), None),
-        qos=tuple(Qos(name, parse_time(limit)) for name, limit in _rows(texts.get("qos", ""), 2)),
+        qos={name: parse_time(limit) for name, limit in _rows(texts.get("qos", ""), 2)},
         config=config,
     )
 
@@ -135,7 +117,7 @@ def _partition(name: str, row: dict[str, str], kinds: dict[tuple[str, ...], tupl
                 usable,
                 _number(kind[0]),
                 _number(kind[1]) * 2**20,
-                parse_gres(kind[2]),
+                held(kind[2]),
                 _names(kind[3]) or (),
             )
             for kind, (count, usable) in kinds.items()

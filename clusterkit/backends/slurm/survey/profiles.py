@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from clusterkit.backends.slurm.survey.gpus import GpuType, Offer
+from clusterkit.backends.slurm.survey.gpus import Offer
 from clusterkit.config.models import Profile
 from clusterkit.config.tables import Entry, Table
 from clusterkit.units import format_duration, format_size
@@ -19,7 +19,7 @@ _TESTS = (
 
 
 def fitting_profiles(
-    types: Sequence[GpuType], limits: Mapping[str, int | None], shipped: Mapping[str, Profile]
+    types: Sequence[Offer], limits: Mapping[str, int | None], shipped: Mapping[str, Profile]
 ) -> tuple[Table, ...]:
     """Profiles for the first GPU types: two small ones each, and shipped ones that request too much.
 
@@ -32,14 +32,14 @@ def fitting_profiles(
     for one in types[:_MOST_TYPES]:
         for base, name, about in _TESTS:
             if base in shipped:
-                changes = _changes(shipped[base], one.offer, limits.get(one.name))
+                changes = _changes(shipped[base], one, limits.get(one.name))
                 entries = (Entry("extends", base), Entry("gpu", one.name), *changes)
                 key = ("profiles", name.format(one.name))
                 tables.append(Table(key, entries, (about.format(one.name),)))
         for profile in shipped.values():
-            if profile.gpu == one.name and not _fits(profile, one.offer, limits.get(one.name)):
+            if profile.gpu == one.name and not _fits(profile, one, limits.get(one.name)):
                 head = (f"The shipped {profile.name} asks for more than a job may have there",)
-                changes = _changes(profile, one.offer, limits.get(one.name))
+                changes = _changes(profile, one, limits.get(one.name))
                 if profile.name not in (base for base, _, _ in _TESTS):
                     tables.append(Table(("profiles", profile.name), changes, head))
     return tuple(tables)

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterable
 
 from clusterkit import ownership
-from clusterkit.probes.framing import MARK, shell_path
+from clusterkit.probes.framing import FUNCTIONS, shell_path
 
 SECONDS = 240.0
 """Time limit of the whole; usually it takes a second."""
@@ -25,7 +25,7 @@ def argv(root: str | None = None, *, trust: Iterable[str] = (), group: str | Non
         group: one more trusted group.
     """
     own = shlex.quote(ownership.fragment(trust, group))
-    survey = _SURVEY.replace("@MARK@", MARK).replace("@OWN@", own)
+    survey = FUNCTIONS + _SURVEY.replace("@OWN@", own)
     return ["sh", "-c", _START, "sh", survey.replace("@ROOT@", shell_path(root) if root else "")]
 
 
@@ -48,33 +48,23 @@ exec sh -c "$1" sh none
 
 # $1 says how Slurm's commands were found: plain, login, none, or the folder they lie in.
 _SURVEY = r"""
-export LC_ALL=C
-limit=
-! command -v timeout >/dev/null 2>&1 || limit='timeout 15'
 has() { command -v "$1" >/dev/null 2>&1; }
-begin() { printf '\n@MARK@ begin %s\n' "$1"; }
-finish() { printf '\n@MARK@ status %s\n' "$1"; }
-part() { # NAME COMMAND...
-    begin "$1"; shift
-    $limit "$@" </dev/null 2>/dev/null
-    last=$?; finish $last
-}
 # Of Slurm's tools, the next is not asked when one has hung: they all wait for the same daemon.
-slurm_part() { [ "$last" = 124 ] || { has "$2" && part "$@"; }; }
-last=0
+slurm_part() { [ "$ck_status" = 124 ] || { has "$2" && ck_run "$@"; }; }
+ck_status=0
 me=$(id -un)
 
-begin me
+ck_begin me
 printf '%s\n%s\n%s\n' "$(hostname 2>/dev/null || uname -n)" "$me" "$1"
 id -Gn
-finish $?
+ck_end $?
 
 if [ "$1" != none ]; then
     slurm_part version sbatch --version
     slurm_part config scontrol show config
     slurm_part partitions scontrol -o show partition
     slurm_part nodes sinfo -h -e -o '%R|%D|%T|%c|%m|%G|%f'
-    last=0
+    ck_status=0
     slurm_part user sacctmgr -n -P show user "$me" format=User,DefaultAccount
     slurm_part associations sacctmgr -n -P show assoc user="$me" \
         format=Account,Partition,QOS,DefaultQOS,MaxWall,MaxJobs
@@ -98,23 +88,23 @@ for folder in "$bin/../libexec" /usr/libexec /usr/lib/*-linux-gnu /usr/local/lib
 done'
 for name in apptainer singularity; do
     if has $name; then
-        begin runtime
-        $limit sh -c "$tell_runtime" sh $name '' </dev/null 2>/dev/null
-        finish 0
+        ck_begin runtime
+        $ck_limit sh -c "$tell_runtime" sh $name '' </dev/null 2>/dev/null
+        ck_end 0
     fi
 done
-if has unshare; then part userns unshare -U -r true; fi
+if has unshare; then ck_run userns unshare -U -r true; fi
 
 if has bash; then
     # A module command is a function of the login shell, and prints to either stream.
-    begin modules
-    $limit bash -lc 'command -v module >/dev/null && { module -t avail; module -t spider apptainer;
+    ck_begin modules
+    $ck_limit bash -lc 'command -v module >/dev/null && { module -t avail; module -t spider apptainer;
         module -t spider singularity; } 2>&1' </dev/null 2>/dev/null |
         tr -d '\r' | grep -iE '^[^ :]*(apptainer|singularity|slurm)[^ :]*$' | sort -u | head -n 60
-    finish 0
+    ck_end 0
     if ! has apptainer && ! has singularity; then
-        begin loaded
-        $limit bash -lc 'command -v module >/dev/null || exit
+        ck_begin loaded
+        $ck_limit bash -lc 'command -v module >/dev/null || exit
             for name in apptainer singularity singularityce singularity-ce; do
                 module load $name >/dev/null 2>&1
                 for one in apptainer singularity; do
@@ -123,7 +113,7 @@ if has bash; then
                     exit
                 done
             done' "$tell_runtime" </dev/null 2>/dev/null
-        finish $?
+        ck_end $?
     fi
 fi
 
@@ -143,34 +133,34 @@ printf "df %s\n" "$(df -Pk "$near" 2>/dev/null | tail -n 1)"
 ! command -v lfs >/dev/null ||
     printf "lfs %s\n" "$(lfs quota -q -u "$3" "$near" 2>/dev/null | tr "\n" " ")"
 own_check "$2/clusterkit" "$2/$3/clusterkit" || printf %s "$own_faults" | sed "s/^/own /"'
-begin roots
+ck_begin roots
 {
     printf 'HOME=%s\n' "$HOME"
     sh -c "$ask"
-    ! has bash || $limit bash -lc "$ask" </dev/null 2>/dev/null
+    ! has bash || $ck_limit bash -lc "$ask" </dev/null 2>/dev/null
 } | grep -E '^[A-Z_]+=/' | sort -u | while IFS='=' read -r name path; do
-    $limit sh -c "$own$room" sh "\$$name" "$path" "$me" </dev/null 2>/dev/null
+    $ck_limit sh -c "$own$room" sh "\$$name" "$path" "$me" </dev/null 2>/dev/null
 done
 for top in /share /work /project /projects /data /scratch /lustre /gpfs /beegfs /mnt/scratch; do
     for path in "$top/$me" "$top/users/$me"; do
-        $limit sh -c '[ -d "$1/" ] || { [ "$1" = "$2" ] && [ -w "${1%/*}" ]; }' sh "$path" "$top/$me" &&
-            $limit sh -c "$own$room" sh usual "$path" "$me" </dev/null 2>/dev/null
+        $ck_limit sh -c '[ -d "$1/" ] || { [ "$1" = "$2" ] && [ -w "${1%/*}" ]; }' sh "$path" "$top/$me" &&
+            $ck_limit sh -c "$own$room" sh usual "$path" "$me" </dev/null 2>/dev/null
     done
 done
-finish 0
+ck_end 0
 chosen=@ROOT@
 if [ -n "$chosen" ]; then
-    part chosen sh -c "$own"'own_check "$1" || printf %s "$own_faults"' sh "${chosen%/}"
+    ck_run chosen sh -c "$own"'own_check "$1" || printf %s "$own_faults"' sh "${chosen%/}"
 fi
-if has quota; then part quota quota -w; fi
+if has quota; then ck_run quota quota -w; fi
 
-part rsync rsync --version
-if has ws_allocate; then part workspaces true; fi
+ck_run rsync rsync --version
+if has ws_allocate; then ck_run workspaces true; fi
 if has curl; then
-    part internet curl -sS -I -m 8 -o /dev/null https://api.wandb.ai
+    ck_run internet curl -sS -I -m 8 -o /dev/null https://api.wandb.ai
 elif has bash; then
-    part internet bash -c ': </dev/tcp/api.wandb.ai/443'
+    ck_run internet bash -c ': </dev/tcp/api.wandb.ai/443'
 fi
-begin done
-finish 0
+ck_begin done
+ck_end 0
 """

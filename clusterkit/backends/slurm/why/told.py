@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from clusterkit.backends.causes import Line, Text
 from clusterkit.backends.jobs import SCHEDULER_LOG, Job, JobState
 from clusterkit.backends.slurm.explain import explain
-from clusterkit.backends.slurm.rows import FIELD_SEPARATOR, job_state
-from clusterkit.backends.slurm.times import parse_time
+from clusterkit.backends.slurm.notation import parse_time, takes_jobs
+from clusterkit.backends.slurm.rows import FIELD_SEPARATOR, job_state, known
 from clusterkit.backends.slurm.why.question import SACCT_FIELDS, SINFO_FIELDS, SQUEUE_FIELDS
 from clusterkit.backends.story import Subject, plain_reason, texts
 
-_EMPTY = frozenset({"", "None", "N/A", "Unknown", "(null)", "None assigned", "n/a"})
 _WORD = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z0-9_/:]*)=(\S*)")
 _TROUBLE = r"(?i)unable to contact|timed? ?out|connection refused|not found|no answer within|No such file"
 
@@ -32,8 +31,7 @@ class NodeRow:
     @property
     def usable(self) -> bool:
         """Whether jobs may start on it."""
-        word = self.state.lower()
-        return not word.endswith("*") and not re.match(r"down|drain|fail|maint|unknown|power|reboot", word)
+        return takes_jobs(self.state)
 
     def line(self) -> Line:
         """The row as evidence."""
@@ -102,8 +100,7 @@ def read(subject: Subject, answer: str) -> Told:
     job = _words(_of_state(said.get("job"), queued.get("%T", "")))
     if SCHEDULER_LOG in said:
         said[SCHEDULER_LOG] = _of_job(said[SCHEDULER_LOG], subject)
-    reason = queued.get("%r") or job.get("Reason") or ""
-    reason = "" if reason in _EMPTY else plain_reason(reason)
+    reason = plain_reason(known(queued.get("%r") or job.get("Reason")))
     silent = _silent(said)
     return Told(
         subject=subject,
@@ -140,16 +137,16 @@ def _job(
         job_id=job_id,
         state=job_state(raw),
         raw_state=raw,
-        reason=_said(queued.get("%r") or job.get("Reason")),
+        reason=known(queued.get("%r") or job.get("Reason")),
         explained=explain(reason),
         depends=reason == "Dependency",
         in_vain=reason == "DependencyNeverSatisfied",
-        partition=_said(queued.get("%P") or job.get("Partition")),
-        node=_said(queued.get("%N") or booked.get("NodeList") or job.get("NodeList")),
-        start=_said(queued.get("%S") or job.get("StartTime")),
+        partition=known(queued.get("%P") or job.get("Partition")),
+        node=known(queued.get("%N") or booked.get("NodeList") or job.get("NodeList")),
+        start=known(queued.get("%S") or job.get("StartTime")),
         elapsed_seconds=parse_time(queued.get("%M") or booked.get("Elapsed") or job.get("RunTime") or ""),
         limit_seconds=parse_time(limit),
-        exit_code=_said(booked.get("ExitCode") or job.get("ExitCode")),
+        exit_code=known(booked.get("ExitCode") or job.get("ExitCode")),
     )
 
 
@@ -219,12 +216,8 @@ def _words(text: Text | None) -> dict[str, str]:
     """Scontrol's `Key=value` fields; the first of each name counts."""
     words: dict[str, str] = {}
     for key, value in _WORD.findall("\n".join(text.lines) if text else ""):
-        words.setdefault(key, "" if value in _EMPTY else value)
+        words.setdefault(key, known(value) or "")
     return words
-
-
-def _said(value: str | None) -> str | None:
-    return None if value is None or value in _EMPTY else value
 
 
 def _line(source: str, known: Mapping[str, str], names: Sequence[str]) -> Line | None:

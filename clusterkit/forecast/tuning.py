@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clusterkit.forecast.tuning.bench import Bench, BenchRow, BenchSetting
+from clusterkit.forecast.bench import Bench, BenchRow, BenchSetting
 from clusterkit.numbers import beside
 
 if TYPE_CHECKING:

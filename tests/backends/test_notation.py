@@ -1,4 +1,4 @@
-from clusterkit.backends.slurm.partitions import default, partitions
+from clusterkit.backends.slurm.notation import default, partitions
 
 TOLD = """Welcome to the cluster
 PartitionName=gpu-a40 AllowGroups=ALL Default=YES MaxTime=1-00:00:00 TRES=cpu=8,mem=62.50G State=UP
