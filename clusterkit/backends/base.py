@@ -226,6 +226,10 @@ class Backend:
         del options, job_name, folder, log
         return []
 
+    def signalled(self, options: Sequence[str]) -> bool:
+        """Whether options send the job a signal before its time limit."""
+        return any(option.startswith("--notice=") for option in options)
+
     def held_back(self, options: Sequence[str]) -> EarlySignal | None:
         """The early signal, if it may come too early and the job script must delay it."""
         del options

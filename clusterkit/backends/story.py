@@ -17,6 +17,9 @@ from clusterkit.errors import SchedulerError
 from clusterkit.probes import Probe
 from clusterkit.probes.framing import TIME_UP, sections
 
+SECONDS = 10
+"""Time limit of each command; a site where all of them hang must still answer within the question's limit."""
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -163,5 +166,5 @@ def plain_reason(reason: str | None) -> str:
 def texts(answer: str) -> Iterator[Text]:
     """What each file and command said, by the sections of an answer."""
     for section in sections(answer):
-        words = section.text + (f"\n{section.last}" if section.status == TIME_UP else "")
+        words = section.text + (f"\nno answer within {SECONDS} s" if section.status == TIME_UP else "")
         yield Text(section.name, tuple(words.rstrip("\n").split("\n")) if words.strip() else ())

@@ -19,7 +19,7 @@ from clusterkit.runs.observe import query
 from clusterkit.runs.pipeline import Submitted, submit
 from clusterkit.runs.record import RunRecord, records
 from clusterkit.runs.request import SubmitRequest
-from clusterkit.runs.resolve import early_signal, resolve
+from clusterkit.runs.resolve import resolve
 from clusterkit.runs.status import StatusRow
 from clusterkit.site import connected
 from clusterkit.transport.base import Bar
@@ -118,7 +118,7 @@ def drill(
         evidence = _evidence(transport, run, record, row)
         if row.state.state.active:
             _end(cluster, transport, row, record)
-    signalled = early_signal(short, trains=training, goes_on=True) is not None
+    signalled = backend_of(cluster).signalled(done.placed[0].job.options)
     checks = checklist(evidence, short.time, done.continuation.way, training=training, signalled=signalled)
     return Drilled(run, done.continuation, checks)
 

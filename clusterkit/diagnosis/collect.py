@@ -11,7 +11,7 @@ from clusterkit.backends import backend_of_kind
 from clusterkit.backends.base import Backend
 from clusterkit.backends.causes import Text
 from clusterkit.backends.jobs import SCHEDULER_LOG, Found
-from clusterkit.backends.story import Subject, texts
+from clusterkit.backends.story import SECONDS, Subject, texts
 from clusterkit.diagnosis.evidence import DiskSpace, Evidence
 from clusterkit.errors import RunError, last_words
 from clusterkit.probes import Probe
@@ -83,6 +83,7 @@ def question(subject: Subject) -> Probe[str]:
     }
     head = "\n".join(f"{key} {value}" for key, value in facts.items())
     lines = [
+        f"ck_limit=${{ck_limit:+timeout {SECONDS}}}",
         f"ck_run={shlex.quote(subject.run_dir)}",
         f"ck_part subject printf '%s\\n' {shlex.quote(head)}",
         f"(\n{_FILES}\n)",

@@ -81,6 +81,11 @@ def test_a_resumption_keeps_all_but_what_is_chosen_anew(backend: Backend) -> Non
     assert backend.asked(backend.carried_over(whole, time=False, packed=False)).seconds is None
 
 
+def test_options_say_whether_a_job_is_signalled(backend: Backend) -> None:
+    assert backend.signalled(options(backend))
+    assert not backend.signalled(backend.options(HERE, PROFILE, signal=None))
+
+
 def test_a_short_job_has_its_own_time_limit(backend: Backend) -> None:
     assert backend.asked(backend.brief(options(backend), 120)).seconds == 120
 

@@ -60,6 +60,11 @@ def test_what_is_not_said_is_as_slurm_has_it() -> None:
     assert parse_limits(answer("JobRequeue = 1\n", "")) == Limits(array_size=1001)
 
 
+def test_an_answer_cut_before_requeueing_is_no_answer() -> None:
+    with pytest.raises(SchedulerError, match="does not say what it allows"):
+        parse_limits(answer("AccountingStorageType = none\nClusterName = site\n"))
+
+
 @pytest.mark.parametrize("silent", ["", "slurm_load_ctl_conf error: Unable to contact slurm controller\n"])
 def test_a_silent_controller(silent: str) -> None:
     with pytest.raises(SchedulerError, match="does not say what it allows"):

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterkit.backends.base import EarlySignal
+from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.backends.slurm.options import SlurmOptions, sbatch_options, site_options
 from clusterkit.config.models import Cluster, Profile
 from clusterkit.errors import ConfigError
@@ -182,6 +183,10 @@ def test_the_signal_is_sent_to_the_script_and_the_settings_win() -> None:
     assert sbatch_options(cluster(), profile(), signal=signal)[-1] == "--signal=B:USR1@120"
     own = profile(sbatch={"signal": "B:USR2@60"})
     assert sbatch_options(cluster(), own, signal=signal)[-1] == "--signal=B:USR2@60"
+    assert SlurmBackend().signalled(sbatch_options(cluster(), own, signal=None))
+    assert not SlurmBackend().signalled(
+        sbatch_options(cluster(), profile(sbatch={"signal": False}), signal=signal)
+    )
 
 
 def test_the_next_submission_keeps_what_is_not_of_the_one_before() -> None:

@@ -39,12 +39,12 @@ def parse_limits(answer: str) -> Limits:
     """Parse the answer; missing values get Slurm's defaults.
 
     Raises:
-        SchedulerError: scontrol gave no configuration.
+        SchedulerError: scontrol did not say whether jobs are requeued, which decides how runs continue.
     """
     told = {section.name: section for section in sections(answer)}
     said = told.get("config", Section())
     config = dict(re.findall(r"^(\w+)\s*= *(.*?) *$", said.text, re.MULTILINE))
-    if "partition" not in told or not config:
+    if "partition" not in told or "JobRequeue" not in config:
         lines = f"{said.text}\n{said.error}".splitlines()
         words = " / ".join(line.strip() for line in lines if line.strip())[:200]
         raise SchedulerError(
@@ -55,7 +55,7 @@ def parse_limits(answer: str) -> Limits:
     preempt = partition.get("PreemptMode") or config.get("PreemptMode", "")
     preempting = config.get("PreemptType", "none") not in ("none", "preempt/none", "(null)")
     return Limits(
-        requeue=config.get("JobRequeue", "1") != "0",
+        requeue=config["JobRequeue"] != "0",
         array_size=array_size(said.text),
         preempt_cancels=preempting and "CANCEL" in preempt.upper(),
         max_time=parse_time(partition.get("MaxTime", "")),

@@ -97,6 +97,10 @@ class SlurmOptions(Backend):
         unset = (each for each in own if each.partition("=")[0] not in given)
         return [directive(option) for option in (*unset, *options)]
 
+    def signalled(self, options: Sequence[str]) -> bool:
+        """Whether there is a `--signal`."""
+        return any(option.startswith("--signal=") for option in options)
+
     def held_back(self, options: Sequence[str]) -> EarlySignal | None:
         """The signal of `--signal`, which Slurm may send up to a minute early (man sbatch)."""
         told = [option.partition("=")[2] for option in options if option.startswith("--signal=")]

@@ -6,8 +6,8 @@ import re
 import shlex
 
 from clusterkit.backends.slurm.rows import FIELD_SEPARATOR
-from clusterkit.backends.story import Subject
-from clusterkit.probes.framing import SECONDS, TIME_UP
+from clusterkit.backends.story import SECONDS, Subject
+from clusterkit.probes.framing import TIME_UP
 
 SQUEUE_FIELDS = ("%i", "%T", "%r", "%P", "%N", "%S", "%M", "%l")
 """All exist in Slurm 20.11."""
