@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from clusterkit import account
+from clusterkit import folders
 from clusterkit.backends.checks import failed, passed, warned
 from clusterkit.checkup import Result, Verdict, laptop
 from clusterkit.checkup.examination import Examination
@@ -207,8 +207,8 @@ def _image(exam: Examination) -> Verdict:
 
 def _wandb_login() -> Verdict:
     try:
-        url = credentials.base_url(os.environ, account.home_or_root())
-        found = credentials.find(os.environ, account.home_or_root())
+        url = credentials.base_url(os.environ, folders.home_or_root())
+        found = credentials.find(os.environ, folders.home_or_root())
     except WandbError as error:
         return laptop.fault(error)
     trouble, version = None, ""
@@ -225,8 +225,8 @@ def _wandb_server(exam: Examination) -> Verdict:
     project = exam.settings.project.wandb
     found = None
     try:
-        url = credentials.base_url(os.environ, account.home_or_root())
-        found = credentials.find(os.environ, account.home_or_root())
+        url = credentials.base_url(os.environ, folders.home_or_root())
+        found = credentials.find(os.environ, folders.home_or_root())
         if found is None:
             answers(url, timeout=_SERVER_SECONDS)
             return passed(f"{url} answers")

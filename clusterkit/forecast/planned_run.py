@@ -12,8 +12,7 @@ from clusterkit.errors import ConfigError
 from clusterkit.forecast.memory import Machine, Memory, judge
 from clusterkit.forecast.own_rates import OwnRun, beating, pulled
 from clusterkit.forecast.speed import Rate, Speed, expect, shipped
-from clusterkit.hardware import Hardware
-from clusterkit.known_gpus import least_memory_of, memory_of
+from clusterkit.hardware import Hardware, least_memory_of, memory_of
 from clusterkit.resources import resource
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.program import Program, choose_recipe, option_of

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
 from clusterkit.errors import SchedulerError
-from clusterkit.hardware import Hardware, HardwareNeed, Shortage, shortages
-from clusterkit.known_gpus import memory_of
+from clusterkit.hardware import Hardware, HardwareNeed, Shortage, memory_of, shortages
 from clusterkit.probes import ask
 from clusterkit.probes.framing import shell_path
 from clusterkit.runs.program import option_of, trains
