@@ -23,8 +23,8 @@ from clusterkit.runs.fitting import another, hardware_of, lacks
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.materials import image_of, take_snapshot
 from clusterkit.runs.own_words import check_script
+from clusterkit.runs.pipeline import resolve
 from clusterkit.runs.request import SubmitRequest
-from clusterkit.runs.resolve import resolve
 from clusterkit.site import connected
 from clusterkit.units import format_bytes
 from clusterkit.wandb import client, credentials

@@ -25,10 +25,10 @@ from clusterkit.hardware import Shortage
 from clusterkit.runs.deployment import DeploymentPlan as Upload
 from clusterkit.runs.fitting import another, hardware_of, lacks
 from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.pipeline import resolve
 from clusterkit.runs.plan import PlannedRun
 from clusterkit.runs.program import option_of
 from clusterkit.runs.request import SubmitRequest
-from clusterkit.runs.resolve import resolve
 from clusterkit.runs.untouched import Copies, copies
 from clusterkit.site import log_in_ahead, open_site
 from clusterkit.transport.base import Bar

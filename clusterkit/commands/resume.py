@@ -20,9 +20,8 @@ from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.materials import must_have_image
 from clusterkit.runs.observe import query
 from clusterkit.runs.pipeline import Submitted, check, hand_over, prepare
-from clusterkit.runs.placeholders import has_place
 from clusterkit.runs.plan import Materials
-from clusterkit.runs.program import trains
+from clusterkit.runs.program import has_place, trains
 from clusterkit.runs.record import records
 from clusterkit.runs.request import Changes
 from clusterkit.runs.resubmit import Ended, resume_plan

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
@@ -13,33 +12,11 @@ from clusterkit.backends.jobs import JobState
 from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.errors import ConfigError, RunError
 from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.plan import After
 from clusterkit.site import Site
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
-
-
-@dataclass(frozen=True)
-class After:
-    """One `--after` value: a run or a group, and how it must end."""
-
-    name: str
-    kind: Kind = "ok"
-
-
-def parse_after(texts: Sequence[str]) -> tuple[After, ...]:
-    """Parses `RUN`, `RUN:ok` and `RUN:any`.
-
-    Raises:
-        ConfigError: the name is empty, or the text after the colon is not `ok` or `any`.
-    """
-    found = []
-    for text in texts:
-        name, _, kind = text.partition(":")
-        if not name or kind not in ("", "ok", "any"):
-            raise ConfigError(f"--after {text}: not of the form RUN or RUN:any")
-        found.append(After(name, "any" if kind == "any" else "ok"))
-    return tuple(found)
 
 
 def check_after(ledger: Ledger, cluster: Cluster, after: Sequence[After], native: Sequence[str]) -> None:

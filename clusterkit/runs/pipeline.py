@@ -1,6 +1,6 @@
 """Turns a plan into jobs: check, publish, submit. Every command that creates a run's job uses this pipeline.
 
-    plan = resolve(settings, request)          resolves the request; or resume_plan, rerun_plan
+    plan = resolve(settings, request)          resolves the request, purely; or resume_plan, rerun_plan
     check(settings, plan, ledger)              finds all errors before any work
     ready = prepare(site, ledger, plan, ...)   makes all files, with absolute paths on the cluster
     (runs/materials.py)                        checks the image and sends the code
@@ -11,8 +11,10 @@ A dry run stops after the check. A single run is a group of one, with one part.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
@@ -34,6 +36,8 @@ from clusterkit.runs.materials import (
 )
 from clusterkit.runs.own_words import check_script
 from clusterkit.runs.plan import PREVIOUS, Materials, PlacedRun, Plan, place
+from clusterkit.runs.request import SubmitRequest, resolve_run
+from clusterkit.runs.spec import run_id
 from clusterkit.runs.submission import SubmissionOutcome
 from clusterkit.site import Site, open_site
 from clusterkit.snapshots import Snapshot
@@ -89,6 +93,22 @@ class DryRun:
     snapshot: Snapshot
     image: Image | None
     continuation: Continuation | None
+
+
+def resolve(settings: Settings, request: SubmitRequest) -> Plan:
+    """Resolves and checks every requested run, without a connection.
+
+    Raises:
+        ConfigError, RecipeLockedError: the request is wrong.
+    """
+    if request.several:
+        from clusterkit.runs.resolve_group import resolve_group
+
+        return resolve_group(settings, request)
+    now = datetime.now(UTC)
+    identity = run_id(request.name or request.profile.name, now, secrets.token_hex(2))
+    run = resolve_run(settings, request, identity, now)
+    return Plan(request.cluster, (run,), None, request.after, request.native, request.allow_large)
 
 
 def submit(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> Submitted:

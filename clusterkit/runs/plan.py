@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from clusterkit import __version__
 from clusterkit.backends import backend_of
-from clusterkit.backends.base import Continuation, JobResources
+from clusterkit.backends.base import Continuation, JobResources, Kind
 from clusterkit.backends.job_script import JobScript, render
 from clusterkit.images.image import Image
 from clusterkit.resources import launcher
-from clusterkit.runs.after import After
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.program import Program
 from clusterkit.runs.spec import RunSpec, ledger_row, snapshot_ids
@@ -152,6 +151,14 @@ class PlannedGroup:
     def jobs(self) -> int:
         """Number of tasks in all arrays."""
         return sum(len(batch.tasks) for batch in self.dealt)
+
+
+@dataclass(frozen=True)
+class After:
+    """One `--after` value: a run or a group, and how it must end."""
+
+    name: str
+    kind: Kind = "ok"
 
 
 @dataclass(frozen=True)
