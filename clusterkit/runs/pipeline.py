@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
-from clusterkit.backends.base import Continuation, Limits, Parent
+from clusterkit.backends.base import Continuation, Limits
 from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ClusterkitError, ConfigError, SchedulerError
 from clusterkit.images.image import Image
@@ -35,7 +35,7 @@ from clusterkit.runs.materials import (
     take_snapshot,
 )
 from clusterkit.runs.own_words import check_script
-from clusterkit.runs.plan import PREVIOUS, Materials, PlacedRun, Plan, place
+from clusterkit.runs.plan import PREVIOUS, Materials, PlacedRun, Plan, Ready, place
 from clusterkit.runs.request import SubmitRequest, resolve_run
 from clusterkit.runs.spec import run_id
 from clusterkit.runs.submission import SubmissionOutcome
@@ -52,26 +52,26 @@ _DIFFS = 16 << 20
 _LIMITS_SECONDS = 60.0
 
 
-@dataclass(frozen=True)
-class Submitted:
+@dataclass(frozen=True, kw_only=True)
+class Submitted(Ready):
     """The result of submitting a plan."""
 
-    plan: Plan
-    placed: tuple[PlacedRun, ...]
     runs: tuple[LedgerRun, ...]
     """The accepted runs."""
-    missing: tuple[str, ...]
-    """Run ids of runs that were not accepted."""
     trouble: ClusterkitError | None
     """Why runs are missing."""
-    continuation: Continuation | None
-    """How the runs continue past their time limits."""
     settled: Mapping[str, SubmissionOutcome] = field(default_factory=dict)
     """Outcomes of earlier interrupted submissions, by run id."""
     trusted: tuple[str, ...] = ()
     """A line for each folder on the cluster that a trusted other user could change."""
     lacking: tuple[str, ...] = ()
     """Descriptions of requested hardware that the machine lacks, for runs that can start anyway."""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Run ids of runs that were not accepted."""
+        taken = {run.run_id for run in self.runs}
+        return tuple(one.spec.run_id for one in self.placed if one.spec.run_id not in taken)
 
     @property
     def jobs(self) -> tuple[str, ...]:
@@ -207,19 +207,6 @@ def ask_limits(site: Site, plan: Plan) -> Limits | None:
         return None
 
 
-@dataclass(frozen=True)
-class Ready:
-    """A plan with all its files, for one cluster."""
-
-    plan: Plan
-    placed: tuple[PlacedRun, ...]
-    split: tuple[GroupPart, ...]
-    """The group's submissions."""
-    after: tuple[Parent, ...]
-    """The first stage's dependencies."""
-    continuation: Continuation | None
-
-
 def prepare(site: Site, ledger: Ledger, plan: Plan, materials: Materials) -> Ready:
     """Asks the cluster for limits and dependencies and makes all files; writes nothing yet.
 
@@ -302,11 +289,9 @@ def hand_over(site: Site, ledger: Ledger, ready: Ready) -> Submitted:
     """
     trouble: ClusterkitError | None = None
     if ready.split:
-        from clusterkit.runs.parts import GroupHandover
+        from clusterkit.runs.parts import hand_over_parts
 
-        accepted, trouble = GroupHandover(
-            site, ledger, ready.plan, ready.split, ready.placed, ready.after
-        ).over()
+        accepted, trouble = hand_over_parts(site, ledger, ready)
     else:
         (one,) = ready.placed
         options = (*one.job.options, *backend_of(site.cluster).dependency(ready.after))
@@ -314,18 +299,12 @@ def hand_over(site: Site, ledger: Ledger, ready: Ready) -> Submitted:
         request = {f"{one.folder}/submissions/{number}/request.json": one.request(options)}
         parcel = Parcel((one.row,), one.folder, {**one.files(), **request}, options, number)
         accepted = (replace(one.row, job_id=hand_over_parcel(site, ledger, parcel)),)
-    taken = {run.run_id for run in accepted}
-    missing = tuple(one.spec.run_id for one in ready.placed if one.spec.run_id not in taken)
-    return Submitted(
-        ready.plan, ready.placed, accepted, missing, trouble, ready.continuation, trusted=site.notes
-    )
+    return Submitted(**vars(ready), runs=accepted, trouble=trouble, trusted=site.notes)
 
 
 def _previous_there(site: Site, env: Mapping[str, str]) -> bool:
     """Returns whether the run directory of a resubmitted run's previous stage exists on this cluster."""
     before = env.get(PREVIOUS, "")
-    if not before or before != site.layout.run(
-        before.rpartition("/")[2]
-    ):  # the program gets no other folder mounted
-        return False
+    if not before or before != site.layout.run(before.rpartition("/")[2]):
+        return False  # the program gets no other folder mounted
     return site.transport.run(["test", "-d", before], check=False).returncode == 0
