@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from clusterkit.backends import backend_of
 from clusterkit.backends.checks import Check, CheckPlace
 from clusterkit.checkup.catalogue import of_place
-from clusterkit.runs.fitting import wants_gpu
+from clusterkit.runs.check import wants_gpu
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile, Project

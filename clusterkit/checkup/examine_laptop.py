@@ -19,10 +19,9 @@ from clusterkit.backends.checks import failed, passed, warned
 from clusterkit.checkup import Result, Verdict, laptop
 from clusterkit.checkup.examination import Examination
 from clusterkit.errors import ClusterkitError, TransportError, WandbError
-from clusterkit.runs.fitting import another, hardware_of, lacks
+from clusterkit.runs.check import another, check_script, hardware_of, lacks
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.materials import image_of, take_snapshot
-from clusterkit.runs.own_words import check_script
 from clusterkit.runs.pipeline import resolve
 from clusterkit.runs.request import SubmitRequest
 from clusterkit.site import connected

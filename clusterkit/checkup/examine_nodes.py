@@ -30,7 +30,7 @@ from clusterkit.checkup.node_script import (
     node_script,
 )
 from clusterkit.errors import ClusterkitError, WandbError
-from clusterkit.runs.fitting import wants_gpu
+from clusterkit.runs.check import wants_gpu
 from clusterkit.runs.handover import SubmissionRefusedError, hand_over_job
 from clusterkit.runs.observe import ask_job
 from clusterkit.site import Site

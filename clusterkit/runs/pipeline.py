@@ -1,7 +1,7 @@
 """Turns a plan into jobs: check, publish, submit. Every command that creates a run's job uses this pipeline.
 
     plan = resolve(settings, request)          resolves the request, purely; or resume_plan, rerun_plan
-    check(settings, plan, ledger)              finds all errors before any work
+    check(settings, plan, ledger)              finds all errors before any work (runs/check.py)
     ready = prepare(site, ledger, plan, ...)   makes all files, with absolute paths on the cluster
     (runs/materials.py)                        checks the image and sends the code
     hand_over(site, ledger, ready)             submits exactly once, one remote command per submission
@@ -23,8 +23,7 @@ from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ClusterkitError, ConfigError, SchedulerError
 from clusterkit.images.image import Image
 from clusterkit.probes import ask
-from clusterkit.runs.after import check_after, parents
-from clusterkit.runs.fitting import check_fit
+from clusterkit.runs.check import check, check_script, parents
 from clusterkit.runs.handover import Parcel, hand_over_parcel
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.materials import (
@@ -34,7 +33,6 @@ from clusterkit.runs.materials import (
     send_snapshot,
     take_snapshot,
 )
-from clusterkit.runs.own_words import check_script
 from clusterkit.runs.plan import PREVIOUS, Materials, PlacedRun, Plan, Ready, place
 from clusterkit.runs.request import SubmitRequest, resolve_run
 from clusterkit.runs.spec import run_id
@@ -162,22 +160,6 @@ def dry_run(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> DryR
         split = split_group(plan, None, continuation)
         scripts = tuple(part_script(plan, part, layout, part_options(plan, part)) for part in split)
     return DryRun(plan, split, scripts, placed, snapshot, image, continuation)
-
-
-def check(settings: Settings, plan: Plan, ledger: Ledger) -> tuple[str, ...]:
-    """Checks a plan for errors before any work.
-
-    Returns:
-        Descriptions of requested hardware that the machine lacks, for runs that can start anyway.
-
-    Raises:
-        ConfigError, RunError: a dependency is unknown or on another cluster.
-        SchedulerError: a run can never work on the cluster.
-        TransportError: the machine did not answer.
-    """
-    check_after(ledger, plan.cluster, plan.after, plan.native)
-    wanted = {run.profile.name: (run.profile, run.program.argv) for run in plan.runs}
-    return check_fit(settings, plan.cluster, wanted.values())
 
 
 def settle_unclear(site: Site, ledger: Ledger) -> dict[str, SubmissionOutcome]:
