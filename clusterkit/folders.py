@@ -1,17 +1,55 @@
-"""Creates clusterkit's folders inside a user's project."""
+"""The local user's home folder, which some containers do not know, and clusterkit's folders in a project."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from clusterkit.errors import ConfigError
+
 _WORK = "work"
+
+
+def home() -> Path | None:
+    """The home folder, which need not exist; None for a user without one."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
+
+
+def user_name() -> str:
+    """The login name, or else the user's number."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # no variable says it, and no entry of the passwd database
+        return str(os.getuid())
+
+
+def home_or_root() -> Path:
+    """The home folder, or / without one, as in sshd."""
+    folder = home()
+    return folder if folder and folder.is_dir() else Path("/")
+
+
+def expanded(path: str) -> Path:
+    """Expands `~` or `~user` in a path.
+
+    Raises:
+        ConfigError: the home folder is unknown.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise ConfigError(
+            f"{path!r} starts with a home folder that is not known", hint="write the whole path"
+        ) from None
 
 
 def make_ignored(folder: Path) -> None:
@@ -38,6 +76,9 @@ def work_folder(home: Path) -> Iterator[Path]:
     Raises:
         OSError: it cannot be created.
     """
+    import shutil  # deferred, as tempfile: every command imports this module
+    import tempfile
+
     work = home / _WORK
     work.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.ExitStack() as held:
@@ -50,6 +91,8 @@ def work_folder(home: Path) -> Iterator[Path]:
 
 def sweep(home: Path) -> None:
     """Remove the work folders in `home` that no process holds any more."""
+    import shutil
+
     work = home / _WORK
     with contextlib.suppress(OSError), _locked(work):
         for folder in work.iterdir():

@@ -1,10 +1,12 @@
-"""A machine's hardware, a run's needs, and the shortages between them. Pure.
+"""A machine's hardware, a run's needs, the shortages between them, and the GPUs that sites' names mean. Pure.
 
-For a backend without a queue, where jobs start at once and nothing else refuses impossible requests.
+Shortages matter to a backend without a queue, where jobs start at once and nothing else refuses impossible
+requests.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from clusterkit.units import format_bytes
@@ -109,3 +111,119 @@ def _disk(has: Hardware, need: HardwareNeed) -> list[Shortage]:
     if has.disk_free is not None and need.scratch > has.disk_free:
         return [Shortage(asked, f"{format_bytes(has.disk_free)} free", False, "it may run out of room")]
     return []
+
+
+_G = 2**30
+_NOT_BEFORE, _NOT_AFTER = r"(?<![a-z0-9.])", r"(?![a-z0-9])"
+
+# Memory is that of NVIDIA's data sheets (https://www.nvidia.com/en-us/data-center/,
+# https://www.nvidia.com/en-us/design-visualization/, https://www.nvidia.com/en-us/geforce/graphics-cards/),
+# their GB read as Slurm reads G. A card sold with more than one size (A100, V100, P100, GH200, RTX 3080, or
+# RTX 4070, which has less in laptops) has none in the table: the site's own description may tell.
+_CARDS: tuple[tuple[str, str, int | None], ...] = (
+    # How it is spelled, in lower case with - for every separator; our name; memory in GiB.
+    (r"gh-?200", "gh200", None),
+    (r"gb-?200", "gb200", None),
+    (r"b-?200", "b200", 180),
+    (r"h-?200(?:-?nvl)?", "h200", 141),
+    (r"h-?100-?nvl", "h100-nvl", 94),
+    (r"h-?100(?:-?sxm\d?|-?pcie)?", "h100", 80),
+    (r"a-?100l?(?:-?sxm\d?|-?pcie)?", "a100", None),
+    (r"a-?40", "a40", 48),
+    (r"a-?30", "a30", 24),
+    (r"a-?10g?", "a10", 24),
+    (r"a-?16", "a16", 16),
+    (r"a2", "a2", 16),
+    (r"l-?40s", "l40s", 48),
+    (r"l-?40", "l40", 48),
+    (r"l4", "l4", 24),
+    (r"v-?100s?(?:-?sxm\d?|-?pcie)?", "v100", None),
+    (r"p-?100(?:-?sxm\d?|-?pcie)?", "p100", None),
+    (r"p-?40", "p40", 24),
+    (r"t4", "t4", 16),
+    (r"k-?80", "k80", 12),
+    (r"(?:rtx-?)?a-?6000", "a6000", 48),
+    (r"(?:rtx-?)?a-?5000", "a5000", 24),
+    (r"(?:rtx-?)?a-?4500", "a4500", 20),
+    (r"(?:rtx-?)?a-?4000", "a4000", 16),
+    (r"rtx-?pro-?6000(?:-?blackwell)?", "rtxpro6000", 96),
+    (r"rtx-?6000-?ada", "rtx6000ada", 48),
+    (r"rtx-?5000-?ada", "rtx5000ada", 32),
+    (r"(?:quadro-)?rtx-?8000", "rtx8000", 48),
+    (r"(?:quadro-)?rtx-?6000", "rtx6000", None),
+    (r"(?:quadro-)?rtx-?5000", "rtx5000", 16),
+    (r"titan-?rtx", "titanrtx", 24),
+    (r"titan-?v", "titanv", 12),
+    (r"titan-?xp?", "titanxp", 12),
+    (r"(?:rtx-?)?5090", "rtx5090", 32),
+    (r"(?:rtx-?)?5080", "rtx5080", 16),
+    (r"(?:rtx-?)?4090", "rtx4090", 24),
+    (r"(?:rtx-?)?4080", "rtx4080", 16),
+    (r"(?:rtx-?)?4070", "rtx4070", None),
+    (r"(?:rtx-?)?4060", "rtx4060", 8),
+    (r"(?:rtx-?)?3090", "rtx3090", 24),
+    (r"(?:rtx-?)?3080", "rtx3080", None),
+    (r"(?:rtx-?)?3070", "rtx3070", 8),
+    (r"(?:rtx-?)?2080-?ti", "rtx2080ti", 11),
+    (r"(?:rtx-?)?2080", "rtx2080", 8),
+    (r"(?:gtx-?)?1080-?ti", "gtx1080ti", 11),
+    (r"(?:gtx-?)?1080", "gtx1080", 8),
+)
+_SIZES = {
+    "a100": (40, 80),
+    "v100": (16, 32),
+    "p100": (12, 16),
+    "gh200": (96, 144),
+    "rtx3080": (10, 12),
+    "rtx4070": (8, 12),
+    "rtx6000": (24, 48),
+}
+"""The memory sizes, GiB, of cards sold under one name."""
+_PATTERNS = tuple(
+    (re.compile(f"{_NOT_BEFORE}{spelled}{_NOT_AFTER}"), name, memory) for spelled, name, memory in _CARDS
+)
+_SLICE = re.compile(r"\d+g-?\.?(\d+)gb")
+_SIZE = re.compile(r"(?<![a-z0-9])(\d{1,3})-?gi?b?(?![a-z0-9])")
+
+
+def recognise(text: str) -> tuple[str, int | None] | None:
+    """The card that a site's name means, and its memory in bytes if the name or the card determines it.
+
+    A slice of a card (MIG) is not recognised as a card.
+
+    >>> recognise("nvidia_a100-sxm4-80gb")
+    ('a100', 85899345920)
+    """
+    plain = re.sub(r"[ _:/-]+", "-", text.lower())
+    if _SLICE.search(plain):
+        return None
+    for pattern, name, memory in _PATTERNS:
+        if match := pattern.search(plain):
+            size = _SIZE.search(plain[match.end() :])
+            told = int(size[1]) if size else memory
+            return name, None if told is None else told * _G
+    return None
+
+
+def slice_memory(text: str) -> int | None:
+    """Bytes of a slice such as `a100_3g.20gb`; None for anything else."""
+    match = _SLICE.search(text.lower())
+    return int(match[1]) * _G if match else None
+
+
+def sizes_of(name: str) -> tuple[int, ...]:
+    """The memory sizes, GiB, of cards with this name, if there are several."""
+    return _SIZES.get(name, ())
+
+
+def memory_of(text: str) -> int | None:
+    """Bytes of the card or slice that a GPU type means; None if ambiguous."""
+    known = recognise(text)
+    return slice_memory(text) or (known[1] if known else None)
+
+
+def least_memory_of(text: str) -> int | None:
+    """Bytes of the smallest card that a GPU type may mean; None for an unknown name."""
+    known = recognise(text)
+    smallest = min(sizes_of(known[0]), default=None) if known else None
+    return memory_of(text) or (None if smallest is None else smallest * _G)

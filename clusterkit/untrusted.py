@@ -1,15 +1,19 @@
-"""Reads a run's files, which may be damaged or hostile: JSON, its values, numbers in names. Pure.
+"""Reads a run's files, which may be damaged or hostile: regular files, JSON, its values, numbers in names.
 
 A program may write anything into its run directory; no unexpected value raises here.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import re
+import stat
 from collections.abc import Callable, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 RECORD_BYTES = 256 << 10
 """Size limit of a run's small files: heartbeat, attempt records, requests and answers of submissions."""
@@ -25,6 +29,40 @@ _LONGEST_LINE = 1000
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _HALVES = re.compile(r"[\ud800-\udfff]")
 _HALVES_BUT_BYTES = re.compile(r"[\ud800-\udc7f\udd00-\udfff]")
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading, without waiting on a named pipe.
+
+    Raises:
+        OSError: it cannot be opened, or it is a folder, a named pipe, a socket or a device.
+    """
+    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        return os.fdopen(number, "rb")
+    except BaseException:
+        os.close(number)
+        raise
+
+
+def read_limited(path: Path, limit: int) -> bytes | None:
+    """Reads a regular file.
+
+    Args:
+        path: the file.
+        limit: most bytes to read.
+
+    Returns:
+        None where it is missing, no regular file, or larger than the limit.
+    """
+    try:
+        with open_regular(path) as file:
+            data = file.read(limit + 1)
+    except OSError:
+        return None
+    return data if len(data) <= limit else None
 
 
 def parse_json(data: str | bytes) -> Any:

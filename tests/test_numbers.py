@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from clusterkit.numbers import beside, percent, percents_beside, significant
+from clusterkit.units import beside, percent, percents_beside, significant
 
 
 @pytest.mark.parametrize(

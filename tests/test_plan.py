@@ -8,15 +8,8 @@ import pytest
 
 from clusterkit.config.models import Profile, Wandb
 from clusterkit.errors import ConfigError, RecipeLockedError
-from clusterkit.runs.program import (
-    Program,
-    assignments,
-    choose_recipe,
-    option_of,
-    program,
-    trains,
-    with_option,
-)
+from clusterkit.runs.program import Program, assignments, option_of, program, trains, with_option
+from clusterkit.runs.recipe_names import choose_recipe
 from clusterkit.runs.sweep import meaning
 from trainer import recipe as recipes
 

@@ -14,8 +14,7 @@ from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.pipeline import prepare
 from clusterkit.runs.plan import Materials, PlannedRun
 from clusterkit.runs.record import RunRecord
-from clusterkit.runs.request import Changes
-from clusterkit.runs.resolve import early_signal
+from clusterkit.runs.request import Changes, early_signal
 from clusterkit.runs.resubmit import Ended, resume_plan
 from clusterkit.runs.state import RunState
 from clusterkit.runs.submission import Submission

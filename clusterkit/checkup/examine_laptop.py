@@ -11,18 +11,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from clusterkit import account
+from clusterkit import folders
 from clusterkit.backends.checks import Verdict, failed, passed, warned
 from clusterkit.checkup.check import Result, fault
 from clusterkit.checkup.examination import Examination
 from clusterkit.checkup.login import rsync_version
 from clusterkit.errors import WandbError
-from clusterkit.runs.fitting import another, hardware_of, lacks
+from clusterkit.runs.check import another, check_script, hardware_of, lacks
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.materials import image_of, take_snapshot
-from clusterkit.runs.own_words import check_script
+from clusterkit.runs.pipeline import resolve
 from clusterkit.runs.request import SubmitRequest
-from clusterkit.runs.resolve import resolve
 from clusterkit.units import format_bytes
 from clusterkit.wandb import client, credentials
 
@@ -140,8 +139,8 @@ def _image(exam: Examination) -> Verdict:
 
 def _wandb_login() -> Verdict:
     """The key, which is needed first, and the client that uploads."""
-    url = credentials.base_url(os.environ, account.home_or_root())
-    if credentials.find(os.environ, account.home_or_root()) is None:
+    url = credentials.base_url(os.environ, folders.home_or_root())
+    if credentials.find(os.environ, folders.home_or_root()) is None:
         return warned(f"no key for {url}: results come home and are not uploaded", "wandb login")
     try:
         version = client.installed_version()
@@ -156,8 +155,8 @@ def _wandb_server(exam: Examination) -> Verdict:
     project = exam.settings.project.wandb
     found = None
     try:
-        url = credentials.base_url(os.environ, account.home_or_root())
-        found = credentials.find(os.environ, account.home_or_root())
+        url = credentials.base_url(os.environ, folders.home_or_root())
+        found = credentials.find(os.environ, folders.home_or_root())
         if found is None:
             answers(url, timeout=_SERVER_SECONDS)
             return passed(f"{url} answers")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from clusterkit import account
+from clusterkit import folders
 from clusterkit.backends import backend_of
 from clusterkit.backends.checks import Answer, failed, parse_answer, passed, skipped, warned
 from clusterkit.backends.jobs import Job, JobState
@@ -30,7 +30,7 @@ from clusterkit.checkup.node_script import (
     node_script,
 )
 from clusterkit.errors import ClusterkitError, WandbError
-from clusterkit.runs.fitting import wants_gpu
+from clusterkit.runs.check import wants_gpu
 from clusterkit.runs.handover import SubmissionRefusedError, hand_over_job
 from clusterkit.runs.observe import ask_job
 from clusterkit.site import Site
@@ -239,7 +239,7 @@ def _waited(job_id: str, reason: str, explained: str, wait: int) -> _Came:
 def _server() -> tuple[str, int]:
     """W&B's host and port; the default one if the configured address is unusable."""
     try:
-        address = urlsplit(credentials.base_url(os.environ, account.home_or_root()))
+        address = urlsplit(credentials.base_url(os.environ, folders.home_or_root()))
     except WandbError:
         address = urlsplit(credentials.DEFAULT_URL)
     return address.hostname or "api.wandb.ai", address.port or (443 if address.scheme == "https" else 80)

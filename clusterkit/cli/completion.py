@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from clusterkit import account
+from clusterkit import folders
 from clusterkit.cli.complete import FILES, Candidate, ProjectFolder, project, values_of
 from clusterkit.cli.examples import GUIDES
 from clusterkit.errors import ClusterkitError, ConfigError
@@ -72,7 +72,7 @@ def _install(shell: Shell, text: str) -> list[str]:
     Raises:
         ClusterkitError: a file cannot be written, or the home folder is unknown.
     """
-    home = account.home()
+    home = folders.home()
     if home is None:
         raise ClusterkitError(
             "your home folder is not known", hint="set HOME, or load what is printed without --install"

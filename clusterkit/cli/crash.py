@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from clusterkit import __version__, account
+from clusterkit import __version__, folders
 from clusterkit.errors import ClusterkitError
 
 UNEXPECTED = 70
@@ -100,7 +100,7 @@ def _folders() -> Iterator[Path]:
     with suppress(OSError):  # the current folder is gone
         here = Path.cwd()
         yield from (folder / ".clusterkit" for folder in (here, *here.parents))
-    base, home = os.environ.get("XDG_STATE_HOME", ""), account.home()
+    base, home = os.environ.get("XDG_STATE_HOME", ""), folders.home()
     states = Path(base) if base.startswith("/") else home and home / ".local" / "state"
     if states and (base or (home and home.is_dir())):
         folder = states / "clusterkit"

@@ -14,8 +14,7 @@ from rich.text import Text
 from clusterkit.cli.common import ConfigOption, load, open_ledger
 from clusterkit.cli.ui.console import err, format_count, note, out
 from clusterkit.cli.ui.status import status_table
-from clusterkit.numbers import percent, significant
-from clusterkit.units import format_bytes, format_seconds
+from clusterkit.units import format_bytes, format_seconds, percent, significant
 
 if TYPE_CHECKING:
     from clusterkit.commands.demo import Demonstrated

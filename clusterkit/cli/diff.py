@@ -15,10 +15,9 @@ from clusterkit.cli.common import (
     open_ledger,
 )
 from clusterkit.cli.ui.console import note, out, printable
-from clusterkit.numbers import beside, percents_beside
 from clusterkit.sharing.comparison import as_json
 from clusterkit.sharing.description import DescribedRate
-from clusterkit.units import format_bytes, format_seconds
+from clusterkit.units import beside, format_bytes, format_seconds, percents_beside
 
 if TYPE_CHECKING:
     from clusterkit.sharing.comparison import Changed, Comparison

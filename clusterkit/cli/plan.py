@@ -31,8 +31,7 @@ from clusterkit.cli.common import (
 from clusterkit.cli.ui.console import format_count, note, out
 from clusterkit.cli.ui.plan import FITS, speed_words, time_range
 from clusterkit.errors import ConfigError
-from clusterkit.numbers import beside, significant
-from clusterkit.units import format_bytes
+from clusterkit.units import beside, format_bytes, significant
 
 if TYPE_CHECKING:
     from clusterkit.backends.starts import PredictedStart

@@ -13,7 +13,7 @@ from rich.text import Text
 from clusterkit.cli.common import ConfigOption, RunsArgument, load, open_ledger
 from clusterkit.cli.ui.advice import show_headlines
 from clusterkit.cli.ui.console import note, out, printable
-from clusterkit.numbers import beside, percents_beside
+from clusterkit.units import beside, percents_beside
 
 if TYPE_CHECKING:
     from clusterkit.commands.report import Reported, ReportRow

@@ -106,9 +106,8 @@ def submit(
     """
     from clusterkit.cli.ui.progress import transfer_bar
     from clusterkit.commands import submit as verb
-    from clusterkit.runs.after import parse_after
     from clusterkit.runs.program import assignments
-    from clusterkit.runs.request import SubmitRequest
+    from clusterkit.runs.request import SubmitRequest, parse_after
 
     settings = load(config)
     chosen = settings.profile(profile).name

@@ -17,9 +17,8 @@ from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_ledger
 from clusterkit.cli.ui.console import format_count, note, out
-from clusterkit.numbers import percent, significant
 from clusterkit.runs.outlook import time_left
-from clusterkit.units import format_bytes, format_seconds
+from clusterkit.units import format_bytes, format_seconds, percent, significant
 
 if TYPE_CHECKING:
     from clusterkit.probes.usage import Gpu, Usage

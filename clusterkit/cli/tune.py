@@ -26,8 +26,7 @@ from clusterkit.cli.ui.console import err, note, out
 from clusterkit.config.sources import display_path
 from clusterkit.forecast.measurements import FILE
 from clusterkit.forecast.tuning import NEAR
-from clusterkit.numbers import beside
-from clusterkit.units import format_bytes, format_seconds
+from clusterkit.units import beside, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from clusterkit.commands.tune import Tuned

@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterkit import account
+from clusterkit import folders
 from clusterkit.errors import ClusterkitError, RunError, TransportError
 from clusterkit.results.check import sha256_of
 from clusterkit.results.cleaning import REMOVE, Removable, cleaning, orders, removable
@@ -168,7 +168,7 @@ def _remove(
     with bar("reading what is here", sum(one.bytes for one in going)) as progress:
         digests = _digests(results, going, progress)
     earlier = {one.run_id: _earlier(transport, f"{root}/{one.run_id}/{CLEANED}") for one in going}
-    by = f"{account.user_name()}@{platform.node()}"
+    by = f"{folders.user_name()}@{platform.node()}"
     entries = {one.run_id: cleaning(one, digests, by=by, time=time.time()) for one in going}
     stdin, numbered = b"", list[RemoteFile]()
     for one in going:

@@ -17,8 +17,7 @@ from clusterkit.forecast.planned_run import (
     speed_on,
 )
 from clusterkit.forecast.speed import Duration, Rate, Speed, lasts
-from clusterkit.runs.request import SubmitRequest
-from clusterkit.runs.resolve import program_of
+from clusterkit.runs.request import SubmitRequest, program_of
 from clusterkit.runs.untouched import copies
 
 if TYPE_CHECKING:

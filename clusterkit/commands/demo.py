@@ -16,9 +16,8 @@ from clusterkit.errors import RunError
 from clusterkit.report.groups import group_runs, load_runs
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.log_source import Wanted
-from clusterkit.runs.pipeline import Submitted, submit
+from clusterkit.runs.pipeline import Submitted, resolve, submit
 from clusterkit.runs.request import SubmitRequest
-from clusterkit.runs.resolve import resolve
 from clusterkit.runs.status import StatusRow
 from clusterkit.runs.watching import watch
 from clusterkit.transport.base import Bar

@@ -16,10 +16,9 @@ from clusterkit.errors import ConfigError
 from clusterkit.probes import ask
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import query
-from clusterkit.runs.pipeline import Submitted, submit
+from clusterkit.runs.pipeline import Submitted, resolve, submit
 from clusterkit.runs.record import RunRecord, records
 from clusterkit.runs.request import SubmitRequest
-from clusterkit.runs.resolve import resolve
 from clusterkit.runs.status import StatusRow
 from clusterkit.site import connected
 from clusterkit.transport.base import Bar

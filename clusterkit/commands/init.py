@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from clusterkit import account
+from clusterkit import folders
 from clusterkit.backends import backend_of_kind
 from clusterkit.backends.survey import Choice, SiteDraft, SiteSurvey, Surveyor, Wishes, root_choice
 from clusterkit.config.kinds import DEFAULT
@@ -206,7 +206,7 @@ def _as_before(request: InitRequest, name: str, before: Mapping[str, Any]) -> In
 
 def _at(written: str, file: Path) -> Path:
     """A local path from the settings; a relative one is relative to the settings' folder."""
-    return file.parent / account.expanded(written)
+    return file.parent / folders.expanded(written)
 
 
 def _check_options(settings: Settings, request: InitRequest, name: str) -> None:
@@ -227,7 +227,7 @@ def _check_options(settings: Settings, request: InitRequest, name: str) -> None:
 
 def _image(written: str, project: Path) -> str:
     """An image's path for the settings: relative to the project folder if it is inside."""
-    image = account.expanded(written).absolute()
+    image = folders.expanded(written).absolute()
     return str(image.relative_to(project) if image.is_relative_to(project) else image)
 
 

@@ -13,7 +13,7 @@ from clusterkit.config.merge import added
 from clusterkit.config.settings import Settings
 from clusterkit.config.settings_file import Proposal, checked, read
 from clusterkit.errors import ConfigError
-from clusterkit.runs.fitting import hardware_of
+from clusterkit.runs.check import hardware_of
 from clusterkit.runs.own_words import started
 
 _USUAL = ("train.py", "main.py", "run.py")

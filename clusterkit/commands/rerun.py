@@ -18,9 +18,10 @@ from clusterkit.images.image import present as image_present
 from clusterkit.images.planning import plan as plan_image
 from clusterkit.images.upload import upload as upload_image
 from clusterkit.results.recorded import Recorded, read_recorded
+from clusterkit.runs.check import check
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.materials import chunk_cache, must_have_image, snapshots_home
-from clusterkit.runs.pipeline import Submitted, check, hand_over, prepare
+from clusterkit.runs.pipeline import Submitted, hand_over, prepare
 from clusterkit.runs.plan import Materials
 from clusterkit.runs.request import Changes
 from clusterkit.runs.resubmit import rerun_plan

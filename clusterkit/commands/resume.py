@@ -15,17 +15,17 @@ from clusterkit.results.cleaning import REMAINING, removed_checkpoint
 from clusterkit.results.moving import NOTES, check_target, leave_note, move
 from clusterkit.results.recorded import unreadable
 from clusterkit.results.selection import CLEANED
-from clusterkit.runs.document import document
+from clusterkit.runs.check import check
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.materials import must_have_image
 from clusterkit.runs.observe import query
-from clusterkit.runs.pipeline import Submitted, check, hand_over, prepare
-from clusterkit.runs.placeholders import has_place
+from clusterkit.runs.pipeline import Submitted, hand_over, prepare
 from clusterkit.runs.plan import Materials
-from clusterkit.runs.program import trains
+from clusterkit.runs.program import has_place, trains
 from clusterkit.runs.record import records
 from clusterkit.runs.request import Changes
 from clusterkit.runs.resubmit import Ended, resume_plan
+from clusterkit.runs.roster import document
 from clusterkit.runs.settling import settle
 from clusterkit.runs.state import RunState
 from clusterkit.site import Site, open_site

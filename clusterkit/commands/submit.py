@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from clusterkit.runs import pipeline
 from clusterkit.runs.ledger import Ledger
-from clusterkit.runs.pipeline import DryRun, Submitted
+from clusterkit.runs.pipeline import DryRun, Submitted, resolve
 from clusterkit.runs.plan import Plan
 from clusterkit.runs.request import SubmitRequest
-from clusterkit.runs.resolve import resolve
 from clusterkit.transport.base import Bar
 
 if TYPE_CHECKING:

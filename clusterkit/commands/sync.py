@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusterkit import account
+from clusterkit import folders
 from clusterkit.errors import RunError, WandbError
 from clusterkit.results.places import choose_runs, place
 from clusterkit.results.pull import PulledRun, pull_runs
@@ -147,7 +147,7 @@ def upload(
     states = {run.run_id: run.state for run in runs}
     uploads: list[RunUpload] = []
     try:
-        found = credentials.find(environment, account.home_or_root())
+        found = credentials.find(environment, folders.home_or_root())
         if found is None:
             return replace(synced, waiting_for_key=sum(logs.values()))
         for upload in upload_runs(

@@ -18,10 +18,10 @@ from clusterkit.forecast.bench import PROGRAM, Bench, read_bench
 from clusterkit.forecast.tuning import Chosen, changes, choose, remark
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import Observer
-from clusterkit.runs.pipeline import Submitted, submit
-from clusterkit.runs.program import choose_recipe, train_options
+from clusterkit.runs.pipeline import Submitted, resolve, submit
+from clusterkit.runs.program import train_options
+from clusterkit.runs.recipe_names import choose_recipe
 from clusterkit.runs.request import SubmitRequest
-from clusterkit.runs.resolve import resolve
 from clusterkit.runs.selection import known_state, settled
 from clusterkit.runs.state import RunState
 from clusterkit.runs.status import StatusRow, ask_cluster

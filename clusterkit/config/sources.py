@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from clusterkit import account
+from clusterkit import folders
 from clusterkit.config.layers import BUILT_IN, Layer
 from clusterkit.errors import ConfigError
 from clusterkit.resources import resource
@@ -105,7 +105,7 @@ def display_path(file: Path) -> str:
 
 def home_folder() -> Path | None:
     """The home folder; None for a user without one, as in some containers."""
-    home = account.home()
+    home = folders.home()
     return home and home.resolve()
 
 

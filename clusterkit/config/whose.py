@@ -11,8 +11,7 @@ from pathlib import Path
 
 from clusterkit.config.sources import display_path, find_project_file
 from clusterkit.errors import ConfigError
-from clusterkit.reading import read_limited
-from clusterkit.untrusted import DOCUMENT_BYTES, parse_object
+from clusterkit.untrusted import DOCUMENT_BYTES, parse_object, read_limited
 
 _NOBODY = 65534
 """The owner that a file system reports if it is unknown."""

@@ -12,11 +12,11 @@ from clusterkit.errors import ConfigError
 from clusterkit.forecast.memory import Machine, Memory, judge
 from clusterkit.forecast.own_rates import OwnRun, beating, pulled
 from clusterkit.forecast.speed import Rate, Speed, expect, shipped
-from clusterkit.hardware import Hardware
-from clusterkit.known_gpus import least_memory_of, memory_of
+from clusterkit.hardware import Hardware, least_memory_of, memory_of
 from clusterkit.resources import resource
 from clusterkit.runs.ledger import Ledger
-from clusterkit.runs.program import Program, choose_recipe, option_of
+from clusterkit.runs.program import Program, option_of
+from clusterkit.runs.recipe_names import choose_recipe
 from clusterkit.runs.request import SubmitRequest
 from trainer.recipe import Recipe, RecipeError, check_shares
 from trainer.recipe.sizes import Sizes

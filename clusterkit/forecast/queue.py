@@ -13,7 +13,7 @@ from clusterkit.backends.starts import FairShare, PredictedStart
 from clusterkit.errors import ConfigError, SchedulerError
 from clusterkit.forecast.starts import Ask, StartAdvice, advise
 from clusterkit.probes import Answers, Probe, ask
-from clusterkit.runs.resolve import resolve
+from clusterkit.runs.pipeline import resolve
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings

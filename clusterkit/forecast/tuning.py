@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterkit.forecast.bench import Bench, BenchRow, BenchSetting
-from clusterkit.numbers import beside
+from clusterkit.units import beside
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Profile

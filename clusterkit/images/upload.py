@@ -10,8 +10,6 @@ import contextlib
 import secrets
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,10 +19,7 @@ from clusterkit.images.delta import Delta, write_pack
 from clusterkit.images.image import Image, present, sha256_of
 from clusterkit.images.planning import UploadPlan, Way, local_chunks, pack_name
 from clusterkit.site import Site
-from clusterkit.transport.base import Completed, ProgressCallback, SyncOptions
-
-Bar = Callable[[str, int | None], AbstractContextManager[ProgressCallback]]
-"""Opens a progress bar: label, total bytes."""
+from clusterkit.transport.base import Bar, Completed, SyncOptions
 
 
 @dataclass(frozen=True)

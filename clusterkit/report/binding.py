@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clusterkit.numbers import beside
 from clusterkit.report.measured import Measured, median_rate
 from clusterkit.report.words import share
+from clusterkit.units import beside
 
 NAMES = {
     "learn": "the learner",

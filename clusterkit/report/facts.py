@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from clusterkit.numbers import significant
 from clusterkit.report.groups import ReportRun
 from clusterkit.report.measured import Measured
 from clusterkit.runs.record import Attempt
 from clusterkit.runs.run_dir import moment, table
-from clusterkit.units import format_bytes, format_seconds
+from clusterkit.units import format_bytes, format_seconds, significant
 
 
 @dataclass(frozen=True)

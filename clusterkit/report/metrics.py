@@ -13,8 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from clusterkit.reading import open_regular
-from clusterkit.untrusted import number, whole_text
+from clusterkit.untrusted import number, open_regular, whole_text
 
 BUDGET = 24 << 20
 """Bytes of lines up to which every row is kept; Python objects take several times as much."""

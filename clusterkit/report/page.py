@@ -12,7 +12,6 @@ import jinja2
 from markupsafe import Markup, escape
 
 from clusterkit import __version__
-from clusterkit.numbers import significant
 from clusterkit.report import charts
 from clusterkit.report.advice import GroupAdvice
 from clusterkit.report.bars import bar_charts
@@ -27,7 +26,7 @@ from clusterkit.report.statistics import Interval, difference, iqm, iqm_interval
 from clusterkit.report.words import share, visible
 from clusterkit.resources import resource
 from clusterkit.runs.run_dir import table
-from clusterkit.units import format_seconds
+from clusterkit.units import format_seconds, significant
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from clusterkit.reading import open_regular
+from clusterkit.untrusted import open_regular
 
 _LONGEST_LINE = 1 << 20
 _MEASURES = ("success/mean", "return/mean")

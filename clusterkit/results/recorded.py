@@ -10,9 +10,9 @@ from typing import Any
 from clusterkit.errors import RunError
 from clusterkit.probes import ask
 from clusterkit.results.pulled import pulled_run
-from clusterkit.runs.document import document
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.record import records
+from clusterkit.runs.roster import document
 from clusterkit.runs.run_dir import newest_request, read_run_dir
 from clusterkit.transport.base import Transport
 

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
-from clusterkit.errors import ConfigError
+from clusterkit.backends.jobs import SCHEDULER_LOG
+from clusterkit.config.options import NATIVE_OPTION
+from clusterkit.errors import ConfigError, ImageError, TransportError
 from clusterkit.images import chunks
+from clusterkit.images.building import job
+from clusterkit.images.building.advice import advice, cause
 from clusterkit.images.building.apptainer import save, workshop
+from clusterkit.images.building.packages import parse
 from clusterkit.images.building.work import Request, Work, daemon_image, prepare
 from clusterkit.images.image import Image
 from clusterkit.images.image import present as image_present
-from clusterkit.runs.image_build import RemoteBuild
+from clusterkit.runs.handover import SubmissionRefusedError, hand_over_job
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.materials import hash_image
+from clusterkit.runs.observe import ask_job
 from clusterkit.site import Site, open_site
-from clusterkit.transport.base import Bar
+from clusterkit.transport.base import Bar, MissingFileError, SyncOptions
 from clusterkit.units import format_duration
 
 if TYPE_CHECKING:
@@ -26,6 +33,9 @@ if TYPE_CHECKING:
 
 _SECONDS, _CPUS, _MEMORY = 2 * 3600, 4, "16G"
 """The job's request; mksquashfs takes a quarter of the memory it sees."""
+_PAUSES = (1.0, 5.0)
+"""Seconds between reads of the log: while it grows, and the maximum."""
+_ASK_SCHEDULER = 15.0
 
 
 @dataclass(frozen=True)
@@ -121,3 +131,166 @@ def _base_from_store(site: Site, work: Work, ledger: Ledger, bar: Bar) -> Work:
                 text = text.replace(f"From: {name}\n", f"From: {base.path(site.layout.images)}\n")
                 del files[name]
     return replace(work, files=files, texts={**work.texts, work.target: text}) if text else work
+
+
+class RemoteBuild:
+    """One build on one cluster."""
+
+    def __init__(
+        self, site: Site, work: Work, options: tuple[str, ...], say: Callable[[str], None], *, chunker: str
+    ) -> None:
+        """Prepares the build.
+
+        Args:
+            site: the cluster.
+            work: the build.
+            options: scheduler options.
+            say: called with each line of progress.
+            chunker: see `job.render`.
+        """
+        self.site, self.work, self.options, self.say, self.chunker = site, work, options, say, chunker
+        self.backend = backend_of(site.cluster)
+        self.all, self.name = f"{site.layout.root}/builds", job.key(work)
+        self.folder, self.job_name = f"{self.all}/{self.name}", f"build-{self.name}"
+        self.job_id = ""
+        self.log, self.shown = b"", 0
+        self.waiting: str | None = None
+        """Why the job has not started, as last reported."""
+
+    def find(self) -> bool:
+        """Returns whether a job for the same build is already waiting or running."""
+        answer = self._sh(job.RUNNING, self.folder)
+        self.job_id = self.backend.accepted(answer) or ""
+        if "ended" in answer.split() or not self.job_id:
+            return False
+        known = ask_job(self.site, self.job_id)
+        if known is None or not known.state.active:
+            return False
+        self.say(f"job {self.job_id} builds this already")
+        return True
+
+    def send(self, bar: Bar) -> None:
+        """Uploads the build's files into its folder."""
+        self._sh(job.PREPARE, self.all, self.name)
+        for name, path in self.work.files.items():
+            size = path.stat().st_size if path.is_file() else None
+            options = SyncOptions(inplace=path.is_file(), mode="Du=rwx,Dgo=,Fu+rw,Fgo=", delete=path.is_dir())
+            with bar(f"sending {name}", size) as progress:
+                self.site.transport.push(path, f"{self.folder}/{name}", options=options, progress=progress)
+        for name, text in self.work.texts.items():
+            self.site.transport.write(f"{self.folder}/{name}", text.encode())
+
+    def submit(self) -> None:
+        """Submits the job."""
+        layout, cluster = self.site.layout, self.site.cluster
+        script = job.render(
+            self.work,
+            folder=self.folder,
+            images=layout.images,
+            scratch=layout.scratch,
+            cache=layout.cache,
+            runtime=cluster.container,
+            mode=self.site.sharing.file,
+            chunker=self.chunker,
+            prelude=cluster.prelude,
+            trust=cluster.trust,
+            group=cluster.group,
+        )
+        owner = f"builds/{self.name}"
+        directives = self.backend.directives(
+            self.options, job_name=self.job_name, folder=self.folder, log=SCHEDULER_LOG
+        )
+        text = script.replace("\n", "".join(f"\n{line}" for line in directives) + "\n", 1)
+        try:
+            self.job_id = hand_over_job(
+                self.site,
+                owner,
+                {f"{owner}/job.sh": text.encode()},
+                job_name=self.job_name,
+                options=self.options,
+                new=False,
+            )
+        except SubmissionRefusedError as error:
+            hint = error.hint or f"say what it wants with {NATIVE_OPTION}, e.g. {NATIVE_OPTION} partition=cpu"
+            raise SubmissionRefusedError(error.cause, hint=hint) from error
+        self.say(f"job {self.job_id} on {cluster.name}")
+
+    def watch(self) -> job.BuildResult:
+        """Forwards the log to `say` until the job ends.
+
+        Raises:
+            ImageError: the build failed, or the scheduler ended the job.
+            TransportError: the connection failed; the job continues.
+        """
+        try:
+            result, log = self._follow()
+        except KeyboardInterrupt:
+            self.say(f"cancelling job {self.job_id}")
+            self.site.transport.run(self.backend.cancel_argv([self.job_id]), check=False, timeout=120.0)
+            raise
+        except TransportError as error:
+            hint = f"job {self.job_id} goes on; the same command watches it"
+            raise TransportError(error.cause, hint=hint) from error
+        if result.code != 0:
+            raise ImageError(
+                f"{self.site.transport.where}: the build failed: {cause(log)}",
+                hint=advice(log) or f"the whole log: {self.folder}/log",
+            )
+        return result
+
+    def packages(self) -> dict[str, str]:
+        """Returns the packages in the image; empty if nothing in it could be run."""
+        try:
+            return parse(self.site.transport.read(f"{self.folder}/packages.txt").decode(errors="replace"))
+        except MissingFileError:
+            return {}
+
+    def remove(self) -> None:
+        """Removes the build's folder."""
+        self.site.transport.run(["rm", "-rf", self.folder], check=False)
+
+    def _follow(self) -> tuple[job.BuildResult, str]:
+        """Follows the log; returns the result and the whole log."""
+        pause, asked, ended = _PAUSES[0], time.monotonic(), ""
+        while True:
+            result, grown = self._read_on()
+            if result:
+                return result, self.log.decode(errors="replace")
+            if ended:  # the read above has fetched the last log lines
+                raise ImageError(f"job {self.job_id} ended without a result: {ended}")
+            if not grown and time.monotonic() - asked > _ASK_SCHEDULER:
+                ended, asked = self._how_it_ended(), time.monotonic()
+                continue
+            pause = _PAUSES[0] if grown else min(_PAUSES[1], 1.5 * pause)
+            time.sleep(pause)
+
+    def _read_on(self) -> tuple[job.BuildResult | None, bool]:
+        """Forwards new log lines; returns the result, if there is one, and whether the log has grown."""
+        before, new = len(self.log), b" " * job.LOG_BYTES
+        result = None
+        while len(new) >= job.LOG_BYTES:
+            argv = ["sh", "-c", job.WATCH, "sh", self.folder, str(len(self.log) + 1)]
+            result, new = job.parse_watch(self.site.transport.run(argv).stdout)
+            self.log += new
+        end = len(self.log) if result else self.log.rfind(b"\n") + 1
+        for line in self.log[self.shown : end].decode(errors="replace").splitlines():
+            self.say(line)
+        self.shown = max(self.shown, end)
+        return result, len(self.log) > before
+
+    def _how_it_ended(self) -> str:
+        """Returns the scheduler's description of an ended job; empty while it waits or runs."""
+        known = ask_job(self.site, self.job_id)
+        if known and known.state.active:
+            if not self.log and known.reason != self.waiting:
+                self.waiting = known.reason
+                self.say(f"waiting: {known.reason or known.raw_state}")
+            return ""
+        words = self._sh(
+            f'tail -c 4000 "$1/{SCHEDULER_LOG}" 2>/dev/null | tail -n 1 || :', self.folder
+        ).strip()
+        said = [word for word in (known.raw_state if known else "", words) if word]
+        return ", ".join(said) or "the scheduler does not know it any more"
+
+    def _sh(self, script: str, *arguments: str) -> str:
+        return self.site.transport.run(["sh", "-c", script, "sh", *arguments]).text

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import posixpath
 import re
 import shlex
 import tomllib
@@ -13,7 +11,6 @@ from pathlib import Path
 from clusterkit.config.lines import toml_value
 from clusterkit.config.sources import PROJECT_FILE
 from clusterkit.errors import ConfigError
-from clusterkit.snapshots import Tree
 
 _INTERPRETER = re.compile(
     r"(.*/)?(python[0-9.]*|(ba|z|da|k)?sh|node|julia|Rscript|perl|ruby|java|torchrun|accelerate|deepspeed"
@@ -120,45 +117,3 @@ def _where(project: Path) -> str:
 def _lines(project: Path, argv: Sequence[str]) -> str:
     head = "" if _has_table(project) else "[project]\n"
     return f"{head}program = {toml_value(list(argv))}"
-
-
-_SHELL_OR_PYTHON = re.compile(r"(.*/)?(python[0-9.]*|(ba|z|da)?sh)")
-
-
-def check_script(tree: Tree, argv: Sequence[str]) -> None:
-    """Checks, before submission, that the program's script will exist in the job.
-
-    Args:
-        tree: the project files that are sent; an empty tree disables the check.
-        argv: the program, started in the project folder.
-
-    Raises:
-        ConfigError: the program names a project script that is not sent.
-    """
-    script = _script(argv)
-    if not tree.files or script is None:
-        return
-    name = posixpath.normpath(script)
-    parts = name.split("/")
-    folders = {"/".join(parts[:count]) for count in range(1, len(parts) + 1)}
-    if folders.intersection(tree.files) or any(file.startswith(f"{name}/") for file in tree.files):
-        return
-    if (tree.root / name).exists():
-        raise ConfigError(
-            f"the program {script} stays here: git ignores it, `exclude` names it, or it looks like a secret",
-            hint=f'include = ["/{name}"] in [project] lets it travel, unless `exclude` names it',
-        )
-    close = difflib.get_close_matches(name, tree.files, n=1)
-    raise ConfigError(
-        f"the program {script} is not in {tree.root}" + (f"; did you mean {close[0]}?" if close else ""),
-        hint="programs start in the folder of clusterkit.toml: name the script from there",
-    )
-
-
-def _script(argv: Sequence[str]) -> str | None:
-    """Returns the script's path relative to the project; None if the script is looked up elsewhere."""
-    first, *rest = argv
-    if _SHELL_OR_PYTHON.fullmatch(first):
-        script = rest[0] if rest else "-"
-        return None if script.startswith(("-", "/", "..")) else script
-    return first if "/" in first and not first.startswith(("/", "..")) else None

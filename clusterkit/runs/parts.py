@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from clusterkit.backends import backend_of
@@ -15,9 +15,9 @@ from clusterkit.folders import work_folder
 from clusterkit.runs.group import GroupPart, group_json, members_file, parts
 from clusterkit.runs.handover import Parcel, SubmissionRefusedError, hand_over_parcel
 from clusterkit.runs.ledger import Ledger, LedgerRun
-from clusterkit.runs.plan import PlacedRun, Plan
+from clusterkit.runs.plan import Plan, PlannedGroup, Ready
 from clusterkit.runs.spec import timestamp
-from clusterkit.runs.submission import job_name, request_json
+from clusterkit.runs.submission import SubmissionRequest, job_name
 from clusterkit.site import Layout, Site
 
 
@@ -34,7 +34,7 @@ def split_group(
     if plan.group is None:
         return ()
     split = parts(plan.group.dealt, array_size=array_size, at_once=plan.group.at_once)
-    if not backend_of(plan.cluster).can.arrays:  # jobs index the lines of `members` directly
+    if _alone(plan):  # jobs index the lines of `members` directly
         split = [replace(part, origin=0) for part in split]
     if continuation is None:
         return tuple(split)
@@ -48,14 +48,13 @@ def split_group(
 
 def part_options(plan: Plan, part: GroupPart) -> tuple[str, ...]:
     """Returns the options of a part, without its dependencies."""
-    backend = backend_of(plan.cluster)
-    tasks = part.tasks_of_array(always=not backend.can.arrays)
-    return (*part.options, backend.array(*tasks)) if tasks else part.options
+    tasks = part.tasks_of_array(always=_alone(plan))
+    return (*part.options, backend_of(plan.cluster).array(*tasks)) if tasks else part.options
 
 
 def part_script(plan: Plan, part: GroupPart, layout: Layout, options: tuple[str, ...]) -> str:
     """Returns the job script of a part, with all its options."""
-    group, cluster, backend = plan.group, plan.cluster, backend_of(plan.cluster)
+    group, cluster = plan.group, plan.cluster
     assert group is not None
     return render_group(
         GroupScript(
@@ -67,156 +66,146 @@ def part_script(plan: Plan, part: GroupPart, layout: Layout, options: tuple[str,
             pack=group.pack,
             scratch_root=layout.scratch if group.in_one > 1 else None,
             options=options,
-            array=part.tasks_of_array(always=not backend.can.arrays) is not None,
+            array=part.tasks_of_array(always=_alone(plan)) is not None,
             requeue=any(plan.runs[index].goes_on for index in part.members),
             mps=cluster.mps and plan.runs[0].profile.gpu_count > 0,
             prelude=cluster.prelude,
             trust=cluster.trust,
             group=cluster.group,
         ),
-        backend,
+        backend_of(cluster),
     )
 
 
-class GroupHandover:
+def hand_over_parts(
+    site: Site, ledger: Ledger, ready: Ready
+) -> tuple[tuple[LedgerRun, ...], ClusterkitError | None]:
     """Submits the parts of a group in order.
 
     The first part's remote command writes the whole group and all its run directories; those of the other
     parts only submit.
+
+    Returns:
+        The runs of the accepted parts, and why a part was not accepted.
+
+    Raises:
+        SchedulerError, TransportError: the first part was not accepted; then either nothing remains or its
+            submission stays open.
     """
+    jobs: dict[int, str] = {}  # the first job id of each accepted part
+    trouble: ClusterkitError | None = None
+    with work_folder(ledger.folder) as alive:  # shows that later parts are still being submitted
+        for part in ready.split:
+            options = (*part_options(ready.plan, part), *_dependencies(ledger, ready, part, jobs))
+            parcel = _parcel(site.layout, ready, part, options)
+            try:
+                jobs[part.number] = hand_over_parcel(site, ledger, parcel, alive.name)
+            except ClusterkitError as error:
+                if not jobs:
+                    raise
+                if isinstance(error, SubmissionRefusedError):
+                    _give_up(ledger, ready, part, error)
+                trouble = error
+                break
+    accepted = (
+        ledger.get(ready.placed[index].spec.run_id)
+        for part in ready.split
+        if part.number in jobs
+        for index in part.members
+    )
+    return tuple(run for run in accepted if run is not None), trouble
 
-    def __init__(
-        self,
-        site: Site,
-        ledger: Ledger,
-        plan: Plan,
-        split: Sequence[GroupPart],
-        placed: Sequence[PlacedRun],
-        after: Sequence[Parent],
-    ) -> None:
-        assert plan.group is not None
-        self._site, self._ledger, self._plan, self._split = site, ledger, plan, split
-        self._placed, self._after, self._group = placed, after, plan.group
-        self._backend = backend_of(plan.cluster)
-        self._owner = f"groups/{plan.group.id}"
-        self._alone = not self._backend.can.arrays
-        """Whether each run is a separate job."""
-        self._first_jobs: dict[int, str] = {}
-        """First job id of each accepted part."""
 
-    def over(self) -> tuple[tuple[LedgerRun, ...], ClusterkitError | None]:
-        """Submits the parts; returns the runs of accepted parts, and why a part was not accepted.
+def _parcel(layout: Layout, ready: Ready, part: GroupPart, options: tuple[str, ...]) -> Parcel:
+    """Returns the submission of a part, with all its options."""
+    group = ready.plan.group
+    assert group is not None
+    owner, created, first = f"groups/{group.id}", timestamp(group.created), part.number == 0
+    request = SubmissionRequest(part.number, "first", created, options, part=part.number)
+    script = part_script(ready.plan, part, layout, options)
+    rows = [one.row for one in ready.placed]
+    return Parcel(
+        tuple(rows[index] for index in part.members),
+        owner,
+        {
+            **(_group_files(ready, group, owner) if first else {}),
+            f"{owner}/job.sh": script.encode("utf-8", "surrogateescape"),
+            f"{owner}/submissions/{part.number}/request.json": request.to_json(),
+        },
+        options,
+        number=part.number,
+        tasks=tuple(part.task_of(index, always=_alone(ready.plan)) for index in part.members),
+        later=tuple(row for row in rows if row.part > 0) if first else (),
+    )
 
-        Raises:
-            SchedulerError, TransportError: the first part was not accepted; then either nothing remains or
-                its submission stays open.
-        """
-        trouble: ClusterkitError | None = None
-        with work_folder(self._ledger.folder) as alive:  # shows that later parts are still being submitted
-            for part in self._split:
-                try:
-                    job_id = hand_over_parcel(self._site, self._ledger, self._parcel(part), alive.name)
-                except ClusterkitError as error:
-                    if not self._first_jobs:
-                        raise
-                    if isinstance(error, SubmissionRefusedError):
-                        self._give_up(part, error)
-                    trouble = error
-                    break
-                self._first_jobs[part.number] = job_id
-        known = (
-            self._ledger.get(self._placed[index].spec.run_id)
-            for part in self._split
-            if part.number in self._first_jobs
-            for index in part.members
-        )
-        return tuple(run for run in known if run is not None), trouble
 
-    def _parcel(self, part: GroupPart) -> Parcel:
-        options = (*part_options(self._plan, part), *self._waiting(part))
-        created = timestamp(self._group.created)
-        files = self._all_files(created) if part.number == 0 else {}
-        script = part_script(self._plan, part, self._site.layout, options)
-        files[f"{self._owner}/job.sh"] = script.encode("utf-8", "surrogateescape")
-        files[f"{self._owner}/submissions/{part.number}/request.json"] = request_json(
-            part.number, "first", created, options, part=part.number
-        )
-        rows = [one.row for one in self._placed]
-        return Parcel(
-            tuple(rows[index] for index in part.members),
-            self._owner,
-            files,
-            options,
-            number=part.number,
-            tasks=tuple(part.task_of(index, always=self._alone) for index in part.members),
-            later=tuple(row for row in rows if row.part > 0) if part.number == 0 else (),
-        )
-
-    def _all_files(self, created: str) -> dict[str, bytes | str]:
-        """Returns the files of the group's folder and of all run directories."""
-        group = self._group
-        files: dict[str, bytes | str] = {
-            f"{self._owner}/members": members_file(
-                [one.row.run_dir for one in self._placed], group.dealt, group.pack
-            ),
-            f"{self._owner}/group.json": group_json(
-                group.id,
-                group.name,
-                created,
-                pack=group.pack,
-                members=[one.spec.run_id for one in self._placed],
-                values=[one.spec.sweep or {} for one in self._placed],
-                split=self._split,
-                in_one=group.in_one,
-            ),
-        }
-        for part in self._split:
-            options = part_options(self._plan, part)
-            for index in part.members:
-                one, task = self._placed[index], part.task_of(index, always=self._alone)
-                submission = f"{one.folder}/submissions/0"
-                files |= one.files()
-                files[f"{submission}/request.json"] = one.request(
-                    options, task=task, part=part.number, pack=group.pack
-                )
-                for name in ("asked", "answer", "error", "status"):
-                    files[f"{submission}/{name}"] = (
-                        f"../../../../{self._owner}/submissions/{part.number}/{name}"
-                    )
-                if not self._alone:
-                    files[f"{one.folder}/{SCHEDULER_LOG}"] = (
-                        f"../../{self._owner}/{group_log(part.number, task)}"
-                    )
-        return files
-
-    def _waiting(self, part: GroupPart) -> tuple[str, ...]:
-        """Returns the part's dependencies: the user's `--after`, its turn and the previous stage."""
-        found = list(self._after) if part.stage == 0 else []
-        if part.turn is not None and not self._alone:
-            found.append(Parent(self._backend.array_id(self._first_jobs[part.turn]), "", "any"))
-        if part.before is not None:
-            found += self._stage_before(part, self._first_jobs[part.before])
-        return self._backend.dependency(found)
-
-    def _stage_before(self, part: GroupPart, before: str) -> list[Parent]:
-        """Returns the dependencies of a part's runs on the corresponding runs of the previous stage."""
-        always = self._group.then_always
-        if not self._alone:
-            several = part.tasks_of_array(always=False) is not None
-            kind: Kind = "any" if always else "corr" if several else "ok"
-            return [Parent(self._backend.array_id(before), "", kind)]
-        found = []
+def _group_files(ready: Ready, group: PlannedGroup, owner: str) -> dict[str, bytes | str]:
+    """Returns the files of the group's folder and of all run directories."""
+    alone = _alone(ready.plan)
+    run_dirs = [one.row.run_dir for one in ready.placed]
+    files: dict[str, bytes | str] = {
+        f"{owner}/members": members_file(run_dirs, group.dealt, group.pack),
+        f"{owner}/group.json": group_json(
+            group.id,
+            group.name,
+            timestamp(group.created),
+            pack=group.pack,
+            members=[one.spec.run_id for one in ready.placed],
+            values=[one.spec.sweep or {} for one in ready.placed],
+            split=ready.split,
+            in_one=group.in_one,
+        ),
+    }
+    for part in ready.split:
+        options = part_options(ready.plan, part)
         for index in part.members:
-            member = self._plan.runs[index].member
-            run = self._ledger.get((member and member.previous) or "")
+            one, task = ready.placed[index], part.task_of(index, always=alone)
+            submission = f"{one.folder}/submissions/0"
+            files |= one.files()
+            files[f"{submission}/request.json"] = one.request(options, task=task, pack=group.pack)
+            for name in ("asked", "answer", "error", "status"):
+                files[f"{submission}/{name}"] = f"../../../../{owner}/submissions/{part.number}/{name}"
+            if not alone:
+                files[f"{one.folder}/{SCHEDULER_LOG}"] = f"../../{owner}/{group_log(part.number, task)}"
+    return files
+
+
+def _dependencies(ledger: Ledger, ready: Ready, part: GroupPart, jobs: Mapping[int, str]) -> tuple[str, ...]:
+    """Returns the options for what a part waits for: the user's `--after`, its turn and the previous stage.
+
+    Args:
+        ledger: knows the jobs of the previous stage's runs.
+        ready: the group.
+        part: the part.
+        jobs: the first job id of each accepted part.
+    """
+    plan, backend, alone = ready.plan, backend_of(ready.plan.cluster), _alone(ready.plan)
+    always = plan.group is not None and plan.group.then_always
+    found = list(ready.after) if part.stage == 0 else []
+    if part.turn is not None and not alone:
+        found.append(Parent(backend.array_id(jobs[part.turn]), "", "any"))
+    if part.before is not None and not alone:
+        several = part.tasks_of_array(always=False) is not None
+        kind: Kind = "any" if always else "corr" if several else "ok"
+        found.append(Parent(backend.array_id(jobs[part.before]), "", kind))
+    elif part.before is not None:
+        for index in part.members:
+            member = plan.runs[index].member
+            run = ledger.get((member and member.previous) or "")
             if run is not None:
                 task = part.task_of(index, always=True)
                 found.append(Parent(run.job_id, run.run_dir, "any" if always else "ok", task))
-        return found
+    return backend.dependency(found)
 
-    def _give_up(self, refused: GroupPart, error: ClusterkitError) -> None:
-        """Records that this part and the following ones have no jobs."""
-        last = json.dumps({"state": JobState.NOT_SUBMITTED, "why": error.cause})
-        for one in self._placed:
-            if one.row.part >= refused.number:
-                self._ledger.settle(one.spec.run_id, "", JobState.NOT_SUBMITTED, last)
+
+def _give_up(ledger: Ledger, ready: Ready, refused: GroupPart, error: ClusterkitError) -> None:
+    """Records that this part and the following ones have no jobs."""
+    last = json.dumps({"state": JobState.NOT_SUBMITTED, "why": error.cause})
+    for one in ready.placed:
+        if one.row.part >= refused.number:
+            ledger.settle(one.spec.run_id, "", JobState.NOT_SUBMITTED, last)
+
+
+def _alone(plan: Plan) -> bool:
+    """Returns whether each run is a job of its own."""
+    return not backend_of(plan.cluster).can.arrays

@@ -1,7 +1,7 @@
 """Turns a plan into jobs: check, publish, submit. Every command that creates a run's job uses this pipeline.
 
-    plan = resolve(settings, request)          resolves the request; or resume_plan, rerun_plan
-    check(settings, plan, ledger)              finds all errors before any work
+    plan = resolve(settings, request)          resolves the request, purely; or resume_plan, rerun_plan
+    check(settings, plan, ledger)              finds all errors before any work (runs/check.py)
     ready = prepare(site, ledger, plan, ...)   makes all files, with absolute paths on the cluster
     (runs/materials.py)                        checks the image and sends the code
     hand_over(site, ledger, ready)             submits exactly once, one remote command per submission
@@ -11,18 +11,19 @@ A dry run stops after the check. A single run is a group of one, with one part.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
-from clusterkit.backends.base import Continuation, Limits, Parent
+from clusterkit.backends.base import Continuation, Limits
 from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ClusterkitError, ConfigError, SchedulerError
 from clusterkit.images.image import Image
 from clusterkit.probes import ask
-from clusterkit.runs.after import check_after, parents
-from clusterkit.runs.fitting import check_fit
+from clusterkit.runs.check import check, check_script, parents
 from clusterkit.runs.handover import Parcel, hand_over_parcel
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.materials import (
@@ -32,8 +33,9 @@ from clusterkit.runs.materials import (
     send_snapshot,
     take_snapshot,
 )
-from clusterkit.runs.own_words import check_script
-from clusterkit.runs.plan import PREVIOUS, Materials, PlacedRun, Plan, place
+from clusterkit.runs.plan import PREVIOUS, Materials, PlacedRun, Plan, Ready, place
+from clusterkit.runs.request import SubmitRequest, resolve_run
+from clusterkit.runs.spec import run_id
 from clusterkit.runs.submission import SubmissionOutcome
 from clusterkit.site import Site, open_site
 from clusterkit.snapshots import Snapshot
@@ -48,26 +50,26 @@ _DIFFS = 16 << 20
 _LIMITS_SECONDS = 60.0
 
 
-@dataclass(frozen=True)
-class Submitted:
+@dataclass(frozen=True, kw_only=True)
+class Submitted(Ready):
     """The result of submitting a plan."""
 
-    plan: Plan
-    placed: tuple[PlacedRun, ...]
     runs: tuple[LedgerRun, ...]
     """The accepted runs."""
-    missing: tuple[str, ...]
-    """Run ids of runs that were not accepted."""
     trouble: ClusterkitError | None
     """Why runs are missing."""
-    continuation: Continuation | None
-    """How the runs continue past their time limits."""
     settled: Mapping[str, SubmissionOutcome] = field(default_factory=dict)
     """Outcomes of earlier interrupted submissions, by run id."""
     trusted: tuple[str, ...] = ()
     """A line for each folder on the cluster that a trusted other user could change."""
     lacking: tuple[str, ...] = ()
     """Descriptions of requested hardware that the machine lacks, for runs that can start anyway."""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Run ids of runs that were not accepted."""
+        taken = {run.run_id for run in self.runs}
+        return tuple(one.spec.run_id for one in self.placed if one.spec.run_id not in taken)
 
     @property
     def jobs(self) -> tuple[str, ...]:
@@ -89,6 +91,22 @@ class DryRun:
     snapshot: Snapshot
     image: Image | None
     continuation: Continuation | None
+
+
+def resolve(settings: Settings, request: SubmitRequest) -> Plan:
+    """Resolves and checks every requested run, without a connection.
+
+    Raises:
+        ConfigError, RecipeLockedError: the request is wrong.
+    """
+    if request.several:
+        from clusterkit.runs.resolve_group import resolve_group
+
+        return resolve_group(settings, request)
+    now = datetime.now(UTC)
+    identity = run_id(request.name or request.profile.name, now, secrets.token_hex(2))
+    run = resolve_run(settings, request, identity, now)
+    return Plan(request.cluster, (run,), None, request.after, request.native, request.allow_large)
 
 
 def submit(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> Submitted:
@@ -144,22 +162,6 @@ def dry_run(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> DryR
     return DryRun(plan, split, scripts, placed, snapshot, image, continuation)
 
 
-def check(settings: Settings, plan: Plan, ledger: Ledger) -> tuple[str, ...]:
-    """Checks a plan for errors before any work.
-
-    Returns:
-        Descriptions of requested hardware that the machine lacks, for runs that can start anyway.
-
-    Raises:
-        ConfigError, RunError: a dependency is unknown or on another cluster.
-        SchedulerError: a run can never work on the cluster.
-        TransportError: the machine did not answer.
-    """
-    check_after(ledger, plan.cluster, plan.after, plan.native)
-    wanted = {run.profile.name: (run.profile, run.program.argv) for run in plan.runs}
-    return check_fit(settings, plan.cluster, wanted.values())
-
-
 def settle_unclear(site: Site, ledger: Ledger) -> dict[str, SubmissionOutcome]:
     """Settles earlier interrupted submissions to this cluster; returns their outcomes by run id."""
     unclear = [run for run in ledger.runs(cluster=site.cluster.name) if run.state == JobState.SUBMITTING]
@@ -185,19 +187,6 @@ def ask_limits(site: Site, plan: Plan) -> Limits | None:
         if site.cluster.continue_by == "auto" and any(run.goes_on for run in plan.runs):
             raise
         return None
-
-
-@dataclass(frozen=True)
-class Ready:
-    """A plan with all its files, for one cluster."""
-
-    plan: Plan
-    placed: tuple[PlacedRun, ...]
-    split: tuple[GroupPart, ...]
-    """The group's submissions."""
-    after: tuple[Parent, ...]
-    """The first stage's dependencies."""
-    continuation: Continuation | None
 
 
 def prepare(site: Site, ledger: Ledger, plan: Plan, materials: Materials) -> Ready:
@@ -282,11 +271,9 @@ def hand_over(site: Site, ledger: Ledger, ready: Ready) -> Submitted:
     """
     trouble: ClusterkitError | None = None
     if ready.split:
-        from clusterkit.runs.parts import GroupHandover
+        from clusterkit.runs.parts import hand_over_parts
 
-        accepted, trouble = GroupHandover(
-            site, ledger, ready.plan, ready.split, ready.placed, ready.after
-        ).over()
+        accepted, trouble = hand_over_parts(site, ledger, ready)
     else:
         (one,) = ready.placed
         options = (*one.job.options, *backend_of(site.cluster).dependency(ready.after))
@@ -294,18 +281,12 @@ def hand_over(site: Site, ledger: Ledger, ready: Ready) -> Submitted:
         request = {f"{one.folder}/submissions/{number}/request.json": one.request(options)}
         parcel = Parcel((one.row,), one.folder, {**one.files(), **request}, options, number)
         accepted = (replace(one.row, job_id=hand_over_parcel(site, ledger, parcel)),)
-    taken = {run.run_id for run in accepted}
-    missing = tuple(one.spec.run_id for one in ready.placed if one.spec.run_id not in taken)
-    return Submitted(
-        ready.plan, ready.placed, accepted, missing, trouble, ready.continuation, trusted=site.notes
-    )
+    return Submitted(**vars(ready), runs=accepted, trouble=trouble, trusted=site.notes)
 
 
 def _previous_there(site: Site, env: Mapping[str, str]) -> bool:
     """Returns whether the run directory of a resubmitted run's previous stage exists on this cluster."""
     before = env.get(PREVIOUS, "")
-    if not before or before != site.layout.run(
-        before.rpartition("/")[2]
-    ):  # the program gets no other folder mounted
-        return False
+    if not before or before != site.layout.run(before.rpartition("/")[2]):
+        return False  # the program gets no other folder mounted
     return site.transport.run(["test", "-d", before], check=False).returncode == 0

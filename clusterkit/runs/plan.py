@@ -14,21 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 from clusterkit import __version__
 from clusterkit.backends import backend_of
-from clusterkit.backends.base import Continuation, JobResources
+from clusterkit.backends.base import Continuation, JobResources, Kind, Parent
 from clusterkit.backends.job_script import JobScript, render
 from clusterkit.images.image import Image
 from clusterkit.resources import launcher
-from clusterkit.runs.after import After
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.program import Program
 from clusterkit.runs.spec import RunSpec, ledger_row, snapshot_ids
-from clusterkit.runs.submission import job_name, request_json
+from clusterkit.runs.submission import SubmissionRequest, job_name
 from clusterkit.site import Layout
 from clusterkit.snapshots import Allow, Snapshot
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile
-    from clusterkit.runs.group import JobBatch
+    from clusterkit.runs.group import GroupPart, JobBatch
 
 PREVIOUS = "CLUSTERKIT_PREVIOUS_RUN_DIR"
 """Environment variable with the run directory of the previous pipeline stage."""
@@ -155,6 +154,14 @@ class PlannedGroup:
 
 
 @dataclass(frozen=True)
+class After:
+    """One `--after` value: a run or a group, and how it must end."""
+
+    name: str
+    kind: Kind = "ok"
+
+
+@dataclass(frozen=True)
 class Plan:
     """A run or a group to submit to one cluster."""
 
@@ -214,21 +221,18 @@ class PlacedRun:
             f"{self.folder}/attempts/": "",
         }
 
-    def request(
-        self, options: tuple[str, ...], *, task: int | None = None, part: int = 0, pack: int = 1
-    ) -> bytes:
+    def request(self, options: tuple[str, ...], *, task: int | None = None, pack: int = 1) -> bytes:
         """Returns request.json of the run's submission.
 
         Args:
             options: the options given to the scheduler.
             task: the run's index in its job array, if any.
-            part: number of the submission within the group.
             pack: number of runs that share the job.
         """
         planned, spec = self.planned, self.spec
         before = planned.before if planned.again else None
         away = before is not None and before.cluster != self.row.cluster
-        return request_json(
+        return SubmissionRequest(
             planned.number,
             "resume" if planned.again else "first",
             planned.created,
@@ -239,12 +243,26 @@ class PlacedRun:
             until_done=self.job.until_done,
             workdir=spec.workdir if away else None,
             python_path=spec.python_path if away else None,
-            part=part,
+            part=self.row.part,
             pack=pack,
             in_one=max(1, len(planned.member.together)) if planned.member else 1,
             command=planned.command,
             verify_image=planned.verify_image,
-        )
+        ).to_json()
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A plan with all its files, for one cluster."""
+
+    plan: Plan
+    placed: tuple[PlacedRun, ...]
+    split: tuple[GroupPart, ...]
+    """The group's submissions."""
+    after: tuple[Parent, ...]
+    """The first stage's dependencies."""
+    continuation: Continuation | None
+    """How the runs continue past their time limits."""
 
 
 def place(

@@ -8,10 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from clusterkit.config.exposure import HINT, secret_argument
-from clusterkit.errors import ConfigError, RecipeLockedError
-from clusterkit.resources import page
-from clusterkit.runs.placeholders import fill, has_place
-from trainer import recipe as recipes
+from clusterkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Profile, Wandb
@@ -21,6 +18,9 @@ SEED, TOTAL_STEPS = "CLUSTERKIT_SEED", "CLUSTERKIT_TOTAL_STEPS"
 """Environment variables that give a user's own program the seed and the number of steps."""
 _SWEPT_SEED = "CLUSTERKIT_SWEEP_SEED"
 """Environment variable that gives a user's own program a swept seed."""
+# Only known names are placeholders. JSON and other braces stay unchanged, and so does `${name}`, a variable
+# of a shell or of OmegaConf; `{{name}}` stands for a literal `{name}`.
+_PLACE = re.compile(r"(?<!\$)(?:\{\{(?P<literal>[A-Za-z_]\w*)\}\}|\{(?P<name>[A-Za-z_]\w*)\})")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
@@ -117,34 +117,6 @@ def moved(value: str, old: str, new: str) -> str:
     return new + value[len(old) :] if old and (value == old or value.startswith(f"{old}/")) else value
 
 
-def choose_recipe(name: str, overrides: Mapping[str, str], unlock: Sequence[str]) -> recipes.Recipe:
-    """Returns the recipe with its overrides, checked on the laptop before anything is sent.
-
-    Raises:
-        RecipeLockedError: an overridden locked value is not named in `unlock`.
-        ConfigError: the recipe or a value is unknown or wrong.
-    """
-    from clusterkit.runs.recipe_names import load, resolve
-
-    name, overrides, unlock = resolve(name, overrides, unlock)
-    locked = load(name)
-    try:
-        return locked.override(overrides, unlock)
-    except recipes.RecipeLocked as error:
-        raise RecipeLockedError(str(error), hint="the run will be marked as modified for ever") from error
-    except recipes.RecipeError as error:
-        raise ConfigError(str(error), hint=f"{name} has {', '.join(sorted(locked.values))}") from error
-
-
-def _check_batches(recipe: recipes.Recipe, num_envs: int | None) -> None:
-    """Refuses a rollout that its batches do not divide, before its job queues for hours."""
-    if recipes.on_policy(recipe.values):
-        try:
-            recipes.batches(recipe.name, recipe.values, num_envs or recipes.usual_envs(recipe.values))
-        except recipes.RecipeError as error:
-            raise ConfigError(str(error)) from error
-
-
 def assignments(texts: Sequence[str], option: str) -> dict[str, str]:
     """Parses `name=value` options.
 
@@ -199,12 +171,12 @@ def program(
         _no_secret(own_argv)
         check_places(own_argv, env)
         return Program(own_argv, None, env, has_places=True)
-    from clusterkit.runs.recipe_names import resolve
+    from clusterkit.runs.recipe_names import check_batches, choose_recipe, ranks, resolve
 
     name, overrides, unlock = resolve(profile.recipe, overrides, unlock)
     recipe = choose_recipe(name, overrides, unlock)
-    _check_batches(recipe, profile.num_envs)
-    argv = [*_TRAIN, "--recipe", recipe.name, *train_options(profile, seed), *_ranks(profile, recipe)]
+    check_batches(recipe, profile.num_envs)
+    argv = [*_TRAIN, "--recipe", recipe.name, *train_options(profile, seed), *ranks(profile, recipe)]
     for name, text in overrides.items():
         argv += ["--set", f"{name}={text}"]
     for name in unlock:
@@ -241,6 +213,26 @@ def train_options(profile: Profile, seed: int) -> list[str]:
     ]
 
 
+def fill(argv: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
+    """Returns the arguments with the placeholders of the given names filled.
+
+    >>> fill(["-s{seed}", "{lr}", "{{seed}}", "${seed}", '{"a": {"seed": {seed}}}'], {"seed": "7"})
+    ('-s7', '{lr}', '{seed}', '${seed}', '{"a": {"seed": 7}}')
+    """
+
+    def written(match: re.Match[str]) -> str:
+        if match["literal"] in values:
+            return match[0][1:-1]
+        return values.get(match["name"], match[0])
+
+    return tuple(_PLACE.sub(written, text) for text in argv)
+
+
+def has_place(argv: Sequence[str] | None, name: str) -> bool:
+    """Returns whether the arguments contain the placeholder."""
+    return any(match["name"] == name for text in argv or () for match in _PLACE.finditer(text))
+
+
 def filled(argv: Sequence[str], env: Mapping[str, str], run_id: str, run_dir: str) -> tuple[str, ...]:
     """Returns the argv of a user's own program with its placeholders filled.
 
@@ -275,31 +267,6 @@ def check_places(argv: Sequence[str], env: Mapping[str, str]) -> None:
 def _of_environment(env: Mapping[str, str]) -> dict[str, str]:
     places = {"seed": env.get(SEED), "total_steps": env.get(TOTAL_STEPS)}
     return {name: text for name, text in places.items() if text is not None}
-
-
-def _ranks(profile: Profile, recipe: recipes.Recipe) -> list[str]:
-    """Returns the trainer's option for one learner process per GPU; empty for one GPU.
-
-    Raises:
-        ConfigError: the processes cannot share the environments, the batch or the replay buffer; or they need
-            several nodes, which the job script does not support.
-    """
-    if profile.gpu_count < 2:
-        return []
-    nodes = profile.nodes
-    if nodes != "1":
-        raise ConfigError(
-            f"profile {profile.name} asks for {nodes} nodes, and a training uses the GPUs of one",
-            hint=f"{page('trainer.md')}, Several GPUs, shows how to start one on several nodes by hand",
-        )
-    try:
-        recipes.check_shares(recipe, profile.num_envs, profile.gpu_count)
-    except recipes.RecipeError as error:
-        raise ConfigError(
-            f"profile {profile.name}, learnt on {profile.gpu_count} GPUs: {error}",
-            hint="change that, or take another number of GPUs, by `gpus` of the profile or --ranks of `plan`",
-        ) from error
-    return ["--ranks", str(profile.gpu_count)]
 
 
 def _environment(profile: Profile, wandb: Wandb) -> dict[str, str]:

@@ -1,11 +1,16 @@
-"""Short names of recipe values for --set and --sweep: `lr` and `task`. Pure."""
+"""A run's recipe: short names of its values for --set and --sweep (`lr`, `task`) and overrides. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from clusterkit.errors import ConfigError
+from clusterkit.errors import ConfigError, RecipeLockedError
+from clusterkit.resources import page
 from trainer import recipe as recipes
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Profile
 
 _OF_THE_RUN = {
     "seed": "--seed N",
@@ -81,3 +86,54 @@ def resolve(
         changed |= dict.fromkeys(values, changed.pop(short))
     may_change = [each for short in may_change for each in meant(recipe, short) or [short]]
     return recipe.name, changed, tuple(dict.fromkeys(may_change))
+
+
+def choose_recipe(name: str, overrides: Mapping[str, str], unlock: Sequence[str]) -> recipes.Recipe:
+    """Returns the recipe with its overrides, checked on the laptop before anything is sent.
+
+    Raises:
+        RecipeLockedError: an overridden locked value is not named in `unlock`.
+        ConfigError: the recipe or a value is unknown or wrong.
+    """
+    name, overrides, unlock = resolve(name, overrides, unlock)
+    locked = load(name)
+    try:
+        return locked.override(overrides, unlock)
+    except recipes.RecipeLocked as error:
+        raise RecipeLockedError(str(error), hint="the run will be marked as modified for ever") from error
+    except recipes.RecipeError as error:
+        raise ConfigError(str(error), hint=f"{name} has {', '.join(sorted(locked.values))}") from error
+
+
+def check_batches(recipe: recipes.Recipe, num_envs: int | None) -> None:
+    """Raises ConfigError if a rollout is not divided by its batches, before its job queues for hours."""
+    if recipes.on_policy(recipe.values):
+        try:
+            recipes.batches(recipe.name, recipe.values, num_envs or recipes.usual_envs(recipe.values))
+        except recipes.RecipeError as error:
+            raise ConfigError(str(error)) from error
+
+
+def ranks(profile: Profile, recipe: recipes.Recipe) -> list[str]:
+    """Returns the trainer's option for one learner process per GPU; empty for one GPU.
+
+    Raises:
+        ConfigError: the processes cannot share the environments, the batch or the replay buffer; or they need
+            several nodes, which the job script does not support.
+    """
+    if profile.gpu_count < 2:
+        return []
+    nodes = profile.nodes
+    if nodes != "1":
+        raise ConfigError(
+            f"profile {profile.name} asks for {nodes} nodes, and a training uses the GPUs of one",
+            hint=f"{page('trainer.md')}, Several GPUs, shows how to start one on several nodes by hand",
+        )
+    try:
+        recipes.check_shares(recipe, profile.num_envs, profile.gpu_count)
+    except recipes.RecipeError as error:
+        raise ConfigError(
+            f"profile {profile.name}, learnt on {profile.gpu_count} GPUs: {error}",
+            hint="change that, or take another number of GPUs, by `gpus` of the profile or --ranks of `plan`",
+        ) from error
+    return ["--ranks", str(profile.gpu_count)]

@@ -1,19 +1,30 @@
-"""A user's requests: runs to submit, and changes to a resubmitted run. Pure."""
+"""A user's requests: runs to submit, changes to a resubmitted run, and the resolution of one run. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING
 
+from clusterkit.backends import backend_of
+from clusterkit.backends.base import EarlySignal
 from clusterkit.config.options import NATIVE_OPTION
-from clusterkit.runs.after import After
+from clusterkit.errors import ConfigError
+from clusterkit.runs.own_words import check_arguments
+from clusterkit.runs.plan import After, GroupMember, PlannedRun
+from clusterkit.runs.program import Program, program
+from clusterkit.runs.spec import timestamp
 from clusterkit.snapshots import Allow
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile
     from clusterkit.config.settings import Settings
     from clusterkit.runs.sweep import SweepAxis
+
+
+_SHORTEST_SIGNALLED = 600
+"""Seconds; shorter runs get no signal, because it may come a minute early."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +86,103 @@ class Changes:
     """Scheduler options."""
 
 
-def goes_on(settings: Settings, request: SubmitRequest) -> bool:
+def parse_after(texts: Sequence[str]) -> tuple[After, ...]:
+    """Parses `RUN`, `RUN:ok` and `RUN:any`.
+
+    Raises:
+        ConfigError: the name is empty, or the text after the colon is not `ok` or `any`.
+    """
+    found = []
+    for text in texts:
+        name, _, kind = text.partition(":")
+        if not name or kind not in ("", "ok", "any"):
+            raise ConfigError(f"--after {text}: not of the form RUN or RUN:any")
+        found.append(After(name, "any" if kind == "any" else "ok"))
+    return tuple(found)
+
+
+def program_of(settings: Settings, request: SubmitRequest) -> Program:
+    """Returns the program that a run would execute.
+
+    Raises:
+        ConfigError, RecipeLockedError: the request is wrong.
+    """
+    profile, own = request.profile, settings.project.program
+    check_arguments(settings.project_dir, request.arguments, profile.program or own)
+    return program(
+        profile,
+        own_program=own,
+        arguments=request.arguments,
+        overrides=request.overrides,
+        unlock=request.unlock,
+        seed=_seed(request),
+        wandb=settings.project.wandb,
+    )
+
+
+def early_signal(profile: Profile, *, trains: bool, goes_on: bool) -> EarlySignal | None:
+    """Returns the signal before a run's time limit; None means no signal.
+
+    Args:
+        profile: the run's profile.
+        trains: whether the program is the bundled trainer, which checkpoints on SIGUSR1; a program that does
+            not handle the signal would die.
+        goes_on: whether the run continues past its limit.
+    """
+    name = profile.signal
+    if name is None and trains and (goes_on or profile.time >= _SHORTEST_SIGNALLED):
+        name = "USR1"
+    if name is None or name == "none":
+        return None
+    limit = -(-profile.time // 60) * 60  # schedulers count in minutes
+    return EarlySignal(name, min(profile.signal_before, limit // 5))
+
+
+def _seed(request: SubmitRequest) -> int:
+    return request.profile.seed if request.seed is None else request.seed
+
+
+def resolve_run(
+    settings: Settings,
+    request: SubmitRequest,
+    identity: str,
+    now: datetime,
+    member: GroupMember | None = None,
+) -> PlannedRun:
+    """Resolves one new run.
+
+    Args:
+        settings: the project's settings.
+        request: the request for this run alone.
+        identity: the run id.
+        now: time of the request.
+        member: the run's position in its group, if any.
+    """
+    profile, executed = request.profile, program_of(settings, request)
+    past_limit = _goes_on(settings, request)
+    signal = early_signal(profile, trains=executed.recipe is not None, goes_on=past_limit)
+    return PlannedRun(
+        run_id=identity,
+        name=request.name or profile.name,
+        created=timestamp(now),
+        profile=profile,
+        program=executed,
+        options=backend_of(request.cluster).options(
+            request.cluster, profile, signal=signal, extra=request.native
+        ),
+        goes_on=past_limit,
+        seed=_seed(request),
+        total_steps=profile.total_steps,
+        seed_in_environment=request.seed is not None and executed.keeps_seed,
+        verify_image=request.verify_image,
+        wandb=settings.project.wandb.model_dump(mode="json"),
+        project=settings.project.name,
+        member=member,
+        command=_command(request, member),
+    )
+
+
+def _goes_on(settings: Settings, request: SubmitRequest) -> bool:
     """Returns whether a run continues past its time limit."""
     if request.until_done is not None:
         return request.until_done
@@ -83,14 +190,20 @@ def goes_on(settings: Settings, request: SubmitRequest) -> bool:
     return settings.project.until_done if profiles is None else profiles
 
 
-def command_words(request: SubmitRequest) -> tuple[str, ...]:
-    """Returns the arguments of `clusterkit submit` for the same run, without its dependencies."""
+def _command(request: SubmitRequest, member: GroupMember | None) -> tuple[str, ...] | None:
+    """Returns the arguments of `clusterkit submit` for a run alone, without dependencies; None if none do."""
+    given = list(request.given)
+    if member is not None:
+        if {"recipe", "task"} & member.values.keys() or member.previous:
+            return None
+        if steps := member.values.get("total_steps"):
+            given += ["--total-steps", steps]
     words = ["--cluster", request.cluster.name, "--profile", request.profile.name]
     if request.name is not None:
         words += ["--name", request.name]
     if request.seed is not None:
         words += ["--seed", str(request.seed)]
-    words += request.given
+    words += given
     for name, value in request.overrides.items():
         words += ["--set", f"{name}={value}"]
     for name in request.unlock:

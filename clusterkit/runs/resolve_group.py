@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from clusterkit.errors import ClusterkitError, ConfigError, RecipeLockedError
 from clusterkit.runs.group import batches, member_id
 from clusterkit.runs.plan import GroupMember, Plan, PlannedGroup, PlannedRun
 from clusterkit.runs.program import option_of, trains
-from clusterkit.runs.request import SubmitRequest, command_words
+from clusterkit.runs.request import SubmitRequest, resolve_run
 from clusterkit.runs.spec import run_id
 from clusterkit.runs.sweep import OF_THE_RUN, grid, meaning
 
@@ -25,13 +24,12 @@ if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
 
 
-def resolve_group(settings: Settings, request: SubmitRequest, resolve_run: Callable[..., PlannedRun]) -> Plan:
+def resolve_group(settings: Settings, request: SubmitRequest) -> Plan:
     """Resolves the runs of a group, each like a single run.
 
     Args:
         settings: the project's settings.
         request: the request for all runs.
-        resolve_run: `clusterkit.runs.resolve.resolve_run`.
 
     Raises:
         ConfigError, RecipeLockedError: the request is wrong.
@@ -65,7 +63,7 @@ def resolve_group(settings: Settings, request: SubmitRequest, resolve_run: Calla
             if len(others) > 1
             else (),
         )
-        one = _member(settings, replace(request, name=name), stages[stage], member, now, resolve_run)
+        one = _member(settings, replace(request, name=name), stages[stage], member, now)
         runs.append(one)
         options.append(backend_of(cluster).packed(one.options, pack, request.native))
     at_once = request.max_parallel
@@ -138,7 +136,6 @@ def _member(
     profile_name: str,
     member: GroupMember,
     now: datetime,
-    resolve_run: Callable[..., PlannedRun],
 ) -> PlannedRun:
     """Resolves one run of a group."""
     values = member.values
@@ -163,7 +160,7 @@ def _member(
         )
         member = replace(member, env=meant.env, unused=meant.unused)
         identity = member_id(member.group["id"], member.index, member.group["size"])
-        planned = resolve_run(settings, mine, identity, now, member, _member_command(mine, member))
+        planned = resolve_run(settings, mine, identity, now, member)
     except RecipeLockedError as error:
         swept = [key for key in values if key not in OF_THE_RUN]
         if not swept:
@@ -178,15 +175,6 @@ def _member(
     if request.in_one:
         _check_trained_in_one(planned, request.cluster)
     return planned
-
-
-def _member_command(request: SubmitRequest, member: GroupMember) -> tuple[str, ...] | None:
-    """Returns the arguments of `submit` for a member alone; None if no options express it."""
-    if {"recipe", "task"} & member.values.keys() or member.previous:
-        return None
-    steps = member.values.get("total_steps")
-    given = ("--total-steps", steps) if steps else ()
-    return command_words(replace(request, given=(*request.given, *given)))
 
 
 def _check_trained_in_one(planned: PlannedRun, cluster: Cluster) -> None:

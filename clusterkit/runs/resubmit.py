@@ -13,8 +13,7 @@ from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.plan import Plan, PlannedRun
 from clusterkit.runs.program import Program, trains, wandb_environment
 from clusterkit.runs.record import RunRecord
-from clusterkit.runs.request import Changes
-from clusterkit.runs.resolve import early_signal
+from clusterkit.runs.request import Changes, early_signal
 from clusterkit.runs.spec import RunSpec, run_id, timestamp
 from clusterkit.runs.state import RunState
 

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit.errors import RunError
-from clusterkit.reading import read_limited
 from clusterkit.runs.record import Attempt, read_record
-from clusterkit.untrusted import DOCUMENT_BYTES, RECORD_BYTES, number, ordinal, parse_object
+from clusterkit.untrusted import DOCUMENT_BYTES, RECORD_BYTES, number, ordinal, parse_object, read_limited
 
 _YEAR_9999 = 253_370_764_800
 

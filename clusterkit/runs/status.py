@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.probes.framing import shell_path
-from clusterkit.runs.adopt import adopt
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import Observer
-from clusterkit.runs.roster import roster
+from clusterkit.runs.roster import adopt, roster
 from clusterkit.runs.selection import Selection, known_state, recent, settled
 from clusterkit.runs.settling import settle_open
 from clusterkit.runs.state import RunState, to_text

@@ -14,7 +14,7 @@ import re
 import shlex
 import tarfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from clusterkit.backends.base import Backend
@@ -127,70 +127,51 @@ class Submission:
 
 
 @dataclass(frozen=True)
+class SubmissionRequest:
+    """The content of request.json of a submission; None for a value of run.json that it does not replace."""
+
+    number: int
+    """Number of the submission; 0 is a run's first."""
+    kind: str
+    """`first`, `resume` or `chain`."""
+    created: str
+    """UTC, ISO 8601."""
+    options: Sequence[str]
+    """The options given to the scheduler."""
+    argv: Sequence[str] | None = None
+    """Replaces run.json's argv for the attempts of this submission, as `env` does its env."""
+    env: Mapping[str, str] | None = None
+    task: int | None = None
+    """Index in the job array, if any."""
+    until_done: str | None = None
+    """How the run continues past its time limit; None if it does not."""
+    workdir: str | None = None
+    """Replaces run.json's, as `python_path` does, for a run that moved to another cluster."""
+    python_path: Sequence[str] | None = None
+    part: int = 0
+    """Number of the submission within the run's group."""
+    pack: int = 1
+    """Number of runs that share the job."""
+    in_one: int = 1
+    """Number of runs that one process trains."""
+    command: Sequence[str] | None = None
+    """The arguments of `submit` that reproduce the run; None if none do."""
+    verify_image: bool = False
+    """Whether the job checks its image's digest before starting the container."""
+
+    def to_json(self) -> bytes:
+        """Returns request.json."""
+        document = {"schema": SCHEMA, **asdict(self)}
+        return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")
+
+
+@dataclass(frozen=True)
 class SubmissionOutcome:
     """A submission's outcome: PENDING with a job id, still SUBMITTING, or NOT_SUBMITTED."""
 
     state: JobState
     job_id: str | None = None
     why: str | None = None
-
-
-def request_json(
-    number: int,
-    kind: str,
-    created: str,
-    options: Sequence[str],
-    *,
-    argv: Sequence[str] | None = None,
-    env: Mapping[str, str] | None = None,
-    task: int | None = None,
-    until_done: str | None = None,
-    workdir: str | None = None,
-    python_path: Sequence[str] | None = None,
-    part: int = 0,
-    pack: int = 1,
-    in_one: int = 1,
-    command: Sequence[str] | None = None,
-    verify_image: bool = False,
-) -> bytes:
-    """Returns request.json of a submission.
-
-    Args:
-        number: number of the submission; 0 is a run's first.
-        kind: `first`, `resume` or `chain`.
-        created: UTC, ISO 8601.
-        options: the options given to the scheduler.
-        argv: replaces run.json's argv for the attempts of this submission.
-        env: likewise replaces run.json's env.
-        task: index in the job array, if any.
-        until_done: how the run continues past its time limit; None if it does not.
-        workdir: replaces run.json's workdir, for a run that moved to another cluster.
-        python_path: likewise replaces run.json's python_path.
-        part: number of the submission within the run's group.
-        pack: number of runs that share the job.
-        in_one: number of runs that one process trains.
-        command: the arguments of `submit` that reproduce the run; None if none do.
-        verify_image: whether the job checks its image's digest before starting the container.
-    """
-    document = {
-        "schema": SCHEMA,
-        "number": number,
-        "kind": kind,
-        "created": created,
-        "options": list(options),
-        "argv": None if argv is None else list(argv),
-        "env": None if env is None else dict(env),
-        "task": task,
-        "until_done": until_done,
-        "workdir": workdir,
-        "python_path": None if python_path is None else list(python_path),
-        "part": part,
-        "pack": pack,
-        "in_one": in_one,
-        "command": None if command is None else list(command),
-        "verify_image": verify_image,
-    }
-    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")
 
 
 def bundle(files: Mapping[str, bytes | str]) -> bytes:

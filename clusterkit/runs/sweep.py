@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterkit.errors import ConfigError
-from clusterkit.runs.placeholders import fill, has_place
+from clusterkit.runs.program import fill, has_place
 from clusterkit.runs.recipe_names import load, resolve, sibling
 from clusterkit.runs.recipe_names import meant as named
 

@@ -14,7 +14,7 @@ from typing import Any
 from clusterkit import __version__
 from clusterkit.runs.run_dir import newest_request
 from clusterkit.sharing.archive import ArchiveMember, of_file
-from clusterkit.snapshots.manifest import ManifestEntry
+from clusterkit.snapshots.snapshot import ManifestEntry
 
 SCHEMA = 1
 FACTS = "export.json"

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from clusterkit.errors import RunError
-from clusterkit.reading import open_regular
 from clusterkit.report.metrics import MetricRow, each, latest, lines_of
 from clusterkit.runs.run_dir import read_object
+from clusterkit.untrusted import open_regular
 
 FINAL_MODEL = "final_model.pt"
 _MEASURES = ("success/mean", "return/mean")

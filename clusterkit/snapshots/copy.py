@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
-import stat
 from pathlib import Path
 
 from clusterkit.errors import RunError
 from clusterkit.site import Site
-from clusterkit.snapshots import manifest
-from clusterkit.snapshots.manifest import ManifestEntry
+from clusterkit.snapshots.snapshot import ManifestEntry, address, entry_of, parse_manifest, unpack_manifest
 from clusterkit.transport.base import ProgressCallback, SyncOptions
 
 
@@ -76,23 +73,17 @@ def listed(folder: Path, identity: str) -> dict[str, ManifestEntry]:
         RunError: the manifest is missing or does not match the snapshot's id.
     """
     try:
-        data = manifest.unpack((folder / "manifest.gz").read_bytes())
+        data = unpack_manifest((folder / "manifest.gz").read_bytes())
     except OSError:
         data = b""
-    if manifest.address(data) != identity:
+    if address(data) != identity:
         raise RunError(f"{folder}: the list of the files of snapshot {identity} is missing or damaged")
-    return manifest.parse(data)
+    return parse_manifest(data)
 
 
 def _entry(path: Path) -> ManifestEntry | None:
     """The manifest entry for a path; None when it cannot be read."""
     try:
-        status = path.lstat()
-        if stat.S_ISLNK(status.st_mode):
-            target = bytes(path.readlink())
-            return ManifestEntry("link", hashlib.sha256(target).hexdigest(), len(target))
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return entry_of(path, path.lstat())
     except OSError:
         return None
-    return ManifestEntry("exec" if status.st_mode & stat.S_IXUSR else "file", digest, status.st_size)

@@ -14,9 +14,15 @@ from pathlib import Path
 
 from clusterkit.errors import ClusterkitError, TransportError
 from clusterkit.site import Inquiry, Site
-from clusterkit.snapshots import manifest
-from clusterkit.snapshots.manifest import ManifestEntry
-from clusterkit.snapshots.snapshot import Snapshot, Tree
+from clusterkit.snapshots.snapshot import (
+    ManifestEntry,
+    Snapshot,
+    Tree,
+    missing_files,
+    pack_manifest,
+    parse_manifest,
+    unpack_manifest,
+)
 from clusterkit.transport import faults
 from clusterkit.transport.base import ProgressCallback, SyncOptions, Transferred
 from clusterkit.transport.faults import LostError
@@ -50,10 +56,10 @@ class Standing:
         """The files to send, by name in the manifests."""
         found: dict[str, ManifestEntry] = {}
         if not self.project_there:
-            wanted = manifest.parse(self.snapshot.project.manifest)
-            found = manifest.missing(wanted, manifest.parse(self.basis_manifest))
+            wanted = parse_manifest(self.snapshot.project.manifest)
+            found = missing_files(wanted, parse_manifest(self.basis_manifest))
         if not self.bundle_there:
-            found |= manifest.parse(self.snapshot.bundle.manifest)
+            found |= parse_manifest(self.snapshot.bundle.manifest)
         return found
 
     @property
@@ -91,7 +97,7 @@ def look(site: Site, snapshot: Snapshot, *, basis: str | None = None, use: bool 
         project == "yes",
         bundle == "yes",
         newest[0] if newest else None,
-        manifest.unpack(rest),
+        unpack_manifest(rest),
         tuple(begun),
         int(arrived),
     )
@@ -167,7 +173,7 @@ def _send(
     sharing = [site.sharing.group or "", site.sharing.folder]
     result = site.transport.run(
         ["sh", "-c", script, "sh", final, part, name, *sharing, *earlier],
-        stdin=manifest.pack(tree.manifest),
+        stdin=pack_manifest(tree.manifest),
         check=False,
     )
     if changed:

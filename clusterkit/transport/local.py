@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from clusterkit import account
+from clusterkit import folders
 from clusterkit.errors import TransportError
 from clusterkit.transport import faults, rsync
 from clusterkit.transport.base import Completed, MissingFileError, ProgressCallback, SyncOptions, Transferred
@@ -89,7 +89,7 @@ class LocalTransport:
             own.require()
         stdin = None if terminal else subprocess.PIPE if leash else subprocess.DEVNULL
         try:
-            process = subprocess.Popen(argv, stdin=stdin, cwd=account.home_or_root())
+            process = subprocess.Popen(argv, stdin=stdin, cwd=folders.home_or_root())
         except OSError as error:
             missing = Completed(tuple(argv), faults.NOT_FOUND, b"", str(error).encode())
             raise faults.command_failed(missing, where=_WHERE) from None
@@ -191,7 +191,7 @@ def _start(argv: Sequence[str], *, stdin: int) -> subprocess.Popen[bytes]:
         stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        cwd=account.home_or_root(),
+        cwd=folders.home_or_root(),
         start_new_session=True,  # one process group to end, and no Ctrl-C behind our back
     )
 

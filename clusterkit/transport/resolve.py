@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from clusterkit import account
+from clusterkit import folders
 from clusterkit.errors import TransportError
 
 SSH_PORT = 22
@@ -205,9 +205,9 @@ class _Expander:
         self, *, alias: str, hostname: str, port: str, user: str, environment: Mapping[str, str]
     ) -> None:
         self._environment = environment
-        self._home = environment.get("HOME") or str(account.home_or_root())
+        self._home = environment.get("HOME") or str(folders.home_or_root())
         name = alias.rpartition("@")[2]
-        local_user = environment.get("USER") or account.user_name()
+        local_user = environment.get("USER") or folders.user_name()
         self._tokens = {
             "%": "%",
             "h": hostname,
@@ -239,7 +239,7 @@ def _resolve_without_ssh(
     import paramiko
 
     wanted = parse_destination(destination)
-    path = config or account.home_or_root() / ".ssh" / "config"
+    path = config or folders.home_or_root() / ".ssh" / "config"
     text = path.read_text("utf-8-sig", "replace") if path.exists() else ""
     beyond = re.search(r"^\s*(?:(include)\s|(match)\s.*\bexec\b)", text, re.IGNORECASE | re.MULTILINE)
     if beyond:
@@ -252,7 +252,7 @@ def _resolve_without_ssh(
     defaults = {
         "hostname": wanted.host,
         "port": str(SSH_PORT),
-        "user": account.user_name(),
+        "user": folders.user_name(),
         "userknownhostsfile": "~/.ssh/known_hosts",
         "globalknownhostsfile": "/etc/ssh/ssh_known_hosts",
     }

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from clusterkit import account
+from clusterkit import folders
 from clusterkit.errors import WandbError
 
 DEFAULT_URL = "https://api.wandb.ai"
@@ -50,7 +50,7 @@ def find(environment: Mapping[str, str], home: Path) -> Credentials | None:
     url = base_url(environment, home)
     key = environment.get("WANDB_API_KEY", "").strip()
     if not key:
-        path = account.expanded(environment.get("NETRC") or str(home / ".netrc"))
+        path = folders.expanded(environment.get("NETRC") or str(home / ".netrc"))
         try:
             entry = netrc.netrc(path).authenticators(urlsplit(url).hostname or "")
         except FileNotFoundError:

@@ -22,12 +22,12 @@ from clusterkit.probes import Answers, script
 from clusterkit.runs.submission import (
     Found,
     Submission,
+    SubmissionRequest,
     bundle,
     give_up,
     hand_over_argv,
     outcome,
     parse_hand_over,
-    request_json,
 )
 from clusterkit.transport import faults
 from tests.doubles.full_disk import fill, small_disk
@@ -122,7 +122,9 @@ class Root:
         files: dict[str, bytes | str] = {
             f"{owner}/job.sh": b"#!/bin/sh\n",
             f"{owner}/attempts/": "",
-            f"{owner}/submissions/{number}/request.json": request_json(number, "first", "now", ["--time=1"]),
+            f"{owner}/submissions/{number}/request.json": SubmissionRequest(
+                number, "first", "now", ["--time=1"]
+            ).to_json(),
         }
         if new:
             files[f"{owner}/run.json"] = b"{}"
@@ -184,7 +186,7 @@ def test_a_request_says_all_that_was_asked_for() -> None:
         "command": ["--seeds", "1"],
         "verify_image": True,
     }
-    written = request_json(**asked_for).decode("utf-8", "surrogateescape")  # type: ignore[arg-type]
+    written = SubmissionRequest(**asked_for).to_json().decode("utf-8", "surrogateescape")  # type: ignore[arg-type]
     assert json.loads(written) == {"schema": 1, **asked_for}
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.snapshots import manifest
+from clusterkit.snapshots.snapshot import address, parse_manifest, unpack_manifest
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
 from tests.images.uploads import HEADER, age, flip, sha256
@@ -80,9 +80,9 @@ class Far:
         for image in self.images.glob("sha256-*.sif"):
             assert image.name == f"sha256-{sha256(image)}.sif"
         for snapshot in self.snapshots.glob("[!.]*"):
-            written = manifest.unpack((snapshot / "manifest.gz").read_bytes())
-            assert manifest.address(written) == snapshot.name
-            wanted = {name: entry.digest for name, entry in manifest.parse(written).items()}
+            written = unpack_manifest((snapshot / "manifest.gz").read_bytes())
+            assert address(written) == snapshot.name
+            wanted = {name: entry.digest for name, entry in parse_manifest(written).items()}
             files = [path for path in snapshot.rglob("*") if not path.is_dir()]
             found = {str(path.relative_to(snapshot)): sha256(path) for path in files}
             del found["manifest.gz"]

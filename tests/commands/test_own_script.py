@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.errors import ConfigError
-from clusterkit.runs.own_words import check_script
+from clusterkit.runs.check import check_script
 from clusterkit.snapshots import Tree
 
 FILES = ("data", "package/__main__.py", "run.sh", "train.py", "tools/simulate")

@@ -8,7 +8,7 @@ import pytest
 
 from clusterkit.sharing.archive import ArchiveMember
 from clusterkit.sharing.contents import Code, contents
-from clusterkit.snapshots.manifest import ManifestEntry
+from clusterkit.snapshots.snapshot import ManifestEntry
 from tests.results.run_dirs import make_run_dir
 
 IMAGE = {"digest": "ab" * 32, "path": "/x.sif", "bytes": 7}

@@ -10,7 +10,6 @@ import pytest
 
 from clusterkit.runs.ledger import Ledger
 from clusterkit.snapshots import Snapshot, snapshot, take
-from clusterkit.snapshots import manifest as digests
 
 
 @pytest.fixture
@@ -22,7 +21,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the files that were read; files come to rest at once."""
-    monkeypatch.setattr(digests, "_AT_REST_NS", -(10**12))
+    monkeypatch.setattr(snapshot, "_AT_REST_NS", -(10**12))
     names: list[str] = []
     honest = snapshot._sha256
 
@@ -78,7 +77,7 @@ def test_an_edit_that_hides_behind_size_and_time_is_seen(
 def test_a_file_changed_a_moment_ago_is_read_again(
     project: Path, ledger: Ledger, read: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(digests, "_AT_REST_NS", 60 * 10**9)
+    monkeypatch.setattr(snapshot, "_AT_REST_NS", 60 * 10**9)
     (project / "fresh").write_text("1")
     assert "fresh" in again(project, ledger, read)[1]
     assert "fresh" in again(project, ledger, read)[1]
@@ -95,7 +94,7 @@ def test_what_is_gone_is_forgotten_and_two_parts_of_one_folder_do_not_mix(
     assert ledger.connection.execute("SELECT count(*) FROM files").fetchone()[0] == rows - 1
     status = (project / "pkg" / "a.py").lstat()
     for part in ("one", "two"):
-        mine = digests.Digests(ledger.connection, part, project)
+        mine = snapshot.Digests(ledger.connection, part, project)
         mine.learn("name", status, part)
         mine.save()
-    assert digests.Digests(ledger.connection, "one", project).get("name", status) == "one"
+    assert snapshot.Digests(ledger.connection, "one", project).get("name", status) == "one"

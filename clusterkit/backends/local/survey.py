@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clusterkit.config.tables import Entry, Table
-from clusterkit.hardware import Hardware
-from clusterkit.known_gpus import recognise
+from clusterkit.hardware import Hardware, recognise
 
 PROFILE = "here"
 DEMO = "local-demo"

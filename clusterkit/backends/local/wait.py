@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from clusterkit.backends.local.processes import job_id, living_pid
-from clusterkit.reading import read_limited
-from clusterkit.untrusted import RECORD_BYTES, ordinal, parse_object
+from clusterkit.untrusted import RECORD_BYTES, ordinal, parse_object, read_limited
 
 SLOTS = "slots"
 """Folder of the locks, in the group's folder."""

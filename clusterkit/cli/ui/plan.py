@@ -11,8 +11,7 @@ from rich.text import Text
 
 from clusterkit.cli.ui.console import err, format_count, note, out
 from clusterkit.cli.ui.lines import labelled
-from clusterkit.numbers import significant
-from clusterkit.units import format_bytes, format_duration, format_seconds
+from clusterkit.units import format_bytes, format_duration, format_seconds, significant
 
 if TYPE_CHECKING:
     from clusterkit.backends.starts import PredictedStart

@@ -12,8 +12,7 @@ from rich.text import Text
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli.ui.console import err, format_count, note, out, printable
-from clusterkit.numbers import percent, significant
-from clusterkit.units import format_seconds
+from clusterkit.units import format_seconds, percent, significant
 
 if TYPE_CHECKING:
     from clusterkit.runs.state import RunState

@@ -8,7 +8,7 @@ from clusterkit.backends.story import Topic
 from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules.commands import status
 from clusterkit.diagnosis.rules.said import exited
-from clusterkit.numbers import significant
+from clusterkit.units import significant
 
 COMPLETED = Cause("completed", "it completed", "`clusterkit sync-results` brings it home", trouble=False)
 RUNNING = Cause("running", "it is running and nothing is wrong", "wait", trouble=False)

@@ -15,7 +15,7 @@ from clusterkit.backends.survey import FoundGpu, Runtime, SiteDraft, Wishes
 from clusterkit.config.lines import Key
 from clusterkit.config.models import Profile
 from clusterkit.config.tables import Entry, Table
-from clusterkit.known_gpus import sizes_of
+from clusterkit.hardware import sizes_of
 from clusterkit.units import format_duration, format_size
 
 IMAGE = "clusterkit-trainer.sif"

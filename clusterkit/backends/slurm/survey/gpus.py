@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from clusterkit.backends.slurm.request import Gpus
 from clusterkit.backends.slurm.survey.access import may_submit
 from clusterkit.backends.slurm.survey.facts import Nodes, Partition, SlurmSurvey
-from clusterkit.known_gpus import recognise, slice_memory
+from clusterkit.hardware import recognise, slice_memory
 
 _DAY = 86400
 _ASIDE = re.compile(r"preempt|scaveng|backfill|besteffort|low-?prio|spot|devel|debug|test|interactive|viz")
