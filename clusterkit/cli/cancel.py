@@ -11,7 +11,7 @@ import typer
 from clusterkit.asking import agree
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli.common import ConfigOption, RunsArgument, load, open_ledger
-from clusterkit.cli.ui.console import err, note, out
+from clusterkit.cli.ui.console import err, note, out, warn
 from clusterkit.cli.ui.status import status_table
 from clusterkit.errors import ConfigError, SchedulerError, TransportError
 
@@ -81,10 +81,9 @@ def show_cancelled(result: Cancellation) -> int:
             f"{one.run.run_id}  {f'had ended already ({one.was})' if ended else 'cancelled'}", soft_wrap=True
         )
     for cluster, cause in result.silent.items():
-        err.print(f"[yellow]{cluster} gives no answer, its runs go on:[/]", end=" ")
-        err.print(cause, markup=False, soft_wrap=True)
+        warn(f"{cluster} gives no answer, its runs go on:", f" {cause}")
     for run in result.unclear:
-        err.print(f"[yellow]{run.run_id} is still being submitted:[/] try again in a minute", soft_wrap=True)
+        warn(f"{run.run_id} is still being submitted:", " try again in a minute")
     if result.refused:
         note("nothing was cancelled")
     elif not (result.done or result.silent or result.unclear):

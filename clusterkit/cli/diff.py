@@ -9,12 +9,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from clusterkit.cli.common import (
-    ConfigOption,
-    load,
-    open_ledger,
-)
-from clusterkit.cli.ui.console import note, out, printable
+from clusterkit.cli.common import ConfigOption, load, open_ledger
+from clusterkit.cli.ui.console import note, out, print_document, printable
 from clusterkit.numbers import beside, percents_beside
 from clusterkit.sharing.comparison import as_json
 from clusterkit.sharing.description import DescribedRate
@@ -80,7 +76,7 @@ def show_diff(comparison: Comparison) -> None:
 
 def print_json(comparison: Comparison) -> None:
     """Prints one JSON object on standard output; see docs/sharing.md."""
-    out.file.write(json.dumps(as_json(comparison), indent=2) + "\n")
+    print_document(as_json(comparison))
 
 
 def _show_code(comparison: Comparison) -> None:

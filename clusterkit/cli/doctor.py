@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,7 +14,7 @@ from rich.text import Text
 
 from clusterkit.checkup import CheckPlace, Outcome, Result, Sheet
 from clusterkit.cli.common import ClusterOption, ConfigOption, load
-from clusterkit.cli.ui.console import err, out, printable
+from clusterkit.cli.ui.console import err, out, print_document, printable
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.transport.base import ProgressCallback
 from clusterkit.transport.questions import Ask, Question
@@ -245,7 +244,7 @@ def print_json(sheet: Sheet) -> None:
         "counts": {outcome.value: count for outcome, count in sheet.counts().items()},
         "checks": [_object(result) for result in sheet.results],
     }
-    out.file.write(json.dumps(document, indent=2) + "\n")
+    print_document(document)
 
 
 def _object(result: Result) -> dict[str, Any]:

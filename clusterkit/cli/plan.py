@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from clusterkit.cli.common import (
@@ -28,7 +26,8 @@ from clusterkit.cli.common import (
     load,
     native_words,
 )
-from clusterkit.cli.ui.console import format_count, note, out
+from clusterkit.cli.ui.console import format_count, note, out, print_document
+from clusterkit.cli.ui.lines import plain_table
 from clusterkit.cli.ui.plan import FITS, speed_words, time_range
 from clusterkit.errors import ConfigError
 from clusterkit.numbers import beside, significant
@@ -180,11 +179,10 @@ def show_comparison(profile: Profile, rows: Sequence[ComparisonRow]) -> None:
     """Prints one line per cluster and GPU type."""
     steps = f", {format_count(profile.total_steps)} steps" if profile.total_steps else ""
     out.print(Text.assemble((profile.name, "bold"), f": {profile.recipe}{steps}"))
-    table = Table(box=None, pad_edge=False, header_style="bold")
     counted = any(row.memory for row in rows)
-    for title in ("cluster", "gpu", *(("memory", "takes", "") if counted else ()), "time", "steps/s"):
-        right = title in ("memory", "takes")
-        table.add_column(title, justify="right" if right else "left", no_wrap=title != "steps/s")
+    titles = ("cluster", "gpu", *(("memory", "takes", "") if counted else ()), "time")
+    table = plain_table(*titles, right=("memory", "takes"), padding=(0, 1))
+    table.add_column("steps/s")  # its text wraps at words
     speeds = beside([row.speed.steps_per_second if row.speed else None for row in rows])
     for row, rate in zip(rows, speeds, strict=True):
         name = Text(row.gpu or "-", style="bold" if row.gpu == (profile.gpu or "") else "")
@@ -213,7 +211,7 @@ def print_comparison_json(profile: Profile, rows: Sequence[ComparisonRow]) -> No
             for row in rows
         ],
     }
-    out.file.write(json.dumps(document, ensure_ascii=False) + "\n")
+    print_document(document, indent=None, ensure_ascii=False)
 
 
 def _memory(row: ComparisonRow) -> tuple[str, str, Text]:
@@ -234,7 +232,7 @@ def _time(row: ComparisonRow, rate: str) -> tuple[str, Text]:
 
 def print_forecast_json(forecast: Forecast) -> None:
     """Prints the forecast as one JSON document on standard output."""
-    out.file.write(json.dumps(_document(forecast), ensure_ascii=False) + "\n")
+    print_document(_document(forecast), indent=None, ensure_ascii=False)
 
 
 def store_json(store: Store | None) -> dict[str, Any] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections.abc import Generator
 from dataclasses import asdict
@@ -16,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_ledger
-from clusterkit.cli.ui.console import format_count, note, out
+from clusterkit.cli.ui.console import format_count, note, out, print_document
+from clusterkit.cli.ui.lines import plain_table
 from clusterkit.numbers import percent, significant
 from clusterkit.runs.outlook import time_left
 from clusterkit.units import format_bytes, format_seconds
@@ -122,8 +122,7 @@ def print_json(samples: Samples) -> None:
                 "job_id": place.job_id,
                 "attempt": place.attempt,
             }
-            out.file.write(json.dumps(head | asdict(usage)) + "\n")
-            out.file.flush()
+            print_document(head | asdict(usage), indent=None)
 
 
 def view(place: Inside, usage: Usage, *, processes: int) -> RenderableType:
@@ -190,9 +189,8 @@ def _resources(usage: Usage) -> Table:
 
 
 def _processes(usage: Usage, most: int) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name in ("pid", "cpu", "memory"):
-        table.add_column(name, justify="right", no_wrap=True)
+    numbers = ("pid", "cpu", "memory")
+    table = plain_table(*numbers, right=numbers)
     table.add_column("command")  # the only column that may shrink, so it is not no_wrap
     for one in usage.processes[:most]:
         cpu = "" if one.cpu is None else f"{one.cpu:.2f}"

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from clusterkit.asking import agree
@@ -22,7 +21,8 @@ from clusterkit.cli.common import (
     load,
     open_ledger,
 )
-from clusterkit.cli.ui.console import err, note, out
+from clusterkit.cli.ui.console import err, note, out, plural, warn
+from clusterkit.cli.ui.lines import plain_table
 from clusterkit.config.sources import display_path
 from clusterkit.forecast.measurements import FILE
 from clusterkit.forecast.tuning import NEAR
@@ -30,6 +30,8 @@ from clusterkit.numbers import beside
 from clusterkit.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from clusterkit.commands.tune import Tuned
     from clusterkit.config.settings import Settings
     from clusterkit.config.settings_file import Proposal
@@ -185,16 +187,16 @@ def show_tuned(tuned: Tuned) -> None:
     if tuned.state.state.active and not bench.complete:
         note(f"it still measures; `clusterkit tune {tuned.run.run_id}` again has more")
     elif not bench.complete:
-        err.print("[yellow]it was ended before it was done:[/] what it had measured by then counts")
+        warn("it was ended before it was done:", " what it had measured by then counts")
     if _settings(bench):
         out.print(_table(bench, tuned))
     if tuned.kept:
-        note(f"{tuned.kept} measurement{'' if tuned.kept == 1 else 's'} kept in .clusterkit/{FILE}")
+        note(f"{plural(tuned.kept, 'measurement')} kept in .clusterkit/{FILE}")
     for setting, why in chosen.unsafe.items():
         note(f"{setting} is not safe: it {why}")
     _show_failed(bench)
     if chosen.row is None or chosen.fastest is None:
-        err.print("[yellow]no setting is both measured and safe;[/] the profile stays as it is")
+        warn("no setting is both measured and safe;", " the profile stays as it is")
         return
     if chosen.row != chosen.fastest:
         note(f"within {1 - NEAR:.0%} of the fastest, the one with less memory and fewer processes is taken")
@@ -225,13 +227,11 @@ _KINDS = {"loop": "whole loop", "envs": "environments", "updates": "updates", "e
 
 
 def _table(bench: Bench, tuned: Tuned) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     learner = any(row.kind == "updates" and row.error is None for row in bench.rows)
     shown = {"updates/s": learner, "GPU": bench.gpu_bytes is not None}
-    for name in ("envs", "workers", "precision", "steps/s", "envs alone", "updates/s", "memory", "GPU"):
-        if shown.get(name, True):
-            table.add_column(name, justify="left" if name == "precision" else "right", no_wrap=True)
-    table.add_column("", no_wrap=True)
+    names = ("envs", "workers", "precision", "steps/s", "envs alone", "updates/s", "memory", "GPU")
+    headings = [name for name in names if shown.get(name, True)]
+    table = plain_table(*headings, "", right=[name for name in headings if name != "precision"])
     settings = _settings(bench)
     found = [[bench.of(kind, setting) for kind in ("loop", "envs", "updates")] for setting in settings]
     rates = _rates([loop.steps_per_second if loop else None for loop, _, _ in found])

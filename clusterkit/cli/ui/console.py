@@ -6,11 +6,12 @@ first used. `say` prints plain lines without them.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
 
 from clusterkit.errors import ClusterkitError
 
@@ -72,6 +73,12 @@ def bold(text: str) -> str:
     return text if plain else f"\x1b[1m{text}\x1b[0m"
 
 
+def print_document(document: Mapping[str, Any], *, indent: int | None = 2, ensure_ascii: bool = True) -> None:
+    """Prints a JSON document on standard output; without indent it takes one line."""
+    sys.stdout.write(json.dumps(document, indent=indent, ensure_ascii=ensure_ascii) + "\n")
+    sys.stdout.flush()  # a reader of a live command gets each document at once
+
+
 def show_error(error: ClusterkitError) -> None:
     """Prints one line for the cause and one for the next step."""
     from clusterkit.cli.ui.console import err
@@ -88,6 +95,26 @@ def note(message: str) -> None:
     from clusterkit.cli.ui.console import err
 
     err.print(message, markup=False, style="dim", soft_wrap=True)
+
+
+def warn(lead: str, text: str = "", *, colour: str = "yellow") -> None:
+    """Prints one line on standard error: a coloured lead, and text that follows it without a space."""
+    from rich.text import Text
+
+    from clusterkit.cli.ui.console import err
+
+    err.print(Text.assemble((lead, colour), text), soft_wrap=True)
+
+
+def plural(count: int, noun: str) -> str:
+    """Returns a count and its noun: "1 run", "3 runs"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Joins names with commas; of more than `most`, the rest is counted."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def format_count(count: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from rich.text import Text
 
 from clusterkit.asking import agree
 from clusterkit.cli.ui import console
-from clusterkit.cli.ui.console import bold, printable, say
+from clusterkit.cli.ui.console import bold, listed, plural, print_document, printable, say, warn
 from clusterkit.cli.ui.lines import warn_of_trusted
 from clusterkit.units import format_bytes, format_seconds
 
@@ -31,10 +30,9 @@ def show_deployed(done: DeploymentPlan) -> None:
         state = f"sent {format_bytes(sent.bytes)} of {size}" if sent else f"{size}  already there"
         say(f"  image  {done.image.digest[:12]}  {state}")
         if sent and sent.damaged:
-            console.err.print(
-                f"[yellow]image {sent.damaged[:12]} there was damaged[/] and is no longer used: "
-                "runs that still wait for it need it deployed again",
-                soft_wrap=True,
+            warn(
+                f"image {sent.damaged[:12]} there was damaged",
+                " and is no longer used: runs that still wait for it need it deployed again",
             )
     state = "already there" if done.standing.present else f"sent {format_bytes(done.standing.bytes_to_send)}"
     say(f"  code   {described(done.snapshot)}  {state}")
@@ -62,8 +60,7 @@ def show_plan(plan: DeploymentPlan) -> None:
             text = f"  room   {space.role}: {format_bytes(space.free)} free{total}{quota}  {space.path}"
             console.out.print(text, markup=False, soft_wrap=True)
     if plan.shortage:
-        console.err.print("[bold red]does not fit:[/]", end=" ")
-        console.err.print(plan.shortage, markup=False, soft_wrap=True)
+        warn("does not fit:", f" {plan.shortage}", colour="bold red")
     warn_of(plan.snapshot)
     console.note("plan: nothing was changed" if plan.bytes_to_send else "plan: nothing to do")
 
@@ -104,16 +101,15 @@ def print_plan_json(plan: DeploymentPlan, *, carried_out: bool) -> None:
         "roots": [{**asdict(space), "left": space.left} for space in plan.spaces],
         "shortage": plan.shortage,
     }
-    console.out.file.write(json.dumps(document) + "\n")
+    print_document(document, indent=None)
 
 
 def described(snapshot: Snapshot) -> str:
     """Describes a snapshot in half a line."""
-    count = len(snapshot.project.files)
     git = snapshot.git
     place = f"  {git.branch}@{git.commit[:7]}{' + changes' if git.dirty else ''}" if git.commit else ""
-    files = f"{count} file{'' if count == 1 else 's'} and the trainer"
-    return f"{snapshot.id[:12]}  {format_bytes(snapshot.bytes)}, {files}{place}"
+    files = plural(len(snapshot.project.files), "file")
+    return f"{snapshot.id[:12]}  {format_bytes(snapshot.bytes)}, {files} and the trainer{place}"
 
 
 def warn_of(snapshot: Snapshot) -> None:
@@ -141,13 +137,12 @@ def ask_about_large(files: Sequence[Large], limit: int) -> bool:
 def _state(present: bool, size: int, files: int | None = None) -> str:
     if present:
         return "already there"
-    count = "" if files is None else f" in {files} file{'' if files == 1 else 's'}"
+    count = "" if files is None else f" in {plural(files, 'file')}"
     return f"{format_bytes(size)} to send{count}"
 
 
 def _warn(what: str, why: str, names: Sequence[str], *, every: bool = False) -> None:
     if names:
-        shown = names if every else names[:_NAMES]
-        more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
-        listed = Text(", ".join(map(printable, shown)) + more, overflow="fold")
-        console.err.print(Text.assemble(Text.from_markup(f"[yellow]{what}[/] ({why}): "), listed))
+        shown = listed([printable(name) for name in names], len(names) if every else _NAMES)
+        text = Text(shown, overflow="fold")
+        console.err.print(Text.assemble(Text.from_markup(f"[yellow]{what}[/] ({why}): "), text))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from clusterkit.backends import backend_of
-from clusterkit.cli.ui.console import note, out, printable
+from clusterkit.cli.ui.console import listed, note, out, plural, printable
 from clusterkit.cli.ui.deploy import described, warn_of
 from clusterkit.cli.ui.lines import labelled
 from clusterkit.cli.ui.submit import described_way
@@ -66,14 +66,12 @@ def _show_run(found: DryRun) -> None:
         labelled("image", "none: it runs without a container", out)
     labelled("code", described(snapshot), out)
     names = [printable(name) for name in snapshot.project.files]
-    more = f" and {len(names) - _FILES} more" if len(names) > _FILES else ""
-    labelled("", ", ".join(names[:_FILES]) + more, out)
+    labelled("", listed(names, _FILES), out)
     labelled("upload", f"at most {format_bytes(snapshot.bytes)} of code, less what is there already", out)
 
 
 def _resources(profile: Mapping[str, Any]) -> str:
-    cpus = profile["cpus"]
-    words = [format_duration(profile["time"]), f"{cpus} CPU{'' if cpus == 1 else 's'}"]
+    words = [format_duration(profile["time"]), plural(profile["cpus"], "CPU")]
     if profile["memory"] is not None:
         words.append(format_bytes(profile["memory"]))
     if profile["gpu"] is not None:

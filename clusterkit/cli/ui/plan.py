@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from clusterkit.cli.ui.console import err, format_count, note, out
+from clusterkit.cli.ui.console import format_count, note, out, plural, warn
 from clusterkit.cli.ui.lines import labelled
 from clusterkit.numbers import significant
 from clusterkit.units import format_bytes, format_duration, format_seconds
@@ -39,9 +39,9 @@ def show_forecast(forecast: Forecast) -> None:
     _show_time(forecast)
     _show_queue(forecast)
     if forecast.trouble:
-        err.print(Text.assemble(("not known: ", "yellow"), forecast.trouble), soft_wrap=True)
+        warn("not known: ", forecast.trouble)
     if forecast.hint:
-        err.print(Text.assemble(("next:  ", "bold"), forecast.hint), soft_wrap=True)
+        warn("next:  ", forecast.hint, colour="bold")
     note("plan: nothing was changed")
 
 
@@ -64,7 +64,7 @@ def _title(forecast: Forecast) -> Text:
     profile, sizes, machine = forecast.profile, forecast.sizes, forecast.machine
     asks = [
         f"{profile.gpu_count} {profile.gpu}" if profile.gpu else "no GPU",
-        f"{machine.processors} CPU{'' if machine.processors == 1 else 's'}",
+        plural(machine.processors, "CPU"),
         f"{format_bytes(machine.host_memory)} memory" if machine.host_memory else "",
         f"{format_duration(profile.time)}{' at a time' if forecast.goes_on else ''}",
     ]
