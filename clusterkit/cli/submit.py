@@ -12,6 +12,7 @@ from clusterkit.cli.common import (
     NativeOption,
     ProfileOption,
     ProgramCommand,
+    ScriptOption,
     SendLargeOption,
     SetOption,
     TimeOption,
@@ -92,10 +93,7 @@ def submit(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would run, where, with what; change nothing.")
     ] = False,
-    script: Annotated[
-        bool,
-        typer.Option("--script", help="Only print the job script that would be submitted; change nothing."),
-    ] = False,
+    script: ScriptOption = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, however many runs.")] = False,
     send_large: SendLargeOption = False,
     config: ConfigOption = None,
@@ -105,10 +103,11 @@ def submit(
     Every run is rendered from a profile and checked before anything is sent.
     """
     from clusterkit.cli.ui.progress import transfer_bar
-    from clusterkit.commands import submit as verb
+    from clusterkit.runs import pipeline
     from clusterkit.runs.after import parse_after
     from clusterkit.runs.program import assignments
     from clusterkit.runs.request import SubmitRequest
+    from clusterkit.runs.resolve import resolve
 
     settings = load(config)
     chosen = settings.profile(profile).name
@@ -153,15 +152,15 @@ def submit(
             hint="add --seeds and --pack: --seeds 1..8 --pack 8 --in-one",
         )
     with open_ledger(settings, only_reads=dry_run or script) as ledger:
+        planned = resolve(settings, request)
         if dry_run or script:
             from clusterkit.cli.ui.dry_run import print_script, show_dry_run
 
             show = print_script if script else show_dry_run
-            show(verb.dry_run(settings, request, ledger, bar=transfer_bar))
+            show(pipeline.dry_run(settings, planned, ledger, bar=transfer_bar))
             return
-        done = verb.submit(
-            settings, request, ledger, on_plan=lambda plan: _agree(plan, yes=yes), bar=transfer_bar
-        )
+        _agree(planned, yes=yes)
+        done = pipeline.submit(settings, planned, ledger, bar=transfer_bar)
         if done.plan.group:
             from clusterkit.cli.ui.sweep import show_group
 
@@ -184,13 +183,12 @@ def _agree(plan: Plan, *, yes: bool) -> None:
     """Shows a group, and asks for confirmation if it is large."""
     if plan.group is None:
         return
-    import sys
-
+    from clusterkit.asking import at_terminal
     from clusterkit.cli.ui.sweep import ASK_ABOVE, confirmed, show_plan
 
     show_plan(plan)
     if len(plan.runs) > ASK_ABOVE and not yes:
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if not at_terminal():
             raise ConfigError(
                 f"{len(plan.runs)} runs: so many are asked about on a terminal, and there is none",
                 hint="--yes says that they are meant",
