@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clusterkit.asking import agree
+from clusterkit.asking import agree, at_terminal
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.common import ConfigOption, RunsArgument, load, open_ledger
+from clusterkit.cli.common import ConfigOption, RunsArgument, YesOption, load, open_ledger
 from clusterkit.cli.ui.console import err, note, out, warn
 from clusterkit.cli.ui.status import status_table
 from clusterkit.errors import ConfigError, SchedulerError, TransportError
@@ -33,7 +32,7 @@ def cancel(
         str | None,
         typer.Option("--cluster", "-c", metavar="NAME", help="With --all: only those of this cluster."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: YesOption = False,
     config: ConfigOption = None,
 ) -> None:
     """End runs; what they have written stays.
@@ -57,7 +56,7 @@ def ask_first(chosen: ChosenRuns, *, yes: bool) -> Agree:
     """
 
     def agrees(rows: Sequence[StatusRow]) -> bool:
-        terminal = sys.stdin.isatty() and sys.stderr.isatty()
+        terminal = at_terminal()
         if yes or (not chosen.many and not terminal):
             return True
         if not terminal:

@@ -9,7 +9,15 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from clusterkit.cli.common import ConfigOption, RunsArgument, load, open_ledger
+from clusterkit.cli.common import (
+    ConfigOption,
+    OnlyClusterOption,
+    RemoveNothingOption,
+    RunsArgument,
+    YesOption,
+    load,
+    open_ledger,
+)
 from clusterkit.cli.ui.console import note, out, plural, warn
 from clusterkit.cli.ui.lines import plain_table, warn_of_silence
 from clusterkit.cli.ui.removal import may_remove
@@ -22,9 +30,7 @@ if TYPE_CHECKING:
 
 def clean(
     runs: RunsArgument = None,
-    cluster: Annotated[
-        str | None, typer.Option("--cluster", "-c", metavar="NAME", help="Only runs there.")
-    ] = None,
+    cluster: OnlyClusterOption = None,
     older: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Only runs in which nothing has changed for so long, e.g. 30d."),
@@ -32,8 +38,8 @@ def clean(
     everything: Annotated[
         bool, typer.Option("--all", help="Also the newest checkpoint, from which a run could go on.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go; remove nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: RemoveNothingOption = False,
+    yes: YesOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Delete from the cluster what has already come home.

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from clusterkit.cli.common import ConfigOption, load, open_ledger
+from clusterkit.cli.common import ConfigOption, JsonOption, load, open_ledger
 from clusterkit.cli.ui.console import note, out, print_document, printable
 from clusterkit.numbers import beside, percents_beside
 from clusterkit.sharing.comparison import as_json
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def diff(
     a: Annotated[str, typer.Argument(metavar="A", help="A run, or a folder with one.")],
     b: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Show what differs between two runs.

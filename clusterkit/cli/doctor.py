@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.checkup import CheckPlace, Outcome, Result, Sheet
-from clusterkit.cli.common import ClusterOption, ConfigOption, load
+from clusterkit.cli.common import ClusterOption, ConfigOption, JsonOption, load, parsed
 from clusterkit.cli.ui.console import err, out, print_document, printable
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.transport.base import ProgressCallback
@@ -38,7 +38,7 @@ def doctor(
     fix: Annotated[
         bool, typer.Option("--fix", help="Mend what is safe to mend; says what was done.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Check everything between here and a container on a node.
@@ -47,14 +47,10 @@ def doctor(
     """
     from clusterkit.commands.doctor import Wish
     from clusterkit.commands.doctor import doctor as verb
-    from clusterkit.errors import ConfigError
     from clusterkit.transport.questions import ask_on_terminal
     from clusterkit.units import parse_duration
 
-    try:
-        seconds = parse_duration(wait)
-    except ValueError as error:
-        raise ConfigError(f"--wait: {error}") from None
+    seconds = parsed("--wait", parse_duration, wait)
     wish = Wish(cluster, tuple(profile or ()), job=job, fix=fix, wait=seconds)
     with DoctorList(quiet=as_json) as shown:
         sheet = verb(

@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.common import ClusterOption, ConfigOption, load, open_ledger, seconds_of
+from clusterkit.cli.common import ClusterOption, ConfigOption, load, open_ledger, parsed
 from clusterkit.cli.ui.console import note, out
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def drill(
     from clusterkit.cli.ui.progress import transfer_bar
     from clusterkit.cli.ui.submit import show_submitted
     from clusterkit.commands.drill import drill as verb
+    from clusterkit.units import parse_duration
 
     settings = load(config)
     with open_ledger(settings) as ledger:
@@ -44,7 +45,7 @@ def drill(
             ledger,
             settings.cluster(cluster),
             settings.profile(profile),
-            seconds_of(time),
+            None if time is None else parsed("--time", parse_duration, time),
             bar=transfer_bar,
             on_submit=show_submitted,
             on_row=StateLines(),

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from clusterkit.cli.common import ClusterOption, ConfigOption, load, open_ledger
+from clusterkit.cli.common import ClusterOption, ConfigOption, JsonOption, load, open_ledger
 from clusterkit.cli.ui.console import note, out, plural, print_document
 from clusterkit.cli.ui.lines import plain_table
 from clusterkit.units import format_bytes
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 
 def images(
     cluster: ClusterOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
     """List the images of a cluster.

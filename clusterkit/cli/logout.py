@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from clusterkit.cli.common import ConfigOption, load
-from clusterkit.cli.ui.console import out
 
 
 def logout(
@@ -16,13 +14,10 @@ def logout(
     config: ConfigOption = None,
 ) -> None:
     """End a kept login and the commands that use it."""
+    from clusterkit.cli.ui.console import out
     from clusterkit.commands.login import logout as verb
 
-    show_logout(verb(load(config).cluster(cluster) if cluster else None))
-
-
-def show_logout(hosts: Sequence[str]) -> None:
-    """Prints one line per login that was ended."""
+    hosts = verb(load(config).cluster(cluster) if cluster else None)
     for host in hosts:
         out.print(f"{host}: logged out", markup=False, soft_wrap=True)
     if not hosts:

@@ -12,6 +12,7 @@ from rich.text import Text
 from clusterkit.cli.common import (
     ClusterOption,
     ConfigOption,
+    JsonOption,
     NativeOption,
     ProfileOption,
     ProgramCommand,
@@ -83,7 +84,7 @@ def plan(
     unlock: UnlockOption = None,
     native: NativeOption = None,
     send_large: SendLargeOption = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Say what a run would take and when it would start.

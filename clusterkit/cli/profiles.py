@@ -7,17 +7,12 @@ from rich.text import Text
 from clusterkit.cli.common import ConfigOption, load
 from clusterkit.cli.ui.console import out
 from clusterkit.cli.ui.lines import plain_table
-from clusterkit.config.settings import Settings
 from clusterkit.units import format_duration
 
 
 def profiles(config: ConfigOption = None) -> None:
     """List the profiles; * marks the default one."""
-    show_profiles(load(config))
-
-
-def show_profiles(settings: Settings) -> None:
-    """Prints one line per profile: what it requests and what it trains."""
+    settings = load(config)
     titles = ("profile", "gpu", "cpus", "time", "recipe", "steps", "envs")
     table = plain_table(*titles, right=("cpus", "time", "steps", "envs"), padding=(0, 1))
     wide = out.width >= 110

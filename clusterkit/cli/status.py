@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from clusterkit.cli.common import ConfigOption, RunsArgument, load, open_ledger
+from clusterkit.cli.common import ConfigOption, JsonOption, RunsArgument, load, open_ledger
 
 
 def status(
@@ -37,7 +37,7 @@ def status(
         str | None,
         typer.Option(metavar="TIME", help="Only runs submitted since, e.g. 2d, 12h or 2026-01-31."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Show where runs stand.

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from clusterkit.cli.common import ConfigOption, RunsArgument, load, open_ledger
+from clusterkit.cli.common import ConfigOption, OnlyClusterOption, RunsArgument, load, open_ledger, parsed
 from clusterkit.cli.ui.console import note, out, plural, say, warn
 from clusterkit.cli.ui.lines import plain_table
-from clusterkit.errors import ConfigError, WandbError
+from clusterkit.errors import WandbError
 from clusterkit.results.selection import Checkpoints
 from clusterkit.units import format_bytes
 from clusterkit.wandb.uploaded import UploadState
@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 
 def sync_results(
     runs: RunsArgument = None,
-    cluster: Annotated[
-        str | None, typer.Option("--cluster", "-c", metavar="NAME", help="Only runs there.")
-    ] = None,
+    cluster: OnlyClusterOption = None,
     checkpoints: Annotated[
         Checkpoints,
         typer.Option(
@@ -70,10 +68,7 @@ def sync_results(
     """
     from clusterkit.units import parse_size
 
-    try:
-        limit = parse_size(bandwidth_limit) if bandwidth_limit else None
-    except ValueError as error:
-        raise ConfigError(f"--bandwidth-limit: {error}") from None
+    limit = parsed("--bandwidth-limit", parse_size, bandwidth_limit) if bandwidth_limit else None
     settings = load(config)
     with open_ledger(settings, of=runs or ()) as ledger, ExitStack() as stack:
         login = None if watch else _log_in_ahead(settings, ledger, runs or (), cluster, stack)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from clusterkit.asking import agree
+from clusterkit.asking import agree, at_terminal
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli.common import (
     ClusterOption,
     ConfigOption,
+    ScriptOption,
     SetOption,
     UnlockOption,
     load,
@@ -69,10 +69,7 @@ def tune(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would be submitted, or written.")
     ] = False,
-    script: Annotated[
-        bool,
-        typer.Option("--script", help="Only print the job script that would be submitted; change nothing."),
-    ] = False,
+    script: ScriptOption = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Write the profile without asking.")] = False,
     config: ConfigOption = None,
 ) -> None:
@@ -84,10 +81,11 @@ def tune(
     from clusterkit.cli.ui.dry_run import print_script, show_dry_run
     from clusterkit.cli.ui.progress import transfer_bar
     from clusterkit.cli.ui.submit import show_submitted
-    from clusterkit.commands import submit
     from clusterkit.commands import tune as verb
     from clusterkit.errors import ConfigError
+    from clusterkit.runs import pipeline
     from clusterkit.runs.program import assignments
+    from clusterkit.runs.resolve import resolve
 
     settings = load(config)
     with open_ledger(settings) as ledger:
@@ -111,7 +109,7 @@ def tune(
             )
             if dry_run or script:
                 show = print_script if script else show_dry_run
-                show(submit.dry_run(settings, request, ledger, bar=transfer_bar))
+                show(pipeline.dry_run(settings, resolve(settings, request), ledger, bar=transfer_bar))
                 return
             run = verb.start(settings, ledger, request, bar=transfer_bar, on_submit=show_submitted)
         if wait:
@@ -290,7 +288,7 @@ def agreed(change: Proposal, *, yes: bool) -> bool:
     """Whether to write the change: --yes, or the user's answer at the terminal."""
     if yes:
         return True
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not at_terminal():
         note("nothing was written; --yes writes it")
         return False
     return agree(f"Write this into {display_path(change.file)}?")

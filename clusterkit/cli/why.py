@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.table import Table
 from rich.text import Text
 
-from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_ledger
+from clusterkit.cli.common import ConfigOption, JsonOption, RunOrGroupArgument, load, open_ledger
 from clusterkit.cli.ui.console import listed, note, out, plural, print_document, printable
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 def why(
     name: RunOrGroupArgument = "last",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Say why a run waits, failed or is silent.
