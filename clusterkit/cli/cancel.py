@@ -74,10 +74,11 @@ def ask_first(chosen: ChosenRuns, *, yes: bool) -> Agree:
 
 def show_cancelled(result: Cancellation) -> int:
     """Prints one line per run; returns the command's exit code."""
-    for one in result.done:
-        ended = not one.was.active and one.was is not JobState.UNKNOWN
+    for row in result.done:
+        was = row.state.state
+        ended = not was.active and was is not JobState.UNKNOWN
         out.print(
-            f"{one.run.run_id}  {f'had ended already ({one.was})' if ended else 'cancelled'}", soft_wrap=True
+            f"{row.run.run_id}  {f'had ended already ({was})' if ended else 'cancelled'}", soft_wrap=True
         )
     for cluster, cause in result.silent.items():
         warn(f"{cluster} gives no answer, its runs go on:", f" {cause}")

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from clusterkit.commands.plan import Forecast
     from clusterkit.config.models import Profile
     from clusterkit.forecast.memory import Store
+    from clusterkit.forecast.own_rates import OwnRun
     from clusterkit.forecast.speed import Duration, Speed
     from clusterkit.forecast.starts import Ask, Start
     from clusterkit.runs.deployment import DeploymentPlan as Upload
@@ -278,7 +279,7 @@ def _document(forecast: Forecast) -> dict[str, Any]:
         "sbatch": list(forecast.options),
         "memory": forecast.memory
         and {"gpu": store_json(forecast.memory.gpu), "host": store_json(forecast.memory.host)},
-        "seen": forecast.used and asdict(forecast.used),
+        "seen": forecast.used and _seen(forecast.used),
         "time": time_json(forecast.speed, forecast.duration),
         "elsewhere": [asdict(rate) for rate in forecast.elsewhere],
         "upload": _upload(forecast.upload),
@@ -295,6 +296,10 @@ def _document(forecast: Forecast) -> dict[str, Any]:
         "lacking": [{"text": str(one), "never": one.never} for one in forecast.lacking],
         "trouble": [words for words in (forecast.trouble, queue.trouble) if words],
     }
+
+
+def _seen(used: OwnRun) -> dict[str, Any]:
+    return {"run_id": used.rate.source, "memory": used.memory, "gpu_memory": used.gpu_memory}
 
 
 def _start(start: Start) -> dict[str, Any]:

@@ -107,11 +107,14 @@ def tune(
                 assignments(overrides or (), "--set"),
                 tuple(unlock or ()),
             )
+            planned = resolve(settings, request)
             if dry_run or script:
                 show = print_script if script else show_dry_run
-                show(pipeline.dry_run(settings, resolve(settings, request), ledger, bar=transfer_bar))
+                show(pipeline.dry_run(settings, planned, ledger, bar=transfer_bar))
                 return
-            run = verb.start(settings, ledger, request, bar=transfer_bar, on_submit=show_submitted)
+            submitted = pipeline.submit(settings, planned, ledger, bar=transfer_bar)
+            show_submitted(submitted)
+            (run,) = submitted.runs
         if wait:
             try:
                 with waiting() as on_row:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from clusterkit.cli.ui.console import warn
+from clusterkit.cli.ui.console import out, warn
 
 NAMES = 12
 """Width of the names, in columns."""
 
 
-def labelled(name: str, text: str, to: Console, style: str = "") -> None:
+def labelled(name: str, text: str, style: str = "") -> None:
     """Prints a named line; on a terminal, long text wraps below its own start."""
     whole = Text(text, style)
-    room = max(to.width - NAMES, NAMES)
-    for place, part in enumerate(whole.wrap(to, room) if to.is_terminal else [whole]):
-        to.print(Text.assemble((f"{'' if place else name:<{NAMES}}", "bold"), part), soft_wrap=True)
+    room = max(out.width - NAMES, NAMES)
+    for place, part in enumerate(whole.wrap(out, room) if out.is_terminal else [whole]):
+        out.print(Text.assemble((f"{'' if place else name:<{NAMES}}", "bold"), part), soft_wrap=True)
 
 
 def warn_of_trusted(trusted: Sequence[str]) -> None:
