@@ -41,14 +41,13 @@ def top(
     GPUs, processors, memory and processes, from inside its job; Ctrl-C leaves it.
     """
     from clusterkit.commands.top import top as verb
-    from clusterkit.commands.top import top_group
 
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         runs = ledger.find([name])
     once = once or not (as_json or is_live())
     show = print_json if as_json else show_once if once else show_live
-    show(verb(settings, runs[0], once=once) if len(runs) == 1 else top_group(settings, runs, once=once))
+    show(verb(settings, runs, once=once))
 
 
 _BAR = 20
