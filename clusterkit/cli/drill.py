@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,7 +10,9 @@ from rich.text import Text
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli.common import ClusterOption, ConfigOption, load, open_ledger, parsed
-from clusterkit.cli.ui.console import note, out
+from clusterkit.cli.ui.console import out
+from clusterkit.cli.ui.progress import stage_lines, transfer_bar
+from clusterkit.units import parse_duration
 
 if TYPE_CHECKING:
     from clusterkit.commands.drill import Drilled
@@ -33,10 +36,8 @@ def drill(
     A real job of two minutes, or of --time, is signalled, checkpoints, goes on and is checked. Ends with 1 if
     a step failed.
     """
-    from clusterkit.cli.ui.progress import transfer_bar
     from clusterkit.cli.ui.submit import show_submitted
     from clusterkit.commands.drill import drill as verb
-    from clusterkit.units import parse_duration
 
     settings = load(config)
     with open_ledger(settings) as ledger:
@@ -48,33 +49,22 @@ def drill(
             None if time is None else parsed("--time", parse_duration, time),
             bar=transfer_bar,
             on_submit=show_submitted,
-            on_row=StateLines(),
+            on_row=stage_lines(_line, _line, seconds=math.inf),
         )
     show_drilled(done)
     if not done.passed:
         raise typer.Exit(1)
 
 
-class StateLines:
-    """Prints a line whenever the run's state changes."""
-
-    def __init__(self) -> None:
-        self._last = ""
-
-    def __call__(self, row: StatusRow) -> None:
-        """Takes the run's current status."""
-        state = row.state
-        line = state.state.capitalize()
-        if state.state is JobState.RUNNING and state.attempt is None:
-            line = "it starts"
-        elif state.state is JobState.RUNNING:
-            line = f"attempt {state.attempt} runs on {state.node}"
-            line += ", until its time limit" if state.attempt == 0 else ""
-        elif state.why:
-            line += f": {state.why}"
-        if line != self._last:
-            note(line)
-        self._last = line
+def _line(row: StatusRow) -> str:
+    state = row.state
+    if state.state is JobState.RUNNING and state.attempt is None:
+        return "it starts"
+    if state.state is JobState.RUNNING:
+        return f"attempt {state.attempt} runs on {state.node}" + (
+            ", until its time limit" if state.attempt == 0 else ""
+        )
+    return state.state.capitalize() + (f": {state.why}" if state.why else "")
 
 
 def show_drilled(done: Drilled) -> None:

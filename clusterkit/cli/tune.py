@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -23,7 +22,9 @@ from clusterkit.cli.common import (
 )
 from clusterkit.cli.ui.console import err, note, out, plural, warn
 from clusterkit.cli.ui.lines import plain_table
+from clusterkit.cli.ui.progress import stage_lines, transfer_bar
 from clusterkit.config.sources import display_path
+from clusterkit.errors import ConfigError
 from clusterkit.forecast.measurements import FILE
 from clusterkit.forecast.tuning import NEAR
 from clusterkit.numbers import beside
@@ -79,10 +80,8 @@ def tune(
     safe ones are written into the profile after a yes. What a run learns is not touched.
     """
     from clusterkit.cli.ui.dry_run import print_script, show_dry_run
-    from clusterkit.cli.ui.progress import transfer_bar
     from clusterkit.cli.ui.submit import show_submitted
     from clusterkit.commands import tune as verb
-    from clusterkit.errors import ConfigError
     from clusterkit.runs import pipeline
     from clusterkit.runs.program import assignments
     from clusterkit.runs.resolve import resolve
@@ -131,7 +130,6 @@ def tune(
 def _take_up(
     settings: Settings, ledger: Ledger, run: LedgerRun, *, precision: bool, dry_run: bool, yes: bool
 ) -> None:
-    from clusterkit.cli.ui.console import note
     from clusterkit.cli.ui.init import show_changes
     from clusterkit.commands import tune as verb
     from clusterkit.config.settings_file import save
@@ -146,11 +144,7 @@ def _take_up(
         note("dry run: nothing was written")
     elif agreed(change, yes=yes):
         save(change)
-        show_written(change, tuned.profile.name)
-
-
-_LINE_SECONDS = 15.0
-"""Seconds between two lines when there is no terminal to redraw."""
+        note(f"{display_path(change.file)} is written; the next run of {tuned.profile.name} takes it")
 
 
 @contextmanager
@@ -160,16 +154,7 @@ def waiting() -> Iterator[Callable[[StatusRow], None]]:
         with err.status("submitted") as status:
             yield lambda row: status.update(Text(_where(row)))
         return
-    said, printed = "", 0.0
-
-    def show(row: StatusRow) -> None:
-        nonlocal said, printed
-        stage = row.state.why or row.state.state.value
-        if stage != said or time.monotonic() - printed >= _LINE_SECONDS:
-            said, printed = stage, time.monotonic()
-            note(_where(row))
-
-    yield show
+    yield stage_lines(_where, lambda row: row.state.why or row.state.state.value)
 
 
 def _where(row: StatusRow) -> str:
@@ -228,31 +213,29 @@ _KINDS = {"loop": "whole loop", "envs": "environments", "updates": "updates", "e
 
 
 def _table(bench: Bench, tuned: Tuned) -> Table:
-    learner = any(row.kind == "updates" and row.error is None for row in bench.rows)
-    shown = {"updates/s": learner, "GPU": bench.gpu_bytes is not None}
-    names = ("envs", "workers", "precision", "steps/s", "envs alone", "updates/s", "memory", "GPU")
-    headings = [name for name in names if shown.get(name, True)]
-    table = plain_table(*headings, "", right=[name for name in headings if name != "precision"])
     settings = _settings(bench)
     found = [[bench.of(kind, setting) for kind in ("loop", "envs", "updates")] for setting in settings]
-    rates = _rates([loop.steps_per_second if loop else None for loop, _, _ in found])
-    alone = _rates([envs.env_steps_per_second if envs else None for _, envs, _ in found])
-    learnt = _rates([updates.updates_per_second if updates and loop else None for loop, _, updates in found])
-    for number, setting in enumerate(settings):
-        loop = found[number][0]
-        held = bench.memory(loop) if loop else None
-        cells = [
-            str(setting.num_envs),
-            str(setting.workers),
-            setting.precision,
-            rates[number],
-            alone[number],
+    loops = [loop for loop, _, _ in found]
+    columns = {
+        "envs": [str(setting.num_envs) for setting in settings],
+        "workers": [str(setting.workers) for setting in settings],
+        "precision": [setting.precision for setting in settings],
+        "steps/s": _rates([loop.steps_per_second if loop else None for loop in loops]),
+        "envs alone": _rates([envs.env_steps_per_second if envs else None for _, envs, _ in found]),
+    }
+    if any(row.kind == "updates" and row.error is None for row in bench.rows):
+        columns["updates/s"] = _rates(
+            [updates.updates_per_second if updates and loop else None for loop, _, updates in found]
+        )
+    columns["memory"] = [
+        format_bytes(held) if loop and (held := bench.memory(loop)) else "" for loop in loops
+    ]
+    if bench.gpu_bytes is not None:
+        columns["GPU"] = [
+            format_bytes(loop.device_bytes) if loop and loop.device_bytes else "" for loop in loops
         ]
-        if shown["updates/s"]:
-            cells.append(learnt[number])
-        cells.append(format_bytes(held) if held else "")
-        if shown["GPU"]:
-            cells.append(format_bytes(loop.device_bytes) if loop and loop.device_bytes else "")
+    table = plain_table(*columns, "", right=columns.keys() - {"precision"})
+    for setting, cells in zip(settings, zip(*columns.values(), strict=True), strict=True):
         table.add_row(*cells, _mark(setting, tuned))
     return table
 
@@ -295,11 +278,6 @@ def agreed(change: Proposal, *, yes: bool) -> bool:
         note("nothing was written; --yes writes it")
         return False
     return agree(f"Write this into {display_path(change.file)}?")
-
-
-def show_written(change: Proposal, profile: str) -> None:
-    """Prints which file was written."""
-    note(f"{display_path(change.file)} is written; the next run of {profile} takes it")
 
 
 def show_goes_on(run_id: str) -> None:
