@@ -9,6 +9,7 @@ import typer
 
 from clusterkit.cli.common import ConfigOption, load, native_words, open_ledger
 from clusterkit.cli.ui.console import note, out, plural, warn
+from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.units import format_bytes
 
@@ -64,7 +65,6 @@ def build(
 
     It holds dependencies only; code comes with the snapshot.
     """
-    from clusterkit.cli.ui.progress import transfer_bar
     from clusterkit.commands import build as verb
 
     request = verb.Request(bootstrap=bootstrap, source=source, torch=torch, definition=definition)

@@ -20,9 +20,10 @@ from clusterkit.cli.common import (
 )
 from clusterkit.cli.ui.console import note, out, plural, warn
 from clusterkit.cli.ui.lines import plain_table, warn_of_silence
+from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.cli.ui.removal import may_remove
 from clusterkit.errors import ConfigError, TransportError
-from clusterkit.units import format_bytes
+from clusterkit.units import format_bytes, parse_duration
 
 if TYPE_CHECKING:
     from clusterkit.commands.clean import Cleaned, Removables
@@ -46,10 +47,8 @@ def clean(
 
     Each file is compared by its SHA-256 first. Records, metrics and short logs stay; asks first.
     """
-    from clusterkit.cli.ui.progress import transfer_bar
     from clusterkit.commands.clean import CleanRequest
     from clusterkit.commands.clean import clean as verb
-    from clusterkit.units import parse_duration
 
     try:
         seconds = float(parse_duration(older)) if older else None

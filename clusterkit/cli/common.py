@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from clusterkit.asking import at_terminal
 from clusterkit.cli.guide import Command
 from clusterkit.config.options import NATIVE_OPTION
+from clusterkit.errors import ConfigError
+from clusterkit.units import parse_duration
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
@@ -137,8 +140,6 @@ class ProgramCommand(Command):
         rest = super().parse_args(ctx, args)
         given = ctx.params.get("arguments") or []
         if len(given) > len(behind) and not ctx.resilient_parsing:  # not during shell completion
-            from clusterkit.errors import ConfigError
-
             raise ConfigError(
                 f"{given[0]!r} stands before any --",
                 hint="a profile is named by `--profile`; arguments of the program come last, behind `--`",
@@ -192,7 +193,6 @@ def open_ledger(settings: Settings, *, only_reads: bool = False, of: Iterable[st
 
 def _must_be_project(settings: Settings, home: Path) -> None:
     from clusterkit.config.sources import user_file
-    from clusterkit.errors import ConfigError
 
     if home.exists() or set(settings.files) - {user_file()}:
         return
@@ -249,8 +249,6 @@ def parsed(option: str, parse: Callable[[str], Value], text: str) -> Value:
     Raises:
         ConfigError: the value is invalid.
     """
-    from clusterkit.errors import ConfigError
-
     try:
         return parse(text)
     except ValueError as error:
@@ -273,7 +271,6 @@ def changes(
         ConfigError: the profile or cluster does not exist, or the time is invalid.
     """
     from clusterkit.runs.request import Changes
-    from clusterkit.units import parse_duration
 
     return Changes(
         profile=None if profile is None else settings.profile(profile),
@@ -287,8 +284,6 @@ def changes(
 
 def large_files(send: bool) -> Allow | None:
     """Returns what approves files over the size limit: the option, the user at the terminal, or nothing."""
-    from clusterkit.asking import at_terminal
-
     if send:
         return lambda _files, _limit: True
     if not at_terminal():

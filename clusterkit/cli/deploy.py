@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from clusterkit.cli.common import ClusterOption, ConfigOption, SendLargeOption, large_files, load, open_ledger
+from clusterkit.cli.ui.progress import transfer_bar
 
 
 def deploy(
@@ -36,7 +37,6 @@ def deploy(
     target = settings.cluster(cluster)
     with log_in_ahead(target) as login:  # logs in while the imports run
         from clusterkit.cli.ui.deploy import print_plan_json, show_deployed, show_plan
-        from clusterkit.cli.ui.progress import transfer_bar
         from clusterkit.commands.deploy import deploy as verb
 
         with open_ledger(settings) as ledger:

@@ -18,6 +18,7 @@ from clusterkit.cli.ui.console import err, out, print_document, printable
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.transport.base import ProgressCallback
 from clusterkit.transport.questions import Ask, Question
+from clusterkit.units import parse_duration
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -48,7 +49,6 @@ def doctor(
     from clusterkit.commands.doctor import Wish
     from clusterkit.commands.doctor import doctor as verb
     from clusterkit.transport.questions import ask_on_terminal
-    from clusterkit.units import parse_duration
 
     seconds = parsed("--wait", parse_duration, wait)
     wish = Wish(cluster, tuple(profile or ()), job=job, fix=fix, wait=seconds)
@@ -127,25 +127,26 @@ class DoctorList:
     @contextmanager
     def bar(self, label: str, total: int | None) -> Iterator[ProgressCallback]:
         """Shows a progress bar in place of the current activity."""
-        if self._status is not None:
-            self._status.stop()
-        with transfer_bar(label, total) as report:
+        with self._paused(), transfer_bar(label, total) as report:
             yield report
-        if self._status is not None:
-            self._status.start()
 
     def asking(self, ask: Ask) -> Ask:
         """Wraps `ask` so that nothing is drawn while the user answers."""
 
         def asked(question: Question) -> Sequence[str]:
-            if self._status is not None:
-                self._status.stop()
-            answers = ask(question)
-            if self._status is not None:
-                self._status.start()
-            return answers
+            with self._paused():
+                return ask(question)
 
         return asked
+
+    @contextmanager
+    def _paused(self) -> Iterator[None]:
+        """Hides the current activity meanwhile."""
+        if self._status is not None:
+            self._status.stop()
+        yield
+        if self._status is not None:
+            self._status.start()
 
     def add(self, result: Result) -> None:
         """Shows one result; checks skipped for the same reason share a line."""

@@ -13,6 +13,7 @@ from clusterkit.cli.common import (
     open_ledger,
 )
 from clusterkit.cli.ui.console import note, out
+from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.units import format_bytes
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ def export(
     Its code, its arguments, the image's digest, metrics, logs, the final model, and a README that says how;
     of a group, an archive of each run.
     """
-    from clusterkit.cli.ui.progress import transfer_bar
     from clusterkit.commands.export import export as verb
 
     settings = load(config)

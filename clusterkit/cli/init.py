@@ -9,6 +9,8 @@ import typer
 
 from clusterkit.asking import at_terminal
 from clusterkit.cli.common import AcceptNewOption, ConfigOption, without_plugins
+from clusterkit.cli.ui.console import note
+from clusterkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from clusterkit.config.settings_file import Proposal
@@ -83,7 +85,6 @@ def init(
         from clusterkit.cli.ui import init as ui
         from clusterkit.commands import init as verb
         from clusterkit.config import settings_file
-    from clusterkit.cli.ui.console import note
 
     if examples:
         ui.show_examples(settings_file.examples())
@@ -96,8 +97,6 @@ def init(
         _local(file, host, program, yes=yes, force=force, diff=diff)
         return
     if program is not None:
-        from clusterkit.errors import ConfigError
-
         raise ConfigError("--program goes with --local", hint="or write `program` below [project] yourself")
     from clusterkit.transport.questions import accepting_new_hosts, ask_on_terminal
 
@@ -128,7 +127,6 @@ def init(
 def _local(file: Path, host: str | None, program: str | None, *, yes: bool, force: bool, diff: bool) -> None:
     from clusterkit.cli.ui.init import show_here, show_next_here
     from clusterkit.commands.init_local import init_local
-    from clusterkit.errors import ConfigError
 
     if host is not None:
         raise ConfigError(
@@ -144,7 +142,6 @@ def _local(file: Path, host: str | None, program: str | None, *, yes: bool, forc
 def _host(ssh_config: Path | None, *, asks: bool) -> str:
     """Asks the user for a host."""
     from clusterkit.cli.ui.init import choose_host
-    from clusterkit.errors import ConfigError
     from clusterkit.transport.hosts import configured_hosts
 
     hosts = configured_hosts(ssh_config)
@@ -159,9 +156,7 @@ def _host(ssh_config: Path | None, *, asks: bool) -> str:
 def _settle(proposal: Proposal, *, yes: bool, force: bool, diff: bool) -> bool:
     """Shows the changes and writes them if the user agrees; returns whether they were written."""
     from clusterkit.cli.ui import init as ui
-    from clusterkit.cli.ui.console import note
     from clusterkit.config.settings_file import save
-    from clusterkit.errors import ConfigError
 
     if not proposal.changes:
         note("nothing to change: the settings are up to date")

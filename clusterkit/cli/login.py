@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 
 from clusterkit.cli.common import AcceptNewOption, ConfigOption, load, parsed
+from clusterkit.errors import ConfigError
+from clusterkit.units import format_duration, parse_duration
 
 
 def login(
@@ -28,9 +30,7 @@ def login(
     """
     from clusterkit.cli.ui.console import out
     from clusterkit.commands.login import login as verb
-    from clusterkit.errors import ConfigError
     from clusterkit.transport.questions import accepting_new_hosts, ask_on_terminal
-    from clusterkit.units import format_duration, parse_duration
 
     seconds = parsed("--keep", parse_duration, keep) if keep else None
     if seconds == 0:

@@ -30,9 +30,10 @@ from clusterkit.cli.common import (
 from clusterkit.cli.ui.console import format_count, note, out, print_document
 from clusterkit.cli.ui.lines import plain_table
 from clusterkit.cli.ui.plan import FITS, speed_words, time_range
+from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.errors import ConfigError
 from clusterkit.numbers import beside, significant
-from clusterkit.units import format_bytes
+from clusterkit.units import format_bytes, parse_duration
 
 if TYPE_CHECKING:
     from clusterkit.commands.compare import ComparisonRow
@@ -123,13 +124,15 @@ def plan(
         return
 
     from clusterkit.cli.ui.plan import show_forecast
-    from clusterkit.cli.ui.progress import transfer_bar
     from clusterkit.commands.plan import PlanRequest
     from clusterkit.commands.plan import plan as verb
 
     request = PlanRequest(run, _durations(times), tuple(_words(gpus)), spaces)
     forecast = verb(settings, request, bar=transfer_bar)
-    (print_forecast_json if as_json else show_forecast)(forecast)
+    if as_json:
+        print_document(_document(forecast), indent=None, ensure_ascii=False)
+    else:
+        show_forecast(forecast)
 
 
 def _words(text: str | None) -> list[str]:
@@ -166,8 +169,6 @@ def _durations(text: str | None) -> tuple[int, ...]:
     Raises:
         ConfigError: one is invalid or shorter than a minute.
     """
-    from clusterkit.units import parse_duration
-
     try:
         seconds = tuple(parse_duration(word) for word in _words(text))
     except ValueError as error:
@@ -230,11 +231,6 @@ def _time(row: ComparisonRow, rate: str) -> tuple[str, Text]:
         other = f"not this work: {told}" if told else "not measured"
         return "-", Text(other, style="dim")
     return time_range(row.duration, here=row.speed.here) if row.duration else "-", Text(rate)
-
-
-def print_forecast_json(forecast: Forecast) -> None:
-    """Prints the forecast as one JSON document on standard output."""
-    print_document(_document(forecast), indent=None, ensure_ascii=False)
 
 
 def store_json(store: Store | None) -> dict[str, Any] | None:

@@ -18,6 +18,7 @@ from clusterkit.cli.common import (
 )
 from clusterkit.cli.ui.console import note
 from clusterkit.cli.ui.lines import warn_of_trusted
+from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.cli.ui.submit import note_continuation, show_job, warn_lacking, warn_untold_seed
 
 if TYPE_CHECKING:
@@ -53,7 +54,6 @@ def rerun(
 
     With the code, the image and the arguments of that run, whatever the working tree is now.
     """
-    from clusterkit.cli.ui.progress import transfer_bar
     from clusterkit.commands.rerun import rerun as verb
 
     settings = load(config)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from clusterkit.cli.common import ConfigOption, JsonOption, RunsArgument, load, open_ledger
+from clusterkit.errors import TransportError
 
 
 def status(
@@ -49,7 +50,6 @@ def status(
     from clusterkit.cli.ui.status import show_status
     from clusterkit.cli.ui.status_json import print_json
     from clusterkit.commands.status import status as verb
-    from clusterkit.errors import TransportError
     from clusterkit.runs.selection import Selection, parse_since, parse_states
 
     selection = Selection(

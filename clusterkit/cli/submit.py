@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clusterkit.asking import at_terminal
 from clusterkit.cli.common import (
     ClusterOption,
     ConfigOption,
@@ -26,6 +27,7 @@ from clusterkit.cli.common import (
     native_words,
     open_ledger,
 )
+from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -102,7 +104,6 @@ def submit(
 
     Every run is rendered from a profile and checked before anything is sent.
     """
-    from clusterkit.cli.ui.progress import transfer_bar
     from clusterkit.runs import pipeline
     from clusterkit.runs.after import parse_after
     from clusterkit.runs.program import assignments
@@ -183,7 +184,6 @@ def _agree(plan: Plan, *, yes: bool) -> None:
     """Shows a group, and asks for confirmation if it is large."""
     if plan.group is None:
         return
-    from clusterkit.asking import at_terminal
     from clusterkit.cli.ui.sweep import ASK_ABOVE, confirmed, show_plan
 
     show_plan(plan)

@@ -12,9 +12,10 @@ from rich.text import Text
 from clusterkit.cli.common import ConfigOption, OnlyClusterOption, RunsArgument, load, open_ledger, parsed
 from clusterkit.cli.ui.console import note, out, plural, say, warn
 from clusterkit.cli.ui.lines import plain_table
+from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.errors import WandbError
 from clusterkit.results.selection import Checkpoints
-from clusterkit.units import format_bytes
+from clusterkit.units import format_bytes, parse_size
 from clusterkit.wandb.uploaded import UploadState
 
 if TYPE_CHECKING:
@@ -66,14 +67,11 @@ def sync_results(
     Of all runs or the named ones; nothing here is deleted. Offline W&B runs are uploaded when
     they have ended, with --watch while they go on.
     """
-    from clusterkit.units import parse_size
-
     limit = parsed("--bandwidth-limit", parse_size, bandwidth_limit) if bandwidth_limit else None
     settings = load(config)
     with open_ledger(settings, of=runs or ()) as ledger, ExitStack() as stack:
         login = None if watch else _log_in_ahead(settings, ledger, runs or (), cluster, stack)
 
-        from clusterkit.cli.ui.progress import transfer_bar
         from clusterkit.commands.sync import SyncRequest
         from clusterkit.commands.sync import sync_results as verb
 

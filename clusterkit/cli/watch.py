@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_ledger
-from clusterkit.cli.ui.console import format_count, printable
+from clusterkit.cli.ui.console import format_count, note, printable
 from clusterkit.cli.ui.curves import CurvePanel, panels
 from clusterkit.cli.ui.lines import plain_table
 
@@ -28,7 +28,6 @@ def watch(
     Success, return and speed, from the metrics it writes, on its cluster or as they were synced; no account
     is needed. Ctrl-C leaves it.
     """
-    from clusterkit.cli.ui.console import note
     from clusterkit.cli.ui.curves import is_live, show_live, show_once, view
     from clusterkit.commands.watch import curves
 

@@ -97,7 +97,8 @@ _TROUBLED = frozenset({JobState.FAILED, JobState.OUT_OF_MEMORY, JobState.NODE_FA
 
 def show_status(report: StatusReport, *, expand: bool = False) -> None:
     """Prints one line per run or group, with reasons beside the lines, or below on a narrow terminal."""
-    show_silence(report)
+    warn_of_silence(report.silent)
+    warn_of_silence({f"the scheduler of {cluster}": cause for cluster, cause in report.mute.items()})
     for cluster, count in report.found.items():
         note(f"found {plural(count, 'run')} on {cluster} that this ledger did not know")
     if not report.rows:
@@ -122,12 +123,6 @@ def show_status(report: StatusReport, *, expand: bool = False) -> None:
         note(f"clusterkit why {troubled[-1]} shows the cause and what to do")
     if report.left_out > 0:
         note(f"{report.left_out} older runs are not shown; --all shows them")
-
-
-def show_silence(report: StatusReport) -> None:
-    """Prints the clusters and schedulers that did not respond, and why."""
-    warn_of_silence(report.silent)
-    warn_of_silence({f"the scheduler of {cluster}": cause for cluster, cause in report.mute.items()})
 
 
 def status_table(lines: Sequence[StatusRow | Folded], *, width: int) -> tuple[Table, bool]:
