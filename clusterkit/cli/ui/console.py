@@ -50,7 +50,7 @@ def _console(*, stderr: bool) -> Console:
                 yield Segment(text if control else tamed(text), style, control)
 
     width = _width(sys.stderr if stderr else sys.stdout)
-    return TamedConsole(stderr=stderr, highlight=False, width=width)
+    return TamedConsole(stderr=stderr, highlight=False, emoji=False, width=width)
 
 
 def tamed(text: str) -> str:
@@ -62,15 +62,11 @@ def _width(stream: TextIO) -> int | None:
     return None if stream.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH
 
 
-def say(line: str) -> None:
-    """Prints a line of results verbatim."""
-    sys.stdout.write(f"{line}\n")
-
-
-def bold(text: str) -> str:
-    """Makes text for `say` bold on a terminal."""
+def say(line: str, *, head: str = "") -> None:
+    """Prints a line of results without markup; `head` stands before it, bold on a terminal."""
     plain = not sys.stdout.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown")
-    return text if plain else f"\x1b[1m{text}\x1b[0m"
+    start = tamed(head) if plain or not head else f"\x1b[1m{tamed(head)}\x1b[0m"
+    sys.stdout.write(f"{start}{tamed(line)}\n")
 
 
 def print_document(document: Mapping[str, Any], *, indent: int | None = 2, ensure_ascii: bool = True) -> None:

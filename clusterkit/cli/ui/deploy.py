@@ -10,7 +10,7 @@ from rich.text import Text
 
 from clusterkit.asking import agree
 from clusterkit.cli.ui import console
-from clusterkit.cli.ui.console import bold, listed, plural, print_document, printable, say, warn
+from clusterkit.cli.ui.console import listed, plural, print_document, printable, say, warn
 from clusterkit.cli.ui.lines import warn_of_trusted
 from clusterkit.units import format_bytes, format_seconds
 
@@ -23,7 +23,7 @@ _NAMES = 5
 
 def show_deployed(done: DeploymentPlan) -> None:
     """Prints one line for the image and one for the code."""
-    say(f"{bold(done.cluster)}  {done.root}")
+    say(f"  {done.root}", head=done.cluster)
     if done.image:
         size = format_bytes(done.image.bytes)
         sent = done.image_sent
@@ -42,23 +42,22 @@ def show_deployed(done: DeploymentPlan) -> None:
 
 def show_plan(plan: DeploymentPlan) -> None:
     """Prints what the cluster has, what would be uploaded, how long it takes, and each root's free space."""
-    console.out.print(f"[bold]{plan.cluster}[/]  {plan.root}", soft_wrap=True)
+    say(f"  {plan.root}", head=plan.cluster)
     if plan.image:
         state = _state(plan.image_plan.present, plan.image_plan.bytes_to_send)
-        console.out.print(f"  image  {plan.image.digest[:12]}  {format_bytes(plan.image.bytes)}  {state}")
+        say(f"  image  {plan.image.digest[:12]}  {format_bytes(plan.image.bytes)}  {state}")
     standing = plan.standing
     state = _state(standing.present, standing.bytes_to_send, len(standing.missing))
-    console.out.print(f"  code   {described(plan.snapshot)}  {state}", soft_wrap=True)
+    say(f"  code   {described(plan.snapshot)}  {state}")
     if plan.seconds is not None and plan.bytes_to_send and plan.rate:
         source = f"remembered from {plan.rate.measured}" if plan.rate.measured else "measured now"
         rate = f"{format_bytes(plan.rate.bytes_per_second)}/s, {source}"
-        console.out.print(f"  time   about {format_seconds(max(1, plan.seconds))} ({rate})")
+        say(f"  time   about {format_seconds(max(1, plan.seconds))} ({rate})")
     for space in plan.spaces:
         if space.free is not None:
             quota = "" if space.quota_left is None else f", quota leaves {format_bytes(space.quota_left)}"
             total = "" if space.total is None else f" of {format_bytes(space.total)}"
-            text = f"  room   {space.role}: {format_bytes(space.free)} free{total}{quota}  {space.path}"
-            console.out.print(text, markup=False, soft_wrap=True)
+            say(f"  room   {space.role}: {format_bytes(space.free)} free{total}{quota}  {space.path}")
     if plan.shortage:
         warn("does not fit:", f" {plan.shortage}", colour="bold red")
     warn_of(plan.snapshot)
