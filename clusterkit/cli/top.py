@@ -45,7 +45,7 @@ def top(
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         runs = ledger.find([name])
-    once = once or not (as_json or is_live())
+    once = once or not (as_json or out.is_terminal)
     show = print_json if as_json else show_once if once else show_live
     show(verb(settings, runs, once=once))
 
@@ -70,11 +70,6 @@ _FORGET_SECONDS = 10.0
 
 
 _NOTHING = "the run ended before there was anything to show"
-
-
-def is_live() -> bool:
-    """Whether standard output is a terminal that can be redrawn."""
-    return out.is_terminal
 
 
 def show_live(samples: Samples) -> None:

@@ -10,8 +10,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_ledger
-from clusterkit.cli.ui.console import format_count, note, printable
-from clusterkit.cli.ui.curves import CurvePanel, panels
+from clusterkit.cli.ui.console import format_count, note, out, printable
+from clusterkit.cli.ui.curves import CurvePanel, panels, show_live, show_once, view
 from clusterkit.cli.ui.lines import plain_table
 
 if TYPE_CHECKING:
@@ -28,20 +28,17 @@ def watch(
     Success, return and speed, from the metrics it writes, on its cluster or as they were synced; no account
     is needed. Ctrl-C leaves it.
     """
-    from clusterkit.cli.ui.curves import is_live, show_live, show_once, view
-    from clusterkit.commands.watch import curves
+    from clusterkit.commands.watch import curves, group_curves
 
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         runs = ledger.find([name])
-    live = is_live() and not once
+    live = out.is_terminal and not once
+    show = show_live if live else show_once
     if len(runs) > 1:
-        from clusterkit.commands.watch import group_curves
-
-        looks = group_curves(settings, runs, follow=live, say=note)
-        (show_live if live else show_once)(looks, view_group)
+        show(group_curves(settings, runs, follow=live, say=note), view_group)
     else:
-        (show_live if live else show_once)(curves(settings, runs[0], follow=live, say=note), view)
+        show(curves(settings, runs[0], follow=live, say=note), view)
 
 
 _LEVELS = " ▁▂▃▄▅▆▇█"

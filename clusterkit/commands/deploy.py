@@ -21,7 +21,6 @@ from clusterkit.images.image import present as image_present
 from clusterkit.images.planning import UploadPlan, Way
 from clusterkit.images.planning import inquiry as image_inquiry
 from clusterkit.images.planning import plan as plan_image
-from clusterkit.images.upload import Sent
 from clusterkit.images.upload import upload as upload_image
 from clusterkit.probes import ask
 from clusterkit.probes.space import Space, space
@@ -140,7 +139,12 @@ def deploy(
             )
         if wanted and path:
             if not found.image_plan.present:
-                sent = _send_image(settings, site, path, wanted, found.image_plan, ledger, bar)
+                sent = upload_image(
+                    site, path, wanted, found.image_plan, cache=chunk_cache(settings), bar=bar
+                )
+                if sent.seconds and sent.bytes >= RATE_FROM:
+                    today = datetime.now(UTC).date().isoformat()
+                    ledger.set_rate(cluster.name, sent.bytes / sent.seconds, today)
                 found = replace(found, image_sent=sent)
             if ledger.deployment(cluster.name) != (wanted.digest, wanted.bytes):
                 ledger.set_deployment(cluster.name, wanted.digest, wanted.bytes)
@@ -218,21 +222,6 @@ def _measured(site: Site) -> TransferRate:
     start = time.monotonic()
     site.transport.run(["sh", "-c", "cat > /dev/null"], stdin=os.urandom(_PROBE_BYTES), timeout=None)
     return TransferRate(_PROBE_BYTES / (time.monotonic() - start), None)
-
-
-def _send_image(
-    settings: Settings,
-    site: Site,
-    path: Path,
-    wanted: Image,
-    image_plan: UploadPlan,
-    ledger: Ledger,
-    bar: Bar,
-) -> Sent:
-    sent = upload_image(site, path, wanted, image_plan, cache=chunk_cache(settings), bar=bar)
-    if sent.seconds and sent.bytes >= RATE_FROM:
-        ledger.set_rate(site.cluster.name, sent.bytes / sent.seconds, datetime.now(UTC).date().isoformat())
-    return sent
 
 
 def _room(site: Site) -> tuple[Space, ...]:

@@ -57,11 +57,6 @@ class CurvePanel:
     """Whether higher is better; if so, the title names the highest value."""
 
 
-def is_live() -> bool:
-    """Whether standard output is a terminal that can be redrawn."""
-    return out.is_terminal
-
-
 def show_live(looks: Iterator[Look], draw: Draw[Look]) -> None:
     """Redraws until the run ends or Ctrl-C is pressed; the last view stays on the screen."""
     last = first = next(looks)  # a login asks its questions before the live screen opens
