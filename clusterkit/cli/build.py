@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clusterkit.cli.common import ConfigOption, load, native_words, open_ledger
-from clusterkit.cli.ui.console import note, out, plural, warn
+from clusterkit.cli.ui.console import note, out, plural, say, warn
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.units import format_bytes
@@ -97,10 +97,10 @@ _SHOWN = 40
 
 def show_built(built: Built) -> None:
     """Prints the image's location, size and digest, and what changed since the previous build."""
-    out.print(built.where, markup=False, soft_wrap=True)
+    say(built.where)
     held = f", {plural(built.packages, 'package')}" if built.packages else ""
-    out.print(f"  sha256 {built.image.digest}", markup=False, soft_wrap=True)
-    out.print(f"  {format_bytes(built.image.bytes)}{held}", markup=False)
+    say(f"  sha256 {built.image.digest}")
+    say(f"  {format_bytes(built.image.bytes)}{held}")
     if built.changes is not None:
         _show_changes(built.changes)
     if built.hidden_by:
@@ -122,6 +122,6 @@ def _show_changes(changes: PackageChanges) -> None:
     ]
     out.print("  since the build before:")
     for line in lines[:_SHOWN]:
-        out.print(f"    {line}", markup=False, soft_wrap=True)
+        say(f"    {line}")
     if len(lines) > _SHOWN:
         out.print(f"    and {len(lines) - _SHOWN} more")

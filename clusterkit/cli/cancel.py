@@ -10,7 +10,7 @@ import typer
 from clusterkit.asking import agree, at_terminal
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli.common import ConfigOption, RunsArgument, YesOption, load, open_ledger
-from clusterkit.cli.ui.console import err, note, out, warn
+from clusterkit.cli.ui.console import err, note, say, warn
 from clusterkit.cli.ui.status import status_table
 from clusterkit.errors import ConfigError, SchedulerError, TransportError
 
@@ -77,9 +77,7 @@ def show_cancelled(result: Cancellation) -> int:
     for row in result.done:
         was = row.state.state
         ended = not was.active and was is not JobState.UNKNOWN
-        out.print(
-            f"{row.run.run_id}  {f'had ended already ({was})' if ended else 'cancelled'}", soft_wrap=True
-        )
+        say(f"{row.run.run_id}  {f'had ended already ({was})' if ended else 'cancelled'}")
     for cluster, cause in result.silent.items():
         warn(f"{cluster} gives no answer, its runs go on:", f" {cause}")
     for run in result.unclear:

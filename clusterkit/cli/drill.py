@@ -10,7 +10,7 @@ from rich.text import Text
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli.common import ClusterOption, ConfigOption, load, open_ledger, parsed
-from clusterkit.cli.ui.console import out
+from clusterkit.cli.ui.console import out, say
 from clusterkit.cli.ui.progress import stage_lines, transfer_bar
 from clusterkit.units import parse_duration
 
@@ -73,7 +73,7 @@ def show_drilled(done: Drilled) -> None:
         mark, style = ("ok  ", "green") if check.passed else ("FAIL", "red")
         out.print(Text.assemble((f"{mark}  ", style), check.text), soft_wrap=True)
         if check.hint and not check.passed:
-            out.print(f"      {check.hint}", markup=False, soft_wrap=True)
+            say(f"      {check.hint}")
     if done.passed:
         out.print("[green]A run with --until-done gets past its time limit here.[/]", soft_wrap=True)
     else:

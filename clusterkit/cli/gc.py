@@ -15,7 +15,7 @@ from clusterkit.cli.common import (
     load,
     open_ledger,
 )
-from clusterkit.cli.ui.console import note, out
+from clusterkit.cli.ui.console import note, out, say
 from clusterkit.cli.ui.removal import may_remove
 from clusterkit.units import format_bytes
 
@@ -52,7 +52,7 @@ def ask_first(*, dry_run: bool, yes: bool) -> Callable[[str, Rubbish], bool]:
         for name in rubbish.snapshots:
             out.print(f"  snapshot  {name[:12]}")
         for kind, name in rubbish.left_over:
-            out.print(f"  left over {name}, from an upload ({kind})", markup=False, soft_wrap=True)
+            say(f"  left over {name}, from an upload ({kind})")
         _say_what_is_young(rubbish.young)
         return may_remove("gc", rubbish.bytes, cluster, dry_run=dry_run, yes=yes)
 

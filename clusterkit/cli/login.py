@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from clusterkit.cli.common import AcceptNewOption, ConfigOption, load, parsed
+from clusterkit.cli.ui.console import say
 from clusterkit.errors import ConfigError
 from clusterkit.units import format_duration, parse_duration
 
@@ -28,7 +29,6 @@ def login(
 
     A background process holds the connection; nothing secret is written down.
     """
-    from clusterkit.cli.ui.console import out
     from clusterkit.commands.login import login as verb
     from clusterkit.transport.questions import accepting_new_hosts, ask_on_terminal
 
@@ -38,9 +38,7 @@ def login(
     ask = accepting_new_hosts(ask_on_terminal) if accept_new else ask_on_terminal
     done = verb(load(config).cluster(cluster), keep=seconds, ask=ask)
     state = "logged in" if done.new else "already logged in"
-    out.print(
+    say(
         f"{done.cluster} ({done.host}): {state}; kept until {format_duration(done.seconds)} pass without a "
-        f"command, or `clusterkit logout {done.cluster}`",
-        markup=False,
-        soft_wrap=True,
+        f"command, or `clusterkit logout {done.cluster}`"
     )

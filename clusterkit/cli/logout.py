@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from clusterkit.cli.common import ConfigOption, load
+from clusterkit.cli.ui.console import say
 
 
 def logout(
@@ -14,11 +15,10 @@ def logout(
     config: ConfigOption = None,
 ) -> None:
     """End a kept login and the commands that use it."""
-    from clusterkit.cli.ui.console import out
     from clusterkit.commands.login import logout as verb
 
     hosts = verb(load(config).cluster(cluster) if cluster else None)
     for host in hosts:
-        out.print(f"{host}: logged out", markup=False, soft_wrap=True)
+        say(f"{host}: logged out")
     if not hosts:
-        out.print("no login was kept", markup=False)
+        say("no login was kept")

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, RunsArgument, load, open_ledger
-from clusterkit.cli.ui.console import err, note, out, printable
+from clusterkit.cli.ui.console import err, note, out, printable, say
 from clusterkit.cli.ui.lines import plain_table
 from clusterkit.numbers import beside, percents_beside
 
@@ -85,7 +85,7 @@ def show_reported(reported: Reported) -> None:
     if reported.left_out:
         note(f"nothing to draw, left out: {', '.join(reported.left_out)}")
     for path in reported.files:
-        out.print(str(path), markup=False, soft_wrap=True)
+        say(str(path))
     show_headlines(reported.advice)
 
 

@@ -67,6 +67,7 @@ def say(line: str, *, head: str = "") -> None:
     plain = not sys.stdout.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown")
     start = tamed(head) if plain or not head else f"\x1b[1m{tamed(head)}\x1b[0m"
     sys.stdout.write(f"{start}{tamed(line)}\n")
+    sys.stdout.flush()  # it keeps its place among the lines on standard error
 
 
 def print_document(document: Mapping[str, Any], *, indent: int | None = 2, ensure_ascii: bool = True) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from clusterkit.cli.ui.console import err, note, out, print_document, printable
+from clusterkit.cli.ui.console import err, note, out, print_document, printable, say
 from clusterkit.cli.ui.lines import plain_table
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def print_json(evaluated: Evaluated) -> None:
 def show_films(paths: Sequence[Path]) -> None:
     """Prints the files that were made, one path per line."""
     for path in paths:
-        out.print(str(path), markup=False, soft_wrap=True)
+        say(str(path))
 
 
 def _show_returns(evaluated: Evaluated) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from clusterkit.cli.ui.console import note, out, warn
+from clusterkit.cli.ui.console import note, say, warn
 from clusterkit.cli.ui.lines import warn_of_trusted
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def show_job(done: Submitted) -> None:
     (run,) = done.runs
     note(f"job {run.job_id} on {run.cluster}")
     note(f"next: clusterkit status, clusterkit logs {run.run_id} -f")
-    out.print(run.run_id, markup=False, soft_wrap=True)
+    say(run.run_id)
 
 
 def described_way(continuation: Continuation) -> str:

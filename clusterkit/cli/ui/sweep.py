@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from clusterkit.asking import agree
-from clusterkit.cli.ui.console import err, listed, note, out, plural, warn
+from clusterkit.cli.ui.console import err, listed, note, plural, say, warn
 from clusterkit.cli.ui.lines import plain_table, warn_of_trusted
 from clusterkit.cli.ui.submit import warn_lacking, warn_of_settled
 from clusterkit.units import format_duration, format_size
@@ -86,7 +86,7 @@ def show_group(done: Submitted) -> None:
         were = "was" if first == last else "were"
         warn(f"{plural(len(done.missing), 'run')} {were} not taken", f": {which}")
         note("later: clusterkit resume RUN submits one of them again")
-    out.print(group, markup=False, soft_wrap=True)
+    say(group)
 
 
 def _values(one: PlannedRun) -> Mapping[str, str]:
