@@ -44,6 +44,11 @@ def ask_hidden(question: str) -> str:
         raise UnansweredError(question) from None
 
 
+def at_terminal() -> bool:
+    """Whether the user can be asked: standard input and standard error are both a terminal."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
 def agree(question: str) -> bool:
     """Asks yes or no; an empty answer means no.
 

@@ -5,6 +5,23 @@ from __future__ import annotations
 import subprocess
 import sys
 
+_NAMES = r"""
+from clusterkit.cli.ui.console import note, out, say, warn
+name = "a:smile:b[x]"
+out.print(name, markup=False)
+say(name, head=name)
+note(name)
+warn(name, name)
+"""
+
+
+def test_a_name_is_printed_to_the_letter() -> None:
+    done = subprocess.run([sys.executable, "-c", _NAMES], capture_output=True, text=True, check=True)
+    name = "a:smile:b[x]"
+    assert done.stdout == f"{name}\n{name}{name}\n"
+    assert done.stderr == f"{name}\n{name}{name}\n"
+
+
 _PRINT = r"""
 from rich.table import Table
 from rich.text import Text

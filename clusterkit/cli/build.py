@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clusterkit.cli.common import ConfigOption, load, native_words, open_ledger
-from clusterkit.cli.ui.console import err, note, out
+from clusterkit.cli.ui.console import note, out, plural, say, warn
+from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.units import format_bytes
 
@@ -64,8 +65,6 @@ def build(
 
     It holds dependencies only; code comes with the snapshot.
     """
-    from clusterkit.cli.ui.console import note
-    from clusterkit.cli.ui.progress import transfer_bar
     from clusterkit.commands import build as verb
 
     request = verb.Request(bootstrap=bootstrap, source=source, torch=torch, definition=definition)
@@ -80,13 +79,15 @@ def build(
     with open_ledger(settings) as ledger:
         if on is None:
             output = output or Path("clusterkit-trainer.sif")
-            built = verb.build_here(settings, request, output, ledger, force=force, say=say, bar=transfer_bar)
+            built = verb.build_here(
+                settings, request, output, ledger, force=force, say=note, bar=transfer_bar
+            )
         else:
             options = native_words(native)
             where = settings.cluster(on)
             note("this takes minutes")
             built = verb.build_there(
-                settings, where, request, ledger, native=options, say=say, bar=transfer_bar
+                settings, where, request, ledger, native=options, say=note, bar=transfer_bar
             )
     show_built(built)
 
@@ -96,23 +97,18 @@ _SHOWN = 40
 
 def show_built(built: Built) -> None:
     """Prints the image's location, size and digest, and what changed since the previous build."""
-    out.print(built.where, markup=False, soft_wrap=True)
-    held = f", {built.packages} package{'' if built.packages == 1 else 's'}" if built.packages else ""
-    out.print(f"  sha256 {built.image.digest}", markup=False, soft_wrap=True)
-    out.print(f"  {format_bytes(built.image.bytes)}{held}", markup=False)
+    say(built.where)
+    held = f", {plural(built.packages, 'package')}" if built.packages else ""
+    say(f"  sha256 {built.image.digest}")
+    say(f"  {format_bytes(built.image.bytes)}{held}")
     if built.changes is not None:
         _show_changes(built.changes)
     if built.hidden_by:
-        err.print(
-            f"[yellow]not used yet:[/] the settings name an image of this machine, {built.hidden_by}; "
+        warn(
+            "not used yet:",
+            f" the settings name an image of this machine, {built.hidden_by}; "
             "take `image` out of the cluster to use the one built there",
-            soft_wrap=True,
         )
-
-
-def say(line: str) -> None:
-    """Prints a line of the build's own output."""
-    note(line)
 
 
 def _show_changes(changes: PackageChanges) -> None:
@@ -126,6 +122,6 @@ def _show_changes(changes: PackageChanges) -> None:
     ]
     out.print("  since the build before:")
     for line in lines[:_SHOWN]:
-        out.print(f"    {line}", markup=False, soft_wrap=True)
+        say(f"    {line}")
     if len(lines) > _SHOWN:
         out.print(f"    and {len(lines) - _SHOWN} more")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clusterkit.asking import agree
+from clusterkit.asking import agree, at_terminal
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.common import ConfigOption, RunsArgument, load, open_ledger
-from clusterkit.cli.ui.console import err, note, out
+from clusterkit.cli.common import ConfigOption, RunsArgument, YesOption, load, open_ledger
+from clusterkit.cli.ui.console import err, note, say, warn
 from clusterkit.cli.ui.status import status_table
 from clusterkit.errors import ConfigError, SchedulerError, TransportError
 
@@ -33,7 +32,7 @@ def cancel(
         str | None,
         typer.Option("--cluster", "-c", metavar="NAME", help="With --all: only those of this cluster."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: YesOption = False,
     config: ConfigOption = None,
 ) -> None:
     """End runs; what they have written stays.
@@ -57,7 +56,7 @@ def ask_first(chosen: ChosenRuns, *, yes: bool) -> Agree:
     """
 
     def agrees(rows: Sequence[StatusRow]) -> bool:
-        terminal = sys.stdin.isatty() and sys.stderr.isatty()
+        terminal = at_terminal()
         if yes or (not chosen.many and not terminal):
             return True
         if not terminal:
@@ -75,16 +74,14 @@ def ask_first(chosen: ChosenRuns, *, yes: bool) -> Agree:
 
 def show_cancelled(result: Cancellation) -> int:
     """Prints one line per run; returns the command's exit code."""
-    for one in result.done:
-        ended = not one.was.active and one.was is not JobState.UNKNOWN
-        out.print(
-            f"{one.run.run_id}  {f'had ended already ({one.was})' if ended else 'cancelled'}", soft_wrap=True
-        )
+    for row in result.done:
+        was = row.state.state
+        ended = not was.active and was is not JobState.UNKNOWN
+        say(f"{row.run.run_id}  {f'had ended already ({was})' if ended else 'cancelled'}")
     for cluster, cause in result.silent.items():
-        err.print(f"[yellow]{cluster} gives no answer, its runs go on:[/]", end=" ")
-        err.print(cause, markup=False, soft_wrap=True)
+        warn(f"{cluster} gives no answer, its runs go on:", f" {cause}")
     for run in result.unclear:
-        err.print(f"[yellow]{run.run_id} is still being submitted:[/] try again in a minute", soft_wrap=True)
+        warn(f"{run.run_id} is still being submitted:", " try again in a minute")
     if result.refused:
         note("nothing was cancelled")
     elif not (result.done or result.silent or result.unclear):

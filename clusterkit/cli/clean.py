@@ -6,15 +6,24 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from clusterkit.cli.common import ConfigOption, RunsArgument, load, open_ledger
-from clusterkit.cli.ui.console import err, note, out
+from clusterkit.cli.common import (
+    ConfigOption,
+    OnlyClusterOption,
+    RemoveNothingOption,
+    RunsArgument,
+    YesOption,
+    load,
+    open_ledger,
+)
+from clusterkit.cli.ui.console import note, out, plural, warn
+from clusterkit.cli.ui.lines import plain_table, warn_of_silence
+from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.cli.ui.removal import may_remove
 from clusterkit.errors import ConfigError, TransportError
-from clusterkit.units import format_bytes
+from clusterkit.units import format_bytes, parse_duration
 
 if TYPE_CHECKING:
     from clusterkit.commands.clean import Cleaned, Removables
@@ -22,9 +31,7 @@ if TYPE_CHECKING:
 
 def clean(
     runs: RunsArgument = None,
-    cluster: Annotated[
-        str | None, typer.Option("--cluster", "-c", metavar="NAME", help="Only runs there.")
-    ] = None,
+    cluster: OnlyClusterOption = None,
     older: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Only runs in which nothing has changed for so long, e.g. 30d."),
@@ -32,18 +39,16 @@ def clean(
     everything: Annotated[
         bool, typer.Option("--all", help="Also the newest checkpoint, from which a run could go on.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go; remove nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: RemoveNothingOption = False,
+    yes: YesOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Delete from the cluster what has already come home.
 
     Each file is compared by its SHA-256 first. Records, metrics and short logs stay; asks first.
     """
-    from clusterkit.cli.ui.progress import transfer_bar
     from clusterkit.commands.clean import CleanRequest
     from clusterkit.commands.clean import clean as verb
-    from clusterkit.units import parse_duration
 
     try:
         seconds = float(parse_duration(older)) if older else None
@@ -78,31 +83,24 @@ def show_cleaned(done: Cleaned) -> int:
     """Prints the outcome; returns the command's exit code."""
     if done.agreed:
         count = sum(size > 0 for size in done.freed.values())
-        runs = "1 run" if count == 1 else f"{count} runs"
-        out.print(f"{format_bytes(sum(done.freed.values()))} freed, of {runs}")
+        out.print(f"{format_bytes(sum(done.freed.values()))} freed, of {plural(count, 'run')}")
     elif not any(one.removable.files for one in done.found):
         note("nothing to remove: what lies on the cluster and here is small, or needed to go on")
         _say_what_stays(done.found)
     for path in done.different[:_NAMED]:
-        err.print(f"[yellow]stays, for it is not what lies here:[/] {escape(path)}", soft_wrap=True)
+        warn("stays, for it is not what lies here:", f" {path}")
     if len(done.different) > _NAMED:
-        err.print(f"[yellow]and {len(done.different) - _NAMED} more[/]")
+        warn(f"and {len(done.different) - _NAMED} more")
     for run_id, why in done.left.items():
-        err.print(f"[yellow]{escape(run_id)} is left alone:[/] {escape(why)}", soft_wrap=True)
+        warn(f"{run_id} is left alone:", f" {why}")
     for run_id, why in done.failed.items():
-        err.print(f"[red]{escape(run_id)} could not be cleaned:[/] {escape(why)}", soft_wrap=True)
-    for cluster, cause in done.silent.items():
-        err.print(f"[yellow]{cluster} gives no answer:[/]", end=" ")
-        err.print(cause, markup=False, soft_wrap=True)
+        warn(f"{run_id} could not be cleaned:", f" {why}", colour="red")
+    warn_of_silence(done.silent)
     return TransportError.exit_code if done.silent or done.failed else 0
 
 
 def _table(found: Sequence[Removables]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("run", no_wrap=True)
-    table.add_column("goes", justify="right", no_wrap=True)
-    table.add_column("files", justify="right", no_wrap=True)
-    table.add_column("stays", no_wrap=True)
+    table = plain_table("run", "goes", "files", "stays", right=("goes", "files"))
     for one in found:
         mine = one.removable
         if mine.files:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from clusterkit.asking import at_terminal
 from clusterkit.cli.guide import Command
 from clusterkit.config.options import NATIVE_OPTION
+from clusterkit.errors import ConfigError
+from clusterkit.units import parse_duration
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from clusterkit.snapshots import Allow
 
 _NO_PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
+Value = TypeVar("Value")
 
 ConfigOption = Annotated[
     Path | None,
@@ -32,6 +35,15 @@ ConfigOption = Annotated[
 ClusterOption = Annotated[
     str | None,
     typer.Option("--cluster", "-c", metavar="NAME", help="Cluster to use instead of the default one."),
+]
+OnlyClusterOption = Annotated[
+    str | None, typer.Option("--cluster", "-c", metavar="NAME", help="Only runs there.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+RemoveNothingOption = Annotated[bool, typer.Option("--dry-run", help="Say what would go; remove nothing.")]
+AcceptNewOption = Annotated[
+    bool, typer.Option("--accept-new", help="Accept the key of a host not known yet; a changed one never.")
 ]
 RunsArgument = Annotated[
     list[str] | None,
@@ -67,6 +79,9 @@ NativeOption = Annotated[
 ]
 SendLargeOption = Annotated[
     bool, typer.Option("--send-large", help="Let files over `max_file_size` travel without asking.")
+]
+ScriptOption = Annotated[
+    bool, typer.Option("--script", help="Only print the job script that would be submitted; change nothing.")
 ]
 
 
@@ -104,6 +119,9 @@ ModelArgument = Annotated[
 CheckpointOption = Annotated[
     str, typer.Option(metavar="best|last|NAME", help="Which checkpoint of the run; a path will do, too.")
 ]
+EpisodesOption = Annotated[
+    int, typer.Option("--episodes", "-n", metavar="N", min=1, help="Episodes per task.")
+]
 EnvironmentOption = Annotated[
     str | None,
     typer.Option(
@@ -122,8 +140,6 @@ class ProgramCommand(Command):
         rest = super().parse_args(ctx, args)
         given = ctx.params.get("arguments") or []
         if len(given) > len(behind) and not ctx.resilient_parsing:  # not during shell completion
-            from clusterkit.errors import ConfigError
-
             raise ConfigError(
                 f"{given[0]!r} stands before any --",
                 hint="a profile is named by `--profile`; arguments of the program come last, behind `--`",
@@ -177,7 +193,6 @@ def open_ledger(settings: Settings, *, only_reads: bool = False, of: Iterable[st
 
 def _must_be_project(settings: Settings, home: Path) -> None:
     from clusterkit.config.sources import user_file
-    from clusterkit.errors import ConfigError
 
     if home.exists() or set(settings.files) - {user_file()}:
         return
@@ -223,19 +238,21 @@ def native_words(texts: list[str] | None) -> tuple[str, ...]:
     return tuple(text if text.startswith("-") else f"--{text}" for text in texts or ())
 
 
-def seconds_of(time: str | None) -> int | None:
-    """Parses --time into seconds; returns None if it was omitted.
+def parsed(option: str, parse: Callable[[str], Value], text: str) -> Value:
+    """Parses an option's value, such as a time or a size.
+
+    Args:
+        option: the option's name, for the error.
+        parse: raises ValueError for an invalid value.
+        text: the value as given.
 
     Raises:
-        ConfigError: it is not a valid time.
+        ConfigError: the value is invalid.
     """
-    from clusterkit.errors import ConfigError
-    from clusterkit.units import parse_duration
-
     try:
-        return None if time is None else parse_duration(time)
+        return parse(text)
     except ValueError as error:
-        raise ConfigError(f"--time: {error}") from None
+        raise ConfigError(f"{option}: {error}") from None
 
 
 def changes(
@@ -258,7 +275,7 @@ def changes(
     return Changes(
         profile=None if profile is None else settings.profile(profile),
         cluster=None if cluster is None else settings.cluster(cluster).name,
-        time=seconds_of(time),
+        time=None if time is None else parsed("--time", parse_duration, time),
         total_steps=total_steps,
         until_done=until_done,
         native=native_words(native),
@@ -269,10 +286,8 @@ def large_files(send: bool) -> Allow | None:
     """Returns what approves files over the size limit: the option, the user at the terminal, or nothing."""
     if send:
         return lambda _files, _limit: True
-
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not at_terminal():
         return None
-
     from clusterkit.cli.ui.deploy import ask_about_large
 
     return ask_about_large

@@ -7,6 +7,7 @@ folder. No cluster is contacted, and a missing or broken source silently yields 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,12 +95,8 @@ def _runs_and_groups(at: ProjectFolder) -> Iterator[Candidate]:
 
 
 def _groups(at: ProjectFolder) -> Iterator[Candidate]:
-    sizes: dict[str, int] = {}
-    for run in at.runs():
-        if run.group:
-            sizes[run.group] = sizes.get(run.group, 0) + 1
-    for group, size in list(sizes.items())[:_MOST]:
-        yield group, f"{size} runs"
+    sizes = Counter(run.group for run in at.runs() if run.group)
+    return ((group, f"{size} runs") for group, size in list(sizes.items())[:_MOST])
 
 
 def _run_names(at: ProjectFolder) -> Iterator[Candidate]:

@@ -29,28 +29,17 @@ def config(
     config: ConfigOption = None,
 ) -> None:
     """Print the resolved settings, as TOML."""
-    show_config(load(config), under=key, everything=everything, show_origin=show_origin)
-
-
-def show_config(settings: Settings, *, under: str, everything: bool, show_origin: bool) -> None:
-    """Prints settings as TOML that can be pasted into a file.
-
-    Args:
-        settings: the settings to show.
-        under: show only values below this dotted key; "" shows all.
-        everything: include unmodified built-in profiles.
-        show_origin: append a comment to each value that says where it was set.
-    """
-    values = settings.values(under)
+    settings = load(config)
+    values = settings.values(key)
     hidden: set[str] = set()
-    if not under and not everything:
+    if not key and not everything:
         shown = _own_profiles(settings)
         hidden = {value.key[1] for value in values if value.key[0] == "profiles"} - shown
         values = [value for value in values if value.key[0] != "profiles" or value.key[1] in shown]
-    if not under:
+    if not key:
         _print(Text(f"# {' < '.join(('built-in', *map(display_path, settings.files)))}", style="dim"))
     for number, line in enumerate(_toml(values, show_origin=show_origin)):
-        if line.plain.startswith("[") and (number or not under):
+        if line.plain.startswith("[") and (number or not key):
             _print(Text())
         _print(line)
     if hidden:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +12,7 @@ from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, load, open_ledger
 from clusterkit.cli.ui.console import err, format_count, note, out
+from clusterkit.cli.ui.progress import stage_lines, transfer_bar
 from clusterkit.cli.ui.status import status_table
 from clusterkit.units import format_bytes, format_seconds, percent, significant
 
@@ -32,7 +32,6 @@ def demo(
 
     Four real Meta-World tasks through the whole product: submit, watch, sync, report.
     """
-    from clusterkit.cli.ui.progress import transfer_bar
     from clusterkit.cli.ui.submit import show_submitted
     from clusterkit.commands.demo import demo as verb
 
@@ -49,8 +48,9 @@ def demo(
                 settings, ledger, profile=profile, bar=transfer_bar, on_submit=on_submit, on_row=on_row
             )
     except KeyboardInterrupt:
-        for run_id in run_ids:
-            show_left(run_id)
+        for run_id in run_ids:  # the run is a job of its own
+            note("no longer watched; if it still runs, it goes on by itself")
+            note(f"next: clusterkit cancel {run_id}, or clusterkit watch {run_id}")
         raise
     show_demonstrated(done)
 
@@ -58,26 +58,14 @@ def demo(
 _FILES = {"curves.png": "curves", "report.html": "report"}
 
 
-_LINE_SECONDS = 15.0
-"""Seconds between two lines when there is no terminal to redraw."""
-
-
 @contextmanager
 def live_row() -> Iterator[Callable[[StatusRow], None]]:
-    """Redraws the run's line on a terminal; otherwise prints a line periodically."""
+    """Redraws the run's line on a terminal; otherwise prints lines."""
     if err.is_terminal:
         with Live(console=err, transient=True, auto_refresh=False) as live:
             yield lambda row: live.update(status_table([row], width=err.width)[0], refresh=True)
         return
-    printed = -_LINE_SECONDS
-
-    def show(row: StatusRow) -> None:
-        nonlocal printed
-        if time.monotonic() - printed >= _LINE_SECONDS or not row.state.state.active:
-            printed = time.monotonic()
-            note(_line(row))
-
-    yield show
+    yield stage_lines(_line, lambda row: row.state.state.active)
 
 
 def _line(row: StatusRow) -> str:
@@ -92,12 +80,6 @@ def _line(row: StatusRow) -> str:
     if state.success is not None:
         parts.append(f"success {percent(state.success)}")
     return "  ".join(parts)
-
-
-def show_left(run_id: str) -> None:
-    """Tells a user who leaves early that the run continues, since it is a job of its own."""
-    note("no longer watched; if it still runs, it goes on by itself")
-    note(f"next: clusterkit cancel {run_id}, or clusterkit watch {run_id}")
 
 
 def show_demonstrated(done: Demonstrated) -> None:

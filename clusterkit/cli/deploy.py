@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from clusterkit.cli.common import ClusterOption, ConfigOption, SendLargeOption, large_files, load, open_ledger
+from clusterkit.cli.ui.progress import transfer_bar
 
 
 def deploy(
@@ -36,12 +37,10 @@ def deploy(
     target = settings.cluster(cluster)
     with log_in_ahead(target) as login:  # logs in while the imports run
         from clusterkit.cli.ui.deploy import print_plan_json, show_deployed, show_plan
-        from clusterkit.cli.ui.progress import transfer_bar
-        from clusterkit.commands import deploy as verb
+        from clusterkit.commands.deploy import deploy as verb
 
-        work, ledger = verb.plan if plan else verb.deploy, open_ledger(settings)
-        with ledger:
-            done = work(
+        with open_ledger(settings) as ledger:
+            done = verb(
                 settings,
                 target,
                 ledger,
@@ -50,6 +49,7 @@ def deploy(
                 bar=transfer_bar,
                 allow_large=large_files(send_large),
                 verify_image=verify_image,
+                only_plan=plan,
             )
     if as_json:
         print_plan_json(done, carried_out=not plan)

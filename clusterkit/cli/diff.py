@@ -9,12 +9,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from clusterkit.cli.common import (
-    ConfigOption,
-    load,
-    open_ledger,
-)
-from clusterkit.cli.ui.console import note, out, printable
+from clusterkit.cli.common import ConfigOption, JsonOption, load, open_ledger
+from clusterkit.cli.ui.console import note, out, print_document, printable
 from clusterkit.sharing.comparison import as_json
 from clusterkit.sharing.description import DescribedRate
 from clusterkit.units import beside, format_bytes, format_seconds, percents_beside
@@ -26,7 +22,7 @@ if TYPE_CHECKING:
 def diff(
     a: Annotated[str, typer.Argument(metavar="A", help="A run, or a folder with one.")],
     b: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Show what differs between two runs.
@@ -79,7 +75,7 @@ def show_diff(comparison: Comparison) -> None:
 
 def print_json(comparison: Comparison) -> None:
     """Prints one JSON object on standard output; see docs/sharing.md."""
-    out.file.write(json.dumps(as_json(comparison), indent=2) + "\n")
+    print_document(as_json(comparison))
 
 
 def _show_code(comparison: Comparison) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,11 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.checkup import CheckPlace, Outcome, Result, Sheet
-from clusterkit.cli.common import ClusterOption, ConfigOption, load
-from clusterkit.cli.ui.console import err, out, printable
+from clusterkit.cli.common import ClusterOption, ConfigOption, JsonOption, load, parsed
+from clusterkit.cli.ui.console import err, out, print_document, printable
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.transport.base import ProgressCallback
 from clusterkit.transport.questions import Ask, Question
+from clusterkit.units import parse_duration
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -39,7 +39,7 @@ def doctor(
     fix: Annotated[
         bool, typer.Option("--fix", help="Mend what is safe to mend; says what was done.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Check everything between here and a container on a node.
@@ -48,14 +48,9 @@ def doctor(
     """
     from clusterkit.commands.doctor import Wish
     from clusterkit.commands.doctor import doctor as verb
-    from clusterkit.errors import ConfigError
     from clusterkit.transport.questions import ask_on_terminal
-    from clusterkit.units import parse_duration
 
-    try:
-        seconds = parse_duration(wait)
-    except ValueError as error:
-        raise ConfigError(f"--wait: {error}") from None
+    seconds = parsed("--wait", parse_duration, wait)
     wish = Wish(cluster, tuple(profile or ()), job=job, fix=fix, wait=seconds)
     with DoctorList(quiet=as_json) as shown:
         sheet = verb(
@@ -132,25 +127,26 @@ class DoctorList:
     @contextmanager
     def bar(self, label: str, total: int | None) -> Iterator[ProgressCallback]:
         """Shows a progress bar in place of the current activity."""
-        if self._status is not None:
-            self._status.stop()
-        with transfer_bar(label, total) as report:
+        with self._paused(), transfer_bar(label, total) as report:
             yield report
-        if self._status is not None:
-            self._status.start()
 
     def asking(self, ask: Ask) -> Ask:
         """Wraps `ask` so that nothing is drawn while the user answers."""
 
         def asked(question: Question) -> Sequence[str]:
-            if self._status is not None:
-                self._status.stop()
-            answers = ask(question)
-            if self._status is not None:
-                self._status.start()
-            return answers
+            with self._paused():
+                return ask(question)
 
         return asked
+
+    @contextmanager
+    def _paused(self) -> Iterator[None]:
+        """Hides the current activity meanwhile."""
+        if self._status is not None:
+            self._status.stop()
+        yield
+        if self._status is not None:
+            self._status.start()
 
     def add(self, result: Result) -> None:
         """Shows one result; checks skipped for the same reason share a line."""
@@ -245,7 +241,7 @@ def print_json(sheet: Sheet) -> None:
         "counts": {outcome.value: count for outcome, count in sheet.counts().items()},
         "checks": [_object(result) for result in sheet.results],
     }
-    out.file.write(json.dumps(document, indent=2) + "\n")
+    print_document(document)
 
 
 def _object(result: Result) -> dict[str, Any]:

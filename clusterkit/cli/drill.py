@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.common import ClusterOption, ConfigOption, load, open_ledger, seconds_of
-from clusterkit.cli.ui.console import note, out
+from clusterkit.cli.common import ClusterOption, ConfigOption, load, open_ledger, parsed
+from clusterkit.cli.ui.console import out, say
+from clusterkit.cli.ui.progress import stage_lines, transfer_bar
+from clusterkit.units import parse_duration
 
 if TYPE_CHECKING:
     from clusterkit.commands.drill import Drilled
@@ -33,7 +36,6 @@ def drill(
     A real job of two minutes, or of --time, is signalled, checkpoints, goes on and is checked. Ends with 1 if
     a step failed.
     """
-    from clusterkit.cli.ui.progress import transfer_bar
     from clusterkit.cli.ui.submit import show_submitted
     from clusterkit.commands.drill import drill as verb
 
@@ -44,36 +46,25 @@ def drill(
             ledger,
             settings.cluster(cluster),
             settings.profile(profile),
-            seconds_of(time),
+            None if time is None else parsed("--time", parse_duration, time),
             bar=transfer_bar,
             on_submit=show_submitted,
-            on_row=StateLines(),
+            on_row=stage_lines(_line, _line, seconds=math.inf),
         )
     show_drilled(done)
     if not done.passed:
         raise typer.Exit(1)
 
 
-class StateLines:
-    """Prints a line whenever the run's state changes."""
-
-    def __init__(self) -> None:
-        self._last = ""
-
-    def __call__(self, row: StatusRow) -> None:
-        """Takes the run's current status."""
-        state = row.state
-        line = state.state.capitalize()
-        if state.state is JobState.RUNNING and state.attempt is None:
-            line = "it starts"
-        elif state.state is JobState.RUNNING:
-            line = f"attempt {state.attempt} runs on {state.node}"
-            line += ", until its time limit" if state.attempt == 0 else ""
-        elif state.why:
-            line += f": {state.why}"
-        if line != self._last:
-            note(line)
-        self._last = line
+def _line(row: StatusRow) -> str:
+    state = row.state
+    if state.state is JobState.RUNNING and state.attempt is None:
+        return "it starts"
+    if state.state is JobState.RUNNING:
+        return f"attempt {state.attempt} runs on {state.node}" + (
+            ", until its time limit" if state.attempt == 0 else ""
+        )
+    return state.state.capitalize() + (f": {state.why}" if state.why else "")
 
 
 def show_drilled(done: Drilled) -> None:
@@ -84,7 +75,7 @@ def show_drilled(done: Drilled) -> None:
         mark, style = ("ok  ", "green") if check.outcome is Outcome.PASS else ("FAIL", "red")
         out.print(Text.assemble((f"{mark}  ", style), check.evidence), soft_wrap=True)
         if check.cure:
-            out.print(f"      {check.cure}", markup=False, soft_wrap=True)
+            say(f"      {check.cure}")
     if done.passed:
         out.print("[green]A run with --until-done gets past its time limit here.[/]", soft_wrap=True)
     else:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from clusterkit.cli.common import (
     CheckpointOption,
     ConfigOption,
     EnvironmentOption,
+    EpisodesOption,
+    JsonOption,
     ModelArgument,
     load,
     open_ledger,
@@ -19,11 +17,9 @@ from clusterkit.cli.common import (
 def evaluate(
     name: ModelArgument = "last",
     checkpoint: CheckpointOption = "last",
-    episodes: Annotated[
-        int, typer.Option("--episodes", "-n", metavar="N", min=1, help="Episodes per task.")
-    ] = 50,
+    episodes: EpisodesOption = 50,
     environment: EnvironmentOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Measure a synced model's success rates, or returns, here.

@@ -12,7 +12,8 @@ from clusterkit.cli.common import (
     load,
     open_ledger,
 )
-from clusterkit.cli.ui.console import note, out
+from clusterkit.cli.ui.console import note, say
+from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.units import format_bytes
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ def export(
     Its code, its arguments, the image's digest, metrics, logs, the final model, and a README that says how;
     of a group, an archive of each run.
     """
-    from clusterkit.cli.ui.progress import transfer_bar
     from clusterkit.commands.export import export as verb
 
     settings = load(config)
@@ -56,4 +56,4 @@ def show_exported(done: Exported) -> None:
     note(f"{done.files} files, {format_bytes(done.bytes)}, read again and checked; {model}; {image}")
     if not done.ended:
         note("the run is not over: this is how it stands now")
-    out.print(str(done.path), markup=False, soft_wrap=True)
+    say(str(done.path))

@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clusterkit.cli.common import ClusterOption, ConfigOption, load, open_ledger
-from clusterkit.cli.ui.console import note, out
+from clusterkit.cli.common import (
+    ClusterOption,
+    ConfigOption,
+    RemoveNothingOption,
+    YesOption,
+    load,
+    open_ledger,
+)
+from clusterkit.cli.ui.console import note, out, say
 from clusterkit.cli.ui.removal import may_remove
 from clusterkit.units import format_bytes
 
@@ -19,8 +26,8 @@ if TYPE_CHECKING:
 def gc(
     cluster: ClusterOption = None,
     ended: Annotated[bool, typer.Option("--ended", help="Also what only ended runs used.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go; remove nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: RemoveNothingOption = False,
+    yes: YesOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Remove images and snapshots that no run uses.
@@ -45,7 +52,7 @@ def ask_first(*, dry_run: bool, yes: bool) -> Callable[[str, Rubbish], bool]:
         for name in rubbish.snapshots:
             out.print(f"  snapshot  {name[:12]}")
         for kind, name in rubbish.left_over:
-            out.print(f"  left over {name}, from an upload ({kind})", markup=False, soft_wrap=True)
+            say(f"  left over {name}, from an upload ({kind})")
         _say_what_is_young(rubbish.young)
         return may_remove("gc", rubbish.bytes, cluster, dry_run=dry_run, yes=yes)
 

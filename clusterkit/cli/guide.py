@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -54,15 +55,10 @@ class Command(TyperCommand):
 class _Commands(Mapping[str, Any]):
     """All commands by name, each imported on first access."""
 
-    def __init__(self) -> None:
-        self._loaded: dict[str, Any] = {}
-
     def __getitem__(self, name: str) -> Any:
         if name not in GUIDES:
             raise KeyError(name)
-        if name not in self._loaded:
-            self._loaded[name] = load(name)
-        return self._loaded[name]
+        return load(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(GUIDES)
@@ -71,6 +67,7 @@ class _Commands(Mapping[str, Any]):
         return len(GUIDES)
 
 
+@cache
 def load(name: str) -> Any:
     """Imports a command: the function named like its module, with underscores for dashes."""
     word = name.replace("-", "_")

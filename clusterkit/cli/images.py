@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-from rich.table import Table
-
-from clusterkit.cli.common import ClusterOption, ConfigOption, load, open_ledger
-from clusterkit.cli.ui.console import note, out
+from clusterkit.cli.common import ClusterOption, ConfigOption, JsonOption, load, open_ledger
+from clusterkit.cli.ui.console import note, out, plural, print_document
+from clusterkit.cli.ui.lines import plain_table
 from clusterkit.units import format_bytes
 
 if TYPE_CHECKING:
@@ -20,7 +17,7 @@ if TYPE_CHECKING:
 
 def images(
     cluster: ClusterOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
     """List the images of a cluster.
@@ -45,10 +42,7 @@ def show_images(cluster: str, rows: Sequence[ImageRow]) -> None:
     if not rows:
         note(f"no images on {cluster}; `clusterkit deploy` sends one")
         return
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name, right in {"": False, "image": False, "size": True, "last used": False}.items():
-        table.add_column(name, justify="right" if right else "left", no_wrap=True)
-    table.add_column("runs", overflow="fold")
+    table = plain_table("", "image", "size", "last used", "runs", right=("size",), fold=("runs",))
     for row in rows:
         table.add_row(
             "*" if row.ours else "",
@@ -64,7 +58,7 @@ def show_images(cluster: str, rows: Sequence[ImageRow]) -> None:
 def _runs(row: ImageRow) -> str:
     if not row.runs:
         return "none"
-    count = f"{len(row.runs)} run{'s' if len(row.runs) > 1 else ''}"
+    count = plural(len(row.runs), "run")
     if not row.unfinished:
         return f"{count}, all ended"
     names = ", ".join(row.unfinished[:_NAMED]) + (", ..." if len(row.unfinished) > _NAMED else "")
@@ -85,4 +79,4 @@ def print_json(cluster: str, rows: Sequence[ImageRow]) -> None:
         }
         for row in rows
     ]
-    out.file.write(json.dumps({"schema": 1, "cluster": cluster, "images": images}, indent=2) + "\n")
+    print_document({"schema": 1, "cluster": cluster, "images": images})

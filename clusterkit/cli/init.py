@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clusterkit.cli.common import ConfigOption, without_plugins
+from clusterkit.asking import at_terminal
+from clusterkit.cli.common import AcceptNewOption, ConfigOption, without_plugins
+from clusterkit.cli.ui.console import note
+from clusterkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from clusterkit.config.settings_file import Proposal
@@ -65,10 +67,7 @@ def init(
         typer.Option("--example", metavar="NAME", help="Take a ready-made description; no login."),
     ] = None,
     examples: Annotated[bool, typer.Option("--examples", help="List the ready-made descriptions.")] = False,
-    accept_new: Annotated[
-        bool,
-        typer.Option("--accept-new", help="Accept the key of a host not known yet; a changed one never."),
-    ] = False,
+    accept_new: AcceptNewOption = False,
     ssh_config: Annotated[
         Path | None,
         typer.Option("--ssh-config", metavar="FILE", help="Use this instead of ~/.ssh/config."),
@@ -86,7 +85,6 @@ def init(
         from clusterkit.cli.ui import init as ui
         from clusterkit.commands import init as verb
         from clusterkit.config import settings_file
-    from clusterkit.cli.ui.console import note
 
     if examples:
         ui.show_examples(settings_file.examples())
@@ -99,14 +97,12 @@ def init(
         _local(file, host, program, yes=yes, force=force, diff=diff)
         return
     if program is not None:
-        from clusterkit.errors import ConfigError
-
         raise ConfigError("--program goes with --local", hint="or write `program` below [project] yourself")
     from clusterkit.transport.questions import accepting_new_hosts, ask_on_terminal
 
-    at_terminal = sys.stdin.isatty() and sys.stderr.isatty() and not yes
+    asks = at_terminal() and not yes
     request = verb.InitRequest(
-        host=host or _host(ssh_config, at_terminal=at_terminal),
+        host=host or _host(ssh_config, asks=asks),
         file=file,
         name=name,
         root=root,
@@ -120,7 +116,7 @@ def init(
     done = verb.init(
         request,
         ask=accepting_new_hosts(ask_on_terminal) if accept_new else ask_on_terminal,
-        choose=ui.take_first if yes else ui.choose if at_terminal else ui.refuse,
+        choose=ui.take_first if yes else ui.choose if asks else ui.refuse,
     )
     ui.show_site(done)
     done.surveyor.check_usable(done.survey, request.host)
@@ -131,7 +127,6 @@ def init(
 def _local(file: Path, host: str | None, program: str | None, *, yes: bool, force: bool, diff: bool) -> None:
     from clusterkit.cli.ui.init import show_here, show_next_here
     from clusterkit.commands.init_local import init_local
-    from clusterkit.errors import ConfigError
 
     if host is not None:
         raise ConfigError(
@@ -144,14 +139,13 @@ def _local(file: Path, host: str | None, program: str | None, *, yes: bool, forc
         show_next_here(done)
 
 
-def _host(ssh_config: Path | None, *, at_terminal: bool) -> str:
+def _host(ssh_config: Path | None, *, asks: bool) -> str:
     """Asks the user for a host."""
     from clusterkit.cli.ui.init import choose_host
-    from clusterkit.errors import ConfigError
     from clusterkit.transport.hosts import configured_hosts
 
     hosts = configured_hosts(ssh_config)
-    if not at_terminal:
+    if not asks:
         known = f"; your ssh configuration has: {', '.join(hosts[:20])}" if hosts else ""
         raise ConfigError(
             "no host was named", hint=f"name it as you type it after ssh: `clusterkit init HOST`{known}"
@@ -162,9 +156,7 @@ def _host(ssh_config: Path | None, *, at_terminal: bool) -> str:
 def _settle(proposal: Proposal, *, yes: bool, force: bool, diff: bool) -> bool:
     """Shows the changes and writes them if the user agrees; returns whether they were written."""
     from clusterkit.cli.ui import init as ui
-    from clusterkit.cli.ui.console import note
     from clusterkit.config.settings_file import save
-    from clusterkit.errors import ConfigError
 
     if not proposal.changes:
         note("nothing to change: the settings are up to date")
@@ -174,7 +166,7 @@ def _settle(proposal: Proposal, *, yes: bool, force: bool, diff: bool) -> bool:
     if diff:
         return False
     if proposal.old is not None and not force and not (yes and proposal.only_adds):
-        if yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if yes or not at_terminal():
             raise ConfigError(
                 f"{proposal.file} is there, and would change as shown; nothing was written",
                 hint="write it all the same with --force, or to another file with --config FILE",

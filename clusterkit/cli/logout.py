@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from clusterkit.cli.common import ConfigOption, load
-from clusterkit.cli.ui.console import out
+from clusterkit.cli.ui.console import say
 
 
 def logout(
@@ -18,12 +17,8 @@ def logout(
     """End a kept login and the commands that use it."""
     from clusterkit.commands.login import logout as verb
 
-    show_logout(verb(load(config).cluster(cluster) if cluster else None))
-
-
-def show_logout(hosts: Sequence[str]) -> None:
-    """Prints one line per login that was ended."""
+    hosts = verb(load(config).cluster(cluster) if cluster else None)
     for host in hosts:
-        out.print(f"{host}: logged out", markup=False, soft_wrap=True)
+        say(f"{host}: logged out")
     if not hosts:
-        out.print("no login was kept", markup=False)
+        say("no login was kept")

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from clusterkit.cli.common import ConfigOption, RunArgument, load, open_ledger
+from clusterkit.cli.ui.console import note
 
 
 def logs(
@@ -35,7 +36,6 @@ def logs(
     """
     import sys
 
-    from clusterkit.cli.ui.console import note
     from clusterkit.commands.logs import logs as verb
     from clusterkit.runs.log_source import Wanted
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from clusterkit.cli.common import (
     ClusterOption,
     ConfigOption,
+    JsonOption,
     NativeOption,
     ProfileOption,
     ProgramCommand,
@@ -28,10 +27,12 @@ from clusterkit.cli.common import (
     load,
     native_words,
 )
-from clusterkit.cli.ui.console import format_count, note, out
+from clusterkit.cli.ui.console import format_count, note, out, print_document
+from clusterkit.cli.ui.lines import plain_table
 from clusterkit.cli.ui.plan import FITS, speed_words, time_range
+from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.errors import ConfigError
-from clusterkit.units import beside, format_bytes, significant
+from clusterkit.units import beside, format_bytes, parse_duration, significant
 
 if TYPE_CHECKING:
     from clusterkit.backends.starts import PredictedStart
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from clusterkit.commands.plan import Forecast
     from clusterkit.config.models import Profile
     from clusterkit.forecast.memory import Store
+    from clusterkit.forecast.own_rates import OwnRun
     from clusterkit.forecast.speed import Duration, Speed
     from clusterkit.forecast.starts import Ask
     from clusterkit.runs.deployment import DeploymentPlan as Upload
@@ -84,7 +86,7 @@ def plan(
     unlock: UnlockOption = None,
     native: NativeOption = None,
     send_large: SendLargeOption = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Say what a run would take and when it would start.
@@ -122,13 +124,15 @@ def plan(
         return
 
     from clusterkit.cli.ui.plan import show_forecast
-    from clusterkit.cli.ui.progress import transfer_bar
     from clusterkit.commands.plan import PlanRequest
     from clusterkit.commands.plan import plan as verb
 
     request = PlanRequest(run, _durations(times), tuple(_words(gpus)), spaces)
     forecast = verb(settings, request, bar=transfer_bar)
-    (print_forecast_json if as_json else show_forecast)(forecast)
+    if as_json:
+        print_document(_document(forecast), indent=None, ensure_ascii=False)
+    else:
+        show_forecast(forecast)
 
 
 def _words(text: str | None) -> list[str]:
@@ -165,8 +169,6 @@ def _durations(text: str | None) -> tuple[int, ...]:
     Raises:
         ConfigError: one is invalid or shorter than a minute.
     """
-    from clusterkit.units import parse_duration
-
     try:
         seconds = tuple(parse_duration(word) for word in _words(text))
     except ValueError as error:
@@ -180,11 +182,10 @@ def show_comparison(profile: Profile, rows: Sequence[ComparisonRow]) -> None:
     """Prints one line per cluster and GPU type."""
     steps = f", {format_count(profile.total_steps)} steps" if profile.total_steps else ""
     out.print(Text.assemble((profile.name, "bold"), f": {profile.recipe}{steps}"))
-    table = Table(box=None, pad_edge=False, header_style="bold")
     counted = any(row.memory for row in rows)
-    for title in ("cluster", "gpu", *(("memory", "takes", "") if counted else ()), "time", "steps/s"):
-        right = title in ("memory", "takes")
-        table.add_column(title, justify="right" if right else "left", no_wrap=title != "steps/s")
+    titles = ("cluster", "gpu", *(("memory", "takes", "") if counted else ()), "time")
+    table = plain_table(*titles, right=("memory", "takes"), padding=(0, 1))
+    table.add_column("steps/s")  # its text wraps at words
     speeds = beside([row.speed.steps_per_second if row.speed else None for row in rows])
     for row, rate in zip(rows, speeds, strict=True):
         name = Text(row.gpu or "-", style="bold" if row.gpu == (profile.gpu or "") else "")
@@ -213,7 +214,7 @@ def print_comparison_json(profile: Profile, rows: Sequence[ComparisonRow]) -> No
             for row in rows
         ],
     }
-    out.file.write(json.dumps(document, ensure_ascii=False) + "\n")
+    print_document(document, indent=None, ensure_ascii=False)
 
 
 def _memory(row: ComparisonRow) -> tuple[str, str, Text]:
@@ -230,11 +231,6 @@ def _time(row: ComparisonRow, rate: str) -> tuple[str, Text]:
         other = f"not this work: {told}" if told else "not measured"
         return "-", Text(other, style="dim")
     return time_range(row.duration, here=row.speed.here) if row.duration else "-", Text(rate)
-
-
-def print_forecast_json(forecast: Forecast) -> None:
-    """Prints the forecast as one JSON document on standard output."""
-    out.file.write(json.dumps(_document(forecast), ensure_ascii=False) + "\n")
 
 
 def store_json(store: Store | None) -> dict[str, Any] | None:
@@ -279,7 +275,7 @@ def _document(forecast: Forecast) -> dict[str, Any]:
         "sbatch": list(forecast.options),
         "memory": forecast.memory
         and {"gpu": store_json(forecast.memory.gpu), "host": store_json(forecast.memory.host)},
-        "seen": forecast.used and asdict(forecast.used),
+        "seen": forecast.used and _seen(forecast.used),
         "time": time_json(forecast.speed, forecast.duration),
         "elsewhere": [asdict(rate) for rate in forecast.elsewhere],
         "upload": _upload(forecast.upload),
@@ -296,6 +292,10 @@ def _document(forecast: Forecast) -> dict[str, Any]:
         "lacking": [{"text": str(one), "never": one.never} for one in forecast.lacking],
         "trouble": [words for words in (forecast.trouble, queue.trouble) if words],
     }
+
+
+def _seen(used: OwnRun) -> dict[str, Any]:
+    return {"run_id": used.rate.source, "memory": used.memory, "gpu_memory": used.gpu_memory}
 
 
 def _start(ask: Ask, start: PredictedStart) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from clusterkit.cli.common import (
     CheckpointOption,
     ConfigOption,
     EnvironmentOption,
+    EpisodesOption,
     ModelArgument,
     load,
     open_ledger,
@@ -24,9 +25,7 @@ def play(
         typer.Option("--task", "-t", metavar="TASK", help="Only this task; may be given several times."),
     ] = None,
     checkpoint: CheckpointOption = "last",
-    episodes: Annotated[
-        int, typer.Option("--episodes", "-n", metavar="N", min=1, help="Episodes per task.")
-    ] = 1,
+    episodes: EpisodesOption = 1,
     size: Annotated[
         int, typer.Option(metavar="PIXELS", min=64, help="Width and height of the picture in pixels.")
     ] = 320,

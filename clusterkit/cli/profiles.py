@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from rich.table import Table
 from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, load
 from clusterkit.cli.ui.console import out
-from clusterkit.config.settings import Settings
+from clusterkit.cli.ui.lines import plain_table
 from clusterkit.units import format_duration
 
 
 def profiles(config: ConfigOption = None) -> None:
     """List the profiles; * marks the default one."""
-    show_profiles(load(config))
-
-
-def show_profiles(settings: Settings) -> None:
-    """Prints one line per profile: what it requests and what it trains."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("profile", "gpu", "cpus", "time", "recipe", "steps", "envs"):
-        table.add_column(
-            title, justify="right" if title in ("cpus", "time", "steps", "envs") else "left", no_wrap=True
-        )
+    settings = load(config)
+    titles = ("profile", "gpu", "cpus", "time", "recipe", "steps", "envs")
+    table = plain_table(*titles, right=("cpus", "time", "steps", "envs"), padding=(0, 1))
     wide = out.width >= 110
     if wide:
         table.add_column("what it is", overflow="fold", style="dim")

@@ -11,13 +11,17 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, RunsArgument, load, open_ledger
-from clusterkit.cli.ui.advice import show_headlines
-from clusterkit.cli.ui.console import note, out, printable
+from clusterkit.cli.ui.console import err, note, out, printable, say
+from clusterkit.cli.ui.lines import plain_table
 from clusterkit.units import beside, percents_beside
 
 if TYPE_CHECKING:
     from clusterkit.commands.report import Reported, ReportRow
+    from clusterkit.report.advice import GroupAdvice
     from clusterkit.report.main_metric import MainResult
+
+_HEADLINES = 4
+_VERDICTS = {"fine": "green", "act": "yellow", "not measured": "dim"}
 
 
 def report(
@@ -49,28 +53,23 @@ def report(
     """
     from datetime import UTC, datetime
 
-    from clusterkit.commands.report import find_pulled, report_folder
+    from clusterkit.commands.report import advise_runs, find_pulled, report_folder
     from clusterkit.commands.report import report as verb
 
     settings = load(config)
-    if advice:
-        from clusterkit.cli.ui.advice import show_advice
-        from clusterkit.commands.report import advise_runs
-
-        with open_ledger(settings, only_reads=True, of=runs or ()) as ledger:
-            show_advice(advise_runs(find_pulled(settings.project.results, runs or ["last"], ledger)))
-        return
     results = settings.project.results
     with open_ledger(settings, only_reads=True, of=runs or ()) as ledger:
         folders = find_pulled(results, runs or ["last"], ledger)
+    if advice:
+        show_advice(advise_runs(folders))
+        return
     folder = out or report_folder(results, folders)
     show_reported(verb(folders, folder, now=datetime.now(UTC), metric=metric))
 
 
 def show_reported(reported: Reported) -> None:
     """Prints each group's final results, and the files that were written, one path per line."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("group", no_wrap=True)
+    table = plain_table("group", padding=(0, 1))
     table.add_column("runs", justify="right")
     table.add_column("steps", justify="right")
     titles = list(dict.fromkeys(row.result.title for row in reported.rows if row.result))
@@ -86,7 +85,7 @@ def show_reported(reported: Reported) -> None:
     if reported.left_out:
         note(f"nothing to draw, left out: {', '.join(reported.left_out)}")
     for path in reported.files:
-        out.print(str(path), markup=False, soft_wrap=True)
+        say(str(path))
     show_headlines(reported.advice)
 
 
@@ -103,3 +102,71 @@ def _interval(found: MainResult | None) -> str:
     low, high = found.point.interval
     first, last = percents_beside([low, high]) if found.rate else beside([low, high])
     return f"{first} to {last}"
+
+
+def show_headlines(advice: Sequence[GroupAdvice]) -> None:
+    """Prints a few lines of advice at the end of another command's output."""
+    for one in advice:
+        prefix = f"{one.label}: " if len(advice) > 1 else ""
+        for line in one.headlines[: max(1, _HEADLINES // len(advice))]:
+            err.print(Text(f"{prefix}{line}"))
+    if any(one.headlines for one in advice):
+        note("more: the page, or `clusterkit report --advice`")
+
+
+def show_advice(advice: Sequence[GroupAdvice]) -> None:
+    """Prints all advice: requested and used resources, bottlenecks, faster options, the guides' rules."""
+    for number, one in enumerate(advice):
+        if number:
+            out.print()
+        if len(advice) > 1:
+            out.print(Text(one.label, style="bold"))
+        if one.needs:
+            out.print(_needs(one))
+            out.print()
+        if one.binding:
+            out.print(Text(one.binding.sentence))
+        if one.changes:
+            out.print(_changes(one))
+        if one.binding or one.changes:
+            out.print()
+        out.print(_checks(one))
+
+
+def _needs(advice: GroupAdvice) -> Table:
+    table = _wrapping_table("resource", "asked for", "used", "enough", "for the profile")
+    for need in advice.needs:
+        style = "yellow" if need.too_little else ""
+        table.add_row(
+            need.resource,
+            need.asked,
+            Text(need.used, style=style),
+            need.enough,
+            Text(need.setting, style="bold"),
+        )
+    return table
+
+
+def _changes(advice: GroupAdvice) -> Table:
+    table = Table.grid(padding=(0, 1, 0, 0))
+    for change in advice.changes:
+        words = Text.assemble((change.setting, "bold"), f": {change.gain}; {change.why}")
+        table.add_row(Text("faster", style="green"), words)
+    return table
+
+
+def _checks(advice: GroupAdvice) -> Table:
+    table = _wrapping_table("rule", "", "measured")
+    for check in advice.checks:
+        told = Text(check.measured)
+        if check.cure:
+            told.append(f"; {check.cure}", style="bold")
+        table.add_row(check.rule, Text(check.verdict, style=_VERDICTS[check.verdict]), told)
+    return table
+
+
+def _wrapping_table(*headings: str) -> Table:
+    table = plain_table(padding=(0, 1))
+    for heading in headings:
+        table.add_column(heading)
+    return table

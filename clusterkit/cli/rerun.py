@@ -16,9 +16,10 @@ from clusterkit.cli.common import (
     load,
     open_ledger,
 )
-from clusterkit.cli.ui.console import note, out
+from clusterkit.cli.ui.console import note
 from clusterkit.cli.ui.lines import warn_of_trusted
-from clusterkit.cli.ui.submit import described_way, warn_lacking, warn_untold_seed
+from clusterkit.cli.ui.progress import transfer_bar
+from clusterkit.cli.ui.submit import note_continuation, show_job, warn_lacking, warn_untold_seed
 
 if TYPE_CHECKING:
     from clusterkit.runs.pipeline import Submitted
@@ -53,7 +54,6 @@ def rerun(
 
     With the code, the image and the arguments of that run, whatever the working tree is now.
     """
-    from clusterkit.cli.ui.progress import transfer_bar
     from clusterkit.commands.rerun import rerun as verb
 
     settings = load(config)
@@ -79,8 +79,5 @@ def show_rerun(done: Submitted) -> None:
         warn_untold_seed()
     warn_lacking(done.lacking)
     warn_of_trusted(done.trusted)
-    if done.continuation:
-        note(f"goes on past its time limit by {described_way(done.continuation)}")
-    note(f"job {run.job_id} on {run.cluster}")
-    note(f"next: clusterkit status, clusterkit logs {run.run_id} -f")
-    out.print(run.run_id, markup=False, soft_wrap=True)
+    note_continuation(done.continuation)
+    show_job(done)

@@ -17,6 +17,7 @@ from clusterkit.cli.common import (
     load,
     open_ledger,
 )
+from clusterkit.cli.ui.progress import transfer_bar
 
 
 def resume(
@@ -39,7 +40,6 @@ def resume(
     One that failed, was cancelled or ran out of time goes on from its newest checkpoint, with the code and
     the image it began with.
     """
-    from clusterkit.cli.ui.progress import transfer_bar
     from clusterkit.cli.ui.submit import show_resumed
     from clusterkit.commands.resume import resume as verb
 

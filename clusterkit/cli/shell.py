@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,8 +32,14 @@ def shell(
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         run = ledger.find_one(name)
+
+    def on_entry(place: Inside) -> None:
+        if not command:
+            where = f"on {place.state.node}, " if place.state.node else ""
+            note(f"{place.run.run_id}: {where}job {place.job_id}, attempt {place.attempt}; Ctrl-D leaves it")
+
     terminal = own_terminal(needed=not command)
-    status = verb(settings, run, command or (), terminal=terminal, on_entry=show_entry(quiet=bool(command)))
+    status = verb(settings, run, command or (), terminal=terminal, on_entry=on_entry)
     raise typer.Exit(status if status >= 0 else 128 - status)
 
 
@@ -52,14 +57,3 @@ def own_terminal(*, needed: bool) -> str | None:
             hint="name the command to run: clusterkit shell RUN -- COMMAND",
         )
     return None
-
-
-def show_entry(*, quiet: bool) -> Callable[[Inside], None]:
-    """Returns a callback that prints where the shell opens; it is silent for the user's own commands."""
-
-    def show(place: Inside) -> None:
-        if not quiet:
-            where = f"on {place.state.node}, " if place.state.node else ""
-            note(f"{place.run.run_id}: {where}job {place.job_id}, attempt {place.attempt}; Ctrl-D leaves it")
-
-    return show

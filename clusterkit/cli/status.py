@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from clusterkit.cli.common import ConfigOption, RunsArgument, load, open_ledger
+from clusterkit.cli.common import ConfigOption, JsonOption, RunsArgument, load, open_ledger
+from clusterkit.errors import TransportError
 
 
 def status(
@@ -37,7 +38,7 @@ def status(
         str | None,
         typer.Option(metavar="TIME", help="Only runs submitted since, e.g. 2d, 12h or 2026-01-31."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Show where runs stand.
@@ -49,7 +50,6 @@ def status(
     from clusterkit.cli.ui.status import show_status
     from clusterkit.cli.ui.status_json import print_json
     from clusterkit.commands.status import status as verb
-    from clusterkit.errors import TransportError
     from clusterkit.runs.selection import Selection, parse_since, parse_states
 
     selection = Selection(

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clusterkit.asking import at_terminal
 from clusterkit.cli.common import (
     ClusterOption,
     ConfigOption,
     NativeOption,
     ProfileOption,
     ProgramCommand,
+    ScriptOption,
     SendLargeOption,
     SetOption,
     TimeOption,
@@ -25,6 +27,7 @@ from clusterkit.cli.common import (
     native_words,
     open_ledger,
 )
+from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -92,10 +95,7 @@ def submit(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would run, where, with what; change nothing.")
     ] = False,
-    script: Annotated[
-        bool,
-        typer.Option("--script", help="Only print the job script that would be submitted; change nothing."),
-    ] = False,
+    script: ScriptOption = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, however many runs.")] = False,
     send_large: SendLargeOption = False,
     config: ConfigOption = None,
@@ -104,8 +104,7 @@ def submit(
 
     Every run is rendered from a profile and checked before anything is sent.
     """
-    from clusterkit.cli.ui.progress import transfer_bar
-    from clusterkit.commands import submit as verb
+    from clusterkit.runs import pipeline
     from clusterkit.runs.program import assignments
     from clusterkit.runs.request import SubmitRequest, parse_after
 
@@ -152,15 +151,15 @@ def submit(
             hint="add --seeds and --pack: --seeds 1..8 --pack 8 --in-one",
         )
     with open_ledger(settings, only_reads=dry_run or script) as ledger:
+        planned = pipeline.resolve(settings, request)
         if dry_run or script:
             from clusterkit.cli.ui.dry_run import print_script, show_dry_run
 
             show = print_script if script else show_dry_run
-            show(verb.dry_run(settings, request, ledger, bar=transfer_bar))
+            show(pipeline.dry_run(settings, planned, ledger, bar=transfer_bar))
             return
-        done = verb.submit(
-            settings, request, ledger, on_plan=lambda plan: _agree(plan, yes=yes), bar=transfer_bar
-        )
+        _agree(planned, yes=yes)
+        done = pipeline.submit(settings, planned, ledger, bar=transfer_bar)
         if done.plan.group:
             from clusterkit.cli.ui.sweep import show_group
 
@@ -183,13 +182,11 @@ def _agree(plan: Plan, *, yes: bool) -> None:
     """Shows a group, and asks for confirmation if it is large."""
     if plan.group is None:
         return
-    import sys
-
     from clusterkit.cli.ui.sweep import ASK_ABOVE, confirmed, show_plan
 
     show_plan(plan)
     if len(plan.runs) > ASK_ABOVE and not yes:
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if not at_terminal():
             raise ConfigError(
                 f"{len(plan.runs)} runs: so many are asked about on a terminal, and there is none",
                 hint="--yes says that they are meant",

@@ -7,18 +7,20 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
-from clusterkit.cli.common import ConfigOption, RunsArgument, load, open_ledger
-from clusterkit.cli.ui.console import err, note, out, say
-from clusterkit.errors import ConfigError, WandbError
+from clusterkit.cli.common import ConfigOption, OnlyClusterOption, RunsArgument, load, open_ledger, parsed
+from clusterkit.cli.ui.console import note, out, plural, say, warn
+from clusterkit.cli.ui.lines import plain_table
+from clusterkit.cli.ui.progress import transfer_bar
+from clusterkit.errors import WandbError
 from clusterkit.results.selection import Checkpoints
-from clusterkit.units import format_bytes
+from clusterkit.units import format_bytes, parse_size
 from clusterkit.wandb.uploaded import UploadState
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from clusterkit.commands.sync import Synced
     from clusterkit.commands.sync_watch import SyncLook
     from clusterkit.config.settings import Settings
@@ -31,9 +33,7 @@ if TYPE_CHECKING:
 
 def sync_results(
     runs: RunsArgument = None,
-    cluster: Annotated[
-        str | None, typer.Option("--cluster", "-c", metavar="NAME", help="Only runs there.")
-    ] = None,
+    cluster: OnlyClusterOption = None,
     checkpoints: Annotated[
         Checkpoints,
         typer.Option(
@@ -67,18 +67,11 @@ def sync_results(
     Of all runs or the named ones; nothing here is deleted. Offline W&B runs are uploaded when
     they have ended, with --watch while they go on.
     """
-    from clusterkit.units import parse_size
-
-    try:
-        limit = parse_size(bandwidth_limit) if bandwidth_limit else None
-    except ValueError as error:
-        raise ConfigError(f"--bandwidth-limit: {error}") from None
+    limit = parsed("--bandwidth-limit", parse_size, bandwidth_limit) if bandwidth_limit else None
     settings = load(config)
     with open_ledger(settings, of=runs or ()) as ledger, ExitStack() as stack:
         login = None if watch else _log_in_ahead(settings, ledger, runs or (), cluster, stack)
 
-        from clusterkit.cli.ui.console import note
-        from clusterkit.cli.ui.progress import transfer_bar
         from clusterkit.commands.sync import SyncRequest
         from clusterkit.commands.sync import sync_results as verb
 
@@ -155,7 +148,7 @@ def _foot(look: SyncLook) -> str:
         return f"{here}; nothing new at the last look"
     files = sum(run.files for run in look.news)
     size = format_bytes(sum(run.bytes for run in look.news))
-    return f"{here}; {size} in {files} {'file' if files == 1 else 'files'} at the last look"
+    return f"{here}; {size} in {plural(files, 'file')} at the last look"
 
 
 _STYLES = {
@@ -185,7 +178,7 @@ def show_synced(synced: Synced) -> None:
         say(f"{len(same)} {'other ' if alone else ''}runs are up to date, {here} here")
     for run in synced.runs:
         for problem in run.problems:
-            err.print(f"[yellow]{escape(run.run_id)}[/]: {escape(problem)}", soft_wrap=True)
+            warn(run.run_id, f": {problem}")
     for upload in synced.uploads:
         _show_upload_details(upload)
     note(f"results lie in {synced.results}")
@@ -197,11 +190,7 @@ def _any_news(uploads: Sequence[RunUpload]) -> bool:
 
 
 def _table(runs: Sequence[PulledRun], uploads: Mapping[str, Sequence[RunUpload]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("run", no_wrap=True)
-    table.add_column("new", justify="right", no_wrap=True)
-    table.add_column("files", justify="right", no_wrap=True)
-    table.add_column("here", justify="right", no_wrap=True)
+    table = plain_table("run", "new", "files", "here", right=("new", "files", "here"), padding=(0, 1))
     if uploads:
         table.add_column("W&B")
     for run in runs:
@@ -227,7 +216,7 @@ def _show_upload_details(upload: RunUpload) -> None:
         note(upload.url)
     if upload.message:
         colour = "red" if upload.state is UploadState.FAILED else "yellow"
-        err.print(f"[{colour}]W&B {escape(upload.run_id)}[/]: {escape(upload.message)}", soft_wrap=True)
+        warn(f"W&B {upload.run_id}", f": {upload.message}", colour=colour)
 
 
 def _show_wandb_advice(synced: Synced) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections.abc import Generator
 from dataclasses import asdict
@@ -16,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_ledger
-from clusterkit.cli.ui.console import format_count, note, out
+from clusterkit.cli.ui.console import format_count, note, out, print_document
+from clusterkit.cli.ui.lines import plain_table
 from clusterkit.runs.outlook import time_left
 from clusterkit.units import format_bytes, format_seconds, percent, significant
 
@@ -40,14 +40,13 @@ def top(
     GPUs, processors, memory and processes, from inside its job; Ctrl-C leaves it.
     """
     from clusterkit.commands.top import top as verb
-    from clusterkit.commands.top import top_group
 
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         runs = ledger.find([name])
-    once = once or not (as_json or is_live())
+    once = once or not (as_json or out.is_terminal)
     show = print_json if as_json else show_once if once else show_live
-    show(verb(settings, runs[0], once=once) if len(runs) == 1 else top_group(settings, runs, once=once))
+    show(verb(settings, runs, once=once))
 
 
 _BAR = 20
@@ -70,11 +69,6 @@ _FORGET_SECONDS = 10.0
 
 
 _NOTHING = "the run ended before there was anything to show"
-
-
-def is_live() -> bool:
-    """Whether standard output is a terminal that can be redrawn."""
-    return out.is_terminal
 
 
 def show_live(samples: Samples) -> None:
@@ -121,8 +115,7 @@ def print_json(samples: Samples) -> None:
                 "job_id": place.job_id,
                 "attempt": place.attempt,
             }
-            out.file.write(json.dumps(head | asdict(usage)) + "\n")
-            out.file.flush()
+            print_document(head | asdict(usage), indent=None)
 
 
 def view(place: Inside, usage: Usage, *, processes: int) -> RenderableType:
@@ -189,9 +182,8 @@ def _resources(usage: Usage) -> Table:
 
 
 def _processes(usage: Usage, most: int) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name in ("pid", "cpu", "memory"):
-        table.add_column(name, justify="right", no_wrap=True)
+    numbers = ("pid", "cpu", "memory")
+    table = plain_table(*numbers, right=numbers)
     table.add_column("command")  # the only column that may shrink, so it is not no_wrap
     for one in usage.processes[:most]:
         cpu = "" if one.cpu is None else f"{one.cpu:.2f}"

@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
-from clusterkit.asking import agree
+from clusterkit.asking import agree, at_terminal
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli.common import (
     ClusterOption,
     ConfigOption,
+    ScriptOption,
     SetOption,
     UnlockOption,
     load,
     open_ledger,
 )
-from clusterkit.cli.ui.console import err, note, out
+from clusterkit.cli.ui.console import err, note, out, plural, warn
+from clusterkit.cli.ui.lines import plain_table
+from clusterkit.cli.ui.progress import stage_lines, transfer_bar
 from clusterkit.config.sources import display_path
+from clusterkit.errors import ConfigError
 from clusterkit.forecast.measurements import FILE
 from clusterkit.forecast.tuning import NEAR
 from clusterkit.units import beside, format_bytes, format_seconds
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from clusterkit.commands.tune import Tuned
     from clusterkit.config.settings import Settings
     from clusterkit.config.settings_file import Proposal
@@ -66,10 +69,7 @@ def tune(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would be submitted, or written.")
     ] = False,
-    script: Annotated[
-        bool,
-        typer.Option("--script", help="Only print the job script that would be submitted; change nothing."),
-    ] = False,
+    script: ScriptOption = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Write the profile without asking.")] = False,
     config: ConfigOption = None,
 ) -> None:
@@ -79,11 +79,9 @@ def tune(
     safe ones are written into the profile after a yes. What a run learns is not touched.
     """
     from clusterkit.cli.ui.dry_run import print_script, show_dry_run
-    from clusterkit.cli.ui.progress import transfer_bar
     from clusterkit.cli.ui.submit import show_submitted
-    from clusterkit.commands import submit
     from clusterkit.commands import tune as verb
-    from clusterkit.errors import ConfigError
+    from clusterkit.runs import pipeline
     from clusterkit.runs.program import assignments
 
     settings = load(config)
@@ -106,11 +104,14 @@ def tune(
                 assignments(overrides or (), "--set"),
                 tuple(unlock or ()),
             )
+            planned = pipeline.resolve(settings, request)
             if dry_run or script:
                 show = print_script if script else show_dry_run
-                show(submit.dry_run(settings, request, ledger, bar=transfer_bar))
+                show(pipeline.dry_run(settings, planned, ledger, bar=transfer_bar))
                 return
-            run = verb.start(settings, ledger, request, bar=transfer_bar, on_submit=show_submitted)
+            submitted = pipeline.submit(settings, planned, ledger, bar=transfer_bar)
+            show_submitted(submitted)
+            (run,) = submitted.runs
         if wait:
             try:
                 with waiting() as on_row:
@@ -127,7 +128,6 @@ def tune(
 def _take_up(
     settings: Settings, ledger: Ledger, run: LedgerRun, *, precision: bool, dry_run: bool, yes: bool
 ) -> None:
-    from clusterkit.cli.ui.console import note
     from clusterkit.cli.ui.init import show_changes
     from clusterkit.commands import tune as verb
     from clusterkit.config.settings_file import save
@@ -142,11 +142,7 @@ def _take_up(
         note("dry run: nothing was written")
     elif agreed(change, yes=yes):
         save(change)
-        show_written(change, tuned.profile.name)
-
-
-_LINE_SECONDS = 15.0
-"""Seconds between two lines when there is no terminal to redraw."""
+        note(f"{display_path(change.file)} is written; the next run of {tuned.profile.name} takes it")
 
 
 @contextmanager
@@ -156,16 +152,7 @@ def waiting() -> Iterator[Callable[[StatusRow], None]]:
         with err.status("submitted") as status:
             yield lambda row: status.update(Text(_where(row)))
         return
-    said, printed = "", 0.0
-
-    def show(row: StatusRow) -> None:
-        nonlocal said, printed
-        stage = row.state.why or row.state.state.value
-        if stage != said or time.monotonic() - printed >= _LINE_SECONDS:
-            said, printed = stage, time.monotonic()
-            note(_where(row))
-
-    yield show
+    yield stage_lines(_where, lambda row: row.state.why or row.state.state.value)
 
 
 def _where(row: StatusRow) -> str:
@@ -184,16 +171,16 @@ def show_tuned(tuned: Tuned) -> None:
     if tuned.state.state.active and not bench.complete:
         note(f"it still measures; `clusterkit tune {tuned.run.run_id}` again has more")
     elif not bench.complete:
-        err.print("[yellow]it was ended before it was done:[/] what it had measured by then counts")
+        warn("it was ended before it was done:", " what it had measured by then counts")
     if _settings(bench):
         out.print(_table(bench, tuned))
     if tuned.kept:
-        note(f"{tuned.kept} measurement{'' if tuned.kept == 1 else 's'} kept in .clusterkit/{FILE}")
+        note(f"{plural(tuned.kept, 'measurement')} kept in .clusterkit/{FILE}")
     for setting, why in chosen.unsafe.items():
         note(f"{setting} is not safe: it {why}")
     _show_failed(bench)
     if chosen.row is None or chosen.fastest is None:
-        err.print("[yellow]no setting is both measured and safe;[/] the profile stays as it is")
+        warn("no setting is both measured and safe;", " the profile stays as it is")
         return
     if chosen.row != chosen.fastest:
         note(f"within {1 - NEAR:.0%} of the fastest, the one with less memory and fewer processes is taken")
@@ -224,33 +211,29 @@ _KINDS = {"loop": "whole loop", "envs": "environments", "updates": "updates", "e
 
 
 def _table(bench: Bench, tuned: Tuned) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    learner = any(row.kind == "updates" and row.error is None for row in bench.rows)
-    shown = {"updates/s": learner, "GPU": bench.gpu_bytes is not None}
-    for name in ("envs", "workers", "precision", "steps/s", "envs alone", "updates/s", "memory", "GPU"):
-        if shown.get(name, True):
-            table.add_column(name, justify="left" if name == "precision" else "right", no_wrap=True)
-    table.add_column("", no_wrap=True)
     settings = _settings(bench)
     found = [[bench.of(kind, setting) for kind in ("loop", "envs", "updates")] for setting in settings]
-    rates = _rates([loop.steps_per_second if loop else None for loop, _, _ in found])
-    alone = _rates([envs.env_steps_per_second if envs else None for _, envs, _ in found])
-    learnt = _rates([updates.updates_per_second if updates and loop else None for loop, _, updates in found])
-    for number, setting in enumerate(settings):
-        loop = found[number][0]
-        held = bench.memory(loop) if loop else None
-        cells = [
-            str(setting.num_envs),
-            str(setting.workers),
-            setting.precision,
-            rates[number],
-            alone[number],
+    loops = [loop for loop, _, _ in found]
+    columns = {
+        "envs": [str(setting.num_envs) for setting in settings],
+        "workers": [str(setting.workers) for setting in settings],
+        "precision": [setting.precision for setting in settings],
+        "steps/s": _rates([loop.steps_per_second if loop else None for loop in loops]),
+        "envs alone": _rates([envs.env_steps_per_second if envs else None for _, envs, _ in found]),
+    }
+    if any(row.kind == "updates" and row.error is None for row in bench.rows):
+        columns["updates/s"] = _rates(
+            [updates.updates_per_second if updates and loop else None for loop, _, updates in found]
+        )
+    columns["memory"] = [
+        format_bytes(held) if loop and (held := bench.memory(loop)) else "" for loop in loops
+    ]
+    if bench.gpu_bytes is not None:
+        columns["GPU"] = [
+            format_bytes(loop.device_bytes) if loop and loop.device_bytes else "" for loop in loops
         ]
-        if shown["updates/s"]:
-            cells.append(learnt[number])
-        cells.append(format_bytes(held) if held else "")
-        if shown["GPU"]:
-            cells.append(format_bytes(loop.device_bytes) if loop and loop.device_bytes else "")
+    table = plain_table(*columns, "", right=columns.keys() - {"precision"})
+    for setting, cells in zip(settings, zip(*columns.values(), strict=True), strict=True):
         table.add_row(*cells, _mark(setting, tuned))
     return table
 
@@ -289,15 +272,10 @@ def agreed(change: Proposal, *, yes: bool) -> bool:
     """Whether to write the change: --yes, or the user's answer at the terminal."""
     if yes:
         return True
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not at_terminal():
         note("nothing was written; --yes writes it")
         return False
     return agree(f"Write this into {display_path(change.file)}?")
-
-
-def show_written(change: Proposal, profile: str) -> None:
-    """Prints which file was written."""
-    note(f"{display_path(change.file)} is written; the next run of {profile} takes it")
 
 
 def show_goes_on(run_id: str) -> None:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_ledger
-from clusterkit.cli.ui.console import format_count, printable
-from clusterkit.cli.ui.curves import CurvePanel, panels
+from clusterkit.cli.ui.console import format_count, note, out, printable
+from clusterkit.cli.ui.curves import CurvePanel, panels, show_live, show_once, view
+from clusterkit.cli.ui.lines import plain_table
 
 if TYPE_CHECKING:
     from clusterkit.commands.watch import Curves
@@ -28,21 +28,17 @@ def watch(
     Success, return and speed, from the metrics it writes, on its cluster or as they were synced; no account
     is needed. Ctrl-C leaves it.
     """
-    from clusterkit.cli.ui.console import note
-    from clusterkit.cli.ui.curves import is_live, show_live, show_once, view
-    from clusterkit.commands.watch import curves
+    from clusterkit.commands.watch import curves, group_curves
 
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         runs = ledger.find([name])
-    live = is_live() and not once
+    live = out.is_terminal and not once
+    show = show_live if live else show_once
     if len(runs) > 1:
-        from clusterkit.commands.watch import group_curves
-
-        looks = group_curves(settings, runs, follow=live, say=note)
-        (show_live if live else show_once)(looks, view_group)
+        show(group_curves(settings, runs, follow=live, say=note), view_group)
     else:
-        (show_live if live else show_once)(curves(settings, runs[0], follow=live, say=note), view)
+        show(curves(settings, runs[0], follow=live, say=note), view)
 
 
 _LEVELS = " ▁▂▃▄▅▆▇█"
@@ -67,10 +63,7 @@ def view_group(looks: Sequence[Curves], width: int, height: int | None) -> Rende
     span = max((row.step for one in looks for row in one.rows), default=1) or 1
     values = [y for mine in shown for panel in mine if panel.name == names[0] for _, y in panel.points]
     low, high = min(values, default=0.0), max(values, default=1.0)
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("run", no_wrap=True)
-    table.add_column("state", no_wrap=True)
-    table.add_column("step", justify="right", no_wrap=True)
+    table = plain_table("run", "state", "step", right=("step",))
     for name in names:
         table.add_column(printable(name), justify="right", no_wrap=True)
     columns = _room(looks, names, width)

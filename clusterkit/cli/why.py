@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.table import Table
 from rich.text import Text
 
-from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_ledger
-from clusterkit.cli.ui.console import note, out, printable
+from clusterkit.cli.common import ConfigOption, JsonOption, RunOrGroupArgument, load, open_ledger
+from clusterkit.cli.ui.console import listed, note, out, plural, print_document, printable
 
 if TYPE_CHECKING:
     from clusterkit.commands.why import Causes
@@ -20,7 +17,7 @@ if TYPE_CHECKING:
 
 def why(
     name: RunOrGroupArgument = "last",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Say why a run waits, failed or is silent.
@@ -53,15 +50,16 @@ def show_causes(causes: Causes) -> None:
     for one in causes.shared:
         out.print()
         count = len(one.run_ids)
-        runs = "1 run" if count == 1 else f"{count} runs"
-        out.print(Text.assemble((runs, "bold"), f"  {_listed(one.run_ids)}"), soft_wrap=True)
+        out.print(
+            Text.assemble((plural(count, "run"), "bold"), f"  {listed(one.run_ids, _NAMED)}"), soft_wrap=True
+        )
         if count > 1:
             shown = one.exemplar.evidence
             out.print(Text(f"of these {shown.subject.run_id}, {shown.state.state}:", "dim"), soft_wrap=True)
         show_finding(one.exemplar)
     if causes.not_asked:
         out.print()
-        note(f"not looked at: {_listed(causes.not_asked)}; `clusterkit why RUN` looks at one")
+        note(f"not looked at: {listed(causes.not_asked, _NAMED)}; `clusterkit why RUN` looks at one")
 
 
 def print_group_json(causes: Causes) -> None:
@@ -80,12 +78,7 @@ def print_group_json(causes: Causes) -> None:
         ],
         "not_asked": causes.not_asked,
     }
-    out.file.write(json.dumps(document, indent=2) + "\n")
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+    print_document(document)
 
 
 _LONGEST = 400
@@ -135,7 +128,7 @@ def show_finding(diagnosis: Diagnosis) -> None:
 
 def print_json(diagnosis: Diagnosis) -> None:
     """Prints one JSON object on standard output; see docs/why.md."""
-    out.file.write(json.dumps({"schema": 1, **as_object(diagnosis)}, indent=2) + "\n")
+    print_document({"schema": 1, **as_object(diagnosis)})
 
 
 def as_object(diagnosis: Diagnosis) -> dict[str, Any]:

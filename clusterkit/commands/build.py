@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clusterkit.errors import ImageError
 from clusterkit.folders import make_ignored
@@ -18,6 +18,7 @@ from clusterkit.images.building.work import Request, definition_text, prepare
 from clusterkit.images.image import Image
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.materials import hash_image
+from clusterkit.runs.run_dir import read_object
 from clusterkit.runs.spec import timestamp
 from clusterkit.transport.base import Bar
 
@@ -104,12 +105,7 @@ def _remember(
 ) -> PackageChanges | None:
     """Record a build in place of the previous one; returns the changes."""
     path = settings.project_dir / ".clusterkit" / "build.json"
-    before: dict[str, Any] = {}
-    if path.is_file():
-        try:
-            before = json.loads(path.read_text())
-        except ValueError:
-            before = {}
+    before = read_object(path) or {}
     record = {
         "schema": 1,
         "digest": image.digest,

@@ -76,20 +76,12 @@ class ChosenRuns:
         return self.everything or self.group is not None
 
 
-@dataclass(frozen=True)
-class Cancelled:
-    """The result for one run."""
-
-    run: LedgerRun
-    was: JobState
-    """Its previous state; the run was cancelled only if it may still have been running."""
-
-
 @dataclass
 class Cancellation:
     """The result of cancelling runs."""
 
-    done: list[Cancelled] = field(default_factory=list)
+    done: list[StatusRow] = field(default_factory=list)
+    """The runs with their previous states; those that may still have been running were cancelled."""
     refused: bool = False
     """Whether the user declined, so that nothing was changed."""
     silent: dict[str, str] = field(default_factory=dict)
@@ -141,8 +133,7 @@ def cancel(settings: Settings, ledger: Ledger, chosen: ChosenRuns, *, agrees: Ag
             if mine:
                 _end(cluster, transport, ledger, mine)
                 ledger.set_states((run.run_id, JobState.CANCELLED) for run in mine)
-    shown = ending if chosen.many else rows
-    result.done = [Cancelled(row.run, row.state.state) for row in shown]
+    result.done = ending if chosen.many else rows
     return result
 
 

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +21,6 @@ from clusterkit.images.image import present as image_present
 from clusterkit.images.planning import UploadPlan, Way
 from clusterkit.images.planning import inquiry as image_inquiry
 from clusterkit.images.planning import plan as plan_image
-from clusterkit.images.upload import Sent
 from clusterkit.images.upload import upload as upload_image
 from clusterkit.probes import ask
 from clusterkit.probes.space import Space, space
@@ -46,23 +45,6 @@ if TYPE_CHECKING:
 _PROBE_BYTES = 1 << 20
 
 
-def plan(
-    settings: Settings,
-    cluster: Cluster,
-    ledger: Ledger,
-    *,
-    login: LoginAhead,
-    image: Path | None,
-    bar: Bar,
-    allow_large: Allow | None = None,
-    verify_image: bool = False,
-) -> DeploymentPlan:
-    """Plan a deployment without changing the cluster; arguments and errors as `deploy`."""
-    wishes = _DeployWishes(image, allow_large, verify_image, use=False)
-    with _looked(settings, cluster, ledger, login, wishes, bar) as (site, found):
-        return _weighed(site, found, ledger)
-
-
 @contextmanager
 def planning(
     settings: Settings,
@@ -74,12 +56,14 @@ def planning(
     cache: Path,
     allow_large: Allow | None = None,
 ) -> Iterator[tuple[Site, DeploymentPlan]]:
-    """Like `plan`, but keeps the connection open for further commands.
+    """Plans a deployment like `deploy`, and keeps the connection open for further commands.
 
     Chunk lists of images are stored in the folder `cache` instead of the project's.
     """
-    wishes = _DeployWishes(None, allow_large, verify_image=False, use=False, cache=cache)
-    with _looked(settings, cluster, ledger, login, wishes, bar) as (site, found):
+    with _looked(settings, cluster, ledger, login, bar, use=False, allow_large=allow_large, cache=cache) as (
+        site,
+        found,
+    ):
         yield site, _weighed(site, found, ledger)
 
 
@@ -102,6 +86,7 @@ def deploy(
     bar: Bar,
     allow_large: Allow | None = None,
     verify_image: bool = False,
+    only_plan: bool = False,
 ) -> DeploymentPlan:
     """Send the image and a snapshot of the working tree to a cluster, over one login.
 
@@ -116,16 +101,28 @@ def deploy(
         bar: opens progress bars.
         allow_large: called with files over the size limit, returns whether to upload them; None refuses.
         verify_image: have the cluster read its existing image, and repair it if damaged.
+        only_plan: change nothing on the cluster.
 
     Returns:
-        The plan that was carried out.
+        The plan, which was carried out unless `only_plan` is set.
 
     Raises:
         ImageError: no image is configured, the image is damaged, or something does not fit.
         TransportError: the cluster cannot be reached, or a transfer was interrupted; repeat to continue.
     """
-    wishes = _DeployWishes(image, allow_large, verify_image, use=True)
-    with _looked(settings, cluster, ledger, login, wishes, bar) as (site, found):
+    with _looked(
+        settings,
+        cluster,
+        ledger,
+        login,
+        bar,
+        use=not only_plan,
+        image=image,
+        allow_large=allow_large,
+        verify_image=verify_image,
+    ) as (site, found):
+        if only_plan:
+            return _weighed(site, found, ledger)
         wanted, path = found.image, found.image_path
         if found.bytes_to_send:
             found = replace(found, spaces=_room(site))
@@ -142,7 +139,12 @@ def deploy(
             )
         if wanted and path:
             if not found.image_plan.present:
-                sent = _send_image(settings, site, path, wanted, found.image_plan, ledger, bar)
+                sent = upload_image(
+                    site, path, wanted, found.image_plan, cache=chunk_cache(settings), bar=bar
+                )
+                if sent.seconds and sent.bytes >= RATE_FROM:
+                    today = datetime.now(UTC).date().isoformat()
+                    ledger.set_rate(cluster.name, sent.bytes / sent.seconds, today)
                 found = replace(found, image_sent=sent)
             if ledger.deployment(cluster.name) != (wanted.digest, wanted.bytes):
                 ledger.set_deployment(cluster.name, wanted.digest, wanted.bytes)
@@ -174,40 +176,39 @@ def _wanted(
     return hash_image(path, ledger, bar), path
 
 
-@dataclass(frozen=True)
-class _DeployWishes:
-    """The command line's options, and whether to carry out the deployment (`use`)."""
-
-    image: Path | None
-    allow_large: Allow | None
-    verify_image: bool
-    use: bool
-    cache: Path | None = None
-    """Folder for chunk lists; None for the project's."""
-
-
 @contextmanager
 def _looked(
-    settings: Settings, cluster: Cluster, ledger: Ledger, login: LoginAhead, wishes: _DeployWishes, bar: Bar
+    settings: Settings,
+    cluster: Cluster,
+    ledger: Ledger,
+    login: LoginAhead,
+    bar: Bar,
+    *,
+    use: bool,
+    image: Path | None = None,
+    allow_large: Allow | None = None,
+    verify_image: bool = False,
+    cache: Path | None = None,
 ) -> Iterator[tuple[Site, DeploymentPlan]]:
-    """Opens the cluster and compares it with what is to be deployed."""
-    wanted, path = _wanted(cluster, ledger, wishes.image, bar)
-    snapshot = take_snapshot(settings, wishes.allow_large, ledger)
+    """Opens the cluster, to `use` it or only to plan, and compares it with what is to be deployed."""
+    wanted, path = _wanted(cluster, ledger, image, bar)
+    snapshot = take_snapshot(settings, allow_large, ledger)
     basis = ledger.snapshot(cluster.name)
-    inquiries = [snapshots.inquiry(snapshot, basis=basis, use=wishes.use)]
+    inquiries = [snapshots.inquiry(snapshot, basis=basis, use=use)]
     if wanted and path:
         inquiries.append(image_inquiry(wanted))
-    with open_site(cluster, create=wishes.use, login=login, inquiries=inquiries) as site:
+    with open_site(cluster, create=use, login=login, inquiries=inquiries) as site:
         image_plan = UploadPlan(Way.PRESENT, 0, 0)
         if wanted and path:
-            cache = wishes.cache or chunk_cache(settings)
-            image_plan = plan_image(site, path, wanted, cache=cache, verify=wishes.verify_image)
+            image_plan = plan_image(
+                site, path, wanted, cache=cache or chunk_cache(settings), verify=verify_image
+            )
         elif wanted and not image_present(site, wanted):
             raise ImageError(
                 f"{site.transport.where}: image {wanted.digest[:12]} is not there any more",
                 hint=f"`clusterkit build --on {cluster.name}` builds it again; or use --image FILE",
             )
-        standing = snapshots.look(site, snapshot, basis=basis, use=wishes.use)
+        standing = snapshots.look(site, snapshot, basis=basis, use=use)
         yield (
             site,
             DeploymentPlan(
@@ -221,21 +222,6 @@ def _measured(site: Site) -> TransferRate:
     start = time.monotonic()
     site.transport.run(["sh", "-c", "cat > /dev/null"], stdin=os.urandom(_PROBE_BYTES), timeout=None)
     return TransferRate(_PROBE_BYTES / (time.monotonic() - start), None)
-
-
-def _send_image(
-    settings: Settings,
-    site: Site,
-    path: Path,
-    wanted: Image,
-    image_plan: UploadPlan,
-    ledger: Ledger,
-    bar: Bar,
-) -> Sent:
-    sent = upload_image(site, path, wanted, image_plan, cache=chunk_cache(settings), bar=bar)
-    if sent.seconds and sent.bytes >= RATE_FROM:
-        ledger.set_rate(site.cluster.name, sent.bytes / sent.seconds, datetime.now(UTC).date().isoformat())
-    return sent
 
 
 def _room(site: Site) -> tuple[Space, ...]:

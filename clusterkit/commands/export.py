@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 import re
 import shlex
@@ -23,7 +22,7 @@ from clusterkit.results.pulled import folder_of, pulled_run, runs_meant
 from clusterkit.results.selection import Checkpoints
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.materials import hash_image, snapshots_home
-from clusterkit.runs.run_dir import read_run_dir
+from clusterkit.runs.run_dir import read_object, read_run_dir
 from clusterkit.runs.spec import snapshot_ids
 from clusterkit.sharing import archive
 from clusterkit.sharing.contents import Code, contents
@@ -252,8 +251,5 @@ def _image(document: Mapping[str, Any]) -> Image | None:
 
 def _packages(settings: Settings, digest: str) -> dict[str, str]:
     """The packages of the image that this project built last; empty for any other image."""
-    try:
-        record = json.loads((settings.project_dir / ".clusterkit" / "build.json").read_bytes())
-    except (OSError, ValueError):
-        return {}
+    record = read_object(settings.project_dir / ".clusterkit" / "build.json") or {}
     return dict(record.get("packages") or {}) if record.get("digest") == digest else {}

@@ -101,18 +101,15 @@ def list_images(cluster: Cluster, ledger: Ledger) -> list[ImageRow]:
         found = take_inventory(site)
         unfinished = _unfinished(site, found, ledger)
     ours = _ours(cluster, ledger)
-    rows = []
-    for image in sorted(found.images, key=lambda image: -image.used):
-        runs = tuple(found.users(image.digest))
-        rows.append(
-            ImageRow(
-                image,
-                runs,
-                tuple(run for run in runs if run in unfinished),
-                image.digest in ours and not image.damaged,
-            )
+    return [
+        ImageRow(
+            image,
+            runs := tuple(found.users(image.digest)),
+            tuple(run for run in runs if run in unfinished),
+            image.digest in ours and not image.damaged,
         )
-    return rows
+        for image in sorted(found.images, key=lambda image: -image.used)
+    ]
 
 
 def gc(cluster: Cluster, ledger: Ledger, *, ended: bool, agrees: Callable[[str, Rubbish], bool]) -> Garbage:

@@ -79,7 +79,12 @@ def init(request: InitRequest, *, ask: Ask, choose: Choose) -> Described:
     request = _as_before(request, name, before)
     _check_options(checked(request.file, old or ""), request, name)
     root = request.root or before.get("root")
-    surveyor = surveyor_of(before.get("kind") or DEFAULT)
+    kind = before.get("kind") or DEFAULT
+    surveyor = backend_of_kind(kind).surveyor()
+    if surveyor is None:
+        raise ConfigError(
+            f'clusters of kind = "{kind}" are not described by `init`', hint="write its table by hand"
+        )
     survey, questions = look(
         surveyor,
         request.host,
@@ -99,20 +104,6 @@ def init(request: InitRequest, *, ask: Ask, choose: Choose) -> Described:
     new = merged(old or "", drafted)
     settings = checked(request.file, new)
     return Described(request.file, old, new, name, surveyor, survey, drafted, questions, settings=settings)
-
-
-def surveyor_of(kind: str) -> Surveyor:
-    """The surveyor for a kind of cluster.
-
-    Raises:
-        ConfigError: `init` does not describe clusters of this kind.
-    """
-    surveyor = backend_of_kind(kind).surveyor()
-    if surveyor is None:
-        raise ConfigError(
-            f'clusters of kind = "{kind}" are not described by `init`', hint="write its table by hand"
-        )
-    return surveyor
 
 
 def look(

@@ -54,16 +54,6 @@ class PlanRequest:
 
 
 @dataclass(frozen=True)
-class Used:
-    """The highest memory use observed for this recipe on this GPU, in bytes."""
-
-    run_id: str
-    memory: float | None
-    """Memory of the node."""
-    gpu_memory: float | None
-
-
-@dataclass(frozen=True)
 class Forecast:
     """The forecast for a run."""
 
@@ -78,7 +68,8 @@ class Forecast:
     """None for the user's own program, whose memory and speed are unknown."""
     memory: Memory | None = None
     """None likewise, and if the size of an observation is known only to the environment."""
-    used: Used | None = None
+    used: OwnRun | None = None
+    """The run of this recipe on this GPU that took the most memory."""
     speed: Speed | None = None
     duration: Duration | None = None
     elsewhere: tuple[Rate, ...] = ()
@@ -226,9 +217,6 @@ def _duration(found: Forecast, speed: Speed | None) -> Duration | None:
     )
 
 
-def _most(own: Sequence[OwnRun], gpu: str) -> Used | None:
+def _most(own: Sequence[OwnRun], gpu: str) -> OwnRun | None:
     alike = [one for one in own if one.rate.gpu == gpu and (one.memory or one.gpu_memory)]
-    hungriest = max(alike, key=lambda one: (one.gpu_memory or 0.0, one.memory or 0.0), default=None)
-    if hungriest is None:
-        return None
-    return Used(hungriest.rate.source, hungriest.memory, hungriest.gpu_memory)
+    return max(alike, key=lambda one: (one.gpu_memory or 0.0, one.memory or 0.0), default=None)

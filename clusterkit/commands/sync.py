@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -18,7 +18,7 @@ from clusterkit.results.selection import Checkpoints
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.run_dir import RunDirectory, read_run_dir
 from clusterkit.site import connected
-from clusterkit.transport.base import Transport
+from clusterkit.transport.base import ProgressCallback, Transport
 from clusterkit.wandb import credentials
 from clusterkit.wandb.ledger import SqliteUploads
 from clusterkit.wandb.log import find_logs
@@ -101,27 +101,52 @@ def sync_results(
     runs = choose_runs(ledger, request.names, request.cluster)
     results = settings.project.results
     pulled: list[PulledRun] = []
+
+    def waiting() -> None:
+        tell("another sync-results is writing to the results folder; waiting for it")
+
     for cluster, there in groupby(sorted(runs, key=place), key=lambda run: run.cluster):
         with (
             _connection(settings.cluster(cluster), login) as transport,
             bar(f"results from {cluster}", None) as progress,
         ):
-            for (_, root), group in groupby(there, key=place):
-                pulled += pull_runs(
-                    transport,
-                    runs_root=root,
-                    run_ids=[run.run_id for run in group],
-                    results=results,
-                    checkpoints=request.checkpoints,
-                    bandwidth_limit=request.bandwidth_limit,
-                    progress=progress,
-                    waiting=lambda: tell(
-                        "another sync-results is writing to the results folder; waiting for it"
-                    ),
-                )
+            for some in pull_there(transport, there, request, results, progress=progress, waiting=waiting):
+                pulled += some
     order = {run.run_id: number for number, run in enumerate(runs)}
     synced = Synced(results, tuple(sorted(pulled, key=lambda run: order[run.run_id])))
     return upload(synced, request, ledger, runs, tell, environment) if request.wandb else synced
+
+
+def pull_there(
+    transport: Transport,
+    runs: Iterable[LedgerRun],
+    request: SyncRequest,
+    results: Path,
+    *,
+    progress: ProgressCallback | None,
+    waiting: Callable[[], None] = lambda: None,
+) -> Iterator[list[PulledRun]]:
+    """Pull runs of one cluster; yields after each folder of runs there.
+
+    Args:
+        transport: to the cluster.
+        runs: of the cluster.
+        request: which checkpoints to pull, and how fast.
+        results: the local folder.
+        progress: called with the bytes so far.
+        waiting: called while another process pulls into the folder.
+    """
+    for (_, root), group in groupby(sorted(runs, key=place), key=place):
+        yield pull_runs(
+            transport,
+            runs_root=root,
+            run_ids=[run.run_id for run in group],
+            results=results,
+            checkpoints=request.checkpoints,
+            bandwidth_limit=request.bandwidth_limit,
+            progress=progress,
+            waiting=waiting,
+        )
 
 
 def _connection(cluster: Cluster, login: tuple[str, LoginAhead] | None) -> AbstractContextManager[Transport]:

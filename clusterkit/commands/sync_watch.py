@@ -6,13 +6,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import TYPE_CHECKING
 
-from clusterkit.commands.sync import Synced, SyncRequest, sync_results, upload
+from clusterkit.commands.sync import Synced, SyncRequest, pull_there, sync_results, upload
 from clusterkit.errors import TransportError
-from clusterkit.results.places import choose_runs, place
-from clusterkit.results.pull import PulledRun, pull_runs
+from clusterkit.results.places import choose_runs
+from clusterkit.results.pull import PulledRun
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.selection import Selection, settled
 from clusterkit.runs.status import StatusReport, StatusRow, as_remembered, searched_clusters
@@ -121,23 +120,14 @@ class _UploadFollower:
         first = cluster not in self._visited
         ids = {run.run_id: None for run in (*self._chosen, *runs) if run.cluster == cluster}
         known = [self._ledger.get(run_id) for run_id in ids if run_id not in self._whole]
-        wanted = sorted((run for run in known if run is not None), key=place)
-        for (_, root), group in groupby(wanted, key=place):
-            mine = list(group)
-            ended = {run.run_id for run in mine if settled(run)}
-            with self._bar(f"results from {cluster}", None) if first else nullcontext() as progress:
-                pulled = pull_runs(
-                    transport,
-                    runs_root=root,
-                    run_ids=[run.run_id for run in mine],
-                    results=self._settings.project.results,
-                    checkpoints=self._request.checkpoints,
-                    bandwidth_limit=self._request.bandwidth_limit,
-                    progress=progress,
-                )
-            self._whole |= ended
-            self._to_upload |= {run.run_id: run for run in pulled if run.files or run.run_id in ended}
-            self._note(pulled)
+        wanted = [run for run in known if run is not None]
+        ended = {run.run_id for run in wanted if settled(run)}
+        results = self._settings.project.results
+        with self._bar(f"results from {cluster}", None) if first else nullcontext() as progress:
+            for pulled in pull_there(transport, wanted, self._request, results, progress=progress):
+                self._whole |= ended & {run.run_id for run in pulled}
+                self._to_upload |= {run.run_id: run for run in pulled if run.files or run.run_id in ended}
+                self._note(pulled)
         self._visited.add(cluster)
 
     def once(self, runs: Sequence[LedgerRun]) -> None:

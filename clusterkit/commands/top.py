@@ -21,35 +21,27 @@ SECONDS = 2.0
 _ONCE_SECONDS = 1.0
 
 
-def top(settings: Settings, run: LedgerRun, *, once: bool) -> Generator[tuple[Inside, Usage], None, None]:
-    """Sample a run's usage every two seconds until it ends, with one job step over one connection.
+def top(
+    settings: Settings, runs: Sequence[LedgerRun], *, once: bool
+) -> Generator[tuple[Inside, Usage], None, None]:
+    """Sample what running runs use, until all have ended, over one connection to each cluster.
 
-    Closing the iterator or ending this process ends the step.
+    A single run is sampled every two seconds by one job step; closing the iterator or ending this process
+    ends the step. Several runs take turns, and each sample is a job step of its own.
 
     Args:
         settings: of the project.
-        run: the running run.
-        once: take a single sample.
-
-    Raises:
-        RunError: the run is not running, or nothing can be started in its job.
-        TransportError: the cluster cannot be reached, or the connection was lost.
-    """
-    with inside(settings, run) as place:
-        yield from _samples(place, once=once)
-
-
-def top_group(
-    settings: Settings, runs: Sequence[LedgerRun], *, once: bool
-) -> Generator[tuple[Inside, Usage], None, None]:
-    """Sample the usage of a group's running runs in turn until all have ended.
-
-    Each cluster takes one connection, and each sample is a separate job step.
+        runs: a running run, or a group.
+        once: take a single sample of each.
 
     Raises:
         RunError: none of the runs is running, or nothing can be started in a job.
         TransportError: a cluster cannot be reached, or a connection was lost.
     """
+    if len(runs) == 1:
+        with inside(settings, runs[0]) as place:
+            yield from _samples(place, once=once)
+        return
     with inside_all(settings, runs) as places:
         going = list(places)
         while going:

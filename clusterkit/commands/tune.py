@@ -18,7 +18,6 @@ from clusterkit.forecast.bench import PROGRAM, Bench, read_bench
 from clusterkit.forecast.tuning import Chosen, changes, choose, remark
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import Observer
-from clusterkit.runs.pipeline import Submitted, resolve, submit
 from clusterkit.runs.program import train_options
 from clusterkit.runs.recipe_names import choose_recipe
 from clusterkit.runs.request import SubmitRequest
@@ -27,7 +26,7 @@ from clusterkit.runs.state import RunState
 from clusterkit.runs.status import StatusRow, ask_cluster
 from clusterkit.runs.watching import watch
 from clusterkit.site import connected
-from clusterkit.transport.base import Bar, MissingFileError
+from clusterkit.transport.base import MissingFileError
 from trainer.recipe import on_policy
 
 if TYPE_CHECKING:
@@ -124,24 +123,6 @@ def request(
         }
     )
     return SubmitRequest(cluster, short, name=NAME, until_done=False)
-
-
-def start(
-    settings: Settings,
-    ledger: Ledger,
-    wanted: SubmitRequest,
-    *,
-    bar: Bar,
-    on_submit: Callable[[Submitted], None],
-) -> LedgerRun:
-    """Submit the measuring run like any other.
-
-    Raises:
-        ClusterkitError: as `submit`.
-    """
-    done = submit(settings, resolve(settings, wanted), ledger, bar=bar)
-    on_submit(done)
-    return done.runs[0]
 
 
 def wait(settings: Settings, ledger: Ledger, run: LedgerRun, on_row: Callable[[StatusRow], None]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,9 +24,7 @@ from clusterkit.runs.state import RunState
 from clusterkit.site import connected
 
 if TYPE_CHECKING:
-    from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
-    from clusterkit.transport.base import Transport
 
 LOOK_SECONDS = 5.0
 """Seconds between two reads of the metrics of a run on a remote cluster."""
@@ -76,43 +74,21 @@ def curves(
         TransportError, ConfigError: the cluster cannot be reached, or is no longer configured, and the run
             was not synced.
     """
-    copy = settings.project.results / run.run_id / "metrics.jsonl"
-    ended = how_it_ended(run, copy.parent) if copy.is_file() else None
-    if ended is not None:
-        yield synced(run, copy, ended)
-        return
     try:
-        cluster = settings.cluster(run.cluster)
-        with connected(cluster) as transport:
-            yield from _looks(cluster, LogSource(transport, run, "log", patient=follow, say=say), follow)
+        for (look,) in group_curves(settings, [run], follow=follow, say=say):
+            over = not (look.state.state.active or (follow and look.state.state is JobState.UNKNOWN))
+            if over and not look.rows and look.synced is None:
+                raise RunError(
+                    f"{run.run_id} is {look.state.state} and has written no metrics",
+                    hint=f"`clusterkit why {run.run_id}` looks for the reason",
+                )
+            yield look
     except (TransportError, ConfigError) as error:
+        copy = settings.project.results / run.run_id / "metrics.jsonl"
         if not copy.is_file():
             raise
         say(f"{error.cause}; this is the synced copy")
         yield synced(run, copy, known_state(run))
-
-
-def _looks(cluster: Cluster, source: LogSource, follow: bool) -> Iterator[Curves]:
-    here = cluster.here
-    there = MetricsReader(source)
-    state, asked = known_state(source.run), float("-inf")
-    while True:
-        if here or time.monotonic() - asked >= ASK_SECONDS:
-            with suppress(SchedulerError):  # the metrics can be read without the scheduler
-                (state,) = source.patiently(lambda: query(cluster, source.transport, [source.run]))
-            asked = time.monotonic()
-        there.read()  # after the query, so that the metrics of an ended run are complete
-        over = not (state.state.active or (follow and state.state is JobState.UNKNOWN))
-        rows = there.rows
-        if over and not rows:
-            raise RunError(
-                f"{source.run.run_id} is {state.state} and has written no metrics",
-                hint=f"`clusterkit why {source.run.run_id}` looks for the reason",
-            )
-        yield Curves(source.run, state, rows)
-        if over or not follow:
-            return
-        time.sleep(LOCAL_SECONDS if here else LOOK_SECONDS)
 
 
 class MetricsReader:
@@ -196,7 +172,7 @@ def group_curves(
         asked = float("-inf")
         while True:
             if local or time.monotonic() - asked >= ASK_SECONDS:
-                states |= _states(settings, going, transport_to)
+                states |= _states(settings, sources)
                 asked = time.monotonic()
             for one in metrics:  # after the query, so that the metrics of an ended run are complete
                 one.read()
@@ -217,15 +193,15 @@ def _copy_here(settings: Settings, run: LedgerRun) -> Curves | None:
     return None if ended is None else synced(run, copy, ended)
 
 
-def _states(
-    settings: Settings, runs: Sequence[LedgerRun], transport_to: Callable[[str], Transport]
-) -> dict[str, RunState]:
+def _states(settings: Settings, sources: Sequence[LogSource]) -> dict[str, RunState]:
+    """Queries the states of the sources' runs, cluster by cluster."""
     found: dict[str, RunState] = {}
-    for name in dict.fromkeys(run.cluster for run in runs):
-        mine = [run for run in runs if run.cluster == name]
+    for name in dict.fromkeys(source.run.cluster for source in sources):
+        mine = [source for source in sources if source.run.cluster == name]
+        runs = [source.run for source in mine]
         with suppress(SchedulerError):  # the metrics can be read without the scheduler
-            states = query(settings.cluster(name), transport_to(name), mine)
-            found |= {run.run_id: state for run, state in zip(mine, states, strict=True)}
+            states = mine[0].patiently(partial(query, settings.cluster(name), mine[0].transport, runs))
+            found |= {run.run_id: state for run, state in zip(runs, states, strict=True)}
     return found
 
 

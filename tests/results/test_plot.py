@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.ui.curves import view
-from clusterkit.cli.ui.plot import plot
+from clusterkit.cli.ui.curves import plot, view
 from clusterkit.commands.watch import Curves
 from clusterkit.report.metrics import MetricRow
 from clusterkit.runs.ledger import LedgerRun

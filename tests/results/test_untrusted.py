@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from clusterkit.cli.ui.advice import show_advice
+from clusterkit.cli.report import show_advice
 from clusterkit.errors import ClusterkitError
 from clusterkit.report.advice import advise
 from clusterkit.report.evidence import read_evidence

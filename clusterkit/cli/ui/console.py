@@ -6,11 +6,12 @@ first used. `say` prints plain lines without them.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
 
 from clusterkit.errors import ClusterkitError
 
@@ -49,7 +50,7 @@ def _console(*, stderr: bool) -> Console:
                 yield Segment(text if control else tamed(text), style, control)
 
     width = _width(sys.stderr if stderr else sys.stdout)
-    return TamedConsole(stderr=stderr, highlight=False, width=width)
+    return TamedConsole(stderr=stderr, highlight=False, emoji=False, width=width)
 
 
 def tamed(text: str) -> str:
@@ -61,15 +62,18 @@ def _width(stream: TextIO) -> int | None:
     return None if stream.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH
 
 
-def say(line: str) -> None:
-    """Prints a line of results verbatim."""
-    sys.stdout.write(f"{line}\n")
-
-
-def bold(text: str) -> str:
-    """Makes text for `say` bold on a terminal."""
+def say(line: str, *, head: str = "") -> None:
+    """Prints a line of results without markup; `head` stands before it, bold on a terminal."""
     plain = not sys.stdout.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown")
-    return text if plain else f"\x1b[1m{text}\x1b[0m"
+    start = tamed(head) if plain or not head else f"\x1b[1m{tamed(head)}\x1b[0m"
+    sys.stdout.write(f"{start}{tamed(line)}\n")
+    sys.stdout.flush()  # it keeps its place among the lines on standard error
+
+
+def print_document(document: Mapping[str, Any], *, indent: int | None = 2, ensure_ascii: bool = True) -> None:
+    """Prints a JSON document on standard output; without indent it takes one line."""
+    sys.stdout.write(json.dumps(document, indent=indent, ensure_ascii=ensure_ascii) + "\n")
+    sys.stdout.flush()  # a reader of a live command gets each document at once
 
 
 def show_error(error: ClusterkitError) -> None:
@@ -88,6 +92,26 @@ def note(message: str) -> None:
     from clusterkit.cli.ui.console import err
 
     err.print(message, markup=False, style="dim", soft_wrap=True)
+
+
+def warn(lead: str, text: str = "", *, colour: str = "yellow") -> None:
+    """Prints one line on standard error: a coloured lead, and text that follows it without a space."""
+    from rich.text import Text
+
+    from clusterkit.cli.ui.console import err
+
+    err.print(Text.assemble((lead, colour), text), soft_wrap=True)
+
+
+def plural(count: int, noun: str) -> str:
+    """Returns a count and its noun: "1 run", "3 runs"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Joins names with commas; of more than `most`, the rest is counted."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def format_count(count: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -14,7 +15,6 @@ from rich.text import Text
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli.ui.console import format_count, out, printable
-from clusterkit.cli.ui.plot import plot
 from clusterkit.report.metrics import MetricRow, latest, own_names, with_number
 from clusterkit.runs.outlook import time_left
 from clusterkit.units import format_seconds
@@ -33,6 +33,10 @@ _OWN = 3
 _STYLES = ("green", "cyan", "yellow")
 _AROUND = 2
 """Lines of a panel besides the curve: the title and the axis."""
+_BLANK = 0x2800
+"""The braille character without dots."""
+_BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
+"""The bit of each dot, by column and by row from the top of a terminal cell, which holds two by four."""
 
 
 Look = TypeVar("Look")
@@ -51,11 +55,6 @@ class CurvePanel:
     style: str
     best: bool = False
     """Whether higher is better; if so, the title names the highest value."""
-
-
-def is_live() -> bool:
-    """Whether standard output is a terminal that can be redrawn."""
-    return out.is_terminal
 
 
 def show_live(looks: Iterator[Look], draw: Draw[Look]) -> None:
@@ -187,6 +186,47 @@ def _draw(panel: CurvePanel, span: float, width: int, height: int) -> Text:
     end = format_count(span)
     text.append(f"\n{'':{_AXIS}} 0{end:>{max(0, room - 1)}}", "dim")
     return text
+
+
+def plot(
+    points: Sequence[tuple[float, float]],
+    *,
+    width: int,
+    height: int,
+    across: tuple[float, float],
+    up: tuple[float, float],
+) -> list[str]:
+    """Draws a curve in braille dots; returns the lines, top line first.
+
+    Points that share a column of dots are averaged; columns are joined by lines.
+
+    Args:
+        points: pairs of x and y, ordered by x, within the ranges.
+        width: the plot's width in cells.
+        height: the plot's height in cells.
+        across: the range of x.
+        up: the range of y.
+    """
+    columns: dict[int, list[float]] = {}
+    for x, y in points:
+        columns.setdefault(_place(x, across, 2 * width), []).append(y)
+    dots = [(x, _place(math.fsum(ys) / len(ys), up, 4 * height)) for x, ys in sorted(columns.items())]
+    cells = [[_BLANK] * width for _ in range(height)]
+    for (x0, y0), (x1, y1) in zip(dots[:1] + dots, dots, strict=False):
+        steps = max(abs(x1 - x0), abs(y1 - y0), 1)
+        for step in range(steps + 1):
+            x, y = x0 + round((x1 - x0) * step / steps), y0 + round((y1 - y0) * step / steps)
+            row = 4 * height - 1 - y
+            cells[row // 4][x // 2] |= _BITS[x % 2][row % 4]
+    # Some fonts draw the empty braille cell as eight circles.
+    return ["".join(" " if cell == _BLANK else chr(cell) for cell in line) for line in cells]
+
+
+def _place(value: float, span: tuple[float, float], dots: int) -> int:
+    """Maps a value to a dot, with 0 at the low end."""
+    low, high = span
+    share = (value - low) / (high - low) if high > low else 0.5
+    return min(dots - 1, max(0, round(share * (dots - 1))))
 
 
 def _short(value: float) -> str:

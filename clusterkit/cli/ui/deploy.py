@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from rich.text import Text
 
 from clusterkit.asking import agree
 from clusterkit.cli.ui import console
-from clusterkit.cli.ui.console import bold, printable, say
+from clusterkit.cli.ui.console import listed, plural, print_document, printable, say, warn
 from clusterkit.cli.ui.lines import warn_of_trusted
 from clusterkit.units import format_bytes, format_seconds
 
@@ -24,17 +23,16 @@ _NAMES = 5
 
 def show_deployed(done: DeploymentPlan) -> None:
     """Prints one line for the image and one for the code."""
-    say(f"{bold(done.cluster)}  {done.root}")
+    say(f"  {done.root}", head=done.cluster)
     if done.image:
         size = format_bytes(done.image.bytes)
         sent = done.image_sent
         state = f"sent {format_bytes(sent.bytes)} of {size}" if sent else f"{size}  already there"
         say(f"  image  {done.image.digest[:12]}  {state}")
         if sent and sent.damaged:
-            console.err.print(
-                f"[yellow]image {sent.damaged[:12]} there was damaged[/] and is no longer used: "
-                "runs that still wait for it need it deployed again",
-                soft_wrap=True,
+            warn(
+                f"image {sent.damaged[:12]} there was damaged",
+                " and is no longer used: runs that still wait for it need it deployed again",
             )
     state = "already there" if done.standing.present else f"sent {format_bytes(done.standing.bytes_to_send)}"
     say(f"  code   {described(done.snapshot)}  {state}")
@@ -44,26 +42,24 @@ def show_deployed(done: DeploymentPlan) -> None:
 
 def show_plan(plan: DeploymentPlan) -> None:
     """Prints what the cluster has, what would be uploaded, how long it takes, and each root's free space."""
-    console.out.print(f"[bold]{plan.cluster}[/]  {plan.root}", soft_wrap=True)
+    say(f"  {plan.root}", head=plan.cluster)
     if plan.image:
         state = _state(plan.image_plan.present, plan.image_plan.bytes_to_send)
-        console.out.print(f"  image  {plan.image.digest[:12]}  {format_bytes(plan.image.bytes)}  {state}")
+        say(f"  image  {plan.image.digest[:12]}  {format_bytes(plan.image.bytes)}  {state}")
     standing = plan.standing
     state = _state(standing.present, standing.bytes_to_send, len(standing.missing))
-    console.out.print(f"  code   {described(plan.snapshot)}  {state}", soft_wrap=True)
+    say(f"  code   {described(plan.snapshot)}  {state}")
     if plan.seconds is not None and plan.bytes_to_send and plan.rate:
         source = f"remembered from {plan.rate.measured}" if plan.rate.measured else "measured now"
         rate = f"{format_bytes(plan.rate.bytes_per_second)}/s, {source}"
-        console.out.print(f"  time   about {format_seconds(max(1, plan.seconds))} ({rate})")
+        say(f"  time   about {format_seconds(max(1, plan.seconds))} ({rate})")
     for space in plan.spaces:
         if space.free is not None:
             quota = "" if space.quota_left is None else f", quota leaves {format_bytes(space.quota_left)}"
             total = "" if space.total is None else f" of {format_bytes(space.total)}"
-            text = f"  room   {space.role}: {format_bytes(space.free)} free{total}{quota}  {space.path}"
-            console.out.print(text, markup=False, soft_wrap=True)
+            say(f"  room   {space.role}: {format_bytes(space.free)} free{total}{quota}  {space.path}")
     if plan.shortage:
-        console.err.print("[bold red]does not fit:[/]", end=" ")
-        console.err.print(plan.shortage, markup=False, soft_wrap=True)
+        warn("does not fit:", f" {plan.shortage}", colour="bold red")
     warn_of(plan.snapshot)
     console.note("plan: nothing was changed" if plan.bytes_to_send else "plan: nothing to do")
 
@@ -104,16 +100,15 @@ def print_plan_json(plan: DeploymentPlan, *, carried_out: bool) -> None:
         "roots": [{**asdict(space), "left": space.left} for space in plan.spaces],
         "shortage": plan.shortage,
     }
-    console.out.file.write(json.dumps(document) + "\n")
+    print_document(document, indent=None)
 
 
 def described(snapshot: Snapshot) -> str:
     """Describes a snapshot in half a line."""
-    count = len(snapshot.project.files)
     git = snapshot.git
     place = f"  {git.branch}@{git.commit[:7]}{' + changes' if git.dirty else ''}" if git.commit else ""
-    files = f"{count} file{'' if count == 1 else 's'} and the trainer"
-    return f"{snapshot.id[:12]}  {format_bytes(snapshot.bytes)}, {files}{place}"
+    files = plural(len(snapshot.project.files), "file")
+    return f"{snapshot.id[:12]}  {format_bytes(snapshot.bytes)}, {files} and the trainer{place}"
 
 
 def warn_of(snapshot: Snapshot) -> None:
@@ -141,13 +136,12 @@ def ask_about_large(files: Sequence[Large], limit: int) -> bool:
 def _state(present: bool, size: int, files: int | None = None) -> str:
     if present:
         return "already there"
-    count = "" if files is None else f" in {files} file{'' if files == 1 else 's'}"
+    count = "" if files is None else f" in {plural(files, 'file')}"
     return f"{format_bytes(size)} to send{count}"
 
 
 def _warn(what: str, why: str, names: Sequence[str], *, every: bool = False) -> None:
     if names:
-        shown = names if every else names[:_NAMES]
-        more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
-        listed = Text(", ".join(map(printable, shown)) + more, overflow="fold")
-        console.err.print(Text.assemble(Text.from_markup(f"[yellow]{what}[/] ({why}): "), listed))
+        shown = listed([printable(name) for name in names], len(names) if every else _NAMES)
+        text = Text(shown, overflow="fold")
+        console.err.print(Text.assemble(Text.from_markup(f"[yellow]{what}[/] ({why}): "), text))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from clusterkit.backends import backend_of
-from clusterkit.cli.ui.console import note, out, printable
+from clusterkit.cli.ui.console import listed, note, out, plural, printable
 from clusterkit.cli.ui.deploy import described, warn_of
 from clusterkit.cli.ui.lines import labelled
 from clusterkit.cli.ui.submit import described_way
@@ -30,7 +30,7 @@ def show_dry_run(found: DryRun) -> None:
     if group:
         show_plan(found.plan, to=out, rows=_ROWS)
         for part in found.parts:
-            labelled(f"part {part.number}", f"{len(part.tasks)} jobs, {len(part.members)} runs", out)
+            labelled(f"part {part.number}", f"{len(part.tasks)} jobs, {len(part.members)} runs")
         out.print(f"\n[bold]the first of {len(found.plan.runs)} runs[/]")
     _show_run(found)
     warn_of(found.snapshot)
@@ -51,29 +51,27 @@ def print_script(found: DryRun) -> None:
 
 def _show_run(found: DryRun) -> None:
     spec, image, snapshot = found.first.spec, found.image, found.snapshot
-    labelled("run", spec.run_id, out)
-    labelled("where", f"{spec.cluster}: {found.first.row.run_dir}", out)
-    labelled("resources", _resources(spec.profile), out)
+    labelled("run", spec.run_id)
+    labelled("where", f"{spec.cluster}: {found.first.row.run_dir}")
+    labelled("resources", _resources(spec.profile))
     if found.continuation and found.first.planned.goes_on:
-        labelled("time limit", f"goes on past it by {described_way(found.continuation)}", out)
-    labelled(backend_of(found.plan.cluster).tool, shlex.join(found.first.job.options), out)
-    labelled("program", printable(shlex.join(spec.argv)), out)
+        labelled("time limit", f"goes on past it by {described_way(found.continuation)}")
+    labelled(backend_of(found.plan.cluster).tool, shlex.join(found.first.job.options))
+    labelled("program", printable(shlex.join(spec.argv)))
     variables = (f"{name}={shlex.quote(value)}" for name, value in spec.env.items())
-    labelled("environment", printable(" ".join(variables)), out)
+    labelled("environment", printable(" ".join(variables)))
     if image:
-        labelled("image", f"{image.digest[:12]}, {format_bytes(image.bytes)}, brought there by deploy", out)
+        labelled("image", f"{image.digest[:12]}, {format_bytes(image.bytes)}, brought there by deploy")
     else:
-        labelled("image", "none: it runs without a container", out)
-    labelled("code", described(snapshot), out)
+        labelled("image", "none: it runs without a container")
+    labelled("code", described(snapshot))
     names = [printable(name) for name in snapshot.project.files]
-    more = f" and {len(names) - _FILES} more" if len(names) > _FILES else ""
-    labelled("", ", ".join(names[:_FILES]) + more, out)
-    labelled("upload", f"at most {format_bytes(snapshot.bytes)} of code, less what is there already", out)
+    labelled("", listed(names, _FILES))
+    labelled("upload", f"at most {format_bytes(snapshot.bytes)} of code, less what is there already")
 
 
 def _resources(profile: Mapping[str, Any]) -> str:
-    cpus = profile["cpus"]
-    words = [format_duration(profile["time"]), f"{cpus} CPU{'' if cpus == 1 else 's'}"]
+    words = [format_duration(profile["time"]), plural(profile["cpus"], "CPU")]
     if profile["memory"] is not None:
         words.append(format_bytes(profile["memory"]))
     if profile["gpu"] is not None:

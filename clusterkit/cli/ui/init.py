@@ -12,6 +12,7 @@ from rich.text import Text
 from clusterkit.asking import agree, ask
 from clusterkit.backends.survey import Choice
 from clusterkit.cli.ui.console import err, note, out
+from clusterkit.cli.ui.lines import plain_table
 from clusterkit.config.sources import display_path
 from clusterkit.errors import ConfigError
 from clusterkit.units import format_bytes, format_duration
@@ -166,12 +167,8 @@ def show_next_here(done: Local) -> None:
 
 
 def _gpus(done: Described) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for title, justify in (("gpu", "left"), ("partition", "left"), ("nodes", "right"), ("each", "right")):
-        table.add_column(title, justify="right" if justify == "right" else "left", no_wrap=True)
-    for title in ("memory", "cpus", "at most"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("asked for as", overflow="fold")
+    numbers = ("nodes", "each", "memory", "cpus", "at most")
+    table = plain_table("gpu", "partition", *numbers, "asked for as", right=numbers, fold=("asked for as",))
     gpus = done.settings.cluster(done.name).gpus
     for one in done.draft.gpus:
         setting = gpus[one.name]

@@ -1,31 +1,60 @@
-"""Lines that several commands print."""
+"""Lines and tables that several commands print."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
-from clusterkit.cli.ui import console
+from clusterkit.cli.ui.console import out, warn
 
 NAMES = 12
 """Width of the names, in columns."""
 
 
-def labelled(name: str, text: str, to: Console, style: str = "") -> None:
+def labelled(name: str, text: str, style: str = "") -> None:
     """Prints a named line; on a terminal, long text wraps below its own start."""
     whole = Text(text, style)
-    room = max(to.width - NAMES, NAMES)
-    for place, part in enumerate(whole.wrap(to, room) if to.is_terminal else [whole]):
-        to.print(Text.assemble((f"{'' if place else name:<{NAMES}}", "bold"), part), soft_wrap=True)
+    room = max(out.width - NAMES, NAMES)
+    for place, part in enumerate(whole.wrap(out, room) if out.is_terminal else [whole]):
+        out.print(Text.assemble((f"{'' if place else name:<{NAMES}}", "bold"), part), soft_wrap=True)
 
 
 def warn_of_trusted(trusted: Sequence[str]) -> None:
     """Prints one line, or nothing without such users."""
     if trusted:
         more = f" (and {len(trusted) - 1} more)" if len(trusted) > 1 else ""
-        lead = ("others could run code as you there", "yellow")
-        console.err.print(
-            Text.assemble(lead, f", whom the settings trust: {trusted[0]}{more}"), soft_wrap=True
+        warn("others could run code as you there", f", whom the settings trust: {trusted[0]}{more}")
+
+
+def warn_of_silence(silent: Mapping[str, str]) -> None:
+    """Prints the clusters that did not answer, each with the cause."""
+    for cluster, cause in silent.items():
+        warn(f"{cluster} gives no answer:", f" {cause}")
+
+
+def plain_table(
+    *headings: str,
+    right: Collection[str] = (),
+    fold: Collection[str] = (),
+    padding: tuple[int, int] | tuple[int, int, int, int] = (0, 2, 0, 0),
+) -> Table:
+    """Builds a table without rules: bold headings over columns that keep each text on one line.
+
+    Args:
+        headings: one per column, from left to right.
+        right: headings of right-aligned columns.
+        fold: headings of columns whose texts may take several lines.
+        padding: spaces around each cell, as rich counts them.
+    """
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=padding)
+    for heading in headings:
+        wraps = heading in fold
+        table.add_column(
+            heading,
+            justify="right" if heading in right else "left",
+            no_wrap=not wraps,
+            overflow="fold" if wraps else "ellipsis",
         )
+    return table

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.table import Table
 from rich.text import Text
 
-from clusterkit.cli.ui.console import err, note, out, printable
+from clusterkit.cli.ui.console import err, note, out, print_document, printable, say
+from clusterkit.cli.ui.lines import plain_table
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from clusterkit.commands.model import ChosenModel, Evaluated, Score
 
 _BAR = 20
@@ -40,12 +41,8 @@ def show_evaluated(evaluated: Evaluated) -> None:
     if evaluated.mean.success is None:
         _show_returns(evaluated)
         return
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("task", no_wrap=True)
-    table.add_column("success", justify="right", no_wrap=True)
-    table.add_column("95% interval", justify="right", no_wrap=True)
-    table.add_column("return", justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
+    numbers = ("success", "95% interval", "return")
+    table = plain_table("task", *numbers, "", right=numbers)
     for name, score in evaluated.tasks.items():
         _add(table, name, score)
     _add(table, "mean", evaluated.mean, style="bold")
@@ -65,20 +62,18 @@ def print_json(evaluated: Evaluated) -> None:
         "mean": asdict(evaluated.mean),
         "tasks": {name: asdict(score) for name, score in evaluated.tasks.items()},
     }
-    out.file.write(json.dumps(document, indent=2) + "\n")
+    print_document(document)
 
 
 def show_films(paths: Sequence[Path]) -> None:
     """Prints the files that were made, one path per line."""
     for path in paths:
-        out.print(str(path), markup=False, soft_wrap=True)
+        say(str(path))
 
 
 def _show_returns(evaluated: Evaluated) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("environment", no_wrap=True)
-    for heading in ("return", "95% interval", "steps"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    numbers = ("return", "95% interval", "steps")
+    table = plain_table("environment", *numbers, right=numbers)
     for name, score in evaluated.tasks.items():
         known = score.low is not None and score.high is not None
         interval = f"{score.low:.1f} .. {score.high:.1f}" if known else ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from clusterkit.cli.ui.console import err, format_count, note, out
+from clusterkit.cli.ui.console import format_count, note, out, plural, warn
 from clusterkit.cli.ui.lines import labelled
 from clusterkit.units import format_bytes, format_duration, format_seconds, significant
 
@@ -32,15 +32,15 @@ def show_forecast(forecast: Forecast) -> None:
     if forecast.lacking:
         out.print()
     for number, one in enumerate(forecast.lacking):
-        _line("" if number else "here", str(one), "red" if one.never else "yellow")
+        labelled("" if number else "here", str(one), "red" if one.never else "yellow")
     _show_memory(forecast)
     _show_upload(forecast)
     _show_time(forecast)
     _show_queue(forecast)
     if forecast.trouble:
-        err.print(Text.assemble(("not known: ", "yellow"), forecast.trouble), soft_wrap=True)
+        warn("not known: ", forecast.trouble)
     if forecast.hint:
-        err.print(Text.assemble(("next:  ", "bold"), forecast.hint), soft_wrap=True)
+        warn("next:  ", forecast.hint, colour="bold")
     note("plan: nothing was changed")
 
 
@@ -63,7 +63,7 @@ def _title(forecast: Forecast) -> Text:
     profile, sizes, machine = forecast.profile, forecast.sizes, forecast.machine
     asks = [
         f"{profile.gpu_count} {profile.gpu}" if profile.gpu else "no GPU",
-        f"{machine.processors} CPU{'' if machine.processors == 1 else 's'}",
+        plural(machine.processors, "CPU"),
         f"{format_bytes(machine.host_memory)} memory" if machine.host_memory else "",
         f"{format_duration(profile.time)}{' at a time' if forecast.goes_on else ''}",
     ]
@@ -84,7 +84,7 @@ def _show_memory(forecast: Forecast) -> None:
     memory = forecast.memory
     if memory is None:
         whose = "a program of its own, not a recipe of the trainer"
-        _line("memory", f"not known: {forecast.sizes.unknown if forecast.sizes else whose}")
+        labelled("memory", f"not known: {forecast.sizes.unknown if forecast.sizes else whose}")
         return
     if memory.gpu:
         ranks = forecast.sizes.ranks if forecast.sizes else 1
@@ -94,7 +94,7 @@ def _show_memory(forecast: Forecast) -> None:
     if (used := forecast.used) is not None:
         seen = [f"{format_bytes(used.gpu_memory)} of the GPU" if used.gpu_memory else ""]
         seen += [f"{format_bytes(used.memory)} of the node" if used.memory else ""]
-        _line("seen", f"your run {used.run_id} took {', '.join(filter(None, seen))} at most")
+        labelled("seen", f"your run {used.rate.source} took {', '.join(filter(None, seen))} at most")
 
 
 def _show_store(title: str, store: Store) -> None:
@@ -131,7 +131,7 @@ def _show_upload(forecast: Forecast) -> None:
     out.print()
     upload = forecast.upload
     if upload is None:
-        _line("upload", "not known")
+        labelled("upload", "not known")
         return
     words = []
     for what, plan in (("image", upload.image_plan), ("code", upload.standing)):
@@ -146,9 +146,9 @@ def _show_upload(forecast: Forecast) -> None:
         text += f" at {format_bytes(upload.rate.bytes_per_second)}/s, {since}"
     if not upload.image_plan.present:
         text += f" (`clusterkit deploy --cluster {upload.cluster}`)"
-    _line("upload", text)
+    labelled("upload", text)
     if upload.shortage:
-        _line("", f"does not fit: {upload.shortage}", "red")
+        labelled("", f"does not fit: {upload.shortage}", "red")
 
 
 def _show_time(forecast: Forecast) -> None:
@@ -157,20 +157,20 @@ def _show_time(forecast: Forecast) -> None:
         return
     if speed is None:
         where = f"on {profile.gpu}" if profile.gpu else "without a GPU"
-        _line(
+        labelled(
             "time", f"not measured {where}; a short run of yours gives a figure once its results are synced"
         )
     else:
         if duration:
-            _line(
+            labelled(
                 "time",
                 time_range(duration, here=speed.here) + ("" if profile.gpu is None else _gpu_hours(duration)),
             )
-        _line("" if duration else "time", speed_words(speed))
+        labelled("" if duration else "time", speed_words(speed))
     for rate in forecast.elsewhere[:2]:
         other = "" if rate.same_work else ", of other work"
         place = rate.gpu or "no GPU"
-        _line(
+        labelled(
             "",
             f"elsewhere: {significant(rate.steps_per_second)} steps/s on {place}, by {rate.by}{other}",
             "dim",
@@ -188,13 +188,13 @@ def _show_attempts(forecast: Forecast, duration: Duration) -> None:
     if duration.attempts > 1:
         attempts = f"up to {duration.attempts} of {limit}"
         if forecast.goes_on:
-            _line("attempts", attempts)
+            labelled("attempts", attempts)
         else:
             words = f"may not end within {limit}: --until-done goes on past it, in {attempts}"
-            _line("attempts", words, "yellow")
+            labelled("attempts", words, "yellow")
     if duration.checkpoints and forecast.profile.checkpoint_every:
         apart = format_seconds(duration.seconds / duration.checkpoints)
-        _line(
+        labelled(
             "checkpoints",
             f"{duration.checkpoints}, one about every {apart}; an interruption loses at most that much",
         )
@@ -206,21 +206,21 @@ def _show_queue(forecast: Forecast) -> None:
         out.print()
         out.print(_starts(forecast, queue))
     if queue.trouble:
-        _line("start", f"not known: {queue.trouble}", "yellow")
+        labelled("start", f"not known: {queue.trouble}", "yellow")
         if queue.hint:
-            _line("next", queue.hint)
+            labelled("next", queue.hint)
     if queue.advice:
-        _line("advice", queue.advice.text, "bold")
+        labelled("advice", queue.advice.text, "bold")
     if queue.continuation:
-        _line("goes on", f"by {queue.continuation.way}: {queue.continuation.why}")
+        labelled("goes on", f"by {queue.continuation.way}: {queue.continuation.why}")
     for share in queue.shares:
         parts = [f"factor {share.factor:.2f} of 1" if share.factor is not None else ""]
         parts += [f"{share.used:.1%} of the recent use" if share.used is not None else ""]
-        _line("fair share", f"{share.account}: {', '.join(filter(None, parts)) or 'not known'}")
+        labelled("fair share", f"{share.account}: {', '.join(filter(None, parts)) or 'not known'}")
     if queue.billing is not None:
         hours = forecast.duration.seconds / _HOUR if forecast.duration else None
         whole = "" if hours is None else f", {queue.billing * hours:,.0f} in all"
-        _line("billing", f"{queue.billing:,.1f} units an hour{whole}")
+        labelled("billing", f"{queue.billing:,.1f} units an hour{whole}")
 
 
 def _starts(forecast: Forecast, queue: Queue) -> Table:
@@ -254,7 +254,3 @@ def _when(start: PredictedStart) -> Text:
     day = {0: "", 1: "tomorrow "}.get(days, f"{there:%a %d %b} ")
     bound = "at the latest " if start.waiting else ""
     return Text(f"{bound}{day}{there:%H:%M}, in {format_seconds(start.wait)}")
-
-
-def _line(name: str, text: str, style: str = "") -> None:
-    labelled(name, text, out, style)

@@ -1,14 +1,23 @@
-"""Progress bars for transfers: bytes, rate and time left."""
+"""Shows progress: bars for transfers, and lines about a run that is waited for."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
+from clusterkit.cli.ui.console import note
 from clusterkit.transport.base import ProgressCallback
 from clusterkit.transport.base import TransferProgress as Report
 from clusterkit.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from clusterkit.runs.status import StatusRow
+
+LINE_SECONDS = 15.0
+"""Seconds between two lines about an unchanged stage."""
 
 
 @contextmanager
@@ -54,3 +63,28 @@ def _rate(progress: Report, total: int | None) -> str:
     if total is None or total <= progress.done_bytes:
         return rate
     return f"{rate}  {format_seconds((total - progress.done_bytes) / progress.bytes_per_second)} left"
+
+
+def stage_lines(
+    words: Callable[[StatusRow], str],
+    stage: Callable[[StatusRow], object],
+    *,
+    seconds: float = LINE_SECONDS,
+) -> Callable[[StatusRow], None]:
+    """Returns a callback that prints a line about a run when its stage changes, and periodically.
+
+    Args:
+        words: returns the line for the run's status.
+        stage: returns what is compared with the previous status.
+        seconds: how long after the last line an unchanged stage is printed again.
+    """
+    last: object = None
+    printed = 0.0
+
+    def show(row: StatusRow) -> None:
+        nonlocal last, printed
+        if stage(row) != last or time.monotonic() - printed >= seconds:
+            last, printed = stage(row), time.monotonic()
+            note(words(row))
+
+    return show

@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.ui.console import err, format_count, note, out, printable
+from clusterkit.cli.ui.console import format_count, note, out, plural, printable
+from clusterkit.cli.ui.lines import warn_of_silence
 from clusterkit.units import format_seconds, percent, significant
 
 if TYPE_CHECKING:
@@ -95,10 +96,10 @@ _TROUBLED = frozenset({JobState.FAILED, JobState.OUT_OF_MEMORY, JobState.NODE_FA
 
 def show_status(report: StatusReport, *, expand: bool = False) -> None:
     """Prints one line per run or group, with reasons beside the lines, or below on a narrow terminal."""
-    show_silence(report)
+    warn_of_silence(report.silent)
+    warn_of_silence({f"the scheduler of {cluster}": cause for cluster, cause in report.mute.items()})
     for cluster, count in report.found.items():
-        runs = "1 run" if count == 1 else f"{count} runs"
-        note(f"found {runs} on {cluster} that this ledger did not know")
+        note(f"found {plural(count, 'run')} on {cluster} that this ledger did not know")
     if not report.rows:
         if report.nothing_learnt:
             return
@@ -121,16 +122,6 @@ def show_status(report: StatusReport, *, expand: bool = False) -> None:
         note(f"clusterkit why {troubled[-1]} shows the cause and what to do")
     if report.left_out > 0:
         note(f"{report.left_out} older runs are not shown; --all shows them")
-
-
-def show_silence(report: StatusReport) -> None:
-    """Prints the clusters and schedulers that did not respond, and why."""
-    for cluster, cause in report.silent.items():
-        err.print(f"[yellow]{cluster} gives no answer:[/]", end=" ")
-        err.print(cause, markup=False, soft_wrap=True)
-    for cluster, cause in report.mute.items():
-        err.print(f"[yellow]the scheduler of {cluster} gives no answer:[/]", end=" ")
-        err.print(cause, markup=False, soft_wrap=True)
 
 
 def status_table(lines: Sequence[StatusRow | Folded], *, width: int) -> tuple[Table, bool]:
@@ -197,8 +188,7 @@ def remarks(lines: Iterable[StatusRow | Folded]) -> list[Text]:
 
 def summary(rows: Sequence[StatusRow]) -> str:
     """Counts the runs per state."""
-    runs = "1 run" if len(rows) == 1 else f"{len(rows)} runs"
-    return f"{runs}: {_counted(Folded('', tuple(rows)))}"
+    return f"{plural(len(rows), 'run')}: {_counted(Folded('', tuple(rows)))}"
 
 
 def _cells(row: StatusRow, *, bar: bool) -> dict[str, str | Text]:

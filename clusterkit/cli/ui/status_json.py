@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from clusterkit.cli.ui.console import out
+from clusterkit.cli.ui.console import print_document
 from clusterkit.cli.ui.status import Folded, fold_groups
 
 if TYPE_CHECKING:
@@ -19,8 +18,7 @@ SCHEMA = 2
 
 def print_json(report: StatusReport, *, indent: int | None = 2) -> None:
     """Prints one JSON document on standard output."""
-    out.file.write(json.dumps(document(report), indent=indent) + "\n")
-    out.file.flush()
+    print_document(document(report), indent=indent)
 
 
 def document(report: StatusReport) -> dict[str, Any]:

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
 
 from clusterkit.asking import agree
-from clusterkit.cli.ui.console import err, note, out
-from clusterkit.cli.ui.lines import warn_of_trusted
-from clusterkit.cli.ui.submit import warn_lacking
+from clusterkit.cli.ui.console import err, listed, note, plural, say, warn
+from clusterkit.cli.ui.lines import plain_table, warn_of_trusted
+from clusterkit.cli.ui.submit import warn_lacking, warn_of_settled
 from clusterkit.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def show_plan(plan: Plan, *, to: Console = err, rows: int = _ROWS) -> None:
     headings = ["run", *(["stage"] if staged else []), *names]
     headings += ["seed"] if "seed" not in names and _seeded(plan) else []
     headings += ["recipe"] if len(recipes) > 1 and "recipe" not in names else []
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table = plain_table()
     for heading in headings:
         table.add_column(heading, no_wrap=heading in ("run", "seed"), overflow="fold")
     shown = members if len(members) <= rows else (*members[: rows - 4], *members[-3:])
@@ -73,28 +72,21 @@ def confirmed(plan: Plan) -> bool:
 def show_group(done: Submitted) -> None:
     """Prints only the group's id on standard output; everything else goes to standard error."""
     warn_lacking(done.lacking)
-    for run_id, came in done.settled.items():
-        what = f"is job {came.job_id}" if came.job_id else came.why
-        err.print(f"[yellow]{run_id}[/], whose submission was interrupted: {what}", soft_wrap=True)
+    warn_of_settled(done.settled)
     warn_of_trusted(done.trusted)
     assert done.plan.group is not None
     group, cluster = done.plan.group.id, done.plan.cluster.name
     jobs = [job_id.partition(";")[0] for job_id in done.jobs]
-    shown = ", ".join(jobs[:4]) + (f" and {len(jobs) - 4} more" if len(jobs) > 4 else "")
-    note(f"{_runs(len(done.runs))}: job{'s' if len(jobs) > 1 else ''} {shown} on {cluster}")
+    note(f"{plural(len(done.runs), 'run')}: job{'s' if len(jobs) > 1 else ''} {listed(jobs, 4)} on {cluster}")
     note(f"next: clusterkit status {group}")
     note(f"      clusterkit logs {done.runs[0].run_id} -f")
     if done.missing:
         first, last = done.missing[0], done.missing[-1]
         which = first if first == last else f"{first} to {last}"
         were = "was" if first == last else "were"
-        err.print(f"[yellow]{_runs(len(done.missing))} {were} not taken[/]: {which}", soft_wrap=True)
+        warn(f"{plural(len(done.missing), 'run')} {were} not taken", f": {which}")
         note("later: clusterkit resume RUN submits one of them again")
-    out.print(group, markup=False, soft_wrap=True)
-
-
-def _runs(count: int) -> str:
-    return "1 run" if count == 1 else f"{count} runs"
+    say(group)
 
 
 def _values(one: PlannedRun) -> Mapping[str, str]:
@@ -135,4 +127,4 @@ def _summary(plan: Plan) -> str:
     if group.in_one > 1:
         packed += f", {group.in_one} in one process"
     at_once = f", {group.at_once} at a time" if group.at_once and group.at_once < group.jobs else ""
-    return f"[bold]{_runs(len(plan.runs))}[/]{packed}{each}{at_once}: {asked}"
+    return f"[bold]{plural(len(plan.runs), 'run')}[/]{packed}{each}{at_once}: {asked}"
