@@ -70,9 +70,9 @@ class Transferred:
 class SyncOptions:
     """How a tree is moved; each field is one well-known rsync behaviour."""
 
-    include: tuple[str, ...] = ()
-    """rsync filter patterns that are let through before `exclude` is asked."""
     exclude: tuple[str, ...] = ()
+    """Paths from the top of the source that stay, with all below them, as rsync patterns: "/name", with a
+    slash at the end for a folder only, and with `*` for any part of a name."""
     files_from: tuple[str, ...] | None = None
     """Relative paths to move, instead of everything below the source."""
     files_only: bool = False
@@ -90,8 +90,6 @@ class SyncOptions:
     """Send only the tails of files that have grown; implies in-place."""
     checksum: bool = False
     """Compare by content instead of by size and time."""
-    follow_links: bool = False
-    compress: bool = False
     bandwidth_limit: int | None = None
     """Bytes per second at most."""
     mode: str | None = None

@@ -90,11 +90,10 @@ def _behaviour(options: SyncOptions, *, folder: bool, pulling: bool) -> list[str
         argv += ["--inplace", "--partial"]
     else:
         argv.append(f"--partial-dir={PARTIAL_DIR}")
-    if options.follow_links or not folder:  # a single file that is a link means what it points to
+    if not folder:  # a single file that is a link means what it points to
         argv.append("--copy-links")
     elif pulling and not options.files_only:
         argv.append("--safe-links")
-    argv += [f"--include={pattern}" for pattern in options.include]
     argv += [f"--exclude={pattern}" for pattern in options.exclude]
     if options.files_from is not None:
         argv += ["--from0", "--files-from=-"]
@@ -105,8 +104,6 @@ def _behaviour(options: SyncOptions, *, folder: bool, pulling: bool) -> list[str
     argv += [f"--link-dest={folder}" for folder in options.link_dest]
     if options.checksum:
         argv.append("--checksum")
-    if options.compress:
-        argv.append("--compress")
     if options.bandwidth_limit is not None:
         argv.append(f"--bwlimit={max(1, options.bandwidth_limit // 1024)}")  # rsync counts KiB/s
     if options.mode is not None:

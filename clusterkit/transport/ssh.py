@@ -205,12 +205,11 @@ class SshTransport:
         if missing.where == self._where:
             self._no_rsync = missing
         say_once(missing.where)
-        ends = (source, target, options, progress)
 
         def move() -> Transferred:
             with self._session(sftp.SERVER) as session:
                 try:
-                    return sftp.move(session, self.run, *ends, where=self._where, pulling=pulling)
+                    return sftp.move(session, self, source, target, options, progress, pulling=pulling)
                 except sftp.NoToolsError as error:
                     raise missing from error
 

@@ -16,15 +16,12 @@ from clusterkit.transport.base import MissingFileError, SyncOptions, TransferPro
 TEXT = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), min_size=1)
 OPTIONS = st.builds(
     SyncOptions,
-    include=st.tuples(TEXT),
     exclude=st.tuples(TEXT),
     delete=st.booleans(),
     link_dest=st.lists(TEXT, max_size=2).map(tuple),
     inplace=st.booleans(),
     append=st.booleans(),
     checksum=st.booleans(),
-    follow_links=st.booleans(),
-    compress=st.booleans(),
     bandwidth_limit=st.none() | st.integers(1, 10**12),
     mode=st.none() | st.just("D700,F600"),
 )
