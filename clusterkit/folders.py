@@ -1,4 +1,4 @@
-"""Creates clusterkit's folders inside a user's project."""
+"""Creates folders on this machine, and replaces files in them."""
 
 from __future__ import annotations
 
@@ -29,6 +29,36 @@ def make_ignored(folder: Path) -> None:
             raise
         return
     (folder / ".gitignore").write_text("*\n")
+
+
+def make_private(folder: Path) -> None:
+    """Create a folder and its missing parents, each with mode 0700 (not the umask's).
+
+    Raises:
+        OSError: one cannot be created.
+    """
+    for one in reversed([folder, *folder.parents]):
+        if not one.exists():
+            one.mkdir(mode=0o700, exist_ok=True)
+
+
+def replace_file(file: Path, data: bytes, *, mode: int) -> None:
+    """Create or replace a file atomically: temporary file, fsync, rename.
+
+    Raises:
+        OSError: it cannot be written; the old one, if any, is as it was.
+    """
+    handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name[:64]}.")
+    try:
+        with os.fdopen(handle, "wb") as part:
+            part.write(data)
+            part.flush()
+            os.fchmod(part.fileno(), mode)
+            os.fsync(part.fileno())
+        Path(temporary).replace(file)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from clusterkit.folders import make_private
 from clusterkit.transport.copy_plan import FILE, FOLDER, LINK, CopyEntry
-from clusterkit.transport.transfer import make_folders
 
 CHUNK = 1 << 18
 
@@ -140,7 +140,7 @@ class ThisMachine:
 
     def make_folder(self, path: str) -> None:
         """See `Side.make_folder`."""
-        make_folders(Path(path))
+        make_private(Path(path))
 
     def make_link(self, path: str, target: str) -> None:
         """See `Side.make_link`."""

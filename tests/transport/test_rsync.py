@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterkit.transport import rsync
+from clusterkit.transport import faults, rsync
 from clusterkit.transport.base import MissingFileError, SyncOptions, TransferProgress, Transferred
 
 TEXT = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), min_size=1)
@@ -228,7 +228,7 @@ def test_no_statistics_are_zeros() -> None:
     ],
 )
 def test_faults_of_recorded_output(code: int, stderr: str, pulling: bool, cause: str) -> None:
-    error = rsync.failure(code, stderr, pulling=pulling, where="hpc")
+    error = faults.rsync_failed(code, stderr, pulling=pulling, where="hpc")
     assert error.cause.startswith(cause)
     assert error.hint or isinstance(error, MissingFileError)
     assert "\n" not in error.cause
