@@ -160,8 +160,8 @@ class Transport(Protocol):
         """
         ...
 
-    def write(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
-        """Create or replace a small file atomically: temporary file, fsync, rename.
+    def write(self, path: str, data: bytes) -> None:
+        """Create or replace a small private file atomically: temporary file, fsync, rename.
 
         Missing parent folders are created with mode 0700.
         """

@@ -105,12 +105,12 @@ class LocalTransport:
         except OSError as error:
             raise faults.unreadable(path, error.strerror or str(error), where=_WHERE) from error
 
-    def write(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
+    def write(self, path: str, data: bytes) -> None:
         """See `Transport.write`."""
         target = Path(path)
         try:
             make_private(target.parent)
-            replace_file(target, data, mode=mode)
+            replace_file(target, data, mode=0o600)
         except OSError as error:
             raise faults.unwritable(path, error.strerror or str(error), where=_WHERE) from error
 

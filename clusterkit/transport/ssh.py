@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 from clusterkit.errors import TransportError
 from clusterkit.transport import faults, own, remote_files, rsync, tunnel
 from clusterkit.transport.base import Completed, MissingFileError, ProgressCallback, SyncOptions, Transferred
+from clusterkit.transport.dial import without_invoke
 from clusterkit.transport.link import Link
 from clusterkit.transport.session import Session, TimeUp
-from clusterkit.transport.start_up import without_invoke
 
 _MAX_SESSIONS = 8
 """Commands at the same time; OpenSSH's server allows 10 (MaxSessions), and `end` may need one more."""
@@ -96,9 +96,9 @@ class SshTransport:
         """See `Transport.read`."""
         return remote_files.read(self._run_again, path, where=self._where)
 
-    def write(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
+    def write(self, path: str, data: bytes) -> None:
         """See `Transport.write`."""
-        remote_files.write(self._run_again, path, data, mode, where=self._where)
+        remote_files.write(self._run_again, path, data, where=self._where)
 
     def push(
         self,
