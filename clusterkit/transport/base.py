@@ -62,8 +62,6 @@ class Transferred:
     """Regular files created or changed at the target."""
     bytes: int
     """File bytes sent over the wire as literal data."""
-    total_bytes: int
-    """Size of all files looked at."""
 
 
 @dataclass(frozen=True)

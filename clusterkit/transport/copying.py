@@ -189,8 +189,7 @@ class _Copy:
                 self._settle(f"{self._goal}/{name}", modes[name], entry.mtime_ns)
         if send:
             self._report(last=True)
-        total = sum(entry.size for entry in chosen.values() if entry.kind == FILE)
-        return Transferred(len(send), self._sent, total)
+        return Transferred(len(send), self._sent)
 
     def _unchanged(self, chosen: Listing, others: Listing, folder: str) -> set[str]:
         """The names whose files in a folder of the target are as those that go, by time or by content."""

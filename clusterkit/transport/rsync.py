@@ -39,7 +39,6 @@ _PROGRESS = re.compile(
 _STATS = {
     "Number of regular files transferred": "files",
     "Literal data": "bytes",
-    "Total file size": "total_bytes",
 }
 
 
@@ -190,7 +189,7 @@ class OutputParser:
     def transferred(self) -> Transferred:
         """The totals. Zeros for statistics rsync did not print."""
         self.feed(b"\n")
-        return Transferred(**{"files": 0, "bytes": 0, "total_bytes": 0, **self._stats})
+        return Transferred(**{"files": 0, "bytes": 0, **self._stats})
 
     def _line(self, line: str) -> TransferProgress | None:
         if report := _PROGRESS.match(line):

@@ -107,7 +107,6 @@ def test_nothing_to_do_moves_nothing(transport: Transport, here: Path, there: Pa
     transport.push(here, str(there / "target"))
     again = transport.push(here, str(there / "target"))
     assert (again.files, again.bytes) == (0, 0)
-    assert again.total_bytes > 0
 
 
 @pytest.mark.slow
@@ -117,9 +116,9 @@ def test_nothing_to_do_moves_nothing(transport: Transport, here: Path, there: Pa
 )
 def test_a_single_file_goes_there_and_back(transport: Transport, here: Path, there: Path, name: str) -> None:
     (here / name).write_bytes(b"content")
-    assert transport.push(here / name, str(there / "deep" / name)) == Transferred(1, 7, 7)
+    assert transport.push(here / name, str(there / "deep" / name)) == Transferred(1, 7)
     assert contents(there) == {f"deep/{name}": b"content"}
-    assert transport.pull(str(there / "deep" / name), here / "back" / name) == Transferred(1, 7, 7)
+    assert transport.pull(str(there / "deep" / name), here / "back" / name) == Transferred(1, 7)
     assert (here / "back" / name).read_bytes() == b"content"
 
 
@@ -206,7 +205,7 @@ def test_link_dest_takes_each_file_from_the_first_folder_that_has_it(
     (here / "new").write_bytes(b"only here")
     folders = (str(there / "one"), str(there / "two"))
     options = SyncOptions(link_dest=folders, inplace=True, checksum=checksum)
-    assert transport.push(here, str(there / "three"), options=options) == Transferred(1, 9, 41)
+    assert transport.push(here, str(there / "three"), options=options) == Transferred(1, 9)
     assert contents(there / "three") == contents(here)
     shared = {"both": "one", "begun": "two", "first": "one", "second": "two"}
     for name, folder in shared.items():
