@@ -1,4 +1,4 @@
-"""The local user's home folder, which some containers do not know, and clusterkit's folders in a project."""
+"""Finds the user's home folder, creates folders on this machine, and replaces files in them."""
 
 from __future__ import annotations
 
@@ -69,6 +69,38 @@ def make_ignored(folder: Path) -> None:
     (folder / ".gitignore").write_text("*\n")
 
 
+def make_private(folder: Path) -> None:
+    """Create a folder and its missing parents, each with mode 0700 (not the umask's).
+
+    Raises:
+        OSError: one cannot be created.
+    """
+    for one in reversed([folder, *folder.parents]):
+        if not one.exists():
+            one.mkdir(mode=0o700, exist_ok=True)
+
+
+def replace_file(file: Path, data: bytes, *, mode: int) -> None:
+    """Create or replace a file atomically: temporary file, fsync, rename.
+
+    Raises:
+        OSError: it cannot be written; the old one, if any, is as it was.
+    """
+    import tempfile  # deferred, as shutil below: every command imports this module
+
+    handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name[:64]}.")
+    try:
+        with os.fdopen(handle, "wb") as part:
+            part.write(data)
+            part.flush()
+            os.fchmod(part.fileno(), mode)
+            os.fsync(part.fileno())
+        Path(temporary).replace(file)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
 @contextmanager
 def work_folder(home: Path) -> Iterator[Path]:
     """A temporary private folder in `home`; `sweep` removes those of killed processes.
@@ -76,7 +108,7 @@ def work_folder(home: Path) -> Iterator[Path]:
     Raises:
         OSError: it cannot be created.
     """
-    import shutil  # deferred, as tempfile: every command imports this module
+    import shutil
     import tempfile
 
     work = home / _WORK

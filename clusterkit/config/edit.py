@@ -18,8 +18,7 @@ from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import AbstractTable, AoT, Comment, Null, Whitespace
 from tomlkit.items import Table as HeaderTable
 
-from clusterkit.config.lines import Key, join_key, toml_value
-from clusterkit.config.tables import Entry, Table
+from clusterkit.config.lines import Entry, Key, Table, join_key, toml_value
 from clusterkit.errors import ConfigError
 
 _FIGURE = re.compile(r"\S*\d\S*")

@@ -29,7 +29,6 @@ class Origin:
 
     label: str
     """"built-in", "command line" or the file's name as the user would write it."""
-    file: Path | None = None
     line: int | None = None
 
     def __str__(self) -> str:
@@ -66,8 +65,8 @@ class Layer:
         """Where this layer sets `key`: the line of the key or of its nearest table."""
         for end in range(len(key), len(self.prefix), -1):
             if line := self._lines.get(key[:end]):
-                return Origin(self.label, self.file, line)
-        return Origin(self.label, self.file)
+                return Origin(self.label, line)
+        return Origin(self.label)
 
 
 @dataclass(frozen=True)

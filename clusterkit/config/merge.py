@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clusterkit.config.edit import Editor
-from clusterkit.config.lines import Key
-from clusterkit.config.tables import Table
+from clusterkit.config.lines import Key, Table
 
 _HINT = "write to another file with --config FILE, and take from there what you want"
 

@@ -16,11 +16,11 @@ from clusterkit.config.sources import (
     built_in_layer,
     find_project_file,
     read_layer,
+    refuse_foreign,
     shipped_layer,
     shipped_profiles,
     user_file,
 )
-from clusterkit.config.whose import refuse_foreign
 from clusterkit.errors import ConfigError
 
 _LIST_ALL = "`clusterkit config --all` lists all"
@@ -110,7 +110,7 @@ class Settings:
         Raises:
             ConfigError: a key or value is wrong.
         """
-        layers = (*self.layers, command_line(values))
+        layers = (*self.layers, _command_line(values))
         return settings_from(layers, self.project_dir, self.files)
 
     def whole(self) -> Settings:
@@ -245,7 +245,7 @@ def _with_names(merged: Merged) -> dict[str, Any]:
     return document
 
 
-def command_line(values: Mapping[str, object]) -> Layer:
+def _command_line(values: Mapping[str, object]) -> Layer:
     """The strongest layer, from values by dotted key."""
     data: dict[str, Any] = {}
     for dotted, value in values.items():
@@ -285,27 +285,22 @@ def _walk(model: BaseModel, raw: Mapping[str, Any], key: Key) -> Iterator[tuple[
             yield (*key, name), value if derived else field.default
 
 
-def load_settings(
-    *, config: Path | None = None, start: Path | None = None, values: Mapping[str, object] | None = None
-) -> Settings:
-    """Reads and checks all settings: built-in < user file < project file < command line.
+def load_settings(*, config: Path | None = None) -> Settings:
+    """Reads and checks all settings of files: built-in < user file < project file.
 
     Args:
-        config: the project's file (`--config`); None looks for clusterkit.toml from `start` upwards.
-        start: where to look; None is the current folder.
-        values: values of the command line by dotted key, e.g. ``{"profiles.a40-2m.time": "2h"}``.
+        config: the project's file (`--config`); None looks for clusterkit.toml from the current folder
+            upwards.
 
     Raises:
         ConfigError: the file found belongs to another user or came with results, or a file cannot be
             read, is not TOML, or has a wrong key or value; then one line per fault.
     """
-    begin = (start or Path.cwd()).resolve()
+    begin = Path.cwd()
     found = config.resolve() if config else find_project_file(begin)
     if found and not config:
         refuse_foreign(found, begin)
     project_dir = found.parent if found else begin
     files = tuple(file for file in (user_file(), found) if file)
-    layers = [built_in_layer(project_dir), *(read_layer(file) for file in files)]
-    if values:
-        layers.append(command_line(values))
-    return settings_from(tuple(layers), project_dir, files)
+    layers = (built_in_layer(project_dir), *map(read_layer, files))
+    return settings_from(layers, project_dir, files)

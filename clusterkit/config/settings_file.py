@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import tomllib
 from dataclasses import dataclass
 from difflib import unified_diff
@@ -22,6 +20,7 @@ from clusterkit.config.sources import (
     user_path,
 )
 from clusterkit.errors import ConfigError
+from clusterkit.folders import replace_file
 from clusterkit.resources import resource
 
 
@@ -102,17 +101,7 @@ def save(proposal: Proposal) -> None:
             raise ConfigError(f"{name} was changed meanwhile; nothing was written", hint="do it again")
         file.parent.mkdir(parents=True, exist_ok=True)
         mode = file.stat().st_mode & 0o777 if file.exists() else 0o644
-        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-        try:
-            with os.fdopen(handle, "wb") as part:
-                part.write(proposal.new.encode())
-                part.flush()
-                os.fsync(part.fileno())
-            Path(temporary).chmod(mode)
-            Path(temporary).replace(file)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        replace_file(file, proposal.new.encode(), mode=mode)
     except OSError as error:
         raise ConfigError(
             f"{name} cannot be written: {error.strerror}",

@@ -118,7 +118,7 @@ def publish(site: Site, standing: Standing, *, progress: ProgressCallback | None
         sent.append(_bring(site, snapshot.bundle, "bundle", standing, progress))
     if not standing.project_there:
         sent.append(_bring(site, snapshot.project, "project", standing, progress))
-    return Transferred(sum(one.files for one in sent), sum(one.bytes for one in sent), snapshot.bytes)
+    return Transferred(sum(one.files for one in sent), sum(one.bytes for one in sent))
 
 
 def _bring(
@@ -164,7 +164,7 @@ def _send(
         checksum=True,  # rsync's quick check misses an edit of the same size within one second
         mode=site.sharing.tree,
     )
-    sent = Transferred(0, 0, 0)
+    sent = Transferred(0, 0)
     if tree.files:
         sent = site.transport.push(tree.root, f"{part}/{name}", options=options, progress=progress)
     changed = tree.changed()

@@ -62,17 +62,15 @@ class Transferred:
     """Regular files created or changed at the target."""
     bytes: int
     """File bytes sent over the wire as literal data."""
-    total_bytes: int
-    """Size of all files looked at."""
 
 
 @dataclass(frozen=True)
 class SyncOptions:
     """How a tree is moved; each field is one well-known rsync behaviour."""
 
-    include: tuple[str, ...] = ()
-    """rsync filter patterns that are let through before `exclude` is asked."""
     exclude: tuple[str, ...] = ()
+    """Paths from the top of the source that stay, with all below them, as rsync patterns: "/name", with a
+    slash at the end for a folder only, and with `*` for any part of a name."""
     files_from: tuple[str, ...] | None = None
     """Relative paths to move, instead of everything below the source."""
     files_only: bool = False
@@ -90,8 +88,6 @@ class SyncOptions:
     """Send only the tails of files that have grown; implies in-place."""
     checksum: bool = False
     """Compare by content instead of by size and time."""
-    follow_links: bool = False
-    compress: bool = False
     bandwidth_limit: int | None = None
     """Bytes per second at most."""
     mode: str | None = None
@@ -162,8 +158,8 @@ class Transport(Protocol):
         """
         ...
 
-    def write(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
-        """Create or replace a small file atomically: temporary file, fsync, rename.
+    def write(self, path: str, data: bytes) -> None:
+        """Create or replace a small private file atomically: temporary file, fsync, rename.
 
         Missing parent folders are created with mode 0700.
         """

@@ -1,18 +1,23 @@
-"""What a transfer without rsync has to do: two listings and the options give the steps. Pure."""
+"""Decides on two listings what a transfer without rsync moves, and what gives way to it. Pure."""
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from clusterkit.transport.base import SyncOptions
-from clusterkit.transport.filters import Filters
-from clusterkit.transport.modes import changed
 from clusterkit.transport.rsync import PARTIAL_DIR
 
 FILE, FOLDER, LINK = "f", "d", "l"
+
+_MODE = re.compile(
+    r"(?P<only>[DF]?)(?:(?P<octal>[0-7]{3,4})|(?P<who>[ugoa]*)(?P<how>[-+=])(?P<what>[rwxX]*))"
+)
+_WHO = {"u": 0o700, "g": 0o070, "o": 0o007}
+_WHAT = {"r": 0o444, "w": 0o222, "x": 0o111}
 
 
 class CopyEntry(NamedTuple):
@@ -37,49 +42,15 @@ Listing = Mapping[str, CopyEntry]
 """By path relative to the root; the root itself is not in it."""
 
 
-@dataclass(frozen=True)
-class Steps:
-    """In the order they are taken; names are relative to the target's root."""
-
-    remove: tuple[tuple[str, bool], ...]
-    """Names that are in the way or unwanted, and whether they are folders, deepest first."""
-    folders: tuple[str, ...]
-    """Folders to make, parents first."""
-    links: tuple[str, ...]
-    hard_links: tuple[str, ...]
-    """Files that the `link_dest` folder has as they are."""
-    send: tuple[str, ...]
-    settle: tuple[str, ...]
-    """Files whose content is right and whose mode or time is not."""
-    modes: Mapping[str, int]
-    """The final mode of everything that goes but links."""
-    total_bytes: int
-    """Size of all files looked at."""
-
-    def touched_folders(self, chosen: Listing, target: Listing) -> list[str]:
-        """The folders whose mode or time must be set at the end, parents first."""
-        names = [*self.folders, *self.links, *self.hard_links, *self.send, *(name for name, _ in self.remove)]
-        busy = {posixpath.dirname(name) for name in names}
-        found = []
-        for name, entry in chosen.items():
-            old = target.get(name)
-            differs = old is None or (old.mode, old.second) != (self.modes.get(name), entry.second)
-            if entry.kind == FOLDER and (differs or name in busy):
-                found.append(name)
-        return found
-
-
 def select(source: Listing, options: SyncOptions, *, pulling: bool) -> dict[str, CopyEntry]:
-    """What of a source goes: filters, the list of files, and no link that leads out of what is pulled."""
-    # rsync leaves folders of this name alone; here it is reserved
-    filters = Filters(include=options.include, exclude=(*options.exclude, PARTIAL_DIR))
+    """What of a source goes, parents first; no link that leads out of what is pulled."""
     asked = frozenset(options.files_from or ())
-    ways = frozenset(with_parents(tuple(asked))) if options.files_only else frozenset()
+    ways = frozenset(with_parents(asked)) if options.files_only else frozenset()
     chosen = {}
     for name, entry in sorted(source.items()):
-        if entry.kind not in (FILE, FOLDER, LINK) or not filters.goes(name, folder=entry.kind == FOLDER):
+        if entry.kind not in (FILE, FOLDER, LINK) or _excluded(name, entry, options.exclude):
             continue
-        if entry.kind == LINK and pulling and not options.follow_links and _leads_out(name, entry.target):
+        if entry.kind == LINK and pulling and _leads_out(name, entry.target):
             continue
         if options.files_only and not (
             name in asked if entry.kind == FILE else entry.kind == FOLDER and name in ways
@@ -91,114 +62,91 @@ def select(source: Listing, options: SyncOptions, *, pulling: bool) -> dict[str,
     return chosen
 
 
-def to_compare(chosen: Listing, target: Listing, options: SyncOptions) -> tuple[str, ...]:
-    """The files that only their content can tell: those of the same size, where `checksum` is asked for."""
-    if not options.checksum:
-        return ()
-    return tuple(name for name, entry in chosen.items() if _same_size(entry, target.get(name)))
-
-
-def steps(
-    chosen: Listing,
-    source: Listing,
-    target: Listing,
-    basis: Listing,
-    options: SyncOptions,
-    *,
-    same: Callable[[str], bool],
-    same_as_basis: Callable[[str], bool],
-) -> Steps:
-    """Compare what goes with what is there.
-
-    Args:
-        chosen: from `select`.
-        source: all that the source has; what is there and does not go is not deleted either, but for what
-            its filters exclude there alone, being of another kind.
-        target: what the target has.
-        basis: what the `link_dest` folder has.
-        options: of the transfer.
-        same: with `checksum`, whether a file there has the same content.
-        same_as_basis: likewise for the `link_dest` folder.
-    """
-    modes = {
-        name: changed(entry.mode, options.mode, folder=entry.kind == FOLDER) if options.mode else entry.mode
-        for name, entry in chosen.items()
-        if entry.kind != LINK
-    }
-
-    def unchanged(name: str, old: CopyEntry | None, by_content: Callable[[str], bool]) -> bool:
-        entry = chosen[name]
-        return _same_size(entry, old) and (
-            by_content(name) if options.checksum else old is not None and entry.second == old.second
-        )
-
-    folders, links, hard_links, send, settle = [], [], [], [], []
-    for name, entry in chosen.items():
-        old, shared = target.get(name), basis.get(name)
-        if entry.kind == FOLDER:
-            if old is None or old.kind != FOLDER:
-                folders.append(name)
-        elif entry.kind == LINK:
-            if old is None or (old.kind, old.target) != (LINK, entry.target):
-                links.append(name)
-        elif unchanged(name, old, same):
-            if old is not None and (old.mode, old.second) != (modes[name], entry.second):
-                settle.append(name)
-        elif options.append and old is not None and old.kind == FILE and old.size == entry.size:
-            settle.append(name)
-        elif unchanged(name, shared, same_as_basis) and shared is not None and shared.mode == modes[name]:
-            hard_links.append(name)
-        else:
-            send.append(name)
-    return Steps(
-        _removals(chosen, source, target, options, {*links, *hard_links}),
-        tuple(folders),
-        tuple(links),
-        tuple(hard_links),
-        tuple(send),
-        tuple(settle),
-        modes,
-        sum(entry.size for entry in chosen.values() if entry.kind == FILE),
-    )
-
-
-def with_parents(names: Sequence[str]) -> tuple[str, ...]:
-    """Names and the folders they lie in."""
+def with_parents(names: Iterable[str]) -> tuple[str, ...]:
+    """Names and the folders they lie in, parents first."""
     found = set(names)
-    for name in names:
+    for name in tuple(found):
         while name := posixpath.dirname(name):
             found.add(name)
     return tuple(sorted(found))
 
 
-def _removals(
-    chosen: Listing, source: Listing, target: Listing, options: SyncOptions, replaced: set[str]
-) -> tuple[tuple[str, bool], ...]:
-    """What gives way to something of another kind, with all below it; and with `delete` what is too much."""
-    filters = Filters(include=options.include, exclude=(*options.exclude, PARTIAL_DIR))
-    in_the_way = {
+def same_size(chosen: Listing, others: Listing) -> set[str]:
+    """The names of files that have the same size in both."""
+    return {
         name
-        for name, old in target.items()
-        if name in chosen and (chosen[name].kind != old.kind or name in replaced)
+        for name, entry in chosen.items()
+        if entry.kind == FILE and (old := others.get(name)) and (old.kind, old.size) == (FILE, entry.size)
     }
+
+
+def removals(
+    chosen: Listing, source: Listing, target: Listing, options: SyncOptions
+) -> list[tuple[str, CopyEntry]]:
+    """What a target loses, deepest first.
+
+    These are the things in the way of one of another kind, with all below them, and with `delete` what the
+    source lacks. What the source has and keeps back stays, but for what is excluded there alone, being of
+    another kind.
+    """
+    in_the_way = {name for name, old in target.items() if name in chosen and chosen[name].kind != old.kind}
     gone = []
-    for name in sorted(target, reverse=True):
-        folder = target[name].kind == FOLDER
+    for name, old in sorted(target.items(), reverse=True):
         parents = with_parents([name])[:-1]
         below = any(parent in in_the_way for parent in parents)
-        known = [parent for parent in parents if parent in source]
-        looked_into = all(parent in chosen and chosen[parent].kind == FOLDER for parent in known)
-        # a folder that is excluded there does not keep a file of its name here
+        looked_into = all(
+            parent in chosen and chosen[parent].kind == FOLDER for parent in parents if parent in source
+        )
         other = source.get(name)
-        hidden = other is None or not filters.goes(name, folder=other.kind == FOLDER)
-        unwanted = options.delete and hidden and looked_into and filters.goes(name, folder=folder)
+        hidden = other is None or _excluded(name, other, options.exclude)
+        unwanted = options.delete and hidden and looked_into and not _excluded(name, old, options.exclude)
         if below or unwanted or name in in_the_way:
-            gone.append((name, folder))
-    return tuple(gone)
+            gone.append((name, old))
+    return gone
 
 
-def _same_size(entry: CopyEntry, old: CopyEntry | None) -> bool:
-    return old is not None and entry.kind == old.kind == FILE and entry.size == old.size
+def changed(mode: int, spec: str | None, *, folder: bool) -> int:
+    """A mode after an rsync --chmod value such as "D700,F600" or "Dgo=,Fgo=,Fu-w".
+
+    >>> oct(changed(0o755, "D700,F600", folder=True)), oct(changed(0o755, "Fgo=,Fu-w", folder=False))
+    ('0o700', '0o500')
+
+    Raises:
+        ValueError: a part of it is none that is known here.
+    """
+    for part in spec.split(",") if spec else ():
+        found = _MODE.fullmatch(part)
+        if found is None:
+            raise ValueError(f"not a mode that can be set: {part!r}")
+        if found["only"] not in ("", "D" if folder else "F"):
+            continue
+        if found["octal"]:
+            mode = int(found["octal"], 8)
+            continue
+        who = sum(_WHO[letter] for letter in set((found["who"] or "a").replace("a", "ugo")))
+        what = sum(_WHAT[letter] for letter in set(found["what"]) - {"X"})
+        if "X" in found["what"] and (folder or mode & 0o111):
+            what |= _WHAT["x"]
+        if found["how"] == "-":
+            mode &= ~(who & what)
+        else:
+            mode = (mode & ~who if found["how"] == "=" else mode) | (who & what)
+    return mode
+
+
+def _excluded(name: str, entry: CopyEntry, patterns: Sequence[str]) -> bool:
+    """Whether a name or a folder on the way to it stays out."""
+    parts = name.split("/")
+    for pattern in patterns:
+        wanted = pattern.strip("/").split("/")
+        is_folder = len(parts) > len(wanted) or entry.kind == FOLDER
+        if (
+            len(parts) >= len(wanted)
+            and all(map(fnmatchcase, parts, wanted))
+            and (is_folder or not pattern.endswith("/"))
+        ):
+            return True
+    return PARTIAL_DIR in parts  # rsync leaves folders of this name alone; here it is reserved
 
 
 def _leads_out(name: str, target: str) -> bool:

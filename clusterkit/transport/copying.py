@@ -1,11 +1,12 @@
-"""Moving files without rsync: the steps of `copy_plan`, taken between two sides."""
+"""Copies files between two sides without rsync."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import posixpath
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 from clusterkit.errors import TransportError
@@ -20,14 +21,15 @@ from clusterkit.transport.base import (
 from clusterkit.transport.copy_plan import (
     FILE,
     FOLDER,
+    LINK,
     CopyEntry,
-    Steps,
+    Listing,
+    changed,
+    removals,
+    same_size,
     select,
-    steps,
-    to_compare,
     with_parents,
 )
-from clusterkit.transport.modes import changed
 from clusterkit.transport.sides import Side
 
 _REPORT_SECONDS = 0.2
@@ -54,7 +56,7 @@ def copy(
     """Copy a file onto a file, or a folder's contents into a folder. As rsync would, with these differences.
 
     A changed file is sent whole (its common beginning is kept with `inplace` and `append`); times are
-    kept to the second over SFTP; `compress` does nothing.
+    kept to the second over SFTP.
 
     Args:
         source: the side that is read.
@@ -74,154 +76,152 @@ def copy(
     if top is None:
         raise MissingFileError(f"{origin} does not exist on {source.where}")
     if top.kind == FOLDER:
-        return _Copy(source, target, options, progress, pulling=pulling).tree(origin, goal)
+        return _Copy(source, origin.rstrip("/"), target, goal, options, progress).tree(pulling=pulling)
     there = target.entry(goal)
     if there is not None and there.kind == FOLDER:
         raise TransportError(f"{goal} on {target.where} is a folder, and {origin} is a file")
-    return _Copy(source, target, options, progress, pulling=pulling).file(origin, top, goal)
+    root, name = posixpath.split(origin)
+    folder, new_name = posixpath.split(goal)
+    return _Copy(source, root, target, folder, options, progress).file(name, top, new_name)
 
 
 class _Copy:
+    """One transfer from below `root` to below `goal`."""
+
     def __init__(
         self,
         source: Side,
+        root: str,
         target: Side,
+        goal: str,
         options: SyncOptions,
         progress: ProgressCallback | None,
-        *,
-        pulling: bool,
     ) -> None:
-        self._source, self._target, self._options = source, target, options
-        self._progress, self._pulling = progress, pulling
+        self._source, self._root, self._target, self._goal = source, root, target, goal
+        self._options, self._progress = options, progress
         self._begun = self._reported = time.monotonic()
         self._done = self._sent = self._total = 0
-        self._root = ""
-        self._alias: dict[str, str] = {}
+        self._names_there: dict[str, str] = {}
+        self._digests: dict[str, str] = {}
         self._partial_folders: dict[str, dict[str, CopyEntry]] = {}
-        self._shared: dict[str, str] = {}
 
-    def file(self, origin: str, entry: CopyEntry, goal: str) -> Transferred:
+    def file(self, name: str, entry: CopyEntry, new_name: str) -> Transferred:
         """A single file; a link means what it points to."""
-        folder, name = posixpath.split(goal)
-        self._root, self._alias = posixpath.dirname(origin), {name: posixpath.basename(origin)}
-        self._make(folder)
-        goes = {name: entry}
-        return self._take(goes, goes, self._target.listing(folder, follow=False, only=[name]), folder, {})
+        self._names_there = {new_name: name}
+        self._make(self._goal)
+        goes = {new_name: entry}
+        return self._take(goes, goes, self._target.listing(self._goal, only=[new_name]), only=None)
 
-    def tree(self, origin: str, goal: str) -> Transferred:
+    def tree(self, *, pulling: bool) -> Transferred:
         """The contents of a folder."""
-        options, self._root = self._options, origin.rstrip("/")
+        options = self._options
         only = None if options.files_from is None else [name.rstrip("/") for name in options.files_from]
-        found = self._source.listing(self._root, follow=options.follow_links, only=only)
+        found = self._source.listing(self._root, only=only)
         missing = next((name for name in only or () if name not in found), None)
         if missing is not None:
             raise MissingFileError(f"{self._root}/{missing} does not exist on {self._source.where}")
-        chosen = select(found, options, pulling=self._pulling)
-        self._make(goal)
+        chosen = select(found, options, pulling=pulling)
+        self._make(self._goal)
         among = None if options.delete or only is None else with_parents(only)
-        old = self._target.listing(goal, follow=False, only=among)
-        done = self._take(chosen, found, old, goal, self._basis(chosen, only))
+        done = self._take(chosen, found, self._target.listing(self._goal, only=among), only=only)
         top = self._source.entry(self._root) if only is None else None
         if top is not None:
-            mode = changed(top.mode, options.mode, folder=True) if options.mode else top.mode
-            self._settle(goal, mode, top.mtime_ns)
+            self._settle(self._goal, changed(top.mode, options.mode, folder=True), top.mtime_ns)
         return done
 
-    def _basis(self, chosen: dict[str, CopyEntry], only: list[str] | None) -> dict[str, CopyEntry]:
-        """What the `link_dest` folders have: of each name the first of the right size, or the first."""
-        found: dict[str, CopyEntry] = {}
-        for folder in self._options.link_dest:
-            for name, entry in self._target.listing(folder, follow=False, only=only).items():
-                wanted = chosen[name].size if name in chosen else None
-                if name not in found or found[name].size != wanted == entry.size:
-                    found[name], self._shared[name] = entry, folder
-        return found
-
-    def _origin(self, name: str) -> str:
-        return f"{self._root}/{self._alias.get(name, name)}"
-
     def _take(
-        self,
-        chosen: dict[str, CopyEntry],
-        found: dict[str, CopyEntry],
-        old: dict[str, CopyEntry],
-        goal: str,
-        basis: dict[str, CopyEntry],
+        self, chosen: dict[str, CopyEntry], found: Listing, old: Listing, *, only: Sequence[str] | None
     ) -> Transferred:
-        todo = self._steps(chosen, found, old, goal, basis)
-        self._total = sum(chosen[name].size for name in todo.send)
-        self._change(lambda: self._lay_out(todo, chosen, goal), goal)
-        for name in todo.send:
-            self._send(self._origin(name), chosen[name], f"{goal}/{name}", old.get(name), todo.modes[name])
-        for name in todo.settle:
-            self._settle(f"{goal}/{name}", todo.modes[name], chosen[name].mtime_ns)
+        """Brings the target to what is chosen.
+
+        Args:
+            chosen: what goes, parents first.
+            found: all that the source has.
+            old: what the target has.
+            only: names to look for in the `link_dest` folders; None is all.
+        """
+        modes = {
+            name: changed(entry.mode, self._options.mode, folder=entry.kind == FOLDER)
+            for name, entry in chosen.items()
+        }
+        unchanged = self._unchanged(chosen, old, self._goal)
+        if self._options.append:
+            unchanged |= same_size(chosen, old)
+        shared: dict[str, str] = {}
+        for folder in self._options.link_dest:
+            left = {name: one for name, one in chosen.items() if name not in unchanged and name not in shared}
+            there = self._target.listing(folder, only=only)
+            alike = self._unchanged(left, there, folder)
+            shared |= {name: folder for name in alike if there[name].mode == modes[name]}
+        gone = removals(chosen, found, old, self._options)
+        touched = {name for name, _ in gone}
+        send = []
+        with self._writing(self._goal):
+            for name, entry in gone:
+                self._target.remove(f"{self._goal}/{name}", folder=entry.kind == FOLDER)
+            for name, entry in chosen.items():
+                before = old.get(name)
+                if name in unchanged or _is_there(entry, before):
+                    continue
+                touched.add(name)
+                if entry.kind == FILE and name not in shared:
+                    send.append(name)
+                    continue
+                path = f"{self._goal}/{name}"
+                if before is not None and before.kind == entry.kind:
+                    self._target.remove(path, folder=False)
+                if entry.kind == FOLDER:
+                    self._target.make_folder(path)
+                elif entry.kind == LINK:
+                    self._target.make_link(path, entry.target)
+                else:
+                    self._target.hard_link(path, f"{shared[name]}/{name}")
+        self._total = sum(chosen[name].size for name in send)
+        for name in send:
+            self._send(name, chosen[name], old.get(name), modes[name])
         for folder in self._partial_folders:
             self._target.remove(f"{folder}/{rsync.PARTIAL_DIR}", folder=True)
-        for name in reversed(todo.touched_folders(chosen, old)):  # what is made in a folder changes its time
-            self._settle(f"{goal}/{name}", todo.modes[name], chosen[name].mtime_ns)
-        if todo.send:
+        busy = touched | {posixpath.dirname(name) for name in touched}
+        for name, entry in reversed(chosen.items()):  # what is made in a folder changes its time
+            before = old.get(name)
+            mended = before is None or (before.mode, before.second) != (modes[name], entry.second)
+            if (name in unchanged and mended) or (entry.kind == FOLDER and (mended or name in busy)):
+                self._settle(f"{self._goal}/{name}", modes[name], entry.mtime_ns)
+        if send:
             self._report(last=True)
-        return Transferred(len(todo.send), self._sent, todo.total_bytes)
+        return Transferred(len(send), self._sent)
 
-    def _steps(
-        self,
-        chosen: dict[str, CopyEntry],
-        found: dict[str, CopyEntry],
-        old: dict[str, CopyEntry],
-        goal: str,
-        basis: dict[str, CopyEntry],
-    ) -> Steps:
-        """The plan; files that only content can tell are read for it, on both sides."""
-        there = to_compare(chosen, old, self._options)
-        beside = to_compare(chosen, basis, self._options)
-        both = sorted({*there, *beside})
-        ours = dict(
-            zip(both, self._source.digests(self._root, [self._alias.get(n, n) for n in both]), strict=True)
-        )
-        theirs = dict(zip(there, self._target.digests(goal, there), strict=True))
-        shares: dict[str, str] = {}
-        for folder in self._options.link_dest:
-            names = [name for name in beside if self._shared[name] == folder]
-            shares |= zip(names, self._target.digests(folder, names), strict=True)
-        return steps(
-            chosen,
-            found,
-            old,
-            basis,
-            self._options,
-            same=lambda name: name in theirs and theirs[name] == ours[name],
-            same_as_basis=lambda name: name in shares and shares[name] == ours[name],
-        )
+    def _unchanged(self, chosen: Listing, others: Listing, folder: str) -> set[str]:
+        """The names whose files in a folder of the target are as those that go, by time or by content."""
+        names = same_size(chosen, others)
+        if not self._options.checksum:
+            return {name for name in names if chosen[name].second == others[name].second}
+        new = sorted(names - self._digests.keys())
+        ours = self._source.digests(self._root, [self._names_there.get(name, name) for name in new])
+        self._digests |= zip(new, ours, strict=True)
+        theirs = zip(sorted(names), self._target.digests(folder, sorted(names)), strict=True)
+        return {name for name, digest in theirs if digest == self._digests[name]}
 
-    def _lay_out(self, todo: Steps, chosen: dict[str, CopyEntry], goal: str) -> None:
-        for name, folder in todo.remove:
-            self._target.remove(f"{goal}/{name}", folder=folder)
-        for name in todo.folders:
-            self._target.make_folder(f"{goal}/{name}")
-        for name in todo.links:
-            self._target.make_link(f"{goal}/{name}", chosen[name].target)
-        for name in todo.hard_links:
-            self._target.hard_link(f"{goal}/{name}", f"{self._shared[name]}/{name}")
-
-    def _send(self, origin: str, entry: CopyEntry, goal: str, old: CopyEntry | None, mode: int) -> None:
+    def _send(self, name: str, entry: CopyEntry, old: CopyEntry | None, mode: int) -> None:
         """One file; in place, or through a partial file that is kept when this breaks off."""
+        origin, goal = f"{self._root}/{self._names_there.get(name, name)}", f"{self._goal}/{name}"
         in_place = self._options.inplace or self._options.append
-        folder, name = posixpath.split(goal)
-        partial = goal if in_place else f"{folder}/{rsync.PARTIAL_DIR}/{name}"
+        folder, last = posixpath.split(goal)
+        partial = goal if in_place else f"{folder}/{rsync.PARTIAL_DIR}/{last}"
         if not in_place:
             if folder not in self._partial_folders:
                 self._make(f"{folder}/{rsync.PARTIAL_DIR}")
-                names = self._target.listing(f"{folder}/{rsync.PARTIAL_DIR}", follow=False)
+                names = self._target.listing(f"{folder}/{rsync.PARTIAL_DIR}")
                 self._partial_folders[folder] = names
-            old = self._partial_folders[folder].get(name)
+            old = self._partial_folders[folder].get(last)
         start = self._common(origin, partial, entry, old)
         self._done += start
-        self._change(
-            lambda: self._target.write(partial, start, self._pieces(origin, start, entry.size)), goal
-        )
+        with self._writing(goal):
+            self._target.write(partial, start, self._pieces(origin, start, entry.size))
         self._settle(partial, mode, entry.mtime_ns)
         if not in_place:
-            self._change(lambda: self._target.rename(partial, goal), goal)
+            with self._writing(goal):
+                self._target.rename(partial, goal)
 
     def _common(self, origin: str, path: str, entry: CopyEntry, old: CopyEntry | None) -> int:
         """How many bytes at the beginning are there already, and right."""
@@ -255,19 +255,26 @@ class _Copy:
             self._progress(TransferProgress(done, self._total, rate))
 
     def _make(self, folder: str) -> None:
-        self._change(lambda: self._target.make_folder(folder), folder)
+        with self._writing(folder):
+            self._target.make_folder(folder)
 
     def _settle(self, path: str, mode: int, mtime_ns: int) -> None:
-        self._change(lambda: self._target.settle(path, mode, mtime_ns), path)
+        with self._writing(path):
+            self._target.settle(path, mode, mtime_ns)
 
-    def _change(self, work: Callable[[], None], path: str) -> None:
-        """Do something that may fail on either side, and say it the way rsync's faults are said."""
+    @contextlib.contextmanager
+    def _writing(self, path: str) -> Iterator[None]:
+        """What fails inside on either side is said the way rsync's faults are said."""
         try:
-            work()
+            yield
         except OSError as error:
-            raise faults.unwritable(path, _reason(error), where=self._target.where) from error
+            words = error.strerror or str(error)
+            words += " (is the disk or the quota full?)" if words == "Failure" else ""
+            raise faults.unwritable(path, words, where=self._target.where) from error
 
 
-def _reason(error: OSError) -> str:
-    words = error.strerror or str(error)
-    return f"{words} (is the disk or the quota full?)" if words == "Failure" else words
+def _is_there(entry: CopyEntry, old: CopyEntry | None) -> bool:
+    """Whether a folder or a link needs no change."""
+    if old is None or entry.kind != old.kind or entry.kind == FILE:
+        return False
+    return entry.kind == FOLDER or entry.target == old.target

@@ -1,8 +1,14 @@
-"""The first step of a straight road, without paramiko: its import and a server's greeting both take time."""
+"""What comes before paramiko, whose import and a server's greeting both take time.
+
+A host that is reached straight is connected to first, and paramiko is imported without what nobody here uses.
+"""
 
 from __future__ import annotations
 
 import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,3 +59,21 @@ def connect(host: HostConfig) -> socket.socket:
             f"{host.alias} ({host.address}) cannot be reached: {error.strerror or error}",
             hint="check host, port and network: is a VPN needed, is the machine down?",
         ) from error
+
+
+@contextmanager
+def without_invoke() -> Iterator[None]:
+    """Import paramiko inside, and it takes half the time.
+
+    Its reader of ssh_config imports `invoke`, and with it asyncio, unittest.mock and a YAML library, for the
+    `Match exec` lines that only `ssh -G` reads here (see `resolve`). Paramiko itself does without where
+    invoke is not installed, which is what it finds here.
+    """
+    if "paramiko" in sys.modules or "invoke" in sys.modules:
+        yield
+        return
+    sys.modules["invoke"] = None  # type: ignore[assignment]  # the import system's own sign for "not there"
+    try:
+        yield
+    finally:
+        del sys.modules["invoke"]

@@ -43,10 +43,9 @@ def connect(
         from clusterkit.transport.local import LocalTransport
 
         return LocalTransport()
-    from clusterkit.transport.dial import dial
+    from clusterkit.transport.dial import dial, without_invoke
     from clusterkit.transport.reconnect import log_in_again
     from clusterkit.transport.ssh import SshTransport
-    from clusterkit.transport.start_up import without_invoke
 
     def log_in(answer: Ask) -> Link:
         dialled = dial(host, config=ssh_config)

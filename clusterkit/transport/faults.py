@@ -1,4 +1,4 @@
-"""The errors both transports raise for the same fault, whichever road was taken. Pure."""
+"""The errors that all transports raise for the same fault, those of rsync among them. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,29 @@ class NotStartedError(LostError):
     """The connection was dead before the command could be sent; nothing ran."""
 
 
-_DISK = re.compile(r"no space left|quota exceeded", re.IGNORECASE)
+class NoRsyncError(TransportError):
+    """One of the machines has no rsync; files can travel without it."""
+
+    def __init__(self, cause: str, *, where: str, hint: str) -> None:
+        super().__init__(cause, hint=hint)
+        self.where = where
+
+
+_FULL_DISK = re.compile(r"no space left|(quota exceeded)", re.IGNORECASE)
+_NO_RSYNC = re.compile(r"rsync: (?:command )?not found|rsync: No such file|exec: rsync")
+_MISSING = re.compile(r'(?:link_stat|change_dir) "(.+?)/?" failed: No such file or directory')
+_RSYNC = (
+    (
+        re.compile(r"is your shell clean"),
+        "the login shell on {where} prints text that breaks rsync",
+        "Silence the shell start-up files there (~/.bashrc, ~/.profile): print only when $- holds an i.",
+    ),
+    (
+        re.compile(r"unknown option|unrecognized option|invalid option"),
+        "rsync is too old (3.1 or newer is needed)",
+        "Install a newer rsync; macOS ships an old one: brew install rsync.",
+    ),
+)
 NOT_FOUND = 127
 """Exit status of a shell that does not find the program (POSIX.1-2017, 2.8.2)."""
 
@@ -35,7 +57,7 @@ def command_failed(completed: Completed, *, where: str) -> TransportError:
             f"{program}: command not found on {where}",
             hint="check the PATH of non-interactive shells there; login_shell = true asks a login shell",
         )
-    lines = [line.strip() for line in completed.error_text.splitlines() if line.strip()]
+    lines = _lines(completed.error_text)
     ending = (
         f"was ended by signal {-completed.returncode}"
         if completed.returncode < 0
@@ -64,23 +86,57 @@ def unreadable(path: str, reason: str, *, where: str) -> TransportError:
 
 def telling(words: str) -> str | None:
     """The line of a tool's errors that says most: one about a disk, else the last; None without any."""
-    lines = [line.strip() for line in words.splitlines() if line.strip()]
-    return next((line for line in lines if _DISK.search(line)), lines[-1] if lines else None)
+    lines = _lines(words)
+    return next(filter(_full_disk, lines), lines[-1] if lines else None)
 
 
 def room_hint(words: str) -> str | None:
     """The next step where a tool says that a disk is full; None where it says something else."""
-    if not _DISK.search(words):
+    if not _full_disk(words):
         return None
     return "free space there: `clusterkit clean` and `clusterkit gc` remove what is not needed any more"
 
 
 def unwritable(path: str, reason: str, *, where: str) -> TransportError:
     """The error for a file that cannot be written; `reason` is the system's own (English) text."""
-    if "No space left" in reason or "quota exceeded" in reason:
-        problem = "no space left on device" if "No space left" in reason else "disk quota exceeded"
+    if problem := _full_disk(reason):
         return TransportError(f"{problem} on {where}: cannot write {path}", hint=f"free space on {where}")
     return TransportError(f"cannot write {path} on {where}: {_last_words(reason)}")
+
+
+def rsync_failed(code: int, stderr: str, *, pulling: bool, where: str) -> TransportError:
+    """The error for an rsync that ended with `code`.
+
+    Args:
+        code: rsync's exit status.
+        stderr: everything rsync and its remote half printed.
+        pulling: which side was the receiver.
+        where: the remote machine's name.
+    """
+    lines = _lines(stderr)
+    for line in filter(_NO_RSYNC.search, lines):
+        return NoRsyncError(
+            f"rsync is not installed on {where}: {line}",
+            where=where,
+            hint="install rsync there, or load the module that provides it in the shell start-up files",
+        )
+    for line in filter(_full_disk, lines):  # rsync names the side that suffers and what was being written
+        receiver = "this machine" if pulling else where
+        return TransportError(
+            f"{_full_disk(line)} on {receiver}: {line}",
+            hint=f"free space on {receiver}, then run the same command again: it resumes",
+        )
+    for pattern, cause, hint in _RSYNC:
+        for line in filter(pattern.search, lines):
+            return TransportError(f"{cause.format(where=where)}: {line}", hint=hint)
+    missing = next(filter(None, map(_MISSING.search, lines)), None)
+    if missing and pulling:
+        return MissingFileError(f"{missing[1]} does not exist on {where}")
+    words = [line for line in lines if not line.startswith("rsync error:")] or lines or ["no message"]
+    return TransportError(
+        f"copying {'from' if pulling else 'to'} {where} failed (rsync {code}): {words[0]}",
+        hint="run the same command again: what has arrived is kept",
+    )
 
 
 def brief(argv: Sequence[str], limit: int = 200) -> str:
@@ -89,6 +145,15 @@ def brief(argv: Sequence[str], limit: int = 200) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
+def _full_disk(words: str) -> str | None:
+    found = _FULL_DISK.search(words)
+    return found and ("disk quota exceeded" if found[1] else "no space left on device")
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
 def _last_words(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = _lines(text)
     return lines[-1].rpartition(": ")[2] if lines else "no reason given"

@@ -6,16 +6,14 @@ import contextlib
 import os
 import signal
 import subprocess
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from clusterkit import folders
-from clusterkit.errors import TransportError
+from clusterkit.folders import make_private, replace_file
 from clusterkit.transport import faults, rsync
 from clusterkit.transport.base import Completed, MissingFileError, ProgressCallback, SyncOptions, Transferred
-from clusterkit.transport.transfer import find_rsync, make_folders, run_rsync
 
 _WHERE = "this machine"
 _CHUNK = 1 << 16
@@ -107,23 +105,12 @@ class LocalTransport:
         except OSError as error:
             raise faults.unreadable(path, error.strerror or str(error), where=_WHERE) from error
 
-    def write(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
+    def write(self, path: str, data: bytes) -> None:
         """See `Transport.write`."""
         target = Path(path)
         try:
-            make_folders(target.parent)
-            handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:64]}.")
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fchmod(file.fileno(), mode)
-                    os.fsync(file.fileno())
-                Path(temporary).replace(target)
-            except BaseException:
-                with contextlib.suppress(FileNotFoundError):
-                    Path(temporary).unlink()
-                raise
+            make_private(target.parent)
+            replace_file(target, data, mode=0o600)
         except OSError as error:
             raise faults.unwritable(path, error.strerror or str(error), where=_WHERE) from error
 
@@ -161,8 +148,8 @@ def _copy(
     source: Path, target: Path, options: SyncOptions, progress: ProgressCallback | None, *, pulling: bool
 ) -> Transferred:
     try:
-        find_rsync()
-    except rsync.NoRsyncError as missing:
+        rsync.find_rsync()
+    except faults.NoRsyncError as missing:
         from clusterkit.transport.copying import copy, say_once
         from clusterkit.transport.sides import ThisMachine
 
@@ -170,16 +157,11 @@ def _copy(
         here = ThisMachine()
         return copy(here, str(source), here, str(target), options, progress, pulling=pulling)
     folder = source.is_dir()
-    if not folder and target.is_dir():
-        raise TransportError(f"{target} on {_WHERE} is a folder, and {source} is a file")
-    try:
-        make_folders(target.parent)
-    except OSError as error:
-        raise faults.unwritable(str(target), error.strerror or str(error), where=_WHERE) from error
+    rsync.prepare_target(target, str(source), folder=folder)
     argv = rsync.build_argv(str(source), str(target), options, folder=folder, pulling=pulling)
-    ended = run_rsync(argv, stdin=rsync.files_from_input(options), progress=progress)
+    ended = rsync.run_rsync(argv, stdin=rsync.files_from_input(options), progress=progress)
     if ended.code not in (0, rsync.VANISHED):
-        raise rsync.failure(ended.code, ended.stderr, pulling=pulling, where=_WHERE)
+        raise faults.rsync_failed(ended.code, ended.stderr, pulling=pulling, where=_WHERE)
     return ended.transferred
 
 

@@ -6,9 +6,7 @@ Only a host of which no key is known at all gets this far; a changed key is refu
 from __future__ import annotations
 
 import base64
-import hmac
 import os
-import secrets
 from pathlib import Path
 
 import paramiko
@@ -18,7 +16,6 @@ from clusterkit.transport.questions import Ask, HostKeyQuestion, Prompt, Questio
 from clusterkit.transport.resolve import HostConfig
 
 _TRIES = 3
-_SALT_BYTES = 20
 
 
 def check(host: HostConfig, verdict: HostKeyVerdict, shown_key: paramiko.PKey, ask: Ask) -> None:
@@ -62,7 +59,7 @@ def _remember(host: HostConfig, name: str, key_type: str, key: bytes) -> str | N
     if not host.known_hosts:
         return "there is no known_hosts file to write to"
     path = host.known_hosts[0]
-    names = hashed(name) if host.hash_known_hosts else name
+    names = paramiko.HostKeys.hash_host(name.lower()) if host.hash_known_hosts else name
     line = f"{names} {key_type} {base64.b64encode(key).decode()}\n"
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -74,13 +71,6 @@ def _remember(host: HostConfig, name: str, key_type: str, key: bytes) -> str | N
     except OSError as error:
         return f"{path}: {error.strerror or error}"
     return None
-
-
-def hashed(name: str) -> str:
-    """A name as HashKnownHosts writes it: `|1|salt|HMAC-SHA1 of the name`."""
-    salt = secrets.token_bytes(_SALT_BYTES)
-    digest = hmac.digest(salt, name.lower().encode(), "sha1")
-    return f"|1|{base64.b64encode(salt).decode()}|{base64.b64encode(digest).decode()}"
 
 
 def _lacks_newline(path: Path) -> bool:

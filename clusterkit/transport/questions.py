@@ -62,12 +62,7 @@ def ask_on_terminal(question: Question) -> list[str]:
     Raises:
         TransportError: there is no terminal to ask on, or its input ended before there was an answer.
     """
-    if not question.prompts:
-        for text in (question.title, question.instructions):
-            if text.strip():
-                print(text.strip(), file=sys.stderr)  # noqa: T201 - a server's message to the person
-        return []
-    if not sys.stdin.isatty():
+    if question.prompts and not sys.stdin.isatty():
         if isinstance(question, HostKeyQuestion):
             return ["no"]  # the refusal says what to do
         raise TransportError(
@@ -76,7 +71,7 @@ def ask_on_terminal(question: Question) -> list[str]:
         )
     for text in (question.title, question.instructions):
         if text.strip():
-            print(text.strip(), file=sys.stderr)  # noqa: T201
+            print(text.strip(), file=sys.stderr)  # noqa: T201 - a server's message to the person
     label = f"[{question.where}] "
     return [_ask(label + prompt.text, echo=prompt.echo) for prompt in question.prompts]
 

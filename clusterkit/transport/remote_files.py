@@ -21,12 +21,12 @@ set -u
 umask 077
 mkdir -p -- "$2" || exit 1
 if [ -d "$1" ]; then echo "Is a directory" >&2; exit 1; fi
-cat > "$3" && [ "$(($(wc -c < "$3")))" -eq "$5" ] && chmod "$4" "$3" &&
+cat > "$3" && [ "$(($(wc -c < "$3")))" -eq "$4" ] &&
     { sync "$3" 2>/dev/null || sync; } && mv -f -- "$3" "$1" && exit 0
 rm -f -- "$3"
 exit 1
 """
-"""Arguments: path, folder, temporary path, mode, size; a cut connection ends `cat` early, hence the size."""
+"""Arguments: path, folder, temporary path, size; a cut connection ends `cat` early, hence the size."""
 
 _KIND = f'[ -d "$1" ] && exit 0; [ -e "$1" ] && exit {_NOT_A_FOLDER}; exit {_ABSENT}'
 
@@ -51,8 +51,8 @@ def read(run: RunRemotely, path: str, *, where: str) -> bytes:
     return done.stdout
 
 
-def write(run: RunRemotely, path: str, data: bytes, mode: int, *, where: str) -> None:
-    """Write a file as a whole, or leave the old one; its folders are made.
+def write(run: RunRemotely, path: str, data: bytes, *, where: str) -> None:
+    """Write a private file as a whole, or leave the old one; its folders are made.
 
     Raises:
         TransportError: it cannot be written.
@@ -60,7 +60,7 @@ def write(run: RunRemotely, path: str, data: bytes, mode: int, *, where: str) ->
     folder, name = posixpath.split(path)
     temporary = posixpath.join(folder, f".{name[:64]}.{secrets.token_hex(8)}")
     script = ["env", "LC_ALL=C", "sh", "-c", _WRITE, "sh"]
-    arguments = [path, folder or "/", temporary, f"{mode:o}", str(len(data))]
+    arguments = [path, folder or "/", temporary, str(len(data))]
     done = run(script + arguments, stdin=data, timeout=_SECONDS)
     if done.returncode != 0:
         raise faults.unwritable(path, done.error_text, where=where)

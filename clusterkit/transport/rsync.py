@@ -1,4 +1,4 @@
-"""What clusterkit knows about rsync: building its argv, reading its output, naming its faults. Pure.
+"""Runs rsync: its argv, its output as it comes, and a clean end on Ctrl-C.
 
 Written for rsync 3.1 and newer on both sides (`--info=progress2` appeared in 3.1.0, protected
 arguments in 3.0.0); see rsync(1) for every option named here.
@@ -6,11 +6,21 @@ arguments in 3.0.0); see rsync(1) for every option named here.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
 
 from clusterkit.errors import TransportError
-from clusterkit.transport.base import MissingFileError, SyncOptions, TransferProgress, Transferred
+from clusterkit.folders import make_private
+from clusterkit.transport.base import ProgressCallback, SyncOptions, TransferProgress, Transferred
+from clusterkit.transport.faults import NoRsyncError, unwritable
 
 PARTIAL_DIR = ".clusterkit-partial"
 """Folder beside an unfinished file that keeps what has arrived, so that a second try goes on from there."""
@@ -21,6 +31,7 @@ REMOTE = "remote"
 VANISHED = 24
 """rsync's exit status when source files disappeared while it worked, as they do below a live run."""
 
+_STOP_SECONDS = 10.0
 _RATE_UNITS = {"k": 1024.0, "M": 1024.0**2, "G": 1024.0**3, "T": 1024.0**4}
 _PROGRESS = re.compile(
     r"\s*(\d+)\s+(\d+)%\s+(\d+(?:\.\d+)?)([kMGT])B/s\s+\S+(?:\s+\(.*?(ir|to)-chk=\d+/\d+\))?"
@@ -28,16 +39,16 @@ _PROGRESS = re.compile(
 _STATS = {
     "Number of regular files transferred": "files",
     "Literal data": "bytes",
-    "Total file size": "total_bytes",
 }
 
 
-class NoRsyncError(TransportError):
-    """One of the machines has no rsync; files can travel without it."""
+@dataclass(frozen=True)
+class TransferEnd:
+    """How an rsync client ended."""
 
-    def __init__(self, cause: str, *, where: str, hint: str) -> None:
-        super().__init__(cause, hint=hint)
-        self.where = where
+    code: int
+    stderr: str
+    transferred: Transferred
 
 
 def build_argv(
@@ -90,11 +101,10 @@ def _behaviour(options: SyncOptions, *, folder: bool, pulling: bool) -> list[str
         argv += ["--inplace", "--partial"]
     else:
         argv.append(f"--partial-dir={PARTIAL_DIR}")
-    if options.follow_links or not folder:  # a single file that is a link means what it points to
+    if not folder:  # a single file that is a link means what it points to
         argv.append("--copy-links")
     elif pulling and not options.files_only:
         argv.append("--safe-links")
-    argv += [f"--include={pattern}" for pattern in options.include]
     argv += [f"--exclude={pattern}" for pattern in options.exclude]
     if options.files_from is not None:
         argv += ["--from0", "--files-from=-"]
@@ -105,13 +115,25 @@ def _behaviour(options: SyncOptions, *, folder: bool, pulling: bool) -> list[str
     argv += [f"--link-dest={folder}" for folder in options.link_dest]
     if options.checksum:
         argv.append("--checksum")
-    if options.compress:
-        argv.append("--compress")
     if options.bandwidth_limit is not None:
         argv.append(f"--bwlimit={max(1, options.bandwidth_limit // 1024)}")  # rsync counts KiB/s
     if options.mode is not None:
         argv.append(f"--chmod={options.mode}")
     return argv
+
+
+def prepare_target(target: Path, source: str, *, folder: bool) -> None:
+    """Makes a target on this machine ready.
+
+    Raises:
+        TransportError: it is a folder and the source is a file, or its parent folder cannot be made.
+    """
+    if not folder and target.is_dir():
+        raise TransportError(f"{target} on this machine is a folder, and {source} is a file")
+    try:
+        make_private(target.parent)
+    except OSError as error:
+        raise unwritable(str(target), error.strerror or str(error), where="this machine") from error
 
 
 def files_from_input(options: SyncOptions) -> bytes:
@@ -167,7 +189,7 @@ class OutputParser:
     def transferred(self) -> Transferred:
         """The totals. Zeros for statistics rsync did not print."""
         self.feed(b"\n")
-        return Transferred(**{"files": 0, "bytes": 0, "total_bytes": 0, **self._stats})
+        return Transferred(**{"files": 0, "bytes": 0, **self._stats})
 
     def _line(self, line: str) -> TransferProgress | None:
         if report := _PROGRESS.match(line):
@@ -198,61 +220,101 @@ class OutputParser:
         return max(done, round((low + high) / 2))
 
 
-_FAULTS: tuple[tuple[str, str, str | None], ...] = (
-    # rsync names the side that suffers: [sender], [receiver] or [generator]
-    (r"No space left on device|Disk quota exceeded", "", None),
-    (
-        r"is your shell clean",
-        "the login shell on {remote} prints text that breaks rsync",
-        "Silence the shell start-up files there (~/.bashrc, ~/.profile): print only when $- holds an i.",
-    ),
-    (
-        r"unknown option|unrecognized option|invalid option",
-        "rsync is too old (3.1 or newer is needed)",
-        "Install a newer rsync; macOS ships an old one: brew install rsync.",
-    ),
-)
-
-
-_NO_RSYNC = re.compile(r"rsync: (?:command )?not found|rsync: No such file|exec: rsync")
-_MISSING = re.compile(r'(?:link_stat|change_dir) "(.+?)/?" failed: No such file or directory')
-
-
-def failure(code: int, stderr: str, *, pulling: bool, where: str) -> TransportError:
-    """The error for an rsync that ended with `code`.
+def run_rsync(
+    argv: Sequence[str],
+    *,
+    stdin: bytes = b"",
+    progress: ProgressCallback | None = None,
+    pass_fds: Sequence[int] = (),
+    on_start: Callable[[], None] | None = None,
+) -> TransferEnd:
+    """Run rsync to its end; whatever interrupts us also ends rsync, which keeps its partial files.
 
     Args:
-        code: rsync's exit status.
-        stderr: everything rsync and its remote half printed.
-        pulling: which side was the receiver.
-        where: the remote machine's name.
+        argv: from `build_argv`.
+        stdin: what it reads from standard input.
+        progress: called in the calling thread with each report.
+        pass_fds: file descriptors that rsync and its remote shell inherit.
+        on_start: called once the process runs (time to close this side's copies of `pass_fds`).
+
+    Raises:
+        NoRsyncError: there is no rsync on this machine.
     """
-    receiver, remote = ("this machine" if pulling else where), where
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    absent = next((line for line in lines if _NO_RSYNC.search(line)), None)
-    if absent is not None:
-        return NoRsyncError(
-            f"rsync is not installed on {remote}: {absent}",
-            where=remote,
-            hint="install rsync there, or load the module that provides it in the shell start-up files",
-        )
-    for pattern, cause, hint in _FAULTS:
-        line = next((text for text in lines if re.search(pattern, text)), None)
-        if line is None:
-            continue
-        if not cause:  # a full disk: say whose, and what was being written
-            problem = "disk quota exceeded" if "quota" in line else "no space left on device"
-            return TransportError(
-                f"{problem} on {receiver}: {line}",
-                hint=f"free space on {receiver}, then run the same command again: it resumes",
-            )
-        return TransportError(f"{cause.format(remote=remote)}: {line}", hint=hint)
-    missing = next((found for text in lines if (found := _MISSING.search(text))), None)
-    if missing and pulling:
-        return MissingFileError(f"{missing[1]} does not exist on {where}")
-    telling = [line for line in lines if not line.startswith("rsync error:")] or lines or ["no message"]
-    verb = "from" if pulling else "to"
-    return TransportError(
-        f"copying {verb} {where} failed (rsync {code}): {telling[0]}",
-        hint="run the same command again: what has arrived is kept",
+    program = find_rsync()
+    process = subprocess.Popen(
+        [program, *argv[1:]],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "LC_ALL": "C"},
+        pass_fds=pass_fds,
+        start_new_session=True,  # a Ctrl-C reaches us alone, and we end rsync in order
     )
+    if process.stdin is None or process.stdout is None or process.stderr is None:
+        raise AssertionError("pipes were asked for")
+    try:
+        if on_start is not None:
+            on_start()
+        errors: list[bytes] = []
+        helpers = [
+            threading.Thread(target=_feed, args=(process.stdin, stdin), daemon=True),
+            threading.Thread(target=_collect, args=(process.stderr, errors), daemon=True),
+        ]
+        for helper in helpers:
+            helper.start()
+        parser = OutputParser()
+        while data := os.read(process.stdout.fileno(), 1 << 16):
+            for report in parser.feed(data):
+                if progress is not None:
+                    progress(report)
+        code = process.wait()
+        for helper in helpers:
+            helper.join()
+    except BaseException:
+        _stop(process)
+        raise
+    finally:
+        process.stdout.close()
+    return TransferEnd(code, b"".join(errors).decode("utf-8", "replace"), parser.transferred())
+
+
+def find_rsync() -> str:
+    """The rsync program of this machine.
+
+    Raises:
+        NoRsyncError: there is none.
+    """
+    program = shutil.which("rsync")
+    if program is None:
+        raise NoRsyncError(
+            "rsync is not installed on this machine",
+            where="this machine",
+            hint="install it: apt install rsync, dnf install rsync or brew install rsync",
+        )
+    return program
+
+
+def _feed(pipe: IO[bytes], data: bytes) -> None:
+    try:
+        with pipe:
+            pipe.write(data)
+    except BrokenPipeError:
+        return  # rsync ended without reading it all; its exit status says why
+
+
+def _collect(pipe: IO[bytes], chunks: list[bytes]) -> None:
+    with pipe:
+        while data := os.read(pipe.fileno(), 1 << 16):
+            chunks.append(data)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """SIGINT lets rsync move its unfinished file into the partial folder; SIGKILL is the last resort."""
+    if process.poll() is not None:
+        return
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -10,13 +10,12 @@ import errno
 import re
 import time
 from collections.abc import Sequence
-from typing import Protocol
 
 import paramiko
 
 from clusterkit.errors import TransportError
 from clusterkit.transport import faults
-from clusterkit.transport.base import Completed, ProgressCallback, SyncOptions, Transferred
+from clusterkit.transport.base import ProgressCallback, SyncOptions, Transferred, Transport
 from clusterkit.transport.copy_plan import FILE, FOLDER, LINK, CopyEntry, with_parents
 from clusterkit.transport.copying import copy
 from clusterkit.transport.session import Session
@@ -29,30 +28,33 @@ _DYING_SECONDS = 0.2
 """A connection closes its channels a moment before it calls itself dead."""
 
 
-class RunThere(Protocol):
-    """`Transport.run`."""
-
-    def __call__(
-        self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float | None = None, check: bool = True
-    ) -> Completed:
-        """Run argv there."""
-        ...
-
-
 def move(
     session: Session,
-    run: RunThere,
+    transport: Transport,
     source: str,
     target: str,
     options: SyncOptions,
     progress: ProgressCallback | None,
     *,
-    where: str,
     pulling: bool,
 ) -> Transferred:
-    """Copy between this machine and the one where a session runs `SERVER`; see `copying.copy`."""
+    """Copy between this machine and that of a transport; see `copying.copy`.
+
+    Args:
+        session: runs `SERVER` there.
+        transport: runs commands beside it.
+        source: absolute path, there when `pulling`.
+        target: absolute path, here when `pulling`.
+        options: as for rsync.
+        progress: called with each report.
+        pulling: the way.
+
+    Raises:
+        NoToolsError: a tool is missing there.
+        TransportError: as `copying.copy`.
+    """
     try:
-        there, here = There(session, run, where=where), ThisMachine()
+        there, here = There(session, transport), ThisMachine()
         if pulling:
             return copy(there, source, here, target, options, progress, pulling=True)
         return copy(here, source, there, target, options, progress, pulling=False)
@@ -63,7 +65,7 @@ def move(
             raise
         words = str(error) or "the sftp-server has ended"
         raise TransportError(
-            f"copying {'from' if pulling else 'to'} {where} failed: {words}",
+            f"copying {'from' if pulling else 'to'} {transport.where} failed: {words}",
             hint="run the same command again: what has arrived is kept",
         ) from error
 
@@ -71,25 +73,24 @@ def move(
 class There(SftpFiles):
     """The machine at the other end of a session that runs `SERVER`."""
 
-    def __init__(self, session: Session, run: RunThere, *, where: str) -> None:
-        """Greet the server; `run` runs commands beside it. Errors as `SftpFiles`."""
-        super().__init__(session, where=where)
-        self._run = run
+    def __init__(self, session: Session, transport: Transport) -> None:
+        """Greet the server; the transport runs commands beside it. Errors as `SftpFiles`."""
+        super().__init__(session, where=transport.where)
+        self._run = transport.run
 
-    def listing(self, root: str, *, follow: bool, only: Sequence[str] | None = None) -> dict[str, CopyEntry]:
+    def listing(self, root: str, *, only: Sequence[str] | None = None) -> dict[str, CopyEntry]:
         """See `Side.listing`."""
         if only is None:
-            return self._find(root, ["."], follow=follow, deep=True)
+            found = self._find(["."], _BELOW, root=root)
+            found.pop("", None)
+            return found
         parents = sorted(set(with_parents(only)) - set(only))
-        return {
-            **self._find(root, parents, follow=True, deep=False),
-            **self._find(root, list(only), follow=follow, deep=True),
-        }
+        return self._find(parents, _ITSELF, root=root) | self._find(only, _BELOW, root=root)
 
     def entry(self, path: str) -> CopyEntry | None:
         """See `Side.entry`."""
-        found = self._find(path, ["."], follow=True, deep=False, enter=False)
-        return found.get("")
+        name = path.strip("/")
+        return self._find([name or "."], _ITSELF, root="/").get(name)
 
     def digests(self, root: str, names: Sequence[str]) -> list[str]:
         """See `Side.digests`."""
@@ -98,17 +99,18 @@ class There(SftpFiles):
         done = self._run(
             ["sh", "-c", 'cd -- "$1" && exec xargs -0 sha256sum --', "sh", root],
             stdin=b"".join(b"./" + raw_path(name) + b"\0" for name in names),
+            timeout=None,
         )
-        found = [
-            line.lstrip("\\")[:64] for line in done.text.split("\n")[:-1]
-        ]  # a backslash: the name is escaped
+        # sha256sum puts a backslash before a line whose name it has escaped
+        found = [line.lstrip("\\")[:64] for line in done.text.split("\n")[:-1]]
         if len(found) != len(names):
             raise TransportError(f"{self.where}: sha256sum gave {len(found)} answers for {len(names)} files")
         return found
 
     def prefix_digest(self, path: str, size: int) -> str:
         """See `Side.prefix_digest`."""
-        done = self._run(["sh", "-c", 'head -c "$2" < "$1" | sha256sum', "sh", path, str(size)])
+        script = 'head -c "$2" < "$1" | sha256sum'
+        done = self._run(["sh", "-c", script, "sh", path, str(size)], timeout=None)
         return done.text[:64]
 
     def make_folder(self, path: str) -> None:
@@ -117,20 +119,13 @@ class There(SftpFiles):
         if done.returncode != 0:
             raise OSError(errno.EIO, done.reason.rpartition(": ")[2])
 
-    def _find(
-        self, root: str, names: Sequence[str], *, follow: bool, deep: bool, enter: bool = True
-    ) -> dict[str, CopyEntry]:
+    def _find(self, names: Sequence[str], what: str, *, root: str) -> dict[str, CopyEntry]:
         if not names:
             return {}
-        script = 'cd -- "$1" 2>/dev/null || exit 0; shift; exec env LC_ALL=C xargs -0 sh -c "$0" sh "$@"'
-        follow_option = "-L" if follow else "-P"
-        depth = ["-maxdepth", "0"] if not deep else []
-        starts = [b"./" + raw_path(name) if name != "." else b"." for name in names]
-        if not enter:
-            script, starts = 'shift; exec env LC_ALL=C xargs -0 sh -c "$0" sh "$@"', [raw_path(root)]
         done = self._run(
-            ["sh", "-c", script, _FIND, root, follow_option, " ".join(depth)],
-            stdin=b"".join(start + b"\0" for start in starts),
+            ["sh", "-c", _FIND, "sh", root, what],
+            stdin=b"".join((b"." if name == "." else b"./" + raw_path(name)) + b"\0" for name in names),
+            timeout=None,
             check=False,
         )
         if done.returncode in (126, faults.NOT_FOUND):
@@ -141,24 +136,20 @@ class There(SftpFiles):
         fields = done.stdout.decode("utf-8", "surrogateescape").split("\0")
         found = {}
         for kind, mode, size, seconds, target, path in zip(*[iter(fields)] * 6, strict=False):
-            name = "" if not enter else path.removeprefix(".").removeprefix("/")
             whole, _, part = seconds.partition(".")
-            found[name] = CopyEntry(
+            found[path.removeprefix(".").removeprefix("/")] = CopyEntry(
                 kind if kind in (FILE, FOLDER, LINK) else "?",
                 int(mode, 8),
                 int(size) if kind == FILE else 0,
                 int(whole) * 1_000_000_000 + int((part + "0" * 9)[:9]),
                 target,
             )
-        if enter:
-            found.pop("", None)
         return found
 
 
-# $1 -L or -P, $2 -maxdepth 0 or nothing; then where to start.
-_FIND = r"""
-follow=$1 depth=$2; shift 2
-exec find $follow "$@" $depth -printf '%y\0%m\0%s\0%T@\0%l\0%p\0'
-"""
+_FIND = 'cd -- "$1" 2>/dev/null || exit 0; exec env LC_ALL=C xargs -0 sh -c "$2" sh'
+_PRINT = r"-printf '%y\0%m\0%s\0%T@\0%l\0%p\0'"
+_BELOW = f'exec find -P "$@" {_PRINT}'
+_ITSELF = f'exec find -L "$@" -maxdepth 0 {_PRINT}'
 
 _HARMLESS = re.compile(r"No such file or directory|Not a directory|File system loop detected")

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from clusterkit.folders import make_private
 from clusterkit.transport.copy_plan import FILE, FOLDER, LINK, CopyEntry
-from clusterkit.transport.transfer import make_folders
 
 CHUNK = 1 << 18
 
@@ -21,10 +21,11 @@ class Side(Protocol):
 
     where: str
 
-    def listing(self, root: str, *, follow: bool, only: Sequence[str] | None = None) -> dict[str, CopyEntry]:
+    def listing(self, root: str, *, only: Sequence[str] | None = None) -> dict[str, CopyEntry]:
         """What lies below a folder, or below `only` these names and the folders on the way to them.
 
-        Nothing when the root is missing; names that are missing are left out.
+        A link on the way is the folder it points to, any other is itself. Nothing when the root is missing;
+        names that are missing are left out.
         """
         ...
 
@@ -78,22 +79,22 @@ class ThisMachine:
 
     where = "this machine"
 
-    def listing(self, root: str, *, follow: bool, only: Sequence[str] | None = None) -> dict[str, CopyEntry]:
+    def listing(self, root: str, *, only: Sequence[str] | None = None) -> dict[str, CopyEntry]:
         """See `Side.listing`."""
         if only is None:
-            return dict(_below(root, "", follow=follow))
+            return dict(_below(root, ""))
         found: dict[str, CopyEntry] = {}
         for name in only:
             parts = name.split("/")
             ways = ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
             for way in ways:
-                entry = _entry(f"{root}/{way}", follow=follow or way != name)
+                entry = _entry(f"{root}/{way}", follow=way != name)
                 if entry is None:
                     break
                 found[way] = entry
             else:
                 if found[name].kind == FOLDER:
-                    found.update(_below(root, f"{name}/", follow=follow))
+                    found.update(_below(root, f"{name}/"))
         return found
 
     def entry(self, path: str) -> CopyEntry | None:
@@ -139,7 +140,7 @@ class ThisMachine:
 
     def make_folder(self, path: str) -> None:
         """See `Side.make_folder`."""
-        make_folders(Path(path))
+        make_private(Path(path))
 
     def make_link(self, path: str, target: str) -> None:
         """See `Side.make_link`."""
@@ -163,27 +164,19 @@ class ThisMachine:
                 Path(path).rmdir()
 
 
-_Seen = tuple[tuple[int, int], ...]
-"""Device and inode of the folders on the way."""
-
-
-def _below(root: str, prefix: str, *, follow: bool, seen: _Seen = ()) -> Iterator[tuple[str, CopyEntry]]:
+def _below(root: str, prefix: str) -> Iterator[tuple[str, CopyEntry]]:
     folder = f"{root}/{prefix}"
     try:
-        status = os.stat(folder)  # noqa: PTH116 - Path would tidy the name up
-        names = sorted(os.listdir(folder))  # noqa: PTH208
+        names = sorted(os.listdir(folder))  # noqa: PTH208 - Path would tidy the name up
     except (FileNotFoundError, NotADirectoryError):
         return
-    here = (status.st_dev, status.st_ino)
-    if here in seen:
-        return  # a link led back to where it is
     for name in names:
-        entry = _entry(folder + name, follow=follow)
+        entry = _entry(folder + name, follow=False)
         if entry is None:
             continue
         yield prefix + name, entry
         if entry.kind == FOLDER:
-            yield from _below(root, f"{prefix}{name}/", follow=follow, seen=(*seen, here))
+            yield from _below(root, f"{prefix}{name}/")
 
 
 def _entry(path: str, *, follow: bool) -> CopyEntry | None:

@@ -16,10 +16,9 @@ from typing import Any, TypeVar
 from clusterkit.errors import TransportError
 from clusterkit.transport import faults, own, remote_files, rsync, tunnel
 from clusterkit.transport.base import Completed, MissingFileError, ProgressCallback, SyncOptions, Transferred
+from clusterkit.transport.dial import without_invoke
 from clusterkit.transport.link import Link
 from clusterkit.transport.session import Session, TimeUp
-from clusterkit.transport.start_up import without_invoke
-from clusterkit.transport.transfer import find_rsync, make_folders
 
 _MAX_SESSIONS = 8
 """Commands at the same time; OpenSSH's server allows 10 (MaxSessions), and `end` may need one more."""
@@ -45,7 +44,7 @@ class SshTransport:
         self._link, self._where, self._login_shell, self._again = link, where, login_shell, again
         self._mending = threading.Lock()
         self._slots = threading.BoundedSemaphore(_MAX_SESSIONS)
-        self._no_rsync: rsync.NoRsyncError | None = None
+        self._no_rsync: faults.NoRsyncError | None = None
 
     @property
     def where(self) -> str:
@@ -97,9 +96,9 @@ class SshTransport:
         """See `Transport.read`."""
         return remote_files.read(self._run_again, path, where=self._where)
 
-    def write(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
+    def write(self, path: str, data: bytes) -> None:
         """See `Transport.write`."""
-        remote_files.write(self._run_again, path, data, mode, where=self._where)
+        remote_files.write(self._run_again, path, data, where=self._where)
 
     def push(
         self,
@@ -112,35 +111,7 @@ class SshTransport:
         """See `Transport.push`."""
         if not source.exists():
             raise MissingFileError(f"{source} does not exist on this machine")
-        try:
-            return self._push_with_rsync(source, target, options, progress)
-        except rsync.NoRsyncError as missing:
-            here = str(source.absolute())
-            return self._without_rsync(here, target, options, progress, missing, pulling=False)
-
-    def _push_with_rsync(
-        self, source: Path, target: str, options: SyncOptions, progress: ProgressCallback | None
-    ) -> Transferred:
-        self._need_rsync()
-        folder = source.is_dir()
-        prepare, name = tunnel.prepare_target(target, folder=folder)
-        if not rsync.safe_as_target(name):
-            raise TransportError(
-                f"rsync cannot create a single file named {name.removeprefix('./')} on {self._where}",
-                hint="rename it (no * ? or [), or copy the folder that holds it",
-            )
-
-        def build(rsh: Sequence[str]) -> list[str]:
-            here = str(source.absolute())
-            return rsync.build_argv(here, name, options, folder=folder, pulling=False, rsh=rsh)
-
-        def move() -> Transferred:
-            way = tunnel.Tunnel(partial(self._session, prepare=prepare))
-            ended = way.run(build, stdin=rsync.files_from_input(options), progress=progress)
-            tunnel.judge(way, ended, target, where=self._where, pulling=False)
-            return ended.transferred
-
-        return self._moving(move, options)
+        return self._transfer(str(source.absolute()), target, options, progress, pulling=False)
 
     def pull(
         self,
@@ -151,50 +122,74 @@ class SshTransport:
         progress: ProgressCallback | None = None,
     ) -> Transferred:
         """See `Transport.pull`."""
-        target = target.absolute()
-        try:
-            return self._pull_with_rsync(source, target, options, progress)
-        except rsync.NoRsyncError as missing:
-            return self._without_rsync(source, str(target), options, progress, missing, pulling=True)
+        return self._transfer(source, str(target.absolute()), options, progress, pulling=True)
 
-    def _pull_with_rsync(
-        self, source: str, target: Path, options: SyncOptions, progress: ProgressCallback | None
-    ) -> Transferred:
-        self._need_rsync()
-        folder = source.endswith("/") or remote_files.is_folder(self._run_again, source, where=self._where)
-        if not folder and target.is_dir():
-            raise TransportError(f"{target} on this machine is a folder, and {source} is a file")
-        try:
-            make_folders(target.parent)
-        except OSError as error:
-            raise faults.unwritable(
-                str(target), error.strerror or str(error), where="this machine"
-            ) from error
-
-        def build(rsh: Sequence[str]) -> list[str]:
-            return rsync.build_argv(source, str(target), options, folder=folder, pulling=True, rsh=rsh)
-
-        def move() -> Transferred:
-            way = tunnel.Tunnel(self._session)
-            ended = way.run(build, stdin=rsync.files_from_input(options), progress=progress)
-            tunnel.judge(way, ended, source, where=self._where, pulling=True)
-            return ended.transferred
-
-        return self._moving(move, options)
-
-    def _need_rsync(self) -> None:
-        """Raise what was found missing before; the far side is not asked again."""
-        if self._no_rsync is not None:
-            raise self._no_rsync
-        find_rsync()
-
-    def _without_rsync(
+    def _transfer(
         self,
         source: str,
         target: str,
         options: SyncOptions,
         progress: ProgressCallback | None,
-        missing: rsync.NoRsyncError,
+        *,
+        pulling: bool,
+    ) -> Transferred:
+        """Transfer with rsync, or over SFTP where a machine has none."""
+        try:
+            if self._no_rsync is not None:  # found before; the far side is not asked again
+                raise self._no_rsync
+            rsync.find_rsync()
+            return self._with_rsync(source, target, options, progress, pulling=pulling)
+        except faults.NoRsyncError as missing:
+            if missing.where == self._where:
+                self._no_rsync = missing
+            return self._over_sftp(source, target, options, progress, missing, pulling=pulling)
+
+    def _with_rsync(
+        self,
+        source: str,
+        target: str,
+        options: SyncOptions,
+        progress: ProgressCallback | None,
+        *,
+        pulling: bool,
+    ) -> Transferred:
+        if pulling:
+            folder = source.endswith("/") or remote_files.is_folder(
+                self._run_again, source, where=self._where
+            )
+            rsync.prepare_target(Path(target), source, folder=folder)
+            prepare, name = "", target
+        else:
+            folder = Path(source).is_dir()
+            prepare, name = tunnel.prepare_target(target, folder=folder)
+            if not rsync.safe_as_target(name):
+                raise TransportError(
+                    f"rsync cannot create a single file named {name.removeprefix('./')} on {self._where}",
+                    hint="rename it (no * ? or [), or copy the folder that holds it",
+                )
+
+        def build(rsh: Sequence[str]) -> list[str]:
+            return rsync.build_argv(source, name, options, folder=folder, pulling=pulling, rsh=rsh)
+
+        def move() -> Transferred:
+            return tunnel.Tunnel(partial(self._session, prepare=prepare)).run(
+                build,
+                stdin=rsync.files_from_input(options),
+                progress=progress,
+                path=source if pulling else target,
+                where=self._where,
+                pulling=pulling,
+            )
+
+        return self._moving(move, options)
+
+    def _over_sftp(
+        self,
+        source: str,
+        target: str,
+        options: SyncOptions,
+        progress: ProgressCallback | None,
+        missing: faults.NoRsyncError,
         *,
         pulling: bool,
     ) -> Transferred:
@@ -202,15 +197,12 @@ class SshTransport:
             from clusterkit.transport import sftp  # this and paramiko's part of it are seldom needed
         from clusterkit.transport.copying import say_once
 
-        if missing.where == self._where:
-            self._no_rsync = missing
         say_once(missing.where)
-        ends = (source, target, options, progress)
 
         def move() -> Transferred:
             with self._session(sftp.SERVER) as session:
                 try:
-                    return sftp.move(session, self.run, *ends, where=self._where, pulling=pulling)
+                    return sftp.move(session, self, source, target, options, progress, pulling=pulling)
                 except sftp.NoToolsError as error:
                     raise missing from error
 

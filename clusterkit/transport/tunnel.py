@@ -19,10 +19,9 @@ from pathlib import Path
 
 from clusterkit.errors import TransportError
 from clusterkit.transport import faults, rsync
-from clusterkit.transport.base import ProgressCallback
+from clusterkit.transport.base import ProgressCallback, Transferred
 from clusterkit.transport.link import CHUNK
 from clusterkit.transport.session import Session
-from clusterkit.transport.transfer import TransferEnd, run_rsync
 
 _MESSAGE_BYTES = 1 << 16
 _END_SECONDS = 10.0
@@ -56,25 +55,36 @@ class Tunnel:
         """
         self._start = start
         self._session: Session | None = None
-        self.status: int | None = None
+        self._status: int | None = None
         """Exit status of the remote half, once it has ended."""
-        self.words = ""
+        self._words = ""
         """Standard error of the remote half."""
-        self.error: TransportError | None = None
+        self._error: TransportError | None = None
         """Why the remote half could not be run to its end."""
 
     def run(
-        self, build: Callable[[Sequence[str]], list[str]], *, stdin: bytes, progress: ProgressCallback | None
-    ) -> TransferEnd:
+        self,
+        build: Callable[[Sequence[str]], list[str]],
+        *,
+        stdin: bytes,
+        progress: ProgressCallback | None,
+        path: str,
+        where: str,
+        pulling: bool,
+    ) -> Transferred:
         """Run rsync through the tunnel.
 
         Args:
             build: gives rsync's argv for the argv of its remote shell.
             stdin: for rsync itself.
             progress: called with each report.
+            path: the one there, for messages.
+            where: the remote machine's name.
+            pulling: the way.
 
         Raises:
-            TransportError: there is no rsync on this machine.
+            NoRsyncError: one of the machines has no rsync.
+            TransportError: the transfer failed; the error is the one that explains it best.
         """
         ours, theirs = socket.socketpair()
         helper = str(Path(__file__).with_name("rsh.py"))
@@ -82,7 +92,7 @@ class Tunnel:
         pump = threading.Thread(target=self._serve, args=(ours,), daemon=True)
         pump.start()
         try:
-            return run_rsync(
+            ended = rsync.run_rsync(
                 argv, stdin=stdin, progress=progress, pass_fds=[theirs.fileno()], on_start=theirs.close
             )
         finally:
@@ -92,6 +102,15 @@ class Tunnel:
                 self._session.close()
                 pump.join()
             ours.close()
+        if ended.code in (0, rsync.VANISHED):
+            return ended.transferred
+        if self._error is not None:
+            raise self._error
+        if self._status == _IS_FOLDER:
+            raise TransportError(f"{path} on {where} is a folder, and the source is a file")
+        if self._status == _NO_PARENT:
+            raise faults.unwritable(path, self._words, where=where)
+        raise faults.rsync_failed(ended.code, self._words + ended.stderr, pulling=pulling, where=where)
 
     def _serve(self, ours: socket.socket) -> None:
         message, pipes = _receive(ours)
@@ -110,14 +129,14 @@ class Tunnel:
                 upward.start()
                 with contextlib.suppress(BrokenPipeError):  # rsync has ended first, and says why itself
                     _pump_down(session, sink)
-                    self.status = session.wait()
-                self.words = session.error_bytes().decode("utf-8", "replace")
+                    self._status = session.wait()
+                self._words = session.error_bytes().decode("utf-8", "replace")
         except TransportError as error:
-            self.error = error
+            self._error = error
         finally:
             os.close(sink)
             with contextlib.suppress(OSError):  # rsync may have ended its remote shell
-                ours.send(str(255 if self.status is None else self.status & 255).encode())
+                ours.send(str(255 if self._status is None else self._status & 255).encode())
             if upward is not None:
                 upward.join()
             os.close(source)
@@ -144,16 +163,3 @@ def _pump_down(session: Session, sink: int) -> None:
         view = memoryview(data)
         while view:
             view = view[os.write(sink, view) :]
-
-
-def judge(way: Tunnel, ended: TransferEnd, path: str, *, where: str, pulling: bool) -> None:
-    """Raise what explains a failed transfer best; do nothing after one that is well."""
-    if ended.code in (0, rsync.VANISHED):
-        return
-    if way.error is not None:
-        raise way.error
-    if way.status == _IS_FOLDER:
-        raise TransportError(f"{path} on {where} is a folder, and the source is a file")
-    if way.status == _NO_PARENT:
-        raise faults.unwritable(path, way.words, where=where)
-    raise rsync.failure(ended.code, way.words + ended.stderr, pulling=pulling, where=where)

@@ -28,10 +28,10 @@ class Place:
         file.write_text(toml, encoding="utf-8")
         return file
 
-    def load(self, toml: str | None = None, **values: object) -> Settings:
+    def load(self, toml: str | None = None) -> Settings:
         if toml is not None:
             self.write(toml)
-        return load_settings(values=values)
+        return load_settings()
 
 
 @pytest.fixture

@@ -177,10 +177,10 @@ def test_what_is_written_is_read(transport: Transport, there: Path) -> None:
         path.parent.rmdir()
 
 
-def test_write_makes_private_parents_and_sets_the_mode(transport: Transport, there: Path) -> None:
+def test_write_makes_private_files_in_private_parents(transport: Transport, there: Path) -> None:
     path = there / "a" / "b" / "run.sh"
-    transport.write(str(path), b"", mode=0o755)
-    assert (mode(path), mode(path.parent), mode(path.parent.parent)) == (0o755, 0o700, 0o700)
+    transport.write(str(path), b"")
+    assert (mode(path), mode(path.parent), mode(path.parent.parent)) == (0o600, 0o700, 0o700)
 
 
 @pytest.mark.slow

@@ -107,7 +107,6 @@ def test_nothing_to_do_moves_nothing(transport: Transport, here: Path, there: Pa
     transport.push(here, str(there / "target"))
     again = transport.push(here, str(there / "target"))
     assert (again.files, again.bytes) == (0, 0)
-    assert again.total_bytes > 0
 
 
 @pytest.mark.slow
@@ -117,9 +116,9 @@ def test_nothing_to_do_moves_nothing(transport: Transport, here: Path, there: Pa
 )
 def test_a_single_file_goes_there_and_back(transport: Transport, here: Path, there: Path, name: str) -> None:
     (here / name).write_bytes(b"content")
-    assert transport.push(here / name, str(there / "deep" / name)) == Transferred(1, 7, 7)
+    assert transport.push(here / name, str(there / "deep" / name)) == Transferred(1, 7)
     assert contents(there) == {f"deep/{name}": b"content"}
-    assert transport.pull(str(there / "deep" / name), here / "back" / name) == Transferred(1, 7, 7)
+    assert transport.pull(str(there / "deep" / name), here / "back" / name) == Transferred(1, 7)
     assert (here / "back" / name).read_bytes() == b"content"
 
 
@@ -169,14 +168,12 @@ def test_nothing_is_deleted_unless_asked(transport: Transport, here: Path, there
     assert set(contents(there)) == {"new"}
 
 
-def test_include_exclude_and_files_from(transport: Transport, here: Path, there: Path) -> None:
+def test_exclude_and_files_from(transport: Transport, here: Path, there: Path) -> None:
     for name in ("keep.log", "drop.log", "a.txt", "sub/b.txt", "sub/#c", "sub/new\nline"):
         path = here / name
         path.parent.mkdir(exist_ok=True)
         path.touch()
-    transport.push(
-        here, str(there / "filtered"), options=SyncOptions(include=("keep.log",), exclude=("*.log", "sub/"))
-    )
+    transport.push(here, str(there / "filtered"), options=SyncOptions(exclude=("/drop*", "/sub/")))
     assert set(contents(there / "filtered")) == {"keep.log", "a.txt"}
     some = SyncOptions(files_from=("sub/#c", "sub/new\nline", "a.txt"))
     transport.push(here, str(there / "some"), options=some)
@@ -208,7 +205,7 @@ def test_link_dest_takes_each_file_from_the_first_folder_that_has_it(
     (here / "new").write_bytes(b"only here")
     folders = (str(there / "one"), str(there / "two"))
     options = SyncOptions(link_dest=folders, inplace=True, checksum=checksum)
-    assert transport.push(here, str(there / "three"), options=options) == Transferred(1, 9, 41)
+    assert transport.push(here, str(there / "three"), options=options) == Transferred(1, 9)
     assert contents(there / "three") == contents(here)
     shared = {"both": "one", "begun": "two", "first": "one", "second": "two"}
     for name, folder in shared.items():
@@ -257,15 +254,6 @@ def test_links_out_of_the_tree_are_not_pulled(transport: Transport, here: Path, 
     (there / "tree" / "sly").symlink_to("../../somewhere")
     transport.pull(str(there / "tree"), here / "tree")
     assert sorted(path.name for path in (here / "tree").iterdir()) == ["good", "inside"]
-
-
-def test_follow_links_copies_what_they_point_to(transport: Transport, here: Path, there: Path) -> None:
-    (here / "outside").write_bytes(b"data")
-    (here / "tree").mkdir()
-    (here / "tree" / "link").symlink_to("../outside")
-    transport.push(here / "tree", str(there), options=SyncOptions(follow_links=True))
-    assert contents(there) == {"link": b"data"}
-    assert not (there / "link").is_symlink()
 
 
 @pytest.mark.slow

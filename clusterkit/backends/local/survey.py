@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from clusterkit.config.tables import Entry, Table
+from clusterkit.config.lines import Entry, Table
 from clusterkit.hardware import Hardware, recognise
 
 PROFILE = "here"

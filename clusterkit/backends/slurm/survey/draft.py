@@ -12,9 +12,8 @@ from clusterkit.backends.slurm.survey.gpus import Offer, gpu_types
 from clusterkit.backends.slurm.survey.missing import missing
 from clusterkit.backends.slurm.survey.profiles import fitting_profiles
 from clusterkit.backends.survey import FoundGpu, Runtime, SiteDraft, Wishes
-from clusterkit.config.lines import Key
+from clusterkit.config.lines import Entry, Key, Table
 from clusterkit.config.models import Profile
-from clusterkit.config.tables import Entry, Table
 from clusterkit.hardware import sizes_of
 from clusterkit.units import format_duration, format_size
 

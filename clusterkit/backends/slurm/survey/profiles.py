@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from clusterkit.backends.slurm.survey.gpus import Offer
+from clusterkit.config.lines import Entry, Table
 from clusterkit.config.models import Profile
-from clusterkit.config.tables import Entry, Table
 from clusterkit.units import format_duration, format_size
 
 _MOST_TYPES = 8
