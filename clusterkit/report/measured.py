@@ -10,7 +10,7 @@ from typing import Any
 
 from clusterkit.report.evidence import RunEvidence
 from clusterkit.report.groups import ReportRun
-from clusterkit.report.metrics import MetricRow
+from clusterkit.results.metrics import MetricRow
 from clusterkit.runs.run_dir import moment, table
 from clusterkit.untrusted import number, text, whole
 

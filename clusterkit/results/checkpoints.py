@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from clusterkit.reading import open_regular
-
-_LONGEST_LINE = 1 << 20
-_MEASURES = ("success/mean", "return/mean")
-"""Metrics that rank evaluations; the second counts only if no evaluation has the first."""
+from clusterkit.results.metrics import each, lines_of, rating_only, ratings
 
 
 def best_steps(results: Path, run_ids: Iterable[str]) -> dict[str, int]:
@@ -24,34 +20,13 @@ def best_steps(results: Path, run_ids: Iterable[str]) -> dict[str, int]:
 def best_step(metrics: Path) -> int | None:
     """The step with the highest mean success, or highest return if no success is logged; the last of equals.
 
-    For each step the evaluation of the highest attempt counts. None without evaluations.
+    None without evaluations.
     """
-    found: dict[str, dict[int, tuple[int, float]]] = {measure: {} for measure in _MEASURES}
-    try:
-        with open_regular(metrics) as file:
-            while line := file.readline(_LONGEST_LINE):
-                if b'"eval"' not in line:
-                    continue
-                for measure, step, attempt, mean in _means(line):
-                    known = found[measure].get(step, (-1, 0.0))
-                    found[measure][step] = max(known, (attempt, mean), key=lambda one: one[0])
-    except OSError:
-        return None
-    means = next((steps for steps in found.values() if steps), {})
-    return max(means, key=lambda step: (means[step][1], step), default=None)
-
-
-def _means(line: bytes) -> Iterator[tuple[str, int, int, float]]:
-    """Measure, step, attempt and mean from an evaluation's row."""
-    try:
-        row = json.loads(line)
-        if row["kind"] == "eval":
-            step, attempt = int(row["step"]), int(row.get("attempt", 0))
-            for measure in _MEASURES:
-                if measure in row and math.isfinite(mean := float(row[measure])):
-                    yield measure, step, attempt, mean
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
-        return
+    rates: dict[int, float] = {}
+    with suppress(OSError), open_regular(metrics) as file:
+        lines = (line for line in lines_of(file) if b'"eval"' in line)  # parsing takes the time
+        _, rates = ratings(rating_only(row) for row in each(lines))
+    return max(rates, key=lambda step: (rates[step], step), default=None)
 
 
 def newest_checkpoints(results: Path, run_ids: Iterable[str]) -> dict[str, tuple[str, int]]:

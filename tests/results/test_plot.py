@@ -13,7 +13,7 @@ from clusterkit.backends.jobs import JobState
 from clusterkit.cli.ui.curves import view
 from clusterkit.cli.ui.plot import plot
 from clusterkit.commands.watch import Curves
-from clusterkit.report.metrics import MetricRow
+from clusterkit.results.metrics import MetricRow
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.state import RunState
 
