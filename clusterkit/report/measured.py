@@ -94,8 +94,7 @@ def measure(evidence: RunEvidence) -> Measured:
         precision=text(header.get("precision") or profile.get("precision")),
         device=text(header.get("device")),
         capability=capability,
-        processors=whole(header.get("processors"))
-        or (evidence.asked.cpus if run.document.get("cluster") != "local" else None),
+        processors=whole(header.get("processors")) or evidence.asked.granted,
         cpu=_mean(weighed, "cpu/share"),
         cpu_high=sorted(cpus)[int(0.95 * (len(cpus) - 1))] if cpus else None,
         memory=_highest(run.rows, "memory/rss_bytes", beat.get("rss_bytes")),

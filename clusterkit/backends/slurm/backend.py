@@ -28,6 +28,7 @@ from clusterkit.backends.slurm.times import parse_time
 from clusterkit.errors import ConfigError, SchedulerError
 from clusterkit.probes import Probe
 from clusterkit.units import format_duration
+from clusterkit.untrusted import ordinal
 
 if TYPE_CHECKING:
     from clusterkit.backends.checks import SchedulerChecks
@@ -123,9 +124,7 @@ class SlurmBackend(Backend):
         from clusterkit.backends.slurm.request import read
 
         told = read(options)
-        return JobResources(
-            told.cpus if _value(options, "cpus-per-task") else None, told.memory, told.seconds
-        )
+        return JobResources(ordinal(_value(options, "cpus-per-task") or ""), told.memory, told.seconds)
 
     def directives(self, options: Sequence[str], *, job_name: str, folder: str, log: str) -> list[str]:
         """#SBATCH lines."""

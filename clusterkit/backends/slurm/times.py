@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<clock>\d+(?::\d+){0,2})(?:\.\d+)?")
+_TIME = re.compile(r"(?:(?P<days>\d{1,9})-)?(?P<clock>\d{1,12}(?::\d{1,12}){0,2})(?:\.\d+)?")
 
 
 def parse_time(text: str) -> int | None:
