@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from clusterkit.reading import open_regular
-from clusterkit.results.metrics import each, lines_of, rating_only, ratings
+from clusterkit.results.metrics import MetricRow, each, lines_of, rating_only, ratings
 
 
 def best_steps(results: Path, run_ids: Iterable[str]) -> dict[str, int]:
@@ -22,10 +22,11 @@ def best_step(metrics: Path) -> int | None:
 
     None without evaluations.
     """
-    rates: dict[int, float] = {}
+    rows: list[MetricRow] = []
     with suppress(OSError), open_regular(metrics) as file:
         lines = (line for line in lines_of(file) if b'"eval"' in line)  # parsing takes the time
-        _, rates = ratings(rating_only(row) for row in each(lines))
+        rows += map(rating_only, each(lines))
+    _, rates = ratings(rows)
     return max(rates, key=lambda step: (rates[step], step), default=None)
 
 

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -181,14 +181,13 @@ def rating_only(row: MetricRow) -> MetricRow:
     return replace(row, values={name: row.values[name] for name in _RATINGS if name in row.values})
 
 
-def ratings(rows: Iterable[MetricRow]) -> tuple[str, dict[int, float]]:
+def ratings(rows: Sequence[MetricRow]) -> tuple[str, dict[int, float]]:
     """The metric by which evaluations are rated, and its value at each step of one."""
-    evaluations = latest(rows, "eval")
-    rated = {
-        name: {row.step: rate for row in evaluations if (rate := row.number(name)) is not None}
-        for name in _RATINGS
-    }
-    return next(((name, rates) for name, rates in rated.items() if rates), (_RATINGS[-1], {}))
+    for name in _RATINGS:
+        rated = latest((row for row in rows if row.number(name) is not None), "eval")
+        if rated:
+            break
+    return name, {row.step: float(row.values[name]) for row in rated}
 
 
 def own_names(rows: Iterable[MetricRow]) -> list[str]:
