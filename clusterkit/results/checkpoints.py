@@ -1,14 +1,16 @@
-"""Finds a run's best checkpoint and its newest local one from the pulled files."""
+"""What a run's checkpoints are: the best, the newest, and the files that one consists of."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from clusterkit.reading import open_regular
 from clusterkit.results.metrics import MetricRow, each, lines_of, rating_only, ratings
+from clusterkit.runs.run_dir import table
 
 
 def best_steps(results: Path, run_ids: Iterable[str]) -> dict[str, int]:
@@ -34,10 +36,20 @@ def newest_checkpoints(results: Path, run_ids: Iterable[str]) -> dict[str, tuple
     """Run id -> name and time (ns) of the newest local checkpoint; runs without one are omitted."""
     found = {}
     for run_id in run_ids:
-        times = {}
-        for manifest in results.glob(f"{run_id}/checkpoints/step-*/manifest.json"):
-            times[manifest.parent.name] = os.lstat(manifest).st_mtime_ns
-        if times:
-            name = max(times, key=lambda name: (times[name], name))
+        manifests = results.glob(f"{run_id}/checkpoints/step-*/manifest.json")
+        times = {manifest.parent.name: os.lstat(manifest).st_mtime_ns for manifest in manifests}
+        if (name := newest(times)) is not None:
             found[run_id] = (name, times[name])
     return found
+
+
+def newest(times: Mapping[str, int]) -> str | None:
+    """The newest by time, not by step: a run resumed from an older checkpoint saves lower steps again."""
+    return max(times, key=lambda name: (times[name], name), default=None)
+
+
+def replay_segments(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The replay files that a checkpoint's manifest lists; an empty one for an entry that is malformed."""
+    listed = table(manifest, "replay").get("segments")
+    entries = listed if isinstance(listed, list) else []
+    return [entry if isinstance(entry, dict) else {} for entry in entries]

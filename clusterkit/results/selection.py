@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from clusterkit.backends.jobs import SCHEDULER_LOG
+from clusterkit.results.checkpoints import newest
 from clusterkit.results.listing import RemoteFile
 
 _CHECKPOINT = re.compile(r"checkpoints/(step-\d{12})/(.+)")
@@ -99,9 +100,9 @@ def select(
 
 
 def _newest(times: Mapping[str, int], here: tuple[str, int] | None) -> str | None:
-    """The newest by time, not by step: a run resumed from an older checkpoint saves lower steps again."""
-    name = max(times, key=lambda name: (times[name], name))
-    if here is not None and here[0] != name and here[1] // 10**9 > times[name] // 10**9:
+    """The newest checkpoint; None if the one here is newer."""
+    name = newest(times)
+    if name and here and here[0] != name and here[1] // 10**9 > times[name] // 10**9:
         return None
     return name
 
