@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit.reading import open_regular
-from clusterkit.results.metrics import MetricRow, each, lines_of, rating_only, ratings
+from clusterkit.results.selection import newest
 from clusterkit.runs.run_dir import table
 
 
@@ -24,6 +24,8 @@ def best_step(metrics: Path) -> int | None:
 
     None without evaluations.
     """
+    from clusterkit.results.metrics import MetricRow, each, lines_of, rating_only, ratings  # few need it
+
     rows: list[MetricRow] = []
     with suppress(OSError), open_regular(metrics) as file:
         lines = (line for line in lines_of(file) if b'"eval"' in line)  # parsing takes the time
@@ -41,11 +43,6 @@ def newest_checkpoints(results: Path, run_ids: Iterable[str]) -> dict[str, tuple
         if (name := newest(times)) is not None:
             found[run_id] = (name, times[name])
     return found
-
-
-def newest(times: Mapping[str, int]) -> str | None:
-    """The newest by time, not by step: a run resumed from an older checkpoint saves lower steps again."""
-    return max(times, key=lambda name: (times[name], name), default=None)
 
 
 def replay_segments(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:

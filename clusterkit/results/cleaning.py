@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit.backends.jobs import SCHEDULER_LOG
-from clusterkit.results.checkpoints import newest, replay_segments
+from clusterkit.results.checkpoints import replay_segments
 from clusterkit.results.listing import RemoteFile
-from clusterkit.results.selection import CLEANED
+from clusterkit.results.selection import CLEANED, newest
 from clusterkit.runs.run_dir import read_object
 
 _STAYS = re.compile(

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from clusterkit.backends.jobs import SCHEDULER_LOG
-from clusterkit.results.checkpoints import newest
 from clusterkit.results.listing import RemoteFile
 
 _CHECKPOINT = re.compile(r"checkpoints/(step-\d{12})/(.+)")
@@ -97,6 +96,11 @@ def select(
         return found[1] in whole[file.run_id]
 
     return [file for file in files if wanted(file)]
+
+
+def newest(times: Mapping[str, int]) -> str | None:
+    """The newest by time, not by step: a run resumed from an older checkpoint saves lower steps again."""
+    return max(times, key=lambda name: (times[name], name), default=None)
 
 
 def _newest(times: Mapping[str, int], here: tuple[str, int] | None) -> str | None:
