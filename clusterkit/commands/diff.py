@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from functools import cache
 from typing import TYPE_CHECKING
 
-from clusterkit.report import metrics
+from clusterkit.results import metrics
 from clusterkit.results.recorded import read_recorded
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.materials import excluded

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ConfigError, RunError, SchedulerError, TransportError
-from clusterkit.report import metrics
-from clusterkit.report.metrics import LONGEST_LINE, NO_LINE_BYTES, MetricRow, MetricRows
+from clusterkit.results import metrics
+from clusterkit.results.metrics import LONGEST_LINE, NO_LINE_BYTES, MetricRow, MetricRows
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.log_source import LogSource
 from clusterkit.runs.observe import query

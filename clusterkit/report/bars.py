@@ -11,7 +11,6 @@ from clusterkit.report.chart_data import TIME, BarChart, RunBar, Stretch, XAxis
 from clusterkit.report.groups import ReportRun
 from clusterkit.report.measured import PARTS, Measured
 from clusterkit.report.words import share
-from clusterkit.runs.record import Attempt
 from clusterkit.runs.run_dir import moment
 from clusterkit.units import format_seconds
 
@@ -37,7 +36,11 @@ def bar_charts(advice: Sequence[GroupAdvice]) -> list[BarChart]:
         for group in advice
         for one in group.measured
     ]
-    attempts = [RunBar(label + _count(one.run), _attempts(one.run)) for label, one in runs]
+    counts = [len(one.run.directory.attempts) for _, one in runs]
+    attempts = [
+        RunBar(label + (f", {count} attempts" if count != 1 else ""), _attempts(one.run))
+        for (label, one), count in zip(runs, counts, strict=True)
+    ]
     end = max((piece.start + piece.length for bar in attempts for piece in bar.stretches), default=0.0)
     parts = [RunBar(label, _parts(one)) for label, one in runs if one.shares]
     charts = (
@@ -70,17 +73,17 @@ def _parts(measured: Measured) -> tuple[Stretch, ...]:
 
 def _attempts(run: ReportRun) -> tuple[Stretch, ...]:
     """Waits and attempts, by outcome, in seconds since submission."""
-    attempts = [attempt for attempt in run.directory.attempts if _time(attempt, "started") is not None]
-    if not attempts:
+    found = [(attempt, moment(attempt.start or {}, "started")) for attempt in run.directory.attempts]
+    started = [(attempt, start) for attempt, start in found if start is not None]
+    if not started:
         return ()
-    first = _time(attempts[0], "started") or 0.0
-    origin = min(_created(run) or first, first)
+    _, first = started[0]
+    now = origin = min(_created(run) or first, first)
     last_line = max((row.time for row in run.rows), default=0.0)
-    stretches, now = [], origin
-    for attempt in attempts:
-        start = _time(attempt, "started") or now
-        stop = _time(attempt, "ended")
-        stop = max(start, last_line if stop is None else stop)
+    stretches = []
+    for attempt, start in started:
+        ended = moment(attempt.exit or {}, "ended")
+        stop = max(start, last_line if ended is None else ended)
         if (wait := start - now) >= 1:
             stretches.append(Stretch(now - origin, wait, "rest", f"waited {format_seconds(wait)}"))
         why = str((attempt.exit or {}).get("why") or "no record of its end")
@@ -89,11 +92,6 @@ def _attempts(run: ReportRun) -> tuple[Stretch, ...]:
         stretches.append(Stretch(start - origin, stop - start, colour, words))
         now = stop
     return tuple(stretches)
-
-
-def _count(run: ReportRun) -> str:
-    count = len(run.directory.attempts)
-    return f", {count} attempts" if count != 1 else ""
 
 
 def _seed(run: ReportRun) -> str:
@@ -105,8 +103,3 @@ def _created(run: ReportRun) -> float | None:
         return datetime.fromisoformat(str(run.document.get("created"))).timestamp()
     except ValueError:
         return None
-
-
-def _time(attempt: Attempt, key: str) -> float | None:
-    record = attempt.start if key == "started" else attempt.exit
-    return moment(record or {}, key)

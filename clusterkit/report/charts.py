@@ -9,9 +9,9 @@ from dataclasses import replace
 from clusterkit.report.chart_data import INK, STEPS, TIME, Chart, Curve, Scale, curve_colour
 from clusterkit.report.groups import Point, ReportGroup, ReportRun
 from clusterkit.report.main_metric import RETURN, SUCCESS, mean_curve, result
-from clusterkit.report.metrics import MetricRow, with_number
 from clusterkit.report.statistics import iqm, iqm_interval
 from clusterkit.report.words import GIB
+from clusterkit.results.metrics import MetricRow, with_number
 from clusterkit.runs.run_dir import moment
 
 _OVERLAID_TASKS = 6

@@ -11,8 +11,8 @@ from enum import StrEnum
 
 from clusterkit.report.binding import Binding
 from clusterkit.report.measured import Measured, known
-from clusterkit.report.metrics import first_not_finite
 from clusterkit.report.words import share
+from clusterkit.results.metrics import first_not_finite
 from clusterkit.units import format_bytes, format_seconds
 
 GPU_LOW = 0.3

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from clusterkit.backends import backend_of_kind
+from clusterkit.backends.base import JobResources
 from clusterkit.backends.jobs import SCHEDULER_LOG
+from clusterkit.config.kinds import BUILT_IN, DEFAULT
 from clusterkit.report.groups import ReportRun
 from clusterkit.runs.run_dir import newest_request, read_object, table
-from clusterkit.units import parse_duration, parse_size
-from clusterkit.untrusted import whole
+from clusterkit.untrusted import texts, whole
 
 _GPU_MEMORY = re.compile(
     r"CUDA out of memory|torch\.(cuda\.)?OutOfMemoryError|CUDA error: out of memory"
@@ -37,6 +39,8 @@ class Asked:
     """Runs that share the job; processors and memory are this run's share."""
     in_one: int = 1
     """Runs that one process trains, whose processors and memory each of them reports as its own."""
+    granted: int | None = None
+    """Processors that the job's options name; None for a scheduler that hands out none."""
 
 
 @dataclass(frozen=True)
@@ -71,33 +75,32 @@ def read_evidence(run: ReportRun) -> RunEvidence:
 
 
 def asked(document: Mapping[str, Any], request: Mapping[str, Any]) -> Asked:
-    """The profile's resources, or those of the newest submission's sbatch options (`--mem=8192M`).
+    """The resources in the options of the newest submission, or else those of the profile.
 
     Args:
         document: run.json.
         request: request.json of the newest submission; empty without one.
     """
-    options, pack = _options(request), _whole(request.get("pack")) or 1
+    given, pack = _resources(texts(request.get("options")) or []), _whole(request.get("pack")) or 1
     profile = table(document, "profile")
     gpu = profile.get("gpu")
-    cpus = options.get("cpus-per-task", "")
+    granted = given.cpus // pack if given.cpus else None
     return Asked(
-        cpus=int(cpus) // pack if cpus.isdigit() else _whole(profile.get("cpus")),
-        memory=_size(options.get("mem"), pack) or _whole(profile.get("memory")),
-        seconds=_seconds(options.get("time"))
-        or _whole(document.get("time_limit_seconds"))
-        or _whole(profile.get("time")),
+        cpus=granted or _whole(profile.get("cpus")),
+        memory=given.memory // pack if given.memory else _whole(profile.get("memory")),
+        seconds=given.seconds or _whole(document.get("time_limit_seconds")) or _whole(profile.get("time")),
         gpu=gpu if isinstance(gpu, str) else None,
         gpus=(_whole(profile.get("gpus")) or 1) if gpu else 0,
         pack=pack,
         in_one=_whole(request.get("in_one")) or 1,
+        granted=granted,
     )
 
 
-def _options(request: Mapping[str, Any]) -> dict[str, str]:
-    given = request.get("options")
-    texts = [option for option in given if isinstance(option, str)] if isinstance(given, list) else []
-    return {name.lstrip("-"): value for name, _, value in (text.partition("=") for text in texts)}
+def _resources(options: Sequence[str]) -> JobResources:
+    """The resources in options; only their own backend finds the time limit that nearly every job has."""
+    read = {kind: backend_of_kind(kind).asked(options) for kind in BUILT_IN}
+    return next((found for found in read.values() if found.seconds is not None), read[DEFAULT])
 
 
 def _tail(path: Path) -> list[str]:
@@ -112,19 +115,3 @@ def _tail(path: Path) -> list[str]:
 def _whole(value: object) -> int | None:
     found = whole(value)
     return found if found and found > 0 else None
-
-
-def _size(text: str | None, pack: int) -> int | None:
-    try:
-        return (
-            parse_size(f"{text}M" if text and text.isdigit() else text or "") // pack
-        )  # Slurm's unit is MiB
-    except ValueError:
-        return None
-
-
-def _seconds(text: str | None) -> int | None:
-    try:
-        return parse_duration(text or "")
-    except ValueError:
-        return None

@@ -25,24 +25,13 @@ class Fact:
 
 
 @dataclass(frozen=True)
-class AttemptRow:
-    """One attempt, in words."""
-
-    number: int
-    job: str
-    node: str
-    started: str
-    lasted: str
-    end: str
-
-
-@dataclass(frozen=True)
 class RunFacts:
     """All facts about one run on the page."""
 
     run: ReportRun
     facts: tuple[Fact, ...]
-    attempts: tuple[AttemptRow, ...]
+    attempts: tuple[tuple[str, ...], ...]
+    """For each attempt its number, job, node, start, duration and end."""
     values: tuple[tuple[str, str], ...]
     """The recipe's values, by name."""
 
@@ -182,7 +171,7 @@ def _change(both: object) -> str:
     return " → ".join(map(str, both)) if isinstance(both, list) else str(both)
 
 
-def _attempt(attempt: Attempt) -> AttemptRow:
+def _attempt(attempt: Attempt) -> tuple[str, ...]:
     start, end = attempt.start or {}, attempt.exit or {}
     started, ended = moment(start, "started"), moment(end, "ended")
     began = lasted = "-"
@@ -192,11 +181,5 @@ def _attempt(attempt: Attempt) -> AttemptRow:
     how = [str(end.get("why") or "no record: still running, or the node died")]
     how += [str(end["signal"])] if end.get("signal") else []
     how += [f"exit code {end['code']}"] if end.get("code") not in (None, 0) else []
-    return AttemptRow(
-        number=attempt.number,
-        job=str(start.get("job_id") or "-"),
-        node=str(start.get("node") or "-"),
-        started=began,
-        lasted=lasted,
-        end=", ".join(how),
-    )
+    job, node = (str(start.get(key) or "-") for key in ("job_id", "node"))
+    return str(attempt.number), job, node, began, lasted, ", ".join(how)

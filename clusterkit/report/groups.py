@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit.errors import RunError
-from clusterkit.report import metrics
-from clusterkit.report.metrics import MetricRow, latest, own_names, stretched
 from clusterkit.report.statistics import Interval, student, wilson
 from clusterkit.resources import page
+from clusterkit.results import metrics
+from clusterkit.results.metrics import MetricRow, latest, own_names, stretched
 from clusterkit.runs.run_dir import RunDirectory, read_run_dir, table
 
 _SUCCESS, _RETURN = "success/", "return/"

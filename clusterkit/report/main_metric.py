@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from clusterkit.errors import RunError
 from clusterkit.report.groups import Point, ReportGroup
-from clusterkit.report.metrics import MetricRow, own_names, with_number
 from clusterkit.report.statistics import student
+from clusterkit.results.metrics import MetricRow, own_names, with_number
 
 SUCCESS, RETURN = "success/mean", "return/mean"
 _SHORT = {"success": SUCCESS, "return": RETURN}

@@ -10,7 +10,7 @@ from typing import Any
 
 from clusterkit.report.evidence import RunEvidence
 from clusterkit.report.groups import ReportRun
-from clusterkit.report.metrics import MetricRow
+from clusterkit.results.metrics import MetricRow
 from clusterkit.runs.run_dir import moment, table
 from clusterkit.untrusted import number, text, whole
 
@@ -94,8 +94,7 @@ def measure(evidence: RunEvidence) -> Measured:
         precision=text(header.get("precision") or profile.get("precision")),
         device=text(header.get("device")),
         capability=capability,
-        processors=whole(header.get("processors"))
-        or (evidence.asked.cpus if run.document.get("cluster") != "local" else None),
+        processors=whole(header.get("processors")) or evidence.asked.granted,
         cpu=_mean(weighed, "cpu/share"),
         cpu_high=sorted(cpus)[int(0.95 * (len(cpus) - 1))] if cpus else None,
         memory=_highest(run.rows, "memory/rss_bytes", beat.get("rss_bytes")),

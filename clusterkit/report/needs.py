@@ -54,10 +54,6 @@ def _memory(runs: Sequence[Measured]) -> ResourceNeed | None:
     if killed and asked:
         gib = max(gib, math.ceil(2 * asked / GIB))
         told += "; too little: it was killed"
-    return _sized(asked, told, gib, short)
-
-
-def _sized(asked: int, told: str, gib: int, short: bool) -> ResourceNeed:
     differs = not asked or short or gib * GIB <= _SMALLER * asked
     shown = format_bytes(asked) if asked else "not given"
     return ResourceNeed("memory", shown, told, f"{gib} GiB", f'memory = "{gib}G"' if differs else "", short)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from statistics import fmean
 
 import jinja2
 from markupsafe import Markup, escape
@@ -53,19 +53,13 @@ class Summary:
     """Interquartile mean over seeds of the mean success: the statistic of the paper."""
     seeds_interval: Interval | None
     published: Published | None
+    difference: tuple[float, Interval | None] | None
+    """Mean success minus that of the first group, with its interval; None for the first and without any."""
 
     @property
     def seeds(self) -> str:
         """The seeds in use."""
         return ", ".join(str(run.document.get("seed")) for run in self.group.runs)
-
-
-@dataclass(frozen=True)
-class GroupDifference:
-    """A group's difference from the first."""
-
-    value: float
-    interval: Interval | None
 
 
 def render(
@@ -94,14 +88,13 @@ def render(
         "drawn": inline_svg,
     }
     summaries = [
-        summarise(group, one, curve_colour(number), metric)
+        _summarise(group, one, curve_colour(number), groups[0], metric)
         for number, (group, one) in enumerate(zip(groups, advice, strict=True))
     ]
     page = environment.get_template("report.html.j2").render(
         title=groups[0].label if len(groups) == 1 else f"{len(groups)} groups of runs",
         groups=groups,
         summaries=summaries,
-        differences=[_difference(group, groups[0]) for group in groups],
         charts=charts.learning(groups),
         task_charts=charts.by_task(groups),
         bars=bar_charts(advice),
@@ -119,10 +112,12 @@ def render(
     return visible(page)
 
 
-def summarise(group: ReportGroup, advice: GroupAdvice, colour: str, metric: str | None = None) -> Summary:
-    """The final numbers of a group."""
-    scores, means = group.final_scores(), group.final_means()
+def _summarise(
+    group: ReportGroup, advice: GroupAdvice, colour: str, first: ReportGroup, metric: str | None
+) -> Summary:
+    scores, means, firsts = group.final_scores(), group.final_means(), first.final_means()
     several = len(group.runs) > 1 and any(scores)
+    compared = group is not first and means and firsts
     return Summary(
         group=group,
         colour=colour,
@@ -138,14 +133,8 @@ def summarise(group: ReportGroup, advice: GroupAdvice, colour: str, metric: str 
         seeds_iqm=iqm(means) if means else None,
         seeds_interval=iqm_interval([[mean] for mean in means]),
         published=published(table(group.runs[0].recipe, "values")),
+        difference=(fmean(means) - fmean(firsts), difference(means, firsts)) if compared else None,
     )
-
-
-def _difference(group: ReportGroup, first: ReportGroup) -> GroupDifference | None:
-    ours, theirs = group.final_means(), first.final_means()
-    if group is first or not ours or not theirs:
-        return None
-    return GroupDifference(statistics.fmean(ours) - statistics.fmean(theirs), difference(ours, theirs))
 
 
 def _marked(text: str) -> Markup:
@@ -158,4 +147,4 @@ def _marked(text: str) -> Markup:
 
 def _mean(values: Iterable[float | None]) -> float | None:
     told = known(values)
-    return statistics.fmean(told) if told else None
+    return fmean(told) if told else None

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+from clusterkit.results.checkpoints import replay_segments
 from clusterkit.runs.run_dir import read_object
 
 _LONGEST_LINE = 16 << 20
@@ -65,7 +66,7 @@ def _checkpoints(run_dir: Path, new: Collection[str]) -> Iterator[str]:
         changed = f"{name}/manifest.json" in new
         for path, facts in [
             *((f"{name}/{file}", facts) for file, facts in files.items()),
-            *_segments(document),
+            *((f"checkpoints/replay/{each.get('file')}", each) for each in replay_segments(document) if each),
         ]:
             if _leaves(path):
                 wrong[f"{name}/manifest.json names {ascii(path)[1:-1]}"] = None
@@ -101,14 +102,6 @@ def sha256_of(path: Path) -> str:
     """The SHA-256 of a file, hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _segments(manifest: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    replay = manifest.get("replay")
-    listed = replay.get("segments") if isinstance(replay, dict) else None
-    for segment in listed if isinstance(listed, list) else []:
-        if isinstance(segment, dict):
-            yield f"checkpoints/replay/{segment.get('file')}", segment
 
 
 def _is_object(line: bytes) -> bool:

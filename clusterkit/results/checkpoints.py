@@ -1,18 +1,16 @@
-"""Finds a run's best checkpoint and its newest local one from the pulled files."""
+"""What a run's checkpoints are: the best, the newest, and the files that one consists of."""
 
 from __future__ import annotations
 
-import json
-import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from clusterkit.results.selection import newest
+from clusterkit.runs.run_dir import table
 from clusterkit.untrusted import open_regular
-
-_LONGEST_LINE = 1 << 20
-_MEASURES = ("success/mean", "return/mean")
-"""Metrics that rank evaluations; the second counts only if no evaluation has the first."""
 
 
 def best_steps(results: Path, run_ids: Iterable[str]) -> dict[str, int]:
@@ -24,44 +22,31 @@ def best_steps(results: Path, run_ids: Iterable[str]) -> dict[str, int]:
 def best_step(metrics: Path) -> int | None:
     """The step with the highest mean success, or highest return if no success is logged; the last of equals.
 
-    For each step the evaluation of the highest attempt counts. None without evaluations.
+    None without evaluations.
     """
-    found: dict[str, dict[int, tuple[int, float]]] = {measure: {} for measure in _MEASURES}
-    try:
-        with open_regular(metrics) as file:
-            while line := file.readline(_LONGEST_LINE):
-                if b'"eval"' not in line:
-                    continue
-                for measure, step, attempt, mean in _means(line):
-                    known = found[measure].get(step, (-1, 0.0))
-                    found[measure][step] = max(known, (attempt, mean), key=lambda one: one[0])
-    except OSError:
-        return None
-    means = next((steps for steps in found.values() if steps), {})
-    return max(means, key=lambda step: (means[step][1], step), default=None)
+    from clusterkit.results.metrics import MetricRow, each, lines_of, rating_only, ratings  # few need it
 
-
-def _means(line: bytes) -> Iterator[tuple[str, int, int, float]]:
-    """Measure, step, attempt and mean from an evaluation's row."""
-    try:
-        row = json.loads(line)
-        if row["kind"] == "eval":
-            step, attempt = int(row["step"]), int(row.get("attempt", 0))
-            for measure in _MEASURES:
-                if measure in row and math.isfinite(mean := float(row[measure])):
-                    yield measure, step, attempt, mean
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
-        return
+    rows: list[MetricRow] = []
+    with suppress(OSError), open_regular(metrics) as file:
+        lines = (line for line in lines_of(file) if b'"eval"' in line)  # parsing takes the time
+        rows += map(rating_only, each(lines))
+    _, rates = ratings(rows)
+    return max(rates, key=lambda step: (rates[step], step), default=None)
 
 
 def newest_checkpoints(results: Path, run_ids: Iterable[str]) -> dict[str, tuple[str, int]]:
     """Run id -> name and time (ns) of the newest local checkpoint; runs without one are omitted."""
     found = {}
     for run_id in run_ids:
-        times = {}
-        for manifest in results.glob(f"{run_id}/checkpoints/step-*/manifest.json"):
-            times[manifest.parent.name] = os.lstat(manifest).st_mtime_ns
-        if times:
-            name = max(times, key=lambda name: (times[name], name))
+        manifests = results.glob(f"{run_id}/checkpoints/step-*/manifest.json")
+        times = {manifest.parent.name: os.lstat(manifest).st_mtime_ns for manifest in manifests}
+        if (name := newest(times)) is not None:
             found[run_id] = (name, times[name])
     return found
+
+
+def replay_segments(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The replay files that a checkpoint's manifest lists; an empty one for an entry that is malformed."""
+    listed = table(manifest, "replay").get("segments")
+    entries = listed if isinstance(listed, list) else []
+    return [entry if isinstance(entry, dict) else {} for entry in entries]

@@ -11,14 +11,15 @@ import os
 import re
 import stat
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from clusterkit.backends.jobs import SCHEDULER_LOG
+from clusterkit.results.checkpoints import replay_segments
 from clusterkit.results.listing import RemoteFile
-from clusterkit.results.selection import CLEANED
+from clusterkit.results.selection import CLEANED, newest
 from clusterkit.runs.run_dir import read_object
 
 _STAYS = re.compile(
@@ -131,11 +132,17 @@ def removable(run_id: str, files: Iterable[RemoteFile], results: Path, *, everyt
     for file in large:
         if found := _CHECKPOINT.fullmatch(file.inside):
             folders[found[1]].append(file)
-    newest = None if everything else _newest(folders)
+    manifests = {
+        name: file.mtime_ns
+        for name, held in folders.items()
+        for file in held
+        if _MANIFEST.fullmatch(file.inside)
+    }
+    last = None if everything else newest(manifests)
     staying = {name for name, held in folders.items() if not all(file.inside in here for file in held)}
-    staying |= {newest} if newest else set()
+    staying |= {last} if last else set()
     needed = _segments(results / run_id, staying)
-    newest_rows = _segments(results / run_id, {newest}) if newest else frozenset()
+    last_rows = _segments(results / run_id, {last}) if last else frozenset()
 
     def kept(file: RemoteFile, names: set[str], rows: frozenset[str] | None) -> bool:
         if found := _CHECKPOINT.fullmatch(file.inside):
@@ -145,12 +152,12 @@ def removable(run_id: str, files: Iterable[RemoteFile], results: Path, *, everyt
 
     going = [file for file in large if file.inside in here and not kept(file, staying, needed)]
     going.sort(key=_turn)
-    saved = [file for file in large if newest and kept(file, {newest}, newest_rows)]
+    saved = [file for file in large if last and kept(file, {last}, last_rows)]
     gone = {file.path for file in (*going, *saved)}
     return Removable(
         run_id,
         tuple(going),
-        newest,
+        last,
         sum(file.size for file in saved),
         sum(file.size for file in large if file.path not in gone),
         max(numbers, default=-1) + 1,
@@ -184,29 +191,13 @@ def _is_here(file: RemoteFile, results: Path) -> bool:
     return stat.S_ISREG(info.st_mode) and info.st_size == file.size
 
 
-def _newest(folders: Mapping[str, Sequence[RemoteFile]]) -> str | None:
-    """The finished checkpoint that was saved last."""
-    times = {
-        name: file.mtime_ns
-        for name, held in folders.items()
-        for file in held
-        if file.inside.endswith("/manifest.json")
-    }
-    return max(times, key=lambda name: (times[name], name), default=None)
-
-
 def _segments(run_dir: Path, names: Iterable[str]) -> frozenset[str] | None:
     """Replay files that checkpoints list; None if a local manifest is unreadable, as it may list any."""
-    found = set()
-    for name in names:
-        document = read_object(run_dir / "checkpoints" / name / "manifest.json")
-        if document is None:
-            return None
-        replay = document.get("replay")
-        listed = replay.get("segments") if isinstance(replay, dict) else None
-        for segment in listed if isinstance(listed, list) else []:
-            found.add(str(segment.get("file")) if isinstance(segment, dict) else "")
-    return frozenset(found)
+    manifests = [read_object(run_dir / "checkpoints" / name / "manifest.json") for name in names]
+    if any(manifest is None for manifest in manifests):
+        return None
+    listed = (each for manifest in manifests for each in replay_segments(manifest or {}))
+    return frozenset(str(each.get("file")) for each in listed)
 
 
 def cleaning(one: Removable, digests: Mapping[str, str], *, by: str, time: float) -> dict[str, Any]:
@@ -244,12 +235,12 @@ def orders(
     return "".join(f"{line}\n" for line in lines).encode(), files
 
 
-def removed_checkpoint(answer: str, newest: str | None) -> str | None:
+def removed_checkpoint(answer: str, reported: str | None) -> str | None:
     """The checkpoint that a run would resume from if it had not been removed; None if none was.
 
     Args:
         answer: the output of `REMAINING`.
-        newest: name of the newest checkpoint that the run has reported.
+        reported: name of the newest checkpoint that the run has reported.
     """
     text, *manifests = answer.split("\x1e")
     try:
@@ -257,6 +248,6 @@ def removed_checkpoint(answer: str, newest: str | None) -> str | None:
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     gone = {name.split("/")[1] for name in inside if _MANIFEST.fullmatch(name) and name not in manifests}
-    if newest in gone:
-        return newest
+    if reported in gone:
+        return reported
     return max(gone, default=None) if not manifests else None

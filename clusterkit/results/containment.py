@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from clusterkit.results.listing import RemoteFile
-from clusterkit.results.selection import LocalFile
 
 PARTIAL = ".clusterkit-partial"
 """rsync's folder for unfinished files, next to each file."""
@@ -22,7 +21,7 @@ class LocalFiles:
     """The local counterparts of remote files in the results folder."""
 
     results: str
-    local: dict[str, LocalFile] = field(default_factory=dict)
+    local: dict[str, os.stat_result] = field(default_factory=dict)
     """Regular files, by path."""
     blocked: dict[str, str] = field(default_factory=dict)
     """Path -> why the file cannot be written."""
@@ -63,7 +62,7 @@ class LocalFiles:
                 stat.S_IFMT(info.st_mode), "no file"
             )
             return f"{self.results}/{path} is {what} here"
-        self.local[path] = LocalFile(info.st_size, info.st_mtime_ns, shared=info.st_nlink > 1)
+        self.local[path] = info
         return None
 
     def too_large(self, files: Iterable[RemoteFile]) -> dict[str, str]:

@@ -6,9 +6,10 @@ import fcntl
 import os
 import re
 import stat
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from clusterkit.errors import RunError, TransportError
@@ -97,24 +98,25 @@ def pull_runs(
     make_ignored(results)
     pull = _Pull(transport, runs_root, results, bandwidth_limit, progress)
     with _alone(results, waiting):
-        for left in reversed(range(_TRIES)):
+        for tries in reversed(range(_TRIES)):
             listing = list_runs(transport, runs_root, run_ids)
             try:
                 wanted = pull.bring(listing, checkpoints)
                 break
             except TransportError:
                 # A live run may have rotated a listed checkpoint away; retrying fixes nothing else.
-                vanished = {file.path for file in pull.moving} - {
+                vanished = pull.moving - {
                     file.path for file in list_runs(transport, runs_root, run_ids).files
                 }
-                if not left or not vanished:
+                if not tries or not vanished:
                     raise
-    tally = {run_id: _Tally() for run_id in run_ids}
+    here: dict[str, list[RemoteFile]] = defaultdict(list)
     for file in wanted:
-        tally[file.run_id].add(file, pull.new.get(file.path))
+        here[file.run_id].append(file)
+    left: dict[str, list[str]] = defaultdict(list)
     for refused in (*listing.refused, *(Refused(path, why) for path, why in pull.faults.items())):
-        tally[refused.path.partition("/")[0]].left.append(refused)
-    return [_result(run_id, listing, tally[run_id], results) for run_id in run_ids]
+        left[refused.path.partition("/")[0]].append(f"{NOT_HOME}{refused.text}")
+    return [pull.result(run_id, listing, here[run_id], left[run_id]) for run_id in run_ids]
 
 
 @contextmanager
@@ -178,7 +180,8 @@ class _Pull:
         """Path -> new bytes of the file."""
         self.faults: dict[str, str] = {}
         """Path -> why the file was not pulled."""
-        self.moving: tuple[RemoteFile, ...] = ()
+        self.moving: set[str] = set()
+        """Paths of the files that are being transferred."""
 
     def bring(self, listing: Listing, checkpoints: Checkpoints) -> list[RemoteFile]:
         """Transfer what is new of the selected files; returns those that should now be present."""
@@ -197,13 +200,14 @@ class _Pull:
         here = LocalFiles(str(self._results))
         free = here.look(files)
         plan = compare(free, here.local)
-        blocked = here.blocked | (here.too_large(plan.files) if plan.files else {})
-        plan = plan.without(blocked)
+        blocked = here.blocked | (here.too_large([one.file for one in plan]) if plan else {})
+        plan = [one for one in plan if one.file.path not in blocked]
         self.faults |= blocked
-        self.moving = plan.files
-        self.new = plan.new_bytes(here.local) | self.new
-        groups = ((plan.whole, False, False), (plan.same_second, True, False), (plan.tails, False, True))
-        for group, checksum, append in groups:
+        self.moving = {one.file.path for one in plan}
+        self.new = {one.file.path: one.new for one in plan} | self.new
+        # Tails come last, so that no log is older than its exit record.
+        for checksum, append in ((False, False), (True, False), (False, True)):
+            group = [one.file for one in plan if (one.checksum, one.append) == (checksum, append)]
             if group:
                 options = SyncOptions(
                     files_from=tuple(file.path for file in group),
@@ -216,7 +220,7 @@ class _Pull:
                 )
                 most = 2 * sum(file.size for file in group) + GROWTH  # rsync may send a file twice
                 self._transport.pull(self._root, self._results, options=options, progress=self._bounded(most))
-        self._check(plan.files)
+        self._check(one.file for one in plan)
 
     def _bounded(self, most: int) -> ProgressCallback:
         """Wraps the progress callback to abort a transfer that exceeds `most` bytes."""
@@ -243,28 +247,21 @@ class _Pull:
             if info is None or short or not stat.S_ISREG(info.st_mode):
                 self.faults[file.path] = "it changed while it was copied; sync again"
 
+    def result(
+        self, run_id: str, listing: Listing, files: Sequence[RemoteFile], left: Sequence[str]
+    ) -> PulledRun:
+        """The result for one run.
 
-@dataclass
-class _Tally:
-    """The counts for one run's `PulledRun`."""
-
-    new: dict[str, int] = field(default_factory=dict)
-    """New bytes, by path inside the run."""
-    total: int = 0
-    left: list[Refused] = field(default_factory=list)
-
-    def add(self, file: RemoteFile, new: int | None) -> None:
-        self.total += file.size
-        if new is not None:
-            self.new[file.inside] = new
-
-
-def _result(run_id: str, listing: Listing, tally: _Tally, results: Path) -> PulledRun:
-    found = [f"{NOT_HOME}{one.text}" for one in tally.left[:_NAMED]]
-    if len(tally.left) > _NAMED:
-        found.append(f"{NOT_HOME}{len(tally.left) - _NAMED} more")
-    if run_id not in listing.run_ids:
-        return PulledRun(run_id, found=False, problems=tuple(found))
-    if tally.new:
-        found += problems(results / run_id, run_id, tally.new)
-    return PulledRun(run_id, True, len(tally.new), sum(tally.new.values()), tally.total, tuple(found))
+        Args:
+            run_id: of the run.
+            listing: what the cluster has.
+            files: the run's files that should now be present.
+            left: its files that were not pulled, each with the reason.
+        """
+        found = [*left[:_NAMED], *([f"{NOT_HOME}{len(left) - _NAMED} more"] if len(left) > _NAMED else [])]
+        if run_id not in listing.run_ids:
+            return PulledRun(run_id, found=False, problems=tuple(found))
+        new = {file.inside: self.new[file.path] for file in files if file.path in self.new}
+        found += problems(self._results / run_id, run_id, new) if new else []
+        total = sum(file.size for file in files)
+        return PulledRun(run_id, True, len(new), sum(new.values()), total, tuple(found))

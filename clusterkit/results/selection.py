@@ -7,6 +7,7 @@ other files are renamed into place when complete. Nothing local is ever removed.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -39,40 +40,16 @@ class Checkpoints(StrEnum):
 
 
 @dataclass(frozen=True)
-class LocalFile:
-    """The local copy of a file."""
+class FileTransfer:
+    """A file to transfer: whole, under a temporary name that is renamed, unless it says otherwise."""
 
-    size: int
-    mtime_ns: int
-    shared: bool = False
-    """Whether it has another hard link, so that it must not be written in place."""
-
-
-@dataclass(frozen=True)
-class PullPlan:
-    """The files to transfer, by method."""
-
-    whole: tuple[RemoteFile, ...]
-    """New or changed files, written under a temporary name and renamed."""
-    same_second: tuple[RemoteFile, ...]
-    """Files of equal size rewritten within one second; rsync compares seconds, so their content decides."""
-    tails: tuple[RemoteFile, ...]
-    """Append-only files that have grown; transferred last, so that no log is older than its exit record."""
-
-    @property
-    def files(self) -> tuple[RemoteFile, ...]:
-        """All files of the plan."""
-        return (*self.whole, *self.same_second, *self.tails)
-
-    def without(self, paths: Collection[str]) -> PullPlan:
-        """The plan without some files."""
-        groups = (self.whole, self.same_second, self.tails)
-        return PullPlan(*(tuple(file for file in group if file.path not in paths) for group in groups))
-
-    def new_bytes(self, local: Mapping[str, LocalFile]) -> dict[str, int]:
-        """New bytes of each file, by path; for a file that has grown, its tail."""
-        tails = {file.path: file.size - local[file.path].size for file in self.tails}
-        return {file.path: file.size for file in (*self.whole, *self.same_second)} | tails
+    file: RemoteFile
+    new: int
+    """New bytes."""
+    checksum: bool = False
+    """Whether contents are compared: rewritten within a second, it has the old size and, to rsync, time."""
+    append: bool = False
+    """Whether only the tail of an append-only file is sent."""
 
 
 def select(
@@ -121,10 +98,15 @@ def select(
     return [file for file in files if wanted(file)]
 
 
-def _newest(times: Mapping[str, int], here: tuple[str, int] | None) -> str | None:
+def newest(times: Mapping[str, int]) -> str | None:
     """The newest by time, not by step: a run resumed from an older checkpoint saves lower steps again."""
-    name = max(times, key=lambda name: (times[name], name))
-    if here is not None and here[0] != name and here[1] // 10**9 > times[name] // 10**9:
+    return max(times, key=lambda name: (times[name], name), default=None)
+
+
+def _newest(times: Mapping[str, int], here: tuple[str, int] | None) -> str | None:
+    """The newest checkpoint; None if the one here is newer."""
+    name = newest(times)
+    if name and here and here[0] != name and here[1] // 10**9 > times[name] // 10**9:
         return None
     return name
 
@@ -135,16 +117,18 @@ def _best(names: Collection[str], step: int) -> str:
     return min(after) if after else max(names)
 
 
-def compare(files: Iterable[RemoteFile], local: Mapping[str, LocalFile]) -> PullPlan:
+def compare(files: Iterable[RemoteFile], local: Mapping[str, os.stat_result]) -> list[FileTransfer]:
     """Plan the transfer of the selected files, given the local ones (by the same relative paths)."""
-    whole, same_second, tails = [], [], []
+    found = []
     for file in files:
         here = local.get(file.path)
-        grown = here is not None and APPENDED.fullmatch(file.inside) is not None and file.size > here.size
-        if here is not None and grown and not here.shared:
-            tails.append(file)
-        elif here is None or (file.size, file.mtime_ns // 10**9) != (here.size, here.mtime_ns // 10**9):
-            whole.append(file)
-        elif file.mtime_ns != here.mtime_ns and here.mtime_ns % 10**9:
-            same_second.append(file)
-    return PullPlan(tuple(whole), tuple(same_second), tuple(tails))
+        if here is None:
+            found.append(FileTransfer(file, file.size))
+        elif file.size > here.st_size and here.st_nlink == 1 and APPENDED.fullmatch(file.inside):
+            # a file with another hard link must not be written in place
+            found.append(FileTransfer(file, file.size - here.st_size, append=True))
+        elif (file.size, file.mtime_ns // 10**9) != (here.st_size, here.st_mtime_ns // 10**9):
+            found.append(FileTransfer(file, file.size))
+        elif file.mtime_ns != here.st_mtime_ns and here.st_mtime_ns % 10**9:
+            found.append(FileTransfer(file, file.size, checksum=True))
+    return found

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit import __version__
+from clusterkit.backends.job_script import templates
 from clusterkit.runs.run_dir import newest_request
 from clusterkit.sharing.archive import ArchiveMember, of_file
 from clusterkit.snapshots.snapshot import ManifestEntry
@@ -108,7 +109,6 @@ def readme(document: Mapping[str, Any], request: Mapping[str, Any], about: Mappi
         request: request.json of the newest submission, whose arguments produced the results.
         about: export.json.
     """
-    run_id, image = about["run_id"], about["image"]
     snapshot = document.get("snapshot") or {}
     variables = request.get("env") or document.get("env") or {}
     there = str(variables.get("WANDB_DIR") or "")  # the run directory
@@ -116,53 +116,17 @@ def readme(document: Mapping[str, Any], request: Mapping[str, Any], about: Mappi
     env = " ".join(
         f"{name}={_here(str(value), there)}" for name, value in variables.items() if name not in _PLACES
     )
-    commit = f"git commit {snapshot.get('git_commit')}" if snapshot.get("git_commit") else "no git"
+    commit = f"git commit {snapshot['git_commit']}" if snapshot.get("git_commit") else "no git"
     changes = ", with uncommitted changes (run.json has the diff, code/ every file)"
-    lines = [
-        f"Run {run_id}, exported by clusterkit.",
-        "",
-        "run/           the run directory: run.json with all settings, metrics.jsonl, logs, model",
-        f"code/          the code it ran, {commit}{changes if snapshot.get('dirty') else ''}",
-        "trainer/       the trainer package that came with it",
-    ]
-    lines += ["packages.txt   the packages of its image"] if about["packages"] else []
-    lines += ["image/         the image it ran in"] if image and image["included"] else []
-    lines += [
-        "export.json    what is in here, for programs",
-        "SHA256SUMS     of every file: sha256sum -c SHA256SUMS",
-        "",
-    ]
-    if image and not image["included"]:
-        lines += [
-            f"Its image is not in here: sha256 {image['digest']}, {image['bytes']} bytes.",
-            "",
-        ]
-    if not image:
-        lines += ["It ran without a container; run.json and run/metrics.jsonl name the versions it met.", ""]
-    lines += [
-        "Again with clusterkit, from a project with your clusters:",
-        "",
-        "    clusterkit rerun ARCHIVE --cluster NAME",
-        "",
-        "Again by hand, in this folder:",
-        "",
-        '    mkdir -p out && here="$PWD" && cd code/project',
-        '    export CLUSTERKIT_RUN_DIR="$here/out" CLUSTERKIT_RUN_ID=again CLUSTERKIT_ATTEMPT=0',
-        '    export WANDB_MODE=offline WANDB_DIR="$here/out"',
-        '    export PYTHONPATH="$here/trainer/bundle"',
-        *([f"    export {env}"] if env else []),
-    ]
-    if image:
-        sif = f'"$here"/image/sha256-{image["digest"]}.sif'
-        lines += [
-            f'    apptainer exec --nv --bind "$here" {sif} \\',
-            f"        {argv}",
-        ]
-    else:
-        lines += [f"    {argv}"]
-    lines += [
-        "",
-        "run.json, job.sh and the logs name paths, machines and users: look at them before you pass this on.",
-        "",
-    ]
-    return "\n".join(lines)
+    return (
+        templates()
+        .get_template("export-readme.txt.j2")
+        .render(
+            run_id=about["run_id"],
+            commit=commit + (changes if snapshot.get("dirty") else ""),
+            packages=about["packages"],
+            image=about["image"],
+            env=env,
+            argv=argv,
+        )
+    )

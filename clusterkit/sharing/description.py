@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clusterkit.report.metrics import MetricRow, latest, own_names
+from clusterkit.results.metrics import MetricRow, latest, own_names
 from clusterkit.runs.program import trains
 from clusterkit.runs.record import Attempt
 from clusterkit.runs.run_dir import moment, table

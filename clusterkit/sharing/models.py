@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from clusterkit.errors import RunError
-from clusterkit.report.metrics import MetricRow, each, latest, lines_of
+from clusterkit.results.metrics import MetricRow, each, lines_of, rating_only, ratings
 from clusterkit.runs.run_dir import read_object
 from clusterkit.untrusted import open_regular
 
 FINAL_MODEL = "final_model.pt"
-_MEASURES = ("success/mean", "return/mean")
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,7 @@ def telling_rows(run_dir: Path) -> list[MetricRow]:
         for row in each(lines_of(file)):
             last = row if last is None or row.step >= last.step else last
             if row.kind == "eval":
-                values = {name: row.values[name] for name in _MEASURES if name in row.values}
-                evaluations.append(replace(row, values=values))
+                evaluations.append(rating_only(row))
     return evaluations if last is None else [*evaluations, replace(last, kind="last", values={})]
 
 
@@ -87,10 +85,8 @@ def choose(
         )
     if which == "last":
         return models[-1], None
-    evaluations = list(latest(rows, "eval"))
-    success = any(row.number("success/mean") is not None for row in evaluations)
-    measure, said_as = ("success/mean", "{:.1%}") if success else ("return/mean", "return {:.1f}")
-    rates = {row.step: rate for row in evaluations if (rate := row.number(measure)) is not None}
+    measure, rates = ratings(rows)
+    said_as = "{:.1%}" if measure == "success/mean" else "return {:.1f}"
     rated = [(rates[model.step], model) for model in models if model.step in rates]
     if not rated:
         raise RunError(

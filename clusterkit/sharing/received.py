@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterkit.errors import RunError
+from clusterkit.results.pull import RUN_ID
 from clusterkit.runs.program import TOTAL_STEPS, option_of, trains
 from clusterkit.runs.spec import snapshot_ids
 from clusterkit.snapshots.copy import listed
@@ -23,7 +24,6 @@ _DESCRIBING = re.compile(
 )
 _SMALL = 16 << 20
 """Bytes."""
-_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _WRITTEN: Mapping[str, Callable[[int], str]] = {
     **dict.fromkeys(("memory", "scratch"), format_size),
     **dict.fromkeys(("time", "signal_before"), format_duration),
@@ -79,7 +79,7 @@ def check_document(document: Mapping[str, Any], request: Mapping[str, Any]) -> P
         image, recipe, steps = document["image"], document["recipe"], document["total_steps"]
         sweep = document.get("sweep")
         sound = {
-            "run_id": _RUN_ID.fullmatch(document["run_id"]),
+            "run_id": RUN_ID.fullmatch(document["run_id"]),
             "name": isinstance(document["name"], str),
             "workdir and python_path": all(_SNAPSHOT.fullmatch(one) for one in snapshot_ids(document)),
             "argv": _words(document["argv"]) and _words(request.get("argv") or document["argv"]),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
-from typing import Protocol
 
 _LATER_COLUMNS = {"arrived": "INTEGER NOT NULL DEFAULT 0", "told": "TEXT NOT NULL DEFAULT ''"}
 
@@ -34,20 +33,11 @@ class RecordedUpload:
         return self.proven and (self.size, self.sha256) == (size, sha256)
 
 
-class UploadLedger(Protocol):
-    """Remembers uploads by destination (server, entity, project) and the log's path below results/."""
-
-    def get(self, destination: str, path: str) -> RecordedUpload | None:
-        """The last recorded upload of a log to a destination."""
-        ...
-
-    def put(self, destination: str, path: str, upload: RecordedUpload) -> None:
-        """Record an upload, or replace what is recorded of it."""
-        ...
-
-
 class SqliteUploads:
-    """An UploadLedger in table `uploads` of an open SQLite connection in autocommit mode."""
+    """Uploads by destination (server, entity, project) and the log's path below results/.
+
+    They are in table `uploads` of an open SQLite connection in autocommit mode.
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection

@@ -1,16 +1,14 @@
 """Plans the upload of one run's logs. Pure.
 
 A log is closed when nothing writes it any more: it has an exit record, a later log of the same W&B run
-    exists,
-or the run has ended. The history of an open log can be uploaded while the run is watched, as a part after
-which the client marks the run neither finished nor failed.
+exists, or the run has ended. The history of an open log can be uploaded while the run is watched, as a part
+after which the client marks the run neither finished nor failed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 
 from clusterkit.wandb.ledger import RecordedUpload
@@ -22,6 +20,7 @@ from clusterkit.wandb.outcome import UploadOutcome
 class RunPlan:
     """The logs of one W&B run, in order of their start."""
 
+    run_id: str
     wandb_run_id: str
     entity: str | None
     project: str | None
@@ -86,8 +85,9 @@ class RunPlan:
 
 
 def plan(
-    logs: Sequence[WandbLog],
-    known: Mapping[Path, RecordedUpload | None],
+    run_id: str,
+    logs: Iterable[WandbLog],
+    known: Mapping[Path, RecordedUpload],
     *,
     outcome: UploadOutcome,
     live: bool = False,
@@ -95,41 +95,54 @@ def plan(
     """Plan the upload of one run's logs, one RunPlan for each W&B run id in them.
 
     Args:
-        logs: the logs of one run directory. Logs that do not yet name their run are left out.
+        run_id: of the run.
+        logs: the logs of its run directory. Logs that do not yet name their W&B run are left out.
         known: the ledger's records of them.
         outcome: the run's outcome.
         live: whether to send the current part of a log that is still being written.
     """
-    named = sorted((log.run_id, log.started, log.path, log) for log in logs if log.run_id)
-    groups = groupby(named, lambda item: item[0])
-    return [_plan(run_id, tuple(item[3] for item in group), known, outcome, live) for run_id, group in groups]
+    named: dict[str, list[WandbLog]] = {}
+    for log in sorted(logs, key=lambda log: (log.run_id or "", log.started, log.path)):
+        if log.run_id:
+            named.setdefault(log.run_id, []).append(log)
+    return [_plan(run_id, tuple(mine), known, outcome, live) for mine in named.values()]
 
 
 def _plan(
     run_id: str,
     logs: tuple[WandbLog, ...],
-    known: Mapping[Path, RecordedUpload | None],
+    known: Mapping[Path, RecordedUpload],
     outcome: UploadOutcome,
     live: bool,
 ) -> RunPlan:
-    before = {log.path: upload for log in logs if (upload := known.get(log.path)) is not None}
+    before = {log.path: known[log.path] for log in logs if log.path in known}
     send: list[WandbLog] = []
     waiting: list[WandbLog] = []
     growing = None
     for log in logs:
-        last = log is logs[-1]
+        final = log is logs[-1]
         upload = before.get(log.path)
-        to_tell = last and outcome.told and not log.online
+        to_tell = final and outcome.told and not log.online
         told = upload is not None and (not to_tell or upload.told in ("", outcome))
         if upload is not None and upload.proves(log.size, log.sha256) and told:
             continue
-        if outcome.over or not last or (log.exit_code is not None and not log.online):
+        if outcome.over or not final or (log.exit_code is not None and not log.online):
             send.append(log)
         elif live and not log.online and log.history > (upload.certain if upload else 0):
             send.append(log)
             growing = log
         else:
             waiting.append(log)
+    last = logs[-1]
     return RunPlan(
-        run_id, logs[-1].entity, logs[-1].project, outcome, logs, tuple(send), tuple(waiting), growing, before
+        run_id=run_id,
+        wandb_run_id=str(last.run_id),
+        entity=last.entity,
+        project=last.project,
+        outcome=outcome,
+        logs=logs,
+        send=tuple(send),
+        waiting=tuple(waiting),
+        growing=growing,
+        known=before,
     )

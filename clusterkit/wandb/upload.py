@@ -14,14 +14,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from clusterkit.errors import WandbError
 from clusterkit.wandb import client, server
 from clusterkit.wandb.credentials import Credentials
 from clusterkit.wandb.framing import LogState
-from clusterkit.wandb.ledger import RecordedUpload, UploadLedger
+from clusterkit.wandb.ledger import RecordedUpload, SqliteUploads
 from clusterkit.wandb.log import WandbLog, find_logs, inspect
 from clusterkit.wandb.outcome import UploadOutcome
 from clusterkit.wandb.plan import RunPlan, plan
@@ -57,7 +57,7 @@ def upload_runs(
     *,
     outcome: Callable[[str], UploadOutcome],
     target: UploadTarget,
-    ledger: UploadLedger,
+    ledger: SqliteUploads,
     live: bool = False,
     dry_run: bool = False,
     tell: Callable[[str], None] = lambda _: None,
@@ -78,112 +78,156 @@ def upload_runs(
     Raises:
         WandbError: no run can be uploaded: client missing, server unreachable or silent, key refused.
     """
+    uploads = _Uploads(target, ledger, live, tell)
     for run_id, run_dir in run_dirs.items():
         paths = [*find_logs(run_dir), *find_logs(run_dir, online=True)]
-        plans = _plans(run_id, paths, outcome(run_id), target, ledger, live=live)
+        plans = uploads.plans(run_id, paths, outcome(run_id))
         if paths and not plans:
             yield RunUpload(run_id, None, UploadState.NOTHING)
         for one in plans:
             if not one.send:
-                yield _nothing_new(run_id, one)
+                yield _nothing_new(one)
             elif dry_run:
                 certain = one.certain
                 history = sum(log.history - certain[log.path] for log in one.send)
                 yield RunUpload(run_id, one.wandb_run_id, UploadState.WOULD_UPLOAD, len(one.send), history)
             else:
                 tell(f"uploading {run_id}")
-                yield _upload(run_id, one, target, ledger, live=live, tell=tell)
+                yield uploads.upload(one)
 
 
-def _plans(
-    run_id: str,
-    paths: Iterable[Path],
-    outcome: UploadOutcome,
-    target: UploadTarget,
-    ledger: UploadLedger,
-    *,
-    live: bool,
-) -> list[RunPlan]:
-    """The uploads to make, by the current logs and ledger."""
-    logs = [inspect(path) for path in paths]
-    known = {log.path: ledger.get(target.destination, _name(run_id, log)) for log in logs}
-    return plan(logs, known, outcome=outcome, live=live)
+@dataclass(frozen=True)
+class _Uploads:
+    """Uploads to one destination; see `upload_runs`."""
 
+    target: UploadTarget
+    ledger: SqliteUploads
+    live: bool
+    tell: Callable[[str], None]
 
-def _nothing_new(run_id: str, one: RunPlan) -> RunUpload:
-    state = UploadState.RUNNING if one.waiting else UploadState.UP_TO_DATE
-    return RunUpload(run_id, one.wandb_run_id, state)
+    def plans(self, run_id: str, paths: Iterable[Path], outcome: UploadOutcome) -> list[RunPlan]:
+        """The uploads to make, by the current logs and ledger."""
+        logs = [inspect(path) for path in paths]
+        there = {log.path: self.ledger.get(self.target.destination, _name(run_id, log)) for log in logs}
+        known = {path: upload for path, upload in there.items() if upload is not None}
+        return plan(run_id, logs, known, outcome=outcome, live=self.live)
 
+    def upload(self, one: RunPlan) -> RunUpload:
+        """Upload a run's logs, as they are now, and verify that they have arrived."""
+        version = client.installed_version()
+        with _only_upload_of(one) as lock:
+            if lock is None:
+                return _failed(one, "another upload of it is going on; sync again when it has ended")
+            # While this one waited, another may have sent all of it.
+            plans = self.plans(one.run_id, [log.path for log in one.logs], one.outcome)
+            if len(plans) != 1:
+                return _failed(one, "its logs were replaced meanwhile; sync again")
+            (one,) = plans
+            if not one.send:
+                return _nothing_new(one)
+            before = self._settled_history(one) if one.doubtful else self.server_history(one)
+            if before is None and (one.doubtful or not client.is_known(version)):
+                why = "an earlier upload broke off" if one.doubtful else f"wandb {version} is not known here"
+                return _failed(one, f"{why} and the server does not say how much arrived")
+            whole = sum(log.history for log in one.logs)
+            if before is not None and before > whole:
+                counts = f"the server holds {before} steps of it and there are {whole} here"
+                return _failed(one, f"{counts}: not the same run")
+            sent = one.already_sent(before)
+            if before == one.expected_history and all(log.online or log is one.growing for log in one.send):
+                self._record(one)
+                return RunUpload(one.run_id, one.wandb_run_id, UploadState.UP_TO_DATE)
+            self._record(one, only=one.certain)
+            watch = _Watch(self, one, before or 0)
+            verdict = self._send(one, sent, lock, watch)
+            if watch.given_up:
+                raise WandbError(
+                    verdict.reason,
+                    hint="results are here and safe; `clusterkit sync-results` sends what is missing",
+                )
+            if not verdict.ok:
+                return _failed(one, verdict.reason)
+            after = None if before is None else self._wait_for_history(one)
+            if before is not None and (after is None or after < one.expected_history):
+                counts = f"the server shows {after} of {one.expected_history} steps"
+                return _failed(one, f"{counts}; sync again to send the rest")
+            self._record(one)
+        doubts = [] if client.is_known(version) else [client.unknown(version)]
+        return RunUpload(
+            one.run_id,
+            one.wandb_run_id,
+            UploadState.LIVE if one.growing else UploadState.UPLOADED,
+            logs=len(one.send),
+            history=sum(log.history - sent[log.path] for log in one.send),
+            message="; ".join([*doubts, *_damage(one), *verdict.warnings]),
+            url=verdict.url,
+        )
 
-def _upload(
-    run_id: str,
-    one: RunPlan,
-    target: UploadTarget,
-    ledger: UploadLedger,
-    *,
-    live: bool,
-    tell: Callable[[str], None],
-) -> RunUpload:
-    version = client.installed_version()
-    with _only_upload_of(one) as lock:
-        if lock is None:
-            return _failed(run_id, one, "another upload of it is going on; sync again when it has ended")
-        # While this one waited, another may have sent all of it.
-        plans = _plans(run_id, [log.path for log in one.logs], one.outcome, target, ledger, live=live)
-        if len(plans) != 1:
-            return _failed(run_id, one, "its logs were replaced meanwhile; sync again")
-        (one,) = plans
-        if not one.send:
-            return _nothing_new(run_id, one)
-        before = _settled_history(one, target) if one.doubtful else _server_history(one, target)
-        if before is None and (one.doubtful or not client.is_known(version)):
-            message = "an earlier upload broke off" if one.doubtful else f"wandb {version} is not known here"
-            return _failed(run_id, one, f"{message} and the server does not say how much arrived")
-        whole = sum(log.history for log in one.logs)
-        if before is not None and before > whole:
-            message = f"the server holds {before} steps of it and there are {whole} here: not the same run"
-            return _failed(run_id, one, message)
-        sent, certain = one.already_sent(before), one.certain
-        if before == one.expected_history and all(log.online or log is one.growing for log in one.send):
-            _record(run_id, one, target, ledger)
-            return RunUpload(run_id, one.wandb_run_id, UploadState.UP_TO_DATE)
+    def _record(self, one: RunPlan, *, only: Mapping[Path, int] | None = None) -> None:
+        """Record that everything sent has arrived, or before the upload that only some certainly has."""
         for log in one.send:
-            row = replace(_entry(one, log), proven=False, arrived=certain[log.path])
-            ledger.put(target.destination, _name(run_id, log), row)
-        watch = _Watch(one, before or 0, target, tell)
-        verdict = _send(one, sent, target, lock=lock, watch=watch)
-        if watch.given_up:
-            raise WandbError(
-                verdict.reason,
-                hint="results are here and safe; `clusterkit sync-results` sends what is missing",
+            arrived = log.history if only is None else only[log.path]
+            told = one.outcome if one.told and log is one.logs[-1] else UploadOutcome.RUNNING
+            row = RecordedUpload(log.size, log.sha256, log.history, only is None, arrived, told)
+            self.ledger.put(self.target.destination, _name(one.run_id, log), row)
+
+    def _send(self, one: RunPlan, sent: Mapping[Path, int], lock: int, watch: _Watch) -> client.ClientVerdict:
+        mark = hashlib.sha256(os.fsencode(one.logs[0].path.resolve())).hexdigest()[:16]
+        prefix = f"clusterkit-wandb-{mark}-"
+        for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):  # by an upload of it that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix=prefix) as stage:
+            return client.sync(
+                stage_run(one, sent, Path(stage)),
+                stage=Path(stage),
+                credentials=self.target.credentials,
+                entity=self.target.entity,
+                project=self.target.project,
+                may_finish=one.told,
+                keep_open=(lock,),
+                watch=watch,
             )
-        if not verdict.ok:
-            return _failed(run_id, one, verdict.reason)
-        after = None if before is None else _wait_for_history(one, target)
-        if before is not None and (after is None or after < one.expected_history):
-            message = f"the server shows {after} of {one.expected_history} steps; sync again to send the rest"
-            return _failed(run_id, one, message)
-        _record(run_id, one, target, ledger)
-    doubts = [] if client.is_known(version) else [client.unknown(version)]
-    return RunUpload(
-        run_id,
-        one.wandb_run_id,
-        UploadState.LIVE if one.growing else UploadState.UPLOADED,
-        logs=len(one.send),
-        history=sum(log.history - sent[log.path] for log in one.send),
-        message="; ".join([*doubts, *_damage(one), *verdict.warnings]),
-        url=verdict.url,
-    )
+
+    def server_history(self, one: RunPlan, *, timeout: float = 15.0) -> int | None:
+        """The number of history lines that the server holds; see `server.history_lines`."""
+        return server.history_lines(
+            self.target.credentials,
+            timeout=timeout,
+            entity=self.target.entity or one.entity,
+            project=self.target.project or one.project,
+            run_id=one.wandb_run_id,
+        )
+
+    def _settled_history(self, one: RunPlan) -> int | None:
+        """The server's count once it is stable: the helper of a killed client lives a little longer."""
+        count = self.server_history(one)
+        for _ in range(_SETTLING_LOOKS):
+            last = count
+            time.sleep(_SETTLING_SECONDS)
+            count = self.server_history(one)
+            if count == last:
+                break
+        return count
+
+    def _wait_for_history(self, one: RunPlan) -> int | None:
+        """The server's count once it is as expected, or the last one after some seconds: it may lag."""
+        count = None
+        for pause in (0.0, 0.5, 1.0, 2.0, 4.0):
+            time.sleep(pause)
+            with suppress(WandbError):
+                count = self.server_history(one)
+            if count is not None and count >= one.expected_history:
+                break
+        return count
 
 
-def _record(run_id: str, one: RunPlan, target: UploadTarget, ledger: UploadLedger) -> None:
-    """Record that everything sent has arrived."""
-    for log in one.send:
-        ledger.put(target.destination, _name(run_id, log), _entry(one, log))
+def _nothing_new(one: RunPlan) -> RunUpload:
+    state = UploadState.RUNNING if one.waiting else UploadState.UP_TO_DATE
+    return RunUpload(one.run_id, one.wandb_run_id, state)
 
 
-def _failed(run_id: str, one: RunPlan, message: str) -> RunUpload:
-    return RunUpload(run_id, one.wandb_run_id, UploadState.FAILED, len(one.send), message=message)
+def _failed(one: RunPlan, message: str) -> RunUpload:
+    return RunUpload(one.run_id, one.wandb_run_id, UploadState.FAILED, len(one.send), message=message)
 
 
 @contextmanager
@@ -191,8 +235,7 @@ def _only_upload_of(one: RunPlan) -> Iterator[int | None]:
     """A lock on a W&B run, as a file descriptor, or None if another process keeps holding it.
 
     The client inherits it: if this process is killed and the client continues, no other upload counts the
-        server's
-    records until the client is done.
+    server's records until the client is done.
     """
     lock = os.open(one.logs[0].path, os.O_RDONLY)
     until = time.monotonic() + _LOCK_SECONDS
@@ -218,82 +261,28 @@ class _Watch:
     After all steps only files remain, for which the client itself limits its time.
     """
 
-    def __init__(self, one: RunPlan, before: int, target: UploadTarget, tell: Callable[[str], None]) -> None:
-        self._one, self._target, self._tell = one, target, tell
+    def __init__(self, uploads: _Uploads, one: RunPlan, before: int) -> None:
+        self._uploads, self._one = uploads, one
         self._count, self._since = before, 0.0
         self.given_up = False
 
     def __call__(self, seconds: float) -> str | None:
         found = None
         with suppress(WandbError):
-            found = _server_history(self._one, self._target, timeout=_LOOK_SECONDS)
+            found = self._uploads.server_history(self._one, timeout=_LOOK_SECONDS)
         if found is not None and found > self._count:
             self._count, self._since = found, seconds
-        whole, url = self._one.expected_history, self._target.credentials.base_url
+        whole, url = self._one.expected_history, self._uploads.target.credentials.base_url
         there = f"{self._count} of {whole} steps are there"
         if self._count >= whole:
-            self._tell(f"{there}; waiting for its files to reach {url}, for {seconds:.0f} s so far")
+            self._uploads.tell(f"{there}; waiting for its files to reach {url}, for {seconds:.0f} s so far")
             return None
         silent = seconds - self._since
         if silent < STALLED_SECONDS:
-            self._tell(f"{there}; waiting for {url}, for {silent:.0f} s since the last of them")
+            self._uploads.tell(f"{there}; waiting for {url}, for {silent:.0f} s since the last of them")
             return None
         self.given_up = True
         return f"{url} has taken nothing for {silent:.0f} s: {there}"
-
-
-def _send(
-    one: RunPlan, sent: Mapping[Path, int], target: UploadTarget, *, lock: int, watch: _Watch
-) -> client.ClientVerdict:
-    mark = hashlib.sha256(os.fsencode(one.logs[0].path.resolve())).hexdigest()[:16]
-    prefix = f"clusterkit-wandb-{mark}-"
-    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):  # by an upload of this run that was killed
-        shutil.rmtree(left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=prefix) as stage:
-        return client.sync(
-            stage_run(one, sent, Path(stage)),
-            stage=Path(stage),
-            credentials=target.credentials,
-            entity=target.entity,
-            project=target.project,
-            may_finish=one.told,
-            keep_open=(lock,),
-            watch=watch,
-        )
-
-
-def _server_history(one: RunPlan, target: UploadTarget, *, timeout: float = 15.0) -> int | None:
-    return server.history_lines(
-        target.credentials,
-        timeout=timeout,
-        entity=target.entity or one.entity,
-        project=target.project or one.project,
-        run_id=one.wandb_run_id,
-    )
-
-
-def _settled_history(one: RunPlan, target: UploadTarget) -> int | None:
-    """The server's count once it is stable: the helper of a killed client lives a little longer."""
-    count = _server_history(one, target)
-    for _ in range(_SETTLING_LOOKS):
-        last = count
-        time.sleep(_SETTLING_SECONDS)
-        count = _server_history(one, target)
-        if count == last:
-            break
-    return count
-
-
-def _wait_for_history(one: RunPlan, target: UploadTarget) -> int | None:
-    """The server's count once it is as expected, or the last one after some seconds, because it may lag."""
-    count = None
-    for pause in (0.0, 0.5, 1.0, 2.0, 4.0):
-        time.sleep(pause)
-        with suppress(WandbError):
-            count = _server_history(one, target)
-        if count is not None and count >= one.expected_history:
-            break
-    return count
 
 
 def _damage(one: RunPlan) -> list[str]:
@@ -303,11 +292,6 @@ def _damage(one: RunPlan) -> list[str]:
         for log in one.send
         if log.state is LogState.CORRUPT
     ]
-
-
-def _entry(one: RunPlan, log: WandbLog) -> RecordedUpload:
-    told = one.outcome if one.told and log is one.logs[-1] else UploadOutcome.RUNNING
-    return RecordedUpload(log.size, log.sha256, log.history, proven=True, arrived=log.history, told=told)
 
 
 def _name(run_id: str, log: WandbLog) -> str:

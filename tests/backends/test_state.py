@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clusterkit.backends.base import JobResources
 from clusterkit.backends.jobs import Job, JobState
 from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.runs.record import Attempt, RunRecord
@@ -131,6 +132,12 @@ def test_the_limit_that_was_asked_for_where_nobody_tells() -> None:
     assert fold(record(submissions=submissions), None, limit=limit).limit_seconds == limit == 1800
     for odd in (None, {}, {"options": 7}, {"options": [None, "--time"]}):
         assert SlurmBackend().asked(record(submissions=(Submission(0, odd),)).options).seconds is None
+
+
+@pytest.mark.parametrize("value", ["²", "-1", "9" * 5000, f"{'9' * 400}G", f"{'9' * 5000}-00:00:00", "lots"])
+def test_options_that_are_no_numbers_name_no_resources(value: str) -> None:
+    options = [f"--{name}={value}" for name in ("cpus-per-task", "mem", "time")]
+    assert SlurmBackend().asked(options) == JobResources()
 
 
 def test_no_outlook_on_what_may_hang_or_has_ended() -> None:

@@ -1,7 +1,7 @@
 """Reading a large metrics.jsonl for reports and curves, against a list of all its rows.
 
 Two gigabytes (`--quick`: 200 MB) of training rows with an evaluation after every hundredth. `memory_mb` is
-the peak of a process that reads them with `clusterkit.report.metrics.read`; `ratio_memory`: the peak of one
+the peak of a process that reads them with `clusterkit.results.metrics.read`; `ratio_memory`: the peak of one
 that keeps every parsed line, over it. The full size is read by ours alone. `seconds` is the reading's time.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.benchmarks._report import arguments, report
 
-_OURS = "from clusterkit.report.metrics import read; kept = read(Path(sys.argv[1]))"
+_OURS = "from clusterkit.results.metrics import read; kept = read(Path(sys.argv[1]))"
 _ALL = "kept = [json.loads(line) for line in open(sys.argv[1])]"
 _MEASURE = """
 import json, resource, sys, time

@@ -292,13 +292,35 @@ def test_the_newest_submission_is_what_was_asked_for(tmp_path: Path) -> None:
 
 def test_nothing_known_is_no_request() -> None:
     found = asked({"profile": None}, {"options": ["--mem=lots", "--time=soon", 7, "--cpus-per-task=all"]})
-    assert dataclasses.astuple(found) == (None, None, None, None, 0, 1, 1)
+    assert dataclasses.astuple(found) == (None, None, None, None, 0, 1, 1, None)
 
 
 def test_a_pack_shares_what_its_job_asked_for() -> None:
     found = asked({"profile": PROFILE}, {"options": ["--mem=65536M", "--cpus-per-task=16"], "pack": 4})
     assert (found.memory, found.cpus, found.pack, found.in_one) == (16 * GIB, 4, 4, 1)
     assert asked({}, {"in_one": 4}).in_one == 4
+
+
+@pytest.mark.parametrize(
+    ("cluster", "options", "processors"),
+    [
+        ("local", ["--cpus-per-task=8", "--time=01:00:00"], 8),
+        ("datalab", ["--time-limit=3600"], None),
+        (
+            "datalab",
+            ["--time-limit=3600", "--cpus-per-task=8"],
+            None,
+        ),  # of --sbatch: means nothing
+    ],
+)
+def test_processors_a_scheduler_hands_out_are_known_by_its_options(
+    tmp_path: Path, cluster: str, options: list[str], processors: int | None
+) -> None:
+    folder = make_run_dir(tmp_path, "a", cluster=cluster, profile=PROFILE)
+    submission = folder / "submissions" / "0"
+    submission.mkdir(parents=True)
+    (submission / "request.json").write_text(json.dumps({"options": options}))
+    assert measure(read_evidence(read_runs([folder])[0])).processors == processors
 
 
 def test_of_runs_in_one_process_each_needs_a_part_of_what_it_reports(tmp_path: Path) -> None:

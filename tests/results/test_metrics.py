@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,14 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterkit.commands.watch import MetricsReader
-from clusterkit.report.metrics import (
+from clusterkit.results.metrics import (
     LONGEST_LINE,
     MetricRow,
     MetricRows,
     each,
     latest,
     own_names,
-    parse,
     read,
     with_number,
 )
@@ -38,6 +38,12 @@ ROWS = st.lists(
     ),
     max_size=40,
 )
+
+
+def parse(lines: Iterable[bytes]) -> list[MetricRow]:
+    rows = MetricRows()
+    rows.add(lines)
+    return list(rows.rows)
 
 
 def as_line(row: MetricRow) -> bytes:

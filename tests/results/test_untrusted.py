@@ -17,8 +17,8 @@ from clusterkit.report.advice import advise
 from clusterkit.report.evidence import read_evidence
 from clusterkit.report.groups import group_runs, load_runs
 from clusterkit.report.measured import measure
-from clusterkit.report.metrics import parse
 from clusterkit.report.page import render
+from clusterkit.results.metrics import read
 from clusterkit.runs.run_dir import newest_request, read_run_dir
 from clusterkit.runs.spec import snapshot_ids
 from clusterkit.sharing.comparison import ComparedCode, as_json, compare
@@ -71,7 +71,7 @@ def test_a_report_a_comparison_and_an_export(tmp_path: Path, seed: int) -> None:
     def compared() -> None:
         sides = []
         for path in (whole, folder):
-            run, rows = read_run_dir(path), parse((path / "metrics.jsonl").read_bytes().splitlines())
+            run, rows = read_run_dir(path), read(path / "metrics.jsonl")
             request = newest_request(path)
             sides.append(describe(run.document, str(path), request=request, rows=rows, attempts=run.attempts))
         json.dumps(as_json(compare(*sides, ComparedCode())))

@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from clusterkit.report.metrics import parse
+from clusterkit.results.metrics import read
 from clusterkit.runs.run_dir import read_run_dir
 from clusterkit.sharing.comparison import Changed, ComparedCode, changed_in, compare
 from clusterkit.sharing.description import DescribedRate, Description, describe
@@ -69,7 +69,7 @@ def test_results_only_where_both_have_some(tmp_path: Path) -> None:
         folder = make_run_dir(tmp_path, name)
         write_metrics(folder, [evaluation(10, {"reach-v3": success}), evaluation(5, {"reach-v3": 0.0})])
         run = read_run_dir(folder)
-        rows = parse((folder / "metrics.jsonl").read_bytes().splitlines())
+        rows = read(folder / "metrics.jsonl")
         return describe(run.document, str(folder), rows=rows, attempts=run.attempts)
 
     a, b = pulled("a", 0.5), pulled("b", 0.75)

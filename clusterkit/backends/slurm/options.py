@@ -12,6 +12,7 @@ from clusterkit.backends.slurm.request import read
 from clusterkit.config.options import long_name, parse_options, refuse_secrets, rivals
 from clusterkit.errors import ConfigError
 from clusterkit.units import parse_size
+from clusterkit.untrusted import ordinal
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile
@@ -83,10 +84,8 @@ class SlurmOptions(Backend):
 
     def asked(self, options: Sequence[str]) -> JobResources:
         """`--cpus-per-task`, `--mem` and `--time`."""
-        told = read(options)
-        given = {option.partition("=")[0] for option in options}
-        cpus = told.cpus if "--cpus-per-task" in given else None
-        return JobResources(cpus, told.memory, told.seconds)
+        told, given = read(options), dict(option.partition("=")[::2] for option in options)
+        return JobResources(ordinal(given.get("--cpus-per-task", "")), told.memory, told.seconds)
 
     def directives(self, options: Sequence[str], *, job_name: str, folder: str, log: str) -> list[str]:
         """#SBATCH lines: clusterkit's own defaults, then the given options."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from clusterkit.backends.slurm.notation import parse_time
 from clusterkit.units import parse_size
+from clusterkit.untrusted import ordinal
 
 _GPU = re.compile(r"(?:gres/)?(?:gpu(?=[:=]|$)[:=]?)?(?:(?P<type>[A-Za-z][\w.-]*)[:=]?)?(?P<count>\d+)?")
 _HELD = re.compile(
@@ -56,7 +57,7 @@ def read(options: Sequence[str]) -> JobRequest:
         account=given.get("--account", ""),
         qos=given.get("--qos", ""),
         seconds=parse_time(given.get("--time", "")),
-        cpus=int(given["--cpus-per-task"]) if given.get("--cpus-per-task", "").isdigit() else 1,
+        cpus=ordinal(given.get("--cpus-per-task", "")) or 1,
         memory=_memory(memory) if memory else None,
         gpus=_gpus(gpu_option) if gpu_option else None,
         gpu_option=gpu_option,
@@ -100,9 +101,9 @@ def _gpus(option: str) -> Gpus | None:
 
 
 def _memory(text: str) -> int | None:
-    if text.isdigit():
-        return int(text) << 20  # Slurm's unit is the mebibyte
+    if (mebibytes := ordinal(text)) is not None:  # Slurm's unit
+        return mebibytes << 20
     try:
         return parse_size(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

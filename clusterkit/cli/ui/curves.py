@@ -15,7 +15,7 @@ from rich.text import Text
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli.ui.console import format_count, out, printable
-from clusterkit.report.metrics import MetricRow, latest, own_names, with_number
+from clusterkit.results.metrics import MetricRow, latest, own_names, with_number
 from clusterkit.runs.outlook import time_left
 from clusterkit.units import format_seconds
 

@@ -6,9 +6,9 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -31,6 +31,8 @@ _OF_THE_FORM = re.compile(
     r"|episodes|seconds|updates|updates_per_second|updates_skipped"
 )
 """Names defined in docs/run-directory.md."""
+_RATINGS = ("success/mean", "return/mean")
+"""Metrics that rate a policy; the second counts only if no evaluation has the first."""
 
 
 @dataclass(frozen=True)
@@ -134,13 +136,6 @@ class _Kind:
             yield self._last
 
 
-def parse(lines: Iterable[bytes]) -> list[MetricRow]:
-    """Parse a metrics file's rows, in file order; `MetricRows` says which rows of a large file are kept."""
-    rows = MetricRows()
-    rows.add(lines)
-    return list(rows.rows)
-
-
 def read(path: Path) -> tuple[MetricRow, ...]:
     """Read a metrics file's rows; empty if it is missing or not a regular file."""
     rows = MetricRows()
@@ -178,6 +173,20 @@ def latest(rows: Iterable[MetricRow], kind: str) -> list[MetricRow]:
         if row.kind == kind and (row.step not in chosen or row.attempt >= chosen[row.step].attempt):
             chosen[row.step] = row
     return [chosen[step] for step in sorted(chosen)]
+
+
+def rating_only(row: MetricRow) -> MetricRow:
+    """An evaluation without its other numbers, of which a long run has too many to keep."""
+    return replace(row, values={name: row.values[name] for name in _RATINGS if name in row.values})
+
+
+def ratings(rows: Sequence[MetricRow]) -> tuple[str, dict[int, float]]:
+    """The metric by which evaluations are rated, and its value at each step of one."""
+    for name in _RATINGS:
+        rated = latest((row for row in rows if row.number(name) is not None), "eval")
+        if rated:
+            break
+    return name, {row.step: float(row.values[name]) for row in rated}
 
 
 def own_names(rows: Iterable[MetricRow]) -> list[str]:
