@@ -109,6 +109,11 @@ def whole(value: object) -> int | None:
     return value if isinstance(value, int) else int(found)
 
 
+def flag(value: object) -> bool | None:
+    """A truth value; None for anything else."""
+    return value if isinstance(value, bool) else None
+
+
 def text(value: object) -> str | None:
     """A text; None for anything else."""
     return value if isinstance(value, str) else None

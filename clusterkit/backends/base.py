@@ -74,8 +74,8 @@ class EarlySignal:
 class Limits:
     """A site's limits; the defaults are for backends without limits."""
 
-    requeue: bool = True
-    """Whether jobs are requeued by default."""
+    requeue: bool | None = True
+    """Whether jobs are requeued by default; None if the site does not say."""
     array_size: int | None = None
     """Most tasks of a job array; below 2 there are no arrays, None means no limit."""
     preempt_cancels: bool = False
@@ -240,6 +240,10 @@ class Backend:
         del options
         return Probe("limits", "", lambda _: Limits())
 
+    def usual_limits(self) -> Limits:
+        """The limits to assume where the site does not report them."""
+        return Limits()
+
     def check_limits(self, cluster: Cluster, limits: Limits, options: Sequence[str]) -> None:
         """Raises ConfigError if a job that continues past its limit requests more time than allowed."""
         del cluster, limits, options
@@ -256,6 +260,7 @@ class Backend:
 
         Raises:
             ConfigError: the wanted way is not available.
+            SchedulerError: the limits do not say which ways are.
         """
         del limits, wanted, options
         return Continuation("requeue", f"{self.title} starts it again", ("--requeue",))

@@ -158,8 +158,9 @@ def submit(
             show = print_script if script else show_dry_run
             show(pipeline.dry_run(settings, planned, ledger, bar=transfer_bar))
             return
-        _agree(planned, yes=yes)
-        done = pipeline.submit(settings, planned, ledger, bar=transfer_bar)
+        done = pipeline.submit(
+            settings, planned, ledger, bar=transfer_bar, agree=lambda plan: _agree(plan, yes=yes)
+        )
         if done.plan.group:
             from clusterkit.cli.ui.sweep import show_group
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -151,7 +152,7 @@ class RemoteBuild:
         self.site, self.work, self.options, self.say, self.chunker = site, work, options, say, chunker
         self.backend = backend_of(site.cluster)
         self.all, self.name = f"{site.layout.root}/builds", job.key(work)
-        self.folder, self.job_name = f"{self.all}/{self.name}", f"build-{self.name}"
+        self.folder, self.job_name = f"{self.all}/{self.name}", f"build-{self.name}-{secrets.token_hex(2)}"
         self.job_id = ""
         self.log, self.shown = b"", 0
         self.waiting: str | None = None

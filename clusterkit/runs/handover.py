@@ -147,7 +147,7 @@ def hand_over_job(
         site: the open cluster.
         owner: the job's folder in the work root; `submissions/0/` in it keeps the answer.
         files: contents by path in the work root, including `job.sh` in that folder.
-        job_name: the token that identifies the job.
+        job_name: identifies the job; no earlier job may have had it.
         options: the backend's options.
         new: the folder does not exist yet; otherwise only `job.sh` is replaced.
 
@@ -170,6 +170,8 @@ def hand_over_job(
         raise _unwritten(transport, root, done.error_text)
     if answer is not None and (job_id := answer.job_id(backend)) is not None:
         return job_id
+    if answer is not None and answer.refusal is not None and not answer.doubtful:
+        raise _refused(site, answer.refusal)
     from clusterkit.runs.settling import day_before  # deferred: rarely needed
 
     search = backend.find(job_name, f"{folder}/job.sh", day_before(""))
@@ -178,7 +180,8 @@ def hand_over_job(
         return found.ids[-1]
     if answer is not None and answer.refusal is not None and found.certain:
         raise _refused(site, answer.refusal)
-    raise _open(transport, answer, done.error_text)
+    hint = f"look for a job named {job_name} there before you repeat the command"
+    raise _open(transport, answer, done.error_text, hint)
 
 
 def _clear(site: Site, parcel: Parcel) -> None:
@@ -198,7 +201,9 @@ def _unwritten(transport: Transport, root: str, words: str) -> TransportError:
     )
 
 
-def _open(transport: Transport, answer: Submission | None, words: str) -> SchedulerError:
+def _open(
+    transport: Transport, answer: Submission | None, words: str, hint: str = _OPEN_HINT
+) -> SchedulerError:
     """Returns the error for a submission that may have created a job, with the tools' messages."""
     if answer is None:
         cause = f"the submission was cut off there: {last_words(words)}"
@@ -206,7 +211,7 @@ def _open(transport: Transport, answer: Submission | None, words: str) -> Schedu
         cause = f"the scheduler gave no clear answer: {answer.refusal}"
     else:
         cause = f"the scheduler's answer names no job: {last_words(answer.answer)}"
-    return SchedulerError(f"{transport.where}: {cause}", hint=_OPEN_HINT)
+    return SchedulerError(f"{transport.where}: {cause}", hint=hint)
 
 
 def _refused(site: Site, words: str) -> SubmissionRefusedError:

@@ -12,7 +12,7 @@ A dry run stops after the check. A single run is a group of one, with one part.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -33,7 +33,7 @@ from clusterkit.runs.materials import (
     send_snapshot,
     take_snapshot,
 )
-from clusterkit.runs.plan import PREVIOUS, Materials, PlacedRun, Plan, Ready, place
+from clusterkit.runs.plan import PREVIOUS, Materials, PlacedRun, Plan, PlannedRun, Ready, place
 from clusterkit.runs.request import SubmitRequest, resolve_run
 from clusterkit.runs.spec import run_id
 from clusterkit.runs.submission import SubmissionOutcome
@@ -109,10 +109,24 @@ def resolve(settings: Settings, request: SubmitRequest) -> Plan:
     return Plan(request.cluster, (run,), None, request.after, request.native, request.allow_large)
 
 
-def submit(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> Submitted:
+def submit(
+    settings: Settings,
+    plan: Plan,
+    ledger: Ledger,
+    *,
+    bar: Bar,
+    agree: Callable[[Plan], None] | None = None,
+) -> Submitted:
     """Checks a plan of new runs, publishes their code and submits them, with one login.
 
     Accepted parts of a group stay submitted even if later parts fail.
+
+    Args:
+        settings: the project's settings.
+        plan: the runs.
+        ledger: the project's ledger.
+        bar: opens progress bars.
+        agree: called with the checked plan before any work; it raises to abort.
 
     Raises:
         ConfigError, RunError: the request is wrong; nothing was sent.
@@ -121,7 +135,10 @@ def submit(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> Submi
             the scheduler, and the run directory is removed.
         TransportError: the cluster cannot be reached.
     """
-    lacking, snapshot, image = _check_new(settings, plan, ledger, bar)
+    lacking = check(settings, plan, ledger)
+    if agree is not None:
+        agree(plan)
+    snapshot, image = _take(settings, plan, ledger, bar)
     with open_site(plan.cluster) as site:
         settled = settle_unclear(site, ledger)
         ready = prepare(site, ledger, plan, Materials.taken(snapshot, image))
@@ -140,7 +157,8 @@ def dry_run(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> DryR
     Raises:
         ConfigError, RunError, ImageError, SchedulerError, TransportError: as `submit`.
     """
-    _, snapshot, image = _check_new(settings, plan, ledger, bar)
+    check(settings, plan, ledger)
+    snapshot, image = _take(settings, plan, ledger, bar)
     continuation = None
     if any(run.goes_on for run in plan.runs):
         with open_site(plan.cluster, create=False) as site:
@@ -179,7 +197,7 @@ def ask_limits(site: Site, plan: Plan) -> Limits | None:
         SchedulerError: the limits are unknown, and the settings let the scheduler decide how runs continue.
         TransportError: the connection failed.
     """
-    probe = backend_of(site.cluster).limits(plan.runs[0].options)
+    probe = backend_of(site.cluster).limits(_measure(plan).options)
     answers = ask(site.transport, probe, check=False, timeout=_LIMITS_SECONDS)
     try:
         return answers.of(probe)
@@ -198,15 +216,15 @@ def prepare(site: Site, ledger: Ledger, plan: Plan, materials: Materials) -> Rea
         SchedulerError, TransportError: the cluster did not answer.
     """
     after = parents(site, ledger, plan.after)
-    several = plan.group is not None and plan.group.jobs > 1
-    asks = any(run.goes_on for run in plan.runs) or (several and backend_of(site.cluster).can.arrays)
+    backend, several = backend_of(site.cluster), plan.group is not None and plan.group.jobs > 1
+    asks = any(run.goes_on for run in plan.runs) or (several and backend.can.arrays)
     limits = ask_limits(site, plan) if asks else None
     continuation = _continuation(site, plan, limits)
     split: tuple[GroupPart, ...] = ()
     if plan.group is not None:
         from clusterkit.runs.parts import split_group
 
-        split = split_group(plan, limits.array_size if limits else None, continuation)
+        split = split_group(plan, (limits or backend.usual_limits()).array_size, continuation)
     part_of = {index: part.number for part in split for index in part.members}
     leaner = replace(materials, facts={**materials.facts, "diff": None})
     large = len(materials.facts.get("diff") or "") * len(plan.runs) > _DIFFS
@@ -225,6 +243,11 @@ def prepare(site: Site, ledger: Ledger, plan: Plan, materials: Materials) -> Rea
     return Ready(plan, placed, split, after, continuation)
 
 
+def _measure(plan: Plan) -> PlannedRun:
+    """Returns the run whose partition's limits apply: the first one that continues past its time limit."""
+    return next((run for run in plan.runs if run.goes_on), plan.runs[0])
+
+
 def _continuation(site: Site, plan: Plan, limits: Limits | None) -> Continuation | None:
     """Determines how the runs continue past their time limits; None if none does.
 
@@ -232,10 +255,9 @@ def _continuation(site: Site, plan: Plan, limits: Limits | None) -> Continuation
         ConfigError: the runs cannot continue as configured; or a group's runs cannot be requeued (a group is
             already a job array and cannot be a chain).
     """
-    going = [run for run in plan.runs if run.goes_on]
-    if not going:
+    if not any(run.goes_on for run in plan.runs):
         return None
-    cluster, options = site.cluster, going[0].options
+    cluster, options = site.cluster, _measure(plan).options
     backend = backend_of(cluster)
     if limits is not None:
         backend.check_limits(cluster, limits, options)
@@ -249,15 +271,13 @@ def _continuation(site: Site, plan: Plan, limits: Limits | None) -> Continuation
     return found
 
 
-def _check_new(
-    settings: Settings, plan: Plan, ledger: Ledger, bar: Bar
-) -> tuple[tuple[str, ...], Snapshot, Image | None]:
-    lacking = check(settings, plan, ledger)
+def _take(settings: Settings, plan: Plan, ledger: Ledger, bar: Bar) -> tuple[Snapshot, Image | None]:
+    """Reads the image and the working tree, and checks that the programs' scripts are in it."""
     image = image_of(plan.cluster, ledger, bar)
     snapshot = take_snapshot(settings, plan.allow_large, ledger)
     for run in plan.runs:
         check_script(snapshot.project, run.program.argv)
-    return lacking, snapshot, image
+    return snapshot, image
 
 
 def hand_over(site: Site, ledger: Ledger, ready: Ready) -> Submitted:

@@ -15,6 +15,7 @@ from clusterkit.runs.submission import Submission
 from clusterkit.untrusted import (
     RECORD_BYTES,
     Shape,
+    flag,
     number,
     ordinal,
     parse_object,
@@ -114,9 +115,10 @@ _SHAPES: Mapping[str, Shape] = {
     "cancel.json": dict.fromkeys(("job_id", "detail"), text),
     "request.json": {
         **dict.fromkeys(("kind", "created", "until_done", "workdir"), text),
-        **dict.fromkeys(("options", "argv", "python_path"), texts),
+        **dict.fromkeys(("options", "argv", "python_path", "command"), texts),
         **dict.fromkeys(("number", "task", "part", "pack", "in_one"), whole),
         "env": table_of_texts,
+        "verify_image": flag,
     },
 }
 """The structure of a run's small files (docs/run-directory.md)."""

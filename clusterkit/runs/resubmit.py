@@ -18,7 +18,7 @@ from clusterkit.runs.spec import RunSpec, run_id, timestamp
 from clusterkit.runs.state import RunState
 
 if TYPE_CHECKING:
-    from clusterkit.config.models import Cluster, Profile
+    from clusterkit.config.models import Cluster, Profile, Wandb
     from clusterkit.config.settings import Settings
 
 
@@ -93,16 +93,15 @@ def rerun_plan(
     now, wandb = datetime.now(UTC), settings.project.wandb
     name = name or str(document["name"])
     program = Program.recorded(document, request, "")
-    env = dict(program.env)
-    home = env.pop("WANDB_DIR", "")  # the run directory, even if the run was moved to another cluster
-    for variable in ("WANDB_RUN_ID", "WANDB_ENTITY"):
-        env.pop(variable, None)
-    program = replace(program, env={**env, **wandb_environment(wandb)}, home=home)
+    # The W&B folder is the run directory, even if the run was moved to another cluster.
+    program = replace(program, home=program.env.get("WANDB_DIR", ""))
     before = RunSpec.from_document(document)
     if seed is not None:
         program = program.with_seed(seed)
         if "seed" in (before.sweep or {}):
             before = replace(before, sweep={**(before.sweep or {}), "seed": str(seed)})
+    changed = _changed(cluster, document, request, program, changes, same_place=same_place)
+    changed["program"] = _in_wandb(changed["program"], wandb)
     planned = PlannedRun(
         run_id=run_id(name, now, secrets.token_hex(2)),
         name=name,
@@ -112,9 +111,19 @@ def rerun_plan(
         wandb=wandb.model_dump(mode="json"),
         project=settings.project.name,
         before=before,
-        **_changed(cluster, document, request, program, changes, same_place=same_place),
+        **changed,
     )
     return Plan(cluster, (planned,), native=changes.native)
+
+
+def _in_wandb(program: Program, wandb: Wandb) -> Program:
+    """Returns a rerun's program with a W&B run of its own, whatever the profile's `env` says.
+
+    Two runs with the same W&B id would overwrite each other there.
+    """
+    own = ("WANDB_RUN_ID", "WANDB_DIR", "WANDB_ENTITY")
+    env = {name: value for name, value in program.env.items() if name not in own}
+    return replace(program, env={**env, **wandb_environment(wandb)})
 
 
 def recorded_profile(document: Mapping[str, Any]) -> Profile:

@@ -117,6 +117,11 @@ class Submission:
         return self.refusal is not None and _SILENT.search(self.refusal) is not None
 
     @property
+    def doubtful(self) -> bool:
+        """Whether the scheduler may have the job although the submit command failed."""
+        return self.refusal is not None and _DOUBTFUL.search(self.refusal) is not None
+
+    @property
     def refusal(self) -> str | None:
         """The scheduler's refusal on one line; None if it did not refuse."""
         if self.status in (None, 0):
@@ -277,7 +282,7 @@ def outcome(
         return SubmissionOutcome(
             JobState.NOT_SUBMITTED, why="it was interrupted before the scheduler was asked"
         )
-    if submission.refusal is not None and (found.certain or not _DOUBTFUL.search(submission.refusal)):
+    if submission.refusal is not None and (found.certain or not submission.doubtful):
         return SubmissionOutcome(
             JobState.NOT_SUBMITTED, why=f"the scheduler refused it: {submission.refusal}"
         )

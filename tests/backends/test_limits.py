@@ -61,8 +61,12 @@ def test_what_is_not_said_is_as_slurm_has_it() -> None:
 
 
 def test_an_answer_cut_before_requeueing_is_no_answer() -> None:
+    told = parse_limits(answer("AccountingStorageType = none\nClusterName = site\n"))
+    assert told.requeue is None
     with pytest.raises(SchedulerError, match="does not say what it allows"):
-        parse_limits(answer("AccountingStorageType = none\nClusterName = site\n"))
+        choose(told, "auto")
+    assert choose(told, "auto", ["--requeue"]).way == "requeue"
+    assert choose(told, "chain").way == "chain"
 
 
 @pytest.mark.parametrize("silent", ["", "slurm_load_ctl_conf error: Unable to contact slurm controller\n"])

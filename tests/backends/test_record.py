@@ -14,7 +14,7 @@ import pytest
 
 from clusterkit.errors import RunError
 from clusterkit.probes import script
-from clusterkit.runs.record import Attempt, RunRecord, parse_records, records
+from clusterkit.runs.record import Attempt, RunRecord, parse_records, read_record, records
 from clusterkit.runs.run_dir import newest_request
 from clusterkit.runs.verdict import silence
 from clusterkit.untrusted import RECORD_BYTES
@@ -179,6 +179,12 @@ def test_no_runs() -> None:
 )
 def test_whom_a_cancel_meant(attempts: tuple[Attempt, ...], cancelled: bool) -> None:
     assert RunRecord(attempts=attempts).cancelled is cancelled
+
+
+def test_a_request_keeps_only_what_has_the_right_type() -> None:
+    found, wrong = read_record("request.json", '{"number": 1, "command": 5, "verify_image": "yes"}')
+    assert found == {"number": 1}
+    assert wrong == "request.json (command, verify_image)"
 
 
 @pytest.mark.parametrize(

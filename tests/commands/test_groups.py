@@ -136,6 +136,8 @@ def test_wrong_requests_change_nothing(project: Project, gated: Path) -> None:
     }.items():
         assert said in project.run("submit", *words, code=3).stderr
     assert "none was submitted" in project.run("submit", "--after", "nothing", code=8).stderr
+    group = project.run("submit", "--seeds", "1..3", "--after", "nothing", "--yes", code=8)
+    assert "3 runs" not in group.stdout + group.stderr  # nothing is shown before it is checked
     assert not (project.folder / ".clusterkit" / "local").exists()
 
 

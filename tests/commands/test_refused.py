@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from clusterkit.config.models import Cluster
+from clusterkit.runs.handover import SubmissionRefusedError, hand_over_job
+from clusterkit.site import open_site
 from tests.commands.conftest import Project
 
 CLUSTER = """
@@ -31,6 +34,29 @@ def runs(
     toml.write_text(toml.read_text() + CLUSTER.format(root=tmp_path / "root"))
     said = project.run("submit", "-c", "here", code=5).stderr
     return said, list((tmp_path / "root" / "runs").iterdir())
+
+
+def test_a_refused_build_is_not_taken_for_an_older_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm's accounting may know a job of the same name, which a search would find."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    tools = {
+        "sbatch": "echo 'sbatch: error: Invalid account' >&2; exit 1",
+        "squeue": f"echo asked >>{tmp_path}/asked",
+        "sacct": f"echo asked >>{tmp_path}/asked",
+    }
+    for name, script in tools.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    (tmp_path / "root" / "builds" / "a").mkdir(parents=True, mode=0o700)
+    cluster = Cluster(name="here", root=str(tmp_path / "root"), container="none")
+    files = {"builds/a/job.sh": b"#!/bin/sh\n"}
+    with open_site(cluster) as site, pytest.raises(SubmissionRefusedError, match="Invalid account"):
+        hand_over_job(site, "builds/a", files, job_name="build-a", options=(), new=False)
+    assert not (tmp_path / "asked").exists()
 
 
 @pytest.mark.slow

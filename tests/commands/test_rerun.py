@@ -54,6 +54,23 @@ def test_the_code_of_the_run_and_not_the_working_tree(project: Project) -> None:
     assert row["state"] == "COMPLETED"
 
 
+def test_a_rerun_has_a_wandb_run_of_its_own_whatever_the_profile_says(project: Project) -> None:
+    with (project.folder / "clusterkit.toml").open("a") as settings:
+        settings.write("""
+[profiles.shared]
+time = "5m"
+env = {WANDB_RUN_ID = "mine", WANDB_DIR = "/tmp/mine", WANDB_MODE = "online", OWN = "yes"}
+""")
+    first = project.submit("--", "0")
+    project.ended(first)
+    again = rerun(project, first, "--profile", "shared")
+    env = spec(project, again)["env"]
+    assert env["OWN"] == "yes"
+    assert env["WANDB_RUN_ID"] == again
+    assert env["WANDB_DIR"] == str(project.run_dir(again))
+    assert env["WANDB_MODE"] == "offline"
+
+
 def test_an_archive_in_another_project(project: Project, tmp_path: Path) -> None:
     with (project.folder / "clusterkit.toml").open("a") as settings:
         settings.write('env = {CLUSTERKIT_SWEEP_SEED = "1"}\n')  # of the profile, as a group of seeds has it

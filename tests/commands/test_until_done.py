@@ -75,3 +75,46 @@ def test_a_silent_site_needs_a_choice_of_ones_own(site: Project, commands: Path)
     assert "continue_by" in site.run("submit", "--cluster", "site", "--until-done", code=5).stderr
     configure(site, "array")
     assert "continue_by says so" in submit(site)
+
+
+PROFILES = """
+[profiles.small]
+time = "20m"
+sbatch = {partition = "debug"}
+
+[profiles.big]
+time = "24h"
+until_done = true
+sbatch = {partition = "long"}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", [("small", "big"), ("big", "small")])
+def test_the_limits_of_a_group_are_those_of_the_partition_in_which_it_goes_on(
+    site: Project, commands: Path, order: tuple[str, str]
+) -> None:
+    with (site.folder / "clusterkit.toml").open("a") as settings:
+        settings.write(PROFILES)
+    for name, limit in (("debug", "00:30:00"), ("long", "2-00:00:00")):
+        (commands / name).write_text(f"PartitionName={name} MaxTime={limit} PreemptMode=OFF State=UP\n")
+    answer = f'case "$*" in *config) cat {commands}/config ;; *) cat {commands}/"${{4}}" ;; esac'
+    (commands / "scontrol").write_text(f"#!/bin/sh\n{answer}\n")
+    group = ("--profile", order[0], "--then", order[1], "--yes")
+    site.run("submit", "--cluster", "site", *group)
+    too_long = (commands / "long").read_text().replace("2-00", "0-12")
+    (commands / "long").write_text(too_long)
+    assert "partition long gives 12h at most" in site.run("submit", "-c", "site", *group, code=3).stderr
+
+
+@pytest.mark.slow
+def test_a_group_is_split_as_slurm_would_by_default_where_the_site_does_not_tell(
+    site: Project, commands: Path
+) -> None:
+    (commands / "scontrol").write_text("#!/bin/sh\nexit 1\n")
+    log = commands.parent / "all"
+    (commands / "sbatch").write_text(f'#!/bin/sh\necho "$@" >>{log}\necho 7\n')
+    site.run("submit", "--cluster", "site", "--seeds", "1..1003", "--yes")
+    asked = log.read_text().splitlines()
+    arrays = [next(word for word in line.split() if word.startswith("--array=")) for line in asked]
+    assert arrays == ["--array=0-1000", "--array=0-1"]

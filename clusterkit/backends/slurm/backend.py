@@ -107,6 +107,12 @@ class SlurmBackend(SlurmOptions):
 
         return limits.probe(read(options).partition)
 
+    def usual_limits(self) -> Limits:
+        """Slurm's defaults."""
+        from clusterkit.backends.slurm import limits
+
+        return limits.USUAL
+
     def check_limits(self, cluster: Cluster, limits: Limits, options: Sequence[str]) -> None:
         """Compares `--time` with the partition's MaxTime."""
         wanted = read(options).seconds

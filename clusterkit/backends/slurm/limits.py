@@ -19,6 +19,8 @@ from clusterkit.probes.framing import Section, sections
 
 ARRAY_SIZE = 1001
 """Slurm's default MaxArraySize (man slurm.conf)."""
+USUAL = Limits(array_size=ARRAY_SIZE)
+"""The limits of a site with Slurm's defaults."""
 TASKS = 24
 """Tasks of an array; each waits in the queue and counts against the user's job limit."""
 
@@ -39,27 +41,30 @@ def parse_limits(answer: str) -> Limits:
     """Parse the answer; missing values get Slurm's defaults.
 
     Raises:
-        SchedulerError: scontrol did not say whether jobs are requeued, which decides how runs continue.
+        SchedulerError: scontrol gave no configuration.
     """
     told = {section.name: section for section in sections(answer)}
     said = told.get("config", Section())
     config = dict(re.findall(r"^(\w+)\s*= *(.*?) *$", said.text, re.MULTILINE))
-    if "partition" not in told or "JobRequeue" not in config:
+    if "partition" not in told or not config:
         lines = f"{said.text}\n{said.error}".splitlines()
-        words = " / ".join(line.strip() for line in lines if line.strip())[:200]
-        raise SchedulerError(
-            f"Slurm does not say what it allows: {words or 'no answer'}",
-            hint='set `continue_by` of the cluster to "requeue", "array" or "chain"',
-        )
+        raise _silent(" / ".join(line.strip() for line in lines if line.strip())[:200] or "no answer")
     name, partition = _partition(told["partition"].text)
     preempt = partition.get("PreemptMode") or config.get("PreemptMode", "")
     preempting = config.get("PreemptType", "none") not in ("none", "preempt/none", "(null)")
     return Limits(
-        requeue=config["JobRequeue"] != "0",
+        requeue=config["JobRequeue"] != "0" if "JobRequeue" in config else None,
         array_size=array_size(said.text),
         preempt_cancels=preempting and "CANCEL" in preempt.upper(),
         max_time=parse_time(partition.get("MaxTime", "")),
         partition=name,
+    )
+
+
+def _silent(words: str) -> SchedulerError:
+    return SchedulerError(
+        f"Slurm does not say what it allows: {words}",
+        hint='set `continue_by` of the cluster to "requeue", "array" or "chain"',
     )
 
 
@@ -77,7 +82,7 @@ def array_size(answer: str) -> int:
 def choose(limits: Limits | None, wanted: Literal["auto"] | Way, options: Sequence[str] = ()) -> Continuation:
     """Choose a continuation; see `Backend.continuation`. The option `--no-requeue` excludes requeueing."""
     names = {option.partition("=")[0] for option in options}
-    site = limits or Limits(array_size=ARRAY_SIZE)
+    site = limits or USUAL
     if wanted != "auto":
         if wanted == "requeue" and "--no-requeue" in names:
             raise ConfigError(
@@ -90,6 +95,8 @@ def choose(limits: Limits | None, wanted: Literal["auto"] | Way, options: Sequen
             )
         return _choice(wanted, "continue_by says so", site)
     obstacles = []
+    if site.requeue is None and not names & {"--requeue", "--no-requeue"}:
+        raise _silent("no JobRequeue in its configuration")
     if "--no-requeue" in names:
         obstacles.append("the sbatch options say no-requeue")
     elif not site.requeue and "--requeue" not in names:
