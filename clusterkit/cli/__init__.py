@@ -1,1 +1,1 @@
-"""Typer commands: each parses its arguments, calls one verb and prints the result. No logic lives here."""
+"""Typer commands: each parses its arguments, does its work in clusterkit.commands or below, and prints."""

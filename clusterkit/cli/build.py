@@ -65,11 +65,11 @@ def build(
 
     It holds dependencies only; code comes with the snapshot.
     """
-    from clusterkit.commands import build as verb
+    from clusterkit.commands import build as command
 
-    request = verb.Request(bootstrap=bootstrap, source=source, torch=torch, definition=definition)
+    request = command.Request(bootstrap=bootstrap, source=source, torch=torch, definition=definition)
     if print_definition:
-        typer.echo(verb.definition_text(request), nl=False)
+        typer.echo(command.definition_text(request), nl=False)
         return
     if on is None and native:
         raise typer.BadParameter(f"{NATIVE_OPTION} is for a build on a cluster: --on CLUSTER")
@@ -79,14 +79,14 @@ def build(
     with open_ledger(settings) as ledger:
         if on is None:
             output = output or Path("clusterkit-trainer.sif")
-            built = verb.build_here(
+            built = command.build_here(
                 settings, request, output, ledger, force=force, say=note, bar=transfer_bar
             )
         else:
             options = native_words(native)
             where = settings.cluster(on)
             note("this takes minutes")
-            built = verb.build_there(
+            built = command.build_there(
                 settings, where, request, ledger, native=options, say=note, bar=transfer_bar
             )
     show_built(built)

@@ -40,12 +40,12 @@ def cancel(
     On a terminal it asks first, where several runs or a running one would end.
     """
     from clusterkit.commands.cancel import ChosenRuns
-    from clusterkit.commands.cancel import cancel as verb
+    from clusterkit.commands.cancel import cancel as command
 
     settings = load(config)
     chosen = ChosenRuns(tuple(names or ()), group=group, everything=everything, cluster=cluster)
     with open_ledger(settings, of=names or ()) as ledger:
-        code = show_cancelled(verb(settings, ledger, chosen, agrees=ask_first(chosen, yes=yes)))
+        code = show_cancelled(command(settings, ledger, chosen, agrees=ask_first(chosen, yes=yes)))
     raise typer.Exit(code)
 
 

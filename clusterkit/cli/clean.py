@@ -48,7 +48,7 @@ def clean(
     Each file is compared by its SHA-256 first. Records, metrics and short logs stay; asks first.
     """
     from clusterkit.commands.clean import CleanRequest
-    from clusterkit.commands.clean import clean as verb
+    from clusterkit.commands.clean import clean as command
 
     try:
         seconds = float(parse_duration(older)) if older else None
@@ -58,7 +58,7 @@ def clean(
     settings = load(config)
     with open_ledger(settings, of=runs or ()) as ledger:
         agrees = ask_first(dry_run=dry_run, yes=yes)
-        code = show_cleaned(verb(settings, request, ledger, agrees=agrees, bar=transfer_bar))
+        code = show_cleaned(command(settings, request, ledger, agrees=agrees, bar=transfer_bar))
     raise typer.Exit(code)
 
 

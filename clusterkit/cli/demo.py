@@ -33,7 +33,7 @@ def demo(
     Four real Meta-World tasks through the whole product: submit, watch, sync, report.
     """
     from clusterkit.cli.ui.submit import show_submitted
-    from clusterkit.commands.demo import demo as verb
+    from clusterkit.commands.demo import demo as command
 
     settings = load(config)
     run_ids: list[str] = []
@@ -44,7 +44,7 @@ def demo(
 
     try:
         with open_ledger(settings) as ledger, live_row() as on_row:
-            done = verb(
+            done = command(
                 settings, ledger, profile=profile, bar=transfer_bar, on_submit=on_submit, on_row=on_row
             )
     except KeyboardInterrupt:

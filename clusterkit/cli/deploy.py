@@ -37,10 +37,10 @@ def deploy(
     target = settings.cluster(cluster)
     with log_in_ahead(target) as login:  # logs in while the imports run
         from clusterkit.cli.ui.deploy import print_plan_json, show_deployed, show_plan
-        from clusterkit.commands.deploy import deploy as verb
+        from clusterkit.commands.deploy import deploy as command
 
         with open_ledger(settings) as ledger:
-            done = verb(
+            done = command(
                 settings,
                 target,
                 ledger,

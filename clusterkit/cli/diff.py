@@ -30,11 +30,11 @@ def diff(
     Recipe, profile, arguments, code, image, versions and results; of runs that were not synced all but the
     results.
     """
-    from clusterkit.commands.diff import diff as verb
+    from clusterkit.commands.diff import diff as command
 
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[a, b]) as ledger:
-        comparison = verb(settings, ledger, a, b)
+        comparison = command(settings, ledger, a, b)
     (print_json if as_json else show_diff)(comparison)
 
 

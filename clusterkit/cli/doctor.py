@@ -47,13 +47,13 @@ def doctor(
     Each check ends as ok, warn or FAIL, with what was seen and the cure. Ends with 1 if one failed.
     """
     from clusterkit.commands.doctor import Wish
-    from clusterkit.commands.doctor import doctor as verb
+    from clusterkit.commands.doctor import doctor as command
     from clusterkit.transport.questions import ask_on_terminal
 
     seconds = parsed("--wait", parse_duration, wait)
     wish = Wish(cluster, tuple(profile or ()), job=job, fix=fix, wait=seconds)
     with DoctorList(quiet=as_json) as shown:
-        sheet = verb(
+        sheet = command(
             lambda: load(config),
             wish,
             on_result=shown.add,

@@ -37,11 +37,11 @@ def drill(
     a step failed.
     """
     from clusterkit.cli.ui.submit import show_submitted
-    from clusterkit.commands.drill import drill as verb
+    from clusterkit.commands.drill import drill as command
 
     settings = load(config)
     with open_ledger(settings) as ledger:
-        done = verb(
+        done = command(
             settings,
             ledger,
             settings.cluster(cluster),

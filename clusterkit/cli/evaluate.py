@@ -28,12 +28,12 @@ def evaluate(
     """
     from clusterkit.cli.ui.model import print_json, show_choice, show_evaluated, working
     from clusterkit.commands.model import choose_model
-    from clusterkit.commands.model import evaluate as verb
+    from clusterkit.commands.model import evaluate as command
 
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         model = choose_model(settings, ledger, name, checkpoint, environment)
     show_choice(model)
     with working(f"{episodes} episodes of each task"):
-        evaluated = verb(model, episodes)
+        evaluated = command(model, episodes)
     (print_json if as_json else show_evaluated)(evaluated)

@@ -38,11 +38,11 @@ def export(
     Its code, its arguments, the image's digest, metrics, logs, the final model, and a README that says how;
     of a group, an archive of each run.
     """
-    from clusterkit.commands.export import export as verb
+    from clusterkit.commands.export import export as command
 
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
-        for exported in verb(settings, ledger, name, out, with_image=with_image, bar=transfer_bar):
+        for exported in command(settings, ledger, name, out, with_image=with_image, bar=transfer_bar):
             show_exported(exported)
 
 

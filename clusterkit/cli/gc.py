@@ -34,12 +34,12 @@ def gc(
 
     Never what a waiting or running run uses, or this project deploys; asks first.
     """
-    from clusterkit.commands.images import gc as verb
+    from clusterkit.commands.images import gc as command
 
     settings = load(config)
     agrees = ask_first(dry_run=dry_run, yes=yes)
     with open_ledger(settings, only_reads=dry_run) as ledger:
-        show_collected(verb(settings.cluster(cluster), ledger, ended=ended, agrees=agrees))
+        show_collected(command(settings.cluster(cluster), ledger, ended=ended, agrees=agrees))
 
 
 def ask_first(*, dry_run: bool, yes: bool) -> Callable[[str, Rubbish], bool]:

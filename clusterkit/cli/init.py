@@ -83,7 +83,7 @@ def init(
     """
     with without_plugins():
         from clusterkit.cli.ui import init as ui
-        from clusterkit.commands import init as verb
+        from clusterkit.commands import init as command
         from clusterkit.config import settings_file
 
     if examples:
@@ -101,7 +101,7 @@ def init(
     from clusterkit.transport.questions import accepting_new_hosts, ask_on_terminal
 
     asks = at_terminal() and not yes
-    request = verb.InitRequest(
+    request = command.InitRequest(
         host=host or _host(ssh_config, asks=asks),
         file=file,
         name=name,
@@ -113,7 +113,7 @@ def init(
         ssh_config=ssh_config and ssh_config.resolve(),
     )
     note(f"looking at {request.host}, over one login")
-    done = verb.init(
+    done = command.init(
         request,
         ask=accepting_new_hosts(ask_on_terminal) if accept_new else ask_on_terminal,
         choose=ui.take_first if yes else ui.choose if asks else ui.refuse,

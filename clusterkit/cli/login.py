@@ -29,14 +29,14 @@ def login(
 
     A background process holds the connection; nothing secret is written down.
     """
-    from clusterkit.commands.login import login as verb
+    from clusterkit.commands.login import login as command
     from clusterkit.transport.questions import accepting_new_hosts, ask_on_terminal
 
     seconds = parsed("--keep", parse_duration, keep) if keep else None
     if seconds == 0:
         raise ConfigError("--keep: must be more than zero", hint="`clusterkit logout` ends a kept login")
     ask = accepting_new_hosts(ask_on_terminal) if accept_new else ask_on_terminal
-    done = verb(load(config).cluster(cluster), keep=seconds, ask=ask)
+    done = command(load(config).cluster(cluster), keep=seconds, ask=ask)
     state = "logged in" if done.new else "already logged in"
     say(
         f"{done.cluster} ({done.host}): {state}; kept until {format_duration(done.seconds)} pass without a "

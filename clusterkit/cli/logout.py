@@ -15,9 +15,9 @@ def logout(
     config: ConfigOption = None,
 ) -> None:
     """End a kept login and the commands that use it."""
-    from clusterkit.commands.login import logout as verb
+    from clusterkit.commands.login import logout as command
 
-    hosts = verb(load(config).cluster(cluster) if cluster else None)
+    hosts = command(load(config).cluster(cluster) if cluster else None)
     for host in hosts:
         say(f"{host}: logged out")
     if not hosts:

@@ -36,7 +36,7 @@ def logs(
     """
     import sys
 
-    from clusterkit.commands.logs import logs as verb
+    from clusterkit.commands.logs import logs as command
     from clusterkit.runs.log_source import Wanted
 
     settings = load(config)
@@ -44,6 +44,6 @@ def logs(
         run = ledger.find_one(name)
     lines = 50 if tail is None and not everything else tail
     wanted = Wanted(lines=lines, attempt=attempt, everything=everything, stderr=stderr, follow=follow)
-    for chunk in verb(settings, run, wanted, say=note):
+    for chunk in command(settings, run, wanted, say=note):
         sys.stdout.buffer.write(chunk)
         sys.stdout.flush()

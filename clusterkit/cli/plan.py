@@ -125,10 +125,10 @@ def plan(
 
     from clusterkit.cli.ui.plan import show_forecast
     from clusterkit.commands.plan import PlanRequest
-    from clusterkit.commands.plan import plan as verb
+    from clusterkit.commands.plan import plan as command
 
     request = PlanRequest(run, _durations(times), tuple(_words(gpus)), spaces)
-    forecast = verb(settings, request, bar=transfer_bar)
+    forecast = command(settings, request, bar=transfer_bar)
     if as_json:
         print_document(_document(forecast), indent=None, ensure_ascii=False)
     else:

@@ -41,11 +41,11 @@ def play(
     """
     from clusterkit.cli.ui.model import show_choice, show_films
     from clusterkit.commands.model import choose_model
-    from clusterkit.commands.model import play as verb
+    from clusterkit.commands.model import play as command
 
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         model = choose_model(settings, ledger, name, checkpoint, environment)
     show_choice(model)
     folder = out or model.home / "videos"
-    show_films(verb(model, tasks or (), folder, episodes=episodes, size=size))
+    show_films(command(model, tasks or (), folder, episodes=episodes, size=size))

@@ -54,7 +54,7 @@ def report(
     from datetime import UTC, datetime
 
     from clusterkit.commands.report import advise_runs, find_pulled, report_folder
-    from clusterkit.commands.report import report as verb
+    from clusterkit.commands.report import report as command
 
     settings = load(config)
     results = settings.project.results
@@ -64,7 +64,7 @@ def report(
         show_advice(advise_runs(folders))
         return
     folder = out or report_folder(results, folders)
-    show_reported(verb(folders, folder, now=datetime.now(UTC), metric=metric))
+    show_reported(command(folders, folder, now=datetime.now(UTC), metric=metric))
 
 
 def show_reported(reported: Reported) -> None:

@@ -54,7 +54,7 @@ def rerun(
 
     With the code, the image and the arguments of that run, whatever the working tree is now.
     """
-    from clusterkit.commands.rerun import rerun as verb
+    from clusterkit.commands.rerun import rerun as command
 
     settings = load(config)
     again = changes(
@@ -67,7 +67,7 @@ def rerun(
         native=native,
     )
     with open_ledger(settings, of=[name]) as ledger:
-        show_rerun(verb(settings, again, ledger, name, name=new_name, seed=seed, bar=transfer_bar))
+        show_rerun(command(settings, again, ledger, name, name=new_name, seed=seed, bar=transfer_bar))
 
 
 def show_rerun(done: Submitted) -> None:

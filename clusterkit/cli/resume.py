@@ -41,7 +41,7 @@ def resume(
     the image it began with.
     """
     from clusterkit.cli.ui.submit import show_resumed
-    from clusterkit.commands.resume import resume as verb
+    from clusterkit.commands.resume import resume as command
 
     settings = load(config)
     request = changes(
@@ -54,4 +54,4 @@ def resume(
         native=native,
     )
     with open_ledger(settings, of=[name]) as ledger:
-        show_resumed(verb(settings, request, ledger, name, bar=transfer_bar))
+        show_resumed(command(settings, request, ledger, name, bar=transfer_bar))

@@ -27,7 +27,7 @@ def shell(
 
     In the job's allocation and container, with the program's environment and working directory.
     """
-    from clusterkit.commands.shell import shell as verb
+    from clusterkit.commands.shell import shell as open_shell
 
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
@@ -39,7 +39,7 @@ def shell(
             note(f"{place.run.run_id}: {where}job {place.job_id}, attempt {place.attempt}; Ctrl-D leaves it")
 
     terminal = own_terminal(needed=not command)
-    status = verb(settings, run, command or (), terminal=terminal, on_entry=on_entry)
+    status = open_shell(settings, run, command or (), terminal=terminal, on_entry=on_entry)
     raise typer.Exit(status if status >= 0 else 128 - status)
 
 

@@ -49,7 +49,7 @@ def status(
 
     from clusterkit.cli.ui.status import show_status
     from clusterkit.cli.ui.status_json import print_json
-    from clusterkit.commands.status import status as verb
+    from clusterkit.commands.status import status as command
     from clusterkit.runs.selection import Selection, parse_since, parse_states
 
     selection = Selection(
@@ -69,7 +69,7 @@ def status(
             seen = looks(settings, ledger, names=names or (), selection=selection)
             show_watch(seen, expand=expand or bool(groups), as_json=as_json)
             return
-        report = verb(settings, ledger, names=names or (), everything=everything, selection=selection)
+        report = command(settings, ledger, names=names or (), everything=everything, selection=selection)
     if as_json:
         print_json(report)
     else:

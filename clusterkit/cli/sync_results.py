@@ -73,7 +73,7 @@ def sync_results(
         login = None if watch else _log_in_ahead(settings, ledger, runs or (), cluster, stack)
 
         from clusterkit.commands.sync import SyncRequest
-        from clusterkit.commands.sync import sync_results as verb
+        from clusterkit.commands.sync import sync_results as command
 
         request = SyncRequest(
             names=tuple(runs or ()),
@@ -90,7 +90,7 @@ def sync_results(
 
             synced = show_sync_watch(watch_results(settings, request, ledger, bar=transfer_bar))
         else:
-            synced = verb(
+            synced = command(
                 settings,
                 request,
                 ledger,

@@ -39,14 +39,14 @@ def top(
 
     GPUs, processors, memory and processes, from inside its job; Ctrl-C leaves it.
     """
-    from clusterkit.commands.top import top as verb
+    from clusterkit.commands.top import top as command
 
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         runs = ledger.find([name])
     once = once or not (as_json or out.is_terminal)
     show = print_json if as_json else show_once if once else show_live
-    show(verb(settings, runs, once=once))
+    show(command(settings, runs, once=once))
 
 
 _BAR = 20

@@ -80,7 +80,7 @@ def tune(
     """
     from clusterkit.cli.ui.dry_run import print_script, show_dry_run
     from clusterkit.cli.ui.submit import show_submitted
-    from clusterkit.commands import tune as verb
+    from clusterkit.commands import tune as command
     from clusterkit.runs import pipeline
     from clusterkit.runs.program import assignments
 
@@ -95,7 +95,7 @@ def tune(
             run = ledger.find_one(name)
         else:
             tries = {"num-envs": num_envs, "workers": workers}
-            request = verb.request(
+            request = command.request(
                 settings,
                 settings.cluster(cluster),
                 settings.profile(profile),
@@ -115,7 +115,7 @@ def tune(
         if wait:
             try:
                 with waiting() as on_row:
-                    verb.wait(settings, ledger, run, on_row)
+                    command.wait(settings, ledger, run, on_row)
             except KeyboardInterrupt:
                 show_goes_on(run.run_id)
                 raise
@@ -129,14 +129,14 @@ def _take_up(
     settings: Settings, ledger: Ledger, run: LedgerRun, *, precision: bool, dry_run: bool, yes: bool
 ) -> None:
     from clusterkit.cli.ui.init import show_changes
-    from clusterkit.commands import tune as verb
+    from clusterkit.commands import tune as command
     from clusterkit.config.settings_file import save
 
-    tuned = verb.collect(settings, ledger, run, precision=precision)
+    tuned = command.collect(settings, ledger, run, precision=precision)
     show_tuned(tuned)
     if not tuned.changes:
         return
-    change = verb.edit(settings, tuned)
+    change = command.edit(settings, tuned)
     show_changes(change)
     if dry_run:
         note("dry run: nothing was written")

@@ -25,7 +25,7 @@ def why(
     One cause, the lines that show it, and the one command to run next. Of a group, how many runs have which
     cause, and one run of each.
     """
-    from clusterkit.commands.why import why as verb
+    from clusterkit.commands.why import why as command
 
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
@@ -36,7 +36,7 @@ def why(
             causes = why_group(settings, ledger, runs)
             (print_group_json if as_json else show_causes)(causes)
         else:
-            (print_json if as_json else show_diagnosis)(verb(settings, ledger, runs[0]))
+            (print_json if as_json else show_diagnosis)(command(settings, ledger, runs[0]))
 
 
 _NAMED = 3

@@ -1,4 +1,4 @@
-"""The transport to this machine: the same verbs as over ssh, with no connection in between."""
+"""The transport to this machine: the same methods as over ssh, with no connection in between."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def settled(user: User) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("fineness", [1, pytest.param(6, marks=pytest.mark.exhaustive)])
 def test_killed_again_and_again(ready: User, fineness: int) -> None:
-    """Ever later, from a point that is drawn on: all points are tried in tests/verbs."""
+    """Ever later, from a point that is drawn on: all points are tried in tests/commands."""
     user, stride = ready, STRIDE // fineness
     points = f"{random.Random(SEED).randint(1, stride)}:{stride}"
     submits = subprocess.run(

@@ -1,4 +1,4 @@
-"""The report verb: pictures, the page, and that its numbers are those of metrics.jsonl."""
+"""The report command: pictures, the page, and that its numbers are those of metrics.jsonl."""
 
 from __future__ import annotations
 
