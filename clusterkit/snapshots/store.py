@@ -135,6 +135,10 @@ def _bring(
         except LostError:
             if len(ours) == _TRIES:
                 raise
+        except TransportError:
+            if not begun:
+                raise
+            begun = []  # one of those uploads may still have been running, and renamed its folder under us
 
 
 def _send(

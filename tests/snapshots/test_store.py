@@ -4,14 +4,16 @@ import os
 import shutil
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from clusterkit.config.models import Cluster
-from clusterkit.errors import ClusterkitError
+from clusterkit.errors import ClusterkitError, TransportError
 from clusterkit.site import Site, open_site
 from clusterkit.snapshots import Snapshot, look
 from clusterkit.snapshots import publish as publish_standing
+from clusterkit.transport.base import SyncOptions, Transferred
 from tests.images.uploads import age
 from tests.snapshots.conftest import taken
 
@@ -184,3 +186,42 @@ def test_what_has_arrived_is_not_sent_again(project: Path, site: Site) -> None:
     age(begun.parent, 120)
     look(site, snapshot, use=True)
     assert not begun.parent.exists()
+
+
+def test_another_upload_of_the_same_snapshot_may_end_meanwhile(
+    project: Path, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its partial folder, whose files this one shares, gets its final name: rsync then misses files."""
+    snapshot = taken(project)
+    running = Path(site.layout.snapshots) / f".{snapshot.id}.0123abcd.part"
+    (running / "project").mkdir(parents=True)
+    standing = look(site, snapshot)
+    assert standing.begun == (running.name,)
+    push, shared = site.transport.push, []
+
+    def pushed(source: Path, target: str, *, options: SyncOptions, **how: Any) -> Transferred:
+        shared.append([name for name in options.link_dest if running.name in name])
+        if shared[-1]:
+            shutil.rmtree(running, ignore_errors=True)
+            raise TransportError("copying failed (rsync 23): file has vanished")
+        return push(source, target, options=options, **how)
+
+    monkeypatch.setattr(site.transport, "push", pushed)
+    publish_standing(site, standing)
+    assert look(site, snapshot).present
+    assert shared[-2:] == [[f"{running}/project"], []]
+
+
+def test_a_failing_upload_is_not_repeated_without_reason(
+    project: Path, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def pushed(*_: object, **__: object) -> Transferred:
+        calls.append(1)
+        raise TransportError("the disk is full")
+
+    monkeypatch.setattr(site.transport, "push", pushed)
+    with pytest.raises(TransportError, match="full"):
+        publish(site, taken(project))
+    assert len(calls) == 1
