@@ -69,10 +69,10 @@ while IFS= read -r kind && IFS= read -r word && IFS= read -r path; do
     found=$(sum <"$path")
     test "${{found%% *}}" = "$word" || continue
     said=$(rm -f -- "$path" 2>&1) || {{ locked "$said"; continue; }}
-    echo "removed $kind"
     if test -n "$mark" && note "$run" "$mark"; then mark=; fi
     folder=${{path%/*}}
-    while test "$folder" != "$run" && rmdir -- "$folder" 2>/dev/null; do folder=${{folder%/*}}; done ;;
+    while test "$folder" != "$run" && rmdir -- "$folder" 2>/dev/null; do folder=${{folder%/*}}; done
+    echo "removed $kind" ;;  # last: it ends the script where nobody is left to read it
   esac
 done
 unmarked
