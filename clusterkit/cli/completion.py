@@ -19,7 +19,6 @@ import typer
 from clusterkit import folders
 from clusterkit.cli.complete import FILES, Candidate, ProjectFolder, project, values_of
 from clusterkit.cli.examples import GUIDES
-from clusterkit.cli.ui.console import note
 from clusterkit.errors import ClusterkitError, ConfigError
 
 
@@ -43,6 +42,7 @@ def completion(
 
     Of commands, options, run ids, groups, profiles, clusters, tasks and checkpoints; no cluster is asked.
     """
+    from clusterkit.cli.ui.console import note
     from clusterkit.resources import resource
 
     chosen = shell or _own_shell()

@@ -123,7 +123,7 @@ class _UploadFollower:
         wanted = [run for run in known if run is not None]
         ended = {run.run_id for run in wanted if settled(run)}
         results = self._settings.project.results
-        with self._bar(f"results from {cluster}", None) if first else nullcontext() as progress:
+        with self._bar(f"results from {cluster}", None) if first and wanted else nullcontext() as progress:
             for pulled in pull_there(transport, wanted, self._request, results, progress=progress):
                 self._whole |= ended & {run.run_id for run in pulled}
                 self._to_upload |= {run.run_id: run for run in pulled if run.files or run.run_id in ended}

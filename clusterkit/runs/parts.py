@@ -96,9 +96,9 @@ def hand_over_parts(
     trouble: ClusterkitError | None = None
     with work_folder(ledger.folder) as alive:  # shows that later parts are still being submitted
         for part in ready.split:
-            options = (*part_options(ready.plan, part), *_dependencies(ledger, ready, part, jobs))
-            parcel = _parcel(site.layout, ready, part, options)
             try:
+                options = (*part_options(ready.plan, part), *_dependencies(ledger, ready, part, jobs))
+                parcel = _parcel(site.layout, ready, part, options)
                 jobs[part.number] = hand_over_parcel(site, ledger, parcel, alive.name)
             except ClusterkitError as error:
                 if not jobs:

@@ -1,6 +1,6 @@
 """Turns a plan into jobs: check, publish, submit. Every command that creates a run's job uses this pipeline.
 
-    plan = resolve(settings, request)          resolves the request, purely; or resume_plan, rerun_plan
+    plan = resolve(settings, request)          needs no connection; or resume_plan, rerun_plan
     check(settings, plan, ledger)              finds all errors before any work (runs/check.py)
     ready = prepare(site, ledger, plan, ...)   makes all files, with absolute paths on the cluster
     (runs/materials.py)                        checks the image and sends the code

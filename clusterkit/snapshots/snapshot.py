@@ -30,7 +30,7 @@ _LARGEST = 128 << 20
 _AT_REST_NS = 3_000_000_000
 """FAT stores times in steps of two seconds; every other current file system is much finer."""
 
-_Stamp = tuple[int, int, int, int]
+_FullStamp = tuple[int, int, int, int]
 
 Manifest = bytes
 """A rendered manifest."""
@@ -173,10 +173,10 @@ class Digests:
         rows = database.execute(
             "SELECT name, digest, size, mtime_ns, ctime_ns, inode FROM files WHERE root = ?", (self._root,)
         )
-        self._known: dict[bytes, tuple[str, _Stamp]] = {
+        self._known: dict[bytes, tuple[str, _FullStamp]] = {
             name: (digest, tuple(stamp)) for name, digest, *stamp in rows
         }
-        self._seen: dict[bytes, tuple[str, _Stamp]] = {}
+        self._seen: dict[bytes, tuple[str, _FullStamp]] = {}
         self._now = time.time_ns()
 
     def get(self, name: str, status: os.stat_result) -> str | None:
@@ -211,7 +211,7 @@ class Digests:
         self._database.execute("COMMIT")
 
 
-def _full_stamp(status: os.stat_result) -> _Stamp:
+def _full_stamp(status: os.stat_result) -> _FullStamp:
     inode = status.st_ino if status.st_ino < 1 << 63 else status.st_ino - (1 << 64)  # SQLite's are signed
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, inode
 

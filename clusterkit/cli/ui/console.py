@@ -6,7 +6,6 @@ first used. `say` prints plain lines without them.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -72,6 +71,8 @@ def say(line: str, *, head: str = "") -> None:
 
 def print_document(document: Mapping[str, Any], *, indent: int | None = 2, ensure_ascii: bool = True) -> None:
     """Prints a JSON document on standard output; without indent it takes one line."""
+    import json  # deferred: completion and help print none
+
     sys.stdout.write(json.dumps(document, indent=indent, ensure_ascii=ensure_ascii) + "\n")
     sys.stdout.flush()  # a reader of a live command gets each document at once
 
