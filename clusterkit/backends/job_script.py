@@ -178,10 +178,10 @@ def render_group(job: GroupScript, backend: Backend) -> str:
 
 @cache
 def templates() -> jinja2.Environment:
-    """The templates of job scripts, compiled once."""
+    """The templates of texts, compiled once: job scripts and an export's README."""
     import jinja2
 
-    environment = jinja2.Environment(  # noqa: S701 - shell text, not HTML; values pass the sh filter
+    environment = jinja2.Environment(  # noqa: S701 - no HTML; in scripts values pass the sh filter
         loader=jinja2.FileSystemLoader(resource("templates")),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

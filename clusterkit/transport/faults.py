@@ -30,7 +30,7 @@ class NoRsyncError(TransportError):
         self.where = where
 
 
-_FULL_DISK = re.compile(r"no space left|(quota exceeded)", re.IGNORECASE)
+_FULL_DISK = re.compile(r"no space left on device|(quota exceeded)", re.IGNORECASE)
 _NO_RSYNC = re.compile(r"rsync: (?:command )?not found|rsync: No such file|exec: rsync")
 _MISSING = re.compile(r'(?:link_stat|change_dir) "(.+?)/?" failed: No such file or directory')
 _RSYNC = (
