@@ -117,7 +117,8 @@ def test_progress_of_a_run_that_is_stopped_and_goes_on(foreign: Project) -> None
     assert re.fullmatch(r"will not finish: stops at \d+%, at its time limit", state["outlook"])
     start = json.loads((foreign.run_dir(run_id) / "attempts/0/start.json").read_text())
     os.kill(start["pid"], signal.SIGUSR1)
-    foreign.ended(run_id)
+    foreign.ended(run_id)  # by its record; its job may still be removing its scratch
+    foreign.until(lambda: row(foreign, run_id)["state"] != "RUNNING")
     assert row(foreign, run_id)["why"].endswith("it checkpointed and can be resumed")
     refused = foreign.run("resume", run_id, "--total-steps", "5", code=3).stderr
     assert "no {total_steps} among its arguments" in refused
