@@ -146,7 +146,7 @@ def test_one_that_diverges_touches_no_other(tmp_path, monkeypatch):
         def __init__(self, settings: TrainSettings, *rest: Any) -> None:
             left.append(list(held.values()).count(settings.seed))
             super().__init__(settings, *rest)
-            held[self._learner] = settings.seed
+            held[self.learner] = settings.seed
 
     monkeypatch.setattr(training, "OffPolicyRun", Watched)
     first, second, third = all_at_once(runs)

@@ -3,6 +3,7 @@
 import shutil
 from dataclasses import dataclass
 from typing import ClassVar
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -15,12 +16,11 @@ from tests.trainer.toys import Counter, CounterFactory
 from trainer import checkpoint, training
 from trainer.errors import CheckpointError, DivergedError
 from trainer.loops import guards
-from trainer.loops.course import follow
 from trainer.loops.resuming import find
 from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
 from trainer.settings import read_settings
-from trainer.telemetry import Telemetry
+from trainer.training import TrainingRun
 
 pytestmark = pytest.mark.slow
 
@@ -44,12 +44,9 @@ class SpoiltFactory(CounterFactory):
 
 
 def carry_out(settings) -> int:
-    torch.manual_seed(0)
-    telemetry = Telemetry.open(settings.run_dir, {}, settings.total_steps, 0, "disabled")
-    device, stop = torch.device("cpu"), StopSignals()
-    with telemetry:
-        arguments = settings, SpoiltFactory(), device, telemetry, stop, store_of(settings), None, Ranks()
-        return follow(training._run(*arguments))
+    spoilt = patch.object(training, "factory_for", lambda *_: SpoiltFactory())
+    with spoilt, TrainingRun(settings, torch.device("cpu"), Ranks(), StopSignals()) as run:
+        return run.train()
 
 
 @pytest.fixture
