@@ -31,11 +31,11 @@ from trainer.device import seed_everything
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.errors import WorkerError
 from trainer.loops import learner
-from trainer.loops.guards import align, fingerprint
 from trainer.loops.learner import Learner
 from trainer.loops.off_policy import OffPolicyRun
 from trainer.loops.on_policy import OnPolicyRun
 from trainer.loops.resuming import find
+from trainer.loops.saving import align, fingerprint
 from trainer.model import digest
 from trainer.parallel import Ranks
 from trainer.place import RankPlace, place_from

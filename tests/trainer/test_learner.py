@@ -1,6 +1,7 @@
 """Memory fallbacks of a device that is full; only the fault itself is made up, for no CPU shows it."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from tests.trainer.toys import CounterFactory
 from trainer.algorithms.sac import SAC
 from trainer.errors import DivergedError, TrainerError
 from trainer.loops import memory
+from trainer.loops.checkpointed import CheckpointedRun
 from trainer.loops.learner import Learner
 from trainer.loops.off_policy import stored_fallback
 from trainer.loops.state import FoundCheckpoint
@@ -123,14 +125,15 @@ def test_a_replay_that_does_not_fit_at_the_start_is_made_on_the_host(make, monke
 @pytest.mark.slow
 def test_a_hundred_updates_in_a_row_that_are_not_finite_are_the_end(make):
     learner = make()
+    run = SimpleNamespace(learner=learner, _vector=SimpleNamespace(spoilt=[]))
     for _ in range(3):
         learner.update()
-    learner.check()
+    CheckpointedRun._check(run)
     learner.replay._rows[:, -1] = torch.nan
     for _ in range(99):
         learner.update()
-    learner.check()
+    CheckpointedRun._check(run)
     learner.update()
     with pytest.raises(DivergedError, match="100 updates in a row"):
-        learner.check()
+        CheckpointedRun._check(run)
     assert learner.agent.skipped.tolist() == [100, 100]

@@ -22,8 +22,7 @@ from trainer.algorithms.sac import SAC, SACConfig
 from trainer.device import autocast
 from trainer.envs.interface import EnvFactory
 from trainer.envs.vector import StepOutcome
-from trainer.loops.guards import check_finite, too_small, troubled
-from trainer.loops.memory import Floats, make_replay, remember
+from trainer.loops.memory import Floats, make_replay, remember, too_small
 from trainer.parallel import Ranks
 from trainer.replay import Batch
 from trainer.settings import TrainSettings
@@ -78,7 +77,7 @@ class Learner:
             partial(autocast, device, settings.precision),
             micro_batches=fallback["micro_batches"],
             reward_factor=self._returns.factor if self._returns else None,
-            average=self._ranks.average,
+            average=self._ranks.average if self._ranks.size > 1 else list,
         )
         self._ranks.spread(self.agent.tensors())
         self._make_replay = partial(make_replay, settings, factory, device)
@@ -184,19 +183,6 @@ class Learner:
             self._returns.load_state_dict(state)
             if not episodes_go_on:
                 self._returns.forget_episodes()
-
-    @property
-    def troubled(self) -> bool:
-        """Whether the last updates were skipped, one after the other; waits for the device."""
-        return troubled(self.agent.skipped)
-
-    def check(self) -> None:
-        """Looks whether learning has come to an end; waits for the device.
-
-        Raises:
-            DivergedError: update after update was skipped.
-        """
-        check_finite(self.agent.skipped)
 
     def fall_back(self, fault: torch.OutOfMemoryError) -> None:
         """Takes the next memory fallback.

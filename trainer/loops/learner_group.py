@@ -16,8 +16,8 @@ from torch import Tensor
 from trainer.algorithms.capture import CapturedUpdate, weak
 from trainer.algorithms.cuda_recorder import CudaRecorder
 from trainer.algorithms.sac_group import SACGroup
-from trainer.loops.guards import too_small
 from trainer.loops.learner import Learner
+from trainer.loops.memory import too_small
 from trainer.replay import Batch, ReplayGroup
 from trainer.streams import Stream
 

@@ -23,7 +23,6 @@ from trainer.loops.learner import Learner
 from trainer.loops.memory import AnyReplay
 from trainer.loops.saving import restore_replay
 from trainer.loops.state import FoundCheckpoint
-from trainer.pacing import UpdateCredit
 from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
 from trainer.settings import TrainSettings
@@ -69,7 +68,6 @@ class OffPolicyRun(TrainingAttempt[Learner]):
         self._learning = False
         self.updates_due = 0
         self._take_up(learner, policy, found)
-        self._credit = UpdateCredit(self._values["env_steps_per_update"], self._progress.credit)
 
     def step(self) -> None:
         """Steps every environment once, and learns as much as that has earned."""
@@ -90,7 +88,8 @@ class OffPolicyRun(TrainingAttempt[Learner]):
             self._action = self._choose(self._observation, self._task)
         self._orders = self._schedule.advance()
         self._vector.start(self._orders, self._action)
-        self.updates_due = self._credit.earn(num_envs) if self._learning else 0
+        if self._learning:
+            self.updates_due = progress.earn(num_envs, self._values["env_steps_per_update"])
 
     @property
     def due(self) -> bool:
@@ -161,7 +160,6 @@ class OffPolicyRun(TrainingAttempt[Learner]):
 
     def _own_state(self) -> dict[str, Any]:
         """Returns what the loop adds to this rank's part of a checkpoint."""
-        self._progress.credit = self._credit.credit
         return {
             "acting": self._acting.state_dict(),
             "memory_fallback": self.learner.memory_fallback,

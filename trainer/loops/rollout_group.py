@@ -14,7 +14,7 @@ from torch import Tensor
 
 from trainer.algorithms.capture import CapturedUpdate, weak
 from trainer.algorithms.joined import join, joinable
-from trainer.loops.guards import too_small
+from trainer.loops.memory import too_small
 from trainer.loops.rollout_learner import RolloutLearner
 from trainer.nn.stacking import stack
 from trainer.rollout import Rollouts

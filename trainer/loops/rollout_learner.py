@@ -22,7 +22,7 @@ from trainer.algorithms.on_policy_config import (
 from trainer.algorithms.ppo import PPO
 from trainer.device import autocast
 from trainer.envs.interface import EnvFactory
-from trainer.loops.guards import check_finite, too_small, troubled
+from trainer.loops.memory import too_small
 from trainer.parallel import Ranks
 from trainer.recipe import batches
 from trainer.rollout import Rollout
@@ -123,19 +123,6 @@ class RolloutLearner:
     def shared(self) -> list[Tensor]:
         """Returns what is the same on every rank, to the bit."""
         return self.agent.shared()
-
-    @property
-    def troubled(self) -> bool:
-        """Whether the last updates were skipped, one after the other; waits for the device."""
-        return troubled(self.agent.skipped)
-
-    def check(self) -> None:
-        """Looks whether learning has come to an end; waits for the device.
-
-        Raises:
-            DivergedError: update after update was skipped.
-        """
-        check_finite(self.agent.skipped)
 
     def learn(self, left: float, count: Callable[[int], None]) -> None:
         """Learns from a full rollout, and empties it.
