@@ -18,7 +18,7 @@ from trainer.algorithms.on_policy_config import (
     make_actor_critic,
     make_task_actor,
 )
-from trainer.algorithms.sac import SACConfig, make_policy
+from trainer.algorithms.sac_config import SACConfig, make_policy
 from trainer.envs.spaces import ActionSpace
 from trainer.errors import CheckpointError
 from trainer.files import atomic_write_bytes

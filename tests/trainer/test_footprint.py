@@ -35,13 +35,13 @@ def test_actors_have_the_published_sizes(name: str, width: int, parameters: int)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SAC)
 def test_the_footprint_is_that_of_the_real_thing(name: str) -> None:
-    from trainer.algorithms import sac
+    from trainer.algorithms import sac_learner
 
     loaded = recipe.load(name)
     if name == "brc-mt10":  # whose weights take long to draw
         loaded = loaded.override({"critic_hidden": "512,512,512"}, {"critic_hidden"})
     tasks = len(recipe.task_names(loaded.values["tasks"]))
-    learner = sac.SAC(sac.SACConfig.from_values(loaded.values), 39, 4, tasks)
+    learner = sac_learner.SAC(sac_learner.SACConfig.from_values(loaded.values), 39, 4, tasks)
     count = recipe.parameter_count(loaded)
     assert sum(p.numel() for p in learner.policy.parameters()) == count.actor
     assert sum(p.numel() for p in learner.critics.parameters()) == count.critics == count.targets
@@ -67,11 +67,11 @@ def test_the_replays_footprint_is_that_of_the_real_thing(name: str, num_envs: in
 
 
 def test_the_footprint_on_another_environment_is_that_of_the_real_thing() -> None:
-    from trainer.algorithms import sac
+    from trainer.algorithms import sac_learner
     from trainer.replay import TransitionReplay
 
     loaded = recipe.load("sac").override({"replay_capacity": "5000"}, {"replay_capacity"})
-    learner = sac.SAC(sac.SACConfig.from_values(loaded.values), 3, 2, 1)
+    learner = sac_learner.SAC(sac_learner.SACConfig.from_values(loaded.values), 3, 2, 1)
     count = recipe.parameter_count(loaded, 3, 2)
     assert sum(p.numel() for p in learner.policy.parameters()) == count.actor
     assert sum(p.numel() for p in learner.critics.parameters()) == count.critics == count.targets

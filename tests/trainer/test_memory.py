@@ -12,7 +12,8 @@ import torch
 from tests.trainer.allocated import peak_bytes, stored_bytes
 from trainer import recipe as recipes
 from trainer.algorithms.acting import Acting
-from trainer.algorithms.sac import SAC, SACConfig
+from trainer.algorithms.sac_config import SACConfig
+from trainer.algorithms.sac_learner import SAC
 from trainer.device import autocast
 from trainer.envs.metaworld import MetaworldFactory
 from trainer.loops.rollout_learner import RolloutLearner

@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from trainer import checkpoint, recipe
-from trainer.algorithms.sac import SAC, SACConfig
+from trainer.algorithms.sac_config import SACConfig
+from trainer.algorithms.sac_learner import SAC
 from trainer.errors import CheckpointError
 from trainer.model import about, load_model, save_final
 

@@ -11,11 +11,12 @@ import torch
 
 from tests.trainer.allocated import peak_bytes, stored_bytes
 from trainer import recipe as recipes
-from trainer.algorithms.a2c import A2C
+from trainer.algorithms.a2c_learner import A2C
 from trainer.algorithms.on_policy import OnPolicy
 from trainer.algorithms.on_policy_config import A2CConfig, PPOConfig, make_actor_critic
-from trainer.algorithms.ppo import PPO
-from trainer.algorithms.sac import SAC, SACConfig
+from trainer.algorithms.ppo_learner import PPO
+from trainer.algorithms.sac_config import SACConfig
+from trainer.algorithms.sac_learner import SAC
 from trainer.device import autocast
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.envs.spaces import ActionSpace

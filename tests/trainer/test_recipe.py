@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from trainer import recipe
 from trainer.recipe import RecipeError, RecipeLocked
-from trainer.recipe.recipe import _DIRECTORY
+from trainer.recipe.tables import DIRECTORY
 
 NAMES = {
     *("guide-mt10", "guide-mt10-conservative", "guide-mt10-aggressive", "guide-mt10-debug"),
@@ -343,7 +343,7 @@ def test_as_json_is_plain() -> None:
 
 
 def text_of(name: str) -> str:
-    return (_DIRECTORY / f"{name}.toml").read_text(encoding="utf-8")
+    return (DIRECTORY / f"{name}.toml").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -374,8 +374,8 @@ def test_a_word_in_the_place_of_a_number() -> None:
 
 
 def test_every_value_is_documented() -> None:
-    for algorithm in ("sac", "ppo", "a2c", "gymnasium/sac", "metaworld/ppo"):
-        schema = tomllib.loads((_DIRECTORY / "schemas" / f"{algorithm}.toml").read_text(encoding="utf-8"))
+    for algorithm in ("metaworld/sac", "metaworld/ppo", "gymnasium/sac", "gymnasium/ppo", "gymnasium/a2c"):
+        schema = tomllib.loads((DIRECTORY / "schemas" / f"{algorithm}.toml").read_text(encoding="utf-8"))
         for key, rule in schema.items():
             assert rule["doc"], key
             known = {"type", "doc", "choices", "words", "min", "max", "above", "below", "default"}

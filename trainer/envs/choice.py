@@ -27,7 +27,7 @@ def factory_for(
     if on_metaworld(values):
         from trainer.envs.metaworld import MetaworldFactory  # brings MuJoCo and SciPy, 30 MB
 
-        return MetaworldFactory(tuple(tasks), goals, values["goals_per_task"])
+        return MetaworldFactory(tuple(tasks), goals, values["goals_per_task"], values["episode_steps"])
     from trainer.envs.gymnasium_env import GymnasiumFactory
 
     name = values["environment"]

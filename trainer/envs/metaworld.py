@@ -87,11 +87,13 @@ class MetaworldFactory:
         tasks: full task names; a task's id is its place.
         goal_seed: seed of the goal lists.
         goals_per_task: length of a goal list.
+        episode_steps: planned length of the episodes of training.
     """
 
     tasks: tuple[str, ...]
     goal_seed: int = FIXED_GOALS
     goals_per_task: int = 50
+    episode_steps: int = MAX_EPISODE_STEPS
 
     observation_dim: ClassVar[int] = OBSERVATION_DIM
     action_dim: ClassVar[int] = ACTION_DIM

@@ -20,9 +20,9 @@ from trainer.recipe.recipe import (
     load,
     names,
     parse,
-    task_names,
 )
 from trainer.recipe.shares import check_shares, shared_envs
+from trainer.recipe.tables import task_names
 
 __all__ = [
     "ACTION_SIZE",

@@ -8,7 +8,7 @@ from typing import Any
 
 from trainer.recipe.errors import RecipeError
 from trainer.recipe.kinds import on_metaworld, on_policy
-from trainer.recipe.recipe import task_names
+from trainer.recipe.tables import task_names
 
 AUTO = "auto"
 ON_POLICY_ENVS = 8

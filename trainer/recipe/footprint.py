@@ -8,7 +8,8 @@ from itertools import pairwise
 
 from trainer.lanes import LaneLayout, Ring
 from trainer.recipe.kinds import on_metaworld
-from trainer.recipe.recipe import Recipe, task_names
+from trainer.recipe.recipe import Recipe
+from trainer.recipe.tables import task_names
 
 OBSERVATION_SIZE = 39
 ACTION_SIZE = 4

@@ -8,9 +8,10 @@ from trainer.lanes import LaneLayout, Ring
 from trainer.recipe.batches import Batches, batches, usual_envs
 from trainer.recipe.footprint import ParameterCount, parameter_count
 from trainer.recipe.kinds import on_metaworld, on_policy
-from trainer.recipe.recipe import Recipe, task_names
+from trainer.recipe.recipe import Recipe
 from trainer.recipe.shares import shared_envs
-from trainer.recipe.spaces import Spaces, alike, spaces_of
+from trainer.recipe.spaces import Spaces, alike
+from trainer.recipe.tables import task_names
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Sizes:
     @property
     def unknown(self) -> str:
         """Why memory cannot be computed; empty if it can."""
-        found = self.given or spaces_of(self.recipe)
+        found = self.given or self.recipe.environment.spaces(self.recipe.values)
         if self.on_metaworld:
             return ""
         name = self.recipe.values["environment"]
@@ -63,7 +64,7 @@ class Sizes:
     @property
     def spaces(self) -> Spaces:
         """The sizes of its environment, where they are known."""
-        found = self.given or spaces_of(self.recipe)
+        found = self.given or self.recipe.environment.spaces(self.recipe.values)
         assert found is not None, "`unknown` says why"
         return found
 
