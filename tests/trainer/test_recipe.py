@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from trainer import recipe
 from trainer.recipe import RecipeError, RecipeLocked
+from trainer.recipe.sizes import Sizes
 from trainer.recipe.tables import DIRECTORY
 
 NAMES = {
@@ -135,10 +136,10 @@ def test_multi_task_ppo_is_the_authors(name: str, tasks: int, parameters: int) -
         "evaluation_episodes": 50,
         "evaluation_goals": 50,
     }
-    assert recipe.usual_envs(loaded.values) == tasks
+    assert loaded.entry.usual_envs(loaded.values) == tasks
     assert recipe.batches(name, loaded.values, tasks).count == 32
-    assert recipe.replay_bytes(loaded) == 0
-    count = recipe.parameter_count(loaded)
+    assert Sizes(loaded).layout is None
+    count = Sizes(loaded).count
     assert (count.actor, count.trained) == (parameters, parameters)
 
 
@@ -339,7 +340,7 @@ def test_as_json_is_plain() -> None:
     plain = changed.as_json()
     assert plain == json.loads(json.dumps(plain))
     assert plain["modified"] == {"actor_hidden": [[128, 128], [64, 64]]}
-    assert set(plain) == {"name", "values", "modified"}
+    assert set(plain) == {"name", "algorithm", "values", "modified"}
 
 
 def text_of(name: str) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainer.recipe.algorithm import OnPolicyAlgorithm, Values
+from trainer.recipe.algorithm import Values
+from trainer.recipe.on_policy import OnPolicyAlgorithm
 
 if TYPE_CHECKING:
     from trainer.algorithms.a2c_learner import A2C

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainer.algorithms.multi_task_ppo import MultiTaskPPOAlgorithm
-from trainer.recipe.algorithm import Algorithm, OnPolicyAlgorithm, Values
+from trainer.recipe.algorithm import Algorithm, Values
 from trainer.recipe.environments import METAWORLD, EnvironmentKind
+from trainer.recipe.on_policy import OnPolicyAlgorithm
 
 if TYPE_CHECKING:
     from trainer.algorithms.on_policy_config import PPOConfig

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from trainer.recipe.algorithm import Autocast, OffPolicyAlgorithm, Values
+from trainer.placement import acts_on_host
+from trainer.recipe.algorithm import OffPolicyAlgorithm, Values
 from trainer.recipe.environments import environment_of
 from trainer.recipe.errors import RecipeError, check_order
+from trainer.recipe.share import ParameterCount, Part, Share, dense
+from trainer.recipe.spaces import Spaces
 
 if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
     from trainer.algorithms.sac_config import SACConfig
     from trainer.algorithms.sac_group import SACGroup
     from trainer.algorithms.sac_learner import SAC
@@ -21,16 +21,19 @@ if TYPE_CHECKING:
     from trainer.nn.policy import Policy
     from trainer.replay import Batch
 
+_FLOAT, _LONG = 4, 8
+
 
 class SACAlgorithm(OffPolicyAlgorithm):
     """SAC of Haarnoja et al. 2018, with what McLean et al. 2025 and Nauman et al. 2025 add for many tasks."""
 
     name, label = "sac", "SAC"
+    box, discrete = "scaled", False
 
     def check(self, recipe: str, values: Values) -> None:
         """Checks also that each task can be told, and the options of the critics."""
         super().check(recipe, values)
-        tasks = len(environment_of(values).tasks(values))
+        tasks = _tasks(values)
         check_order(recipe, ("log_std_min", "log_std_max", values["log_std_min"], values["log_std_max"]))
         if values.get("heads") == "one-hot" and not values["one_hot"] and tasks > 1:
             raise RecipeError(
@@ -47,6 +50,41 @@ class SACAlgorithm(OffPolicyAlgorithm):
         if values.get("value_bins") == 1:
             raise RecipeError(f"recipe {recipe}: value_bins = 1 tells nothing; 0 is off, 101 is usual")
 
+    def inputs(self, values: Values, spaces: Spaces) -> int:
+        """Counts the observation, and the one-hot task id where there is one."""
+        return spaces.observation + (_tasks(values) if values.get("one_hot") else 0)
+
+    def count(self, values: Values, spaces: Spaces) -> ParameterCount:
+        """Counts an actor, two critics with their targets, and a temperature a task.
+
+        The actor maps its inputs to a mean and a log standard deviation for each number of an action, each
+        critic these and the action to one value or to `value_bins`; multi-head networks have one last layer a
+        task.
+        """
+        tasks, inputs = _tasks(values), self.inputs(values, spaces)
+        heads = tasks if values.get("heads") == "multi-head" else 1
+        actor = dense(inputs, values["actor_hidden"], 2 * spaces.action, heads)
+        layers = critic_layers(values)
+        critics = 2 * dense(inputs + spaces.action, layers, values.get("value_bins") or 1, heads)
+        return ParameterCount(actor, critics, targets=critics, alphas=tasks)
+
+    def memory(self, share: Share, micro_batches: int) -> list[Part]:
+        """Returns what learns, with the copies that act."""
+        kept = [
+            Part("networks", network_bytes(share), note="actor, two critics, temperatures"),
+            Part("target critics", share.count.targets * _FLOAT),
+            Part("optimiser", optimizer_bytes(share), note="two moments a parameter"),
+            Part("gradients", share.count.trained * _FLOAT),
+        ]
+        if share.on_gpu and (acting := acting_bytes(share)):
+            kept += [Part("acting", acting, note="copies of the actor, inputs and outputs")]
+        workspace = workspace_bytes(share, micro_batches)
+        return [*kept, Part("update", workspace, exact=False, note="activations of one update")]
+
+    def graphs(self, share: Share) -> int:
+        """Counts the update, and acting unless the host acts."""
+        return 2 if acting_bytes(share) else 1
+
     def config(self, values: Values) -> SACConfig:
         """Returns the hyperparameters."""
         from trainer.algorithms.sac_config import SACConfig
@@ -61,33 +99,11 @@ class SACAlgorithm(OffPolicyAlgorithm):
 
         return make_policy(self.config(values), observation_dim, action_space.dim, num_tasks)
 
-    def agent(
-        self,
-        values: Values,
-        observation_dim: int,
-        action_space: ActionSpace,
-        num_tasks: int,
-        device: torch.device,
-        autocast: Autocast,
-        *,
-        micro_batches: int = 1,
-        reward_factor: Tensor | None = None,
-        average: Callable[[Sequence[Tensor]], list[Tensor]] = list,
-    ) -> SAC:
-        """Builds the learner, see `OffPolicyAlgorithm.agent`."""
+    def learner(self) -> type[SAC]:
+        """Returns the class of the learner."""
         from trainer.algorithms.sac_learner import SAC
 
-        return SAC(
-            self.config(values),
-            observation_dim,
-            action_space.dim,
-            num_tasks,
-            device,
-            autocast,
-            micro_batches=micro_batches,
-            reward_factor=reward_factor,
-            average=average,
-        )
+        return SAC
 
     def group(
         self, agents: Sequence[SAC], streams: Sequence[AbstractContextManager[None]]
@@ -102,6 +118,81 @@ class SACAlgorithm(OffPolicyAlgorithm):
         from trainer.algorithms.diagnostics import diagnose
 
         return diagnose(agent, batch, tasks)
+
+
+def network_bytes(share: Share) -> int:
+    """Parameters of actor, critics and temperatures, and the constants the networks carry."""
+    return share.count.trained * _FLOAT + _constants(share)
+
+
+def optimizer_bytes(share: Share) -> int:
+    """Adam's state: two numbers a parameter, and a count a tensor."""
+    values = share.values
+    layers = len(values["actor_hidden"]) + len(critic_layers(share.values))
+    tensors = 2 * (layers + 2) + 1
+    return (2 * share.count.trained + tensors) * _FLOAT
+
+
+def acting_bytes(share: Share) -> int:
+    """What acts on a GPU: the weights in use and the next ones where it lags, inputs and actions.
+
+    Nothing where the policy is so small that the host acts.
+    """
+    if acts_on_host(share.count.actor, share.environments):
+        return 0
+    tables = share.environments * (share.spaces.observation + 2 * share.spaces.action + 1) * _FLOAT
+    if not share.lag:
+        return tables
+    actor = share.count.actor + 2 * share.spaces.observation
+    multi = _heads(share)
+    return tables + 2 * actor * _FLOAT + share.tasks**2 * _FLOAT + multi * _LONG
+
+
+def workspace_bytes(share: Share, micro_batches: int = 1) -> int:
+    """About what an update takes at its peak: activations, their gradients, and new ones of the critics.
+
+    The policy's activations are kept for the whole batch while the critics go through their parts of it. A
+    measurement, tests/trainer/test_memory.py, agrees within a tenth.
+    """
+    values, count, heads = share.values, share.count, _heads(share)
+    batch = share.batch
+    rows = -(-batch // micro_batches)
+    inputs, width = share.inputs, share.width
+    hidden, outputs = critic_layers(share.values), max(1, int(values.get("value_bins", 0)))
+    acting = _last_bytes(values["actor_hidden"][-1], heads * 2 * share.spaces.action, width)
+    actor: int = 2 * batch * (inputs * _FLOAT + sum(values["actor_hidden"]) * width + acting)
+    kept = (2 if values["layer_norm"] else 1) * sum(hidden) + 2 * max(hidden) + inputs + share.spaces.action
+    critics: int = 2 * rows * (kept * width + _last_bytes(hidden[-1], heads * outputs, width))
+    cast: int = (count.actor + count.critics) * width if share.precision == "bf16" else 0
+    # with parts of a batch: their sum, and that of this one
+    gradients = min(micro_batches, 2) * count.critics * _FLOAT
+    return actor + critics + cast + gradients
+
+
+def _last_bytes(before: int, outputs: int, width: int) -> int:
+    """What the last layer keeps of a row, in float32: what it gives, and what it is given if that is cast."""
+    return outputs * _FLOAT + (0 if width == _FLOAT else before * _FLOAT)
+
+
+def critic_layers(values: Values) -> tuple[int, ...]:
+    """Widths of a critic's hidden layers; a residual block has two."""
+    hidden: tuple[int, ...] = values["critic_hidden"]
+    if values.get("critic_network") == "residual":
+        return (hidden[0], *(width for width in hidden[1:] for _ in range(2)))
+    return hidden
+
+
+def _heads(share: Share) -> int:
+    return share.tasks if share.values.get("heads") == "multi-head" else 1
+
+
+def _constants(share: Share) -> int:
+    """Statistics and one-hot ids of the encoder, ids of the heads, and the learner's own one-hot ids."""
+    return (2 * share.spaces.observation + 2 * share.tasks**2) * _FLOAT + 3 * _heads(share) * _LONG
+
+
+def _tasks(values: Values) -> int:
+    return len(environment_of(values).tasks(values))
 
 
 ENTRY = SACAlgorithm()

@@ -99,8 +99,12 @@ class Recipe:
         return replace(self, values=MappingProxyType(values), modified=MappingProxyType(modified))
 
     def as_json(self) -> dict[str, Any]:
-        """Returns `name`, `values`, `modified` and a label as plain JSON types, as `run.json` keeps them."""
-        plain: dict[str, Any] = {"name": self.name, "values": dict(self.values)}
+        """Returns it as plain JSON types, as `run.json` and models keep it.
+
+        Returns:
+            `name`, `algorithm`, `values`, `modified`, and a label if there is one.
+        """
+        plain: dict[str, Any] = {"name": self.name, "algorithm": self.algorithm, "values": dict(self.values)}
         plain |= {"modified": dict(self.modified)} | ({"label": self.label} if self.label else {})
         decoded: dict[str, Any] = json.loads(json.dumps(plain))
         return decoded
