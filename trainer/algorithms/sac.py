@@ -14,7 +14,6 @@ from trainer.recipe.share import ParameterCount, Part, Share, dense
 from trainer.recipe.spaces import Spaces
 
 if TYPE_CHECKING:
-    from trainer.algorithms.sac_config import SACConfig
     from trainer.algorithms.sac_group import SACGroup
     from trainer.algorithms.sac_learner import SAC
     from trainer.envs.spaces import ActionSpace
@@ -77,19 +76,10 @@ class SACAlgorithm(OffPolicyAlgorithm):
             Part("gradients", share.count.trained * _FLOAT),
         ]
         if share.on_gpu and (acting := acting_bytes(share)):
-            kept += [Part("acting", acting, note="copies of the actor, inputs and outputs")]
+            kept += [Part("acting", acting, note="copies of the actor, inputs and outputs", captured=True)]
         workspace = workspace_bytes(share, micro_batches)
-        return [*kept, Part("update", workspace, exact=False, note="activations of one update")]
-
-    def graphs(self, share: Share) -> int:
-        """Counts the update, and acting unless the host acts."""
-        return 2 if acting_bytes(share) else 1
-
-    def config(self, values: Values) -> SACConfig:
-        """Returns the hyperparameters."""
-        from trainer.algorithms.sac_config import SACConfig
-
-        return SACConfig.from_values(values)
+        update = Part("update", workspace, False, "activations of one update", captured=True)
+        return [*kept, update]
 
     def policy(
         self, values: Values, observation_dim: int, action_space: ActionSpace, num_tasks: int

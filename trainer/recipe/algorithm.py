@@ -40,7 +40,7 @@ class Algorithm(ABC):
         loop: which of the loops trains it.
         box: how it learns the actions of a Box, see `trainer.envs.spaces.Scaling`; None if it does not.
         discrete: whether it learns discrete actions.
-        envs: default number of environments, where the environment asks for no other.
+        envs: default number of environments, unless there are more tasks.
     """
 
     name: ClassVar[str]
@@ -79,15 +79,17 @@ class Algorithm(ABC):
         Raises:
             RecipeError: values contradict each other.
         """
-        environment_of(values).check(recipe, values)
+        environment_of(values).tasks(values)
+        goals = values.get("evaluation_goals", 0), values.get("goals_per_task", 0)  # only tasks have any
+        check_order(recipe, ("evaluation_goals", "goals_per_task", *goals))
 
     def learns(self, choices: Sequence[int]) -> bool:
         """Returns whether it learns such actions: discrete ones, or those of a Box without choices."""
         return self.discrete if choices else self.box is not None
 
     def usual_envs(self, values: Values) -> int:
-        """Returns the default number of environments."""
-        return environment_of(values).usual_envs(values, self.envs)
+        """Returns the default number of environments: one a task at least."""
+        return max(self.envs, len(environment_of(values).tasks(values)))
 
     @abstractmethod
     def usual_workers(self, num_envs: int, processors: int) -> int:
@@ -126,21 +128,13 @@ class Algorithm(ABC):
             micro_batches: parts in which a batch of a replay is computed.
         """
 
-    @abstractmethod
-    def graphs(self, share: Share) -> int:
-        """Returns how many graphs a GPU captures."""
-
     def replay(self, share: Share) -> LaneLayout | Ring | None:
         """Returns the shape of a rank's replay; None without one."""
         return None
 
-    def host_memory(self, share: Share) -> list[Part]:
-        """Returns what the host of a GPU keeps for a rank."""
-        return []
-
-    @abstractmethod
     def config(self, values: Values) -> Any:
         """Returns the hyperparameters of networks and update, a dataclass."""
+        return self.learner().configuration.from_values(values)
 
     @abstractmethod
     def policy(self, values: Values, observation_dim: int, action_space: Any, num_tasks: int) -> Any:
@@ -155,7 +149,7 @@ class Algorithm(ABC):
 
     @abstractmethod
     def learner(self) -> Any:
-        """Returns the class of the learner."""
+        """Returns the class of the learner, whose `configuration` is that of its hyperparameters."""
 
     def _schema_on(self, environment: EnvironmentKind) -> str:
         return f"schemas/{environment.folder}/{self.name}"

@@ -47,7 +47,7 @@ def learner_parts(sizes: Sizes, *, micro_batches: int = 1) -> tuple[Part, ...]:
 
 def library_parts(sizes: Sizes) -> tuple[Part, ...]:
     """What CUDA keeps on a GPU, and cuBLAS for each stream: one for what is not captured, one a graph."""
-    graphs = sizes.recipe.entry.graphs(sizes.share)
+    graphs = sum(part.captured for part in sizes.recipe.entry.memory(sizes.share, 1))
     workspaces = (1 + graphs) * _WORKSPACE_BYTES
     return (
         Part("CUDA", CUDA_BYTES, exact=False, note="context and kernels"),
@@ -105,8 +105,8 @@ def host_parts(
         Part("learner", learner, exact=False, note=f"{ranks} of them" if ranks > 1 else ""),
         _played(sizes, "environments", count, min(workers, count), where),
     ]
-    if sizes.on_gpu:
-        parts += [replace(part, bytes=ranks * part.bytes) for part in entry.host_memory(sizes.share)]
+    pinned = [part for part in entry.memory(sizes.share, 1) if part.pinned and sizes.on_gpu]
+    parts += [Part(part.name, ranks * part.bytes, note="as it is gathered") for part in pinned]
     each = sizes.recipe.values["evaluation_episodes"] if episodes is None else episodes
     playing = sizes.tasks * max(1, min(each, EVALUATION_ENVIRONMENTS // sizes.tasks))
     beside = min(processors, playing) if workers else 0
