@@ -12,13 +12,14 @@ first dimension, and no number of one seed meets one of another.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from trainer.algorithms.gradients import accumulate
 from trainer.algorithms.optimizers import not_finite
 from trainer.algorithms.sac_config import SACConfig
 from trainer.nn.distributions import squashed_gaussian
@@ -121,7 +122,7 @@ class SACUpdate(ABC):
 
         values: list[Tensor] = []
         critic_losses = (self._critic_loss(part, values) / (CRITICS * size) for part in parts)
-        critic_loss, gradients = _accumulate(critic_losses, self._critic_parameters)
+        critic_loss, gradients = accumulate(critic_losses, self._critic_parameters)
         # before anything is decided, so that all learners decide the same
         critic_loss, alpha_loss, alpha_gradient, *gradients = self._over_learners(
             [critic_loss, alpha_loss, alpha_gradient, *gradients]
@@ -131,7 +132,7 @@ class SACUpdate(ABC):
         self._step("critics", gradients, critic_norm, blocked)
 
         actor_losses = (self._actor_loss(part) / size for part in parts)
-        actor_loss, gradients = _accumulate(actor_losses, self._actor_parameters)
+        actor_loss, gradients = accumulate(actor_losses, self._actor_parameters)
         q_mean, entropy = _join(values).mean((-2, -1)), -log_density.mean(-1)
         actor_loss, q_mean, entropy, *gradients = self._over_learners(
             [actor_loss, q_mean, entropy, *gradients]
@@ -256,24 +257,3 @@ class SACUpdate(ABC):
 def _join(parts: list[Tensor]) -> Tensor:
     """Joins the parts of a batch, (..., rows) each; a single one is not copied."""
     return torch.cat(parts, -1) if len(parts) > 1 else parts[0]
-
-
-def _accumulate(losses: Iterable[Tensor], parameters: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-    """Sums losses ([seeds]) and their gradients; the graph of one is gone before the next is made.
-
-    At most two sets of gradients are held at once: the sums, and those of the last loss.
-    """
-    total: Tensor | None = None
-    sums: list[Tensor] = []
-    for loss in losses:
-        # one number needs no weight, and PyTorch imports SymPy, 30 MB, to look at one that it is given
-        weight = torch.ones_like(loss) if loss.dim() else None
-        gradients = list(torch.autograd.grad(loss, parameters, weight))
-        if total is None:
-            total, sums = loss.detach(), gradients
-        else:
-            total = total + loss.detach()
-            torch._foreach_add_(sums, gradients)
-        del gradients
-    assert total is not None
-    return total, sums
