@@ -69,6 +69,8 @@ class GuardedAdam:
             for parameter in parameters
         ]
         self._counters = [state["step"] for state in self.state]
+        self._means = [state["exp_avg"] for state in self.state]
+        self._squares = [state["exp_avg_sq"] for state in self.state]
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], norm: Tensor, blocked: Tensor) -> None:
@@ -97,8 +99,8 @@ class GuardedAdam:
         self._compute(
             list(self._parameters),
             list(gradients),
-            [state["exp_avg"] for state in self.state],
-            [state["exp_avg_sq"] for state in self.state],
+            self._means,
+            self._squares,
             [],
             self._counters,
             lr=self._learning_rate,
