@@ -12,8 +12,9 @@ first dimension, and no number of one seed meets one of another.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -125,8 +126,8 @@ class SACUpdate(ABC):
         alpha_loss, alpha_gradient = self._alpha_loss(batch.task, surplus)
 
         values: list[Tensor] = []
-        critic_losses = (self._critic_loss(part, values) / (CRITICS * size) for part in parts)
-        critic_loss, gradients = _accumulate(critic_losses, self._critic_parameters)
+        loss_of = partial(self._critic_loss, seen=values)
+        critic_loss, gradients = _accumulate(loss_of, parts, CRITICS * size, self._critic_parameters)
         # before anything is decided, so that all learners decide the same
         critic_loss, alpha_loss, alpha_gradient, *gradients = self._over_learners(
             [critic_loss, alpha_loss, alpha_gradient, *gradients]
@@ -135,8 +136,7 @@ class SACUpdate(ABC):
         blocked = not_finite(critic_loss, critic_norm, alpha_loss)
         self._step("critics", gradients, critic_norm, blocked)
 
-        actor_losses = (self._actor_loss(part) / size for part in parts)
-        actor_loss, gradients = _accumulate(actor_losses, self._actor_parameters)
+        actor_loss, gradients = _accumulate(self._actor_loss, parts, size, self._actor_parameters)
         q_mean, entropy = _join(values).mean((-2, -1)), -log_density.mean(-1)
         actor_loss, q_mean, entropy, *gradients = self._over_learners(
             [actor_loss, q_mean, entropy, *gradients]
@@ -265,14 +265,18 @@ def _join(parts: list[Tensor]) -> Tensor:
     return torch.cat(parts, -1) if len(parts) > 1 else parts[0]
 
 
-def _accumulate(losses: Iterable[Tensor], parameters: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-    """Sums losses ([seeds]) and their gradients; the graph of one is gone before the next is made.
+def _accumulate(
+    loss_of: Callable[[_UpdatePart], Tensor], parts: list[_UpdatePart], terms: int, parameters: list[Tensor]
+) -> tuple[Tensor, list[Tensor]]:
+    """Returns the mean of the losses ([seeds]) of a batch's parts over all terms, and its gradients.
 
-    At most two sets of gradients are held at once: the sums, and those of the last loss.
+    The graph of one is gone before the next is made. At most two sets of gradients are held at once: the
+    sums, and those of the last loss.
     """
     total: Tensor | None = None
     sums: list[Tensor] = []
-    for loss in losses:
+    for part in parts:
+        loss = loss_of(part) / terms
         # one number needs no weight, and PyTorch imports SymPy, 30 MB, to look at one that it is given
         weight = torch.ones_like(loss) if loss.dim() else None
         gradients = list(torch.autograd.grad(loss, parameters, weight))

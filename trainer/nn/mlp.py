@@ -97,7 +97,7 @@ class EnsembleMLP(nn.Module):
         """
         weights, biases = list(self.weights), list(self.biases)
         if frozen:
-            weights, biases = [each.detach() for each in weights], [each.detach() for each in biases]
+            weights, biases = list(map(Tensor.detach, weights)), list(map(Tensor.detach, biases))
         compute = self._memberwise if PREFER_ONEDNN and usable(rows) else self._batched
         values = compute(rows, weights, biases)
         if rows.dim() > 2:
