@@ -121,7 +121,7 @@ def test_the_peak_of_an_update_within_a_tenth(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(mlp, "preferred", lambda _: False)  # the products as a GPU computes them
+    monkeypatch.setattr(mlp, "PREFER_ONEDNN", False)  # the products as a GPU computes them
     agent, sizes = learner(name, precision, micro_batches, **changes)
     batch = batch_of(sizes)
     peak = peak_bytes(lambda: agent.update(batch), tmp_path)

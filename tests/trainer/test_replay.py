@@ -13,7 +13,7 @@ from trainer.lanes import LaneLayout
 from trainer.replay import Replay
 from trainer.replay.draw import DeviceDraw, HostDraw
 from trainer.replay.lanes import Lanes
-from trainer.replay.sending import Sender
+from trainer.replay.transfer import Sender
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from trainer.algorithms.cuda_recorder import CudaRecorder
-from trainer.device import memory_faults
+from trainer.device import raise_memory_fault
 
 _WARM_UPS = 3
 Result = TypeVar("Result")
@@ -82,13 +82,16 @@ class CapturedUpdate:
         Raises:
             torch.OutOfMemoryError: the device has too little memory; what capturing wrote has been put back.
         """
-        with memory_faults():
+        try:
             if self._outputs is None and self._recorder is not None:
                 self._capture(self._recorder)
             if self._outputs is None or self._recorder is None:
                 return self._step()
             self._recorder.replay()
             return self._outputs
+        except RuntimeError as error:
+            raise_memory_fault(error)
+            raise
 
     def release(self) -> None:
         """Drops what was captured, without waiting for the device; the next call captures anew."""
@@ -110,11 +113,9 @@ class CapturedUpdate:
         without_trace(recorder, self._tensors(), warm_up)
         failure = ""
         try:
-            with memory_faults():
-                recorder.record(work)
-        except torch.OutOfMemoryError:
-            raise
+            recorder.record(work)
         except RuntimeError as error:
+            raise_memory_fault(error)
             failure = why_not(error)
         if self._any_rank(bool(failure)):
             recorder.release()

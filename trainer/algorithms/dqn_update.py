@@ -117,7 +117,7 @@ class DQN(OffPolicy):
         """Returns what these of `size` rows add to gradient (parameters,), loss and mean value."""
         network = self.policy.actor
         target = self._target(batch)
-        with self.autocast():
+        with self._precision:
             given, values = network.trace(self.policy.encoder(batch.observation, batch.task))
         taken = batch.action == self._numbers
         value = torch.where(taken, values, 0.0).sum(-1)
@@ -129,7 +129,7 @@ class DQN(OffPolicy):
     def _target(self, batch: Batch) -> Tensor:
         """Returns the temporal-difference targets (rows,)."""
         features = self.policy.encoder(batch.next_observation, batch.task)
-        with self.autocast():
+        with self._precision:
             values: Tensor = self.targets(features)
             if self.config.double:
                 chosen = self.policy.actor(features).argmax(-1, keepdim=True)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer.algorithms.optimizers import GuardedAdam
-from trainer.nn.encoded_actor import EncodedActor
+from trainer.nn.policy import ExploringActor
 from trainer.nn.stacking import alone
 from trainer.replay import Batch
 
@@ -48,7 +48,7 @@ class OffPolicy(ABC):
 
     def __init__(
         self,
-        policy: EncodedActor,
+        policy: ExploringActor,
         networks: Mapping[str, nn.Module],
         optimizers: Mapping[str, GuardedAdam],
         notes: Mapping[str, Tensor],
@@ -63,7 +63,7 @@ class OffPolicy(ABC):
         self.skipped = torch.zeros(2, dtype=torch.int64, device=policy.encoder.mean.device)
         self.micro_batches = micro_batches
         self.reward_factor = reward_factor
-        self.autocast = autocast
+        self._precision = autocast()
         self._networks = {"policy": policy, **networks}
         self._notes = {**notes, "skipped": self.skipped}
         self._reward_scale = reward_scale

@@ -14,17 +14,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from trainer.algorithms.gradients import accumulate
-from trainer.algorithms.optimizers import not_finite
+from trainer.algorithms.optimizers import accumulate, not_finite
 from trainer.algorithms.sac_config import SACConfig
-from trainer.nn.distributions import squashed_gaussian
 from trainer.nn.mlp import EnsembleMLP
-from trainer.nn.policy import Policy
+from trainer.nn.policy import Policy, squashed_gaussian
 from trainer.nn.value import Value
 from trainer.replay import Batch
 
@@ -70,7 +69,12 @@ class SACUpdate(ABC):
         micro_batches: parts in which a batch is computed.
         reward_factor: ([seeds,] num_tasks), what each task's rewards are multiplied by, or None.
         average: returns the means of tensors over all learners that have an equal part of each batch.
+
+    Attributes:
+        turns: kinds of update that take turns; one: each update is like the one before.
     """
+
+    turns: ClassVar[int] = 1
 
     def __init__(
         self,
@@ -96,6 +100,7 @@ class SACUpdate(ABC):
         self.micro_batches = micro_batches
         self.reward_factor = reward_factor
         self.autocast = autocast
+        self._precision = autocast()
         self._over_learners = average
         self._target_entropy = (
             -float(policy.action_dim) if config.target_entropy is None else config.target_entropy
@@ -121,8 +126,8 @@ class SACUpdate(ABC):
         alpha_loss, alpha_gradient = self._alpha_loss(batch.task, surplus)
 
         values: list[Tensor] = []
-        critic_losses = (self._critic_loss(part, values) / (CRITICS * size) for part in parts)
-        critic_loss, gradients = accumulate(critic_losses, self._critic_parameters)
+        loss_of = partial(self._critic_loss, seen=values)
+        critic_loss, gradients = accumulate(loss_of, parts, CRITICS * size, self._critic_parameters)
         # before anything is decided, so that all learners decide the same
         critic_loss, alpha_loss, alpha_gradient, *gradients = self._over_learners(
             [critic_loss, alpha_loss, alpha_gradient, *gradients]
@@ -131,8 +136,7 @@ class SACUpdate(ABC):
         blocked = not_finite(critic_loss, critic_norm, alpha_loss)
         self._step("critics", gradients, critic_norm, blocked)
 
-        actor_losses = (self._actor_loss(part) / size for part in parts)
-        actor_loss, gradients = accumulate(actor_losses, self._actor_parameters)
+        actor_loss, gradients = accumulate(self._actor_loss, parts, size, self._actor_parameters)
         q_mean, entropy = _join(values).mean((-2, -1)), -log_density.mean(-1)
         actor_loss, q_mean, entropy, *gradients = self._over_learners(
             [actor_loss, q_mean, entropy, *gradients]
@@ -176,6 +180,8 @@ class SACUpdate(ABC):
 
     def _split(self, batch: Batch) -> list[tuple[Batch, Tensor]]:
         """Cuts a batch into parts, each with the noise of its actions: ([seeds,] 2, rows, action_dim)."""
+        if self.micro_batches == 1:
+            return [(batch, self._noise(batch.action))]
         rows = batch.task.dim() - 1
         parts = zip(*(tensor.chunk(self.micro_batches, rows) for tensor in batch.tensors), strict=True)
         noises = self._noise(batch.action).chunk(self.micro_batches, -2)
@@ -185,7 +191,7 @@ class SACUpdate(ABC):
         """Lets the policy act in the observations and the next ones, in one evaluation."""
         task = torch.cat([batch.task, batch.task], -1)
         features = self.policy.encoder(torch.cat([batch.observation, batch.next_observation], -2), task)
-        with self.autocast():
+        with self._precision:
             mean, log_std = self.policy.distribution(features, task)
         action, log_density = squashed_gaussian(mean, log_std, noise.flatten(-3, -2))
         now, then = features.chunk(2, -2)
@@ -228,7 +234,7 @@ class SACUpdate(ABC):
     def _outputs(
         self, critics: EnsembleMLP, features: Tensor, action: Tensor, task: Tensor, *, frozen: bool = False
     ) -> Tensor:
-        with self.autocast():
+        with self._precision:
             outputs: Tensor = critics(torch.cat([features, action], -1), task, frozen=frozen)
         return outputs
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from trainer.algorithms.gradients import accumulate
 from trainer.algorithms.off_policy import OffPolicy
-from trainer.algorithms.optimizers import GuardedAdam, GuardedAverage, global_norm, not_finite
+from trainer.algorithms.optimizers import GuardedAdam, GuardedAverage, accumulate, global_norm, not_finite
 from trainer.algorithms.td3 import TD3Config
 from trainer.nn.deterministic_policy import DeterministicPolicy, squashed
 from trainer.nn.mlp import EnsembleMLP
@@ -131,8 +131,8 @@ class TD3(OffPolicy):
         size = len(batch.reward)
         parts = self._prepared(batch)
         values: list[Tensor] = []
-        losses = (self._critic_loss(part, values) / size for part in parts)
-        loss, gradients = accumulate(losses, self._critic_parameters)
+        loss_of = partial(self._critic_loss, seen=values)
+        loss, gradients = accumulate(loss_of, parts, size, self._critic_parameters)
         q_mean = torch.cat(values, -1).mean()
         # before anything is decided, so that all learners decide the same
         loss, q_mean, *gradients = self._over_learners([loss, q_mean, *gradients])
@@ -152,8 +152,7 @@ class TD3(OffPolicy):
 
     def _update_policy(self, parts: Sequence[_CriticPart], size: int, blocked: Tensor) -> Tensor:
         """Moves the policy, then the targets, unless `blocked`; returns whether any of it was held back."""
-        losses = (self._actor_loss(part) / size for part in parts)
-        loss, gradients = accumulate(losses, self._actor_parameters)
+        loss, gradients = accumulate(self._actor_loss, parts, size, self._actor_parameters)
         loss, *gradients = self._over_learners([loss, *gradients])
         norm = global_norm(gradients)
         blocked = torch.maximum(blocked, not_finite(loss, norm))
@@ -181,7 +180,7 @@ class TD3(OffPolicy):
         """Returns the temporal-difference targets (rows,), by the smoothed target policy (equation 14)."""
         config, task = self.config, part.batch.task
         noise = (config.target_noise * part.noise).clamp(-config.target_noise_clip, config.target_noise_clip)
-        with self.autocast():
+        with self._precision:
             action = squashed(self.target_actor, part.next_features, task)
             action = (action + noise).clamp(-1.0, 1.0)
             values = self.targets(torch.cat([part.next_features, action], -1), task)
@@ -190,7 +189,7 @@ class TD3(OffPolicy):
     def _critic_loss(self, part: _CriticPart, seen: list[Tensor]) -> Tensor:
         """Returns the sum of both critics' squared errors; adds their values (2, rows) to `seen`."""
         target = self._target(part)
-        with self.autocast():
+        with self._precision:
             outputs = self.critics(torch.cat([part.features, part.batch.action], -1), part.batch.task)
         values: Tensor = outputs.squeeze(-1)
         seen.append(values.detach())
@@ -199,7 +198,7 @@ class TD3(OffPolicy):
     def _actor_loss(self, part: _CriticPart) -> Tensor:
         """Returns minus the sum of the first critic's values of the policy's actions (Silver et al. 2014)."""
         task = part.batch.task
-        with self.autocast():
+        with self._precision:
             action = squashed(self.policy.actor, part.features, task)
             values: Tensor = self._first_critic(torch.cat([part.features, action], -1), task)
         return -values.sum()

@@ -44,7 +44,7 @@ from trainer.recipe import replay_bytes
 from trainer.recipe.kinds import on_policy
 from trainer.settings import TrainSettings
 from trainer.telemetry import Telemetry
-from trainer.telemetry.processes import resident_bytes
+from trainer.telemetry.usage import resident_bytes
 
 Result = dict[str, Any]
 

@@ -9,15 +9,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from trainer.nn.encoded_actor import EncodedActor
-from trainer.nn.encoder import ObservationEncoder
 from trainer.nn.mlp import EnsembleMLP
+from trainer.nn.policy import ExploringActor, ObservationEncoder
 
 _OUTPUT_BOUND = 1e-3
 """Initial bound of the output layer, as in SAC's policy: actions start centred on 0."""
 
 
-class DeterministicPolicy(EncodedActor):
+class DeterministicPolicy(ExploringActor):
     """Maps observation and task to an action in [-1, 1].
 
     Args:
@@ -45,13 +44,19 @@ class DeterministicPolicy(EncodedActor):
         init: str,
         exploration_noise: float,
     ) -> None:
-        encoder = ObservationEncoder(observation_dim, num_tasks, one_hot=one_hot)
-        heads = num_tasks if multi_head else 1
-        actor = EnsembleMLP(
-            1, encoder.features, hidden, action_dim, heads=heads, init=init, output_bound=_OUTPUT_BOUND
-        )
-        super().__init__(encoder, actor, action_dim, noise_dim=action_dim)
+        super().__init__()
+        self.action_dim = self.noise_dim = action_dim
         self._exploration_noise = exploration_noise
+        self.encoder = ObservationEncoder(observation_dim, num_tasks, one_hot=one_hot)
+        self.actor = EnsembleMLP(
+            1,
+            self.encoder.features,
+            hidden,
+            action_dim,
+            heads=num_tasks if multi_head else 1,
+            init=init,
+            output_bound=_OUTPUT_BOUND,
+        )
 
     @torch.no_grad()
     def sample(self, observation: Tensor, task: Tensor, noise: Tensor) -> Tensor:

@@ -9,12 +9,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from trainer.nn.encoded_actor import EncodedActor
-from trainer.nn.encoder import ObservationEncoder
+from trainer.nn.policy import ExploringActor, ObservationEncoder
 from trainer.nn.q_network import QNetwork
 
 
-class EpsilonGreedyPolicy(EncodedActor):
+class EpsilonGreedyPolicy(ExploringActor):
     """Takes the choice of the greatest value, and with probability epsilon any, all alike.
 
     An action is the index of a choice, as a float.
@@ -36,9 +35,10 @@ class EpsilonGreedyPolicy(EncodedActor):
     def __init__(
         self, observation_dim: int, choices: int, *, hidden: Sequence[int], dueling: bool, epsilon: float
     ) -> None:
-        encoder = ObservationEncoder(observation_dim, num_tasks=1, one_hot=False)
-        actor = QNetwork(encoder.features, hidden, choices, dueling=dueling)
-        super().__init__(encoder, actor, action_dim=1, noise_dim=2)
+        super().__init__()
+        self.action_dim, self.noise_dim = 1, 2
+        self.encoder = ObservationEncoder(observation_dim, num_tasks=1, one_hot=False)
+        self.actor = QNetwork(self.encoder.features, hidden, choices, dueling=dueling)
         self.register_buffer("epsilon", torch.tensor(epsilon))
 
     @torch.no_grad()

@@ -20,10 +20,8 @@ from torch import Tensor
 from trainer.errors import CheckpointError
 from trainer.lanes import Ring
 from trainer.replay.batch import Batch
-from trainer.replay.draw import put_rows, to_host
 from trainer.replay.rows import ReplayRows
-from trainer.replay.sending import Sender
-from trainer.replay.staging import Staging
+from trainer.replay.transfer import Sender, Staging, put_rows, to_host
 
 Floats = npt.NDArray[np.float32]
 
@@ -133,7 +131,7 @@ class TransitionReplay:
         end = self._count + len(reward)
         place = self._places(end - len(rows), end)
         if self._sender is None:
-            put_rows(self._rows, place, rows)
+            self._rows.numpy()[place] = rows
         else:
             self._rows.index_copy_(0, *self._sender.send([place, rows]))
         self._grow(end)

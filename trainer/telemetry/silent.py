@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainer.telemetry.clock import Clock
 from trainer.telemetry.session import Telemetry
+from trainer.telemetry.usage import Clock
 
 
 class SilentTelemetry(Telemetry):
