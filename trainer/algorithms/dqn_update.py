@@ -101,9 +101,10 @@ class DQN(OffPolicy):
             clipping `grad_norm/critic`. Those of a skipped update say why it was skipped.
         """
         del turn  # every update is like the others
-        found, *others = (self._slope(part, len(batch.reward)) for part in self._parts(batch))
-        for other in others:
-            torch._foreach_add_(found, other)
+        first, *others = self._parts(batch)
+        found = self._slope(first, len(batch.reward))
+        for part in others:
+            torch._foreach_add_(found, self._slope(part, len(batch.reward)))
         # before anything is decided, so that all learners decide the same
         gradient, loss, q_mean = self._over_learners(found)
         norm = norms(gradient)
