@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -19,28 +19,6 @@ from trainer.device import raise_memory_fault
 
 _WARM_UPS = 3
 Result = TypeVar("Result")
-
-
-class Recorder(Protocol):
-    """What a device must be able to do."""
-
-    def generator_state(self) -> Tensor:
-        """Returns the state of the default generator."""
-
-    def set_generator_state(self, state: Tensor) -> None:
-        """Sets the default generator."""
-
-    def warm_up(self, work: Callable[[], object]) -> None:
-        """Does the work on a stream of its own, and waits for it."""
-
-    def record(self, work: Callable[[], object]) -> None:
-        """Records the work without doing it."""
-
-    def replay(self) -> None:
-        """Does the work recorded, on the current stream."""
-
-    def release(self) -> None:
-        """Drops what was recorded, without waiting for it."""
 
 
 class CapturedUpdate:
@@ -66,7 +44,7 @@ class CapturedUpdate:
         step: Callable[[], dict[str, Tensor]],
         tensors: Callable[[], Sequence[Tensor]],
         device: torch.device,
-        recorder: Recorder | None = None,
+        recorder: CudaRecorder | None = None,
         any_rank: Callable[[bool], bool] = bool,
     ) -> None:
         self._step = step
@@ -99,7 +77,7 @@ class CapturedUpdate:
         if self._recorder is not None:
             self._recorder.release()
 
-    def _capture(self, recorder: Recorder) -> None:
+    def _capture(self, recorder: CudaRecorder) -> None:
         outputs: dict[str, Tensor] = {}
 
         def work() -> None:
@@ -126,7 +104,7 @@ class CapturedUpdate:
             self._outputs = outputs
 
 
-def without_trace(recorder: Recorder, tensors: Sequence[Tensor], work: Callable[[], None]) -> None:
+def without_trace(recorder: CudaRecorder, tensors: Sequence[Tensor], work: Callable[[], None]) -> None:
     """Warms up with the work, then puts back tensors and generator, whether it succeeded or not."""
     kept = [tensor.clone() for tensor in tensors]
     generator = recorder.generator_state()

@@ -61,6 +61,7 @@ class HostDraw:
         self._place = places.unbind()
         self._batch = self._prepared = _BLOCK
         self._stretch = 1
+        self._behind = False
         rota = task_rota(layout)
         self._task = rota.unbind()
         self._tasks: Integers = rota.repeat(1 + -(-_BLOCK // len(rota)), 1).numpy()
@@ -69,11 +70,12 @@ class HostDraw:
     def update(self) -> None:
         """Takes over what the lanes hold now."""
         self._tables.update()
+        self._behind = False
         self._prepared, self._stretch = self._batch, 1
 
     def advance(self) -> list[Sent]:
-        """Takes over what a vector step has added; nothing is to be sent for it."""
-        self._tables.advance()
+        """Takes note that a vector step has been added; nothing is to be sent for it."""
+        self._behind = True
         self._prepared, self._stretch = self._batch, 1
         return []
 
@@ -88,6 +90,9 @@ class HostDraw:
 
     def _prepare(self) -> None:
         """Works out the coming batch, and the more of those after it the longer nothing has been added."""
+        if self._behind:
+            self._tables.advance()
+            self._behind = False
         if self._batch == _BLOCK:
             self._generator.random(out=self._draws)
             self._batch = 0
@@ -259,7 +264,7 @@ class Tables:
         return self._follow()
 
     def advance(self) -> bool:
-        """The same after a vector step has been added, which changes little."""
+        """The same after vector steps have been added, which change little."""
         return self._follow() if self.full else self.update()
 
     def _follow(self) -> bool:

@@ -40,9 +40,7 @@ class Opens(Protocol):
 
 def open_progress(total_steps: int, step: int = 0, stream: TextIO | None = None) -> Progress:
     """Returns the bar if the stream (standard output by default) is a terminal, else lines."""
-    stream = stream or sys.stdout
-    live = _live(stream)
-    return ProgressBar(total_steps, step, live) if live else Lines(total_steps, stream)
+    return SharedProgress(stream).open(total_steps, step)
 
 
 class SharedProgress:
@@ -54,9 +52,10 @@ class SharedProgress:
 
     def of(self, label: str) -> Opens:
         """Returns what opens the progress of a run, which carries the label."""
-        return partial(self._open, f"{label} ")
+        return partial(self.open, label=f"{label} ")
 
-    def _open(self, label: str, total_steps: int, step: int = 0) -> Progress:
+    def open(self, total_steps: int, step: int = 0, *, label: str = "") -> Progress:
+        """Shows a run with a total and a current number of steps."""
         if self._live:
             return ProgressBar(total_steps, step, self._live, label)
         return Lines(total_steps, self._stream, label=label)

@@ -222,6 +222,38 @@ class Telemetry:
             self.event(step, str(fault))
 
 
+class SilentTelemetry(Telemetry):
+    """The telemetry of a rank that writes no file: it only prints events, with its rank.
+
+    Args:
+        rank: of this process.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self.clock = Clock()
+        self._rank = rank
+
+    def train(self, step: int, values: Mapping[str, Any]) -> None:
+        """Does nothing."""
+
+    def evaluation(self, step: int, values: Mapping[str, Any]) -> None:
+        """Does nothing."""
+
+    def checkpoint(self, step: int, path: Path | str, size: int, seconds: float) -> None:
+        """Does nothing."""
+
+    def event(self, step: int, message: str) -> None:  # noqa: ARG002 - a print has no column for it
+        """Prints the message."""
+        sys.stdout.write(f"[rank {self._rank}] {message}\n")
+        sys.stdout.flush()
+
+    def heartbeat(self, **facts: Any) -> None:
+        """Does nothing."""
+
+    def close(self, exit_code: int = 0) -> None:
+        """Does nothing."""
+
+
 def _tags(run_header: Mapping[str, Any]) -> list[str]:
     tags = [str(run_header[key]) for key in ("recipe", "label") if run_header.get(key)]
     return [*tags, "modified"] if run_header.get("modified") else tags
