@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -54,27 +53,23 @@ class Episode:
         return f"{self.task} goal {self.goal}: {how}"
 
 
-def film_gymnasium(
-    policy: Any, values: Mapping[str, Any], task: str, number: int, size: int, film: Film
-) -> Episode:
+def film_gymnasium(policy: Any, factory: Any, number: int, size: int, film: Film) -> Episode:
     """Plays one episode of a Gymnasium environment with the deterministic policy and adds it to a film.
 
     Args:
         policy: acts.
-        values: of the recipe it was trained with.
-        task: the environment.
+        factory: a `GymnasiumFactory` for evaluations.
         number: of the episode's seed; evaluations begin with the same episodes.
         size: width and height in pixels.
         film: where the frames go.
 
     Raises:
-        UsageError: the environment cannot be made here or has no pictures.
+        UsageError: the environment has no pictures.
         TrainerError: it cannot draw them here.
     """
-    from trainer.envs.choice import factory_for
     from trainer.envs.gymnasium_env import GymnasiumEnv
 
-    factory: Any = factory_for(values, (task,)).for_evaluation()
+    task = factory.environment
     modes = factory(0).env.metadata.get("render_modes", [])
     if "rgb_array" not in modes:
         raise UsageError(

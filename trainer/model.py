@@ -12,18 +12,13 @@ from typing import Any
 import torch
 
 from trainer import checkpoint
-from trainer.algorithms.on_policy_config import (
-    MultiTaskPPOConfig,
-    OnPolicyConfig,
-    make_actor_critic,
-    make_task_actor,
-)
-from trainer.algorithms.sac import SACConfig, make_policy
-from trainer.envs.spaces import ActionSpace
+from trainer.envs.spaces import ActionSpace, unit_box
 from trainer.errors import CheckpointError
 from trainer.files import atomic_write_bytes
 from trainer.nn.actor import Actor
-from trainer.recipe.kinds import FIXED_GOALS, on_policy
+from trainer.recipe import RecipeError, registry
+from trainer.recipe.algorithm import Algorithm
+from trainer.recipe.kinds import FIXED_GOALS
 
 FINAL_MODEL = "final_model.pt"
 _NETWORKS = ("policy", "critics", "targets", "log_alpha", "reward_moments")
@@ -37,7 +32,7 @@ class Model:
     Attributes:
         policy: in evaluation mode.
         tasks: full task names, in the order of the task ids.
-        recipe: `name`, `values` and `modified` of the recipe it was trained with.
+        recipe: it was trained with, as `Recipe.as_json` gives it.
         step: environment steps it was trained for.
         path: the file or directory it came from.
         goal_seed: seed of the goal lists it was trained on, where it has goals.
@@ -49,6 +44,11 @@ class Model:
     step: int
     path: Path
     goal_seed: int = FIXED_GOALS
+
+    @property
+    def entry(self) -> Algorithm:
+        """The algorithm that trained it."""
+        return registry.entry_of(self.recipe)
 
 
 def about(
@@ -115,7 +115,7 @@ def load_model(path: Path, device: torch.device | str = "cpu") -> Model:
         tasks = tuple(description["tasks"])
         policy = _policy(description)
         policy.load_state_dict(weights)
-    except (KeyError, TypeError, RuntimeError) as error:
+    except (KeyError, TypeError, RuntimeError, RecipeError) as error:
         raise CheckpointError(f"{source} is not a model of this trainer: {error}") from error
     goals = description.get("goal_seed", FIXED_GOALS)  # models of earlier versions do not say
     return Model(policy.to(device).eval(), tasks, description["recipe"], description["step"], source, goals)
@@ -123,15 +123,12 @@ def load_model(path: Path, device: torch.device | str = "cpu") -> Model:
 
 def _policy(description: Mapping[str, Any]) -> Actor:
     """Builds the policy that a description is of, with weights of no use."""
-    values, observation_dim = description["recipe"]["values"], description["observation_dim"]
-    action_dim, num_tasks = description["action_dim"], len(description["tasks"])
-    if not on_policy(values):
-        return make_policy(SACConfig.from_values(values), observation_dim, action_dim, num_tasks)
-    if "tasks" in values:
-        several = MultiTaskPPOConfig.from_values(values)
-        return make_task_actor(several, observation_dim, action_dim, num_tasks)
-    actions = ActionSpace(**description["action_space"])
-    return make_actor_critic(OnPolicyConfig.from_values(values), observation_dim, actions)
+    given = description.get("action_space")  # old models of boxes have none
+    actions = ActionSpace(**given) if given else unit_box(description["action_dim"])
+    recipe, observation_dim = description["recipe"], description["observation_dim"]
+    entry, values = registry.entry_of(recipe), recipe["values"]
+    policy: Actor = entry.policy(values, observation_dim, actions, len(description["tasks"]))
+    return policy
 
 
 def _locate(path: Path) -> Path:

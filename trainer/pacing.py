@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from trainer.processors import usable_processors
-from trainer.recipe.memory import helper_processes, worker_processes
-
 _WAKING = 150e-6
 """Seconds from an order to a sleeping process to its answer, for nothing but that: about, on Linux."""
 
@@ -35,30 +32,6 @@ class UpdateCredit:
 def crossed(interval: int, before: int, now: int) -> bool:
     """Returns whether a multiple of the interval lies in (before, now]; never for an interval of 0."""
     return interval > 0 and now // interval > before // interval
-
-
-def worker_count(num_envs: int, processors: int | None = None) -> int:
-    """Returns a number of worker processes that leaves the learner a processor.
-
-    No more than needed for the same longest share: 32 environments on 15 processors take 11 workers of at
-    most 3. On a single processor there is nothing to overlap, and 0 is returned: the environments are
-    stepped in-process.
-
-    Args:
-        num_envs: environments.
-        processors: how many there are; by default those this process may use.
-    """
-    return worker_processes(num_envs, usable_processors() if processors is None else processors)
-
-
-def helper_count(num_envs: int, processors: int | None = None) -> int:
-    """Returns a number of worker processes beside a learner that steps a share itself, as large as theirs.
-
-    Args:
-        num_envs: environments.
-        processors: how many there are; by default those this process may use.
-    """
-    return helper_processes(num_envs, usable_processors() if processors is None else processors)
 
 
 def quick(num_envs: int, step_seconds: float) -> bool:

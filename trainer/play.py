@@ -20,7 +20,7 @@ from trainer.contact_sheet import SheetEpisode as SheetEpisode
 from trainer.envs.own_module import add_whose_code, refuse_foreign
 from trainer.errors import TrainerError, UsageError
 from trainer.filming import FRAMES_A_SECOND, Episode, film_gymnasium
-from trainer.recipe.kinds import on_metaworld
+from trainer.recipe.environments import GYMNASIUM, METAWORLD, environment_of
 from trainer.rendering import INSTALL_HINT, Camera, environment, probe_all
 from trainer.video import Caption, VideoWriter, choose_path
 
@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
     # One observation at a time: a second thread would only wait for the first.
     model = load_model(given.model, configure("cpu", threads=1))
     refuse_foreign(model.path, model.recipe["values"], named=given.environment, pulled=given.pulled)
-    if not probe.works and on_metaworld(model.recipe["values"]):
+    if not probe.works and environment_of(model.recipe["values"]) is METAWORLD:
         raise TrainerError(f"nothing can be rendered here: {probe.backend}: {probe.fault}", hint=INSTALL_HINT)
     tasks = _tasks(given.task, model.tasks)
     films = _one_film(out) if given.folder is None else _film_each(given.folder, tasks)
@@ -178,8 +178,11 @@ def _tasks(wanted: Sequence[str] | None, known: Sequence[str]) -> list[str]:
 
 def _film(model: Any, task: str, number: int, size: int, film: _TaskFilm) -> Episode:
     """Plays one episode with the deterministic policy and adds it to the film."""
-    if not on_metaworld(model.recipe["values"]):
-        return film_gymnasium(model.policy, model.recipe["values"], task, number, size, film)
+    if environment_of(model.recipe["values"]) is GYMNASIUM:
+        from trainer.envs.choice import factory_for
+
+        factory = factory_for(model.recipe["values"], (task,), entry=model.entry)
+        return film_gymnasium(model.policy, factory.for_evaluation(), number, size, film)
     from trainer.envs.metaworld import MetaworldFactory
 
     goals = int(model.recipe["values"]["goals_per_task"])

@@ -12,10 +12,11 @@ from trainer import recipe as recipes
 from trainer.arguments import nearest
 from trainer.errors import UsageError
 from trainer.options import NEWEST, train_parser
-from trainer.pacing import helper_count, worker_count
 from trainer.place import ALONE, RankPlace, place_from
 from trainer.processors import usable_processors
 from trainer.recipe import Recipe, RecipeError
+from trainer.recipe.environments import GYMNASIUM
+from trainer.recipe.processes import worker_processes
 
 _LARGE = 512
 """Width of a layer from which an update is worth sharing among threads."""
@@ -170,24 +171,19 @@ def read_each(argv: Sequence[str], environ: Mapping[str, str]) -> list[TrainSett
 
 def _settings(given: Namespace, environ: Mapping[str, str], together: int) -> TrainSettings:
     recipe = _recipe(given.recipe, given.overrides, given.tasks, given.unlock)
-    values = recipe.values
-    on_policy = recipes.on_policy(values)
-    tasks = recipes.task_names(values["tasks"]) if recipes.on_metaworld(values) else (values["environment"],)
+    values, entry = recipe.values, recipe.entry
     attempt = int(environ.get("CLUSTERKIT_ATTEMPT") or 0)
     run_dir = Path(given.run_dir or environ.get("CLUSTERKIT_RUN_DIR") or _new_run_dir(recipe.name))
-    eval_episodes = given.eval_episodes or recipe.values["evaluation_episodes"]
+    eval_episodes = given.eval_episodes or values["evaluation_episodes"]
     place = place_from(environ, given.ranks)
-    num_envs = given.num_envs or recipes.shared_envs(recipes.usual_envs(values), place.size)
+    num_envs = given.num_envs or recipes.shared_envs(entry.usual_envs(values), place.size)
     recipes.check_shares(recipe, num_envs, place.size)
-    total_steps = given.total_steps
-    if on_policy:
-        rollout = recipes.batches(recipe.name, recipe.values, num_envs).rollout
-        total_steps = -(-total_steps // rollout) * rollout
+    total_steps = entry.whole_steps(recipe.name, values, num_envs, given.total_steps)
     often = max(total_steps // _EVALUATIONS, 1)
-    workers = _workers(values, num_envs, place, together) if given.workers is None else given.workers
+    workers = _workers(recipe, num_envs, place, together) if given.workers is None else given.workers
     return TrainSettings(
         recipe=recipe,
-        tasks=tasks,
+        tasks=recipe.environment.tasks(values),
         total_steps=total_steps,
         num_envs=num_envs,
         seed=given.seed or 0,
@@ -226,21 +222,20 @@ def _recipe(name: str, pairs: Sequence[str], tasks: str | None, unlock: Sequence
     return recipe.override(overrides, set(unlock))
 
 
-def _workers(values: Mapping[str, object], num_envs: int, place: RankPlace, together: int) -> int:
+def _workers(recipe: Recipe, num_envs: int, place: RankPlace, together: int) -> int:
     """Returns environment processes for all ranks, by the processors that each of them has.
 
-    Runs that share a process share its learner's processor, and divide the others. SAC on one environment
-    of Gymnasium has none on two processors: an update gains more from a second thread than it takes to step
-    the environment meanwhile.
+    Runs that share a process share its learner's processor, and divide the others. One environment of
+    Gymnasium has none on two processors: an update gains more from a second thread than it takes to step the
+    environment meanwhile.
     """
-    on_policy = recipes.on_policy(values)
     processors, envs = usable_processors() // place.local_size, num_envs // place.size
-    if together == 1 and envs == 1 and processors == 2 and not recipes.on_metaworld(values) and not on_policy:
+    if together > 1:
+        others = max(1, (processors - 1) // together) if processors > 1 else 0
+        return worker_processes(envs, others + 1) * place.size
+    if envs == 1 and processors == 2 and recipe.environment is GYMNASIUM:
         return 0
-    if together > 1 and processors > 1:
-        processors = 1 + max(1, (processors - 1) // together)
-    count = helper_count if on_policy and together == 1 else worker_count
-    return count(envs, processors) * place.size
+    return recipe.entry.usual_workers(envs, processors) * place.size
 
 
 def _threads(recipe: Recipe, workers: int, place: RankPlace) -> int:

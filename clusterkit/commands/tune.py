@@ -27,7 +27,6 @@ from clusterkit.runs.status import StatusRow, ask_cluster
 from clusterkit.runs.watching import watch
 from clusterkit.site import connected
 from clusterkit.transport.base import MissingFileError
-from trainer.recipe import on_policy
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile
@@ -95,7 +94,7 @@ def request(
             f"profile {profile.name} learns on {profile.gpu_count} GPUs together, and one alone is measured",
             hint="tune one with a single GPU, or compare short runs: --sweep profile=A,B",
         )
-    if "num-envs" in tries and on_policy(recipe.values):
+    if "num-envs" in tries and recipe.entry.loop == "on-policy":
         raise ConfigError(
             f"--num-envs: with {recipe.name} their number says how long a rollout is, and so what is learnt",
             hint="leave it out: of such a recipe the number of worker processes is tuned",

@@ -7,14 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from trainer.recipe.memory import (
-    Part,
-    host_parts,
-    learner_parts,
-    library_parts,
-    replay_parts,
-    staged_parts,
-)
+from trainer.recipe.memory import host_parts, learner_parts, library_parts, replay_parts, staged_parts
+from trainer.recipe.share import Part
 from trainer.recipe.sizes import Sizes
 
 GPU_RESERVE = 0.08
@@ -115,13 +109,14 @@ def _gpu(sizes: Sizes, machine: Machine) -> tuple[Store, tuple[Part, ...]]:
     if machine.gpu_memory is None:
         what = f"set `memory` of [clusters.{machine.cluster}.gpus.{machine.gpu}] to know whether it fits"
         return Store(wanted, None, 0, Fit.UNKNOWN, f"{what}; {least} GiB would do"), ()
-    if sizes.on_policy:
+    layout = sizes.layout
+    if layout is None:
         advice = f"choose a GPU with {least} GiB at least, or a smaller recipe"
         return Store(wanted, total, reserve, Fit.TOO_LARGE, advice), ()
-    replay = sizes.layout.nbytes
+    replay = layout.nbytes
     moved = (Part("replay", replay, note="moved here, for the GPU is too small for it"),)
     ways = {
-        number: (*staged_parts(sizes), *learner_parts(sizes, micro_batches=number), *libraries)
+        number: (*staged_parts(layout), *learner_parts(sizes, micro_batches=number), *libraries)
         for number in _PARTS
     }
     for number, rest in ways.items():

@@ -19,6 +19,7 @@ from clusterkit.runs.program import Program, option_of
 from clusterkit.runs.recipe_names import choose_recipe
 from clusterkit.runs.request import SubmitRequest
 from trainer.recipe import Recipe, RecipeError, check_shares
+from trainer.recipe.environments import METAWORLD
 from trainer.recipe.sizes import Sizes
 from trainer.recipe.spaces import Spaces
 
@@ -56,7 +57,7 @@ def sizes_of(recipe: Recipe, profile: Profile, argv: Sequence[str], given: Space
         ranks=int(ranks) if ranks and ranks.isdigit() and int(ranks) else 1,
         given=given,
     )
-    if given and sizes.on_metaworld:
+    if given and recipe.environment is METAWORLD:
         raise ConfigError(
             f"--observation-dim: {recipe.name} trains on Meta-World, whose sizes are known",
             hint="leave it out, and what goes with it",

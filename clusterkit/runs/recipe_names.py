@@ -107,11 +107,11 @@ def choose_recipe(name: str, overrides: Mapping[str, str], unlock: Sequence[str]
 
 def check_batches(recipe: recipes.Recipe, num_envs: int | None) -> None:
     """Raises ConfigError if a rollout is not divided by its batches, before its job queues for hours."""
-    if recipes.on_policy(recipe.values):
-        try:
-            recipes.batches(recipe.name, recipe.values, num_envs or recipes.usual_envs(recipe.values))
-        except recipes.RecipeError as error:
-            raise ConfigError(str(error)) from error
+    entry, values = recipe.entry, recipe.values
+    try:
+        entry.batch_size(recipe.name, values, num_envs or entry.usual_envs(values))
+    except recipes.RecipeError as error:
+        raise ConfigError(str(error)) from error
 
 
 def ranks(profile: Profile, recipe: recipes.Recipe) -> list[str]:

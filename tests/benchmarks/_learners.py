@@ -13,7 +13,8 @@ from torch.nn import functional
 from tests.benchmarks.peers.sac_single_file import SingleFileSAC
 from trainer import recipe
 from trainer.algorithms.capture import CapturedUpdate
-from trainer.algorithms.sac import SAC, SACConfig
+from trainer.algorithms.sac_config import SACConfig
+from trainer.algorithms.sac_learner import SAC
 from trainer.device import autocast
 from trainer.replay import Batch
 

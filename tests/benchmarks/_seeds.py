@@ -15,8 +15,9 @@ from tests.benchmarks._learners import ACTION, OBSERVATION, TASKS
 from trainer import recipe
 from trainer.algorithms.capture import CapturedUpdate
 from trainer.algorithms.cuda_recorder import CudaRecorder
-from trainer.algorithms.sac import SAC, SACConfig
+from trainer.algorithms.sac_config import SACConfig
 from trainer.algorithms.sac_group import SACGroup
+from trainer.algorithms.sac_learner import SAC
 from trainer.replay import Replay, ReplayGroup
 from trainer.streams import Stream
 

@@ -29,7 +29,7 @@ from tests.benchmarks._learners import ACTION, OBSERVATION, TASKS, Ours, Plain, 
 from tests.benchmarks._seeds import Seeds
 from trainer import recipe
 from trainer.algorithms.acting import Acting
-from trainer.algorithms.sac import SACConfig, make_policy
+from trainer.algorithms.sac_config import SACConfig, make_policy
 from trainer.device import configure
 
 BATCHES = {"guide-mt10": 512, "mclean2025-mt10": 1280}

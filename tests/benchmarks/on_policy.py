@@ -28,8 +28,10 @@ from trainer.checkpoint import CheckpointStore
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.loops.course import follow
 from trainer.loops.on_policy import OnPolicyRun
-from trainer.pacing import helper_count, quick
+from trainer.pacing import quick
 from trainer.preemption import StopSignals
+from trainer.processors import usable_processors
+from trainer.recipe.processes import helper_processes
 from trainer.settings import read_settings
 from trainer.telemetry import Telemetry
 
@@ -47,7 +49,8 @@ class Ours:
         folder = Path(self._folder.name)
         factory = GymnasiumFactory(environment, actions="clipped", seed=0)
         if workers is None:  # as a run chooses
-            workers = 0 if quick(ENVS, factory.step_seconds) else helper_count(ENVS)
+            helpers = helper_processes(ENVS, usable_processors())
+            workers = 0 if quick(ENVS, factory.step_seconds) else helpers
         settings = read_settings(
             [
                 *("--recipe", algorithm, "--set", f"environment={environment}", "--unlock", "environment"),

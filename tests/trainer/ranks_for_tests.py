@@ -22,11 +22,11 @@ from tests.trainer.test_groups import fill
 from tests.trainer.test_off_policy import settings_for
 from tests.trainer.toys import CounterFactory
 from trainer import parallel, training
-from trainer.algorithms.a2c import A2C
+from trainer.algorithms.a2c_learner import A2C
 from trainer.algorithms.capture import CapturedUpdate
 from trainer.algorithms.on_policy_config import make_actor_critic
-from trainer.algorithms.ppo import PPO
-from trainer.algorithms.sac import SAC
+from trainer.algorithms.ppo_learner import PPO
+from trainer.algorithms.sac_learner import SAC
 from trainer.device import seed_everything
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.errors import WorkerError

@@ -5,7 +5,8 @@ from contextlib import nullcontext
 import torch
 from torch.utils._pytree import tree_leaves
 
-from trainer.algorithms.sac import SAC, SACConfig
+from trainer.algorithms.sac_config import SACConfig
+from trainer.algorithms.sac_learner import SAC
 from trainer.replay import Batch
 
 CONFIG = SACConfig(

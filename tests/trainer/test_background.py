@@ -15,7 +15,7 @@ from tests.trainer.test_vector import alive
 from tests.trainer.toys import CounterFactory, GatedFactory
 from tests.trainer.warm import cold
 from trainer import recipe
-from trainer.algorithms.sac import SACConfig, make_policy
+from trainer.algorithms.sac_config import SACConfig, make_policy
 from trainer.envs.metaworld import MetaworldFactory
 from trainer.errors import WorkerError
 from trainer.evaluation.background import BackgroundEvaluator

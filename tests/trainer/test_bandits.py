@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from trainer.algorithms.sac import SAC, SACConfig
+from trainer.algorithms.sac_config import SACConfig
+from trainer.algorithms.sac_learner import SAC
 from trainer.replay import Replay
 
 WARMUP, UPDATES, ENVS = 10, 150, 30

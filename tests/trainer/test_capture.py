@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tests.trainer.sacs import ACTION, CONFIG, OBSERVATION, STRONG, TASKS, make, make_batch, same
 from trainer.algorithms.capture import CapturedUpdate
-from trainer.algorithms.sac import SAC
+from trainer.algorithms.sac_learner import SAC
 from trainer.replay import Batch
 
 CPU = torch.device("cpu")

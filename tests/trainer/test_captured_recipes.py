@@ -30,7 +30,7 @@ from trainer.loops.learner import Learner
 from trainer.loops.learner_group import LearnerGroup
 from trainer.loops.rollout_learner import RolloutLearner
 from trainer.parallel import Ranks
-from trainer.recipe.kinds import on_metaworld
+from trainer.recipe.environments import METAWORLD
 from trainer.replay import TransitionReplay
 from trainer.settings import TrainSettings, read_settings
 from trainer.streams import Stream
@@ -64,7 +64,7 @@ def way(name: str) -> tuple[Any, ...]:
     values = {key: kind(value) for key, value in recipe.values.items() if key not in IGNORED}
     layers = {key: len(recipe.values[key]) > 1 for key in ("actor_hidden", "critic_hidden") if key in values}
     categorical = bool(recipe.values.get("value_bins"))
-    return recipe.algorithm, on_metaworld(recipe.values), categorical, *sorted({**values, **layers}.items())
+    return recipe.algorithm, recipe.environment, categorical, *sorted({**values, **layers}.items())
 
 
 def ways() -> list[str]:
@@ -76,17 +76,17 @@ def ways() -> list[str]:
 
 
 WAYS = ways()
-OFF_POLICY = [name for name in WAYS if recipes.load(name).algorithm == "sac"]
-ON_POLICY = [name for name in WAYS if recipes.load(name).algorithm != "sac"]
+OFF_POLICY = [name for name in WAYS if recipes.load(name).entry.loop == "off-policy"]
+ON_POLICY = [name for name in WAYS if recipes.load(name).entry.loop == "on-policy"]
 
 
 def settings_for(folder: Path, name: str, precision: str) -> tuple[TrainSettings, EnvFactory]:
-    values = recipes.load(name).values
+    recipe = recipes.load(name)
+    values, several = recipe.values, recipe.environment is METAWORLD
     changes: dict[str, Any] = {key: value for key, value in SMALL.items() if values.get(key)}
     for key in ("actor_hidden", "critic_hidden", "hidden"):
         if key in changes:
             changes[key] = ",".join([str(changes[key])] * min(len(values[key]), 2))
-    several = on_metaworld(values)
     if several:
         changes["tasks"] = "reach,push,door-close"
     if values.get("normalize_rewards") == "returns":

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from trainer import recipe
-from trainer.algorithms.sac import SAC, SACConfig
-from trainer.diagnostics import PlasticityWatch, diagnose, dormant_share, effective_rank
+from trainer.algorithms.diagnostics import PlasticityWatch, diagnose, dormant_share, effective_rank
+from trainer.algorithms.sac_config import SACConfig
+from trainer.algorithms.sac_learner import SAC
 from trainer.nn.mlp import EnsembleMLP
 from trainer.nn.residual import ResidualMLP
 from trainer.replay import Batch

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from trainer import recipe
+from trainer.recipe.sizes import Sizes
+from trainer.recipe.spaces import Spaces
 
 SAC = [
     name
@@ -29,20 +31,20 @@ SAC = [
 def test_actors_have_the_published_sizes(name: str, width: int, parameters: int) -> None:
     widths = f"{width},{width},{width}"
     loaded = recipe.load(name).override({"actor_hidden": widths}, {"actor_hidden"})
-    assert recipe.parameter_count(loaded).actor == parameters
+    assert Sizes(loaded).count.actor == parameters
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SAC)
 def test_the_footprint_is_that_of_the_real_thing(name: str) -> None:
-    from trainer.algorithms import sac
+    from trainer.algorithms import sac_learner
 
     loaded = recipe.load(name)
     if name == "brc-mt10":  # whose weights take long to draw
         loaded = loaded.override({"critic_hidden": "512,512,512"}, {"critic_hidden"})
     tasks = len(recipe.task_names(loaded.values["tasks"]))
-    learner = sac.SAC(sac.SACConfig.from_values(loaded.values), 39, 4, tasks)
-    count = recipe.parameter_count(loaded)
+    learner = sac_learner.SAC(sac_learner.SACConfig.from_values(loaded.values), 39, 4, tasks)
+    count = Sizes(loaded).count
     assert sum(p.numel() for p in learner.policy.parameters()) == count.actor
     assert sum(p.numel() for p in learner.critics.parameters()) == count.critics == count.targets
     assert learner.log_alpha.numel() == count.alphas == tasks
@@ -63,25 +65,25 @@ def test_the_replays_footprint_is_that_of_the_real_thing(name: str, num_envs: in
         tasks = len(recipe.task_names(values["tasks"]))
         sizes = values["replay_capacity"], values["batch_size"], values["episode_steps"], 39, 4
         replay = Replay(tasks, num_envs or tasks, *sizes)
-        assert replay.nbytes == recipe.replay_bytes(loaded, num_envs)
+        assert replay.nbytes == Sizes(loaded, num_envs).layout.nbytes
 
 
 def test_the_footprint_on_another_environment_is_that_of_the_real_thing() -> None:
-    from trainer.algorithms import sac
+    from trainer.algorithms import sac_learner
     from trainer.replay import TransitionReplay
 
     loaded = recipe.load("sac").override({"replay_capacity": "5000"}, {"replay_capacity"})
-    learner = sac.SAC(sac.SACConfig.from_values(loaded.values), 3, 2, 1)
-    count = recipe.parameter_count(loaded, 3, 2)
+    learner = sac_learner.SAC(sac_learner.SACConfig.from_values(loaded.values), 3, 2, 1)
+    count = Sizes(loaded, given=Spaces(3, 2)).count
     assert sum(p.numel() for p in learner.policy.parameters()) == count.actor
     assert sum(p.numel() for p in learner.critics.parameters()) == count.critics == count.targets
     assert learner.log_alpha.numel() == count.alphas == 1
     replay = TransitionReplay(5000, loaded.values["batch_size"], 3, 2)
-    assert replay.nbytes == recipe.replay_bytes(loaded, 8, 3, 2)
+    assert replay.nbytes == Sizes(loaded, 8, given=Spaces(3, 2)).layout.nbytes
 
 
 def test_on_policy_footprints() -> None:
     fast = recipe.load("guide-ppo-fast")
-    assert recipe.replay_bytes(fast) == 0
+    assert Sizes(fast).layout is None
     # Pendulum: 3 observations, 1 action with its log deviation.
-    assert recipe.parameter_count(fast, 3, 1).actor == (3 + 1) * 512 + 513 * 512 + 513 + 1
+    assert Sizes(fast, given=Spaces(3, 1)).count.actor == (3 + 1) * 512 + 513 * 512 + 513 + 1

@@ -5,7 +5,7 @@ import torch
 
 from tests.trainer.test_off_policy import settings_for
 from tests.trainer.toys import CounterFactory
-from trainer.algorithms.sac import SAC
+from trainer.algorithms.sac_learner import SAC
 from trainer.errors import DivergedError, TrainerError
 from trainer.loops import memory
 from trainer.loops.learner import Learner

@@ -11,14 +11,16 @@ import torch
 
 from tests.trainer.allocated import peak_bytes, stored_bytes
 from trainer import recipe as recipes
+from trainer.algorithms import sac
 from trainer.algorithms.acting import Acting
-from trainer.algorithms.sac import SAC, SACConfig
+from trainer.algorithms.sac_config import SACConfig
+from trainer.algorithms.sac_learner import SAC
 from trainer.device import autocast
 from trainer.envs.metaworld import MetaworldFactory
 from trainer.loops.rollout_learner import RolloutLearner
 from trainer.nn import mlp
 from trainer.parallel import Ranks
-from trainer.recipe import memory, sac_memory
+from trainer.recipe import environments, memory
 from trainer.recipe.sizes import Sizes
 from trainer.replay import Batch, Replay
 from trainer.replay.draw import DeviceDraw
@@ -48,14 +50,14 @@ def batch_of(sizes: Sizes) -> Batch:
 def test_networks_targets_and_optimiser_to_the_byte(name: str) -> None:
     narrow = {"critic_hidden": "512,512,512"} if name == "brc-mt10" else {}  # its weights take long to draw
     agent, sizes = learner(name, **narrow)
-    count = recipes.parameter_count(sizes.recipe)
+    count = sizes.count
     modules = [agent.policy, agent.critics]
     carried = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
     constants = [*agent.targets.buffers(), agent._one_hot, agent.log_alpha]
-    assert sac_memory.network_bytes(sizes) == stored_bytes([*carried, *constants])
+    assert sac.network_bytes(sizes.share) == stored_bytes([*carried, *constants])
     assert count.targets * 4 == stored_bytes([*agent.targets.parameters()])
     state = [tensor for one in agent.optimizers.values() for tensor in one.tensors()]
-    assert sac_memory.optimizer_bytes(sizes) == sum(tensor.nbytes for tensor in state)
+    assert sac.optimizer_bytes(sizes.share) == sum(tensor.nbytes for tensor in state)
     parts = {part.name: part for part in memory.learner_parts(sizes)}
     assert parts["gradients"].bytes == count.trained * 4
     assert not parts["update"].exact
@@ -84,7 +86,7 @@ def test_the_replay_to_the_byte(name: str, num_envs: int | None) -> None:
 
 def test_small_policies_act_on_the_host_and_take_nothing_of_a_gpu() -> None:
     sizes = Sizes(recipes.load("guide-mt10"))
-    assert sac_memory.acting_bytes(sizes) == 0
+    assert sac.acting_bytes(sizes.share) == 0
     assert "acting" not in {part.name for part in memory.learner_parts(sizes)}
     one = memory.library_parts(sizes)[1]
     two = memory.library_parts(Sizes(recipes.load("mclean2025-mt10")))[1]
@@ -97,7 +99,7 @@ def test_what_acts_beside_the_updates_to_the_byte(name: str) -> None:
     acting = Acting(agent.policy, sizes.environments, 39, lag=1)
     copies = [*acting._actor.parameters(), *acting._actor.buffers(), *acting._newest]
     inputs = sizes.environments * (39 + 4 + 1 + 4) * 4
-    assert sac_memory.acting_bytes(sizes) == stored_bytes(copies) + inputs
+    assert sac.acting_bytes(sizes.share) == stored_bytes(copies) + inputs
 
 
 @pytest.mark.slow
@@ -125,7 +127,7 @@ def test_the_peak_of_an_update_within_a_tenth(
     agent, sizes = learner(name, precision, micro_batches, **changes)
     batch = batch_of(sizes)
     peak = peak_bytes(lambda: agent.update(batch), tmp_path)
-    assert sac_memory.workspace_bytes(sizes, micro_batches) == pytest.approx(peak, rel=0.1)
+    assert sac.workspace_bytes(sizes.share, micro_batches) == pytest.approx(peak, rel=0.1)
 
 
 def rollout_learner(folder: Path, **values: str) -> tuple[RolloutLearner, Sizes]:
@@ -174,12 +176,14 @@ def test_the_host_s_processes_are_the_ones_that_will_run() -> None:
     sizes = Sizes(recipes.load("guide-mt10"), 32)
     learning, playing, evaluating = memory.host_parts(sizes, 16, None)
     assert "in 11 processes" in playing.note
-    own = 11 * memory.WORKER_BYTES + 32 * memory.ENVIRONMENT_BYTES
-    assert playing.bytes == own + round(33 * 0.8) * memory.MODEL_BYTES, "3 tasks a process, which share some"
+    own = 11 * environments.WORKER_BYTES + 32 * environments.ENVIRONMENT_BYTES
+    assert playing.bytes == own + round(33 * 0.8) * environments.MODEL_BYTES, (
+        "3 tasks a process, which share some"
+    )
     assert "40 environments" in evaluating.note
     assert learning.bytes == memory.LEARNER_CUDA_BYTES
     assert not any(part.exact for part in (learning, playing, evaluating))
     alone = memory.host_parts(sizes, 1, None, episodes=1)
     assert "in the learner" in alone[1].note
-    played = 10 * memory.ENVIRONMENT_BYTES + 8 * memory.MODEL_BYTES
+    played = 10 * environments.ENVIRONMENT_BYTES + 8 * environments.MODEL_BYTES
     assert alone[2].bytes == memory.EVALUATOR_BYTES + played

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.trainer.cuda_model.tape import tensors_of
 from tests.trainer.test_captured_recipes import OFF_POLICY, ON_POLICY, settings_for
-from trainer.algorithms import sac
+from trainer.algorithms import sac_learner
 from trainer.loops.learner import Learner
 from trainer.loops.rollout_learner import RolloutLearner
 from trainer.parallel import Ranks
@@ -41,7 +41,9 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("_fused_sgd_", "_fused_adam_.tensor_lr"):
         library.impl(name, lambda *_, **__: None)
     monkeypatch.setattr(
-        sac, "global_norm", lambda each: torch.linalg.vector_norm(torch.stack(torch._foreach_norm(each)))
+        sac_learner,
+        "global_norm",
+        lambda each: torch.linalg.vector_norm(torch.stack(torch._foreach_norm(each))),
     )
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda _: False)  # it does not know of `meta`
     yield

@@ -2,9 +2,11 @@ import pytest
 import torch
 
 from trainer import checkpoint, recipe
-from trainer.algorithms.sac import SAC, SACConfig
+from trainer.algorithms.sac_config import SACConfig
+from trainer.algorithms.sac_learner import SAC
 from trainer.errors import CheckpointError
 from trainer.model import about, load_model, save_final
+from trainer.recipe import registry
 
 TASKS = ("reach-v3", "push-v3", "door-open-v3")
 
@@ -66,3 +68,25 @@ def test_what_is_no_model_is_refused(agent, tmp_path):
     torch.save({"weights": torch.zeros(3)}, tmp_path / "foreign.pt")
     with pytest.raises(CheckpointError, match="is not a model of this trainer"):
         load_model(tmp_path / "foreign.pt")
+
+
+@pytest.mark.parametrize("name", recipe.names())
+def test_the_algorithm_of_a_model_of_an_earlier_version_is_told_by_its_values(name: str) -> None:
+    loaded = recipe.load(name)
+    described = loaded.as_json()
+    assert registry.entry_of(described).label == loaded.entry.label
+    del described["algorithm"]
+    older = registry.entry_of(described)
+    assert type(older) is type(loaded.entry)
+    for added in ("label", "goals", "critic_network", "value_bins", "log_std_bounding", "temperature"):
+        described["values"].pop(added, None)
+    assert type(registry.entry_of(described)) is type(loaded.entry)
+
+
+def test_an_unknown_algorithm_of_a_model_is_said_to_be_so(agent, tmp_path):
+    final = finish(agent, tmp_path, 1)
+    stored = checkpoint.load_file(final)
+    stored["about"]["recipe"]["algorithm"] = "sax"
+    torch.save(stored, final)
+    with pytest.raises(CheckpointError, match="unknown algorithm 'sax'; did you mean sac"):
+        load_model(final)

@@ -19,7 +19,7 @@ from tests.trainer.toys import WishFactory
 from trainer.algorithms.capture import CapturedUpdate
 from trainer.algorithms.joined import joinable
 from trainer.algorithms.linear_baseline import fitted_returns
-from trainer.algorithms.multi_task_ppo import MultiTaskPPO
+from trainer.algorithms.multi_task_ppo_learner import MultiTaskPPO
 from trainer.algorithms.on_policy_config import MultiTaskPPOConfig, make_task_actor
 from trainer.algorithms.transitions import Transitions
 from trainer.envs.metaworld import MetaworldFactory

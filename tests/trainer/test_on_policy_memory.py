@@ -11,15 +11,18 @@ import torch
 
 from tests.trainer.allocated import peak_bytes, stored_bytes
 from trainer import recipe as recipes
-from trainer.algorithms.a2c import A2C
+from trainer.algorithms import sac
+from trainer.algorithms.a2c_learner import A2C
 from trainer.algorithms.on_policy import OnPolicy
 from trainer.algorithms.on_policy_config import A2CConfig, PPOConfig, make_actor_critic
-from trainer.algorithms.ppo import PPO
-from trainer.algorithms.sac import SAC, SACConfig
+from trainer.algorithms.ppo_learner import PPO
+from trainer.algorithms.sac_config import SACConfig
+from trainer.algorithms.sac_learner import SAC
 from trainer.device import autocast
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.envs.spaces import ActionSpace
-from trainer.recipe import memory, on_policy_memory, sac_memory
+from trainer.recipe import memory, on_policy
+from trainer.recipe.environments import GYMNASIUM, METAWORLD
 from trainer.recipe.sizes import Sizes
 from trainer.recipe.spaces import Spaces, known_spaces
 from trainer.replay import TransitionReplay
@@ -29,7 +32,7 @@ CPU = torch.device("cpu")
 ON_POLICY = [
     name
     for name in recipes.names()
-    if recipes.on_policy(values := recipes.load(name).values) and not recipes.on_metaworld(values)
+    if (recipe := recipes.load(name)).entry.loop == "on-policy" and recipe.environment is GYMNASIUM
 ]
 LARGE = ("guide-ppo-beast", "rtx4070-ppo")
 """Nothing but wider layers than others: drawing them takes seconds."""
@@ -60,7 +63,7 @@ def learner(sizes: Sizes) -> OnPolicy:
 
 def rollout_of(sizes: Sizes) -> Rollout:
     spaces = sizes.spaces
-    return Rollout(sizes.cuts.steps, sizes.environments, spaces.observation, spaces.action, CPU)
+    return Rollout(sizes.share.cuts.steps, sizes.environments, spaces.observation, spaces.action, CPU)
 
 
 @pytest.mark.parametrize("name", [name for name in ON_POLICY if name not in LARGE])
@@ -72,16 +75,16 @@ def test_what_stays_to_the_byte(name: str) -> None:
     policy = agent.policy
     carried = [*policy.parameters(), *policy.buffers(), *agent._reward_moments.buffers()]
     flags = [agent.learning_rate, agent._entropy_weight, agent.stopped, agent.skipped, agent.sums]
-    assert on_policy_memory.network_bytes(sizes) == stored_bytes([*carried, *flags])
-    assert on_policy_memory.optimizer_bytes(sizes) == stored_bytes(agent._optimizer.tensors())
+    assert on_policy.network_bytes(sizes.share) == stored_bytes([*carried, *flags])
+    assert on_policy.optimizer_bytes(sizes.share) == stored_bytes(agent._optimizer.tensors())
     rollout = rollout_of(sizes)
-    assert on_policy_memory.rollout_bytes(sizes) == stored_bytes([*rollout._device.values()])
+    assert on_policy.rollout_bytes(sizes.share) == stored_bytes([*rollout._device.values()])
     rows = agent.estimate(rollout)
-    assert on_policy_memory.rows_bytes(sizes) == rows.nbytes
-    batch = agent.pack(rows).batch(torch.arange(sizes.cuts.batch_size))
+    assert on_policy.rows_bytes(sizes.share) == rows.nbytes
+    batch = agent.pack(rows).batch(torch.arange(sizes.share.cuts.batch_size))
     agent.update(batch)
     gradients = [agent._flat.grad] if agent._flat.grad is not None else []
-    assert on_policy_memory.gradient_bytes(sizes) == stored_bytes(gradients)
+    assert on_policy.gradient_bytes(sizes.share) == stored_bytes(gradients)
 
 
 @pytest.mark.slow
@@ -111,10 +114,14 @@ def test_the_peaks_of_learning_within_a_tenth(
         rows = agent.estimate(rollout)  # the old ones are there until the new ones are
 
     seen = peak_bytes(estimate, tmp_path)
-    assert on_policy_memory.estimate_bytes(sizes) == pytest.approx(seen, rel=0.1, abs=16 * KIB)
-    chosen = torch.randperm(sizes.cuts.rollout)[: sizes.cuts.batch_size] if sizes.cuts.count > 1 else None
+    assert on_policy.estimate_bytes(sizes.share) == pytest.approx(seen, rel=0.1, abs=16 * KIB)
+    chosen = (
+        torch.randperm(sizes.share.cuts.rollout)[: sizes.share.cuts.batch_size]
+        if sizes.share.cuts.count > 1
+        else None
+    )
     seen = peak_bytes(lambda: agent.update(agent.pack(rows).batch(chosen)), tmp_path)
-    assert on_policy_memory.update_bytes(sizes) == pytest.approx(seen, rel=0.1, abs=16 * KIB)
+    assert on_policy.update_bytes(sizes.share) == pytest.approx(seen, rel=0.1, abs=16 * KIB)
 
 
 def test_sac_on_an_environment_to_the_byte() -> None:
@@ -122,9 +129,9 @@ def test_sac_on_an_environment_to_the_byte() -> None:
     agent = SAC(SACConfig.from_values(sizes.recipe.values), 17, 6, 1, CPU)
     modules = [*agent.policy.parameters(), *agent.policy.buffers(), *agent.critics.parameters()]
     constants = [*agent.critics.buffers(), *agent.targets.buffers(), agent._one_hot, agent.log_alpha]
-    assert sac_memory.network_bytes(sizes) == stored_bytes([*modules, *constants])
+    assert sac.network_bytes(sizes.share) == stored_bytes([*modules, *constants])
     state = [tensor for one in agent.optimizers.values() for tensor in one.tensors()]
-    assert sac_memory.optimizer_bytes(sizes) == sum(tensor.nbytes for tensor in state)
+    assert sac.optimizer_bytes(sizes.share) == sum(tensor.nbytes for tensor in state)
     small = sizes.recipe.override({"replay_capacity": "5000"}, {"replay_capacity"})
     replay = TransitionReplay(5000, 256, 17, 6)
     rows, index = memory.replay_parts(Sizes(small))
@@ -142,7 +149,7 @@ def test_ranks_have_a_share_each_of_all_but_the_networks(name: str) -> None:
     assert own["messages"] == one["gradients"]
     assert "NCCL" in own
     assert "NCCL" not in one
-    if shared.on_policy:
+    if shared.recipe.entry.loop == "on-policy":
         assert own["rollout"] == one["rollout"] // 2
     else:
         kept = [memory.replay_parts(each)[0].bytes for each in (alone, shared)]
@@ -177,8 +184,8 @@ def test_the_table_is_that_of_the_environments_themselves() -> None:
 
 def test_every_recipe_names_an_environment_whose_sizes_are_known() -> None:
     for name in recipes.names():
-        values = recipes.load(name).values
-        assert recipes.on_metaworld(values) or values["environment"] in known_spaces(), name
+        recipe = recipes.load(name)
+        assert recipe.environment is METAWORLD or recipe.values["environment"] in known_spaces(), name
 
 
 def test_an_environment_that_only_its_module_knows_is_said_to_be_so() -> None:

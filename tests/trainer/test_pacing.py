@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.pacing import UpdateCredit, crossed, helper_count, quick, worker_count
+from trainer.pacing import UpdateCredit, crossed, quick
+from trainer.recipe.processes import helper_processes, worker_processes
 
 
 @given(
@@ -41,14 +42,14 @@ def test_an_interval_of_zero_is_never_due():
     [(16, 2, 1), (10, 16, 10), (32, 16, 11), (48, 16, 12), (1, 64, 1), (10, 1, 0), (10, 4, 3)],
 )
 def test_workers_leave_the_learner_a_processor_and_none_is_wasted(num_envs, processors, workers):
-    assert worker_count(num_envs, processors) == workers
+    assert worker_processes(num_envs, processors) == workers
 
 
 @pytest.mark.parametrize(
     ("num_envs", "processors", "workers"), [(16, 2, 1), (8, 16, 7), (32, 15, 10), (1, 64, 0), (8, 1, 0)]
 )
 def test_a_learner_that_helps_has_as_large_a_share_as_its_workers(num_envs, processors, workers):
-    assert helper_count(num_envs, processors) == workers
+    assert helper_processes(num_envs, processors) == workers
     assert -(-num_envs // (workers + 1)) == -(-num_envs // processors)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tests.trainer.sacs import ACTION, CONFIG, OBSERVATION, STRONG, TASKS, make, make_batch
-from trainer.algorithms.sac import SAC
+from trainer.algorithms.sac_learner import SAC
 from trainer.nn.perceptron import Perceptron
 from trainer.nn.stacking import stacked
 

@@ -16,7 +16,7 @@ from tests.trainer.runs import StopAt, newest, run
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.envs.metaworld import MetaworldFactory
 from trainer.recipe import Recipe, load
-from trainer.recipe.kinds import on_metaworld
+from trainer.recipe.environments import GYMNASIUM
 from trainer.settings import TrainSettings, read_settings
 
 __all__ = ["place"]
@@ -100,6 +100,6 @@ def test_a_preset_s_recipe_starts_learns_and_resumes(place: Place, tmp_path: Pat
 
 def factory_of(settings: TrainSettings) -> GymnasiumFactory | MetaworldFactory:
     values = settings.recipe.values
-    if not on_metaworld(values):
+    if settings.recipe.environment is GYMNASIUM:
         return GymnasiumFactory(values["environment"], actions="clipped", seed=settings.seed)
     return MetaworldFactory(settings.tasks, goals_per_task=values["goals_per_task"])

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from trainer import recipe
 from trainer.recipe import RecipeError, RecipeLocked
-from trainer.recipe.recipe import _DIRECTORY
+from trainer.recipe.sizes import Sizes
+from trainer.recipe.tables import DIRECTORY
 
 NAMES = {
     *("guide-mt10", "guide-mt10-conservative", "guide-mt10-aggressive", "guide-mt10-debug"),
@@ -135,10 +136,10 @@ def test_multi_task_ppo_is_the_authors(name: str, tasks: int, parameters: int) -
         "evaluation_episodes": 50,
         "evaluation_goals": 50,
     }
-    assert recipe.usual_envs(loaded.values) == tasks
+    assert loaded.entry.usual_envs(loaded.values) == tasks
     assert recipe.batches(name, loaded.values, tasks).count == 32
-    assert recipe.replay_bytes(loaded) == 0
-    count = recipe.parameter_count(loaded)
+    assert Sizes(loaded).layout is None
+    count = Sizes(loaded).count
     assert (count.actor, count.trained) == (parameters, parameters)
 
 
@@ -339,11 +340,11 @@ def test_as_json_is_plain() -> None:
     plain = changed.as_json()
     assert plain == json.loads(json.dumps(plain))
     assert plain["modified"] == {"actor_hidden": [[128, 128], [64, 64]]}
-    assert set(plain) == {"name", "values", "modified"}
+    assert set(plain) == {"name", "algorithm", "values", "modified"}
 
 
 def text_of(name: str) -> str:
-    return (_DIRECTORY / f"{name}.toml").read_text(encoding="utf-8")
+    return (DIRECTORY / f"{name}.toml").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -374,8 +375,8 @@ def test_a_word_in_the_place_of_a_number() -> None:
 
 
 def test_every_value_is_documented() -> None:
-    for algorithm in ("sac", "ppo", "a2c", "gymnasium/sac", "metaworld/ppo"):
-        schema = tomllib.loads((_DIRECTORY / "schemas" / f"{algorithm}.toml").read_text(encoding="utf-8"))
+    for algorithm in ("metaworld/sac", "metaworld/ppo", "gymnasium/sac", "gymnasium/ppo", "gymnasium/a2c"):
+        schema = tomllib.loads((DIRECTORY / "schemas" / f"{algorithm}.toml").read_text(encoding="utf-8"))
         for key, rule in schema.items():
             assert rule["doc"], key
             known = {"type", "doc", "choices", "words", "min", "max", "above", "below", "default"}

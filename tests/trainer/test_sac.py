@@ -7,7 +7,7 @@ import torch
 
 from tests.trainer.sacs import ACTION, CONFIG, OBSERVATION, STRONG, TASKS, make, make_batch, same
 from tests.trainer.textbook_sac import TextbookSAC
-from trainer.algorithms.sac import SAC
+from trainer.algorithms.sac_learner import SAC
 from trainer.device import autocast
 
 

@@ -9,8 +9,8 @@ import torch
 
 from tests.trainer.sacs import ACTION, CONFIG, OBSERVATION, STRONG, TASKS, make_batch, same
 from trainer.algorithms.acting import Acting
-from trainer.algorithms.sac import SAC
 from trainer.algorithms.sac_group import SACGroup
+from trainer.algorithms.sac_learner import SAC
 from trainer.nn import mlp
 from trainer.replay import Batch
 from trainer.streams import Stream

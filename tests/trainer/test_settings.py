@@ -5,8 +5,9 @@ import pytest
 from trainer import settings as settings_module
 from trainer.errors import UsageError
 from trainer.options import NEWEST, train_parser
-from trainer.pacing import worker_count
+from trainer.processors import usable_processors
 from trainer.recipe import RecipeError
+from trainer.recipe.processes import worker_processes
 from trainer.settings import read_each, read_settings
 
 
@@ -22,7 +23,7 @@ def test_what_is_not_said_comes_from_the_recipe_and_the_tasks():
     assert settings.eval_every == settings.checkpoint_every == 5000
     assert settings.log_every == 1000
     assert settings.resume is None
-    assert settings.workers == worker_count(4)
+    assert settings.workers == worker_processes(4, usable_processors())
     assert settings.threads == (1 if settings.workers else 0)
     assert settings.run_dir.parent == Path("runs")
     assert settings.run_dir.name.startswith("local-demo-")

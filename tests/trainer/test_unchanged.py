@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from trainer import recipe
-from trainer.algorithms.sac import SAC, SACConfig
-from trainer.recipe.recipe import _read
+from trainer.algorithms.sac_config import SACConfig
+from trainer.algorithms.sac_learner import SAC
+from trainer.recipe.tables import read_table
 from trainer.replay import Batch
 
 RECORDED = {
@@ -72,7 +73,7 @@ def test_a_recipe_without_it_learns_as_before(name: str) -> None:
 
 
 def test_what_a_file_does_not_name_is_as_the_learner_has_it() -> None:
-    schema = _read("schemas", "sac")
+    schema = read_table("schemas/metaworld/sac")
     optional = {key: rule["default"] for key, rule in schema.items() if "default" in rule}
     del optional["goals"]  # the environments' business
     assert optional.keys() == {

@@ -7,7 +7,8 @@ import torch
 from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
 
 from tests.trainer.sacs import TASKS
-from trainer.algorithms.sac import SAC, SACConfig
+from trainer.algorithms.sac_config import SACConfig
+from trainer.algorithms.sac_learner import SAC
 from trainer.replay import Batch
 
 

@@ -1,31 +1,43 @@
-"""Advantage actor-critic: the synchronous form of Mnih et al. 2016, one step for each rollout."""
+"""Advantage actor-critic in the registry of algorithms."""
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import TYPE_CHECKING
 
-from trainer.algorithms.on_policy import OnPolicy, Slopes
-from trainer.algorithms.on_policy_config import A2CConfig
-from trainer.algorithms.optimizers import GuardedAdam, GuardedRMSprop
-from trainer.algorithms.transitions import Transitions
+from trainer.recipe.algorithm import Values
+from trainer.recipe.on_policy import OnPolicyAlgorithm
+
+if TYPE_CHECKING:
+    from trainer.algorithms.a2c_learner import A2C
+    from trainer.algorithms.on_policy_config import A2CConfig
+    from trainer.envs.spaces import ActionSpace
+    from trainer.nn.actor_critic import ActorCritic
 
 
-class A2C(OnPolicy):
-    """The learner; see `OnPolicy`."""
+class A2CAlgorithm(OnPolicyAlgorithm):
+    """A2C, the synchronous form of Mnih et al. 2016."""
 
-    _config: A2CConfig
+    name, label = "a2c", "A2C"
 
-    def _make_optimizer(self, parameters: Tensor) -> GuardedAdam | GuardedRMSprop:
-        config = self._config
-        rate, eps, norm = self.learning_rate, config.optimizer_eps, config.max_grad_norm
-        if config.optimizer == "adam":
-            return GuardedAdam([parameters], rate, eps, norm)
-        return GuardedRMSprop([parameters], rate, config.rmsprop_alpha, eps, norm)
+    def config(self, values: Values) -> A2CConfig:
+        """Returns the hyperparameters."""
+        from trainer.algorithms.on_policy_config import A2CConfig
 
-    def _slopes(self, batch: Transitions, outputs: Tensor, value: Tensor) -> Slopes:
-        log_density, entropies = self.policy.head.evaluate(outputs, batch.action)
-        advantage, error = self._advantage(batch), value - batch.target
-        policy_loss, value_loss = -(advantage * log_density).mean(-1), error.square().mean(-1)
-        scalars = {"loss/policy": policy_loss, "loss/value": value_loss, "entropy": entropies.mean(-1)}
-        rows = value.shape[-1]
-        return Slopes(advantage / -rows, error * (2.0 / rows), policy_loss + value_loss, scalars)
+        return A2CConfig.from_values(values)
+
+    def policy(
+        self, values: Values, observation_dim: int, action_space: ActionSpace, num_tasks: int
+    ) -> ActorCritic:
+        """Builds policy and values, see `Algorithm.policy`."""
+        from trainer.algorithms.on_policy_config import OnPolicyConfig, make_actor_critic
+
+        return make_actor_critic(OnPolicyConfig.from_values(values), observation_dim, action_space)
+
+    def learner(self) -> type[A2C]:
+        """Returns the class of the learner."""
+        from trainer.algorithms.a2c_learner import A2C
+
+        return A2C
+
+
+ENTRY = A2CAlgorithm()

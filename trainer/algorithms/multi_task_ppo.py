@@ -1,63 +1,95 @@
-"""Proximal policy optimisation of several tasks at once, as in the code of McLean et al. 2025 (their MTPPO).
-
-There is no network for values: advantages are taken against a linear fit to each task's own returns
-(`linear_baseline`). What is foreseen counts time and ends with the episode, so nothing follows its cut.
-"""
+"""Proximal policy optimisation of several tasks: what the entry of PPO is on the tasks of Meta-World."""
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from trainer.algorithms.linear_baseline import fitted_returns
-from trainer.algorithms.on_policy_config import MultiTaskPPOConfig
-from trainer.algorithms.ppo import PPO
-from trainer.nn.task_actor import TaskActor
-from trainer.rollout import Rollout, Rollouts, advantages
-from trainer.rollout.advantages import Ends
+from trainer.recipe.algorithm import Values
+from trainer.recipe.environments import METAWORLD
+from trainer.recipe.errors import check_order
+from trainer.recipe.on_policy import OnPolicyAlgorithm, rollout_bytes, row, transitions
+from trainer.recipe.share import ParameterCount, Part, Share, dense
+from trainer.recipe.spaces import Spaces
+
+if TYPE_CHECKING:
+    from trainer.algorithms.multi_task_ppo_learner import MultiTaskPPO
+    from trainer.algorithms.on_policy_config import MultiTaskPPOConfig
+    from trainer.envs.spaces import ActionSpace
+    from trainer.nn.task_actor import TaskActor
+
+_FLOAT, _LONG, _DOUBLE = 4, 8, 8
 
 
-class MultiTaskPPO(PPO):
-    """The learner; see `OnPolicy`. Its rollouts are whole episodes of one length."""
+class MultiTaskPPOAlgorithm(OnPolicyAlgorithm):
+    """MTPPO of McLean et al. 2025: a policy alone, and a linear fit in the place of a network of values."""
 
-    captures_estimate = False
-    """A solver's kernels may not be captured, and once a rollout there is nothing to gain from it."""
-    joins = False
-    """Each fits its own baselines, and the fit knows of no axis of learners."""
-    _config: MultiTaskPPOConfig
-    policy: TaskActor
+    name, label = "ppo", "PPO"
 
-    @torch.no_grad()
-    def estimate(self, rollout: Rollout | Rollouts) -> Tensor:
-        """Looks at a whole rollout, and rearms `stopped`; returns the rows of `Packed`."""
-        assert isinstance(rollout, Rollout), "each learner fits its own baselines"
-        self.stopped.zero_()
-        policy, config = self.policy, self._config
-        with self._autocast():
-            outputs = policy.actor(rollout.observation)
-        done = rollout.ends.done
-        ends = Ends(done, done)  # returns end with the episode, for what is foreseen counts time
-        value = self._foreseen(rollout, ends)
-        following = torch.cat([value[1:], torch.zeros_like(value[:1])])
-        advantage = advantages(rollout.reward, value, following, ends, config.gamma, config.gae_lambda)
-        return self._rows(rollout, rollout.observation, outputs, value, advantage)
+    def check(self, recipe: str, values: Values) -> None:
+        """Checks also that the bounds of the deviation are in order."""
+        super().check(recipe, values)
+        check_order(recipe, ("log_std_min", "log_std_max", values["log_std_min"], values["log_std_max"]))
 
-    def _foreseen(self, rollout: Rollout, ends: Ends) -> Tensor:
-        """Returns the fitted returns of a rollout's steps, (steps, envs)."""
-        config, policy = self._config, self.policy
-        steps, envs = rollout.reward.shape
-        nothing = torch.zeros_like(rollout.reward)
-        returns = advantages(rollout.reward, nothing, nothing, ends, config.gamma, 1.0)
-        episodes = steps // config.episode_steps, config.episode_steps, envs
-        assert episodes[0] * episodes[1] == steps, "a rollout that is not whole episodes"
-        shown = rollout.observation.view(*episodes, -1).transpose(1, 2).flatten(0, 1)
-        observation, task = shown[..., : policy.observation_dim], shown[:, 0, policy.observation_dim :]
-        fitted = fitted_returns(
-            observation,
-            returns.view(episodes).transpose(1, 2).flatten(0, 1),
-            task,
-            config.baseline_ridge,
-            self._learners,
-            self._over_learners,
-        )
-        return fitted.view(episodes[0], envs, -1).transpose(1, 2).reshape(steps, envs)
+    def inputs(self, values: Values, spaces: Spaces) -> int:
+        """Counts the observation and the one-hot task id."""
+        return spaces.observation + len(METAWORLD.tasks(values))
+
+    def count(self, values: Values, spaces: Spaces) -> ParameterCount:
+        """Counts the policy, which gives means and deviations."""
+        return ParameterCount(dense(self.inputs(values, spaces), values["hidden"], 2 * spaces.action))
+
+    def memory(self, share: Share, micro_batches: int) -> list[Part]:
+        """Returns what learns, and a rollout: all Adam holds is one tensor, and a count."""
+        networks = share.count.trained * _FLOAT
+        rows = transitions(share) * row(share) * _FLOAT + share.batch * _LONG  # and which are the next batch
+        steps = f"{share.cuts.steps} steps of each environment"
+        return [
+            Part("networks", networks, note="the policy"),
+            Part("optimiser", 2 * networks + _FLOAT),
+            Part("gradients", networks),
+            Part("rollout", rollout_bytes(share), note=steps),
+            Part("rows", rows, note="the rollout, as it is learnt from"),
+            Part("update", work_bytes(share), False, "the whole rollout looked at, or one update"),
+        ]
+
+    def graphs(self, share: Share) -> int:
+        """Counts the update alone: a solver makes the estimates."""
+        return 1
+
+    def config(self, values: Values) -> MultiTaskPPOConfig:
+        """Returns the hyperparameters."""
+        from trainer.algorithms.on_policy_config import MultiTaskPPOConfig
+
+        return MultiTaskPPOConfig.from_values(values)
+
+    def policy(
+        self, values: Values, observation_dim: int, action_space: ActionSpace, num_tasks: int
+    ) -> TaskActor:
+        """Builds the policy, see `Algorithm.policy`."""
+        from trainer.algorithms.on_policy_config import make_task_actor
+
+        return make_task_actor(self.config(values), observation_dim, action_space.dim, num_tasks)
+
+    def learner(self) -> type[MultiTaskPPO]:
+        """Returns the class of the learner."""
+        from trainer.algorithms.multi_task_ppo_learner import MultiTaskPPO
+
+        return MultiTaskPPO
+
+
+def work_bytes(share: Share) -> int:
+    """About what is in use at the peak: when a whole rollout is looked at, or in an update.
+
+    Of a whole rollout a layer's inputs and results are kept at a time, or what the fit takes in float64; of a
+    batch all layers, and the slopes on both sides of one. A measurement, tests/trainer/test_memory.py, agrees
+    within a tenth.
+    """
+    hidden, observation, inputs = share.values["hidden"], share.spaces.observation, share.inputs
+    layer = max(before + after for before, after in pairwise((inputs, *hidden)))
+    fit = 2 * (2 * observation + 4) + observation
+    looked_at: int = transitions(share) * max(layer * _FLOAT, fit * _DOUBLE)
+    outputs = 2 * share.spaces.action
+    kept = 6 * outputs + sum(hidden) + 2 * max(hidden) + (inputs if share.cuts.count > 1 else 0)
+    update: int = share.batch * kept * _FLOAT + share.count.trained * _FLOAT
+    return max(looked_at, update)

@@ -1,168 +1,198 @@
-"""Multi-task soft actor-critic: what one seed owns, and how it is kept and taken up again."""
+"""Soft actor-critic, of one task or several, in the registry of algorithms."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from copy import deepcopy
-from typing import Any
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+from trainer.placement import acts_on_host
+from trainer.recipe.algorithm import OffPolicyAlgorithm, Values
+from trainer.recipe.environments import environment_of
+from trainer.recipe.errors import RecipeError, check_order
+from trainer.recipe.share import ParameterCount, Part, Share, dense
+from trainer.recipe.spaces import Spaces
 
-from trainer.algorithms.optimizers import GuardedAdam, GuardedAverage, global_norm
-from trainer.algorithms.sac_config import SACConfig, make_policy
-from trainer.algorithms.sac_update import CRITICS, SACUpdate
-from trainer.nn.mlp import EnsembleMLP
-from trainer.nn.residual import ResidualMLP
-from trainer.nn.stacking import alone, part
-from trainer.nn.value import CategoricalValue, ScalarValue, Value
+if TYPE_CHECKING:
+    from trainer.algorithms.sac_config import SACConfig
+    from trainer.algorithms.sac_group import SACGroup
+    from trainer.algorithms.sac_learner import SAC
+    from trainer.envs.spaces import ActionSpace
+    from trainer.nn.policy import Policy
+    from trainer.replay import Batch
 
-__all__ = ["SAC", "SACConfig", "make_policy"]
-
-_CRITIC_OUTPUT_BOUND = 3e-3
-"""Initial bound of the critics' output layer, from the code of McLean et al. 2025."""
-_SHARED_BETA1 = 0.5
-"""Adam's decay of the first moment of a temperature that all tasks share, from the code of BRC."""
+_FLOAT, _LONG = 4, 8
 
 
-class SAC(SACUpdate):
-    """The learner: networks, targets, temperatures and their optimisers.
+class SACAlgorithm(OffPolicyAlgorithm):
+    """SAC of Haarnoja et al. 2018, with what McLean et al. 2025 and Nauman et al. 2025 add for many tasks."""
 
-    An update whose loss or gradient is not finite is skipped on the device: no parameter, optimiser state,
-    target or temperature changes. One corner is left: should only the actor's gradient overflow, at critics
-    that are finite before and after their step, then the critics keep that step.
+    name, label = "sac", "SAC"
+    box, discrete = "scaled", False
 
-    Args:
-        config: the hyperparameters.
-        observation_dim: numbers in an observation.
-        action_dim: numbers in an action, each in [-1, 1].
-        num_tasks: tasks.
-        device: where everything lies.
-        autocast: makes the context in which the networks are evaluated; full precision by default.
-        micro_batches: parts in which a batch is computed, to save memory; what is learnt stays the same.
-        reward_factor: (num_tasks,) on the device, what each task's rewards are multiplied by; read anew by
-            every update. None for 1.
-        average: returns the means of tensors over all learners that have an equal part of each batch; this
-            one is alone by default. Each then takes the same step.
+    def check(self, recipe: str, values: Values) -> None:
+        """Checks also that each task can be told, and the options of the critics."""
+        super().check(recipe, values)
+        tasks = _tasks(values)
+        check_order(recipe, ("log_std_min", "log_std_max", values["log_std_min"], values["log_std_max"]))
+        if values.get("heads") == "one-hot" and not values["one_hot"] and tasks > 1:
+            raise RecipeError(
+                f"recipe {recipe}: one_hot = false leaves the task unknown without multi-head networks"
+            )
+        if values.get("critic_network") == "residual":
+            if len(set(values["critic_hidden"])) > 1:
+                same = "the same width all through critic_hidden"
+                raise RecipeError(f"recipe {recipe}: critic_network = residual needs {same}")
+            if not values["layer_norm"]:
+                raise RecipeError(f"recipe {recipe}: critic_network = residual needs layer_norm = true")
+        if values.get("normalize_rewards") == "returns" and values["reward_scale"] != 1.0:
+            raise RecipeError(f"recipe {recipe}: normalize_rewards = returns needs reward_scale = 1")
+        if values.get("value_bins") == 1:
+            raise RecipeError(f"recipe {recipe}: value_bins = 1 tells nothing; 0 is off, 101 is usual")
 
-    Attributes:
-        value: how the critics' outputs are read.
-        skipped: int64 (2,) on the device: updates skipped in all, and in a row now.
-        micro_batches: parts of a batch; may be changed between updates.
-        optimizers: of `actor`, `critics` and `alpha`.
-        polyak: moves the targets.
+    def inputs(self, values: Values, spaces: Spaces) -> int:
+        """Counts the observation, and the one-hot task id where there is one."""
+        return spaces.observation + (_tasks(values) if values.get("one_hot") else 0)
+
+    def count(self, values: Values, spaces: Spaces) -> ParameterCount:
+        """Counts an actor, two critics with their targets, and a temperature a task.
+
+        The actor maps its inputs to a mean and a log standard deviation for each number of an action, each
+        critic these and the action to one value or to `value_bins`; multi-head networks have one last layer a
+        task.
+        """
+        tasks, inputs = _tasks(values), self.inputs(values, spaces)
+        heads = tasks if values.get("heads") == "multi-head" else 1
+        actor = dense(inputs, values["actor_hidden"], 2 * spaces.action, heads)
+        layers = critic_layers(values)
+        critics = 2 * dense(inputs + spaces.action, layers, values.get("value_bins") or 1, heads)
+        return ParameterCount(actor, critics, targets=critics, alphas=tasks)
+
+    def memory(self, share: Share, micro_batches: int) -> list[Part]:
+        """Returns what learns, with the copies that act."""
+        kept = [
+            Part("networks", network_bytes(share), note="actor, two critics, temperatures"),
+            Part("target critics", share.count.targets * _FLOAT),
+            Part("optimiser", optimizer_bytes(share), note="two moments a parameter"),
+            Part("gradients", share.count.trained * _FLOAT),
+        ]
+        if share.on_gpu and (acting := acting_bytes(share)):
+            kept += [Part("acting", acting, note="copies of the actor, inputs and outputs")]
+        workspace = workspace_bytes(share, micro_batches)
+        return [*kept, Part("update", workspace, exact=False, note="activations of one update")]
+
+    def graphs(self, share: Share) -> int:
+        """Counts the update, and acting unless the host acts."""
+        return 2 if acting_bytes(share) else 1
+
+    def config(self, values: Values) -> SACConfig:
+        """Returns the hyperparameters."""
+        from trainer.algorithms.sac_config import SACConfig
+
+        return SACConfig.from_values(values)
+
+    def policy(
+        self, values: Values, observation_dim: int, action_space: ActionSpace, num_tasks: int
+    ) -> Policy:
+        """Builds the policy, see `Algorithm.policy`."""
+        from trainer.algorithms.sac_config import make_policy
+
+        return make_policy(self.config(values), observation_dim, action_space.dim, num_tasks)
+
+    def learner(self) -> type[SAC]:
+        """Returns the class of the learner."""
+        from trainer.algorithms.sac_learner import SAC
+
+        return SAC
+
+    def group(
+        self, agents: Sequence[SAC], streams: Sequence[AbstractContextManager[None]]
+    ) -> SACGroup | None:
+        """Joins the learners of several seeds, see `SACGroup`."""
+        from trainer.algorithms.sac_group import SACGroup
+
+        return SACGroup(agents, streams)
+
+    def diagnose(self, agent: SAC, batch: Batch, tasks: Sequence[str]) -> dict[str, float]:
+        """Examines the networks, see `trainer.algorithms.diagnostics.diagnose`."""
+        from trainer.algorithms.diagnostics import diagnose
+
+        return diagnose(agent, batch, tasks)
+
+
+def network_bytes(share: Share) -> int:
+    """Parameters of actor, critics and temperatures, and the constants the networks carry."""
+    return share.count.trained * _FLOAT + _constants(share)
+
+
+def optimizer_bytes(share: Share) -> int:
+    """Adam's state: two numbers a parameter, and a count a tensor."""
+    values = share.values
+    layers = len(values["actor_hidden"]) + len(critic_layers(share.values))
+    tensors = 2 * (layers + 2) + 1
+    return (2 * share.count.trained + tensors) * _FLOAT
+
+
+def acting_bytes(share: Share) -> int:
+    """What acts on a GPU: the weights in use and the next ones where it lags, inputs and actions.
+
+    Nothing where the policy is so small that the host acts.
     """
-
-    def __init__(
-        self,
-        config: SACConfig,
-        observation_dim: int,
-        action_dim: int,
-        num_tasks: int,
-        device: torch.device | str = "cpu",
-        autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
-        *,
-        micro_batches: int = 1,
-        reward_factor: Tensor | None = None,
-        average: Callable[[Sequence[Tensor]], list[Tensor]] = list,
-    ) -> None:
-        policy = make_policy(config, observation_dim, action_dim, num_tasks).to(device)
-        value = _make_value(config, device)
-        inputs = policy.encoder.features + action_dim
-        critics = _make_critics(config, inputs, value.outputs, num_tasks).to(device)
-        super().__init__(
-            config,
-            policy,
-            critics,
-            deepcopy(critics).requires_grad_(False),
-            torch.full((num_tasks,), config.initial_alpha, device=device).log_(),
-            value,
-            torch.zeros(2, dtype=torch.int64, device=device),
-            autocast,
-            micro_batches,
-            reward_factor,
-            average,
-        )
-        eps, how = config.adam_eps, (config.adam_eps, config.max_grad_norm, config.weight_decay)
-        momentum = {"beta1": _SHARED_BETA1} if config.temperature == "shared" else {}
-        self.optimizers = {
-            "actor": GuardedAdam(self._actor_parameters, config.actor_learning_rate, *how),
-            "critics": GuardedAdam(self._critic_parameters, config.critic_learning_rate, *how),
-            "alpha": GuardedAdam([self.log_alpha], config.alpha_learning_rate, eps, **momentum),
-        }
-        self.polyak = GuardedAverage(self.targets.parameters(), self._critic_parameters, config.tau)
-
-    def tensors(self) -> list[Tensor]:
-        """Returns all that `update` writes to; none of them is ever replaced by another."""
-        state = [tensor for optimizer in self.optimizers.values() for tensor in optimizer.tensors()]
-        targets: list[Tensor] = list(self.targets.parameters())
-        learnt = [*self._actor_parameters, *self._critic_parameters, *targets, self.log_alpha]
-        return [*(tensor.detach() for tensor in learnt), *state, self.skipped]
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns everything that is learnt, optimisers included."""
-        return {
-            "policy": alone(self.policy.state_dict()),
-            "critics": alone(self.critics.state_dict()),
-            "targets": alone(self.targets.state_dict()),
-            "log_alpha": self.log_alpha.clone(),
-            "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
-            "skipped": self.skipped.clone(),
-        }
-
-    @torch.no_grad()
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over, in place, what `state_dict` of a learner of the same configuration returned."""
-        self.policy.load_state_dict(state["policy"])
-        self.critics.load_state_dict(state["critics"])
-        self.targets.load_state_dict(state["targets"])
-        self.log_alpha.copy_(state["log_alpha"])
-        for name, optimizer in self.optimizers.items():
-            optimizer.load_state_dict(state["optimizers"][name])
-        self.skipped.copy_(state["skipped"])
-
-    def joined(self) -> None:
-        """Takes note that its tensors have become parts of others."""
-        self.polyak.aim()
-
-    def leave(self) -> None:
-        """Gives its tensors, parts of those of a `SACGroup`, memory of their own."""
-        modules = self.policy, self.critics, self.targets
-        part([tensor for module in modules for tensor in (*module.parameters(), *module.buffers())])
-        part([self.log_alpha, self.skipped])
-        if self.reward_factor is not None:
-            part([self.reward_factor])
-        self.polyak.aim()
-
-    def _noise(self, action: Tensor) -> Tensor:
-        return torch.randn(2, *action.shape, device=action.device)
-
-    def _norm(self, gradients: Sequence[Tensor]) -> Tensor:
-        return global_norm(gradients)
-
-    def _step(self, name: str, gradients: Sequence[Tensor], norm: Tensor, blocked: Tensor) -> None:
-        self.optimizers[name].step(gradients, norm, blocked)
-
-    def _follow(self, blocked: Tensor) -> None:
-        self.polyak.step(blocked)
+    if acts_on_host(share.count.actor, share.environments):
+        return 0
+    tables = share.environments * (share.spaces.observation + 2 * share.spaces.action + 1) * _FLOAT
+    if not share.lag:
+        return tables
+    actor = share.count.actor + 2 * share.spaces.observation
+    multi = _heads(share)
+    return tables + 2 * actor * _FLOAT + share.tasks**2 * _FLOAT + multi * _LONG
 
 
-def _make_value(config: SACConfig, device: torch.device | str) -> Value:
-    if not config.value_bins:
-        return ScalarValue()
-    return CategoricalValue(config.value_bins, config.value_bound, config.value_smoothing, device)
+def workspace_bytes(share: Share, micro_batches: int = 1) -> int:
+    """About what an update takes at its peak: activations, their gradients, and new ones of the critics.
+
+    The policy's activations are kept for the whole batch while the critics go through their parts of it. A
+    measurement, tests/trainer/test_memory.py, agrees within a tenth.
+    """
+    values, count, heads = share.values, share.count, _heads(share)
+    batch = share.batch
+    rows = -(-batch // micro_batches)
+    inputs, width = share.inputs, share.width
+    hidden, outputs = critic_layers(share.values), max(1, int(values.get("value_bins", 0)))
+    acting = _last_bytes(values["actor_hidden"][-1], heads * 2 * share.spaces.action, width)
+    actor: int = 2 * batch * (inputs * _FLOAT + sum(values["actor_hidden"]) * width + acting)
+    kept = (2 if values["layer_norm"] else 1) * sum(hidden) + 2 * max(hidden) + inputs + share.spaces.action
+    critics: int = 2 * rows * (kept * width + _last_bytes(hidden[-1], heads * outputs, width))
+    cast: int = (count.actor + count.critics) * width if share.precision == "bf16" else 0
+    # with parts of a batch: their sum, and that of this one
+    gradients = min(micro_batches, 2) * count.critics * _FLOAT
+    return actor + critics + cast + gradients
 
 
-def _make_critics(config: SACConfig, inputs: int, outputs: int, num_tasks: int) -> EnsembleMLP:
-    sizes = CRITICS, inputs, config.critic_hidden, outputs
-    heads = num_tasks if config.heads == "multi-head" else 1
-    if config.critic_network == "residual":
-        return ResidualMLP(*sizes, heads=heads, init=config.init, output_bound=_CRITIC_OUTPUT_BOUND)
-    return EnsembleMLP(
-        *sizes,
-        heads=heads,
-        layer_norm=config.layer_norm,
-        init=config.init,
-        output_bound=_CRITIC_OUTPUT_BOUND,
-    )
+def _last_bytes(before: int, outputs: int, width: int) -> int:
+    """What the last layer keeps of a row, in float32: what it gives, and what it is given if that is cast."""
+    return outputs * _FLOAT + (0 if width == _FLOAT else before * _FLOAT)
+
+
+def critic_layers(values: Values) -> tuple[int, ...]:
+    """Widths of a critic's hidden layers; a residual block has two."""
+    hidden: tuple[int, ...] = values["critic_hidden"]
+    if values.get("critic_network") == "residual":
+        return (hidden[0], *(width for width in hidden[1:] for _ in range(2)))
+    return hidden
+
+
+def _heads(share: Share) -> int:
+    return share.tasks if share.values.get("heads") == "multi-head" else 1
+
+
+def _constants(share: Share) -> int:
+    """Statistics and one-hot ids of the encoder, ids of the heads, and the learner's own one-hot ids."""
+    return (2 * share.spaces.observation + 2 * share.tasks**2) * _FLOAT + 3 * _heads(share) * _LONG
+
+
+def _tasks(values: Values) -> int:
+    return len(environment_of(values).tasks(values))
+
+
+ENTRY = SACAlgorithm()

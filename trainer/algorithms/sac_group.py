@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from trainer.algorithms.optimizers import AdamOfEach
-from trainer.algorithms.sac import SAC
+from trainer.algorithms.sac_learner import SAC
 from trainer.algorithms.sac_update import SACUpdate
 from trainer.nn.stacking import stack, stacked
 

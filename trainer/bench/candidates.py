@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from trainer.pacing import worker_count
+from trainer.recipe.processes import worker_processes
 
 _MOST_COPIES = 4
 """Environments of each task that are tried; more have the policy act on older data than most runs have."""
@@ -51,7 +51,7 @@ def worker_counts(num_envs: int, processors: int, *, light: bool = False) -> lis
         processors: that may be used.
         light: a step may take so little that handing it to a process takes longer; not so on Meta-World.
     """
-    usual = worker_count(num_envs, processors)
+    usual = worker_processes(num_envs, processors)
     tries = [usual, min(processors, num_envs), math.ceil(usual / 2)]
     # one process for all is for small machines, and for small environments
     tries += [0, math.ceil(usual / 4)] if light else [0] if processors <= 4 or num_envs <= 2 else []

@@ -27,7 +27,7 @@ from trainer.files import atomic_write_json
 from trainer.pacing import quick
 from trainer.preemption import StopSignals
 from trainer.processors import usable_processors
-from trainer.recipe.kinds import on_metaworld, on_policy
+from trainer.recipe.environments import GYMNASIUM
 from trainer.settings import TrainSettings, read_settings
 from trainer.telemetry.heartbeat import Heartbeat
 
@@ -55,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
     """
     given, options = _parser().parse_known_args(list(argv))
     settings = read_settings(options, os.environ)
-    if on_policy(settings.recipe.values) and given.try_num_envs:
+    if settings.recipe.entry.loop == "on-policy" and given.try_num_envs:
         raise UsageError(
             f"--try-num-envs: with {settings.recipe.name} their number says how long a rollout is, and so "
             "what is learnt",
@@ -140,7 +140,7 @@ class BenchRun:
         self._starts = dict.fromkeys(("loop", "envs", "updates", "evaluation"), _FIRST_START)
         self._own = _own(settings)
         counts = list(wishes.counts) or _counts(settings)
-        light = not on_metaworld(settings.recipe.values)
+        light = settings.recipe.environment is GYMNASIUM
         tries = combinations(self._own, counts, usable_processors(), light=light)
         if wishes.workers:
             pairs = (Combination(count, workers) for count in counts for workers in wishes.workers)
@@ -276,8 +276,8 @@ class BenchRun:
 def _own(settings: TrainSettings) -> Combination:
     """What the run would take: environments that are stepped in no time have no processes."""
     values, workers = settings.recipe.values, min(settings.workers, settings.num_envs)
-    if settings.workers_optional and not on_metaworld(values):
-        factory = factory_for(values, settings.tasks, settings.seed)
+    if settings.workers_optional and settings.recipe.environment is GYMNASIUM:
+        factory = factory_for(values, settings.tasks, settings.seed, entry=settings.recipe.entry)
         workers = 0 if quick(settings.own_envs, factory.step_seconds) else workers
     return Combination(settings.num_envs, workers)
 
@@ -285,7 +285,7 @@ def _own(settings: TrainSettings) -> Combination:
 def _counts(settings: TrainSettings) -> list[int]:
     """Numbers of environments to try: those that change nothing of what is learnt."""
     values, own = settings.recipe.values, settings.num_envs
-    if on_policy(values):
+    if settings.recipe.entry.loop == "on-policy":
         return [own]
     # of episodes that end by themselves nobody knows the length; a ring of transitions holds any
     episode_steps = values.get("episode_steps", 1)

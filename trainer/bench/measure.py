@@ -40,8 +40,8 @@ from trainer.nn.actor import Actor
 from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
 from trainer.processors import usable_processors
-from trainer.recipe import replay_bytes
-from trainer.recipe.kinds import on_policy
+from trainer.recipe.sizes import Sizes
+from trainer.recipe.spaces import Spaces
 from trainer.settings import TrainSettings
 from trainer.telemetry import Telemetry
 from trainer.telemetry.usage import resident_bytes
@@ -59,7 +59,7 @@ def envs(settings: TrainSettings, seconds: float, _deadline: float) -> Result:
     factory = _factory(settings)
     rng = np.random.default_rng(settings.seed)
     schedule = _schedule(settings, rng)
-    helping = on_policy(settings.recipe.values)  # as in such a run, where the learner steps a share
+    helping = settings.recipe.entry.loop == "on-policy"  # as in such a run, where the learner steps a share
     with VectorEnv(factory, settings.num_envs, workers=settings.workers, helping=helping) as vector:
         vector.reset(schedule.first())
 
@@ -78,7 +78,7 @@ def updates(settings: TrainSettings, seconds: float, _deadline: float) -> Result
     device = _device(settings)
     factory = _factory(settings)
     rng = np.random.default_rng(settings.seed)
-    if on_policy(settings.recipe.values):
+    if settings.recipe.entry.loop == "on-policy":
         rollouts = RolloutLearner(settings, factory, device, Ranks())
         made = fill_rollout(rollouts, factory, rng)
         count = rate(made.learn, seconds, waiting(device)) * made.each
@@ -93,7 +93,7 @@ def evaluation(settings: TrainSettings, _seconds: float, deadline: float) -> Res
     """Memory that evaluating beside training adds."""
     device, factory = configure("cpu", threads=1), _factory(settings)
     policy: Actor
-    if on_policy(settings.recipe.values):
+    if settings.recipe.entry.loop == "on-policy":
         policy = RolloutLearner(settings, factory, device, Ranks()).agent.policy
     else:
         policy = Learner(settings, factory, device, lambda _: None).agent.policy
@@ -129,7 +129,7 @@ def loop(settings: TrainSettings, seconds: float, deadline: float) -> Result:
         )
         telemetry.window = window
         arguments = settings, factory, device, telemetry, stop, store
-        kind = OnPolicyRun if on_policy(settings.recipe.values) else OffPolicyRun
+        kind = OnPolicyRun if settings.recipe.entry.loop == "on-policy" else OffPolicyRun
         with telemetry, kind(*arguments) as run:
             follow(run.course())
     return _used(settings, factory, device, peak) | window.rates()
@@ -210,7 +210,8 @@ class _WatchedRun(Telemetry):
 
 
 def _factory(settings: TrainSettings) -> EnvFactory:
-    return factory_for(settings.recipe.values, settings.tasks, settings.seed, settings.goal_seed)
+    recipe = settings.recipe
+    return factory_for(recipe.values, settings.tasks, settings.seed, settings.goal_seed, recipe.entry)
 
 
 def _schedule(settings: TrainSettings, rng: np.random.Generator) -> Schedule | Autoreset:
@@ -229,7 +230,9 @@ def _used(settings: TrainSettings, factory: EnvFactory, device: torch.device, pe
         # what the allocator has given back since its peak was held as well
         held = total - free + torch.cuda.max_memory_reserved(device) - torch.cuda.memory_reserved(device)
     else:
-        host += replay_bytes(settings.recipe, settings.num_envs, factory.observation_dim, factory.action_dim)
+        spaces = Spaces(factory.observation_dim, factory.action_dim)
+        layout = Sizes(settings.recipe, settings.num_envs, given=spaces).layout
+        host += layout.nbytes if layout else 0
     facts = describe(device) | {"bf16": has_bf16(device)}
     precision = precision_on(device, settings.precision)
     return {"host_bytes": host, "device_bytes": held, "device": facts, "precision": precision}

@@ -7,35 +7,42 @@ from typing import Any
 
 from trainer.envs.interface import EnvFactory
 from trainer.errors import UsageError
-from trainer.recipe.kinds import FIXED_GOALS, on_metaworld, on_policy
+from trainer.recipe import registry
+from trainer.recipe.algorithm import Algorithm
+from trainer.recipe.environments import METAWORLD, environment_of
+from trainer.recipe.kinds import FIXED_GOALS
 
 
 def factory_for(
-    values: Mapping[str, Any], tasks: Sequence[str], seed: int = 0, goals: int = FIXED_GOALS
+    values: Mapping[str, Any],
+    tasks: Sequence[str],
+    seed: int = 0,
+    goals: int = FIXED_GOALS,
+    entry: Algorithm | None = None,
 ) -> EnvFactory:
     """Returns the factory of a recipe's environments.
 
     Args:
-        values: of the recipe. SAC learns actions in [-1, 1], recipes with rollouts learn them as they are.
+        values: of the recipe.
         tasks: full names of Meta-World's tasks.
         seed: of the episodes that a Gymnasium environment starts.
         goals: seed of the goal lists of Meta-World's tasks.
+        entry: of the algorithm, which says how it learns actions; by default the one with such values.
 
     Raises:
-        UsageError: the environment is unknown, cannot be made here, or has spaces of another kind.
+        UsageError: the environment is unknown, cannot be made here, or has spaces that
+            the algorithm cannot learn.
     """
-    if on_metaworld(values):
+    if environment_of(values) is METAWORLD:
         from trainer.envs.metaworld import MetaworldFactory  # brings MuJoCo and SciPy, 30 MB
 
-        return MetaworldFactory(tuple(tasks), goals, values["goals_per_task"])
+        return MetaworldFactory(tuple(tasks), goals, values["goals_per_task"], values["episode_steps"])
     from trainer.envs.gymnasium_env import GymnasiumFactory
 
-    name = values["environment"]
-    if on_policy(values):
-        return GymnasiumFactory(name, actions="clipped", seed=seed)
-    factory = GymnasiumFactory(name, actions="scaled", seed=seed)
-    if factory.action_space.kind == "discrete":
-        raise UsageError(
-            f"{name} has discrete actions, which SAC cannot learn", hint="train it with a PPO or A2C recipe"
-        )
+    entry, name = entry or registry.recognised(values), values["environment"]
+    factory = GymnasiumFactory(name, actions=entry.box or "clipped", seed=seed)
+    choices = factory.action_space.nvec
+    if reason := registry.unlearnable(entry, name, choices):
+        others = " or ".join(registry.learners(choices))
+        raise UsageError(reason, hint=f"train it with a recipe of {others}")
     return factory

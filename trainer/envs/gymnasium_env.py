@@ -102,7 +102,8 @@ class GymnasiumFactory:
         horizon: steps after which Gymnasium truncates an episode; None if it does not.
         reports_success: whether the environment's info reports success (`is_success` or `success`).
         step_seconds: seconds of a step as measured here; it differs each time.
-        solved_ends: no; the environment ends its episodes itself.
+        episode_steps: None; the environment ends its episodes itself.
+        solved_ends: no, likewise.
 
     Raises:
         UsageError: the environment is unknown, cannot be made here, or has spaces of another kind.
@@ -118,6 +119,7 @@ class GymnasiumFactory:
     reports_success: bool = field(init=False)
     step_seconds: float = field(init=False, compare=False)
 
+    episode_steps: ClassVar[None] = None
     solved_ends: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -74,6 +74,10 @@ class EnvFactory(Protocol):
         """Steps after which an episode is over at the latest; None if the environment sets no limit."""
 
     @property
+    def episode_steps(self) -> int | None:
+        """Planned length of the episodes of training; None if the environments end them themselves."""
+
+    @property
     def reports_success(self) -> bool:
         """Whether the environments report success."""
 

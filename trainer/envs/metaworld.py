@@ -14,7 +14,7 @@ from trainer.envs.costs import STEP_COSTS
 from trainer.envs.episode import bindings, put_back, taken
 from trainer.envs.official import goal_vectors, model_file, official_task
 from trainer.envs.self_check import environment_class
-from trainer.envs.spaces import ActionSpace
+from trainer.envs.spaces import ActionSpace, unit_box
 from trainer.envs.starts import way_depends_on_goal
 from trainer.recipe.kinds import FIXED_GOALS
 
@@ -87,15 +87,17 @@ class MetaworldFactory:
         tasks: full task names; a task's id is its place.
         goal_seed: seed of the goal lists.
         goals_per_task: length of a goal list.
+        episode_steps: planned length of the episodes of training.
     """
 
     tasks: tuple[str, ...]
     goal_seed: int = FIXED_GOALS
     goals_per_task: int = 50
+    episode_steps: int = MAX_EPISODE_STEPS
 
     observation_dim: ClassVar[int] = OBSERVATION_DIM
     action_dim: ClassVar[int] = ACTION_DIM
-    action_space: ClassVar[ActionSpace] = ActionSpace("box", (-1.0,) * ACTION_DIM, (1.0,) * ACTION_DIM)
+    action_space: ClassVar[ActionSpace] = unit_box(ACTION_DIM)
     horizon: ClassVar[int] = MAX_EPISODE_STEPS
     reports_success: ClassVar[bool] = True
     step_seconds: ClassVar[float] = 3e-4

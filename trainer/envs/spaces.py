@@ -50,6 +50,11 @@ class ActionSpace:
         return all(math.isfinite(bound) for bound in (*self.low, *self.high))
 
 
+def unit_box(dim: int) -> ActionSpace:
+    """Returns a box of numbers in [-1, 1]."""
+    return ActionSpace("box", (-1.0,) * dim, (1.0,) * dim)
+
+
 def action_space(space: spaces.Space[Any], name: str) -> ActionSpace:
     """Describes an action space.
 
@@ -105,7 +110,7 @@ def translator(
         return within
     if not described.bounded:
         raise UsageError(
-            f"{name}: its actions have no bounds, which SAC needs",
+            f"{name}: its actions have no bounds, and the algorithm needs some to scale them",
             hint="wrap it in gymnasium.wrappers.ClipAction or RescaleAction with finite bounds, or use PPO",
         )
     half = (high - low) / 2

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trainer.diagnostics import DORMANT_CRITIC, PlasticityWatch
+from trainer.algorithms.diagnostics import DORMANT_CRITIC, PlasticityWatch
 from trainer.envs.interface import EnvFactory
 from trainer.errors import WorkerError
 from trainer.evaluation.background import BackgroundEvaluator, Finished

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from trainer.algorithms.capture import CapturedUpdate, weak
 from trainer.algorithms.returns import ReturnScale
-from trainer.algorithms.sac import SAC, SACConfig
+from trainer.algorithms.sac_config import SACConfig
+from trainer.algorithms.sac_learner import SAC
 from trainer.device import autocast
 from trainer.envs.interface import EnvFactory
 from trainer.envs.vector import StepOutcome

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import torch
 
 from trainer.algorithms.acting import Acting
+from trainer.algorithms.diagnostics import diagnose
 from trainer.checkpoint import CheckpointStore
-from trainer.diagnostics import diagnose
 from trainer.envs.interface import EnvFactory
 from trainer.envs.schedule import WorkerCommand
 from trainer.loops.attempt import TrainingAttempt

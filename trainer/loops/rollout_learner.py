@@ -8,9 +8,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from trainer.algorithms.a2c import A2C
+from trainer.algorithms.a2c_learner import A2C
 from trainer.algorithms.capture import CapturedUpdate, weak
-from trainer.algorithms.multi_task_ppo import MultiTaskPPO
+from trainer.algorithms.multi_task_ppo_learner import MultiTaskPPO
 from trainer.algorithms.on_policy import OnPolicy
 from trainer.algorithms.on_policy_config import (
     A2CConfig,
@@ -19,7 +19,7 @@ from trainer.algorithms.on_policy_config import (
     make_actor_critic,
     make_task_actor,
 )
-from trainer.algorithms.ppo import PPO
+from trainer.algorithms.ppo_learner import PPO
 from trainer.device import autocast
 from trainer.envs.interface import EnvFactory
 from trainer.loops.course import DESCEND, ESTIMATE, Due, Pauses

@@ -7,13 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainer.recipe.errors import RecipeError
-from trainer.recipe.kinds import on_metaworld, on_policy
-from trainer.recipe.recipe import task_names
 
 AUTO = "auto"
-ON_POLICY_ENVS = 8
-"""Default number of environments of an on-policy run on one Gymnasium environment."""
-
 _AUTO_MOST = 4096
 _AUTO_BATCHES = 4
 
@@ -68,13 +63,6 @@ def batches(name: str, values: Mapping[str, Any], num_envs: int) -> Batches:
     return Batches(steps, rollout, size)
 
 
-def usual_envs(values: Mapping[str, Any]) -> int:
-    """Returns the default number of environments of a recipe with these values."""
-    if on_metaworld(values):
-        return len(task_names(values["tasks"]))
-    return ON_POLICY_ENVS if on_policy(values) else 1
-
-
 def _auto_limit(rollout: int) -> int:
     """Returns the most that `auto` takes: four batches make an epoch, where there is enough for that."""
     return min(_AUTO_MOST, max(rollout // _AUTO_BATCHES, 1))
@@ -84,3 +72,8 @@ def divisors(number: int) -> list[int]:
     """Returns all divisors, from the least."""
     small = [each for each in range(1, int(number**0.5) + 1) if number % each == 0]
     return sorted({*small, *(number // each for each in small)})
+
+
+def multiples_near(number: int, factor: int) -> range:
+    """Returns the multiples of a factor from the last up to a number to the first above it; never 0."""
+    return range(max(number // factor, 1) * factor, number + factor + 1, factor)

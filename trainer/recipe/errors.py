@@ -9,3 +9,18 @@ class RecipeError(ValueError):
 
 class RecipeLocked(RecipeError):  # noqa: N818 - reads as a state, and is a RecipeError
     """A locked value was overridden without unlocking it."""
+
+
+def check_order(recipe: str, *pairs: tuple[str, str, float, float]) -> None:
+    """Checks that values are in order.
+
+    Args:
+        recipe: its name.
+        pairs: two names and their values, the first of which may not be greater.
+
+    Raises:
+        RecipeError: it is.
+    """
+    for small, large, low, high in pairs:
+        if low > high:
+            raise RecipeError(f"recipe {recipe}: {large} = {high} is less than {small} ({low})")

@@ -1,29 +1,27 @@
 """Reading, checking and unlocking recipes.
 
 A recipe is `recipes/<name>.toml`; keys, types and ranges of an algorithm are in
-`recipes/schemas/<algorithm>.toml`, the task sets of a benchmark in `recipes/benchmarks/<benchmark>.toml`.
-A SAC recipe with an `environment` runs on that, not on Meta-World's tasks, and a PPO recipe with `tasks` on
-those: each has other keys (`recipes/schemas/gymnasium/sac.toml`, `recipes/schemas/metaworld/ppo.toml`).
+`recipes/schemas/<kind of environments>/<algorithm>.toml`, for an algorithm has other keys on Meta-World's
+`tasks` than on an `environment` of Gymnasium.
 """
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import operator
 import tomllib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from trainer.recipe.algorithm import Algorithm
+from trainer.recipe.environments import EnvironmentKind, environment_of
 from trainer.recipe.errors import RecipeError, RecipeLocked
-from trainer.recipe.kinds import on_metaworld
+from trainer.recipe.registry import algorithm
+from trainer.recipe.tables import DIRECTORY, nearest
 
-_DIRECTORY = Path(__file__).resolve().parent.parent / "recipes"
 _READERS: Mapping[str, Any] = {
     "int": int,
     "float": float,
@@ -41,7 +39,7 @@ class Recipe:
 
     Attributes:
         name: the file's name without `.toml`.
-        algorithm: `sac`, `ppo` or `a2c`.
+        algorithm: its name in the registry.
         description: one line for a table.
         source: where the values come from.
         values: every key of the algorithm's schema; lists are tuples. Read-only.
@@ -57,6 +55,16 @@ class Recipe:
     modified: Mapping[str, list[Any]] = field(default_factory=lambda: MappingProxyType({}))
     label: str = ""
 
+    @property
+    def environment(self) -> EnvironmentKind:
+        """The kind of environments that it runs on."""
+        return environment_of(self.values)
+
+    @property
+    def entry(self) -> Algorithm:
+        """The algorithm, as it is on these environments."""
+        return algorithm(self.algorithm).on(self.environment)
+
     def override(self, overrides: Mapping[str, str], unlock: Collection[str] = ()) -> Recipe:
         """Returns the recipe with some values replaced.
 
@@ -69,10 +77,10 @@ class Recipe:
             RecipeError: an unknown key in either argument, or a text that is no valid value.
             RecipeLocked: a key changes that `unlock` does not name.
         """
-        schema = _schema(self.algorithm, self.values)
+        schema = self.entry.schema(self.values)
         for key in (*overrides, *unlock):
             if key not in schema:
-                raise RecipeError(f"recipe {self.name} has no value {key!r}{_nearest(key, schema)}")
+                raise RecipeError(f"recipe {self.name} has no value {key!r}{nearest(key, schema)}")
         values = dict(self.values)
         modified = {key: list(pair) for key, pair in self.modified.items()}
         for key, text in overrides.items():
@@ -87,12 +95,16 @@ class Recipe:
             modified.pop(key, None)
             if used != locked:
                 modified[key] = [locked, used]
-        _check_together(self.name, self.algorithm, values)
+        self.entry.check(self.name, values)
         return replace(self, values=MappingProxyType(values), modified=MappingProxyType(modified))
 
     def as_json(self) -> dict[str, Any]:
-        """Returns `name`, `values`, `modified` and a label as plain JSON types, as `run.json` keeps them."""
-        plain: dict[str, Any] = {"name": self.name, "values": dict(self.values)}
+        """Returns it as plain JSON types, as `run.json` and models keep it.
+
+        Returns:
+            `name`, `algorithm`, `values`, `modified`, and a label if there is one.
+        """
+        plain: dict[str, Any] = {"name": self.name, "algorithm": self.algorithm, "values": dict(self.values)}
         plain |= {"modified": dict(self.modified)} | ({"label": self.label} if self.label else {})
         decoded: dict[str, Any] = json.loads(json.dumps(plain))
         return decoded
@@ -100,7 +112,7 @@ class Recipe:
 
 def names() -> tuple[str, ...]:
     """Returns the names of all recipes, sorted."""
-    return tuple(sorted(path.stem for path in _DIRECTORY.glob("*.toml")))
+    return tuple(sorted(path.stem for path in DIRECTORY.glob("*.toml")))
 
 
 def load(name: str) -> Recipe:
@@ -110,9 +122,9 @@ def load(name: str) -> Recipe:
         RecipeError: no such recipe, or its file is not what the schema of its algorithm says.
     """
     if name not in names():
-        near = _nearest(name, names()) or f"; there are {', '.join(names())}"
+        near = nearest(name, names()) or f"; there are {', '.join(names())}"
         raise RecipeError(f"unknown recipe {name!r}{near}")
-    return parse(name, (_DIRECTORY / f"{name}.toml").read_text(encoding="utf-8"))
+    return parse(name, (DIRECTORY / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def parse(name: str, text: str) -> Recipe:
@@ -127,57 +139,28 @@ def parse(name: str, text: str) -> Recipe:
         raise RecipeError(f"recipe {name} is not valid TOML: {error}") from error
     label = table.setdefault("label", "")
     _same_keys(name, "entry", table, ("algorithm", "description", "source", "label", "values"))
-    schema = _schema(table["algorithm"], table["values"])
+    schema = algorithm(table["algorithm"]).schema(table["values"])
     given = completed(table["algorithm"], table["values"])
     _same_keys(name, "value", given, schema)
     values = {key: _checked(key, given[key], rule, name) for key, rule in schema.items()}
-    _check_together(name, table["algorithm"], values)
     frozen = MappingProxyType(values)
-    return Recipe(name, table["algorithm"], table["description"], table["source"], frozen, label=label)
+    recipe = Recipe(name, table["algorithm"], table["description"], table["source"], frozen, label=label)
+    recipe.entry.check(name, values)
+    return recipe
 
 
-def completed(algorithm: str, values: Mapping[str, Any]) -> dict[str, Any]:
+def completed(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns values with what a recipe's file or a run of an earlier version does not name at its default.
+
+    Args:
+        name: the algorithm's.
+        values: of a recipe.
 
     Raises:
         RecipeError: an unknown algorithm.
     """
-    rules = _schema(algorithm, values).items()
+    rules = algorithm(name).schema(values).items()
     return {key: rule["default"] for key, rule in rules if "default" in rule} | dict(values)
-
-
-def task_names(value: str | Sequence[str]) -> tuple[str, ...]:
-    """Expands benchmark sets (`MT10`, `MT25`, `MT50`) and short names (`reach`) to Meta-World's full names.
-
-    The order given is kept, since it is the order of the task ids.
-
-    Raises:
-        RecipeError: an unknown task (with the nearest names), one named twice, or none.
-    """
-    sets = _read("benchmarks", "metaworld")
-    found: list[str] = []
-    for name in [value] if isinstance(value, str) else value:
-        full = name if name.endswith("-v3") else f"{name}-v3"
-        if name not in sets and full not in sets["MT50"]:
-            raise RecipeError(f"unknown Meta-World task {name!r}{_nearest(full, [*sets, *sets['MT50']])}")
-        found += sets.get(name, [full])
-    twice = sorted({name for name in found if found.count(name) > 1})
-    if twice or not found:
-        raise RecipeError(f"tasks named twice: {', '.join(twice)}" if twice else "no task is named")
-    return tuple(found)
-
-
-def _schema(algorithm: str, values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    if algorithm not in (known := [path.stem for path in (_DIRECTORY / "schemas").glob("*.toml")]):
-        raise RecipeError(f"unknown algorithm {algorithm!r}{_nearest(str(algorithm), known)}")
-    own = {"sac": "environment", "ppo": "tasks"}  # what a recipe on the other kind of environments has
-    other = "schemas/gymnasium" if algorithm == "sac" else "schemas/metaworld"
-    return _read(other if own.get(algorithm) in values else "schemas", algorithm)
-
-
-@cache
-def _read(folder: str, name: str) -> dict[str, Any]:
-    return tomllib.loads((_DIRECTORY / folder / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def _checked(key: str, value: Any, rule: Mapping[str, Any], recipe: str) -> Any:
@@ -207,55 +190,6 @@ def _checked(key: str, value: Any, rule: Mapping[str, Any], recipe: str) -> Any:
     return number
 
 
-def _check_together(name: str, algorithm: str, values: Mapping[str, Any]) -> None:
-    """Checks what no single value shows."""
-    if algorithm != "sac" and "tasks" not in values:
-        return  # what a batch must divide depends on the environments too, see `batches`
-    if algorithm != "sac":
-        _check_pairs(
-            name,
-            ("log_std_min", "log_std_max", values["log_std_min"], values["log_std_max"]),
-            ("evaluation_goals", "goals_per_task", values["evaluation_goals"], values["goals_per_task"]),
-        )
-        task_names(values["tasks"])
-        return
-    tasks = len(task_names(values["tasks"])) if on_metaworld(values) else 1
-    goals = values.get("evaluation_goals", 0), values.get("goals_per_task", 0)  # only Meta-World has any
-    _check_pairs(
-        name,
-        ("the number of tasks", "batch_size", tasks, values["batch_size"]),
-        ("the number of tasks", "warmup_steps", tasks, values["warmup_steps"]),
-        ("batch_size", "replay_capacity", values["batch_size"], values["replay_capacity"]),
-        ("log_std_min", "log_std_max", values["log_std_min"], values["log_std_max"]),
-        ("evaluation_goals", "goals_per_task", *goals),
-    )
-    if values.get("heads") == "one-hot" and not values["one_hot"] and tasks > 1:
-        raise RecipeError(
-            f"recipe {name}: one_hot = false leaves the task unknown without multi-head networks"
-        )
-    _check_critics(name, values)
-
-
-def _check_pairs(name: str, *pairs: tuple[str, str, float, float]) -> None:
-    for small, large, low, high in pairs:
-        if low > high:
-            raise RecipeError(f"recipe {name}: {large} = {high} is less than {small} ({low})")
-
-
-def _check_critics(name: str, values: Mapping[str, Any]) -> None:
-    if values.get("critic_network") == "residual":
-        if len(set(values["critic_hidden"])) > 1:
-            raise RecipeError(
-                f"recipe {name}: critic_network = residual needs the same width all through critic_hidden"
-            )
-        if not values["layer_norm"]:
-            raise RecipeError(f"recipe {name}: critic_network = residual needs layer_norm = true")
-    if values.get("normalize_rewards") == "returns" and values["reward_scale"] != 1.0:
-        raise RecipeError(f"recipe {name}: normalize_rewards = returns needs reward_scale = 1")
-    if values.get("value_bins") == 1:
-        raise RecipeError(f"recipe {name}: value_bins = 1 tells nothing; 0 is off, 101 is usual")
-
-
 def _parse(key: str, text: str, rule: Mapping[str, Any]) -> Any:
     kind = rule["type"]
     if text.strip() in rule.get("words", ()):
@@ -278,12 +212,7 @@ def _parse(key: str, text: str, rule: Mapping[str, Any]) -> Any:
 def _same_keys(name: str, what: str, found: Mapping[str, Any], wanted: Collection[str]) -> None:
     for key in found:
         if key not in wanted:
-            raise RecipeError(f"recipe {name}: unknown {what} {key!r}{_nearest(key, wanted)}")
+            raise RecipeError(f"recipe {name}: unknown {what} {key!r}{nearest(key, wanted)}")
     missing = [key for key in wanted if key not in found]
     if missing:
         raise RecipeError(f"recipe {name}: missing {what} {', '.join(sorted(missing))}")
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
-    return f"; did you mean {' or '.join(close)}?" if close else ""

@@ -1,16 +1,15 @@
-"""The sizes that determine a run's memory, for all of its ranks and for one."""
+"""The sizes of a run, as far as they are known before it is made."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from trainer.lanes import LaneLayout, Ring
-from trainer.recipe.batches import Batches, batches, usual_envs
-from trainer.recipe.footprint import ParameterCount, parameter_count
-from trainer.recipe.kinds import on_metaworld, on_policy
-from trainer.recipe.recipe import Recipe, task_names
+from trainer.recipe.recipe import Recipe
+from trainer.recipe.registry import unlearnable
+from trainer.recipe.share import ParameterCount, Share
 from trainer.recipe.shares import shared_envs
-from trainer.recipe.spaces import Spaces, alike, spaces_of
+from trainer.recipe.spaces import Spaces, alike
 
 
 @dataclass(frozen=True)
@@ -36,52 +35,37 @@ class Sizes:
     given: Spaces | None = None
 
     @property
-    def on_policy(self) -> bool:
-        """Whether it learns from rollouts."""
-        return on_policy(self.recipe.values)
-
-    @property
-    def on_metaworld(self) -> bool:
-        """Whether its environments are Meta-World's tasks."""
-        return on_metaworld(self.recipe.values)
-
-    @property
     def unknown(self) -> str:
         """Why memory cannot be computed; empty if it can."""
-        found = self.given or spaces_of(self.recipe)
-        if self.on_metaworld:
-            return ""
-        name = self.recipe.values["environment"]
+        found = self.given or self.recipe.environment.spaces(self.recipe.values)
+        (name, *_) = self.recipe.environment.tasks(self.recipe.values)
         if found is None:
             said = f"only {name} tells how large an observation is; say it: --observation-dim, --action-dim"
             close = alike(name)
             return f"{said}; did you mean {' or '.join(close)}?" if close else said
-        if found.choices and not self.on_policy:
-            return f"{name} has discrete actions, which SAC cannot learn"
-        return ""
+        return unlearnable(self.recipe.entry, name, found.choices)
 
     @property
     def spaces(self) -> Spaces:
         """The sizes of its environment, where they are known."""
-        found = self.given or spaces_of(self.recipe)
+        found = self.given or self.recipe.environment.spaces(self.recipe.values)
         assert found is not None, "`unknown` says why"
         return found
 
     @property
     def count(self) -> ParameterCount:
         """The numbers in its networks."""
-        spaces = self.spaces
-        return parameter_count(self.recipe, spaces.observation, spaces.action, spaces.choices)
+        return self.recipe.entry.count(self.recipe.values, self.spaces)
 
     @property
     def tasks(self) -> int:
         """Tasks of the recipe."""
-        return len(task_names(self.recipe.values["tasks"])) if self.on_metaworld else 1
+        return len(self.recipe.environment.tasks(self.recipe.values))
 
     @property
     def environments(self) -> int:
         """Environments of all ranks."""
-        return self.num_envs or shared_envs(usual_envs(self.recipe.values), self.ranks)
+        return self.num_envs or shared_envs(self.recipe.entry.usual_envs(self.recipe.values), self.ranks)
 
     @property
     def own_environments(self) -> int:
@@ -91,27 +75,29 @@ class Sizes:
     @property
     def own_batch(self) -> int:
         """Transitions of a rank in a batch."""
-        whole: int = self.cuts.batch_size if self.on_policy else self.recipe.values["batch_size"]
-        return whole // self.ranks
+        recipe = self.recipe
+        return recipe.entry.batch_size(recipe.name, recipe.values, self.environments) // self.ranks
 
     @property
-    def cuts(self) -> Batches:
-        """The cuts of the rollouts of all ranks together."""
-        return batches(self.recipe.name, self.recipe.values, self.environments)
-
-    @property
-    def layout(self) -> LaneLayout | Ring:
-        """Of a rank's replay: rings of whole episodes on Meta-World, of whole transitions elsewhere."""
-        values, spaces = self.recipe.values, self.spaces
-        capacity, batch = values["replay_capacity"] // self.ranks, self.own_batch
-        if not self.on_metaworld:
-            return Ring(capacity, batch, spaces.observation, spaces.action)
-        return LaneLayout(
-            num_tasks=self.tasks,
-            num_envs=self.own_environments,
-            capacity=capacity,
-            batch_size=batch,
-            episode_steps=values["episode_steps"],
-            observation_dim=spaces.observation,
-            action_dim=spaces.action,
+    def share(self) -> Share:
+        """What each rank has, where the sizes of the environment are known."""
+        recipe = self.recipe
+        return Share(
+            recipe=recipe.name,
+            values=recipe.values,
+            tasks=self.tasks,
+            spaces=self.spaces,
+            inputs=recipe.entry.inputs(recipe.values, self.spaces),
+            count=self.count,
+            ranks=self.ranks,
+            environments=self.own_environments,
+            batch=self.own_batch,
+            precision=self.precision,
+            on_gpu=self.on_gpu,
+            lag=self.lag,
         )
+
+    @property
+    def layout(self) -> LaneLayout | Ring | None:
+        """The shape of a rank's replay; None without one."""
+        return self.recipe.entry.replay(self.share)

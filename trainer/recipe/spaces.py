@@ -7,17 +7,15 @@ the environments themselves.
 from __future__ import annotations
 
 import difflib
-import tomllib
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-from trainer.recipe.footprint import ACTION_SIZE, OBSERVATION_SIZE
-from trainer.recipe.kinds import on_metaworld
-from trainer.recipe.recipe import Recipe
+from trainer.recipe.tables import read_table
 
-TABLE = Path(__file__).resolve().parent.parent / "recipes" / "benchmarks" / "gymnasium.toml"
+OBSERVATION_SIZE = 39
+ACTION_SIZE = 4
+"""Meta-World's sizes: two frames of state and the goal; three axes of the hand and the gripper."""
 _ALIKE = 0.75
 """Of difflib's ratio: HalfCheeta-v5 is like HalfCheetah-v5 (0.96), not like Reacher-v5 (0.52)."""
 
@@ -42,16 +40,6 @@ class Spaces:
         return sum(self.choices) or self.action
 
 
-METAWORLD = Spaces(OBSERVATION_SIZE, ACTION_SIZE)
-
-
-def spaces_of(recipe: Recipe) -> Spaces | None:
-    """Returns the sizes of what a recipe runs on; None for an environment that only its module knows."""
-    if on_metaworld(recipe.values):
-        return METAWORLD
-    return known_spaces().get(recipe.values["environment"])
-
-
 def alike(name: str) -> list[str]:
     """Returns ids in the table that resemble an unknown one; none for `module:EnvId`."""
     return [] if ":" in name else difflib.get_close_matches(name, known_spaces(), n=2, cutoff=_ALIKE)
@@ -60,8 +48,7 @@ def alike(name: str) -> list[str]:
 @cache
 def known_spaces() -> dict[str, Spaces]:
     """Returns the sizes in the table, by id."""
-    rows: dict[str, dict[str, Any]] = tomllib.loads(TABLE.read_text(encoding="utf-8"))
-    return {name: _spaces(row) for name, row in rows.items()}
+    return {name: _spaces(row) for name, row in read_table("benchmarks/gymnasium").items()}
 
 
 def _spaces(row: dict[str, Any]) -> Spaces:

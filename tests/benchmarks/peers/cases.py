@@ -49,7 +49,7 @@ class Case:
     @property
     def length(self) -> int:
         """Vector steps of a rollout, or between two updates of SAC."""
-        return int(-(-self.values["rollout_size"] // self.envs)) if recipes.on_policy(self.values) else 1
+        return int(-(-self.values["rollout_size"] // self.envs)) if "rollout_size" in self.values else 1
 
 
 CASES = {

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from trainer.algorithms.sac import SAC
+from trainer.algorithms.sac_learner import SAC
 from trainer.replay import Batch
 
 DORMANT_CRITIC = "diagnostics/dormant/critic"

@@ -1,0 +1,78 @@
+"""The entries of algorithms: found by name, read without PyTorch, and what they answer."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from trainer import recipe
+from trainer.recipe import RecipeError, registry
+from trainer.recipe.environments import GYMNASIUM, KINDS, METAWORLD
+from trainer.recipe.spaces import Spaces
+
+BOX, DISCRETE = Spaces(3, 2), Spaces(4, 1, (2,))
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_an_entry_has_the_name_of_its_module_and_its_schemas(name: str) -> None:
+    entry = registry.algorithm(name)
+    assert entry.name == name
+    assert entry.loop in ("off-policy", "on-policy")
+    assert entry.environments
+    assert all(entry.on(kind).name == name for kind in entry.environments)
+    assert entry.box or entry.discrete, "it learns something"
+
+
+def test_labels_are_told_apart() -> None:
+    labels = [registry.algorithm(name).label for name in registry.names()]
+    assert len({*labels}) == len(labels)
+
+
+def test_entries_are_read_without_torch() -> None:
+    code = (
+        "import sys; from trainer.recipe import environments, registry\n"
+        "names, kinds = registry.names(), environments.KINDS\n"
+        "[registry.algorithm(name).on(kind) for name in names for kind in kinds]; print(*sys.modules)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"torch", "numpy", "gymnasium", "mujoco"} & {*loaded.stdout.split()}
+
+
+def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(RecipeError, match="unknown algorithm 'pp0'; did you mean ppo"):
+        registry.algorithm("pp0")
+
+
+def test_an_algorithm_that_cannot_learn_an_environment_names_those_that_can() -> None:
+    sac, ppo = registry.algorithm("sac"), registry.algorithm("ppo")
+    assert registry.unlearnable(sac, "Pendulum-v1", BOX.choices) == ""
+    assert registry.unlearnable(ppo, "CartPole-v1", DISCRETE.choices) == ""
+    reason = registry.unlearnable(sac, "CartPole-v1", DISCRETE.choices)
+    assert reason == "CartPole-v1 has discrete actions, which SAC cannot learn"
+    assert {"A2C", "PPO"} <= {*registry.learners(DISCRETE.choices)}
+    assert "SAC" not in registry.learners(DISCRETE.choices)
+    assert {"A2C", "PPO", "SAC"} <= {*registry.learners(BOX.choices)}
+
+
+def test_ppo_is_another_learner_on_several_tasks() -> None:
+    alone, several = recipe.load("ppo").entry, recipe.load("mtppo-mt10").entry
+    assert (alone.name, alone.loop) == (several.name, several.loop)
+    assert (alone.learner().__name__, several.learner().__name__) == ("PPO", "MultiTaskPPO")
+
+
+@pytest.mark.parametrize("name", recipe.names())
+def test_a_recipe_runs_on_one_kind_of_environments_that_its_algorithm_knows(name: str) -> None:
+    loaded = recipe.load(name)
+    assert loaded.environment in loaded.entry.environments
+    assert [kind.key for kind in KINDS if kind.key in loaded.values] == [loaded.environment.key]
+
+
+def test_kinds_tell_tasks_and_the_usual_number_of_environments() -> None:
+    tasks, alone = recipe.load("guide-mt10"), recipe.load("ppo")
+    assert METAWORLD.tasks(tasks.values) == recipe.task_names("MT10")
+    assert GYMNASIUM.tasks(alone.values) == (alone.values["environment"],)
+    assert tasks.entry.usual_envs(tasks.values) == 10
+    assert alone.entry.usual_envs(alone.values) == 8
+    assert recipe.load("sac").entry.usual_envs(recipe.load("sac").values) == 1

@@ -1,0 +1,166 @@
+"""Multi-task soft actor-critic: what one seed owns, and how it is kept and taken up again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainer.algorithms.optimizers import GuardedAdam, GuardedAverage, global_norm
+from trainer.algorithms.sac_config import SACConfig, make_policy
+from trainer.algorithms.sac_update import CRITICS, SACUpdate
+from trainer.nn.mlp import EnsembleMLP
+from trainer.nn.residual import ResidualMLP
+from trainer.nn.stacking import alone, part
+from trainer.nn.value import CategoricalValue, ScalarValue, Value
+
+_CRITIC_OUTPUT_BOUND = 3e-3
+"""Initial bound of the critics' output layer, from the code of McLean et al. 2025."""
+_SHARED_BETA1 = 0.5
+"""Adam's decay of the first moment of a temperature that all tasks share, from the code of BRC."""
+
+
+class SAC(SACUpdate):
+    """The learner: networks, targets, temperatures and their optimisers.
+
+    An update whose loss or gradient is not finite is skipped on the device: no parameter, optimiser state,
+    target or temperature changes. One corner is left: should only the actor's gradient overflow, at critics
+    that are finite before and after their step, then the critics keep that step.
+
+    Args:
+        config: the hyperparameters.
+        observation_dim: numbers in an observation.
+        action_dim: numbers in an action, each in [-1, 1].
+        num_tasks: tasks.
+        device: where everything lies.
+        autocast: makes the context in which the networks are evaluated; full precision by default.
+        micro_batches: parts in which a batch is computed, to save memory; what is learnt stays the same.
+        reward_factor: (num_tasks,) on the device, what each task's rewards are multiplied by; read anew by
+            every update. None for 1.
+        average: returns the means of tensors over all learners that have an equal part of each batch; this
+            one is alone by default. Each then takes the same step.
+
+    Attributes:
+        value: how the critics' outputs are read.
+        skipped: int64 (2,) on the device: updates skipped in all, and in a row now.
+        micro_batches: parts of a batch; may be changed between updates.
+        optimizers: of `actor`, `critics` and `alpha`.
+        polyak: moves the targets.
+    """
+
+    def __init__(
+        self,
+        config: SACConfig,
+        observation_dim: int,
+        action_dim: int,
+        num_tasks: int,
+        device: torch.device | str = "cpu",
+        autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        *,
+        micro_batches: int = 1,
+        reward_factor: Tensor | None = None,
+        average: Callable[[Sequence[Tensor]], list[Tensor]] = list,
+    ) -> None:
+        policy = make_policy(config, observation_dim, action_dim, num_tasks).to(device)
+        value = _make_value(config, device)
+        inputs = policy.encoder.features + action_dim
+        critics = _make_critics(config, inputs, value.outputs, num_tasks).to(device)
+        super().__init__(
+            config,
+            policy,
+            critics,
+            deepcopy(critics).requires_grad_(False),
+            torch.full((num_tasks,), config.initial_alpha, device=device).log_(),
+            value,
+            torch.zeros(2, dtype=torch.int64, device=device),
+            autocast,
+            micro_batches,
+            reward_factor,
+            average,
+        )
+        eps, how = config.adam_eps, (config.adam_eps, config.max_grad_norm, config.weight_decay)
+        momentum = {"beta1": _SHARED_BETA1} if config.temperature == "shared" else {}
+        self.optimizers = {
+            "actor": GuardedAdam(self._actor_parameters, config.actor_learning_rate, *how),
+            "critics": GuardedAdam(self._critic_parameters, config.critic_learning_rate, *how),
+            "alpha": GuardedAdam([self.log_alpha], config.alpha_learning_rate, eps, **momentum),
+        }
+        self.polyak = GuardedAverage(self.targets.parameters(), self._critic_parameters, config.tau)
+
+    def tensors(self) -> list[Tensor]:
+        """Returns all that `update` writes to; none of them is ever replaced by another."""
+        state = [tensor for optimizer in self.optimizers.values() for tensor in optimizer.tensors()]
+        targets: list[Tensor] = list(self.targets.parameters())
+        learnt = [*self._actor_parameters, *self._critic_parameters, *targets, self.log_alpha]
+        return [*(tensor.detach() for tensor in learnt), *state, self.skipped]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns everything that is learnt, optimisers included."""
+        return {
+            "policy": alone(self.policy.state_dict()),
+            "critics": alone(self.critics.state_dict()),
+            "targets": alone(self.targets.state_dict()),
+            "log_alpha": self.log_alpha.clone(),
+            "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
+            "skipped": self.skipped.clone(),
+        }
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes over, in place, what `state_dict` of a learner of the same configuration returned."""
+        self.policy.load_state_dict(state["policy"])
+        self.critics.load_state_dict(state["critics"])
+        self.targets.load_state_dict(state["targets"])
+        self.log_alpha.copy_(state["log_alpha"])
+        for name, optimizer in self.optimizers.items():
+            optimizer.load_state_dict(state["optimizers"][name])
+        self.skipped.copy_(state["skipped"])
+
+    def joined(self) -> None:
+        """Takes note that its tensors have become parts of others."""
+        self.polyak.aim()
+
+    def leave(self) -> None:
+        """Gives its tensors, parts of those of a `SACGroup`, memory of their own."""
+        modules = self.policy, self.critics, self.targets
+        part([tensor for module in modules for tensor in (*module.parameters(), *module.buffers())])
+        part([self.log_alpha, self.skipped])
+        if self.reward_factor is not None:
+            part([self.reward_factor])
+        self.polyak.aim()
+
+    def _noise(self, action: Tensor) -> Tensor:
+        return torch.randn(2, *action.shape, device=action.device)
+
+    def _norm(self, gradients: Sequence[Tensor]) -> Tensor:
+        return global_norm(gradients)
+
+    def _step(self, name: str, gradients: Sequence[Tensor], norm: Tensor, blocked: Tensor) -> None:
+        self.optimizers[name].step(gradients, norm, blocked)
+
+    def _follow(self, blocked: Tensor) -> None:
+        self.polyak.step(blocked)
+
+
+def _make_value(config: SACConfig, device: torch.device | str) -> Value:
+    if not config.value_bins:
+        return ScalarValue()
+    return CategoricalValue(config.value_bins, config.value_bound, config.value_smoothing, device)
+
+
+def _make_critics(config: SACConfig, inputs: int, outputs: int, num_tasks: int) -> EnsembleMLP:
+    sizes = CRITICS, inputs, config.critic_hidden, outputs
+    heads = num_tasks if config.heads == "multi-head" else 1
+    if config.critic_network == "residual":
+        return ResidualMLP(*sizes, heads=heads, init=config.init, output_bound=_CRITIC_OUTPUT_BOUND)
+    return EnsembleMLP(
+        *sizes,
+        heads=heads,
+        layer_norm=config.layer_norm,
+        init=config.init,
+        output_bound=_CRITIC_OUTPUT_BOUND,
+    )

@@ -1,0 +1,247 @@
+"""What an algorithm's entry answers; see `trainer.recipe.registry` for where entries are.
+
+An entry imports nothing but the standard library and `trainer.recipe`, so that the laptop reads it too. What
+needs PyTorch is imported within the methods that make it, and is `Any` here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar, Literal
+
+from trainer.lanes import LaneLayout, Ring
+from trainer.recipe.batches import multiples_near
+from trainer.recipe.environments import KINDS, EnvironmentKind, environment_of
+from trainer.recipe.errors import check_order
+from trainer.recipe.processes import worker_processes
+from trainer.recipe.share import ParameterCount, Part, Share
+from trainer.recipe.spaces import Spaces
+from trainer.recipe.tables import DIRECTORY, read_table
+
+Values = Mapping[str, Any]
+"""The values of a recipe."""
+Autocast = Callable[[], AbstractContextManager[Any]]
+"""Makes the context in which networks are evaluated."""
+Average = Callable[[Sequence[Any]], list[Any]]
+"""Returns the means of tensors over all learners that have an equal part of each batch."""
+
+Divided = dict[str, tuple[int, Sequence[int]]]
+"""What ranks share, by the name of the value: its size, and sizes near it that they can share."""
+
+
+class Algorithm(ABC):
+    """An algorithm.
+
+    Attributes:
+        name: what recipes call it; its module in `trainer.algorithms` and its schemas have the same name.
+        label: what people call it.
+        loop: which of the loops trains it.
+        box: how it learns the actions of a Box, see `trainer.envs.spaces.Scaling`; None if it does not.
+        discrete: whether it learns discrete actions.
+        envs: default number of environments, where the environment asks for no other.
+    """
+
+    name: ClassVar[str]
+    label: ClassVar[str]
+    loop: ClassVar[Literal["off-policy", "on-policy"]]
+    box: ClassVar[Literal["scaled", "clipped"] | None]
+    discrete: ClassVar[bool]
+    envs: ClassVar[int] = 1
+
+    @property
+    def environments(self) -> tuple[EnvironmentKind, ...]:
+        """The kinds of environments that it has a schema for."""
+        found = (kind for kind in KINDS if (DIRECTORY / f"{self._schema_on(kind)}.toml").exists())
+        return tuple(found)
+
+    def schema(self, values: Values) -> dict[str, dict[str, Any]]:
+        """Returns the type, the range and the meaning of every value of a recipe, by the value's name.
+
+        Args:
+            values: of which one tells the kind of environments; else they are of the first.
+        """
+        own = self.environments
+        return read_table(self._schema_on(next((kind for kind in own if kind.key in values), own[0])))
+
+    def on(self, environment: EnvironmentKind) -> Algorithm:
+        """Returns the algorithm as it is on a kind of environments."""
+        return self
+
+    def check(self, recipe: str, values: Values) -> None:
+        """Checks what no single value shows.
+
+        Args:
+            recipe: its name.
+            values: which the schema allows.
+
+        Raises:
+            RecipeError: values contradict each other.
+        """
+        environment_of(values).check(recipe, values)
+
+    def learns(self, choices: Sequence[int]) -> bool:
+        """Returns whether it learns such actions: discrete ones, or those of a Box without choices."""
+        return self.discrete if choices else self.box is not None
+
+    def usual_envs(self, values: Values) -> int:
+        """Returns the default number of environments."""
+        return environment_of(values).usual_envs(values, self.envs)
+
+    @abstractmethod
+    def usual_workers(self, num_envs: int, processors: int) -> int:
+        """Returns the default number of processes that step so many environments."""
+
+    def whole_steps(self, recipe: str, values: Values, num_envs: int, steps: int) -> int:
+        """Returns the environment steps of a run that is asked for so many."""
+        return steps
+
+    @abstractmethod
+    def batch_size(self, recipe: str, values: Values, num_envs: int) -> int:
+        """Returns the transitions of a batch, of all ranks together.
+
+        Raises:
+            RecipeError: with so many environments there are no whole batches; the nearest sizes are named.
+        """
+
+    @abstractmethod
+    def divided(self, recipe: str, values: Values, num_envs: int, ranks: int) -> Divided:
+        """Returns what the ranks share."""
+
+    def inputs(self, values: Values, spaces: Spaces) -> int:
+        """Returns how many numbers the policy is shown."""
+        return spaces.observation
+
+    @abstractmethod
+    def count(self, values: Values, spaces: Spaces) -> ParameterCount:
+        """Counts the parameters."""
+
+    @abstractmethod
+    def memory(self, share: Share, micro_batches: int) -> list[Part]:
+        """Returns what a rank keeps and works with where it learns, without its replay.
+
+        Args:
+            share: of the rank.
+            micro_batches: parts in which a batch of a replay is computed.
+        """
+
+    @abstractmethod
+    def graphs(self, share: Share) -> int:
+        """Returns how many graphs a GPU captures."""
+
+    def replay(self, share: Share) -> LaneLayout | Ring | None:
+        """Returns the shape of a rank's replay; None without one."""
+        return None
+
+    def host_memory(self, share: Share) -> list[Part]:
+        """Returns what the host of a GPU keeps for a rank."""
+        return []
+
+    @abstractmethod
+    def config(self, values: Values) -> Any:
+        """Returns the hyperparameters of networks and update, a dataclass."""
+
+    @abstractmethod
+    def policy(self, values: Values, observation_dim: int, action_space: Any, num_tasks: int) -> Any:
+        """Builds the policy, a `trainer.nn.actor.Actor`, with fresh weights.
+
+        Args:
+            values: of the recipe.
+            observation_dim: numbers in an observation.
+            action_space: a `trainer.envs.spaces.ActionSpace`.
+            num_tasks: tasks.
+        """
+
+    @abstractmethod
+    def learner(self) -> Any:
+        """Returns the class of the learner."""
+
+    def _schema_on(self, environment: EnvironmentKind) -> str:
+        return f"schemas/{environment.folder}/{self.name}"
+
+
+class OffPolicyAlgorithm(Algorithm):
+    """An algorithm that learns from a replay of past transitions."""
+
+    loop = "off-policy"
+
+    def check(self, recipe: str, values: Values) -> None:
+        """Checks also that the replay holds a batch, and a batch all tasks."""
+        super().check(recipe, values)
+        tasks = len(environment_of(values).tasks(values))
+        check_order(
+            recipe,
+            ("the number of tasks", "batch_size", tasks, values["batch_size"]),
+            ("the number of tasks", "warmup_steps", tasks, values["warmup_steps"]),
+            ("batch_size", "replay_capacity", values["batch_size"], values["replay_capacity"]),
+        )
+
+    def usual_workers(self, num_envs: int, processors: int) -> int:
+        """Leaves the learner a processor, for it learns meanwhile."""
+        return worker_processes(num_envs, processors)
+
+    def batch_size(self, recipe: str, values: Values, num_envs: int) -> int:
+        """Returns the recipe's."""
+        size: int = values["batch_size"]
+        return size
+
+    def divided(self, recipe: str, values: Values, num_envs: int, ranks: int) -> Divided:
+        """Returns batch and replay."""
+        sizes = {name: values[name] for name in ("batch_size", "replay_capacity")}
+        return {name: (size, multiples_near(size, ranks)) for name, size in sizes.items()}
+
+    def replay(self, share: Share) -> LaneLayout | Ring:
+        """Returns the shape that suits the episodes of the environments."""
+        capacity = share.values["replay_capacity"] // share.ranks
+        kind = environment_of(share.values)
+        return kind.replay_layout(share.values, share.spaces, capacity, share.batch, share.environments)
+
+    def agent(
+        self,
+        values: Values,
+        observation_dim: int,
+        action_space: Any,
+        num_tasks: int,
+        device: Any,
+        autocast: Autocast,
+        *,
+        micro_batches: int = 1,
+        reward_factor: Any = None,
+        average: Average = list,
+    ) -> Any:
+        """Builds the learner, which learns from a `trainer.replay.Batch`.
+
+        Args:
+            values: of the recipe.
+            observation_dim: numbers in an observation.
+            action_space: a `trainer.envs.spaces.ActionSpace`.
+            num_tasks: tasks.
+            device: a `torch.device`, where everything lies.
+            autocast: makes the context in which the networks are evaluated.
+            micro_batches: parts in which a batch is computed, to save memory.
+            reward_factor: tensor (num_tasks,), what each task's rewards are multiplied by; None for 1.
+            average: returns the means of tensors over all learners that have an equal part of each batch.
+        """
+        config, sizes = self.config(values), (observation_dim, action_space.dim, num_tasks)
+        how = {"micro_batches": micro_batches, "reward_factor": reward_factor, "average": average}
+        return self.learner()(config, *sizes, device, autocast, **how)
+
+    def group(self, agents: Sequence[Any], streams: Sequence[AbstractContextManager[None]]) -> Any | None:
+        """Joins the learners of several seeds to one whose updates are theirs; None where there is no such.
+
+        Args:
+            agents: one a seed, of one configuration, on one device.
+            streams: within which the default random generators are each seed's own.
+        """
+        return None
+
+    def diagnose(self, agent: Any, batch: Any, tasks: Sequence[str]) -> dict[str, float]:
+        """Returns how fit the networks still are to learn, for an evaluation; leaves no trace in the agent.
+
+        Args:
+            agent: the learner.
+            batch: the last that was learnt from.
+            tasks: names of the tasks.
+        """
+        return {}

@@ -1,0 +1,93 @@
+"""What one rank has of a run, by which memory is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from trainer.recipe.batches import Batches, batches
+from trainer.recipe.spaces import Spaces
+
+
+@dataclass(frozen=True)
+class ParameterCount:
+    """How many numbers policy, critics, target critics (not trained) and entropy coefficients hold."""
+
+    actor: int
+    critics: int = 0
+    targets: int = 0
+    alphas: int = 0
+
+    @property
+    def trained(self) -> int:
+        """Parameters with a gradient and optimiser state."""
+        return self.actor + self.critics + self.alphas
+
+
+def dense(inputs: int, hidden: Sequence[int], outputs: int, heads: int = 1) -> int:
+    """Returns the weights and biases of fully connected layers, of the last layer once for each head."""
+    sizes = [inputs, *hidden]
+    body = sum((fan_in + 1) * fan_out for fan_in, fan_out in pairwise(sizes))
+    return body + heads * (sizes[-1] + 1) * outputs
+
+
+@dataclass(frozen=True)
+class Share:
+    """The sizes that determine a rank's memory.
+
+    Attributes:
+        recipe: its name.
+        values: of the recipe.
+        tasks: of the recipe.
+        spaces: the sizes of its environments.
+        inputs: numbers that the policy is shown.
+        count: the numbers in the networks.
+        ranks: processes that learn together, each on a GPU of its own.
+        environments: of this rank.
+        batch: transitions of this rank in a batch.
+        precision: `fp32`, `tf32` or `bf16`.
+        on_gpu: whether it learns on a GPU.
+        lag: vector steps the acting policy is behind.
+    """
+
+    recipe: str
+    values: Mapping[str, Any]
+    tasks: int
+    spaces: Spaces
+    inputs: int
+    count: ParameterCount
+    ranks: int
+    environments: int
+    batch: int
+    precision: str
+    on_gpu: bool
+    lag: int
+
+    @property
+    def cuts(self) -> Batches:
+        """The cuts of the rollouts of all ranks together, where there are rollouts."""
+        return batches(self.recipe, self.values, self.environments * self.ranks)
+
+    @property
+    def width(self) -> int:
+        """Bytes of a number in a product of matrices."""
+        return 2 if self.precision == "bf16" else 4
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of the memory.
+
+    Attributes:
+        name: for a table.
+        bytes: how much.
+        exact: counted to the byte; else estimated.
+        note: what it is made of.
+    """
+
+    name: str
+    bytes: int
+    exact: bool = True
+    note: str = ""
