@@ -1,16 +1,25 @@
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from tests.trainer import learners
+from tests.trainer.allocated import peak_bytes, stored_bytes
 from tests.trainer.sacs import OBSERVATION, same
 from tests.trainer.textbook_dqn import TextbookDQN
-from trainer.algorithms.dqn import DQNConfig
-from trainer.algorithms.dqn_update import DQN
+from trainer import recipe as recipes
+from trainer.algorithms import dqn
+from trainer.algorithms.acting import Acting
+from trainer.algorithms.dqn_update import DQN, DQNConfig
 from trainer.device import autocast
+from trainer.envs.spaces import ActionSpace
 from trainer.nn.q_network import QNetwork
+from trainer.recipe import RecipeError, memory
+from trainer.recipe.sizes import Sizes
+from trainer.recipe.spaces import Spaces
 from trainer.replay import Batch, NStepReplay, TransitionReplay
 
 CHOICES = 4
@@ -333,3 +342,75 @@ def test_a_corridor_is_learnt_by_walking_it(n_step):
             agent.update(replay.sample())
     greedy = agent.policy.act(np.eye(CELLS, dtype=np.float32), np.zeros(CELLS, np.int64), greedy=True)
     assert greedy[:, 0].tolist() == values_of_corridor().argmax(1).tolist()
+
+
+def recipe_learner(spaces: Spaces, precision: str = "fp32", micro_batches: int = 1, **changes: str):
+    """The learner of the recipe, as its entry makes it, and what is reckoned of it."""
+    sizes = Sizes(recipes.load("dqn").override(changes, changes), precision=precision, given=spaces)
+    where = torch.device("cpu"), partial(autocast, torch.device("cpu"), precision)
+    space = ActionSpace("discrete", nvec=spaces.choices, start=(0,))
+    entry, values = sizes.recipe.entry, sizes.recipe.values
+    agent = entry.agent(values, spaces.observation, space, 1, *where, micro_batches=micro_batches)
+    return agent, sizes
+
+
+CARTPOLE, LARGE = Spaces(4, 1, (2,)), Spaces(100, 1, (18,))
+
+
+@pytest.mark.parametrize("changes", [{}, {"dueling": "true"}, {"dueling": "true", "hidden": "32"}], ids=str)
+@pytest.mark.parametrize("spaces", [CARTPOLE, LARGE], ids=str)
+def test_networks_targets_and_optimiser_are_reckoned_to_the_byte(spaces, changes):
+    agent, sizes = recipe_learner(spaces, **changes)
+    learnt, targets = [*agent.policy.parameters()], [*agent.targets.parameters()]
+    assert sizes.count.actor == sum(each.numel() for each in learnt)
+    assert sizes.count.targets == sum(each.numel() for each in targets)
+    constants = [*agent.policy.buffers(), *agent.targets.buffers(), agent._numbers]
+    assert dqn.network_bytes(sizes.share) == stored_bytes([*learnt, *constants])
+    parts = {part.name: part.bytes for part in memory.learner_parts(sizes)}
+    assert parts["target network"] == stored_bytes(targets) == parts["gradients"]
+    state = [tensor for one in agent.optimizers.values() for tensor in one.tensors()]
+    assert parts["optimiser"] == sum(tensor.nbytes for tensor in state)
+
+
+@pytest.mark.parametrize("changes", [{}, {"dueling": "true"}], ids=str)
+def test_what_acts_beside_the_updates_is_reckoned_to_the_byte(changes):
+    agent, sizes = recipe_learner(LARGE, hidden="2048,2048", **changes)
+    acting = Acting(agent.policy, sizes.environments, 100, lag=1)
+    copies = [*acting._actor.parameters(), *acting._actor.buffers(), *acting._newest]
+    inputs = sizes.environments * (100 + 2 + 1 + 1) * 4
+    assert dqn.acting_bytes(sizes.share) == stored_bytes(copies) + inputs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("spaces", "precision", "micro_batches", "changes"),
+    [
+        (CARTPOLE, "fp32", 1, {}),
+        (CARTPOLE, "fp32", 4, {}),
+        (LARGE, "fp32", 1, {"batch_size": "1024", "dueling": "true", "double": "true"}),
+        (LARGE, "bf16", 1, {"batch_size": "1024", "dueling": "true", "double": "true"}),
+        (LARGE, "fp32", 1, {"hidden": "512,512,512"}),
+    ],
+    ids=str,
+)
+def test_the_peak_of_an_update_is_reckoned_within_an_eighth(
+    spaces: Spaces, precision: str, micro_batches: int, changes: dict, tmp_path: Path
+):
+    agent, sizes = recipe_learner(spaces, precision, micro_batches, **changes)
+    rows = sizes.own_batch
+    seen, following = torch.randn(2, rows, spaces.observation)
+    action, task = torch.zeros(rows, 1), torch.zeros(rows, dtype=torch.int64)
+    batch = Batch(seen, action, torch.randn(rows), following, task, torch.ones(rows))
+    peak = peak_bytes(lambda: agent.update(batch), tmp_path)
+    assert dqn.workspace_bytes(sizes.share, micro_batches) == pytest.approx(peak, rel=0.125)
+
+
+def test_its_recipes_refuse_what_cannot_be_learnt():
+    continuous = recipes.load("dqn").override({"environment": "Pendulum-v1"}, {"environment"})
+    assert "continuous actions, which DQN cannot learn" in Sizes(continuous).unknown
+    loaded = recipes.load("dqn")
+    assert Sizes(loaded, given=Spaces(4, 1, (3,))).unknown == ""
+    several = Sizes(loaded, given=Spaces(4, 2, (3, 2))).unknown
+    assert several == "CartPole-v1 has several discrete actions at once, which DQN cannot learn"
+    with pytest.raises(RecipeError, match="is less than epsilon_end"):
+        loaded.override({"epsilon_start": "0.01"}, {"epsilon_start"})

@@ -16,7 +16,7 @@ from trainer.recipe.tables import DIRECTORY
 
 NAMES = {
     *("guide-mt10", "guide-mt10-conservative", "guide-mt10-aggressive", "guide-mt10-debug"),
-    *("mclean2025-mt10", "mclean2025-mt50", "local-demo", "rtx4060-sac", "sac"),
+    *("mclean2025-mt10", "mclean2025-mt50", "local-demo", "rtx4060-sac", "sac", "td3", "td3-mt10", "dqn"),
     *("strong-mt10", "throughput-mt10", "brc-mt10", "mtppo-mt10", "mtppo-mt50"),
     *("guide-ppo-fast", "guide-ppo-heavy", "guide-ppo-beast", "rtx4060-ppo", "rtx4060-a2c", "rtx4070-ppo"),
     *("ppo", "ppo-mujoco", "a2c"),

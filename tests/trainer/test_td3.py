@@ -1,16 +1,24 @@
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from tests.trainer import learners
+from tests.trainer.allocated import peak_bytes, stored_bytes
 from tests.trainer.sacs import ACTION, OBSERVATION, TASKS, make_batch, same
 from tests.trainer.test_bandits import turned_targets
 from tests.trainer.textbook_td3 import TextbookTD3
-from trainer.algorithms.td3 import TD3Config
-from trainer.algorithms.td3_update import TD3
+from trainer import recipe as recipes
+from trainer.algorithms import td3
+from trainer.algorithms.td3_update import TD3, TD3Config
 from trainer.device import autocast
+from trainer.envs.spaces import ActionSpace
+from trainer.nn import mlp
+from trainer.recipe import RecipeError, memory
+from trainer.recipe.sizes import Sizes
 from trainer.replay import Batch, Replay
 
 CONFIG = TD3Config(
@@ -286,3 +294,72 @@ def test_tasks_are_told_apart_by_their_id():
     for each in range(tasks):
         context, task = contexts(300), np.full(300, each)
         assert reward(context, task, agent.policy.act(context, task, greedy=True)).mean() >= 0.9
+
+
+def recipe_learner(name: str, precision: str = "fp32", micro_batches: int = 1, **changes: str):
+    """The learner of a recipe, as its entry makes it, and what is reckoned of it."""
+    sizes = Sizes(recipes.load(name).override(changes, changes), precision=precision)
+    spaces, values = sizes.spaces, sizes.recipe.values
+    box = ActionSpace("box", (-1.0,) * spaces.action, (1.0,) * spaces.action)
+    where = torch.device("cpu"), partial(autocast, torch.device("cpu"), precision)
+    entry = sizes.recipe.entry
+    agent = entry.agent(values, spaces.observation, box, sizes.tasks, *where, micro_batches=micro_batches)
+    return agent, sizes
+
+
+MULTI_HEAD = {"heads": "multi-head", "actor_hidden": "16,24", "critic_hidden": "32"}
+
+
+@pytest.mark.parametrize(("name", "changes"), [("td3", {}), ("td3-mt10", {}), ("td3-mt10", MULTI_HEAD)])
+def test_networks_targets_and_optimisers_are_reckoned_to_the_byte(name, changes):
+    agent, sizes = recipe_learner(name, **changes)
+    count, targets = sizes.count, [*agent.targets.parameters(), *agent.target_actor.parameters()]
+    assert count.actor == sum(each.numel() for each in agent.policy.parameters())
+    assert count.critics == sum(each.numel() for each in agent.critics.parameters())
+    assert count.targets == sum(each.numel() for each in targets)
+    networks = agent.policy, agent.critics, agent.targets, agent.target_actor, agent._first_critic
+    constants = [buffer for network in networks for buffer in network.buffers()]
+    learnt = [*agent.policy.parameters(), *agent.critics.parameters()]
+    assert td3.network_bytes(sizes.share) == stored_bytes([*constants, *learnt])
+    state = [tensor for one in agent.optimizers.values() for tensor in one.tensors()]
+    assert td3.optimizer_bytes(sizes.share) == sum(tensor.nbytes for tensor in state)
+    parts = {part.name: part.bytes for part in memory.learner_parts(sizes)}
+    assert parts["gradients"] == stored_bytes(learnt)
+    assert parts["targets"] == stored_bytes(targets)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "precision", "micro_batches", "changes"),
+    [
+        ("td3", "fp32", 1, {}),
+        ("td3", "bf16", 1, {}),
+        ("td3", "fp32", 4, {}),
+        ("td3", "fp32", 1, {"actor_hidden": "512,512", "critic_hidden": "64", "layer_norm": "true"}),
+        ("td3-mt10", "fp32", 1, {}),
+        ("td3-mt10", "fp32", 1, {"heads": "multi-head"}),
+    ],
+    ids=str,
+)
+def test_the_peak_of_an_update_is_reckoned_within_an_eighth(
+    name: str, precision: str, micro_batches: int, changes: dict, tmp_path: Path, monkeypatch
+):
+    monkeypatch.setattr(mlp, "PREFER_ONEDNN", False)  # the products as a GPU computes them
+    agent, sizes = recipe_learner(name, precision, micro_batches, **changes)
+    spaces, rows = sizes.spaces, sizes.own_batch
+    seen, following = torch.randn(2, rows, spaces.observation)
+    action, task = torch.rand(rows, spaces.action), torch.arange(rows) % sizes.tasks
+    batch = Batch(seen, action, torch.randn(rows), following, task, torch.ones(rows))
+    peak = max(peak_bytes(partial(agent.update, batch, turn), tmp_path) for turn in range(agent.turns))
+    assert td3.workspace_bytes(sizes.share, micro_batches) == pytest.approx(peak, rel=0.125)
+
+
+def test_its_recipes_refuse_what_cannot_be_learnt():
+    assert "discrete actions, which TD3 cannot learn" in Sizes(on("CartPole-v1")).unknown
+    assert Sizes(on("Pendulum-v1")).unknown == ""
+    with pytest.raises(RecipeError, match="one_hot = false leaves the task unknown"):
+        recipes.load("td3-mt10").override({"one_hot": "false"}, {"one_hot"})
+
+
+def on(environment: str) -> recipes.Recipe:
+    return recipes.load("td3").override({"environment": environment}, {"environment"})

@@ -6,8 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from trainer.algorithms.dqn import DQNConfig
-from trainer.algorithms.dqn_update import DQN
+from trainer.algorithms.dqn_update import DQN, DQNConfig
 from trainer.nn.q_network import QNetwork
 from trainer.replay import Batch
 

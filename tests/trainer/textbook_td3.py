@@ -6,8 +6,7 @@ import torch
 from torch.nn import functional
 
 from tests.trainer.sacs import TASKS
-from trainer.algorithms.td3 import TD3Config
-from trainer.algorithms.td3_update import TD3
+from trainer.algorithms.td3_update import TD3, TD3Config
 from trainer.replay import Batch
 
 
