@@ -28,7 +28,7 @@ from trainer.replay.draw import DeviceDraw
 from trainer.replay.lanes import Lanes
 from trainer.settings import read_settings
 
-SAC_RECIPES = [name for name in recipes.names() if "critic_hidden" in recipes.load(name).values]
+SAC_RECIPES = [name for name in recipes.names() if recipes.load(name).algorithm == "sac"]
 SAC_RECIPES.remove("sac")
 CPU = torch.device("cpu")
 

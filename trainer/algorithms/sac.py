@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from trainer.placement import acts_on_host
 from trainer.recipe.algorithm import OffPolicyAlgorithm, Values
 from trainer.recipe.environments import environment_of
-from trainer.recipe.errors import RecipeError, check_order
+from trainer.recipe.errors import RecipeError
 from trainer.recipe.share import ParameterCount, Part, Share, dense
 from trainer.recipe.spaces import Spaces
 
@@ -33,7 +33,6 @@ class SACAlgorithm(OffPolicyAlgorithm):
         """Checks also that each task can be told, and the options of the critics."""
         super().check(recipe, values)
         tasks = _tasks(values)
-        check_order(recipe, ("log_std_min", "log_std_max", values["log_std_min"], values["log_std_max"]))
         if values.get("heads") == "one-hot" and not values["one_hot"] and tasks > 1:
             raise RecipeError(
                 f"recipe {recipe}: one_hot = false leaves the task unknown without multi-head networks"

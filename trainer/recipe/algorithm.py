@@ -80,8 +80,9 @@ class Algorithm(ABC):
             RecipeError: values contradict each other.
         """
         environment_of(values).tasks(values)
-        goals = values.get("evaluation_goals", 0), values.get("goals_per_task", 0)  # only tasks have any
-        check_order(recipe, ("evaluation_goals", "goals_per_task", *goals))
+        for small, large in (("evaluation_goals", "goals_per_task"), ("log_std_min", "log_std_max")):
+            if small in values:
+                check_order(recipe, (small, large, values[small], values[large]))
 
     def learns(self, choices: Sequence[int]) -> bool:
         """Returns whether it learns such actions: discrete ones, or those of a Box without choices."""
