@@ -30,7 +30,6 @@ from trainer.envs.spaces import drawn
 from trainer.envs.vector import VectorEnv
 from trainer.errors import TrainerError
 from trainer.evaluation.background import BackgroundEvaluator
-from trainer.loops.course import follow
 from trainer.loops.episodes import plan_episodes
 from trainer.loops.learner import Learner
 from trainer.loops.off_policy import OffPolicyRun
@@ -129,7 +128,7 @@ def loop(settings: TrainSettings, seconds: float, deadline: float) -> Result:
         arguments = settings, factory, device, telemetry, stop, store
         kind = OnPolicyRun if settings.recipe.entry.loop == "on-policy" else OffPolicyRun
         with telemetry, kind(*arguments) as run:
-            follow(run.course())
+            run.train()
     return _used(settings, factory, device, peak) | window.rates()
 
 
