@@ -44,8 +44,12 @@ class MultiTaskPPOAlgorithm(OnPolicyAlgorithm):
             Part("gradients", networks),
             Part("rollout", rollout_bytes(share), note=steps, pinned=True),
             Part("rows", rows, note="the rollout, as it is learnt from"),
-            Part("update", work_bytes(share), False, "a rollout looked at, or one update", captured=True),
+            Part("update", work_bytes(share), False, "the whole rollout looked at, or one update"),
         ]
+
+    def graphs(self, share: Share) -> int:
+        """Counts the update alone: a solver makes the estimates."""
+        return 1
 
     def policy(
         self, values: Values, observation_dim: int, action_space: ActionSpace, num_tasks: int

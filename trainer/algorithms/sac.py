@@ -75,10 +75,13 @@ class SACAlgorithm(OffPolicyAlgorithm):
             Part("gradients", share.count.trained * _FLOAT),
         ]
         if share.on_gpu and (acting := acting_bytes(share)):
-            kept += [Part("acting", acting, note="copies of the actor, inputs and outputs", captured=True)]
+            kept += [Part("acting", acting, note="copies of the actor, inputs and outputs")]
         workspace = workspace_bytes(share, micro_batches)
-        update = Part("update", workspace, False, "activations of one update", captured=True)
-        return [*kept, update]
+        return [*kept, Part("update", workspace, exact=False, note="activations of one update")]
+
+    def graphs(self, share: Share) -> int:
+        """Counts the update, and acting unless the host acts."""
+        return 2 if acting_bytes(share) else 1
 
     def policy(
         self, values: Values, observation_dim: int, action_space: ActionSpace, num_tasks: int

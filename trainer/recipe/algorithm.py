@@ -26,7 +26,6 @@ Autocast = Callable[[], AbstractContextManager[Any]]
 """Makes the context in which networks are evaluated."""
 Average = Callable[[Sequence[Any]], list[Any]]
 """Returns the means of tensors over all learners that have an equal part of each batch."""
-
 Divided = dict[str, tuple[int, Sequence[int]]]
 """What ranks share, by the name of the value: its size, and sizes near it that they can share."""
 
@@ -128,6 +127,10 @@ class Algorithm(ABC):
             share: of the rank.
             micro_batches: parts in which a batch of a replay is computed.
         """
+
+    @abstractmethod
+    def graphs(self, share: Share) -> int:
+        """Returns how many graphs a GPU captures."""
 
     def replay(self, share: Share) -> LaneLayout | Ring | None:
         """Returns the shape of a rank's replay; None without one."""
