@@ -11,13 +11,13 @@ from typing import Any
 from trainer.device import configure
 from trainer.errors import UsageError
 from trainer.loops.resuming import refuse_to_overwrite
-from trainer.loops.together import Seat, Together
 from trainer.parallel import Ranks
 from trainer.preemption import EXIT_INTERRUPTED, EXIT_REQUEUE, StopSignals
+from trainer.seed_group import GroupedRun, SeedGroup
 from trainer.settings import TrainSettings
 from trainer.streams import HostGenerators, Stream
 from trainer.telemetry import Opens, SharedProgress, open_progress
-from trainer.training import course
+from trainer.training import TrainingRun
 
 _SHARED = ("recipe", "num_envs", "device", "precision", "threads")
 
@@ -59,19 +59,17 @@ def train_together(members: Sequence[Member]) -> list[int]:
     device = configure(first.device, first.precision, first.threads)
     codes = [EXIT_INTERRUPTED] * len(members)
 
-    def seat(number: int, member: Member) -> Seat:
+    def grouped(number: int, member: Member) -> GroupedRun:
         def ended(code: int, why: str) -> None:
             codes[number] = code
             member.ended(code, why)
 
-        return Seat(
-            course(member.settings, device, Ranks(), member.stop, member.opens),
-            Stream(device),
-            ended,
-            _around(member.settings),
-        )
+        def make() -> TrainingRun:
+            return TrainingRun(member.settings, device, Ranks(), member.stop, member.opens)
 
-    Together([seat(number, member) for number, member in enumerate(members)]).follow()
+        return GroupedRun(make, Stream(device), ended, _around(member.settings))
+
+    SeedGroup([grouped(number, member) for number, member in enumerate(members)]).train()
     return codes
 
 

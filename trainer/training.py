@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from importlib import metadata
-from itertools import count
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import torch
 
 from trainer.checkpoint import CheckpointStore
 from trainer.device import configure, describe, device_name, precision_on, seed_everything
 from trainer.envs.choice import factory_for
-from trainer.envs.interface import EnvFactory
 from trainer.errors import DivergedError, TrainerError, UsageError
-from trainer.loops.course import OTHERS, Course, Due, follow
 from trainer.loops.off_policy import OffPolicyRun
 from trainer.loops.on_policy import OnPolicyRun
 from trainer.loops.resuming import find
@@ -48,18 +46,15 @@ def train(settings: TrainSettings) -> int:
     """
     with StopSignals() as stop:  # first of all: a signal during the start must not be lost
         device = configure(settings.device, settings.precision, settings.threads, settings.place)
-        with Ranks.meet(settings.place, device) as ranks:
-            return follow(course(_agreed(settings, ranks), device, ranks, stop))
+        with (
+            Ranks.meet(settings.place, device) as ranks,
+            TrainingRun(_agreed(settings, ranks), device, ranks, stop) as run,
+        ):
+            return run.train()
 
 
-def course(
-    settings: TrainSettings,
-    device: torch.device,
-    ranks: Ranks,
-    stop: StopSignals,
-    opens: Opens = open_progress,
-) -> Course:
-    """A run from its beginning, or from where it was left, to its end; returns its exit code.
+class TrainingRun:
+    """A run from its beginning, or from where it was left, to its end. Use as a context manager.
 
     Args:
         settings: what to do.
@@ -71,27 +66,106 @@ def course(
     Raises:
         TrainerError: as `train`.
     """
-    seed_everything(settings.seed, ranks.rank)
-    events: list[str] = []
-    store = CheckpointStore(
-        settings.run_dir, run_id=settings.run_id, recipe=settings.recipe.name, keep=settings.keep
-    )
-    found = find(settings, store, events, ranks)
-    step = found.parts["state"]["progress"]["step"] if found else 0
-    if found and on_metaworld(settings.recipe.values):
-        goals = found.parts["model"]["about"].get("goal_seed", FIXED_GOALS)
-        if goals != settings.goal_seed:
-            events.append(f"on with the goals of seed {goals}, which it began with")
-        settings = replace(settings, resumed_goals=goals)
-    factory = factory_for(settings.recipe.values, settings.tasks, settings.seed, settings.goal_seed)
-    if settings.workers_optional and quick(settings.own_envs, factory.step_seconds):
-        settings = replace(settings, workers=0)
-    with _telemetry(settings, device, step, ranks, opens) as telemetry:
-        for event in (_setting(settings, device), *_rollouts(settings), *events) if ranks.writes else ():
-            telemetry.event(step, event)
-        code = yield from _run(settings, factory, device, telemetry, stop, store, found, ranks)
-        telemetry.close(code)
-    return code
+
+    def __init__(
+        self,
+        settings: TrainSettings,
+        device: torch.device,
+        ranks: Ranks,
+        stop: StopSignals,
+        opens: Opens = open_progress,
+    ) -> None:
+        seed_everything(settings.seed, ranks.rank)
+        events: list[str] = []
+        self._store = CheckpointStore(
+            settings.run_dir, run_id=settings.run_id, recipe=settings.recipe.name, keep=settings.keep
+        )
+        found = find(settings, self._store, events, ranks)
+        step = found.parts["state"]["progress"]["step"] if found else 0
+        if found and on_metaworld(settings.recipe.values):
+            goals = found.parts["model"]["about"].get("goal_seed", FIXED_GOALS)
+            if goals != settings.goal_seed:
+                events.append(f"on with the goals of seed {goals}, which it began with")
+            settings = replace(settings, resumed_goals=goals)
+        self._factory = factory_for(settings.recipe.values, settings.tasks, settings.seed, settings.goal_seed)
+        if settings.workers_optional and quick(settings.own_envs, self._factory.step_seconds):
+            settings = replace(settings, workers=0)
+        self._settings, self._device, self._ranks, self._stop = settings, device, ranks, stop
+        self._found = found
+        self._failures = 0
+        self._attempt: OffPolicyRun | OnPolicyRun | None = None
+        self._telemetry = _telemetry(settings, device, step, ranks, opens)
+        self._begun_at = step
+        self._events = [_setting(settings, device), *_rollouts(settings), *events] if ranks.writes else []
+
+    @property
+    def attempt(self) -> OffPolicyRun | OnPolicyRun:
+        """The present attempt: another one after `go_back`."""
+        assert self._attempt is not None
+        return self._attempt
+
+    def train(self) -> int:
+        """Runs to the end or a signal; returns the exit code."""
+        while True:
+            self.start()
+            try:
+                code = self.attempt.train()
+                break
+            except DivergedError as error:
+                self.go_back(error)
+        self.close(code)
+        return code
+
+    def start(self) -> None:
+        """Makes the attempt, from the checkpoint found if there is one."""
+        while self._events:
+            self._telemetry.event(self._begun_at, self._events.pop(0))
+        kind = OffPolicyRun if self._settings.recipe.algorithm == "sac" else OnPolicyRun
+        self._attempt = kind(
+            self._settings,
+            self._factory,
+            self._device,
+            self._telemetry,
+            self._stop,
+            self._store,
+            self._found,
+            self._ranks,
+        )
+
+    def go_back(self, error: DivergedError) -> None:
+        """Ends the attempt, whose numbers have become useless, and finds the checkpoint to start anew from.
+
+        The memory of the attempt is needed for the next one, so nothing may hold it by then.
+
+        Raises:
+            DivergedError: the one given, where there is no checkpoint or the run has gone back too often.
+        """
+        self._end_attempt(error)
+        self._failures += 1
+        self._found = _last_good(
+            self._settings, self._store, self._telemetry, error, self._failures, self._ranks
+        )
+
+    def close(self, code: int) -> None:
+        """Ends the run with its exit code."""
+        self._end_attempt(None)
+        self._telemetry.close(code)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._end_attempt(error)
+        finally:
+            self._telemetry.__exit__(kind, error, trace)
+
+    def _end_attempt(self, error: BaseException | None) -> None:
+        if (attempt := self._attempt) is not None:
+            self._attempt = None
+            attempt.__exit__(type(error) if error else None, error, None)
 
 
 def _agreed(settings: TrainSettings, ranks: Ranks) -> TrainSettings:
@@ -114,30 +188,7 @@ def _agreed(settings: TrainSettings, ranks: Ranks) -> TrainSettings:
     return replace(settings, run_dir=run_dir, run_id=run_id, eval_every=eval_every)
 
 
-def _run(
-    settings: TrainSettings,
-    factory: EnvFactory,
-    device: torch.device,
-    telemetry: Telemetry,
-    stop: StopSignals,
-    store: CheckpointStore,
-    found: FoundCheckpoint | None,
-    ranks: Ranks,
-) -> Course:
-    """Runs to the end or a signal, going back to a checkpoint where the numbers became useless."""
-    kind = OffPolicyRun if settings.recipe.algorithm == "sac" else OnPolicyRun
-    for failures in count(1):
-        try:
-            with kind(settings, factory, device, telemetry, stop, store, found, ranks) as run:
-                return (yield from run.course())
-        except DivergedError as error:
-            del run  # its memory on the device is needed for the next one
-            found = _go_back(settings, store, telemetry, error, failures, ranks)
-        yield Due(None, OTHERS)
-    raise AssertionError("the count has no end")
-
-
-def _go_back(
+def _last_good(
     settings: TrainSettings,
     store: CheckpointStore,
     telemetry: Telemetry,

@@ -24,7 +24,7 @@ class Fit(StrEnum):
     """Whether it fits."""
 
     FITS = "fits"
-    LADDER = "ladder"
+    FALLBACK = "fallback"
     """The trainer's memory fallback makes it fit: replay on the host, batches in parts."""
     TOO_LARGE = "too large"
     UNKNOWN = "unknown"
@@ -125,7 +125,7 @@ def _gpu(sizes: Sizes, machine: Machine) -> tuple[Store, tuple[Part, ...]]:
             if number > 1:
                 steps += f", and an update takes its batch in {number} parts"
             advice = f"{steps}: slower, with the same numbers; a GPU with {least} GiB holds all of it"
-            return Store(rest, total, reserve, Fit.LADDER, advice), moved
+            return Store(rest, total, reserve, Fit.FALLBACK, advice), moved
     need = math.ceil(min(map(_sum, ways.values())) / (1 - GPU_RESERVE) / _GIB)
     advice = f"choose a GPU with {need} GiB at least ({least} GiB hold the replay too), or a smaller recipe"
     return Store(wanted, total, reserve, Fit.TOO_LARGE, advice), ()

@@ -26,7 +26,6 @@ from stable_baselines3.common.vec_env import SubprocVecEnv
 from tests.benchmarks._report import Row, arguments, report
 from trainer.checkpoint import CheckpointStore
 from trainer.envs.gymnasium_env import GymnasiumFactory
-from trainer.loops.course import follow
 from trainer.loops.on_policy import OnPolicyRun
 from trainer.pacing import quick
 from trainer.preemption import StopSignals
@@ -67,18 +66,17 @@ class Ours:
         self._run = OnPolicyRun(settings, factory, device, telemetry, StopSignals(), store)
         self._vector_steps = self._run._rollout.steps * ROLLOUTS[algorithm]
         self.steps = self._vector_steps * ENVS
-        self._run._begin()
+        self._run.begin()
 
     def __call__(self) -> None:
         """Makes a round, with all that the loop does after a vector step."""
         for _ in range(self._vector_steps):
-            before = self._run._progress.step
-            follow(self._run._vector_step())
-            self._run._report(before)
+            self._run.step()
+            self._run.report()
 
     def close(self) -> None:
         """Ends the workers."""
-        self._run.__exit__()
+        self._run.__exit__(None, None, None)
         self._folder.cleanup()
 
 

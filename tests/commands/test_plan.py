@@ -197,7 +197,7 @@ def test_one_profile_on_every_gpu(trains: Project) -> None:
     rate = lines["far", "a40"].split()[-1]
     assert int(rate) > 0
     assert "your run mine" in lines["a40:", rate]
-    assert "ladder" in lines["far", "tiny"] or "too large" in lines["far", "tiny"]
+    assert "fallback" in lines["far", "tiny"] or "too large" in lines["far", "tiny"]
     assert lines["-", "h200"].rstrip().endswith("not measured")
     rows = plans(trains, "--profile", "a40-2m", "--compare", "--cluster", "far")["gpus"]
     assert [row["gpu"] for row in rows if row["cluster"] == "far"] == ["a40", "tiny"]

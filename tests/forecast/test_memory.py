@@ -33,7 +33,7 @@ def test_a_replay_that_is_too_large_goes_to_the_host() -> None:
     sizes, machine = huge(), replace(MACHINE, gpu_memory=6 * GIB)
     memory = judge(sizes, machine, None, None)
     assert memory.gpu is not None
-    assert memory.gpu.fit is Fit.LADDER
+    assert memory.gpu.fit is Fit.FALLBACK
     assert "6.6 GiB" in memory.gpu.advice
     assert "a GPU with 9 GiB" in memory.gpu.advice
     assert memory.gpu.needed < 2 * GIB
@@ -43,7 +43,7 @@ def test_a_replay_that_is_too_large_goes_to_the_host() -> None:
     assert larger.gpu.fit is Fit.FITS
 
 
-def test_what_no_ladder_helps_is_said_with_the_gpu_that_would() -> None:
+def test_what_no_fallback_helps_is_said_with_the_gpu_that_would() -> None:
     memory = judge(GUIDE, replace(MACHINE, gpu_memory=CUDA_BYTES), None, None)
     assert memory.gpu is not None
     assert memory.gpu.fit is Fit.TOO_LARGE
@@ -96,7 +96,7 @@ def test_without_a_gpu_everything_is_the_node_s() -> None:
     assert not {"CUDA", "acting", "replay index"} & names
 
 
-def test_a_rollout_has_no_ladder() -> None:
+def test_a_rollout_has_no_memory_fallback() -> None:
     sizes = Sizes(recipes.load("guide-ppo-beast"), 64, "tf32")
     small = judge(sizes, replace(MACHINE, gpu_memory=GIB), None, None).gpu
     assert small is not None

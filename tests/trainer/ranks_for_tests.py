@@ -15,10 +15,10 @@ from unittest.mock import patch
 import torch
 
 from tests.trainer import test_on_policy, test_ppo
+from tests.trainer.learners import fill
 from tests.trainer.runs import StopAt, store_of
 from tests.trainer.sacs import CONFIG, OBSERVATION, TASKS, make_batch
 from tests.trainer.test_capture import CpuRecorder
-from tests.trainer.test_groups import fill
 from tests.trainer.test_off_policy import settings_for
 from tests.trainer.toys import CounterFactory
 from trainer import parallel, training
@@ -31,12 +31,11 @@ from trainer.device import seed_everything
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.errors import WorkerError
 from trainer.loops import learner
-from trainer.loops.course import follow
-from trainer.loops.guards import align, fingerprint
 from trainer.loops.learner import Learner
 from trainer.loops.off_policy import OffPolicyRun
 from trainer.loops.on_policy import OnPolicyRun
 from trainer.loops.resuming import find
+from trainer.loops.saving import align, fingerprint
 from trainer.model import digest
 from trainer.parallel import Ranks
 from trainer.place import RankPlace, place_from
@@ -159,25 +158,26 @@ def attempt(settings: TrainSettings, ranks: Ranks, after: int | None = None, los
     on_policy = settings.recipe.algorithm == "ppo"
     kind = OnPolicyRun if on_policy else OffPolicyRun
     factory = GymnasiumFactory("CartPole-v1", actions="clipped", seed=0) if on_policy else CounterFactory()
-    with telemetry, kind(settings, factory, cpu, telemetry, stop, store, found, ranks) as run:
-        wait, waited = run._vector.wait, count()
+    run = kind(settings, factory, cpu, telemetry, stop, store, found, ranks)
+    wait, waited = run._vector.wait, count()
 
-        def failing():
-            if next(waited) == lost:
-                raise WorkerError("a worker died")
-            return wait()
+    def failing():
+        if next(waited) == lost:
+            raise WorkerError("a worker died")
+        return wait()
 
-        run._vector.wait = failing
-        try:
-            code: int | str = follow(run.course())
-        except WorkerError as error:
-            code = error.cause
-        own = run._learner
-        shared = own.shared()
-        held = own.rollout.observation if on_policy else own.replay.observations()
-        if not on_policy:
-            shared = [*shared, own._returns.factor]
-        return [code, fingerprint(shared), fingerprint([held]), said]
+    run._vector.wait = failing
+    try:
+        with telemetry, run:
+            code: int | str = run.train()
+    except WorkerError as error:
+        code = error.cause
+    own = run.learner
+    shared = own.shared()
+    held = own.rollout.observation if on_policy else own.replay.observations()
+    if not on_policy:
+        shared = [*shared, own._returns.factor]
+    return [code, fingerprint(shared), fingerprint([held]), said]
 
 
 def drift(ranks: Ranks, folder: Path, place: RankPlace) -> list:

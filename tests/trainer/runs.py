@@ -13,7 +13,6 @@ import torch
 from trainer import checkpoint
 from trainer.checkpoint import CheckpointStore
 from trainer.envs.interface import EnvFactory
-from trainer.loops.course import follow
 from trainer.loops.off_policy import OffPolicyRun
 from trainer.loops.on_policy import OnPolicyRun
 from trainer.loops.state import FoundCheckpoint
@@ -69,7 +68,7 @@ def run(
     arguments = settings, factory, torch.device("cpu"), telemetry, stop, store, found
     kind = OnPolicyRun if on_policy(settings.recipe.values) else OffPolicyRun
     with telemetry, kind(*arguments) as attempt:
-        return SimpleNamespace(code=follow(attempt.course()), learner=attempt._learner)
+        return SimpleNamespace(code=attempt.train(), learner=attempt.learner)
 
 
 def store_of(settings: TrainSettings) -> CheckpointStore:

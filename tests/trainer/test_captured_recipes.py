@@ -24,14 +24,14 @@ from trainer.algorithms import capture
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.envs.interface import EnvFactory
 from trainer.loops import learner_group
-from trainer.loops.course import UPDATE
-from trainer.loops.groups import make_group
 from trainer.loops.learner import Learner
 from trainer.loops.learner_group import LearnerGroup
+from trainer.loops.rollout_group import RolloutGroup
 from trainer.loops.rollout_learner import RolloutLearner
 from trainer.parallel import Ranks
 from trainer.recipe.environments import METAWORLD
 from trainer.replay import TransitionReplay
+from trainer.seed_group import join_learners
 from trainer.settings import TrainSettings, read_settings
 from trainer.streams import Stream
 
@@ -197,11 +197,11 @@ def test_the_updates_of_several_seeds_off_policy(
             return learner
 
         streams, learners = of_seeds(3, cuda, filled)
-        group = make_group(learners, streams)
+        group = join_learners(learners, streams)
         assert isinstance(group, LearnerGroup)
         found = []
         for who in [(0, 1, 2)] * 3 + [(1,), (0, 1, 2)]:
-            group.do(UPDATE, who)
+            group.update(who)
             found.append(snapshot(tensor for each in learners for tensor in each.agent.tensors()))
         assert {learner.note for learner in learners} == {""}
         return found
@@ -220,21 +220,18 @@ def test_updates_on_policy(cuda: CudaModel, tmp_path: Path, name: str, seeds: in
         streams, learners = of_seeds(
             seeds, cuda, lambda _: RolloutLearner(settings, factory, cuda.device, Ranks())
         )
-        group = make_group(learners, streams)
+        group = join_learners(learners, streams)
         found = []
         for rollout in range(2):
-            phases = []
             for number, learner in enumerate(learners):
                 live(learner, seeds * rollout + number, factory)
-                phases.append(learner.learn(1.0 - 0.1 * rollout, lambda _: None))
-            while True:
-                due = []
-                for stream, phase in zip(streams, phases, strict=True):
+            left = 1.0 - 0.1 * rollout
+            if isinstance(group, RolloutGroup):
+                group.learn(range(seeds), [left] * seeds, lambda *_: None)
+            else:
+                for stream, learner in zip(streams, learners, strict=True):
                     with stream:
-                        due.append(next(phase, None))
-                if due[0] is None:
-                    break
-                group.do(due[0].step, range(seeds))
+                        learner.learn(left, lambda _: None)
             found.append(snapshot(tensor for each in learners for tensor in each.agent.tensors()))
             found.append(snapshot(loss for each in learners for loss in each.losses.values()))
         joint = seeds == 1 or learners[0].agent.joins

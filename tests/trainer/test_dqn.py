@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.trainer import learners
+from tests.trainer import off_policy_checks as checks
 from tests.trainer.allocated import peak_bytes, stored_bytes
 from tests.trainer.sacs import OBSERVATION, same
 from tests.trainer.textbook_dqn import TextbookDQN
@@ -81,8 +81,8 @@ def test_updates_equal_a_plain_implementation(changes):
     config = replace(CONFIG, **changes)
     agent = maker(config)()
     reference = TextbookDQN(agent, config)
-    batches = learners.drawn(draw, 8, rows=20)
-    learners.teach(agent, batches)
+    batches = checks.drawn(draw, 8, rows=20)
+    checks.teach(agent, batches)
     for number, batch in enumerate(batches):
         reference.update(batch, number)
     seen = batches[0].observation
@@ -104,7 +104,7 @@ def test_a_double_network_asks_its_target_what_its_own_choice_is_worth():
 
 def test_of_a_dueling_network_the_streams_stay_apart():
     agent = maker(replace(CONFIG, **VARIED))()
-    learners.teach(agent, learners.drawn(draw, 5))
+    checks.teach(agent, checks.drawn(draw, 5))
     network = agent.policy.actor
     last = network.body.layers[-1]
     assert last.weight[0, 24:].abs().max() == last.weight[1:, :24].abs().max() == 0
@@ -131,7 +131,7 @@ def test_written_out_gradients_are_autograds(dueling):
 
 def test_the_target_is_copied_after_each_interval_of_updates_that_were_not_skipped():
     agent = maker()()
-    (batch,) = learners.drawn(draw, 1)
+    (batch,) = checks.drawn(draw, 1)
     poisoned = batch._replace(reward=batch.reward * torch.nan)
     start, moved = [tensor.clone() for tensor in agent.targets.parameters()], []
     for each in (batch, poisoned, batch, poisoned, batch, batch, batch):
@@ -150,37 +150,37 @@ def test_the_target_is_copied_after_each_interval_of_updates_that_were_not_skipp
 def test_rewards_are_multiplied_by_the_newest_factor():
     factor = torch.ones(1)
     agent, other = maker(reward_factor=factor)(), maker()()
-    for number, batch in enumerate(learners.drawn(draw, 2)):
+    for number, batch in enumerate(checks.drawn(draw, 2)):
         factor.fill_(number + 0.5)
-        learners.teach(agent, [batch], number)
-        learners.teach(other, [batch._replace(reward=batch.reward * factor)], number)
+        checks.teach(agent, [batch], number)
+        checks.teach(other, [batch._replace(reward=batch.reward * factor)], number)
     assert all(same(agent.state_dict(), other.state_dict()))
 
 
 @each_way
 def test_a_restored_learner_goes_on_as_the_first_would_have(changes):
-    learners.check_restored(maker(replace(CONFIG, **changes)), draw)
+    checks.check_restored(maker(replace(CONFIG, **changes)), draw)
 
 
 @each_way
 def test_loading_moves_no_tensor(changes):
-    learners.check_loading_moves_no_tensor(maker(replace(CONFIG, **changes)), draw)
+    checks.check_loading_moves_no_tensor(maker(replace(CONFIG, **changes)), draw)
 
 
 @each_way
 def test_its_tensors_are_all_that_an_update_writes(changes):
-    learners.check_tensors(maker(replace(CONFIG, **changes)), draw)
+    checks.check_tensors(maker(replace(CONFIG, **changes)), draw)
 
 
 @each_way
 @pytest.mark.parametrize("parts", [2, 5])
 def test_a_batch_in_parts_teaches_what_the_whole_batch_does(changes, parts):
-    learners.check_parts(maker(replace(CONFIG, **changes)), draw, parts)
+    checks.check_parts(maker(replace(CONFIG, **changes)), draw, parts)
 
 
 @each_way
 def test_captured_updates_equal_those_that_are_not(changes):
-    learners.check_captured(maker(replace(CONFIG, **changes)), draw)
+    checks.check_captured(maker(replace(CONFIG, **changes)), draw)
 
 
 @each_way
@@ -188,7 +188,7 @@ def test_two_with_half_the_batch_learn_what_one_learns(changes):
     def teach_half(agent, batch, number, rows):
         agent.update(Batch(*(tensor[rows] for tensor in batch.tensors)))
 
-    learners.check_halves(maker(replace(CONFIG, **changes)), draw, teach_half)
+    checks.check_halves(maker(replace(CONFIG, **changes)), draw, teach_half)
 
 
 @each_way
@@ -197,17 +197,17 @@ def test_two_with_half_the_batch_learn_what_one_learns(changes):
     [("observation", float("nan")), ("reward", float("inf")), ("next_observation", float("-inf"))],
 )
 def test_an_update_that_is_not_finite_changes_nothing(changes, field, poison):
-    learners.check_skipped(maker(replace(CONFIG, **changes)), draw, field, poison)
+    checks.check_skipped(maker(replace(CONFIG, **changes)), draw, field, poison)
 
 
 def test_values_and_losses_stay_float32_under_bfloat16():
     exact, rounded = (
         maker(**how)() for how in ({}, {"autocast": lambda: autocast(torch.device("cpu"), "bf16")})
     )
-    (batch,) = learners.drawn(draw, 1, rows=256)
+    (batch,) = checks.drawn(draw, 1, rows=256)
     assert rounded._target(batch).dtype == torch.float32
     torch.testing.assert_close(rounded._target(batch), exact._target(batch), rtol=0.05, atol=0.05)
-    (ours,), (theirs,) = (learners.teach(agent, [batch]) for agent in (rounded, exact))
+    (ours,), (theirs,) = (checks.teach(agent, [batch]) for agent in (rounded, exact))
     assert {loss.dtype for loss in ours.values()} == {torch.float32}
     torch.testing.assert_close(ours, theirs, rtol=0.05, atol=0.05)
 

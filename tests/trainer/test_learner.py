@@ -1,4 +1,7 @@
-"""The ladder for a device whose memory is full; only the fault itself is made up, for no CPU shows it."""
+"""Memory fallbacks of a device that is full; only the fault itself is made up, for no CPU shows it."""
+
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,7 +11,10 @@ from tests.trainer.toys import CounterFactory
 from trainer.algorithms.sac_learner import SAC
 from trainer.errors import DivergedError, TrainerError
 from trainer.loops import memory
+from trainer.loops.checkpointed import CheckpointedRun
 from trainer.loops.learner import Learner
+from trainer.loops.off_policy import stored_fallback
+from trainer.loops.state import FoundCheckpoint
 from trainer.replay import Replay
 
 
@@ -21,10 +27,10 @@ def said():
 def make(tmp_path, said):
     """Makes learners that are alike, with a full replay."""
 
-    def make(rung=None) -> Learner:
+    def make(fallback=None) -> Learner:
         torch.manual_seed(0)
         settings = settings_for(tmp_path, "--num-envs", "3")
-        learner = Learner(settings, CounterFactory(), torch.device("cpu"), said.append, rung)
+        learner = Learner(settings, CounterFactory(), torch.device("cpu"), said.append, fallback)
         generator = torch.Generator().manual_seed(1)
         for step in range(40):
             numbers = [torch.randn(3, width, generator=generator).numpy() for width in (3, 2, 3)]
@@ -67,7 +73,7 @@ def test_the_replay_goes_first_and_what_is_learnt_stays_the_same(make, full, sai
     full(1)
     torch.manual_seed(5)
     squeezed.update()
-    assert squeezed.rung == {"replay_on_host": True, "micro_batches": 1}
+    assert squeezed.memory_fallback == {"replay_on_host": True, "micro_batches": 1}
     assert len(said) == 1
     assert "the replay (0.0 GiB) lies in the host's memory" in said[0]
     assert squeezed.replay.sizes.tolist() == plain.replay.sizes.tolist()
@@ -78,7 +84,7 @@ def test_then_the_batch_is_taken_in_parts(make, full, said):
     learner, alike = make(), make({"replay_on_host": True, "micro_batches": 4})
     full(3)
     learner.update()
-    assert learner.rung == alike.rung == {"replay_on_host": True, "micro_batches": 4}
+    assert learner.memory_fallback == alike.memory_fallback == {"replay_on_host": True, "micro_batches": 4}
     assert [sentence.rsplit("takes", 1)[-1] for sentence in said[1:]] == [
         " its batch in 2 parts",
         " its batch in 4 parts",
@@ -87,7 +93,15 @@ def test_then_the_batch_is_taken_in_parts(make, full, said):
     assert len(said) == 3
 
 
-def test_at_the_foot_of_the_ladder_the_run_ends_with_the_reason(make, full):
+@pytest.mark.parametrize("name", ["memory_fallback", "rung"])
+def test_a_resumed_run_keeps_its_memory_fallback_also_of_an_earlier_version(make, name):
+    stored = {"replay_on_host": True, "micro_batches": 4}
+    found = FoundCheckpoint(Path("step-1"), {"state": {name: stored}})
+    assert make(stored_fallback(found)).memory_fallback == stored
+    assert stored_fallback(None) is None
+
+
+def test_after_the_last_memory_fallback_the_run_ends_with_the_reason(make, full):
     learner = make()
     full(100)
     with pytest.raises(TrainerError, match=r"too small for this recipe: CUDA out of memory\. Tried"):
@@ -103,7 +117,7 @@ def test_a_replay_that_does_not_fit_at_the_start_is_made_on_the_host(make, monke
 
     monkeypatch.setattr(memory, "Replay", fails)
     learner = make()
-    assert learner.rung["replay_on_host"]
+    assert learner.memory_fallback["replay_on_host"]
     assert len(said) == 1
     learner.update()
 
@@ -111,14 +125,15 @@ def test_a_replay_that_does_not_fit_at_the_start_is_made_on_the_host(make, monke
 @pytest.mark.slow
 def test_a_hundred_updates_in_a_row_that_are_not_finite_are_the_end(make):
     learner = make()
+    run = SimpleNamespace(learner=learner, _vector=SimpleNamespace(spoilt=[]))
     for _ in range(3):
         learner.update()
-    learner.check()
+    CheckpointedRun._check(run)
     learner.replay._rows[:, -1] = torch.nan
     for _ in range(99):
         learner.update()
-    learner.check()
+    CheckpointedRun._check(run)
     learner.update()
     with pytest.raises(DivergedError, match="100 updates in a row"):
-        learner.check()
+        CheckpointedRun._check(run)
     assert learner.agent.skipped.tolist() == [100, 100]

@@ -1,22 +1,22 @@
-"""Several seeds' learners: they meet, part, go down the ladder together, and learn what each learns alone."""
+"""Several seeds' learners: they meet, part, fall back together, and learn what each learns alone."""
 
 import weakref
 
 import pytest
 import torch
 
+from tests.trainer.learners import OneByOne
+from tests.trainer.learners import make as make_learner
 from tests.trainer.replays import draw_as_on_a_device
 from tests.trainer.test_capture import CpuRecorder, distance
-from tests.trainer.test_groups import make as make_learner
 from tests.trainer.test_sac_group import CPU, SEEDS
 from trainer.algorithms.capture import CapturedUpdate
 from trainer.algorithms.sac_group import SACGroup
 from trainer.errors import TrainerError
-from trainer.loops.course import UPDATE
-from trainer.loops.groups import OneByOne, make_group
-from trainer.loops.guards import fingerprint
 from trainer.loops.learner import Learner
 from trainer.loops.learner_group import LearnerGroup
+from trainer.loops.saving import fingerprint
+from trainer.seed_group import join_learners
 from trainer.streams import Stream
 
 
@@ -47,15 +47,16 @@ def assert_alike(learners, others):
 def test_on_the_cpu_each_seed_has_the_bits_it_has_alone_also_beside_one_that_is_skipped(seeds):
     learners, streams = seeds()
     others, further = seeds()
-    group = make_group(learners, streams)
+    assert join_learners(learners, streams) is None
+    group = OneByOne(learners, streams)
     for each in (learners, others):
         each[1].replay._rows[:, 3] = torch.nan
     for _ in range(4):
-        group.do(UPDATE, (0, 1, 2))
+        group.update((0, 1, 2))
     for other, stream in zip(others, further, strict=True):
         for _ in range(4):
             with stream:
-                other.do(UPDATE)
+                other.update()
     assert [learner.agent.skipped.tolist() for learner in learners] == [[0, 0], [4, 4], [0, 0]]
     assert [fingerprint(each.shared()) for each in learners] == [
         fingerprint(each.shared()) for each in others
@@ -68,17 +69,17 @@ def test_learners_meet_part_and_meet_again(seeds):
     others, further = seeds()
     group, one_by_one = LearnerGroup(learners, streams), OneByOne(others, further)
     named = [(0, 1, 2)] * 3 + [(0, 1), (1,), (0, 1, 2)] + [(1, 2)] * 10 + [(0,)]
-    bands = []
+    together = []
     for who in named:
-        group.do(UPDATE, who)
-        one_by_one.do(UPDATE, who)
-        bands.append(group._together)
+        group.update(who)
+        one_by_one.update(who)
+        together.append(group._together)
     assert_alike(learners, others)
-    assert bands == [(0, 1, 2)] * 14 + [(1, 2)] * 3
+    assert together == [(0, 1, 2)] * 14 + [(1, 2)] * 3
     group.leave(1)
     one_by_one.leave(1)
     for each in (group, one_by_one):
-        each.do(UPDATE, (0, 2))
+        each.update((0, 2))
     assert group._together == (0, 2)
     assert_alike(learners, others)
 
@@ -87,20 +88,20 @@ def test_learners_meet_part_and_meet_again(seeds):
 def test_what_was_made_for_all_is_let_go_when_one_leaves(seeds):
     learners, streams = seeds()
     group = LearnerGroup(learners, streams)
-    group.do(UPDATE, (0, 1, 2))
-    band = weakref.ref(group._band)
+    group.update((0, 1, 2))
+    joint = weakref.ref(group._joint)
     group.leave(1)
-    assert band() is None
+    assert joint() is None
 
 
 @pytest.mark.slow
 def test_learners_are_put_into_a_new_group_without_leaving_the_old_one(seeds):
     learners, streams = seeds()
     others, further = seeds()
-    LearnerGroup(learners, streams).do(UPDATE, (0, 1, 2))
-    OneByOne(others, further).do(UPDATE, (0, 1, 2))
-    LearnerGroup(learners[1:], streams[1:]).do(UPDATE, (0, 1))
-    OneByOne(others[1:], further[1:]).do(UPDATE, (0, 1))
+    LearnerGroup(learners, streams).update((0, 1, 2))
+    OneByOne(others, further).update((0, 1, 2))
+    LearnerGroup(learners[1:], streams[1:]).update((0, 1))
+    OneByOne(others[1:], further[1:]).update((0, 1))
     assert_alike(learners, others)
 
 
@@ -127,12 +128,12 @@ def test_what_is_captured_for_all_leaves_no_trace_of_its_warm_up(seeds):
         draw_as_on_a_device(learner.replay)
     group, one_by_one = LearnerGroup(learners, streams), OneByOne(others, further)
     assert group._meet((0, 1, 2))
-    band = group._band
+    joint = group._joint
     recorder = StreamsRecorder(streams)
-    band._update = CapturedUpdate(band._learn, band._written, CPU, recorder)
+    joint._update = CapturedUpdate(joint._learn, joint._written, CPU, recorder)
     for _ in range(3):
-        group.do(UPDATE, (0, 1, 2))
-        one_by_one.do(UPDATE, (0, 1, 2))
+        group.update((0, 1, 2))
+        one_by_one.update((0, 1, 2))
     assert recorder.calls == ["warm_up", "record", "replay", "replay", "replay"]
     assert_alike(learners, others)
 
@@ -150,19 +151,19 @@ def test_on_a_gpu_one_graph_learns_what_each_learns_alone(tmp_path):
         return learners, streams
 
     (learners, streams), (others, further) = make(), make()
-    group, one_by_one = make_group(learners, streams), OneByOne(others, further)
+    group, one_by_one = join_learners(learners, streams), OneByOne(others, further)
     assert isinstance(group, LearnerGroup)
     for who in [(0, 1, 2)] * 20 + [(0, 2)] * 12 + [(1,)]:
-        group.do(UPDATE, who)
-        one_by_one.do(UPDATE, who)
+        group.update(who)
+        one_by_one.update(who)
     assert [learner.note for learner in learners] == [""] * SEEDS
     group.leave(0)
-    group.do(UPDATE, (1, 2))
-    one_by_one.do(UPDATE, (1, 2))
+    group.update((1, 2))
+    one_by_one.update((1, 2))
     assert max(distance(one.agent, two.agent) for one, two in zip(learners, others, strict=True)) < 1e-3
 
 
-def test_one_that_does_not_fit_takes_all_down_the_ladder(seeds, monkeypatch):
+def test_the_memory_fallback_of_one_is_taken_by_all(seeds, monkeypatch):
     learners, streams = seeds()
     learners[1].agent.micro_batches = 4
     left, update = [2], SACGroup.update
@@ -182,15 +183,16 @@ def test_one_that_does_not_fit_takes_all_down_the_ladder(seeds, monkeypatch):
     for learner in learners:
         watch(learner)
     monkeypatch.setattr(SACGroup, "update", fails)
-    LearnerGroup(learners, streams).do(UPDATE, (0, 1, 2))
-    assert [learner.rung for learner in learners] == [{"replay_on_host": True, "micro_batches": 8}] * SEEDS
-    assert not any(learner.troubled for learner in learners)
+    LearnerGroup(learners, streams).update((0, 1, 2))
+    fallen = {"replay_on_host": True, "micro_batches": 8}
+    assert [learner.memory_fallback for learner in learners] == [fallen] * SEEDS
+    assert not any(learner.agent.skipped.any() for learner in learners)
     assert all(learner.losses["loss/critic"].isfinite() for learner in learners)
 
-    assert freed == [True] * SEEDS, "room for the next one to step down"
+    assert freed == [True] * SEEDS, "room for the next one to fall back"
     left[0] = 100
     with pytest.raises(TrainerError, match="too small for this recipe"):
-        LearnerGroup(learners, streams).do(UPDATE, (0, 2))
+        LearnerGroup(learners, streams).update((0, 2))
 
 
 def test_what_does_not_fit_beside_an_update_is_said_in_one_line_too(seeds, monkeypatch):
@@ -199,9 +201,9 @@ def test_what_does_not_fit_beside_an_update_is_said_in_one_line_too(seeds, monke
 
     learners, streams = seeds()
     group = LearnerGroup(learners, streams)
-    group.do(UPDATE, (0, 1, 2))
+    group.update((0, 1, 2))
     monkeypatch.setattr(SACGroup, "leave", fails)
     for _ in range(8):
-        group.do(UPDATE, (0, 1))
+        group.update((0, 1))
     with pytest.raises(TrainerError, match="too small for this recipe"):
-        group.do(UPDATE, (0, 1))
+        group.update((0, 1))

@@ -12,14 +12,13 @@ import pytest
 import torch
 
 from tests.trainer import test_off_policy, test_on_policy
+from tests.trainer.learners import make as make_learner
 from tests.trainer.runs import StopAt, run
 from tests.trainer.test_capture import CpuRecorder
-from tests.trainer.test_groups import make as make_learner
 from tests.trainer.toys import CounterFactory
 from trainer.algorithms.capture import CapturedUpdate
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.loops import learner, rollout_learner
-from trainer.loops.course import UPDATE
 from trainer.loops.learner_group import LearnerGroup
 from trainer.streams import Stream
 
@@ -122,7 +121,7 @@ def test_a_group_that_parts_takes_its_captured_update_with_it(
         with streams[-1]:
             learners.append(make_learner(tmp_path, seed))
     group = LearnerGroup(learners, streams)
-    group.do(UPDATE, (0, 1))
-    band = weakref.ref(group._band)
+    group.update((0, 1))
+    joint = weakref.ref(group._joint)
     group.leave(0)
-    assert band() is None
+    assert joint() is None

@@ -20,7 +20,8 @@ from trainer.envs.metaworld import MetaworldFactory
 from trainer.loops.rollout_learner import RolloutLearner
 from trainer.nn import mlp
 from trainer.parallel import Ranks
-from trainer.recipe import environments, memory
+from trainer.recipe import memory
+from trainer.recipe.environments import METAWORLD
 from trainer.recipe.sizes import Sizes
 from trainer.replay import Batch, Replay
 from trainer.replay.draw import DeviceDraw
@@ -176,8 +177,8 @@ def test_the_host_s_processes_are_the_ones_that_will_run() -> None:
     sizes = Sizes(recipes.load("guide-mt10"), 32)
     learning, playing, evaluating = memory.host_parts(sizes, 16, None)
     assert "in 11 processes" in playing.note
-    own = 11 * environments.WORKER_BYTES + 32 * environments.ENVIRONMENT_BYTES
-    assert playing.bytes == own + round(33 * 0.8) * environments.MODEL_BYTES, (
+    own = 11 * METAWORLD.worker_bytes + 32 * METAWORLD.environment_bytes
+    assert playing.bytes == own + round(33 * 0.8) * METAWORLD.model_bytes, (
         "3 tasks a process, which share some"
     )
     assert "40 environments" in evaluating.note
@@ -185,5 +186,5 @@ def test_the_host_s_processes_are_the_ones_that_will_run() -> None:
     assert not any(part.exact for part in (learning, playing, evaluating))
     alone = memory.host_parts(sizes, 1, None, episodes=1)
     assert "in the learner" in alone[1].note
-    played = 10 * environments.ENVIRONMENT_BYTES + 8 * environments.MODEL_BYTES
+    played = 10 * METAWORLD.environment_bytes + 8 * METAWORLD.model_bytes
     assert alone[2].bytes == memory.EVALUATOR_BYTES + played

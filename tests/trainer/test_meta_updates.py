@@ -60,8 +60,8 @@ def check_gradients(parameters: list[torch.Tensor]) -> None:
 @pytest.mark.parametrize("name", OFF_POLICY)
 def test_an_update_off_policy_stays_on_its_device(tmp_path: Path, name: str, parts: int) -> None:
     settings, factory = settings_for(tmp_path, name, "fp32")
-    rung = {"replay_on_host": False, "micro_batches": parts}
-    learner = Learner(settings, factory, META, print, rung)
+    fallback = {"replay_on_host": False, "micro_batches": parts}
+    learner = Learner(settings, factory, META, print, fallback)
     with _Devices() as devices:
         losses = learner.update()
     assert devices.mixed == []

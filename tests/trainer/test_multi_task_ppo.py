@@ -24,12 +24,12 @@ from trainer.algorithms.on_policy_config import MultiTaskPPOConfig, make_task_ac
 from trainer.algorithms.transitions import Transitions
 from trainer.envs.metaworld import MetaworldFactory
 from trainer.envs.self_check import environment_class
-from trainer.loops.groups import OneByOne, make_group
 from trainer.loops.rollout_learner import RolloutLearner
 from trainer.model import digest, load_model
 from trainer.parallel import Ranks
 from trainer.recipe import load
 from trainer.rollout import Rollout
+from trainer.seed_group import join_learners
 from trainer.settings import TrainSettings, read_settings
 from trainer.streams import Stream
 
@@ -300,6 +300,6 @@ def test_several_seeds_learn_one_after_the_other_and_say_why(tmp_path: Path) -> 
     settings = settings_for(tmp_path)
     factory = MetaworldFactory(settings.tasks)
     learners = [RolloutLearner(settings, factory, CPU, Ranks()) for _ in range(2)]
-    assert isinstance(make_group(learners, [Stream(CPU), Stream(CPU)]), OneByOne)
+    assert join_learners(learners, [Stream(CPU), Stream(CPU)]) is None
     said = {learner.note for learner in learners}
     assert said == {"runs of multi-task PPO learn one after the other, not at once"}

@@ -2,7 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.pacing import UpdateCredit, crossed, quick
+from trainer.loops.attempt import crossed
+from trainer.loops.state import RunCounters
+from trainer.pacing import quick
 from trainer.recipe.processes import helper_processes, worker_processes
 
 
@@ -12,17 +14,17 @@ from trainer.recipe.processes import helper_processes, worker_processes
     vector_steps=st.integers(1, 300),
 )
 def test_updates_follow_the_steps_not_the_environments(steps_per_update, num_envs, vector_steps):
-    credit = UpdateCredit(steps_per_update)
-    updates = sum(credit.earn(num_envs) for _ in range(vector_steps))
+    counters = RunCounters(0)
+    updates = sum(counters.earn(num_envs, steps_per_update) for _ in range(vector_steps))
     assert updates == int(num_envs * vector_steps // steps_per_update)
 
 
 @given(cut=st.integers(0, 100))
 def test_credit_is_carried_over_an_interruption(cut):
-    first = UpdateCredit(10)
-    updates = sum(first.earn(3) for _ in range(cut))
-    second = UpdateCredit(10, first.credit)
-    updates += sum(second.earn(3) for _ in range(100 - cut))
+    first = RunCounters(0)
+    updates = sum(first.earn(3, 10) for _ in range(cut))
+    second = RunCounters(**first.as_dict())
+    updates += sum(second.earn(3, 10) for _ in range(100 - cut))
     assert updates == 30
 
 

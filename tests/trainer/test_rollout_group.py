@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,11 @@ from tests.trainer.test_capture import CpuRecorder
 from tests.trainer.test_on_policy import STANDARDISED, settings_for
 from trainer.algorithms.capture import CapturedUpdate
 from trainer.envs.gymnasium_env import GymnasiumFactory
-from trainer.loops.course import DESCEND, ESTIMATE
-from trainer.loops.groups import OneByOne, make_group
 from trainer.loops.rollout_group import RolloutGroup
 from trainer.loops.rollout_learner import RolloutLearner
 from trainer.nn import perceptron
 from trainer.parallel import Ranks
+from trainer.seed_group import join_learners
 from trainer.streams import Stream
 
 CPU = torch.device("cpu")
@@ -74,17 +73,6 @@ class Seed:
             reward = rng.standard_normal(envs, np.float32) + np.float32(spoilt)
             rollout.add(seen, action, reward, following, *(rng.random((2, envs)) < 0.1))
 
-    def phase(self) -> Iterator[str]:
-        """The steps of a phase of learning, everything between them drawn from the seed's own stream."""
-        with self.stream:
-            course = self.learner.learn(self.share, lambda _: None)
-        while True:
-            with self.stream:
-                due = next(course, None)
-            if due is None:
-                return
-            yield due.step
-
     def state(self) -> list[Tensor]:
         """Everything there is to compare."""
         agent = self.learner.agent
@@ -94,21 +82,23 @@ class Seed:
 
 
 def alone(seed: Seed) -> None:
-    for step in seed.phase():
-        seed.learner.do(step)
+    with seed.stream:
+        seed.learner.learn(seed.share, lambda _: None)
 
 
-def at_once(group: Any, seeds: Sequence[Seed], who: Sequence[int]) -> list[tuple[str, int]]:
-    """Lets these seeds learn from their rollouts; returns the steps, with how many took part in each."""
-    steps = {number: seeds[number].phase() for number in who}
-    taken = []
-    due = {number: next(phase, "") for number, phase in steps.items()}
-    while due := {number: step for number, step in due.items() if step}:
-        for step in dict.fromkeys(due.values()):
-            group.do(step, [number for number in due if due[number] == step])
-            taken.append((step, list(due.values()).count(step)))
-        due = {number: next(steps[number], "") for number in due}
-    return taken
+def at_once(group: RolloutGroup, seeds: Sequence[Seed], who: Sequence[int]) -> list[int]:
+    """Lets these seeds learn from their rollouts; returns how many took part in each epoch."""
+    epochs: dict[int, int] = {}
+    parts: list[int] = []
+
+    def count(number: int, updates: int) -> None:
+        epoch = epochs[number] = epochs.get(number, 0) + 1
+        parts.extend([0] * (epoch - len(parts)))
+        parts[epoch - 1] += 1
+        assert updates == seeds[number].learner.cuts.count
+
+    group.learn(who, [seeds[number].share for number in who], count)
+    return parts
 
 
 def make(
@@ -118,13 +108,13 @@ def make(
     one, other = (
         [Seed(tmp_path, number, recipe, values, device) for number in range(SEEDS)] for _ in range(2)
     )
-    group = make_group([seed.learner for seed in other], [seed.stream for seed in other])
+    group = join_learners([seed.learner for seed in other], [seed.stream for seed in other])
     assert isinstance(group, RolloutGroup)
     return one, other, group
 
 
-def live_and_learn(one: Sequence[Seed], other: Sequence[Seed], group: Any) -> list[tuple[str, int]]:
-    """A rollout and what is learnt from it, alone and at once; returns the steps as `at_once` does."""
+def live_and_learn(one: Sequence[Seed], other: Sequence[Seed], group: RolloutGroup) -> list[int]:
+    """A rollout and what is learnt from it, alone and at once; returns what `at_once` does."""
     for seed in (*one, *other):
         seed.live()
     for seed in one:
@@ -147,7 +137,7 @@ def test_each_learns_what_it_would_alone(tmp_path: Path, case: str) -> None:
     one, other, group = make(tmp_path, *CASES[case])
     for _ in range(3):
         taken = live_and_learn(one, other, group)
-        assert {how_many for _, how_many in taken} == {SEEDS}
+        assert set(taken) == {SEEDS}
         for pair in zip(one, other, strict=True):
             check_same(*pair)
             assert pair[0].learner.explained_variance() == pair[1].learner.explained_variance()
@@ -167,7 +157,7 @@ def test_who_has_had_enough_of_a_rollout_stays_as_it_is(tmp_path: Path) -> None:
         parts |= set(at_once(group, other, range(SEEDS)))
         for pair in zip(one, other, strict=True):
             check_same(*pair)
-    assert {(DESCEND, SEEDS), (DESCEND, 2), (DESCEND, 1)} <= parts, "all ways of learning with the others"
+    assert {SEEDS, 2, 1} <= parts, "all ways of learning with the others"
 
 
 def test_what_is_not_finite_in_one_touches_no_other(tmp_path: Path) -> None:
@@ -198,20 +188,17 @@ def test_one_that_leaves_stays_whole_and_the_others_go_on(tmp_path: Path) -> Non
             check_same(*pair)
 
 
-def test_learners_are_joined_anew_when_one_is_replaced_within_a_rollout(tmp_path: Path) -> None:
+def test_learners_are_joined_anew_when_one_is_replaced(tmp_path: Path) -> None:
     one, other, group = make(tmp_path, "ppo", {})
-    for seed in (*one, *other):
-        seed.live()
-    for seed in one:
-        alone(seed)
-    phases = [seed.phase() for seed in other]
-    for phase in phases:
-        assert next(phase) == ESTIMATE
-    group.do(ESTIMATE, range(SEEDS))
+    live_and_learn(one, other, group)
     spare = Seed(tmp_path, 9, "ppo", {})
-    group = RolloutGroup([other[0].learner, spare.learner, other[2].learner])
-    while all(next(phases[number], "") for number in (0, 2)):
-        group.do(DESCEND, [0, 2])
+    several = [other[0], spare, other[2]]
+    group = RolloutGroup([seed.learner for seed in several], [seed.stream for seed in several])
+    for number in (0, 2):
+        one[number].live()
+        other[number].live()
+        alone(one[number])
+    assert set(at_once(group, several, (0, 2))) == {2}, "the spare one has no full rollout"
     for number in (0, 2):
         check_same(one[number], other[number])
 
@@ -267,7 +254,7 @@ def test_what_is_logged_of_a_captured_update_is_that_of_the_last_one_that_a_lear
             one[number].live()
             other[number].live()
             alone(one[number])
-        assert (DESCEND, len(who)) in at_once(group, other, who)
+        assert len(who) in at_once(group, other, who)
         for pair in zip(one, other, strict=True):
             check_same(*pair)
 
@@ -316,8 +303,7 @@ def test_on_a_gpu_all_are_captured_as_one(tmp_path: Path, case: str) -> None:
 
 def test_learners_of_other_hyperparameters_learn_one_after_the_other_and_say_so(tmp_path: Path) -> None:
     seeds = [Seed(tmp_path, 0, "ppo", {"gamma": gamma}) for gamma in ("0.9", "0.99")]
-    group = make_group([seed.learner for seed in seeds], [seed.stream for seed in seeds])
-    assert isinstance(group, OneByOne)
+    assert join_learners([seed.learner for seed in seeds], [seed.stream for seed in seeds]) is None
     assert all("one after the other" in seed.learner.note for seed in seeds)
     agents = [seed.learner.agent for seed in seeds]
     agents[1]._config = replace(agents[0]._config)
@@ -327,7 +313,7 @@ def test_learners_of_other_hyperparameters_learn_one_after_the_other_and_say_so(
 def test_large_batches_are_learnt_one_learner_after_the_other_on_a_cpu(tmp_path: Path) -> None:
     sizes = {"hidden": "128", "rollout_size": "512", "batch_size": "512"}
     one, other, group = make(tmp_path, "ppo", sizes)
-    assert not group._joint.pays(DESCEND)
+    assert not group._joint.pays(512)
     live_and_learn(one, other, group)
     for pair in zip(one, other, strict=True):
         check_same(*pair)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.trainer import learners
+from tests.trainer import off_policy_checks as checks
 from tests.trainer.allocated import peak_bytes, stored_bytes
 from tests.trainer.sacs import ACTION, OBSERVATION, TASKS, make_batch, same
 from tests.trainer.test_bandits import turned_targets
@@ -78,7 +78,7 @@ def test_updates_equal_a_plain_implementation(changes, ends):
     reference = TextbookTD3(agent, config)
     torch.manual_seed(1)
     batches = [make_batch(ends=ends) for _ in range(6)]
-    learners.teach(agent, batches)
+    checks.teach(agent, batches)
     for number, batch in enumerate(batches):
         torch.manual_seed(number)
         reference.update(batch, number)
@@ -96,16 +96,16 @@ def test_policy_and_targets_move_at_the_last_turn_alone():
     agent = maker(replace(CONFIG, policy_delay=3))()
     assert agent.turns == 3
     for number in range(6):
-        before = learners.learnt(agent)
-        learners.teach(agent, learners.drawn(draw, 1), begin=number)
-        moved = {name for name, value in learners.learnt(agent).items() if not all(same(value, before[name]))}
+        before = checks.learnt(agent)
+        checks.teach(agent, checks.drawn(draw, 1), begin=number)
+        moved = {name for name, value in checks.learnt(agent).items() if not all(same(value, before[name]))}
         always = {"critics", "optimizers"}
         assert moved == (always | {"policy", "targets", "target_actor"} if number % 3 == 2 else always)
 
 
 def test_what_is_said_of_the_policy_is_of_its_last_update():
     agent = maker()()
-    first, second, third, fourth = learners.teach(agent, learners.drawn(draw, 4))
+    first, second, third, fourth = checks.teach(agent, checks.drawn(draw, 4))
     assert first["loss/actor"] == 0.0
     assert second["loss/actor"] == third["loss/actor"] != fourth["loss/actor"]
     assert second["grad_norm/actor"] == third["grad_norm/actor"] > 0.0
@@ -114,7 +114,7 @@ def test_what_is_said_of_the_policy_is_of_its_last_update():
 
 def test_the_actor_learns_from_the_first_critic_as_it_is_now():
     agent = maker()()
-    learners.teach(agent, learners.drawn(draw, 2))
+    checks.teach(agent, checks.drawn(draw, 2))
     (part,) = agent._prepared(draw(12))
     action = agent.policy.mode(part.batch.observation, part.batch.task)
     values = agent.critics(torch.cat([part.features, action], -1), part.batch.task)
@@ -129,11 +129,11 @@ def test_the_actor_learns_from_the_first_critic_as_it_is_now():
 def test_rewards_are_multiplied_by_the_newest_factor_of_their_task():
     factor = torch.ones(TASKS)
     agent, other = maker(reward_factor=factor)(), maker()()
-    for number, batch in enumerate(learners.drawn(draw, 2)):
+    for number, batch in enumerate(checks.drawn(draw, 2)):
         factor.copy_(torch.tensor([0.5, 2.0, 3.0]) * (number + 1))
         by_hand = batch._replace(reward=batch.reward * factor[batch.task])
-        learners.teach(agent, [batch], number)
-        learners.teach(other, [by_hand], number)
+        checks.teach(agent, [batch], number)
+        checks.teach(other, [by_hand], number)
     assert all(same(agent.state_dict(), other.state_dict()))
 
 
@@ -142,28 +142,28 @@ each_way = pytest.mark.parametrize("changes", [{}, VARIED], ids=["plain", "varie
 
 @each_way
 def test_a_restored_learner_goes_on_as_the_first_would_have(changes):
-    learners.check_restored(maker(replace(CONFIG, **changes)), draw)
+    checks.check_restored(maker(replace(CONFIG, **changes)), draw)
 
 
 @each_way
 def test_loading_moves_no_tensor(changes):
-    learners.check_loading_moves_no_tensor(maker(replace(CONFIG, **changes)), draw)
+    checks.check_loading_moves_no_tensor(maker(replace(CONFIG, **changes)), draw)
 
 
 @each_way
 def test_its_tensors_are_all_that_an_update_writes(changes):
-    learners.check_tensors(maker(replace(CONFIG, **changes)), draw)
+    checks.check_tensors(maker(replace(CONFIG, **changes)), draw)
 
 
 @each_way
 @pytest.mark.parametrize("parts", [2, 5])
 def test_a_batch_in_parts_teaches_what_the_whole_batch_does(changes, parts):
-    learners.check_parts(maker(replace(CONFIG, **changes)), draw, parts)
+    checks.check_parts(maker(replace(CONFIG, **changes)), draw, parts)
 
 
 @each_way
 def test_captured_updates_equal_those_that_are_not(changes):
-    learners.check_captured(maker(replace(CONFIG, **changes)), draw)
+    checks.check_captured(maker(replace(CONFIG, **changes)), draw)
 
 
 @each_way
@@ -173,7 +173,7 @@ def test_two_with_half_the_batch_learn_what_one_learns(changes):
         agent._noise = lambda _: noise[rows]
         agent.update(Batch(*(tensor[rows] for tensor in batch.tensors)), number % agent.turns)
 
-    learners.check_halves(maker(replace(CONFIG, **changes)), draw, teach_half)
+    checks.check_halves(maker(replace(CONFIG, **changes)), draw, teach_half)
 
 
 @each_way
@@ -187,18 +187,18 @@ def test_two_with_half_the_batch_learn_what_one_learns(changes):
     ],
 )
 def test_an_update_that_is_not_finite_changes_nothing(changes, field, poison):
-    learners.check_skipped(maker(replace(CONFIG, **changes)), draw, field, poison)
+    checks.check_skipped(maker(replace(CONFIG, **changes)), draw, field, poison)
 
 
 def test_should_only_the_actor_overflow_then_only_the_critics_step(monkeypatch):
     agent, spared = maker()(), maker()()
-    batches = learners.drawn(draw, 2)
+    batches = checks.drawn(draw, 2)
     for learner in (agent, spared):
-        learners.teach(learner, batches[:1])
+        checks.teach(learner, batches[:1])
     monkeypatch.setattr(agent, "_actor_loss", lambda part: TD3._actor_loss(agent, part) * float("inf"))
-    before = learners.learnt(agent)
+    before = checks.learnt(agent)
     for learner in (agent, spared):
-        learners.teach(learner, batches[1:], 1)
+        checks.teach(learner, batches[1:], 1)
     assert all(same(agent.critics.state_dict(), spared.critics.state_dict()))
     for untouched in ("policy", "targets", "target_actor"):
         assert all(same(agent.state_dict()[untouched], before[untouched]))
@@ -218,7 +218,7 @@ def test_targets_and_losses_stay_float32_under_bfloat16():
 
     assert target(rounded).dtype == torch.float32
     torch.testing.assert_close(target(rounded), target(exact), rtol=0.05, atol=0.05)
-    (losses,) = learners.teach(rounded, [batch], 1)
+    (losses,) = checks.teach(rounded, [batch], 1)
     assert {loss.dtype for loss in losses.values()} == {torch.float32}
     assert all(parameter.dtype == torch.float32 for parameter in rounded.critics.parameters())
 

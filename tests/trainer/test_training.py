@@ -3,6 +3,7 @@
 import shutil
 from dataclasses import dataclass
 from typing import ClassVar
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -14,13 +15,12 @@ from tests.trainer.test_off_policy import settings_for
 from tests.trainer.toys import Counter, CounterFactory
 from trainer import checkpoint, training
 from trainer.errors import CheckpointError, DivergedError
-from trainer.loops import guards
-from trainer.loops.course import follow
+from trainer.loops import checkpointed
 from trainer.loops.resuming import find
 from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
 from trainer.settings import read_settings
-from trainer.telemetry import Telemetry
+from trainer.training import TrainingRun
 
 pytestmark = pytest.mark.slow
 
@@ -44,12 +44,9 @@ class SpoiltFactory(CounterFactory):
 
 
 def carry_out(settings) -> int:
-    torch.manual_seed(0)
-    telemetry = Telemetry.open(settings.run_dir, {}, settings.total_steps, 0, "disabled")
-    device, stop = torch.device("cpu"), StopSignals()
-    with telemetry:
-        arguments = settings, SpoiltFactory(), device, telemetry, stop, store_of(settings), None, Ranks()
-        return follow(training._run(*arguments))
+    spoilt = patch.object(training, "factory_for", lambda *_: SpoiltFactory())
+    with spoilt, TrainingRun(settings, torch.device("cpu"), Ranks(), StopSignals()) as run:
+        return run.train()
 
 
 @pytest.fixture
@@ -60,7 +57,7 @@ def settings(tmp_path, monkeypatch):
 
 
 def test_numbers_that_go_bad_once_cost_the_way_back_to_the_last_checkpoint(settings, monkeypatch):
-    monkeypatch.setattr(guards, "_MOST_SKIPPED", 20)
+    monkeypatch.setattr(checkpointed, "_MOST_SKIPPED", 20)
     monkeypatch.setattr(Spoilt, "bad", range(350, 480))
     assert carry_out(settings) == 0
     back = [event for event in events(settings.run_dir) if "back to step" in event]
@@ -71,7 +68,7 @@ def test_numbers_that_go_bad_once_cost_the_way_back_to_the_last_checkpoint(setti
 
 
 def test_numbers_that_stay_bad_end_the_run_with_the_cause(settings, monkeypatch):
-    monkeypatch.setattr(guards, "_MOST_SKIPPED", 20)
+    monkeypatch.setattr(checkpointed, "_MOST_SKIPPED", 20)
     monkeypatch.setattr(Spoilt, "bad", range(200, 10**9))
     with pytest.raises(DivergedError, match=r"2\d updates in a row"):
         carry_out(settings)

@@ -9,7 +9,6 @@ from trainer.recipe.on_policy import OnPolicyAlgorithm
 
 if TYPE_CHECKING:
     from trainer.algorithms.a2c_learner import A2C
-    from trainer.algorithms.on_policy_config import A2CConfig
     from trainer.envs.spaces import ActionSpace
     from trainer.nn.actor_critic import ActorCritic
 
@@ -18,12 +17,6 @@ class A2CAlgorithm(OnPolicyAlgorithm):
     """A2C, the synchronous form of Mnih et al. 2016."""
 
     name, label = "a2c", "A2C"
-
-    def config(self, values: Values) -> A2CConfig:
-        """Returns the hyperparameters."""
-        from trainer.algorithms.on_policy_config import A2CConfig
-
-        return A2CConfig.from_values(values)
 
     def policy(
         self, values: Values, observation_dim: int, action_space: ActionSpace, num_tasks: int

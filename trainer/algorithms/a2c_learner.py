@@ -13,6 +13,7 @@ from trainer.algorithms.transitions import Transitions
 class A2C(OnPolicy):
     """The learner; see `OnPolicy`."""
 
+    configuration = A2CConfig
     _config: A2CConfig
 
     def _make_optimizer(self, parameters: Tensor) -> GuardedAdam | GuardedRMSprop:

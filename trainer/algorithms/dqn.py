@@ -14,7 +14,7 @@ from trainer.recipe.spaces import Spaces
 if TYPE_CHECKING:
     import torch
 
-    from trainer.algorithms.dqn_update import DQN, DQNConfig
+    from trainer.algorithms.dqn_update import DQN
     from trainer.envs.spaces import ActionSpace
     from trainer.nn.epsilon_greedy import EpsilonGreedyPolicy
 
@@ -60,12 +60,6 @@ class DQNAlgorithm(OffPolicyAlgorithm):
     def graphs(self, share: Share) -> int:
         """Counts the update, and acting unless the host acts."""
         return 2 if acting_bytes(share) else 1
-
-    def config(self, values: Values) -> DQNConfig:
-        """Returns the hyperparameters."""
-        from trainer.algorithms.dqn_update import DQNConfig
-
-        return DQNConfig.from_values(values)
 
     def policy(
         self, values: Values, observation_dim: int, action_space: ActionSpace, num_tasks: int

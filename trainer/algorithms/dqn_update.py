@@ -100,6 +100,8 @@ class DQN(OffPolicy):
         targets: which follow the network.
     """
 
+    configuration = DQNConfig
+
     def __init__(
         self,
         config: DQNConfig,

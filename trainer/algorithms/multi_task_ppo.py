@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 
 from trainer.recipe.algorithm import Values
 from trainer.recipe.environments import METAWORLD
-from trainer.recipe.errors import check_order
 from trainer.recipe.on_policy import OnPolicyAlgorithm, rollout_bytes, row, transitions
 from trainer.recipe.share import ParameterCount, Part, Share, dense
 from trainer.recipe.spaces import Spaces
 
 if TYPE_CHECKING:
     from trainer.algorithms.multi_task_ppo_learner import MultiTaskPPO
-    from trainer.algorithms.on_policy_config import MultiTaskPPOConfig
     from trainer.envs.spaces import ActionSpace
     from trainer.nn.task_actor import TaskActor
 
@@ -25,11 +23,7 @@ class MultiTaskPPOAlgorithm(OnPolicyAlgorithm):
     """MTPPO of McLean et al. 2025: a policy alone, and a linear fit in the place of a network of values."""
 
     name, label = "ppo", "PPO"
-
-    def check(self, recipe: str, values: Values) -> None:
-        """Checks also that the bounds of the deviation are in order."""
-        super().check(recipe, values)
-        check_order(recipe, ("log_std_min", "log_std_max", values["log_std_min"], values["log_std_max"]))
+    envs = 1
 
     def inputs(self, values: Values, spaces: Spaces) -> int:
         """Counts the observation and the one-hot task id."""
@@ -48,7 +42,7 @@ class MultiTaskPPOAlgorithm(OnPolicyAlgorithm):
             Part("networks", networks, note="the policy"),
             Part("optimiser", 2 * networks + _FLOAT),
             Part("gradients", networks),
-            Part("rollout", rollout_bytes(share), note=steps),
+            Part("rollout", rollout_bytes(share), note=steps, pinned=True),
             Part("rows", rows, note="the rollout, as it is learnt from"),
             Part("update", work_bytes(share), False, "the whole rollout looked at, or one update"),
         ]
@@ -56,12 +50,6 @@ class MultiTaskPPOAlgorithm(OnPolicyAlgorithm):
     def graphs(self, share: Share) -> int:
         """Counts the update alone: a solver makes the estimates."""
         return 1
-
-    def config(self, values: Values) -> MultiTaskPPOConfig:
-        """Returns the hyperparameters."""
-        from trainer.algorithms.on_policy_config import MultiTaskPPOConfig
-
-        return MultiTaskPPOConfig.from_values(values)
 
     def policy(
         self, values: Values, observation_dim: int, action_space: ActionSpace, num_tasks: int

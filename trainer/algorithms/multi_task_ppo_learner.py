@@ -24,6 +24,7 @@ class MultiTaskPPO(PPO):
     """A solver's kernels may not be captured, and once a rollout there is nothing to gain from it."""
     joins = False
     """Each fits its own baselines, and the fit knows of no axis of learners."""
+    configuration = MultiTaskPPOConfig
     _config: MultiTaskPPOConfig
     policy: TaskActor
 

@@ -10,7 +10,6 @@ from trainer.recipe.environments import METAWORLD, EnvironmentKind
 from trainer.recipe.on_policy import OnPolicyAlgorithm
 
 if TYPE_CHECKING:
-    from trainer.algorithms.on_policy_config import PPOConfig
     from trainer.algorithms.ppo_learner import PPO
     from trainer.envs.spaces import ActionSpace
     from trainer.nn.actor_critic import ActorCritic
@@ -24,12 +23,6 @@ class PPOAlgorithm(OnPolicyAlgorithm):
     def on(self, environment: EnvironmentKind) -> Algorithm:
         """Returns multi-task PPO for the tasks of Meta-World."""
         return MultiTaskPPOAlgorithm() if environment is METAWORLD else self
-
-    def config(self, values: Values) -> PPOConfig:
-        """Returns the hyperparameters."""
-        from trainer.algorithms.on_policy_config import PPOConfig
-
-        return PPOConfig.from_values(values)
 
     def policy(
         self, values: Values, observation_dim: int, action_space: ActionSpace, num_tasks: int

@@ -17,6 +17,7 @@ _PATIENCE = 1.5
 class PPO(OnPolicy):
     """The learner; see `OnPolicy`."""
 
+    configuration: type[PPOConfig] = PPOConfig
     _config: PPOConfig
 
     def _make_optimizer(self, parameters: Tensor) -> GuardedAdam:

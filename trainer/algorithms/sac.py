@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 from trainer.placement import acts_on_host
 from trainer.recipe.algorithm import OffPolicyAlgorithm, Values
 from trainer.recipe.environments import environment_of
-from trainer.recipe.errors import RecipeError, check_order
+from trainer.recipe.errors import RecipeError
 from trainer.recipe.share import ParameterCount, Part, Share, dense
 from trainer.recipe.spaces import Spaces
 
 if TYPE_CHECKING:
-    from trainer.algorithms.sac_config import SACConfig
     from trainer.algorithms.sac_group import SACGroup
     from trainer.algorithms.sac_learner import SAC
     from trainer.envs.spaces import ActionSpace
@@ -34,7 +33,6 @@ class SACAlgorithm(OffPolicyAlgorithm):
         """Checks also that each task can be told, and the options of the critics."""
         super().check(recipe, values)
         tasks = _tasks(values)
-        check_order(recipe, ("log_std_min", "log_std_max", values["log_std_min"], values["log_std_max"]))
         if values.get("heads") == "one-hot" and not values["one_hot"] and tasks > 1:
             raise RecipeError(
                 f"recipe {recipe}: one_hot = false leaves the task unknown without multi-head networks"
@@ -84,12 +82,6 @@ class SACAlgorithm(OffPolicyAlgorithm):
     def graphs(self, share: Share) -> int:
         """Counts the update, and acting unless the host acts."""
         return 2 if acting_bytes(share) else 1
-
-    def config(self, values: Values) -> SACConfig:
-        """Returns the hyperparameters."""
-        from trainer.algorithms.sac_config import SACConfig
-
-        return SACConfig.from_values(values)
 
     def policy(
         self, values: Values, observation_dim: int, action_space: ActionSpace, num_tasks: int

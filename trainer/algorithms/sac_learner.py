@@ -52,6 +52,8 @@ class SAC(SACUpdate):
         polyak: moves the targets.
     """
 
+    configuration = SACConfig
+
     def __init__(
         self,
         config: SACConfig,

@@ -14,7 +14,7 @@ from trainer.recipe.share import ParameterCount, Part, Share, dense
 from trainer.recipe.spaces import Spaces
 
 if TYPE_CHECKING:
-    from trainer.algorithms.td3_update import TD3, TD3Config
+    from trainer.algorithms.td3_update import TD3
     from trainer.envs.spaces import ActionSpace
     from trainer.nn.deterministic_policy import DeterministicPolicy
 
@@ -64,12 +64,6 @@ class TD3Algorithm(OffPolicyAlgorithm):
         """Counts an update for each turn, and acting unless the host acts."""
         delay: int = share.values["policy_delay"]
         return delay + (1 if acting_bytes(share) else 0)
-
-    def config(self, values: Values) -> TD3Config:
-        """Returns the hyperparameters."""
-        from trainer.algorithms.td3_update import TD3Config
-
-        return TD3Config.from_values(values)
 
     def policy(
         self, values: Values, observation_dim: int, action_space: ActionSpace, num_tasks: int

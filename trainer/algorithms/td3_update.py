@@ -122,6 +122,8 @@ class TD3(OffPolicy):
         target_actor: which follows the policy's network.
     """
 
+    configuration = TD3Config
+
     def __init__(
         self,
         config: TD3Config,

@@ -7,7 +7,6 @@ import numpy as np
 from trainer.envs.interface import EnvFactory
 from trainer.envs.schedule import Autoreset, Schedule
 from trainer.envs.spaces import drawn
-from trainer.loops.course import follow
 from trainer.loops.memory import AnyReplay
 from trainer.loops.rollout_learner import RolloutLearner
 from trainer.replay import TransitionReplay
@@ -35,7 +34,7 @@ class Filled:
         rollout = self._learner.rollout
         rollout.filled = rollout.steps
         self._calls += 1
-        follow(self._learner.learn(1.0, self._count))
+        self._learner.learn(1.0, self._count)
 
     def _count(self, updates: int) -> None:
         self._updates += updates

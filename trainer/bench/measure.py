@@ -30,7 +30,6 @@ from trainer.envs.spaces import drawn
 from trainer.envs.vector import VectorEnv
 from trainer.errors import TrainerError
 from trainer.evaluation.background import BackgroundEvaluator
-from trainer.loops.course import follow
 from trainer.loops.episodes import plan_episodes
 from trainer.loops.learner import Learner
 from trainer.loops.off_policy import OffPolicyRun
@@ -91,12 +90,10 @@ def updates(settings: TrainSettings, seconds: float, _deadline: float) -> Result
 
 def evaluation(settings: TrainSettings, _seconds: float, deadline: float) -> Result:
     """Memory that evaluating beside training adds."""
-    device, factory = configure("cpu", threads=1), _factory(settings)
-    policy: Actor
-    if settings.recipe.entry.loop == "on-policy":
-        policy = RolloutLearner(settings, factory, device, Ranks()).agent.policy
-    else:
-        policy = Learner(settings, factory, device, lambda _: None).agent.policy
+    configure("cpu", threads=1)
+    factory = _factory(settings)
+    entry, sizes = settings.recipe.entry, (factory.observation_dim, factory.action_space, len(settings.tasks))
+    policy: Actor = entry.policy(settings.recipe.values, *sizes)
     before, peak = resident_bytes(), Peak()
     workers = usable_processors() if settings.workers else 0
     with BackgroundEvaluator(factory, policy, settings.eval_episodes, workers, threads=1, max_steps=2) as it:
@@ -131,7 +128,7 @@ def loop(settings: TrainSettings, seconds: float, deadline: float) -> Result:
         arguments = settings, factory, device, telemetry, stop, store
         kind = OnPolicyRun if settings.recipe.entry.loop == "on-policy" else OffPolicyRun
         with telemetry, kind(*arguments) as run:
-            follow(run.course())
+            run.train()
     return _used(settings, factory, device, peak) | window.rates()
 
 

@@ -39,7 +39,7 @@ def factory_for(
         return MetaworldFactory(tuple(tasks), goals, values["goals_per_task"], values["episode_steps"])
     from trainer.envs.gymnasium_env import GymnasiumFactory
 
-    entry, name = entry or registry.recognised(values), values["environment"]
+    entry, name = entry or registry.entry_of({"values": values}), values["environment"]
     factory = GymnasiumFactory(name, actions=entry.box or "clipped", seed=seed)
     choices = factory.action_space.nvec
     if reason := registry.unlearnable(entry, name, choices):

@@ -1,8 +1,8 @@
 """What learns: the agent, its replay and their update as one call, fitted into the device's memory.
 
-When the device's memory is full, the run goes down a ladder that leaves the science as it is: first the
-replay moves to the host, then an update takes its batch in parts, with the same gradients. Evaluation is
-no rung: it never uses the device. Each step down is said and stays with the run.
+When the device's memory is full, the run falls back to ways of working that leave the science as it is: first
+the replay moves to the host, then an update takes its batch in parts, with the same gradients. Evaluation
+never uses the device. Each fallback is reported and stays with the run.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ from trainer.algorithms.sac_learner import SAC
 from trainer.device import autocast
 from trainer.envs.interface import EnvFactory
 from trainer.envs.vector import StepOutcome
-from trainer.loops.course import UPDATE
-from trainer.loops.guards import check_finite, too_small, troubled
-from trainer.loops.memory import Floats, make_replay, remember
+from trainer.loops.memory import Floats, make_replay, remember, too_small
 from trainer.parallel import Ranks
 from trainer.replay import Batch
 from trainer.settings import TrainSettings
@@ -41,8 +39,8 @@ class Learner:
         settings: what to do.
         factory: tells the sizes.
         device: where to learn.
-        say: told of each step down the ladder.
-        rung: see `rung`, of an earlier attempt.
+        say: told of each memory fallback.
+        fallback: see `memory_fallback`, of an earlier attempt.
         ranks: with whom it learns; all begin with the networks of rank 0.
 
     Attributes:
@@ -60,10 +58,10 @@ class Learner:
         factory: EnvFactory,
         device: torch.device,
         say: Callable[[str], None],
-        rung: Mapping[str, Any] | None = None,
+        fallback: Mapping[str, Any] | None = None,
         ranks: Ranks | None = None,
     ) -> None:
-        rung = rung or {"replay_on_host": False, "micro_batches": 1}
+        fallback = fallback or {"replay_on_host": False, "micro_batches": 1}
         values = settings.recipe.values
         self.device = device
         self._say = say
@@ -78,16 +76,16 @@ class Learner:
             len(settings.tasks),
             device,
             partial(autocast, device, settings.precision),
-            micro_batches=rung["micro_batches"],
+            micro_batches=fallback["micro_batches"],
             reward_factor=self._returns.factor if self._returns else None,
-            average=self._ranks.average,
+            average=self._ranks.average if self._ranks.size > 1 else list,
         )
         self._ranks.spread(self.agent.tensors())
         self._make_replay = partial(make_replay, settings, factory, device)
         self.batch: Batch | None = None
         self.losses: dict[str, Tensor] = {}
         self.slower = ""
-        self._on_host = bool(rung["replay_on_host"])
+        self._on_host = bool(fallback["replay_on_host"])
         try:
             self.replay = self._make_replay(on_host=self._on_host)
         except torch.OutOfMemoryError as fault:
@@ -104,29 +102,25 @@ class Learner:
         return self.slower or self._update.note
 
     @property
-    def rung(self) -> dict[str, Any]:
-        """Where on the ladder this run stands; plain values."""
+    def memory_fallback(self) -> dict[str, Any]:
+        """How this run works with the memory there is; plain values."""
         return {"replay_on_host": self._on_host, "micro_batches": self.agent.micro_batches}
 
-    def do(self, step: str) -> None:
-        """Takes the one step there is, `UPDATE`; raises as `update` does."""
-        assert step == UPDATE
-        self.losses = self.update()
-
     def update(self) -> dict[str, Tensor]:
-        """Draws a batch and learns from it; returns what `SAC.update` returns, until the next call.
+        """Draws a batch and learns from it; returns `losses`.
 
         Raises:
-            TrainerError: the device's memory is too small even at the ladder's foot.
+            TrainerError: the device's memory is too small, also with all fallbacks.
         """
         while True:
             try:
                 if self._on_host:
                     self.batch = self.replay.sample()
-                return self._update()
+                self.losses = self._update()
+                return self.losses
             except torch.OutOfMemoryError as full:
                 fault = full.with_traceback(None)  # whose frames hold what had been computed so far
-            self.step_down(fault)
+            self.fall_back(fault)
 
     def remember(
         self,
@@ -191,37 +185,24 @@ class Learner:
             if not episodes_go_on:
                 self._returns.forget_episodes()
 
-    @property
-    def troubled(self) -> bool:
-        """Whether the last updates were skipped, one after the other; waits for the device."""
-        return troubled(self.agent.skipped)
-
-    def check(self) -> None:
-        """Looks whether learning has come to an end; waits for the device.
+    def fall_back(self, fault: torch.OutOfMemoryError) -> None:
+        """Takes the next memory fallback.
 
         Raises:
-            DivergedError: update after update was skipped.
-        """
-        check_finite(self.agent.skipped)
-
-    def step_down(self, fault: torch.OutOfMemoryError) -> None:
-        """Goes one rung down the ladder.
-
-        Raises:
-            TrainerError: this is its foot.
+            TrainerError: there is none.
         """
         parts = self.agent.micro_batches
         if self._ranks.size > 1:  # the others wait in the middle of the update for what will not come
             raise too_small(fault) from fault
         if not self._on_host:
-            self.descend_to(on_host=True, micro_batches=parts)
+            self.use_fallback(on_host=True, micro_batches=parts)
         elif parts < _MOST_PARTS:
-            self.descend_to(on_host=True, micro_batches=2 * parts)
+            self.use_fallback(on_host=True, micro_batches=2 * parts)
         else:
             raise too_small(fault) from fault
 
-    def descend_to(self, *, on_host: bool, micro_batches: int) -> None:
-        """Takes a lower rung of the ladder, and says so unless it stands there; drops what was captured."""
+    def use_fallback(self, *, on_host: bool, micro_batches: int) -> None:
+        """Takes a memory fallback, and says so if it is a new one; drops what was captured."""
         if on_host and not self._on_host:
             state, rows = self.replay.state_dict(), self.replay.rows_since(None)
             del self.replay

@@ -16,9 +16,8 @@ from torch import Tensor
 from trainer.algorithms.capture import CapturedUpdate, weak
 from trainer.algorithms.cuda_recorder import CudaRecorder
 from trainer.algorithms.sac_group import SACGroup
-from trainer.loops.course import UPDATE
-from trainer.loops.guards import too_small
 from trainer.loops.learner import Learner
+from trainer.loops.memory import too_small
 from trainer.replay import Batch, ReplayGroup
 from trainer.streams import Stream
 
@@ -27,10 +26,13 @@ _PATIENCE = 8
 
 
 class LearnerGroup:
-    """Learners that take their updates together, see `Group`.
+    """Learners that make their updates together.
 
-    Who is named together is put together: their tensors become parts of larger ones, and their update is
-    captured. While others are named for once, or only some of them, these learn one by one.
+    What a learner holds afterwards, and what its stream has been drawn from, is the same as if it had made
+    the update alone. What is not finite in one touches no other. Those that are named together are joined:
+    their tensors become parts of larger ones, and their update is captured. While others are named for once,
+    or only some of them, these learn one by one. A learner may be put into another group at any time, which
+    is then the one it belongs to.
 
     Args:
         learners: of as many runs, of one recipe, on one device, in any state.
@@ -41,29 +43,31 @@ class LearnerGroup:
         self._learners: list[Learner | None] = list(learners)
         self._streams = list(streams)
         self._together: tuple[int, ...] = ()
-        self._band: _Band | None = None
+        self._joint: _JointUpdate | None = None
         self._strangers = 0
 
-    def do(self, step: str, who: Sequence[int]) -> None:
-        """Takes the one step there is, `UPDATE`, of some learners.
+    def update(self, who: Sequence[int]) -> None:
+        """Makes an update of some learners.
+
+        Args:
+            who: their numbers, ascending, of those that the group was made with.
 
         Raises:
-            TrainerError: the device's memory is too small even at the ladder's foot.
+            TrainerError: the device's memory is too small, also with all fallbacks. None of these can go on.
         """
-        assert step == UPDATE
         try:
             if len(who) > 1 and self._meet(tuple(who)):
-                assert self._band is not None
-                self._band.update()
+                assert self._joint is not None
+                self._joint.update()
                 return
             for number in who:
                 with self._streams[number]:
-                    self._learner(number).do(step)
-        except torch.OutOfMemoryError as fault:  # beside an update, where the ladder is of no help
+                    self._learner(number).update()
+        except torch.OutOfMemoryError as fault:  # beside an update, where no fallback helps
             raise too_small(fault) from fault
 
     def leave(self, number: int) -> None:
-        """Forgets a learner, which stays whole by itself."""
+        """Forgets a learner, which is never named again; it stays whole by itself."""
         if number in self._together:
             self._part()
         self._learners[number] = None
@@ -78,14 +82,14 @@ class LearnerGroup:
             return False
         self._part()
         chosen = [(self._learner(number), self._streams[number]) for number in who]
-        self._band = _Band(*map(list, zip(*chosen, strict=True)))
+        self._joint = _JointUpdate(*map(list, zip(*chosen, strict=True)))
         self._together, self._strangers = who, 0
         return True
 
     def _part(self) -> None:
-        if self._band is not None:
-            self._band.part()
-            self._together, self._band = (), None
+        if self._joint is not None:
+            self._joint.part()
+            self._together, self._joint = (), None
 
     def _learner(self, number: int) -> Learner:
         learner = self._learners[number]
@@ -93,8 +97,8 @@ class LearnerGroup:
         return learner
 
 
-class _Band:
-    """Learners that are together, all on the lowest rung that one of them stands on.
+class _JointUpdate:
+    """Learners that are joined, all with the furthest memory fallback that one of them has taken.
 
     Args:
         learners: of several seeds.
@@ -116,7 +120,7 @@ class _Band:
         """Draws a batch of each and learns from it.
 
         Raises:
-            TrainerError: the device's memory is too small even at the ladder's foot.
+            TrainerError: the device's memory is too small, also with all fallbacks.
         """
         while True:
             try:
@@ -126,7 +130,7 @@ class _Band:
                 break
             except torch.OutOfMemoryError as full:
                 fault = full.with_traceback(None)  # whose frames hold what had been computed so far
-            self._step_down(fault)
+            self._fall_back(fault)
         assert self._batch is not None
         batches = zip(*(tensor.unbind() for tensor in self._batch.tensors), strict=True)
         found = zip(*(loss.unbind() for loss in losses.values()), strict=True)
@@ -142,25 +146,25 @@ class _Band:
             learner.moved()
 
     def _level(self) -> None:
-        """Takes all down to the lowest rung, for what they do together is done in one way."""
-        on_host = any(learner.rung["replay_on_host"] for learner in self._learners)
-        parts = max(learner.rung["micro_batches"] for learner in self._learners)
+        """Has all take the furthest fallback, for what they do together is done in one way."""
+        on_host = any(learner.memory_fallback["replay_on_host"] for learner in self._learners)
+        parts = max(learner.memory_fallback["micro_batches"] for learner in self._learners)
         for learner, stream in zip(self._learners, self._streams, strict=True):
             with stream:
-                learner.descend_to(on_host=on_host, micro_batches=parts)
+                learner.use_fallback(on_host=on_host, micro_batches=parts)
 
-    def _step_down(self, fault: torch.OutOfMemoryError) -> None:
-        """Takes all one rung down, after letting go of what holds their replays and was captured of them."""
+    def _fall_back(self, fault: torch.OutOfMemoryError) -> None:
+        """Has all take the next fallback, after letting go of what holds their replays and was captured."""
         self._batch = None
         del self._replays, self._update
         for learner, stream in zip(self._learners, self._streams, strict=True):
             with stream:
-                learner.step_down(fault)
+                learner.fall_back(fault)
         self._prepare()
 
     def _prepare(self) -> None:
         first = self._learners[0]
-        self._on_host = first.rung["replay_on_host"]
+        self._on_host = first.memory_fallback["replay_on_host"]
         self._batch = None
         self._agents.micro_batches = first.agent.micro_batches
         self._replays = ReplayGroup([learner.replay for learner in self._learners], self._streams)

@@ -1,4 +1,4 @@
-"""Which replay a run fills, and how."""
+"""Which replay a run fills, and how; and the error of a device that is too small for it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 
 from trainer.envs.interface import EnvFactory
 from trainer.envs.vector import StepOutcome
+from trainer.errors import TrainerError
 from trainer.recipe.kinds import on_metaworld
 from trainer.replay import Replay, TransitionReplay
 from trainer.settings import TrainSettings
@@ -63,3 +64,11 @@ def remember(
         replay.add(*seen, outcome.terminated)
     else:
         replay.add(*seen, task, remaining)
+
+
+def too_small(fault: Exception) -> TrainerError:
+    """Returns the error of a device whose memory does not hold the run."""
+    return TrainerError(
+        f"the device's memory is too small for this recipe: {str(fault).splitlines()[0]}",
+        hint="ask for a larger GPU, or free the one that others use too",
+    )

@@ -6,7 +6,6 @@ environments can be continued; where they cannot, it begins a new rollout and sa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -16,18 +15,8 @@ from trainer.checkpoint import CheckpointStore
 from trainer.envs.interface import EnvFactory
 from trainer.envs.schedule import WorkerCommand
 from trainer.loops.attempt import TrainingAttempt
-from trainer.loops.course import OTHERS, Due, Pauses
-from trainer.loops.episodes import plan_episodes
-from trainer.loops.evaluations import Evaluations
 from trainer.loops.rollout_learner import RolloutLearner
-from trainer.loops.state import (
-    FoundCheckpoint,
-    restore_generators,
-    stored_environments,
-    stored_generators,
-    usable_environments,
-)
-from trainer.loops.statistics import EpisodeStatistics
+from trainer.loops.state import FoundCheckpoint
 from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
 from trainer.recipe.kinds import on_metaworld
@@ -36,7 +25,7 @@ from trainer.telemetry import Telemetry
 
 
 class OnPolicyRun(TrainingAttempt[RolloutLearner]):
-    """One attempt at an on-policy run. Use as a context manager, which ends the workers.
+    """One attempt at an on-policy run.
 
     Args:
         settings: what to do.
@@ -49,7 +38,7 @@ class OnPolicyRun(TrainingAttempt[RolloutLearner]):
         ranks: with whom this process learns; each has its share of environments, rollout and batches.
     """
 
-    _idle_meanwhile = True
+    learns_meanwhile = False
 
     def __init__(
         self,
@@ -63,68 +52,63 @@ class OnPolicyRun(TrainingAttempt[RolloutLearner]):
         ranks: Ranks | None = None,
     ) -> None:
         super().__init__(settings, factory, telemetry, stop, store, found, ranks)
-        num_envs = self._num_envs
-        self._learner = RolloutLearner(settings, factory, device, self._ranks)
-        self._others = Due(self._learner, OTHERS)
-        self._rollout = self._learner.rollout
-        policy = self._learner.agent.policy
-        self._acting = RolloutActing(policy, self._rollout.steps, num_envs)
-        self._evaluations = Evaluations(settings, factory, policy, telemetry, stop)
-        self._planned = on_metaworld(settings.recipe.values)
-        self._episodes = EpisodeStatistics(
-            num_envs, settings.tasks, success=factory.reports_success, lengths=not self._planned
-        )
+        learner = RolloutLearner(settings, factory, device, self._ranks)
+        self._policy = learner.agent.policy
+        self._rollout = learner.rollout
+        self._acting = RolloutActing(self._policy, self._rollout.steps, self._num_envs)
+        self._planned = on_metaworld(self._values)
         self._logged_of_learning: dict[str, float] = {}
-        self._environments = self._restore(found) if found else None
-        plan = self._environments["schedule"] if self._environments else None
-        self._schedule = plan_episodes(settings, self._ranks, self._rng, self._progress.step, plan)
+        self._take_up(learner, self._policy, found)
 
-    def _begin(self) -> None:
-        """Starts the environments, or continues their episodes."""
-        if self._environments is not None:
-            self._vector.restore(self._environments["states"])
-        else:
-            self._vector.reset(self._schedule.first())
-
-    def _vector_step(self) -> Pauses:
+    def step(self) -> None:
         """Steps every environment once, and learns when that fills the rollout."""
-        rollout, progress, clock = self._rollout, self._progress, self._telemetry.clock
-        num_envs = self._settings.num_envs
-        policy, task = self._learner.agent.policy, self._schedule.tasks
-        observation = self._vector.observation
-        shown = policy.shown(observation, task)
+        self.act()
+        self.gather()
+        if self.due:
+            self.learn()
+
+    def act(self) -> None:
+        """Chooses the actions and has the environments step."""
+        self._stepping = True
+        rollout, task, clock = self._rollout, self._schedule.tasks, self._telemetry.clock
+        self._shown = self._policy.shown(self._vector.observation, task)
         with clock("act"):
             if rollout.filled == 0:
                 self._acting.begin()
-            action = self._acting.act(shown, rollout.filled)
-        orders = self._schedule.advance()
+            self._action = self._acting.act(self._shown, rollout.filled)
+        self._task, self._orders = task, self._schedule.advance()
         with clock("env"):
-            self._vector.start(orders, action)
-        yield self._others
-        with clock("env"):
-            outcome = self._outcome()
-        truncated = outcome.truncated
-        if self._planned:
-            truncated = truncated | (orders.command == WorkerCommand.STEP_THEN_RESET)
-        rollout.add(
-            shown,
-            action,
-            outcome.reward,
-            policy.shown(outcome.next_observation, task),
-            outcome.terminated,
-            truncated,
-        )
-        ended = outcome.terminated | truncated
-        self._episodes.add(task, outcome.reward, outcome.success, ended)
-        if rollout.filled == rollout.steps:
-            with clock("learn"):
-                # the share left when the rollout began: the last one still moves something
-                begun = progress.step + num_envs - self._learner.cuts.rollout
-                left = max(1.0 - begun / self._settings.total_steps, 0.0)
-                yield from self._learner.learn(left, self._beat)
-        progress.step += num_envs
+            self._vector.start(self._orders, self._action)
 
-    def _beat(self, updates: int) -> None:
+    def gather(self) -> None:
+        """Waits for the environments and adds what the vector step brought to the rollout."""
+        with self._telemetry.clock("env"):
+            outcome = self._outcome()
+        truncated, task = outcome.truncated, self._task
+        if self._planned:
+            truncated = truncated | (self._orders.command == WorkerCommand.STEP_THEN_RESET)
+        following = self._policy.shown(outcome.next_observation, task)
+        self._rollout.add(self._shown, self._action, outcome.reward, following, outcome.terminated, truncated)
+        self._episodes.add(task, outcome.reward, outcome.success, outcome.terminated | truncated)
+        self._progress.step += self._settings.num_envs
+
+    @property
+    def due(self) -> bool:
+        """Whether the rollout is full."""
+        return self._rollout.filled == self._rollout.steps
+
+    def learn(self) -> None:
+        """Learns from the rollout, and empties it."""
+        with self.learning():
+            self.learner.learn(self.left, self.count_updates)
+
+    @property
+    def left(self) -> float:
+        """Share of the training that was left when the rollout began: the last one still moves something."""
+        begun = self._progress.step - self.learner.cuts.rollout
+        return max(1.0 - begun / self._settings.total_steps, 0.0)
+
+    def count_updates(self, updates: int) -> None:
         """Counts updates, and keeps the heartbeat fresh within a long phase of learning."""
         self._progress.updates += updates
         self._telemetry.heartbeat(updates=self._progress.updates)
@@ -133,51 +117,31 @@ class OnPolicyRun(TrainingAttempt[RolloutLearner]):
         """Returns whether all steps have been made and the last rollout has been learnt from."""
         return super()._over() and self._rollout.filled == 0
 
-    @property
-    def _learnt(self) -> dict[str, Any]:
-        return self._learner.agent.state_dict()
-
     def _row(self) -> dict[str, Any]:
-        """Returns the training metrics since the last call."""
-        skipped = int(self._learner.agent.skipped[0])
-        return {"updates_skipped": skipped, **self._episodes.drain(), **self._learning()}
-
-    def _learning(self) -> dict[str, float]:
         """Returns what is logged of the last rollout learnt from, also of one before a resumption."""
-        if self._learner.losses:
+        if self.learner.losses:
             self._logged_of_learning = {
-                **{name: float(value) for name, value in self._learner.losses.items()},
-                "explained_variance": self._learner.explained_variance(),
-                "learning_rate": float(self._learner.agent.learning_rate),
+                **{name: float(value) for name, value in self.learner.losses.items()},
+                "explained_variance": self.learner.explained_variance(),
+                "learning_rate": float(self.learner.agent.learning_rate),
             }
         return self._logged_of_learning
 
-    def _state(self, *, environments_lost: bool) -> dict[str, Any]:
-        """Returns what this rank adds to a checkpoint besides what has been learnt and the counters."""
-        environments = (
-            None if environments_lost else stored_environments(self._schedule.state(), self._vector.state())
-        )
+    def _own_state(self) -> dict[str, Any]:
+        """Returns what the loop adds to this rank's part of a checkpoint."""
         return {
-            "generators": stored_generators(self._rng),
-            "environments": environments,
-            "episodes": self._episodes.state_dict(),
             "acting": self._acting.state_dict(),
             "rollout": self._rollout.state_dict(),
-            "sums": self._learner.agent.sums.clone(),
-            "learning": self._learning(),
+            "sums": self.learner.agent.sums.clone(),
+            "learning": self._row(),
         }
 
-    def _restore(self, found: FoundCheckpoint) -> Mapping[str, Any] | None:
-        """Takes over a checkpoint; returns the environments whose episodes go on, or None for new ones."""
+    def _restore(self, found: FoundCheckpoint) -> None:
+        """Takes over what `_own_state` returned; the rollout only if its episodes go on."""
         state = found.parts["state"]
         self._logged_of_learning = state.get("learning", {})
-        self._learner.agent.load_state_dict(found.parts["model"]["learner"])
         if "sums" in state:  # what has been learnt has those of rank 0
-            self._learner.agent.continue_sums(state["sums"])
-        environments = usable_environments(state["environments"], self._num_envs, self._say)
-        if environments is not None:
-            self._episodes.load_state_dict(state["episodes"])
+            self.learner.agent.continue_sums(state["sums"])
+        if self._environments is not None:
             self._rollout.load_state_dict(state["rollout"])
             self._acting.load_state_dict(state["acting"])
-        restore_generators(state["generators"], self._rng)
-        return environments

@@ -7,69 +7,111 @@ bits are those of a run of its own; nearly all else is done at once, as long as 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from trainer.algorithms.capture import CapturedUpdate, weak
 from trainer.algorithms.joined import join, joinable
-from trainer.loops.course import ESTIMATE
-from trainer.loops.guards import too_small
+from trainer.loops.memory import too_small
 from trainer.loops.rollout_learner import RolloutLearner
 from trainer.nn.stacking import stack
 from trainer.rollout import Rollouts
+from trainer.streams import Stream
 
 _CPU_NUMBERS = 32_768
 """Numbers in a layer of one learner up to which a CPU is faster with all at once: more leave its caches."""
 
 
 class RolloutGroup:
-    """See `trainer.loops.groups.Group`. No step draws a number, so that none needs a stream.
+    """Learners that learn from their rollouts at once, each to the bit as it would alone on a CPU.
+
+    A learner may be put into another group at any time, which is then the one it belongs to.
 
     Args:
         learners: that `fit`.
+        streams: of the same runs.
     """
 
-    def __init__(self, learners: Sequence[RolloutLearner]) -> None:
+    def __init__(self, learners: Sequence[RolloutLearner], streams: Sequence[Stream]) -> None:
         self._learners = list(learners)
+        self._streams = list(streams)
         self._left: set[int] = set()
         self._joint = _JointLearners(self._learners)
 
     @staticmethod
     def fit(learners: Sequence[RolloutLearner]) -> bool:
         """Returns whether these can learn at once: they differ in what they have lived through alone."""
-        shapes = {(learner.cuts, learner.rollout.observation.shape) for learner in learners}
+        shapes = {(each.cuts, each.epochs, each.rollout.observation.shape) for each in learners}
         return len(shapes) == 1 and joinable([learner.agent for learner in learners])
 
-    def do(self, step: str, who: Sequence[int]) -> None:
-        """Takes a step of some learners."""
-        learners = [self._learners[number] for number in who]
+    def learn(self, who: Sequence[int], left: Sequence[float], count: Callable[[int, int], None]) -> None:
+        """Has some learners learn from their full rollouts, and empties these; see `RolloutLearner.learn`.
+
+        Args:
+            who: their numbers, ascending, of those that the group was made with.
+            left: share of the training that is yet to come, of each of them.
+            count: told a learner's number, and after each of its epochs how many updates that was.
+
+        Raises:
+            TrainerError: the device's memory is too small. None of these learners can go on.
+        """
         try:
-            if step == ESTIMATE and 1 < len(who) == len(self._learners) - len(self._left) < self._joint.size:
-                self._joint = _JointLearners(learners)  # between two rollouts those who have left are dropped
-            # where few learn, to compute all and leave most as they are would take longer than one by one
-            together = len(who) > 1 and 2 * len(who) >= self._joint.size and self._joint.pays(step)
-            if together and step != ESTIMATE:
-                self._joint.descend(learners)
-            elif together and len(who) == self._joint.size:
-                self._joint.estimate()
-            else:
-                for learner in learners:
-                    learner.do(step)
+            self._learn(who, left, count)
         except torch.OutOfMemoryError as fault:
             raise too_small(fault) from fault
 
     def leave(self, number: int) -> None:
-        """Forgets a learner."""
+        """Forgets a learner, which is never named again; it stays whole by itself."""
         self._left.add(number)
+
+    def _learn(self, who: Sequence[int], left: Sequence[float], count: Callable[[int, int], None]) -> None:
+        learners = [self._learners[number] for number in who]
+        for learner, share in zip(learners, left, strict=True):
+            learner.begin(share)
+        self._estimate(learners)
+        going = list(who)
+        for _ in range(learners[0].epochs):
+            for batch in zip(*map(self._batches, going), strict=True):
+                self._update([self._learners[number] for number in going], batch)
+            for number in going:
+                count(number, self._learners[number].cuts.count)
+            going = [number for number in going if not self._learners[number].has_enough()]
+            if not going:
+                break
+        for learner in learners:
+            learner.finish()
+
+    def _batches(self, number: int) -> Sequence[Tensor]:
+        with self._streams[number]:
+            return self._learners[number].batches()
+
+    def _estimate(self, learners: Sequence[RolloutLearner]) -> None:
+        if 1 < len(learners) == len(self._learners) - len(self._left) < self._joint.size:
+            self._joint = _JointLearners(learners)  # between two rollouts those who have left are dropped
+        rows = 2 * learners[0].cuts.rollout
+        if len(learners) == self._joint.size > 1 and self._joint.pays(rows):
+            self._joint.estimate()
+        else:
+            for learner in learners:
+                learner.estimate()
+
+    def _update(self, learners: Sequence[RolloutLearner], batches: Sequence[Tensor]) -> None:
+        # where few learn, to compute all and leave most as they are would take longer than one by one
+        together = len(learners) > 1 and 2 * len(learners) >= self._joint.size
+        if together and self._joint.pays(learners[0].cuts.batch_size):
+            self._joint.update(learners, batches)
+        else:
+            for learner, batch in zip(learners, batches, strict=True):
+                learner.update(batch)
 
 
 class _JointLearners:
-    """What takes the steps of some learners at once; the tensors of each become views of its own.
+    """Learners that are joined: their tensors become views of those of one agent, which learns for all.
 
     Args:
-        learners: of which all or some take each step.
+        learners: of which all or some take part in each update.
     """
 
     def __init__(self, learners: Sequence[RolloutLearner]) -> None:
@@ -90,13 +132,12 @@ class _JointLearners:
         """How many there are."""
         return len(self._learners)
 
-    def pays(self, step: str) -> bool:
-        """Returns whether all at once are faster than one after the other."""
+    def pays(self, rows: int) -> bool:
+        """Returns whether all at once are faster than one after the other, at so many rows of each."""
         if self._device.type != "cpu":
             return True
-        cuts, policy = self._learners[0].cuts, self._agent.policy
-        rows = 2 * cuts.rollout if step == ESTIMATE else cuts.batch_size
-        return rows * max(parameter.shape[1] for parameter in policy.actor.parameters()) <= _CPU_NUMBERS
+        width = max(parameter.shape[1] for parameter in self._agent.policy.actor.parameters())
+        return rows * width <= _CPU_NUMBERS
 
     def estimate(self) -> None:
         """Looks at the rollouts of all."""
@@ -110,21 +151,23 @@ class _JointLearners:
             learner.keep(part)
             learner.slower = self._estimate.note
 
-    def descend(self, who: Sequence[RolloutLearner]) -> None:
-        """Learns from the batches chosen of some; the others stay as they are."""
+    def update(self, who: Sequence[RolloutLearner], batches: Sequence[Tensor]) -> None:
+        """Learns from the batches of some, given by their rows; the others stay as they are."""
+        for learner, batch in zip(who, batches, strict=True):
+            learner.chosen.copy_(batch)
         self._fetch_rows(who)
         away = [learner not in who for learner in self._learners]
         for learner, stays in zip(self._learners, away, strict=True):
             if stays:
                 learner.settle()
         whole = not any(away)
-        losses = self._update() if whole else self._without(torch.tensor(away, device=self._device))
+        losses = self._update() if whole else self._update_without(torch.tensor(away, device=self._device))
         for number, learner in enumerate(self._learners):
             if not away[number]:
                 learner.share(losses, number)
                 learner.slower = self._update.note
 
-    def _without(self, away: Tensor) -> dict[str, Tensor]:
+    def _update_without(self, away: Tensor) -> dict[str, Tensor]:
         """Updates all but those who are away (learners,), which count as if they had had enough."""
         agent = self._agent
         stopped, skipped = agent.stopped.clone(), agent.skipped.clone()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -22,8 +22,7 @@ from trainer.algorithms.on_policy_config import (
 from trainer.algorithms.ppo_learner import PPO
 from trainer.device import autocast
 from trainer.envs.interface import EnvFactory
-from trainer.loops.course import DESCEND, ESTIMATE, Due, Pauses
-from trainer.loops.guards import check_finite, too_small, troubled
+from trainer.loops.memory import too_small
 from trainer.parallel import Ranks
 from trainer.recipe import batches
 from trainer.rollout import Rollout
@@ -43,6 +42,7 @@ class RolloutLearner:
         agent: the networks.
         rollout: to be filled, with this rank's part; `learn` empties it.
         cuts: the sizes of rollout and batches, of all ranks together.
+        epochs: how often each row is learnt from.
         rows: what `OnPolicy.estimate` returned last; empty before.
         chosen: which of them are the next batch, (batch,).
         slower: what `note` says where it learns with others.
@@ -58,8 +58,9 @@ class RolloutLearner:
             settings.own(self.cuts.batch_size),
         )
         self._device = device
-        self._epochs = recipe.values.get("epochs", 1)
+        self.epochs = recipe.values.get("epochs", 1)
         self._may_stop = recipe.values.get("target_kl", 0.0) > 0
+        self._first = False
         try:
             self.agent = _agent(settings, factory, device, ranks)
             self.rollout = Rollout(
@@ -123,40 +124,63 @@ class RolloutLearner:
         """Returns what is the same on every rank, to the bit."""
         return self.agent.shared()
 
-    @property
-    def troubled(self) -> bool:
-        """Whether the last updates were skipped, one after the other; waits for the device."""
-        return troubled(self.agent.skipped)
-
-    def check(self) -> None:
-        """Looks whether learning has come to an end; waits for the device.
-
-        Raises:
-            DivergedError: update after update was skipped.
-        """
-        check_finite(self.agent.skipped)
-
-    def learn(self, left: float, beat: Callable[[int], None]) -> Pauses:
-        """Learns from a full rollout, and empties it; pauses for each step.
+    def learn(self, left: float, count: Callable[[int], None]) -> None:
+        """Learns from a full rollout, and empties it.
 
         Args:
             left: share of the training that is yet to come, for the schedules.
-            beat: told after each epoch how many updates it was.
+            count: told after each epoch how many updates it was.
 
         Raises:
             TrainerError: the device's memory is too small.
         """
         try:
-            yield from self._learn(left, beat)
+            self.begin(left)
+            self.estimate()
+            for _ in range(self.epochs):
+                for batch in self.batches():
+                    self.update(batch)
+                count(self.cuts.count)
+                if self.has_enough():
+                    break
+            self.finish()
         except torch.OutOfMemoryError as fault:
             raise too_small(fault) from fault
 
-    def do(self, step: str) -> None:
-        """Looks at the rollout (`ESTIMATE`) or learns from the batch chosen (`DESCEND`)."""
-        if step == ESTIMATE:
-            self._hold(self._estimate()["rows"])
-        else:
-            self.losses = self._update()
+    def begin(self, left: float) -> None:
+        """Prepares to learn from a full rollout; see `learn`, whose parts this and the next ones are."""
+        self.agent.schedule(left)
+        self.rollout.hand_over()
+        moments = self.agent.policy.moments
+        # the first policy hardly depends on what it sees, so its actions fit statistics it did not have;
+        # later ones keep those they acted with until the rollout has been learnt from
+        self._first = moments is not None and not moments.count
+        if self._first:
+            self.agent.observe(self.rollout)
+
+    def estimate(self) -> None:
+        """Looks at the whole rollout: its advantages and targets."""
+        self._hold(self._estimate()["rows"])
+
+    def batches(self) -> Sequence[Tensor]:
+        """Shuffles the rollout; returns the rows of each batch of an epoch, (batch,) each."""
+        if self.cuts.count == 1:
+            return (self.chosen,)
+        return torch.split(torch.randperm(self._own_rollout, device=self._device), self._own_batch)
+
+    def update(self, batch: Tensor) -> None:
+        """Learns from a batch, given by its rows (batch,)."""
+        self.chosen.copy_(batch)
+        self.losses = self._update()
+
+    def has_enough(self) -> bool:
+        """Returns whether the policy has moved as far as it may by this rollout; waits for the device."""
+        return self._may_stop and bool(self.agent.stopped)
+
+    def finish(self) -> None:
+        """Ends the learning from a rollout."""
+        if not self._first:
+            self.agent.observe(self.rollout)
 
     def explained_variance(self) -> float:
         """Returns how much of the last rollout's returns the values foresaw: 1 for all of it."""
@@ -164,28 +188,6 @@ class RolloutLearner:
             return 0.0
         seen = self.agent.pack(self.rows).batch()
         return float(1.0 - (seen.target - seen.value).var() / seen.target.var())
-
-    def _learn(self, left: float, beat: Callable[[int], None]) -> Pauses:
-        agent, rollout, count = self.agent, self.rollout, self.cuts.count
-        agent.schedule(left)
-        rollout.hand_over()
-        moments = agent.policy.moments
-        # the first policy hardly depends on what it sees, so its actions fit statistics it did not have;
-        # later ones keep those they acted with until the rollout has been learnt from
-        first = moments is not None and not moments.count
-        if first:
-            agent.observe(rollout)
-        yield Due(self, ESTIMATE)
-        for _ in range(self._epochs):
-            order = torch.randperm(self._own_rollout, device=self._device) if count > 1 else self.chosen
-            for chosen in torch.split(order, self._own_batch):
-                self.chosen.copy_(chosen)
-                yield Due(self, DESCEND)
-            beat(count)
-            if self._may_stop and agent.stopped:
-                break
-        if not first:
-            agent.observe(rollout)
 
     def _captured(self, step: Callable[[], dict[str, Tensor]], where: torch.device) -> CapturedUpdate:
         return CapturedUpdate(weak(step), self.agent.tensors, where, any_rank=self._any_rank)

@@ -6,6 +6,7 @@ So a checkpoint of several ranks appears, is verified, shared and pruned like an
 
 from __future__ import annotations
 
+import hashlib
 import io
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from trainer.checkpoint import CheckpointStore, Saved
 from trainer.loops.memory import AnyReplay
@@ -23,6 +25,31 @@ from trainer.replay import ReplayRows
 
 _OTHERS = "others"
 """What ranks 1 and up have of their own, in a checkpoint's state beside what rank 0 has."""
+
+
+def fingerprint(tensors: Sequence[Tensor]) -> str:
+    """Returns the sha256 of what tensors hold; waits for the device."""
+    found = hashlib.sha256()
+    for tensor in tensors:
+        found.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return found.hexdigest()
+
+
+def align(ranks: Ranks, tensors: Sequence[Tensor]) -> bool:
+    """Gives all ranks what rank 0 has, in place, if it is not the same to the bit.
+
+    It should be, for all take the same steps; a device that adds up otherwise than others would end that.
+
+    Returns:
+        Whether it was not.
+    """
+    if ranks.size == 1:
+        return False
+    own = fingerprint(tensors)
+    differs = ranks.any(own != ranks.share(own))
+    if differs:
+        ranks.spread(tensors)
+    return differs
 
 
 class AllReplays:

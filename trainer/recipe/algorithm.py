@@ -26,7 +26,6 @@ Autocast = Callable[[], AbstractContextManager[Any]]
 """Makes the context in which networks are evaluated."""
 Average = Callable[[Sequence[Any]], list[Any]]
 """Returns the means of tensors over all learners that have an equal part of each batch."""
-
 Divided = dict[str, tuple[int, Sequence[int]]]
 """What ranks share, by the name of the value: its size, and sizes near it that they can share."""
 
@@ -40,7 +39,7 @@ class Algorithm(ABC):
         loop: which of the loops trains it.
         box: how it learns the actions of a Box, see `trainer.envs.spaces.Scaling`; None if it does not.
         discrete: whether it learns discrete actions.
-        envs: default number of environments, where the environment asks for no other.
+        envs: default number of environments, unless there are more tasks.
     """
 
     name: ClassVar[str]
@@ -79,15 +78,18 @@ class Algorithm(ABC):
         Raises:
             RecipeError: values contradict each other.
         """
-        environment_of(values).check(recipe, values)
+        environment_of(values).tasks(values)
+        for small, large in (("evaluation_goals", "goals_per_task"), ("log_std_min", "log_std_max")):
+            if small in values:
+                check_order(recipe, (small, large, values[small], values[large]))
 
     def learns(self, choices: Sequence[int]) -> bool:
         """Returns whether it learns such actions: discrete ones, or those of a Box without choices."""
         return self.discrete if choices else self.box is not None
 
     def usual_envs(self, values: Values) -> int:
-        """Returns the default number of environments."""
-        return environment_of(values).usual_envs(values, self.envs)
+        """Returns the default number of environments: one a task at least."""
+        return max(self.envs, len(environment_of(values).tasks(values)))
 
     @abstractmethod
     def usual_workers(self, num_envs: int, processors: int) -> int:
@@ -134,13 +136,9 @@ class Algorithm(ABC):
         """Returns the shape of a rank's replay; None without one."""
         return None
 
-    def host_memory(self, share: Share) -> list[Part]:
-        """Returns what the host of a GPU keeps for a rank."""
-        return []
-
-    @abstractmethod
     def config(self, values: Values) -> Any:
         """Returns the hyperparameters of networks and update, a dataclass."""
+        return self.learner().configuration.from_values(values)
 
     @abstractmethod
     def policy(self, values: Values, observation_dim: int, action_space: Any, num_tasks: int) -> Any:
@@ -155,7 +153,7 @@ class Algorithm(ABC):
 
     @abstractmethod
     def learner(self) -> Any:
-        """Returns the class of the learner."""
+        """Returns the class of the learner, whose `configuration` is that of its hyperparameters."""
 
     def _schema_on(self, environment: EnvironmentKind) -> str:
         return f"schemas/{environment.folder}/{self.name}"

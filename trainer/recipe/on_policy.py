@@ -55,20 +55,19 @@ class OnPolicyAlgorithm(Algorithm):
 
     def memory(self, share: Share, micro_batches: int) -> list[Part]:
         """Returns what learns, and a rollout."""
-        cuts = share.cuts
-        looked_at = f"values of {cuts.rollout // share.ranks:,} transitions at once"
+        steps = f"{share.cuts.steps} steps of each environment"
+        looked_at = f"values of {transitions(share):,} transitions at once"
+        learnt = f"activations of {share.batch:,} transitions"
         kept = [
             Part("networks", network_bytes(share), note="policy, values, statistics"),
             Part("optimiser", optimizer_bytes(share)),
             Part("gradients", gradient_bytes(share)),
-            Part("rollout", rollout_bytes(share), note=f"{cuts.steps} steps of each environment"),
+            Part("rollout", rollout_bytes(share), note=steps, pinned=True),
             Part("rows", rows_bytes(share), note="the rollout, as it is learnt from"),
         ]
         working = [
             Part("estimates", estimate_bytes(share), False, looked_at),
-            Part(
-                "update", update_bytes(share), exact=False, note=f"activations of {share.batch:,} transitions"
-            ),
+            Part("update", update_bytes(share), False, learnt),
         ]
         # a GPU's graphs keep what they work with; elsewhere one gives it back before the other takes it
         kept += working if share.on_gpu else [max(working, key=lambda part: part.bytes)]
@@ -77,10 +76,6 @@ class OnPolicyAlgorithm(Algorithm):
     def graphs(self, share: Share) -> int:
         """Counts the estimates and the update."""
         return 2
-
-    def host_memory(self, share: Share) -> list[Part]:
-        """Returns the rollout as it is gathered."""
-        return [Part("rollout", rollout_bytes(share), note="as it is gathered")]
 
     def agent(
         self,

@@ -37,20 +37,19 @@ def algorithm(name: str) -> Algorithm:
 
 
 def entry_of(recipe: Mapping[str, Any]) -> Algorithm:
-    """Returns the algorithm of a recipe as a model has it; those of earlier versions do not name it.
+    """Returns the algorithm of a recipe as a model has it.
+
+    Args:
+        recipe: with `values`, and with `algorithm` unless it is of an earlier version: then its algorithm is
+            the one whose schema has most of the values.
 
     Raises:
-        RecipeError: there is none of that name.
+        RecipeError: there is no algorithm of that name.
     """
     values: Mapping[str, Any] = recipe["values"]
-    if "algorithm" not in recipe:
-        return recognised(values)
-    return algorithm(recipe["algorithm"]).on(environment_of(values))
-
-
-def recognised(values: Mapping[str, Any]) -> Algorithm:
-    """Returns the algorithm whose schema has most of these values."""
     environment = environment_of(values)
+    if "algorithm" in recipe:
+        return algorithm(recipe["algorithm"]).on(environment)
     entries = [entry for entry in map(algorithm, names()) if environment in entry.environments]
     return max(entries, key=lambda entry: len(entry.schema(values).keys() & values.keys())).on(environment)
 

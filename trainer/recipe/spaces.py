@@ -13,9 +13,6 @@ from typing import Any
 
 from trainer.recipe.tables import read_table
 
-OBSERVATION_SIZE = 39
-ACTION_SIZE = 4
-"""Meta-World's sizes: two frames of state and the goal; three axes of the hand and the gripper."""
 _ALIKE = 0.75
 """Of difflib's ratio: HalfCheeta-v5 is like HalfCheetah-v5 (0.96), not like Reacher-v5 (0.52)."""
 
@@ -38,6 +35,10 @@ class Spaces:
     def outputs(self) -> int:
         """Numbers that a policy's network gives: the logits of all choices, or the means."""
         return sum(self.choices) or self.action
+
+
+METAWORLD_SPACES = Spaces(observation=39, action=4)
+"""Two frames of state and the goal; three axes of the hand and the gripper."""
 
 
 def alike(name: str) -> list[str]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from clusterkit.forecast.queue import Queue
     from clusterkit.forecast.speed import Duration, Speed
 
-FITS = {"fits": "green", "ladder": "yellow", "too large": "red", "unknown": "yellow"}
+FITS = {"fits": "green", "fallback": "yellow", "too large": "red", "unknown": "yellow"}
 _HOUR = 3600
 _SMALL = 0.002
 """Parts below this share of the total are combined."""

@@ -21,8 +21,8 @@ def metered(kind: Any, run: Run) -> Any:
     """Returns the loop with a meter that looks on after each vector step."""
 
     class Metered(kind):
-        def _report(self, before: int) -> None:
-            super()._report(before)
+        def report(self) -> None:
+            super().report()
             run.meter.updates = self._progress.updates
             run.meter.at(self._progress.step)
             if self._over():

@@ -1,0 +1,226 @@
+"""A run and its checkpoints: what it consists of, how that is saved, and how it is taken up again."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+
+from trainer.checkpoint import CheckpointStore
+from trainer.envs.interface import EnvFactory
+from trainer.envs.vector import VectorEnv
+from trainer.errors import DivergedError, TrainerError
+from trainer.loops.episodes import plan_episodes
+from trainer.loops.evaluations import Evaluations
+from trainer.loops.learner import Learner
+from trainer.loops.memory import AnyReplay
+from trainer.loops.rollout_learner import RolloutLearner
+from trainer.loops.saving import align, save
+from trainer.loops.state import (
+    FoundCheckpoint,
+    RunCounters,
+    restore_generators,
+    stored_environments,
+    stored_generators,
+    usable_environments,
+)
+from trainer.loops.statistics import EpisodeStatistics
+from trainer.model import about, digest, save_final
+from trainer.nn.actor import Actor
+from trainer.parallel import Ranks
+from trainer.preemption import StopSignals
+from trainer.processors import usable_processors
+from trainer.recipe.kinds import on_metaworld
+from trainer.settings import TrainSettings
+from trainer.telemetry import Telemetry
+
+AnyLearner = TypeVar("AnyLearner", bound=Learner | RolloutLearner)
+
+_MOST_SKIPPED = 100
+"""Updates in a row that may be skipped because their numbers are not finite."""
+
+
+class CheckpointedRun(ABC, Generic[AnyLearner]):
+    """The parts of a run on one rank, and its checkpoints.
+
+    Args:
+        settings: what to do.
+        factory: makes the environments.
+        telemetry: told of everything.
+        stop: looked at after each vector step.
+        store: the run's checkpoints.
+        found: the checkpoint to continue from, or None.
+        ranks: with whom this process learns.
+
+    Attributes:
+        stop: as given.
+        learner: the networks with what they learn from.
+    """
+
+    learns_meanwhile: ClassVar[bool]
+    """Whether it learns while the environments step, or else after that, once it has gathered enough."""
+
+    def __init__(
+        self,
+        settings: TrainSettings,
+        factory: EnvFactory,
+        telemetry: Telemetry,
+        stop: StopSignals,
+        store: CheckpointStore,
+        found: FoundCheckpoint | None,
+        ranks: Ranks | None,
+    ) -> None:
+        state: Mapping[str, Any] = found.parts["state"] if found else {}
+        warmup = settings.recipe.values.get("warmup_steps", 0)
+        self.stop = stop
+        self._settings = settings
+        self._values = settings.recipe.values
+        self._factory = factory
+        self._telemetry = telemetry
+        self._store = store
+        self._ranks = ranks or Ranks()
+        rank = self._ranks.rank
+        self._rng = np.random.default_rng([settings.seed, rank] if rank else settings.seed)
+        self._num_envs = settings.own_envs
+        self._progress = progress = RunCounters(**state.get("progress", {"learning_starts": warmup}))
+        # no method: the learner gets it too, and would hold the run that holds the learner
+        self._say: Callable[[str], None] = lambda text: telemetry.event(progress.step, text)
+        # first, for the workers import while the networks are built
+        alone = settings.together == 1  # else there are others to go on with while environments step
+        self._vector = VectorEnv(
+            factory,
+            self._num_envs,
+            workers=settings.own_workers,
+            helping=not self.learns_meanwhile and alone,
+            processors=usable_processors() // settings.together,
+        )
+        self._unfinished: Mapping[str, Any] = state.get("evaluations", {})
+
+    def _take_up(self, learner: AnyLearner, policy: Actor, found: FoundCheckpoint | None) -> None:
+        """Completes the attempt with its learner, and goes on from a checkpoint if there is one."""
+        settings, factory = self._settings, self._factory
+        self.learner = learner
+        self._evaluations = Evaluations(settings, factory, policy, self._telemetry, self.stop)
+        self._episodes = EpisodeStatistics(
+            self._num_envs,
+            settings.tasks,
+            success=factory.reports_success,
+            lengths=not on_metaworld(self._values),
+        )
+        self._environments: Mapping[str, Any] | None = None
+        if found:
+            state = found.parts["state"]
+            learner.agent.load_state_dict(found.parts["model"]["learner"])
+            self._environments = usable_environments(state["environments"], self._num_envs, self._say)
+            self._restore(found)
+            if self._environments is not None:
+                self._episodes.load_state_dict(state["episodes"])
+            restore_generators(state["generators"], self._rng)
+        plan = self._environments["schedule"] if self._environments else None
+        self._schedule = plan_episodes(settings, self._ranks, self._rng, self._progress.step, plan)
+
+    def _finish(self) -> None:
+        """Writes the last checkpoint and, on rank 0, the final model.
+
+        Raises:
+            DivergedError: the last updates were skipped.
+            TrainerError: the model cannot be written.
+        """
+        self._check()
+        # before the checkpoint: should the last evaluation be interrupted, these are not to be had again
+        self._evaluations.note(self._progress.step, self._look)
+        self._save()
+        self._ranks.part()
+        if not self._ranks.writes:
+            return
+        learnt = self.learner.agent.state_dict()
+        try:
+            save_final(self._settings.run_dir, self._about(), learnt)
+        except OSError as error:
+            raise TrainerError(f"the final model cannot be written: {error}") from error
+        self._say(f"the parameters of the final model have the sha256 {digest(learnt)}")
+
+    def _check(self) -> None:
+        """Looks whether learning has come to an end, and whether an environment is to blame.
+
+        Raises:
+            DivergedError: update after update was skipped.
+        """
+        in_a_row = int(self.learner.agent.skipped[1])
+        if in_a_row < _MOST_SKIPPED:
+            return
+        cause = f"{in_a_row} updates in a row had a loss or gradient that is not finite"
+        hint = "a lower learning rate or --set max_grad_norm=1.0 (with --unlock) may help"
+        if self._vector.spoilt:
+            cause += f": {self._vector.spoilt[0]}"
+            hint = "an environment must not give what is not finite: mend it, or end the episode there"
+        raise DivergedError(cause, hint=hint)
+
+    def _look(self) -> dict[str, float]:
+        """Returns what to record of the networks with an evaluation."""
+        return {}
+
+    @abstractmethod
+    def _own_state(self) -> dict[str, Any]:
+        """Returns what the loop adds to this rank's part of a checkpoint."""
+
+    @abstractmethod
+    def _restore(self, found: FoundCheckpoint) -> None:
+        """Takes over what `_own_state` returned; the agent is restored, the episodes may be new."""
+
+    def _replay(self) -> AnyReplay | None:
+        """Returns what a checkpoint keeps of past transitions."""
+        return None
+
+    def _save(self, *, environments_lost: bool = False) -> None:
+        """Writes a checkpoint and records it; or says why there is none, and training goes on."""
+        step = self._progress.step
+        if (
+            int(self.learner.agent.skipped[1]) >= _MOST_SKIPPED // 10
+        ):  # it may have to go back to the one before
+            self._say(f"no checkpoint at step {step:,}: the last updates were not finite")
+            return
+        if align(self._ranks, self.learner.shared()) and self._ranks.writes:
+            self._say("the networks of the ranks had come to differ: all go on with those of rank 0")
+        with self._telemetry.clock("checkpoint"):
+            own = self._state(environments_lost=environments_lost)
+            state = {
+                "progress": self._progress.as_dict(),
+                "evaluations": self._evaluations.state_dict(),
+            }
+            learnt = self.learner.agent.state_dict()
+            parts = {"model": {"about": self._about(), "learner": learnt}, "state": state}
+            try:
+                saved = save(self._store, self._ranks, step, parts, own, self._replay())
+            except OSError as error:
+                self._say(f"no checkpoint at step {step:,}: {error}; training goes on")
+                return
+        if saved is not None:  # else rank 0 has written it
+            path = saved.path.relative_to(self._settings.run_dir)
+            self._telemetry.checkpoint(step, path, saved.nbytes, saved.seconds)
+
+    def _state(self, *, environments_lost: bool) -> dict[str, Any]:
+        """Returns what this rank adds to a checkpoint besides what has been learnt and the counters."""
+        environments = None
+        if not environments_lost:
+            environments = stored_environments(self._schedule.state(), self._vector.state())
+        return {
+            "generators": stored_generators(self._rng),
+            "environments": environments,
+            "episodes": self._episodes.state_dict(),
+            **self._own_state(),
+        }
+
+    def _about(self) -> dict[str, Any]:
+        settings, factory = self._settings, self._factory
+        return about(
+            settings.recipe.as_json(),
+            settings.tasks,
+            factory.observation_dim,
+            factory.action_dim,
+            self._progress.step,
+            factory.action_space,
+            settings.goal_seed,
+        )
