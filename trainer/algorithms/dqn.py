@@ -125,7 +125,7 @@ def acting_bytes(share: Share) -> int:
 
 
 def workspace_bytes(share: Share, micro_batches: int = 1) -> int:
-    """About what an update takes at its peak: activations with gradients on both sides of a layer, or all.
+    """About what an update takes at its peak: activations, and gradients by parameters and around a layer.
 
     A measurement, tests/trainer/test_dqn.py, agrees within an eighth.
     """
@@ -134,8 +134,8 @@ def workspace_bytes(share: Share, micro_batches: int = 1) -> int:
     kept = (share.spaces.observation + sum(widths)) * width + 4 * outputs * _FLOAT
     kept += 0 if width == _FLOAT else widths[-1] * _FLOAT
     gradient = share.count.trained * _FLOAT
-    before = gradient if micro_batches > 1 else 0  # their sum, beside those of this part
-    return rows * kept + before + gradient + max(gradient, rows * 2 * max(widths) * width)
+    joined = gradient if micro_batches > 1 else 0  # before they are added to those of other parts
+    return rows * kept + gradient + max(joined, rows * 2 * max(widths) * width)
 
 
 ENTRY = DQNAlgorithm()

@@ -124,6 +124,7 @@ class DQN(OffPolicy):
         self._follow = GuardedAverage([target], [flat], config.tau)
         self._numbers = torch.arange(choices, device=device, dtype=torch.float32)
         self._since = torch.zeros((), device=device)
+        self._gradient = torch.empty_like(flat)
         super().__init__(
             self.policy,
             {"targets": self.targets},
@@ -157,10 +158,10 @@ class DQN(OffPolicy):
             clipping `grad_norm/critic`. Those of a skipped update say why it was skipped.
         """
         del turn  # every update is like the others
-        first, *others = self._parts(batch)
-        found = self._slope(first, len(batch.reward))
+        size, (first, *others) = len(batch.reward), self._parts(batch)
+        found = self._slope(first, size, self._gradient)
         for part in others:
-            torch._foreach_add_(found, self._slope(part, len(batch.reward)))
+            torch._foreach_add_(found, self._slope(part, size))
         # before anything is decided, so that all learners decide the same
         gradient, loss, q_mean = self._over_learners(found)
         norm = norms(gradient)
@@ -170,8 +171,14 @@ class DQN(OffPolicy):
         self._count(blocked)
         return {"loss/critic": loss, "q/mean": q_mean, "grad_norm/critic": norm}
 
-    def _slope(self, batch: Batch, size: int) -> list[Tensor]:
-        """Returns what these of `size` rows add to gradient (parameters,), loss and mean value."""
+    def _slope(self, batch: Batch, size: int, gradient: Tensor | None = None) -> list[Tensor]:
+        """Returns what these of `size` rows add to gradient (parameters,), loss and mean value.
+
+        Args:
+            batch: the rows.
+            size: rows of the whole batch.
+            gradient: where to write the gradient; a new tensor by default.
+        """
         network = self.policy.actor
         target = self._target(batch)
         with self._precision:
@@ -179,9 +186,10 @@ class DQN(OffPolicy):
         taken = batch.action == self._numbers
         value = torch.where(taken, values, 0.0).sum(-1)
         loss = functional.huber_loss(value, target, reduction="sum", delta=_DELTA) / size
-        slope = (value - target).clamp(-_DELTA, _DELTA) / size
-        parts = network.slopes(given, slope[:, None] * taken)
-        return [torch.cat([part.flatten() for part in parts]), loss, value.sum() / size]
+        slope = (value - target).clamp_(-_DELTA, _DELTA).div_(size)
+        parts = network.slopes(given, torch.where(taken, slope[:, None], 0.0))
+        gradient = torch.cat([part.flatten() for part in parts], out=gradient)
+        return [gradient, loss, value.sum() / size]
 
     def _target(self, batch: Batch) -> Tensor:
         """Returns the temporal-difference targets (rows,)."""

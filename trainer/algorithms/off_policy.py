@@ -119,6 +119,8 @@ class OffPolicy(ABC):
 
     def _parts(self, batch: Batch) -> list[Batch]:
         """Cuts a batch into `micro_batches` parts."""
+        if self.micro_batches == 1:
+            return [batch]
         parts = zip(*(tensor.chunk(self.micro_batches) for tensor in batch.tensors), strict=True)
         return [Batch(*part) for part in parts]
 
