@@ -6,7 +6,6 @@ import contextlib
 import os
 import platform
 import random
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -111,17 +110,12 @@ _OUT_OF_MEMORY = (
 """How CUDA's libraries, and a graph that is instantiated, say what PyTorch's allocator has a class for."""
 
 
-@contextlib.contextmanager
-def memory_faults() -> Iterator[None]:
-    """Within, a device whose memory is full always raises `torch.OutOfMemoryError`."""
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        raise
-    except RuntimeError as error:
-        if any(spelling in str(error) for spelling in _OUT_OF_MEMORY):
-            raise torch.OutOfMemoryError(str(error)) from error
-        raise
+def raise_memory_fault(error: RuntimeError) -> None:
+    """Raises `torch.OutOfMemoryError` if that is what an error says: that a device's memory is full."""
+    if isinstance(error, torch.OutOfMemoryError):
+        raise error
+    if any(spelling in str(error) for spelling in _OUT_OF_MEMORY):
+        raise torch.OutOfMemoryError(str(error)) from error
 
 
 def seed_everything(seed: int, rank: int = 0) -> None:

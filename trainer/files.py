@@ -127,44 +127,6 @@ class HashedFile:
             os.close(self._file)
 
 
-class JsonLines:
-    """An append-only file of one JSON object a line.
-
-    A line is one `write` of the operating system, so that no reader or crash sees two lines mixed; the torn
-    last line of an attempt that died is closed before the first new one.
-
-    Raises:
-        OSError: the file cannot be opened or written.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        if _torn(path):
-            os.write(self._file, b"\n")
-
-    def write(self, row: dict[str, Any]) -> None:
-        """Appends one object. Numbers that are not finite become null, since JSON has none of them."""
-        line = json.dumps(plain(row), allow_nan=False, separators=(",", ":")).encode() + b"\n"
-        written = 0
-        while written < len(line):
-            written += os.write(self._file, line[written:])
-
-    def close(self) -> None:
-        """Brings the lines to disk and closes the file; a second call does nothing."""
-        if self._file >= 0:
-            os.fsync(self._file)
-            os.close(self._file)
-            self._file = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
 def plain(value: Any) -> Any:
     """Returns the value as JSON can hold it, through dicts, lists and tuples.
 
@@ -179,14 +141,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
-
-
-def _torn(path: Path) -> bool:
-    with path.open("rb") as file:
-        if file.seek(0, os.SEEK_END) == 0:
-            return False
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) != b"\n"
 
 
 def _sync(path: Path) -> None:

@@ -54,7 +54,7 @@ class Seeds:
 
     def operations(self) -> int:
         """Operations of an update that compute or copy something: what a GPU would launch, about."""
-        with patch("trainer.nn.mlp.preferred", lambda _: False), _Operations() as counter:
+        with patch("trainer.nn.mlp.PREFER_ONEDNN", False), _Operations() as counter:
             self.step()
         return sum(counter.found.values())
 

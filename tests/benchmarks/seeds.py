@@ -49,6 +49,8 @@ CASES = {
 class Watch:
     """Progress of a run: when it began to count and when it was done, with the processor time until then."""
 
+    due = 0.0
+
     def __init__(self, before: int, until: int) -> None:
         self._before = before
         self._until = until
@@ -70,7 +72,7 @@ class Watch:
 
 
 def _clocks() -> tuple[float, float]:
-    from trainer.telemetry.processes import processor_seconds
+    from trainer.telemetry.usage import processor_seconds
 
     return time.time(), processor_seconds()
 

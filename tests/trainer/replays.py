@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from trainer.envs.schedule import Schedule
 from trainer.replay import Batch, Replay
 from trainer.replay.draw import DeviceDraw
-from trainer.replay.sending import Sender
+from trainer.replay.transfer import Sender
 
 
 def draw_as_on_a_device(replay: Replay) -> None:

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from trainer.nn.affine import affine, preferred, usable
+from trainer.nn.mlp import affine, usable
 
 pytestmark = pytest.mark.skipif(not usable(torch.zeros(1, 1)), reason="this PyTorch has no oneDNN")
 
@@ -30,7 +30,7 @@ def test_values_and_gradients_are_those_of_pytorch(sizes, relu):
 
 def test_only_gradients_asked_for_are_computed(monkeypatch):
     rows, weight = torch.randn(4, 3, requires_grad=True), torch.randn(3, 2)
-    monkeypatch.setattr("trainer.nn.affine._weight_gradient", None)
+    monkeypatch.setattr("trainer.nn.mlp._weight_gradient", None)
     affine(rows, weight, torch.zeros(2), relu=True).sum().backward()
     assert rows.grad is not None
 
@@ -51,6 +51,5 @@ def test_it_does_not_pretend_to_be_differentiable_twice():
 @pytest.mark.parametrize("rows", [torch.zeros(2, 3, dtype=torch.float64), torch.zeros(2, 3).bfloat16()])
 def test_it_is_for_float32_alone(rows):
     assert not usable(rows)
-    assert not preferred(rows)
     with torch.autocast("cpu", torch.bfloat16):
         assert not usable(rows.float())

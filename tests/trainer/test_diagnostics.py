@@ -190,3 +190,9 @@ def test_each_level_of_dormancy_is_told_once():
     assert "not a smaller network" in told[2]
     assert "48.9% at width 4096" in told[5]  # the highest of the two that were passed at once
     assert PlasticityWatch(watch.passed).look({"diagnostics/dormant/critic": 0.9}) is None
+
+
+def test_an_algorithm_without_a_diagnosis_is_watched_without_a_warning() -> None:
+    watch = PlasticityWatch()
+    assert watch.look({}) is None
+    assert watch.passed == 0

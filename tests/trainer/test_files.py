@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trainer.files import JsonLines, atomic_write_bytes, atomic_write_json, plain, publish_directory
+from trainer.files import atomic_write_bytes, atomic_write_json, plain, publish_directory
 
 
 def run_python(code: str, *arguments: object) -> subprocess.Popen[str]:
@@ -102,45 +102,6 @@ def test_a_directory_with_content_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="not empty"):
         publish_directory(tmp_path / "new", tmp_path / "old")
     assert (tmp_path / "old" / "file").read_text() == "old"
-
-
-def test_lines_of_two_processes_do_not_mix(tmp_path: Path) -> None:
-    path = tmp_path / "lines.jsonl"
-    code = """
-import sys
-from pathlib import Path
-from trainer.files import JsonLines
-with JsonLines(Path(sys.argv[1])) as lines:
-    print("open", flush=True)
-    input()
-    for number in range(300):
-        lines.write({"who": sys.argv[2], "number": number, "filler": "x" * 5000})
-"""
-    writers = [run_python(code, path, who) for who in "ab"]
-    for writer in writers:
-        # Both are open before either writes: a line in the making looks torn to who opens the file just then.
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "open\n"
-    for writer in writers:
-        assert writer.stdin is not None
-        writer.stdin.write("\n")
-        writer.stdin.flush()
-    for writer in writers:
-        assert writer.communicate()[1] == ""
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    for who in "ab":
-        assert [row["number"] for row in rows if row["who"] == who] == list(range(300))
-
-
-def test_the_torn_line_of_a_dead_attempt_costs_no_other_line(tmp_path: Path) -> None:
-    path = tmp_path / "lines.jsonl"
-    path.write_text('{"step": 1}\n{"ste')
-    with JsonLines(path) as lines:
-        lines.write({"step": 2})
-    assert path.read_text() == '{"step": 1}\n{"ste\n{"step":2}\n'
-    with JsonLines(path) as lines:
-        lines.write({"step": 3})
-    assert path.read_text().endswith('{"step":2}\n{"step":3}\n')
 
 
 def test_scalars_of_numpy_and_torch_become_plain() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.envs.interface import OWN_CHOICE
-from trainer.envs.schedule import Orders, WorkerCommand, autoreset_orders, first_orders
+from trainer.envs.schedule import Autoreset, Orders, WorkerCommand
 from trainer.envs.spaces import drawn, observation_reader
 from trainer.envs.vector import VectorEnv
 from trainer.envs.worker import one_thread_each
@@ -40,12 +40,12 @@ class Played:
         count = self._num_envs
         with VectorEnv(self._factory, count, workers=workers) as vector:
             if self._states is None:
-                vector.reset(first_orders(count))
+                vector.reset(Autoreset(count).first())
             else:
                 vector.restore(self._states)
             for _ in range(steps):
                 shown = vector.observation
-                vector.start(autoreset_orders(count), drawn(self._factory.action_space, self._rng, count))
+                vector.start(Autoreset(count).advance(), drawn(self._factory.action_space, self._rng, count))
                 outcome = vector.wait()
                 ends = outcome.reward, outcome.success, outcome.terminated, outcome.truncated
                 columns = [shown, outcome.next_observation, *(each[:, None] for each in ends)]
@@ -79,7 +79,7 @@ def test_an_environment_is_what_gymnasium_makes_of_it():
     factory, rng = make("CartPole-v1", seed=5), np.random.default_rng(2)
     theirs = gymnasium.make("CartPole-v1")
     with VectorEnv(factory, 2) as vector:
-        vector.reset(first_orders(2))
+        vector.reset(Autoreset(2).first())
         # the second environment's seed is not the first one's of the next run
         seed = int(np.random.SeedSequence((5, 1)).generate_state(1)[0])
         shown, _ = theirs.reset(seed=seed)
@@ -87,7 +87,7 @@ def test_an_environment_is_what_gymnasium_makes_of_it():
         for _ in range(100):
             assert np.array_equal(vector.observation[1], shown)
             action = drawn(factory.action_space, rng, 2)
-            vector.start(autoreset_orders(2), action)
+            vector.start(Autoreset(2).advance(), action)
             outcome = vector.wait()
             shown, reward, terminated, truncated, _ = theirs.step(int(action[1, 0]))
             assert np.array_equal(outcome.next_observation[1], shown)
@@ -111,7 +111,7 @@ def test_the_end_of_time_truncates_and_does_not_terminate():
 
 def test_the_other_commands_tell_of_the_end_and_leave_the_next_episode_to_the_caller():
     with VectorEnv(make(DOORS), 1) as vector:
-        vector.reset(first_orders(1, begin=7))
+        vector.reset(Autoreset(1, 7).first())
         drawn_at_start = vector.observation[0, 1]
         order = Orders(np.array([WorkerCommand.STEP], np.int8), np.zeros(1, np.int32), np.zeros(1, np.int32))
         ends = []
@@ -121,9 +121,9 @@ def test_the_other_commands_tell_of_the_end_and_leave_the_next_episode_to_the_ca
         assert ends[-1]
         assert not any(ends[:-1])
         assert vector.observation.tolist() == [[len(ends), drawn_at_start]]
-        vector.reset(first_orders(1, begin=7))
+        vector.reset(Autoreset(1, 7).first())
         assert vector.observation.tolist() == [[0, drawn_at_start]]
-        vector.reset(first_orders(1, begin=8))
+        vector.reset(Autoreset(1, 8).first())
         assert vector.observation[0, 1] != drawn_at_start
 
 
@@ -133,12 +133,12 @@ def test_choices_are_counted_from_nought_and_observed_one_by_one():
     assert (space.kind, space.nvec, space.start, space.dim) == ("discrete", (3, 4), (2, -1), 2)
     assert (factory.observation_dim, factory.horizon, factory.reports_success) == (7, 8, True)
     with VectorEnv(factory, 1) as vector:
-        vector.reset(first_orders(1))
+        vector.reset(Autoreset(1).first())
         for _ in range(20):
             shown = vector.observation[0]
             assert shown[:3].sum() == shown[3:].sum() == 1
             action = np.array([[shown[:3].argmax(), shown[3:].argmax()]], np.float32)
-            vector.start(autoreset_orders(1), action)
+            vector.start(Autoreset(1).advance(), action)
             outcome = vector.wait()
             assert outcome.reward[0] == 2
             assert outcome.success[0]

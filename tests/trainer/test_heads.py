@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch.distributions import Categorical, Normal
 
-from trainer.nn.heads import CategoricalHead, GaussianHead, Head
-from trainer.nn.state_head import StateGaussianHead
+from trainer.nn.heads import CategoricalHead, GaussianHead, Head, StateGaussianHead
 
 ROWS = 20_000
 

@@ -4,10 +4,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from trainer.nn.affine import usable
-from trainer.nn.encoder import ObservationEncoder
-from trainer.nn.mlp import EnsembleMLP
-from trainer.nn.policy import Policy
+from trainer.nn.mlp import EnsembleMLP, usable
+from trainer.nn.policy import ObservationEncoder, Policy
 from trainer.nn.residual import ResidualMLP
 
 
@@ -59,7 +57,7 @@ def test_both_ways_to_compute_agree_in_values_and_gradients(sizes, layer_norm, m
     upstream = torch.randn(3, 9, outputs)
     results = []
     for way in (True, False):
-        monkeypatch.setattr("trainer.nn.mlp.preferred", lambda rows, way=way: way)
+        monkeypatch.setattr("trainer.nn.mlp.PREFER_ONEDNN", way)
         values = network(rows, head)
         gradients = torch.autograd.grad(values, [rows, *network.parameters()], upstream)
         results.append([values, *gradients])

@@ -16,7 +16,7 @@ from trainer.recipe.tables import DIRECTORY
 
 NAMES = {
     *("guide-mt10", "guide-mt10-conservative", "guide-mt10-aggressive", "guide-mt10-debug"),
-    *("mclean2025-mt10", "mclean2025-mt50", "local-demo", "rtx4060-sac", "sac"),
+    *("mclean2025-mt10", "mclean2025-mt50", "local-demo", "rtx4060-sac", "sac", "td3", "td3-mt10", "dqn"),
     *("strong-mt10", "throughput-mt10", "brc-mt10", "mtppo-mt10", "mtppo-mt50"),
     *("guide-ppo-fast", "guide-ppo-heavy", "guide-ppo-beast", "rtx4060-ppo", "rtx4060-a2c", "rtx4070-ppo"),
     *("ppo", "ppo-mujoco", "a2c"),
@@ -42,8 +42,8 @@ def test_it_needs_the_standard_library_alone() -> None:
 
 
 def test_every_recipe_is_there_and_complete() -> None:
-    assert set(recipe.names()) == NAMES
-    for name in NAMES:
+    assert set(recipe.names()) >= NAMES
+    for name in recipe.names():
         loaded = recipe.load(name)
         assert loaded.description
         assert loaded.source
@@ -375,8 +375,8 @@ def test_a_word_in_the_place_of_a_number() -> None:
 
 
 def test_every_value_is_documented() -> None:
-    for algorithm in ("metaworld/sac", "metaworld/ppo", "gymnasium/sac", "gymnasium/ppo", "gymnasium/a2c"):
-        schema = tomllib.loads((DIRECTORY / "schemas" / f"{algorithm}.toml").read_text(encoding="utf-8"))
+    for path in (DIRECTORY / "schemas").rglob("*.toml"):
+        schema = tomllib.loads(path.read_text(encoding="utf-8"))
         for key, rule in schema.items():
             assert rule["doc"], key
             known = {"type", "doc", "choices", "words", "min", "max", "above", "below", "default"}

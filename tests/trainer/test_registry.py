@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from trainer import recipe
-from trainer.recipe import RecipeError, registry
+from trainer import algorithms, recipe
+from trainer.recipe import RecipeError, registry, tables
+from trainer.recipe import recipe as recipe_module
 from trainer.recipe.environments import GYMNASIUM, KINDS, METAWORLD
+from trainer.recipe.sizes import Sizes
 from trainer.recipe.spaces import Spaces
 
 BOX, DISCRETE = Spaces(3, 2), Spaces(4, 1, (2,))
@@ -76,3 +80,31 @@ def test_kinds_tell_tasks_and_the_usual_number_of_environments() -> None:
     assert tasks.entry.usual_envs(tasks.values) == 10
     assert alone.entry.usual_envs(alone.values) == 8
     assert recipe.load("sac").entry.usual_envs(recipe.load("sac").values) == 1
+
+
+def test_a_new_algorithm_is_new_files_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipes = tmp_path / "recipes"
+    shutil.copytree(tables.DIRECTORY, recipes)
+    schema = recipes / "schemas" / "gymnasium" / "sac.toml"
+    shutil.copy(schema, schema.with_name("guessing.toml"))
+    text = (recipes / "sac.toml").read_text(encoding="utf-8")
+    (recipes / "guess.toml").write_text(text.replace('algorithm = "sac"', 'algorithm = "guessing"'))
+    (tmp_path / "guessing.py").write_text(
+        "from trainer.algorithms.sac import SACAlgorithm\n"
+        "class Guessing(SACAlgorithm):\n"
+        "    name, label, box, discrete = 'guessing', 'Guessing', None, True\n"
+        "ENTRY = Guessing()\n"
+    )
+    monkeypatch.setattr(algorithms, "__path__", [*algorithms.__path__, str(tmp_path)])
+    for module in (tables, registry, sys.modules["trainer.recipe.algorithm"], recipe_module):
+        monkeypatch.setattr(module, "DIRECTORY", recipes)
+    registry.names.cache_clear()
+    try:
+        loaded = recipe.load("guess")
+        assert loaded.entry.label == "Guessing"
+        assert "Guessing" in registry.learners(DISCRETE.choices)
+        reason = Sizes(loaded.override({"environment": "Pendulum-v1"}, {"environment"})).unknown
+        assert reason == "Pendulum-v1 has continuous actions, which Guessing cannot learn"
+    finally:
+        registry.names.cache_clear()
+        sys.modules.pop("trainer.algorithms.guessing", None)

@@ -13,7 +13,7 @@ from trainer.lanes import LaneLayout
 from trainer.replay import Replay
 from trainer.replay.draw import DeviceDraw, HostDraw
 from trainer.replay.lanes import Lanes
-from trainer.replay.sending import Sender
+from trainer.replay.transfer import Sender
 
 
 @pytest.mark.slow
@@ -243,6 +243,7 @@ def test_rows_that_go_to_a_gpu_in_one_copy_are_those_that_stay_on_the_host() -> 
     here = filled_on(torch.device("cpu"))
     np.testing.assert_array_equal(rows.data, here.rows_since(None).data)
     assert there.position() == here.position()
+    here.sample()  # before a draw the tables may be behind
     tables = here._draw._tables
     assert lanes[1].tolist() == tables.begin.tolist()
     assert lanes[2].tolist() == tables.shift.tolist()

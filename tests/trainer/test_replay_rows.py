@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.trainer.replays import Filled, few_or_many, filled, same_draws
-from trainer.replay import Replay, draw
+from trainer.replay import Replay, transfer
 
 
 def restored(run: Filled, state, pieces) -> Replay:
@@ -57,9 +57,9 @@ def test_a_replay_is_restored_to_the_draw(run, steps, later):
 
 @pytest.mark.parametrize("count", [0, 1, 6, 7])
 def test_rows_come_to_the_host_in_blocks(monkeypatch, count):
-    monkeypatch.setattr(draw, "_ROWS", 3)
+    monkeypatch.setattr(transfer, "_ROWS", 3)
     rows, place = torch.arange(20.0).view(10, 2), np.random.default_rng(0).integers(10, size=count)
-    assert np.array_equal(draw.to_host(rows, place), rows.numpy()[place])
+    assert np.array_equal(transfer.to_host(rows, place), rows.numpy()[place])
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from trainer.nn.affine import usable
+from trainer.nn.mlp import usable
 from trainer.nn.residual import ResidualMLP
 
 
@@ -39,7 +39,7 @@ def make(blocks: int = 2, **how) -> ResidualMLP:
 def test_it_is_what_plain_layers_compute(blocks, onednn, monkeypatch):
     rows, head = torch.randn(9, 5, requires_grad=True), torch.zeros(9, dtype=torch.int64)
     assert usable(rows)  # else both ways are one
-    monkeypatch.setattr("trainer.nn.mlp.preferred", lambda rows: onednn)
+    monkeypatch.setattr("trainer.nn.mlp.PREFER_ONEDNN", onednn)
     network = make(blocks)
     upstream = torch.randn(2, 9, 3)
     found = network(rows, head)

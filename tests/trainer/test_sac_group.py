@@ -55,7 +55,7 @@ def together(batches: list[Batch]) -> Batch:
 def test_each_seed_learns_what_it_learns_alone_whatever_another_is_given(
     monkeypatch, changes, ends, parts, onednn
 ):
-    monkeypatch.setattr(mlp, "preferred", lambda _: onednn)
+    monkeypatch.setattr(mlp, "PREFER_ONEDNN", onednn)
     config = replace(CONFIG, **changes)
     alone, grouped = (make_agents(config, micro_batches=parts) for _ in range(2))
     streams, others = ([seeded(10 + seed) for seed in range(SEEDS)] for _ in range(2))

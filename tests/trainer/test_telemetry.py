@@ -5,19 +5,22 @@ import io
 import json
 import os
 import pty
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
+import numpy as np
 import pytest
+import torch
 
 from trainer.telemetry import Telemetry
-from trainer.telemetry.heartbeat import Heartbeat
+from trainer.telemetry.heartbeat import Heartbeat, RecentRate
 from trainer.telemetry.metrics import Metrics
 from trainer.telemetry.progress import Lines, ProgressBar, SharedProgress, open_progress
-from trainer.telemetry.rate import RecentRate
 
 HEADER = {"recipe": "local-demo", "modified": {}, "tasks": ["reach-v3"], "seed": 0, "total_steps": 100}
 HEARTBEAT_KEYS = {
@@ -107,6 +110,63 @@ def test_metrics_refuse_what_would_confuse_a_reader(tmp_path: Path) -> None:
     metrics.close()
     metrics.close()
     assert (tmp_path / "metrics.jsonl").read_text() == ""
+
+
+def test_lines_of_two_processes_do_not_mix(tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl"
+    code = """
+import sys
+from pathlib import Path
+from trainer.telemetry.metrics import Metrics
+metrics = Metrics(Path(sys.argv[1]), 0)
+print("open", flush=True)
+input()
+for number in range(300):
+    metrics.write("event", number, {"who": sys.argv[2], "filler": "x" * 5000})
+metrics.close()
+"""
+    pipe = subprocess.PIPE
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, path, who], stdin=pipe, stdout=pipe, stderr=pipe, text=True
+        )
+        for who in "ab"
+    ]
+    for writer in writers:
+        # Both are open before either writes: a line in the making looks torn to who opens the file just then.
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "open\n"
+    for writer in writers:
+        assert writer.stdin is not None
+        writer.stdin.write("\n")
+        writer.stdin.flush()
+    for writer in writers:
+        assert writer.communicate()[1] == ""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for who in "ab":
+        assert [row["step"] for row in rows if row["who"] == who] == list(range(300))
+
+
+def test_the_torn_line_of_a_dead_attempt_costs_no_other_line(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1}\n{"ste')
+    for step in (2, 3):
+        metrics = Metrics(path, 0)
+        metrics.write("event", step, {})
+        metrics.close()
+    assert path.read_text().endswith("\n")
+    lines = path.read_text().splitlines()
+    assert lines[:2] == ['{"step": 1}', '{"ste']
+    assert [json.loads(line)["step"] for line in lines[2:]] == [2, 3]
+
+
+def test_metrics_hold_scalars_of_numpy_and_torch_and_null_for_what_is_not_finite(tmp_path: Path) -> None:
+    metrics = Metrics(tmp_path / "metrics.jsonl", 0)
+    row = {"a": np.float32(0.5), "b": torch.tensor(2), "c": [np.nan, (np.inf,)], "d": "text", "f": True}
+    metrics.write("train", 0, row)
+    metrics.close()
+    (line,) = lines_of(tmp_path)
+    assert line.items() >= {"a": 0.5, "b": 2, "c": [None, [None]], "d": "text", "f": True}.items()
 
 
 def test_the_heartbeat_is_written_no_more_often_than_said(tmp_path: Path) -> None:
@@ -215,17 +275,38 @@ def test_an_unknown_wandb_mode_leaves_nothing_running(tmp_path: Path) -> None:
 def test_lines_for_a_log_file() -> None:
     stream = io.StringIO()
     lines = Lines(1000, stream, seconds=3600)
-    for step in range(0, 300, 100):
-        lines.update(step, "train", 50.0, None)
+    lines.update(0, "train", 50.0, None)
+    assert lines.due == pytest.approx(time.monotonic() + 3600, abs=60)
     lines.update(300, "evaluate", 50.0, 0.5)
     lines.say("a checkpoint was written")
-    lines.update(400, "evaluate", 50.0, 0.5)
     lines.close()
     assert stream.getvalue().splitlines() == [
         "[train]   0.0% 0/1,000 steps | 50/s | 0:00:20 left",
         "[evaluate]  30.0% 300/1,000 steps | 50/s | 0:00:14 left | success 50%",
         "a checkpoint was written",
-        "[evaluate]  40.0% 400/1,000 steps | 50/s | 0:00:12 left | success 50%",
+    ]
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["news at the end", "no news"])
+def test_progress_is_shown_at_the_start_when_due_at_a_new_phase_and_at_the_end(
+    tmp_path: Path, known: bool
+) -> None:
+    stream = io.StringIO()
+    telemetry = Telemetry.open(tmp_path, HEADER, 1000, 0, "disabled", stream=stream)
+    for step in range(0, 300, 100):
+        telemetry.heartbeat(step=step, phase="train")
+    telemetry.progress.due = 0.0
+    telemetry.heartbeat(step=300)
+    telemetry.heartbeat(step=400, phase="evaluate", success=0.5)
+    if not known:
+        telemetry.heartbeat(step=500, phase="evaluate")
+    telemetry.close()
+    last = [] if known else ["[evaluate]  50.0% 500/1,000 steps | success 50%"]
+    assert stream.getvalue().splitlines() == [
+        "[train]   0.0% 0/1,000 steps",
+        "[train]  30.0% 300/1,000 steps",
+        "[evaluate]  40.0% 400/1,000 steps | success 50%",
+        *last,
     ]
 
 

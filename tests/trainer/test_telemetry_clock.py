@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from trainer.telemetry.clock import Clock
+from trainer.telemetry.usage import Clock
 
 
 class Now:
@@ -20,7 +20,7 @@ class Now:
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> Now:
     now = Now()
-    monkeypatch.setattr("trainer.telemetry.clock.perf_counter_ns", now)
+    monkeypatch.setattr("trainer.telemetry.usage.perf_counter_ns", now)
     return now
 
 

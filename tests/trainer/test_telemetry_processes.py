@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 MEMORY = """
 import subprocess, sys
-from trainer.telemetry.processes import resident_bytes
+from trainer.telemetry.usage import resident_bytes
 print(resident_bytes())
 code = "block = bytearray(b'x' * 100_000_000); print('ready', flush=True); input()"
 with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
@@ -36,7 +36,7 @@ sys.stdin.readline()
 """
 SPENT = """
 import subprocess, sys
-from trainer.telemetry.processes import processor_seconds
+from trainer.telemetry.usage import processor_seconds
 before = processor_seconds()
 busy = [sys.executable, "-c", sys.argv[1], sys.argv[1]]
 with subprocess.Popen(busy, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
@@ -49,20 +49,20 @@ print(processor_seconds() - before)
 
 SHARE = """
 import time
-from trainer.telemetry import processes
-meter = processes.ProcessorMeter()
-processes.SHORTEST_SECONDS = 3600.0
+from trainer.telemetry import usage
+meter = usage.ProcessorMeter()
+usage.SHORTEST_SECONDS = 3600.0
 assert meter.read() is None  # too soon to tell
-processes.SHORTEST_SECONDS = 0.1
+usage.SHORTEST_SECONDS = 0.1
 begun, own = time.monotonic(), time.process_time()
 while time.process_time() - own < 0.5:
     pass
 share = meter.read()
 print(share)
 print(time.monotonic() - begun)
-processes.SHORTEST_SECONDS = 3600.0
+usage.SHORTEST_SECONDS = 3600.0
 assert meter.read() == share
-processes.SHORTEST_SECONDS = 0.1
+usage.SHORTEST_SECONDS = 0.1
 time.sleep(0.3)
 print(meter.read())
 """

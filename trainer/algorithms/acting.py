@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +19,8 @@ from torch import Tensor
 
 from trainer.algorithms.capture import why_not, without_trace
 from trainer.algorithms.cuda_recorder import HIGH_PRIORITY, CudaRecorder
-from trainer.device import memory_faults
-from trainer.nn.policy import Policy
+from trainer.device import raise_memory_fault
+from trainer.nn.policy import ExploringActor
 from trainer.placement import acts_on_host
 
 
@@ -40,7 +40,13 @@ class Acting:
     """
 
     def __init__(
-        self, policy: Policy, num_envs: int, observation_dim: int, *, lag: int, on_host: bool | None = None
+        self,
+        policy: ExploringActor,
+        num_envs: int,
+        observation_dim: int,
+        *,
+        lag: int,
+        on_host: bool | None = None,
     ) -> None:
         if lag not in (0, 1):
             raise ValueError(f"the policy lags 0 or 1 vector steps, not {lag}")
@@ -52,8 +58,8 @@ class Acting:
         self._policy = policy
         self._actor = copy.deepcopy(policy).requires_grad_(False) if lag or copied else policy
         self._live = list(policy.state_dict().values())
-        self._noise_shape = num_envs, policy.action_dim
-        self._where: _Where
+        self._num_envs = num_envs
+        self._where: _OnProcessor
         if copied:
             self._where = _BesideGpu(self._actor.cpu(), device)
         elif device.type == "cuda":
@@ -80,15 +86,15 @@ class Acting:
             task: (num_envs,).
 
         Returns:
-            Shape (num_envs, action_dim), in (-1, 1).
+            Shape (num_envs, action_dim), as the policy's `sample` gives them.
         """
-        self._look_up()
+        self._find_tensors()
         if self._refreshed:  # without a lag, by weights that may have changed since the last call
             with self._where.keeping():
                 torch._foreach_copy_(self._refreshed, self._live, non_blocking=True)
             with self._where.promoting():
                 torch._foreach_copy_(self._own, self._refreshed)
-        noise = torch.randn(self._noise_shape)
+        noise = self._policy.draw_noise(self._num_envs)
         action = self._where.act(torch.from_numpy(observation), torch.from_numpy(task), noise)
         array: npt.NDArray[np.float32] = action.numpy()
         return array
@@ -97,7 +103,7 @@ class Acting:
         """Says that the updates of a vector step have been made, or at least given to the device."""
         if not self._lag:
             return
-        self._look_up()
+        self._find_tensors()
         with self._where.promoting():
             torch._foreach_copy_(self._held, self._newest)
         with self._where.keeping():
@@ -115,7 +121,7 @@ class Acting:
     def load_state_dict(self, state: dict[str, list[Tensor]]) -> None:
         """Takes over what `state_dict` returned, in place; of another lag, the policy as it is now."""
         self._where.settle()
-        self._look_up()
+        self._find_tensors()
         if len(state["held"]) != len(self._held):
             state = {"held": self._live, "newest": self._live} if self._lag else self.state_dict()
         for tensors, values in ((self._held, state["held"]), (self._newest, state["newest"])):
@@ -123,64 +129,47 @@ class Acting:
                 tensor.copy_(value)
         self._where.settle()
 
-    def _look_up(self) -> None:
-        """Finds the policy's tensors if they have been moved."""
+    def _find_tensors(self) -> None:
+        """Looks whether the policy's tensors have been moved, and finds them where they are."""
         if self._live[0].data_ptr() == self._policy.encoder.mean.data_ptr():
             return
         self._live = list(self._policy.state_dict().values())
         if not self._own:
-            self._where.forget()
+            self._where.release()
 
 
-class _Where(Protocol):
-    """Where the policy acts, and in which order that is with the updates."""
+class _OnProcessor:
+    """Acts where it learns, on the processor, where everything happens at once.
 
-    note: str
+    Args:
+        actor: the policy to act with, on the host.
+
+    Attributes:
+        note: why acting is slower than it could be; empty where there is nothing to say.
+    """
+
+    note = ""
+
+    def __init__(self, actor: ExploringActor) -> None:
+        self._actor = actor
 
     def act(self, observation: Tensor, task: Tensor, noise: Tensor) -> Tensor:
         """Acts on tensors of the host; returns a new one there."""
-
-    def forget(self) -> None:
-        """Drops what was recorded, for the actor's tensors have been moved."""
+        return self._actor.sample(observation, task.long(), noise)
 
     def promoting(self) -> AbstractContextManager[None]:
         """Within, copies to the actor's weights come after what was last kept, and before it acts."""
+        return nullcontext()
 
     def keeping(self) -> AbstractContextManager[None]:
         """Within, copies of the policy's weights come after the updates and after the promotion."""
+        return nullcontext()
 
     def settle(self) -> None:
         """Waits until all copies have been made."""
 
     def release(self) -> None:
         """Drops what was recorded, without waiting for it."""
-
-
-class _OnProcessor:
-    """Acts where it learns, on the processor: everything happens at once."""
-
-    note = ""
-
-    def __init__(self, actor: Policy) -> None:
-        self._actor = actor
-
-    def act(self, observation: Tensor, task: Tensor, noise: Tensor) -> Tensor:
-        return self._actor.sample(observation, task.long(), noise)
-
-    def forget(self) -> None:
-        pass
-
-    def promoting(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def keeping(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def settle(self) -> None:
-        pass
-
-    def release(self) -> None:
-        pass
 
 
 class _BesideGpu(_OnProcessor):
@@ -191,7 +180,7 @@ class _BesideGpu(_OnProcessor):
         device: where it learns.
     """
 
-    def __init__(self, actor: Policy, device: torch.device) -> None:
+    def __init__(self, actor: ExploringActor, device: torch.device) -> None:
         super().__init__(actor)
         self._device = device
         self._kept = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -210,7 +199,7 @@ class _BesideGpu(_OnProcessor):
         torch.cuda.synchronize(self._device)
 
 
-class _OnGpu:
+class _OnGpu(_OnProcessor):
     """Acts on a GPU: one copy in, one graph, one copy out.
 
     Args:
@@ -220,11 +209,13 @@ class _OnGpu:
         own_stream: act beside what the current stream does, and before it, not after it.
     """
 
-    def __init__(self, actor: Policy, num_envs: int, observation_dim: int, *, own_stream: bool) -> None:
+    def __init__(
+        self, actor: ExploringActor, num_envs: int, observation_dim: int, *, own_stream: bool
+    ) -> None:
+        super().__init__(actor)
         device = actor.encoder.mean.device
-        self._actor = actor
         self._device = device
-        self._widths = [observation_dim, actor.action_dim, 1]
+        self._widths = [observation_dim, actor.noise_dim, 1]
         self._staged = torch.zeros(num_envs, sum(self._widths), pin_memory=True)
         self._inputs = self._staged.to(device)
         self._output = torch.zeros(num_envs, actor.action_dim, device=device)
@@ -235,7 +226,6 @@ class _OnGpu:
         self._promoted = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._kept = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._recorded = False
-        self.note = ""
         torch.cuda.synchronize(device)
 
     def act(self, observation: Tensor, task: Tensor, noise: Tensor) -> Tensor:
@@ -247,9 +237,6 @@ class _OnGpu:
             self._fetched.copy_(self._output, non_blocking=True)
         stream.synchronize()
         return self._fetched.clone()
-
-    def forget(self) -> None:
-        self.release()
 
     @contextmanager
     def promoting(self) -> Iterator[None]:
@@ -277,12 +264,10 @@ class _OnGpu:
         if not self._recorded and not self.note:
             without_trace(self._recorder, [], self._step)
             try:
-                with memory_faults():
-                    self._recorder.record(self._step)
+                self._recorder.record(self._step)
                 self._recorded = True
-            except torch.OutOfMemoryError:
-                raise
             except RuntimeError as error:
+                raise_memory_fault(error)
                 self.note = f"acting is not captured, which makes it slower: {why_not(error)}"
         if self._recorded:
             self._recorder.replay()

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from trainer.nn.policy import Policy
+from trainer.nn.policy import ExploringActor
 from trainer.replay import Batch
 
 
@@ -22,15 +22,27 @@ class OffPolicyAgent(Protocol):
     micro_batches: int
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> ExploringActor:
         """Acts."""
+
+    @property
+    def turns(self) -> int:
+        """Kinds of update, which take turns; 1 if each is like the one before."""
 
     @property
     def joins(self) -> bool:
         """Whether agents of several seeds can be joined by the algorithm's `group`."""
 
-    def update(self, batch: Batch) -> dict[str, Tensor]:
-        """Learns from one batch; returns numbers on the device, for the log."""
+    def schedule(self, left: float) -> None:
+        """Sets what changes with time, by the share of the training that is left, from 1 to 0."""
+
+    def update(self, batch: Batch, turn: int = 0) -> dict[str, Tensor]:
+        """Learns from one batch; returns numbers on the device, for the log.
+
+        Args:
+            batch: transitions.
+            turn: which kind of update this is, from 0 to `turns` - 1.
+        """
 
     def by_task(self) -> dict[str, Tensor]:
         """Returns what each task has of its own, for the log, (num_tasks,) by name."""

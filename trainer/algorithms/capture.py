@@ -9,38 +9,16 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from trainer.algorithms.cuda_recorder import CudaRecorder
-from trainer.device import memory_faults
+from trainer.device import raise_memory_fault
 
 _WARM_UPS = 3
 Result = TypeVar("Result")
-
-
-class Recorder(Protocol):
-    """What a device must be able to do."""
-
-    def generator_state(self) -> Tensor:
-        """Returns the state of the default generator."""
-
-    def set_generator_state(self, state: Tensor) -> None:
-        """Sets the default generator."""
-
-    def warm_up(self, work: Callable[[], object]) -> None:
-        """Does the work on a stream of its own, and waits for it."""
-
-    def record(self, work: Callable[[], object]) -> None:
-        """Records the work without doing it."""
-
-    def replay(self) -> None:
-        """Does the work recorded, on the current stream."""
-
-    def release(self) -> None:
-        """Drops what was recorded, without waiting for it."""
 
 
 class CapturedUpdate:
@@ -66,7 +44,7 @@ class CapturedUpdate:
         step: Callable[[], dict[str, Tensor]],
         tensors: Callable[[], Sequence[Tensor]],
         device: torch.device,
-        recorder: Recorder | None = None,
+        recorder: CudaRecorder | None = None,
         any_rank: Callable[[bool], bool] = bool,
     ) -> None:
         self._step = step
@@ -82,13 +60,16 @@ class CapturedUpdate:
         Raises:
             torch.OutOfMemoryError: the device has too little memory; what capturing wrote has been put back.
         """
-        with memory_faults():
+        try:
             if self._outputs is None and self._recorder is not None:
                 self._capture(self._recorder)
             if self._outputs is None or self._recorder is None:
                 return self._step()
             self._recorder.replay()
             return self._outputs
+        except RuntimeError as error:
+            raise_memory_fault(error)
+            raise
 
     def release(self) -> None:
         """Drops what was captured, without waiting for the device; the next call captures anew."""
@@ -96,7 +77,7 @@ class CapturedUpdate:
         if self._recorder is not None:
             self._recorder.release()
 
-    def _capture(self, recorder: Recorder) -> None:
+    def _capture(self, recorder: CudaRecorder) -> None:
         outputs: dict[str, Tensor] = {}
 
         def work() -> None:
@@ -110,11 +91,9 @@ class CapturedUpdate:
         without_trace(recorder, self._tensors(), warm_up)
         failure = ""
         try:
-            with memory_faults():
-                recorder.record(work)
-        except torch.OutOfMemoryError:
-            raise
+            recorder.record(work)
         except RuntimeError as error:
+            raise_memory_fault(error)
             failure = why_not(error)
         if self._any_rank(bool(failure)):
             recorder.release()
@@ -125,7 +104,7 @@ class CapturedUpdate:
             self._outputs = outputs
 
 
-def without_trace(recorder: Recorder, tensors: Sequence[Tensor], work: Callable[[], None]) -> None:
+def without_trace(recorder: CudaRecorder, tensors: Sequence[Tensor], work: Callable[[], None]) -> None:
     """Warms up with the work, then puts back tensors and generator, whether it succeeded or not."""
     kept = [tensor.clone() for tensor in tensors]
     generator = recorder.generator_state()

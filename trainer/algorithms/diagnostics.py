@@ -113,8 +113,8 @@ class PlasticityWatch:
         self.passed = passed
 
     def look(self, numbers: Mapping[str, float]) -> str | None:
-        """Returns a warning if these numbers of `diagnose` pass a level for the first time."""
-        share = numbers[DORMANT_CRITIC]
+        """Returns a warning if the share, where these numbers have it, passes a level for the first time."""
+        share = numbers.get(DORMANT_CRITIC, 0.0)
         new = {width: level for width, level in _LEVELS.items() if self.passed < level <= share}
         if not new:
             return None

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from trainer.recipe.algorithm import Values
 from trainer.recipe.environments import METAWORLD
-from trainer.recipe.errors import check_order
 from trainer.recipe.on_policy import OnPolicyAlgorithm, rollout_bytes, row, transitions
 from trainer.recipe.share import ParameterCount, Part, Share, dense
 from trainer.recipe.spaces import Spaces
@@ -25,11 +24,6 @@ class MultiTaskPPOAlgorithm(OnPolicyAlgorithm):
 
     name, label = "ppo", "PPO"
     envs = 1
-
-    def check(self, recipe: str, values: Values) -> None:
-        """Checks also that the bounds of the deviation are in order."""
-        super().check(recipe, values)
-        check_order(recipe, ("log_std_min", "log_std_max", values["log_std_min"], values["log_std_max"]))
 
     def inputs(self, values: Values, spaces: Spaces) -> int:
         """Counts the observation and the one-hot task id."""
@@ -50,8 +44,12 @@ class MultiTaskPPOAlgorithm(OnPolicyAlgorithm):
             Part("gradients", networks),
             Part("rollout", rollout_bytes(share), note=steps, pinned=True),
             Part("rows", rows, note="the rollout, as it is learnt from"),
-            Part("update", work_bytes(share), False, "a rollout looked at, or one update", captured=True),
+            Part("update", work_bytes(share), False, "the whole rollout looked at, or one update"),
         ]
+
+    def graphs(self, share: Share) -> int:
+        """Counts the update alone: a solver makes the estimates."""
+        return 1
 
     def policy(
         self, values: Values, observation_dim: int, action_space: ActionSpace, num_tasks: int

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from trainer.nn.stacking import place
 
+Part = TypeVar("Part")
 _BETA1, _BETA2 = 0.9, 0.999
 """Adam's decay of the two moments, as in the paper and in PyTorch."""
 
@@ -69,6 +70,8 @@ class GuardedAdam:
             for parameter in parameters
         ]
         self._counters = [state["step"] for state in self.state]
+        self._means = [state["exp_avg"] for state in self.state]
+        self._squares = [state["exp_avg_sq"] for state in self.state]
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], norm: Tensor, blocked: Tensor) -> None:
@@ -97,8 +100,8 @@ class GuardedAdam:
         self._compute(
             list(self._parameters),
             list(gradients),
-            [state["exp_avg"] for state in self.state],
-            [state["exp_avg_sq"] for state in self.state],
+            self._means,
+            self._squares,
             [],
             self._counters,
             lr=self._learning_rate,
@@ -247,6 +250,37 @@ class GuardedAverage:
             is_first_step=False,
             found_inf=blocked,
         )
+
+
+def accumulate(
+    loss_of: Callable[[Part], Tensor], parts: Sequence[Part], terms: int, parameters: Sequence[Tensor]
+) -> tuple[Tensor, list[Tensor]]:
+    """Returns the mean of the losses ([seeds]) of a batch's parts over all terms, and its gradients.
+
+    The graph of one is gone before the next is made. At most two sets of gradients are held at once: the
+    sums, and those of the last loss.
+
+    Args:
+        loss_of: maps a part to the sum of its losses.
+        parts: of the batch.
+        terms: losses of the whole batch.
+        parameters: by which the gradients are.
+    """
+    total: Tensor | None = None
+    sums: list[Tensor] = []
+    for part in parts:
+        loss = loss_of(part) / terms
+        # one number needs no weight, and PyTorch imports SymPy, 30 MB, to look at one that it is given
+        weight = torch.ones_like(loss) if loss.dim() else None
+        gradients = list(torch.autograd.grad(loss, parameters, weight))
+        if total is None:
+            total, sums = loss.detach(), gradients
+        else:
+            total = total + loss.detach()
+            torch._foreach_add_(sums, gradients)
+        del gradients
+    assert total is not None
+    return total, sums
 
 
 def global_norm(gradients: Sequence[Tensor]) -> Tensor:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from trainer.placement import acts_on_host
 from trainer.recipe.algorithm import OffPolicyAlgorithm, Values
 from trainer.recipe.environments import environment_of
-from trainer.recipe.errors import RecipeError, check_order
+from trainer.recipe.errors import RecipeError
 from trainer.recipe.share import ParameterCount, Part, Share, dense
 from trainer.recipe.spaces import Spaces
 
@@ -33,7 +33,6 @@ class SACAlgorithm(OffPolicyAlgorithm):
         """Checks also that each task can be told, and the options of the critics."""
         super().check(recipe, values)
         tasks = _tasks(values)
-        check_order(recipe, ("log_std_min", "log_std_max", values["log_std_min"], values["log_std_max"]))
         if values.get("heads") == "one-hot" and not values["one_hot"] and tasks > 1:
             raise RecipeError(
                 f"recipe {recipe}: one_hot = false leaves the task unknown without multi-head networks"
@@ -76,10 +75,13 @@ class SACAlgorithm(OffPolicyAlgorithm):
             Part("gradients", share.count.trained * _FLOAT),
         ]
         if share.on_gpu and (acting := acting_bytes(share)):
-            kept += [Part("acting", acting, note="copies of the actor, inputs and outputs", captured=True)]
+            kept += [Part("acting", acting, note="copies of the actor, inputs and outputs")]
         workspace = workspace_bytes(share, micro_batches)
-        update = Part("update", workspace, False, "activations of one update", captured=True)
-        return [*kept, update]
+        return [*kept, Part("update", workspace, exact=False, note="activations of one update")]
+
+    def graphs(self, share: Share) -> int:
+        """Counts the update, and acting unless the host acts."""
+        return 2 if acting_bytes(share) else 1
 
     def policy(
         self, values: Values, observation_dim: int, action_space: ActionSpace, num_tasks: int

@@ -12,18 +12,18 @@ first dimension, and no number of one seed meets one of another.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from trainer.algorithms.optimizers import not_finite
+from trainer.algorithms.optimizers import accumulate, not_finite
 from trainer.algorithms.sac_config import SACConfig
-from trainer.nn.distributions import squashed_gaussian
 from trainer.nn.mlp import EnsembleMLP
-from trainer.nn.policy import Policy
+from trainer.nn.policy import Policy, squashed_gaussian
 from trainer.nn.value import Value
 from trainer.replay import Batch
 
@@ -69,7 +69,12 @@ class SACUpdate(ABC):
         micro_batches: parts in which a batch is computed.
         reward_factor: ([seeds,] num_tasks), what each task's rewards are multiplied by, or None.
         average: returns the means of tensors over all learners that have an equal part of each batch.
+
+    Attributes:
+        turns: kinds of update that take turns; one: each update is like the one before.
     """
+
+    turns: ClassVar[int] = 1
 
     def __init__(
         self,
@@ -95,6 +100,7 @@ class SACUpdate(ABC):
         self.micro_batches = micro_batches
         self.reward_factor = reward_factor
         self.autocast = autocast
+        self._precision = autocast()
         self._over_learners = average
         self._target_entropy = (
             -float(policy.action_dim) if config.target_entropy is None else config.target_entropy
@@ -103,14 +109,23 @@ class SACUpdate(ABC):
         self._actor_parameters: list[Tensor] = list(policy.actor.parameters())
         self._critic_parameters: list[Tensor] = list(critics.parameters())
 
-    def update(self, batch: Batch) -> dict[str, Tensor]:
+    def schedule(self, left: float) -> None:
+        """Sets what changes with time: nothing."""
+        del left
+
+    def update(self, batch: Batch, turn: int = 0) -> dict[str, Tensor]:
         """Learns from one batch.
+
+        Args:
+            batch: transitions.
+            turn: 0.
 
         Returns:
             Numbers ([seeds]) on the device, for the log: `loss/critic`, `loss/actor`, `loss/alpha`, `q/mean`,
             `entropy`, and before clipping `grad_norm/critic` and `grad_norm/actor`. Those of a skipped update
             say why it was skipped.
         """
+        del turn  # every update is like the others
         alpha = self.alpha  # all losses use the temperatures before this update
         parts = [self._play(*part, alpha) for part in self._split(batch)]
         size = batch.reward.shape[-1]
@@ -120,8 +135,8 @@ class SACUpdate(ABC):
         alpha_loss, alpha_gradient = self._alpha_loss(batch.task, surplus)
 
         values: list[Tensor] = []
-        critic_losses = (self._critic_loss(part, values) / (CRITICS * size) for part in parts)
-        critic_loss, gradients = _accumulate(critic_losses, self._critic_parameters)
+        loss_of = partial(self._critic_loss, seen=values)
+        critic_loss, gradients = accumulate(loss_of, parts, CRITICS * size, self._critic_parameters)
         # before anything is decided, so that all learners decide the same
         critic_loss, alpha_loss, alpha_gradient, *gradients = self._over_learners(
             [critic_loss, alpha_loss, alpha_gradient, *gradients]
@@ -130,8 +145,7 @@ class SACUpdate(ABC):
         blocked = not_finite(critic_loss, critic_norm, alpha_loss)
         self._step("critics", gradients, critic_norm, blocked)
 
-        actor_losses = (self._actor_loss(part) / size for part in parts)
-        actor_loss, gradients = _accumulate(actor_losses, self._actor_parameters)
+        actor_loss, gradients = accumulate(self._actor_loss, parts, size, self._actor_parameters)
         q_mean, entropy = _join(values).mean((-2, -1)), -log_density.mean(-1)
         actor_loss, q_mean, entropy, *gradients = self._over_learners(
             [actor_loss, q_mean, entropy, *gradients]
@@ -175,6 +189,8 @@ class SACUpdate(ABC):
 
     def _split(self, batch: Batch) -> list[tuple[Batch, Tensor]]:
         """Cuts a batch into parts, each with the noise of its actions: ([seeds,] 2, rows, action_dim)."""
+        if self.micro_batches == 1:
+            return [(batch, self._noise(batch.action))]
         rows = batch.task.dim() - 1
         parts = zip(*(tensor.chunk(self.micro_batches, rows) for tensor in batch.tensors), strict=True)
         noises = self._noise(batch.action).chunk(self.micro_batches, -2)
@@ -184,7 +200,7 @@ class SACUpdate(ABC):
         """Lets the policy act in the observations and the next ones, in one evaluation."""
         task = torch.cat([batch.task, batch.task], -1)
         features = self.policy.encoder(torch.cat([batch.observation, batch.next_observation], -2), task)
-        with self.autocast():
+        with self._precision:
             mean, log_std = self.policy.distribution(features, task)
         action, log_density = squashed_gaussian(mean, log_std, noise.flatten(-3, -2))
         now, then = features.chunk(2, -2)
@@ -227,7 +243,7 @@ class SACUpdate(ABC):
     def _outputs(
         self, critics: EnsembleMLP, features: Tensor, action: Tensor, task: Tensor, *, frozen: bool = False
     ) -> Tensor:
-        with self.autocast():
+        with self._precision:
             outputs: Tensor = critics(torch.cat([features, action], -1), task, frozen=frozen)
         return outputs
 
@@ -256,24 +272,3 @@ class SACUpdate(ABC):
 def _join(parts: list[Tensor]) -> Tensor:
     """Joins the parts of a batch, (..., rows) each; a single one is not copied."""
     return torch.cat(parts, -1) if len(parts) > 1 else parts[0]
-
-
-def _accumulate(losses: Iterable[Tensor], parameters: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-    """Sums losses ([seeds]) and their gradients; the graph of one is gone before the next is made.
-
-    At most two sets of gradients are held at once: the sums, and those of the last loss.
-    """
-    total: Tensor | None = None
-    sums: list[Tensor] = []
-    for loss in losses:
-        # one number needs no weight, and PyTorch imports SymPy, 30 MB, to look at one that it is given
-        weight = torch.ones_like(loss) if loss.dim() else None
-        gradients = list(torch.autograd.grad(loss, parameters, weight))
-        if total is None:
-            total, sums = loss.detach(), gradients
-        else:
-            total = total + loss.detach()
-            torch._foreach_add_(sums, gradients)
-        del gradients
-    assert total is not None
-    return total, sums

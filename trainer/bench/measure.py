@@ -43,7 +43,7 @@ from trainer.recipe.sizes import Sizes
 from trainer.recipe.spaces import Spaces
 from trainer.settings import TrainSettings
 from trainer.telemetry import Telemetry
-from trainer.telemetry.processes import resident_bytes
+from trainer.telemetry.usage import resident_bytes
 
 Result = dict[str, Any]
 
@@ -90,12 +90,10 @@ def updates(settings: TrainSettings, seconds: float, _deadline: float) -> Result
 
 def evaluation(settings: TrainSettings, _seconds: float, deadline: float) -> Result:
     """Memory that evaluating beside training adds."""
-    device, factory = configure("cpu", threads=1), _factory(settings)
-    policy: Actor
-    if settings.recipe.entry.loop == "on-policy":
-        policy = RolloutLearner(settings, factory, device, Ranks()).agent.policy
-    else:
-        policy = Learner(settings, factory, device, lambda _: None).agent.policy
+    configure("cpu", threads=1)
+    factory = _factory(settings)
+    entry, sizes = settings.recipe.entry, (factory.observation_dim, factory.action_space, len(settings.tasks))
+    policy: Actor = entry.policy(settings.recipe.values, *sizes)
     before, peak = resident_bytes(), Peak()
     workers = usable_processors() if settings.workers else 0
     with BackgroundEvaluator(factory, policy, settings.eval_episodes, workers, threads=1, max_steps=2) as it:

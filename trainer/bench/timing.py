@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from trainer.telemetry.processes import resident_bytes
+from trainer.telemetry.usage import resident_bytes
 
 SETTLE = 0.2
 """Share of the time measured that goes by before: caches fill, graphs are captured, clocks rise."""

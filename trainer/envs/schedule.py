@@ -53,28 +53,6 @@ class Orders(NamedTuple):
     goal: npt.NDArray[np.int32]
 
 
-def first_orders(num_envs: int, begin: int = 0) -> Orders:
-    """Returns the orders that start the first episodes of environments with one task that end by themselves.
-
-    Args:
-        num_envs: environments.
-        begin: the goal of the first of them; the others have those after it. Another one for each start of a
-            run gives other episodes.
-    """
-    task = np.zeros(num_envs, np.int32)
-    goal = begin + np.arange(num_envs, dtype=np.int32)
-    return Orders(np.full(num_envs, WorkerCommand.RESET, np.int8), task, goal)
-
-
-def autoreset_orders(num_envs: int) -> Orders:
-    """Returns the orders of every step after `first_orders`, read-only."""
-    zeros = np.zeros(num_envs, np.int32)
-    orders = Orders(np.full(num_envs, WorkerCommand.STEP_AUTORESET, np.int8), zeros, zeros.copy())
-    for array in orders:
-        array.flags.writeable = False
-    return orders
-
-
 class Schedule:
     """The plan of all training episodes.
 
@@ -179,12 +157,17 @@ class Autoreset:
 
     Args:
         num_envs: environments, at least 1.
-        begin: see `first_orders`.
+        begin: the goal of the first episode of the first of them; the others have those after it. Another
+            one for each start of a run gives other episodes.
     """
 
     def __init__(self, num_envs: int, begin: int = 0) -> None:
-        self._first = first_orders(num_envs, begin % _GOALS)
-        self._orders = autoreset_orders(num_envs)
+        zeros = np.zeros(num_envs, np.int32)
+        goal = begin % _GOALS + np.arange(num_envs, dtype=np.int32)
+        self._first = Orders(np.full(num_envs, WorkerCommand.RESET, np.int8), zeros, goal)
+        self._orders = Orders(np.full(num_envs, WorkerCommand.STEP_AUTORESET, np.int8), zeros, zeros.copy())
+        for array in self._orders:
+            array.flags.writeable = False
 
     @property
     def tasks(self) -> npt.NDArray[np.int32]:

@@ -1,11 +1,15 @@
-"""Steps a share of the environments in the current process."""
+"""Environments that one process steps, by orders in a block of arrays that learner and workers share."""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable, Mapping
+from multiprocessing.context import SpawnContext
 from typing import Any, NamedTuple
 
-from trainer.envs.block import Block
+import numpy as np
+import numpy.typing as npt
+
 from trainer.envs.interface import OWN_CHOICE, Env, EnvFactory
 from trainer.envs.schedule import WorkerCommand
 
@@ -14,6 +18,56 @@ _AUTORESET = int(WorkerCommand.STEP_AUTORESET)
 _STEPS = (int(WorkerCommand.STEP), int(WorkerCommand.STEP_THEN_RESET), int(WorkerCommand.STEP_AUTORESET))
 _RESETS = (int(WorkerCommand.STEP_THEN_RESET), int(WorkerCommand.RESET))
 """Plain integers: an enumeration's members take longer to find than a slot's bookkeeping altogether."""
+
+_ALIGNMENT = 64
+"""Bytes; every array starts on a cache line of its own."""
+
+Shape = tuple[int, int, int]
+"""Number of environments, size of an observation, size of an action."""
+
+
+class Block:
+    """The shared arrays.
+
+    Attributes:
+        command: int8 (num_envs,), see `trainer.envs.schedule.WorkerCommand`.
+        task: int32 (num_envs,), the task a reset starts.
+        goal: int32 (num_envs,), its goal.
+        action: float32 (num_envs, action_dim).
+        observation: float32 (num_envs, observation_dim), the observation to act on next.
+        next_observation: float32 (num_envs, observation_dim), the result of the last action.
+        reward: float32 (num_envs,).
+        success: bool (num_envs,).
+        terminated: bool (num_envs,), whether the last step ended the episode for good.
+        truncated: bool (num_envs,), whether the environment's time limit ended it.
+    """
+
+    command: npt.NDArray[np.int8]
+    task: npt.NDArray[np.int32]
+    goal: npt.NDArray[np.int32]
+    action: npt.NDArray[np.float32]
+    observation: npt.NDArray[np.float32]
+    next_observation: npt.NDArray[np.float32]
+    reward: npt.NDArray[np.float32]
+    success: npt.NDArray[np.bool_]
+    terminated: npt.NDArray[np.bool_]
+    truncated: npt.NDArray[np.bool_]
+
+    def __init__(self, memory: Any, shape: Shape) -> None:
+        offset = 0
+        for name, dtype, size in _layout(shape):
+            array = np.frombuffer(memory, dtype, count=int(np.prod(size)), offset=offset).reshape(size)
+            setattr(self, name, array)
+            offset += _padded(array.nbytes)
+
+
+def allocate(shape: Shape, context: SpawnContext | None) -> Any:
+    """Returns zeroed memory for a `Block`: shared (with no name that could outlive us), or private."""
+    size = sum(
+        _padded(int(np.prod(dimensions)) * np.dtype(dtype).itemsize)
+        for _, dtype, dimensions in _layout(shape)
+    )
+    return context.RawArray(ctypes.c_byte, size) if context else bytearray(size)
 
 
 class Playing(NamedTuple):
@@ -33,13 +87,13 @@ class Slots:
         factory: makes the environments.
         block: orders, actions and results.
         share: which of the block's environments are here.
+        notes: where remarks of the environments are added.
 
     Attributes:
         share: the environments that are here.
-        notes: remarks of the environments made since the last look.
     """
 
-    def __init__(self, factory: EnvFactory, block: Block, share: Iterable[int]) -> None:
+    def __init__(self, factory: EnvFactory, block: Block, share: Iterable[int], notes: list[str]) -> None:
         self._factory = factory
         self._block = block
         self.share = list(share)
@@ -49,7 +103,7 @@ class Slots:
         }
         self._playing: dict[int, Playing | None] = dict.fromkeys(self._rows)
         self._free: dict[int, list[Env]] = {}
-        self.notes: list[str] = []
+        self._notes = notes
 
     def step(self) -> None:
         """Carries out the orders that lie in the block."""
@@ -104,5 +158,25 @@ class Slots:
             return kept.pop()
         env = self._factory(task)
         if env.note:
-            self.notes.append(env.note)
+            self._notes.append(env.note)
         return env
+
+
+def _layout(shape: Shape) -> list[tuple[str, Any, tuple[int, ...]]]:
+    envs, observation, action = shape
+    return [
+        ("command", np.int8, (envs,)),
+        ("task", np.int32, (envs,)),
+        ("goal", np.int32, (envs,)),
+        ("action", np.float32, (envs, action)),
+        ("observation", np.float32, (envs, observation)),
+        ("next_observation", np.float32, (envs, observation)),
+        ("reward", np.float32, (envs,)),
+        ("success", np.bool_, (envs,)),
+        ("terminated", np.bool_, (envs,)),
+        ("truncated", np.bool_, (envs,)),
+    ]
+
+
+def _padded(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT

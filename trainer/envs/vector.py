@@ -22,12 +22,11 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.envs.alarm import OverdueError, clear_alarm, set_alarm
-from trainer.envs.block import Block, allocate
 from trainer.envs.dealing import dealt
 from trainer.envs.faults import fault_of
 from trainer.envs.interface import EnvFactory
 from trainer.envs.schedule import Orders
-from trainer.envs.slots import Slots
+from trainer.envs.slots import Block, Slots, allocate
 from trainer.envs.worker import AWAKE, START_TIMEOUT, Worker, end_all, one_thread_each, signals_blocked
 from trainer.errors import WorkerError
 from trainer.processors import usable_processors
@@ -89,15 +88,16 @@ class VectorEnv:
         self._factory = factory
         self._step_timeout = step_timeout
         self._running = False
+        self._dealt = workers == 0
         self.spoilt: list[str] = []
-        self._unsaid: list[str] = []
+        self._notes: list[str] = []
         workers = min(workers, num_envs)
         self._helps = helping and 0 < workers < num_envs
         context = multiprocessing.get_context("spawn")
         shape = (num_envs, factory.observation_dim, factory.action_dim)
         memory = allocate(shape, context if workers else None)
         self._block = Block(memory, shape)
-        self._own = None if workers else Slots(factory, self._block, range(num_envs))
+        self._own = None if workers else Slots(factory, self._block, range(num_envs), self._notes)
         self._own_begun = False
         self._workers: list[Worker] = []
         # without a processor of our own we would only keep the workers from theirs
@@ -105,7 +105,7 @@ class VectorEnv:
         awake = AWAKE if processors > workers else 0.0
         with signals_blocked(), one_thread_each():
             for _ in range(workers):
-                self._workers.append(Worker(context, factory, memory, shape, awake=awake))
+                self._workers.append(Worker(context, factory, memory, shape, self._notes, awake=awake))
         self._finalizer = util.Finalize(self, end_all, args=(list(self._workers),), exitpriority=10)
 
     @property
@@ -124,7 +124,8 @@ class VectorEnv:
         block.command[:], block.task[:], block.goal[:] = orders
         if action is not None:
             block.action[:] = action
-        self._deal()
+        if not self._dealt:
+            self._deal()
         for worker in self._workers:
             worker.start()
         self._running = True
@@ -142,9 +143,8 @@ class VectorEnv:
                 self._own.step()
         self._gather()
         block = self._block
-        if not all(
-            np.isfinite(each).all() for each in (block.reward, block.next_observation, block.observation)
-        ):
+        finite = np.isfinite(block.reward).all() and np.isfinite(block.next_observation).all()
+        if not (finite and np.isfinite(block.observation).all()):
             self._name_spoilt()
         return StepOutcome(
             block.reward, block.success, block.next_observation, block.terminated, block.truncated
@@ -152,11 +152,8 @@ class VectorEnv:
 
     def take_notes(self) -> list[str]:
         """Returns the remarks of environments made since the last call, each once."""
-        ends: list[Worker | Slots] = [*self._workers, *([self._own] if self._own else [])]
-        notes = list(dict.fromkeys(note for end in ends for note in end.notes)) + self._unsaid
-        for end in ends:
-            end.notes.clear()
-        self._unsaid = []
+        notes = list(dict.fromkeys(self._notes))
+        self._notes.clear()
         return notes
 
     def reset(self, orders: Orders) -> None:
@@ -198,7 +195,8 @@ class VectorEnv:
         block = self._block
         block.task[:] = [state["task"] for state in states]
         block.observation[:] = [state["observation"] for state in states]
-        self._deal()
+        if not self._dealt:
+            self._deal()
         for worker in self._workers:
             worker.restore([states[env] for env in worker.share], self._step_timeout)
         if self._own is not None:
@@ -219,7 +217,7 @@ class VectorEnv:
                     told = f"the environment of {self._names([env])} gave {what} that is {odd[0]}"
                     if told not in self.spoilt:
                         self.spoilt.append(told)
-                        self._unsaid.append(told)
+                        self._notes.append(told)
                     break  # what it shows next is often the same
 
     def _deal(self) -> None:
@@ -227,15 +225,15 @@ class VectorEnv:
 
         Results do not depend on the assignment, so it need not follow the tasks that come later.
         """
-        if self._workers and not self._workers[0].share:
-            tasks = self._block.task.tolist()
-            costs = [self._factory.cost(task) for task in tasks]
-            models = [self._factory.model(task) for task in tasks]
-            shares = dealt(costs, models, len(self._workers) + self._helps)
-            if self._helps:  # the last one, for the others may be larger by one
-                self._own = Slots(self._factory, self._block, shares.pop())
-            for worker, share in zip(self._workers, shares, strict=True):
-                worker.deal(share)
+        tasks = self._block.task.tolist()
+        costs = [self._factory.cost(task) for task in tasks]
+        models = [self._factory.model(task) for task in tasks]
+        shares = dealt(costs, models, len(self._workers) + self._helps)
+        if self._helps:  # the last one, for the others may be larger by one
+            self._own = Slots(self._factory, self._block, shares.pop(), self._notes)
+        for worker, share in zip(self._workers, shares, strict=True):
+            worker.deal(share)
+        self._dealt = True
 
     def _gather(self) -> list[Any]:
         """Waits for all workers; returns what each was asked for."""

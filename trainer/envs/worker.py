@@ -17,10 +17,9 @@ from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
-from trainer.envs.block import Block, Shape
 from trainer.envs.faults import fault_of
 from trainer.envs.interface import EnvFactory
-from trainer.envs.slots import Slots
+from trainer.envs.slots import Block, Shape, Slots
 from trainer.errors import WorkerError
 
 _SHARE, _GO, _STATE, _RESTORE = b"h", b"g", b"s", b"r"
@@ -45,19 +44,26 @@ class Worker:
         factory: makes the environments.
         memory: of the block.
         shape: of the block.
+        notes: where remarks of its environments are added.
         awake: seconds that `gather` looks for the answer before it sleeps.
 
     Attributes:
         share: its environments.
-        notes: their remarks since the last look.
         started: whether it has answered.
     """
 
     def __init__(
-        self, context: SpawnContext, factory: EnvFactory, memory: Any, shape: Shape, *, awake: float = 0.0
+        self,
+        context: SpawnContext,
+        factory: EnvFactory,
+        memory: Any,
+        shape: Shape,
+        notes: list[str],
+        *,
+        awake: float = 0.0,
     ) -> None:
         self.share: list[int] = []
-        self.notes: list[str] = []
+        self._notes = notes
         self.pipe, theirs = socket.socketpair()
         args = (theirs, factory, memory, shape)
         self.process: SpawnProcess = context.Process(target=_serve, args=args, daemon=True)
@@ -94,12 +100,17 @@ class Worker:
         Raises:
             WorkerError: it died, failed or did not answer in time.
         """
-        text = None
+        text = answer = None
         try:
-            answer = self._first_byte(timeout)
+            if self._awake:
+                self.pipe.settimeout(None)
+                answer = _looked(self.pipe, self._awake)
+            self._set_timeout(timeout)
+            if answer is None:
+                answer = self.pipe.recv(1)
             while answer in (_NOTE, _TEXT):
                 if answer == _NOTE:
-                    self.notes.append(_line(self.pipe))
+                    self._notes.append(_line(self.pipe))
                 else:
                     text = _uncounted(self.pipe)
                 answer = self.pipe.recv(1)
@@ -124,14 +135,6 @@ class Worker:
                 hint=remedy(self.process.exitcode),
             )
         return text
-
-    def _first_byte(self, timeout: float) -> bytes:
-        looked = None
-        if self._awake:
-            self.pipe.settimeout(None)
-            looked = _looked(self.pipe, self._awake)
-        self._set_timeout(timeout)
-        return self.pipe.recv(1) if looked is None else looked
 
     def _set_timeout(self, timeout: float) -> None:
         self.pipe.settimeout(timeout if self.started else max(timeout, START_TIMEOUT))
@@ -268,7 +271,8 @@ def _serve(pipe: socket.socket, factory: EnvFactory, memory: Any, shape: Shape) 
     try:
         if pipe.recv(1) != _SHARE:
             return
-        slots = Slots(factory, Block(memory, shape), _uncounted(pipe))
+        notes: list[str] = []
+        slots = Slots(factory, Block(memory, shape), _uncounted(pipe), notes)
         while order := _order(pipe):
             if order == _GO:
                 slots.step()
@@ -276,9 +280,9 @@ def _serve(pipe: socket.socket, factory: EnvFactory, memory: Any, shape: Shape) 
                 pipe.sendall(_TEXT + _counted(slots.state()))
             else:
                 slots.restore(_uncounted(pipe))
-            for note in slots.notes:
+            for note in notes:
                 pipe.sendall(_NOTE + " ".join(note.split()).encode() + b"\n")
-            slots.notes.clear()
+            notes.clear()
             pipe.send(_DONE)
     except (ConnectionError, BrokenPipeError):
         return

@@ -47,7 +47,8 @@ class Learner:
         agent: the networks.
         replay: the transitions; whole ones, on an environment that ends its episodes itself.
         batch: what was last learnt from, None before the first update; overwritten by the next.
-        losses: what `SAC.update` returned last; overwritten by the next.
+        losses: what the agent's updates returned last, by name; overwritten by the next.
+        turn: which kind of update is the next one, see `OffPolicyAgent.update`.
         device: where it learns.
         entry: of the algorithm.
         slower: why updates together with other seeds are slower than they could be.
@@ -87,6 +88,7 @@ class Learner:
         self._make_replay = partial(make_replay, settings, factory, device)
         self.batch: Batch | None = None
         self.losses: dict[str, Tensor] = {}
+        self.turn = 0
         self.slower = ""
         self._on_host = bool(fallback["replay_on_host"])
         try:
@@ -102,7 +104,7 @@ class Learner:
     @property
     def note(self) -> str:
         """Why updates are slower than they could be; empty where there is nothing to say."""
-        return self.slower or self._update.note
+        return self.slower or next((update.note for update in self._updates if update.note), "")
 
     @property
     def memory_fallback(self) -> dict[str, Any]:
@@ -119,7 +121,8 @@ class Learner:
             try:
                 if self._on_host:
                     self.batch = self.replay.sample()
-                self.losses = self._update()
+                self.losses = {**self.losses, **self._updates[self.turn]()}
+                self.turn = (self.turn + 1) % self.agent.turns
                 return self.losses
             except torch.OutOfMemoryError as full:
                 fault = full.with_traceback(None)  # whose frames hold what had been computed so far
@@ -221,13 +224,16 @@ class Learner:
 
     def moved(self) -> None:
         """Takes note that the agent's tensors lie elsewhere now: what was captured is of no use any more."""
-        self._update = CapturedUpdate(
-            weak(self._learn), weak(self._written), self.device, any_rank=self._ranks.any
-        )
+        learn, written = weak(self._learn), weak(self._written)
+        self._updates = [
+            CapturedUpdate(learn, written, self.device, any_rank=self._ranks.any)
+            for _ in range(self.agent.turns)
+        ]
 
     def release(self) -> None:
         """Drops what was captured; see `CapturedUpdate.release`."""
-        self._update.release()
+        for update in self._updates:
+            update.release()
 
     def _say_on_host(self) -> None:
         size = self.replay.nbytes / 2**30
@@ -243,7 +249,7 @@ class Learner:
         if not self._on_host:  # a draw on the host cannot be captured, but lies in the same tensors always
             self.batch = self.replay.sample()
         assert self.batch is not None
-        return self.agent.update(self.batch)
+        return self.agent.update(self.batch, self.turn)
 
     def _written(self) -> list[Tensor]:
         return [*self.agent.tensors(), *self.replay.tensors()]

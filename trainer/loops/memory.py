@@ -11,7 +11,7 @@ import torch
 from trainer.envs.interface import EnvFactory
 from trainer.envs.vector import StepOutcome
 from trainer.errors import TrainerError
-from trainer.replay import Replay, TransitionReplay
+from trainer.replay import NStepReplay, Replay, TransitionReplay
 from trainer.settings import TrainSettings
 
 Floats = npt.NDArray[np.float32]
@@ -23,7 +23,8 @@ def make_replay(
 ) -> AnyReplay:
     """Makes this rank's part of a run's replay.
 
-    It has rings of whole episodes where these are planned, of whole transitions elsewhere.
+    It has rings of whole episodes where these are planned, of whole transitions elsewhere; of several steps
+    each, if the recipe wants that.
 
     Args:
         settings: what to do.
@@ -34,6 +35,9 @@ def make_replay(
     values, rank = settings.recipe.values, settings.place.rank
     sizes = settings.own(values["replay_capacity"]), settings.own(values["batch_size"])
     widths = factory.observation_dim, factory.action_dim
+    if factory.episode_steps is None and (steps := values.get("n_step", 1)) > 1:
+        sums = {"steps": steps, "gamma": values["gamma"], "num_envs": settings.own_envs}
+        return NStepReplay(*sizes, *widths, device, on_host=on_host, **sums)
     if factory.episode_steps is None:
         return TransitionReplay(*sizes, *widths, device, on_host=on_host)
     tasks, steps = len(settings.tasks), factory.episode_steps
@@ -60,7 +64,7 @@ def remember(
     """
     seen = observation, action, outcome.reward, outcome.next_observation
     if isinstance(replay, TransitionReplay):
-        replay.add(*seen, outcome.terminated)
+        replay.add(*seen, outcome.terminated, outcome.truncated)
     else:
         replay.add(*seen, task, remaining)
 

@@ -81,6 +81,7 @@ class OffPolicyRun(TrainingAttempt[Learner]):
         if self._may_learn() and not progress.normalized:
             self.learner.fit_normalization()
             progress.normalized = True
+        self.learner.agent.schedule(max(1.0 - progress.step / self._settings.total_steps, 0.0))
         self._observation = self._vector.observation
         self._task, self._remaining = self._schedule.tasks, self._schedule.remaining
         with self._telemetry.clock("act"):
@@ -130,8 +131,7 @@ class OffPolicyRun(TrainingAttempt[Learner]):
     ) -> npt.NDArray[np.float32]:
         """Returns each environment's action (num_envs, action_dim): uniform at first, then the policy's."""
         if self._progress.step < self._values["warmup_steps"]:
-            shape = self._num_envs, self._factory.action_dim
-            return self._rng.uniform(-1.0, 1.0, shape).astype(np.float32)
+            return self.learner.agent.policy.uniform(self._rng, self._num_envs)
         return self._acting.act(observation, task)
 
     def _notes(self) -> set[str]:
@@ -165,6 +165,8 @@ class OffPolicyRun(TrainingAttempt[Learner]):
         return {
             "acting": self._acting.state_dict(),
             "memory_fallback": self.learner.memory_fallback,
+            "turn": self.learner.turn,
+            "losses": {name: float(value) for name, value in self.learner.losses.items()},
             "returns": self.learner.returns_state(),
         }
 
@@ -172,6 +174,9 @@ class OffPolicyRun(TrainingAttempt[Learner]):
         """Takes over what `_own_state` returned, and the replay."""
         state, replay, go_on = found.parts["state"], self.learner.replay, self._environments is not None
         self._acting.load_state_dict(state["acting"])
+        # checkpoints before version 2 have neither
+        self.learner.turn = state.get("turn", 0)
+        self.learner.losses = {name: torch.tensor(value) for name, value in state.get("losses", {}).items()}
         self.learner.restore_returns(state.get("returns"), episodes_go_on=go_on)
         if not found.replay:
             self._progress.learning_starts = self._progress.step + self._values["warmup_steps"]

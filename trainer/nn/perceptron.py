@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainer.nn.precision import in_float32
+from trainer.nn.mlp import in_float32
 from trainer.nn.stacking import aligned, empty_stack
 
 _HIDDEN_GAIN = math.sqrt(2.0)
@@ -84,7 +83,7 @@ class Perceptron(nn.Module):
             if number < last:
                 rows = self._activate(_affine(rows, weight, bias))
             else:
-                rows = in_float32(partial(_affine, weight=weight, bias=bias), rows)
+                rows = in_float32(_affine, rows, weight, bias)
             yield rows
 
     def _parameters_of_layers(self) -> Iterator[tuple[Tensor, Tensor]]:

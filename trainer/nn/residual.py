@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from trainer.nn.affine import affine
-from trainer.nn.mlp import EnsembleMLP, of_members, spread
-from trainer.nn.precision import in_float32
+from trainer.nn.mlp import EnsembleMLP, affine, in_float32, of_members, spread
 
 
 class ResidualMLP(EnsembleMLP):

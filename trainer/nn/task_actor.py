@@ -11,8 +11,8 @@ import numpy.typing as npt
 from torch import nn
 
 from trainer.nn.actor_critic import ActorCritic
+from trainer.nn.heads import StateGaussianHead
 from trainer.nn.perceptron import Perceptron
-from trainer.nn.state_head import StateGaussianHead
 
 _OUTPUT_BOUND = 1e-3
 """Initial bound of the output layer, from the code of McLean et al. 2025: actions start centred on 0."""

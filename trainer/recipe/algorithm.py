@@ -26,7 +26,6 @@ Autocast = Callable[[], AbstractContextManager[Any]]
 """Makes the context in which networks are evaluated."""
 Average = Callable[[Sequence[Any]], list[Any]]
 """Returns the means of tensors over all learners that have an equal part of each batch."""
-
 Divided = dict[str, tuple[int, Sequence[int]]]
 """What ranks share, by the name of the value: its size, and sizes near it that they can share."""
 
@@ -80,8 +79,9 @@ class Algorithm(ABC):
             RecipeError: values contradict each other.
         """
         environment_of(values).tasks(values)
-        goals = values.get("evaluation_goals", 0), values.get("goals_per_task", 0)  # only tasks have any
-        check_order(recipe, ("evaluation_goals", "goals_per_task", *goals))
+        for small, large in (("evaluation_goals", "goals_per_task"), ("log_std_min", "log_std_max")):
+            if small in values:
+                check_order(recipe, (small, large, values[small], values[large]))
 
     def learns(self, choices: Sequence[int]) -> bool:
         """Returns whether it learns such actions: discrete ones, or those of a Box without choices."""
@@ -127,6 +127,10 @@ class Algorithm(ABC):
             share: of the rank.
             micro_batches: parts in which a batch of a replay is computed.
         """
+
+    @abstractmethod
+    def graphs(self, share: Share) -> int:
+        """Returns how many graphs a GPU captures."""
 
     def replay(self, share: Share) -> LaneLayout | Ring | None:
         """Returns the shape of a rank's replay; None without one."""

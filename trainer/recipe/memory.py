@@ -47,7 +47,7 @@ def learner_parts(sizes: Sizes, *, micro_batches: int = 1) -> tuple[Part, ...]:
 
 def library_parts(sizes: Sizes) -> tuple[Part, ...]:
     """What CUDA keeps on a GPU, and cuBLAS for each stream: one for what is not captured, one a graph."""
-    graphs = sum(part.captured for part in sizes.recipe.entry.memory(sizes.share, 1))
+    graphs = sizes.recipe.entry.graphs(sizes.share)
     workspaces = (1 + graphs) * _WORKSPACE_BYTES
     return (
         Part("CUDA", CUDA_BYTES, exact=False, note="context and kernels"),

@@ -66,12 +66,16 @@ class OnPolicyAlgorithm(Algorithm):
             Part("rows", rows_bytes(share), note="the rollout, as it is learnt from"),
         ]
         working = [
-            Part("estimates", estimate_bytes(share), False, looked_at, captured=True),
-            Part("update", update_bytes(share), False, learnt, captured=True),
+            Part("estimates", estimate_bytes(share), False, looked_at),
+            Part("update", update_bytes(share), False, learnt),
         ]
         # a GPU's graphs keep what they work with; elsewhere one gives it back before the other takes it
         kept += working if share.on_gpu else [max(working, key=lambda part: part.bytes)]
         return [part for part in kept if part.bytes]
+
+    def graphs(self, share: Share) -> int:
+        """Counts the estimates and the update."""
+        return 2
 
     def agent(
         self,

@@ -64,8 +64,10 @@ def unlearnable(entry: Algorithm, environment: str, choices: Sequence[int]) -> s
     """
     if entry.learns(choices):
         return ""
-    kind = "discrete" if choices else "continuous"
-    return f"{environment} has {kind} actions, which {entry.label} cannot learn"
+    kind = "discrete actions" if choices else "continuous actions"
+    if entry.discrete and choices:
+        kind = "several discrete actions at once"
+    return f"{environment} has {kind}, which {entry.label} cannot learn"
 
 
 def learners(choices: Sequence[int]) -> list[str]:

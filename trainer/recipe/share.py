@@ -85,7 +85,6 @@ class Part:
         bytes: how much.
         exact: counted to the byte; else estimated.
         note: what it is made of.
-        captured: whether a GPU captures a graph that works with it.
         pinned: whether the host of a GPU has as much again.
     """
 
@@ -93,5 +92,4 @@ class Part:
     bytes: int
     exact: bool = True
     note: str = ""
-    captured: bool = False
     pinned: bool = False

@@ -2,8 +2,9 @@
 
 from trainer.replay.batch import Batch
 from trainer.replay.group import ReplayGroup
+from trainer.replay.n_step import NStepReplay
 from trainer.replay.replay import Replay
 from trainer.replay.rows import ReplayRows
 from trainer.replay.transitions import TransitionReplay
 
-__all__ = ["Batch", "Replay", "ReplayGroup", "ReplayRows", "TransitionReplay"]
+__all__ = ["Batch", "NStepReplay", "Replay", "ReplayGroup", "ReplayRows", "TransitionReplay"]

@@ -21,14 +21,12 @@ from torch import Tensor
 
 from trainer.lanes import LaneLayout
 from trainer.replay.lanes import Integers, Lanes
-from trainer.replay.tables import Tables
+from trainer.replay.transfer import to_device
 
 Sent = tuple[Tensor, npt.NDArray[Any]]
 """A tensor, and the array to copy into it."""
 _BLOCK = 16
 """Batches that the host draws the random numbers of at once."""
-_ROWS = 65_536
-"""Rows that are read from a device at once, some ten megabytes."""
 
 
 def task_rota(layout: LaneLayout) -> Tensor:
@@ -63,6 +61,7 @@ class HostDraw:
         self._place = places.unbind()
         self._batch = self._prepared = _BLOCK
         self._stretch = 1
+        self._behind = False
         rota = task_rota(layout)
         self._task = rota.unbind()
         self._tasks: Integers = rota.repeat(1 + -(-_BLOCK // len(rota)), 1).numpy()
@@ -71,11 +70,12 @@ class HostDraw:
     def update(self) -> None:
         """Takes over what the lanes hold now."""
         self._tables.update()
+        self._behind = False
         self._prepared, self._stretch = self._batch, 1
 
     def advance(self) -> list[Sent]:
-        """Takes over what a vector step has added; nothing is to be sent for it."""
-        self._tables.advance()
+        """Takes note that a vector step has been added; nothing is to be sent for it."""
+        self._behind = True
         self._prepared, self._stretch = self._batch, 1
         return []
 
@@ -90,6 +90,9 @@ class HostDraw:
 
     def _prepare(self) -> None:
         """Works out the coming batch, and the more of those after it the longer nothing has been added."""
+        if self._behind:
+            self._tables.advance()
+            self._behind = False
         if self._batch == _BLOCK:
             self._generator.random(out=self._draws)
             self._batch = 0
@@ -222,29 +225,56 @@ class DeviceDraws:
         return first._rows(task, drawn, lanes, offset), task
 
 
-def to_host(rows: Tensor, place: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-    """Returns rows (places, width) of a replay in the host's memory.
+class Tables:
+    """Maps a transition's rank in its task to its row; a few numbers a lane, and one a slot.
 
-    They come in blocks: a device that is full has no room for a copy of all of them.
+    The transitions that can be drawn have ranks: task after task, in a task lane after lane, in a lane as
+    they came. Rank + `shift` of the lane is a number counted from the start of the slot in which the lane's
+    oldest transition lies, and each lane has a stretch of such numbers of its own. A number divided by the
+    length of an episode tells the slot, and number + `offset` of the slot is the row: also past the ring's
+    end, where it begins again.
+
+    Attributes:
+        per_task: lanes of a task.
+        full: whether each lane holds as much as may be drawn from it, and will from now on.
+        sizes: transitions that can be drawn of each task.
+        begin: the rank of each lane's first transition.
+        shift: see above, for each lane.
+        offset: see above, for each slot.
     """
-    found = np.empty((len(place), rows.shape[1]), np.float32)
-    for begin in range(0, len(place), _ROWS):
-        part = slice(begin, begin + _ROWS)
-        found[part] = rows.index_select(0, to_device(place[part], rows.device)).cpu().numpy()
-    return found
 
+    def __init__(self, layout: LaneLayout, lanes: Lanes) -> None:
+        self._lanes = lanes
+        self._steps = layout.episode_steps
+        self._slots: Integers = lanes.ring // self._steps
+        self._columns: Integers = np.arange(self._slots.max())
+        self._lines: Integers = np.arange(lanes.ring.size) * self._columns.size
+        self._oldest_slot: Integers = np.full_like(self._slots, -1)
+        self.per_task = lanes.per_task
+        self.offset: Integers = np.zeros(self._lines.size * self._columns.size, np.int64)
+        self.update()
 
-def put_rows(rows: Tensor, place: npt.NDArray[np.int64], data: npt.NDArray[np.float32]) -> None:
-    """Writes rows (places, width) into a replay, wherever it lies."""
-    device = rows.device
-    if device.type == "cpu":
-        rows.numpy()[place] = data
-    else:
-        rows.index_copy_(0, to_device(place, device), to_device(data, device))
+    def update(self) -> bool:
+        """Takes over what the lanes hold now; returns whether `offset` has changed."""
+        lanes = self._lanes
+        self._held = lanes.held
+        self.full = bool((self._held == lanes.capacity).all())
+        self.sizes: Integers = self._held.reshape(-1, lanes.per_task).sum(1)
+        self.begin: Integers = np.cumsum(self._held) - self._held
+        return self._follow()
 
+    def advance(self) -> bool:
+        """The same after vector steps have been added, which change little."""
+        return self._follow() if self.full else self.update()
 
-def to_device(array: npt.NDArray[Any], device: torch.device) -> Tensor:
-    """Returns the array as a tensor on the device; the copy is awaited by the device, not by the host."""
-    tensor = torch.from_numpy(array)
-    # torch keeps the pinned block from being used again before the copy has been made
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+    def _follow(self) -> bool:
+        lanes, steps = self._lanes, self._steps
+        slot, phase = np.divmod(lanes.count - self._held, steps)
+        self.shift: Integers = phase + self._lines * steps - self.begin
+        if np.array_equal(slot, self._oldest_slot):
+            return False
+        self._oldest_slot = slot
+        row = (slot[:, None] + self._columns) % self._slots[:, None] * (steps + 1)
+        number = (self._lines[:, None] + self._columns) * steps
+        self.offset[:] = (lanes.base[:, None] + row - number).ravel()
+        return True

@@ -14,12 +14,10 @@ from torch import Tensor
 
 from trainer.lanes import LaneLayout
 from trainer.replay.batch import Batch
-from trainer.replay.deal import deal
-from trainer.replay.draw import DeviceDraw, DeviceDraws, HostDraw, put_rows, to_device, to_host
-from trainer.replay.lanes import Integers, Lanes
+from trainer.replay.draw import DeviceDraw, DeviceDraws, HostDraw
+from trainer.replay.lanes import Integers, Lanes, deal
 from trainer.replay.rows import ReplayRows
-from trainer.replay.sending import Sender
-from trainer.replay.staging import Staging
+from trainer.replay.transfer import Sender, Staging, put_rows, to_device, to_host
 
 Floats = npt.NDArray[np.float32]
 
@@ -122,16 +120,16 @@ class Replay:
         """
         stored, row = self._lanes.claim(task, remaining)
         begun, ended = self._added
-        width = self._layout.observation_dim
+        width = observation.shape[1]
         begun[:, :width] = observation
         begun[:, width:-1] = action
         begun[:, -1] = reward
         ended[:, :width] = next_observation
         data = self._added if row.size == len(stored) else self._added[:, stored]
-        place, rows = np.concatenate([row, row + 1]), data.reshape(-1, self._layout.row_width)
+        place, rows = np.concatenate([row, row + 1]), data.reshape(-1, begun.shape[1])
         changed = self._draw.advance()
         if self._sender is None:
-            put_rows(self._rows, place, rows)
+            self._rows.numpy()[place] = rows
             return
         where, what, *values = self._sender.send([place, rows, *(array for _, array in changed)])
         self._rows.index_copy_(0, where, what)

@@ -20,10 +20,8 @@ from torch import Tensor
 from trainer.errors import CheckpointError
 from trainer.lanes import Ring
 from trainer.replay.batch import Batch
-from trainer.replay.draw import put_rows, to_host
 from trainer.replay.rows import ReplayRows
-from trainer.replay.sending import Sender
-from trainer.replay.staging import Staging
+from trainer.replay.transfer import Sender, Staging, put_rows, to_host
 
 Floats = npt.NDArray[np.float32]
 
@@ -102,6 +100,7 @@ class TransitionReplay:
         reward: Floats,
         next_observation: Floats,
         terminated: npt.NDArray[np.bool_],
+        truncated: npt.NDArray[np.bool_] | None = None,
     ) -> None:
         """Writes one transition per environment; the arrays' first dimension is the environments'.
 
@@ -111,13 +110,28 @@ class TransitionReplay:
             reward: what it brought.
             next_observation: what it led to, also at the end of an episode.
             terminated: whether nothing follows that; an episode that time cuts off is not terminated.
+            truncated: whether time cuts the episode off; of no meaning here, for what follows has a value.
         """
-        columns = observation, action, reward[:, None], next_observation, ~terminated[:, None]
+        del truncated
+        self._write(observation, action, reward, next_observation, ~terminated)
+
+    def _write(
+        self,
+        observation: Floats,
+        action: Floats,
+        reward: Floats,
+        next_observation: Floats,
+        goes_on: npt.NDArray[Any],
+    ) -> None:
+        """Writes the columns of as many transitions as there are."""
+        if not len(reward):
+            return
+        columns = observation, action, reward[:, None], next_observation, goes_on[:, None]
         rows = np.concatenate(columns, axis=1, dtype=np.float32)[-self._ring.capacity :]
         end = self._count + len(reward)
         place = self._places(end - len(rows), end)
         if self._sender is None:
-            put_rows(self._rows, place, rows)
+            self._rows.numpy()[place] = rows
         else:
             self._rows.index_copy_(0, *self._sender.send([place, rows]))
         self._grow(end)

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
 from trainer.files import atomic_write_json, plain
 from trainer.telemetry.gpu import GpuSampler
-from trainer.telemetry.processes import ProcessorMeter, resident_bytes
-from trainer.telemetry.rate import RecentRate
+from trainer.telemetry.usage import ProcessorMeter, resident_bytes
 
 INTERVAL_SECONDS = 1.0
+WINDOW_SECONDS = 30.0
+"""The window of the rate."""
+ENOUGH_SECONDS = 3.0
+"""Shorter windows say little and give no rate."""
+_MARK_SECONDS = 1.0
+"""One mark a second is enough and keeps the window small however often `update` is called."""
 
 
 class Heartbeat:
@@ -29,6 +35,9 @@ class Heartbeat:
         step: where this attempt starts, for the rate.
         gpu: the sampler to read at each write, if there is one.
         interval: seconds between two writes at the least.
+
+    Attributes:
+        fault: why the file could not be written since the last `take_fault`, if so.
     """
 
     def __init__(
@@ -62,7 +71,7 @@ class Heartbeat:
         self._lock = threading.Lock()
         self._changed = True
         self._stop = threading.Event()
-        self._fault: OSError | None = None
+        self.fault: OSError | None = None
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         self._thread.start()
 
@@ -90,9 +99,9 @@ class Heartbeat:
             return self._rate.steps_per_second
 
     def take_fault(self) -> OSError | None:
-        """Returns, once, why the file could not be written since the last call."""
+        """Returns, once, why the file could not be written since the last call; None if it could."""
         with self._lock:
-            fault, self._fault = self._fault, None
+            fault, self.fault = self.fault, None
         return fault
 
     def close(self, phase: str | None = None) -> None:
@@ -117,7 +126,7 @@ class Heartbeat:
                     self._write()
                 except OSError as fault:
                     with self._lock:
-                        self._fault = fault
+                        self.fault = fault
 
     def _write(self) -> None:
         gpu = self._gpu.read() if self._gpu else None
@@ -126,3 +135,47 @@ class Heartbeat:
             facts = {**self._facts, "steps_per_second": self._rate.steps_per_second}
         usage = {"cpu_share": self._processors.read(), "rss_bytes": resident_bytes(), "gpu": gpu}
         atomic_write_json(self._path, plain({**facts, **usage}))
+
+
+class RecentRate:
+    """The recent speed of a run: environment steps a second over the last `WINDOW_SECONDS`.
+
+    What comes before the first step is building environments, and what comes before the first update is
+    collecting without learning: neither says how fast the rest will be, so both are left out.
+
+    Args:
+        step: where the attempt starts.
+    """
+
+    def __init__(self, step: int) -> None:
+        self._begin = step
+        self._phase = ""
+        self._marks: deque[tuple[float, int]] = deque()
+
+    def update(self, now: float, step: int, phase: str) -> None:
+        """Records the run's position.
+
+        Args:
+            now: monotonic seconds.
+            step: environment steps made.
+            phase: as heartbeat.json has it.
+        """
+        learns = phase != "warmup" and self._phase == "warmup"
+        self._phase = phase
+        if not self._marks:
+            if step != self._begin:
+                self._marks.append((now, step))
+        elif learns or step < self._marks[-1][1]:  # or it went back to a checkpoint
+            self._marks = deque([(now, step)])
+        elif now - self._marks[-1][0] >= _MARK_SECONDS:
+            self._marks.append((now, step))
+            while now - self._marks[0][0] > WINDOW_SECONDS and len(self._marks) > 2:
+                self._marks.popleft()
+
+    @property
+    def steps_per_second(self) -> float | None:
+        """The rate; None until there is enough to tell."""
+        if len(self._marks) < 2:
+            return None
+        (since, first), (until, last) = self._marks[0], self._marks[-1]
+        return (last - first) / (until - since) if until - since >= ENOUGH_SECONDS else None

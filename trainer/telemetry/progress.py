@@ -13,16 +13,22 @@ LINE_SECONDS = 15.0
 
 
 class Progress(Protocol):
-    """What shows progress. Steps are environment steps; success is 0..1 or None."""
+    """What shows progress. Steps are environment steps; success is 0..1 or None.
+
+    Attributes:
+        due: monotonic seconds from which on `update` is worth a call; at a new phase it always is.
+    """
+
+    due: float
 
     def update(self, step: int, phase: str, rate: float | None, success: float | None) -> None:
-        """Shows where the run is; cheap enough to call at every step."""
+        """Shows where the run is."""
 
     def say(self, text: str) -> None:
         """Shows a line that stays."""
 
     def close(self) -> None:
-        """Shows the last state for good."""
+        """Leaves what is shown as it is, for good."""
 
 
 class Opens(Protocol):
@@ -34,9 +40,7 @@ class Opens(Protocol):
 
 def open_progress(total_steps: int, step: int = 0, stream: TextIO | None = None) -> Progress:
     """Returns the bar if the stream (standard output by default) is a terminal, else lines."""
-    stream = stream or sys.stdout
-    live = _live(stream)
-    return ProgressBar(total_steps, step, live) if live else Lines(total_steps, stream)
+    return SharedProgress(stream).open(total_steps, step)
 
 
 class SharedProgress:
@@ -48,9 +52,10 @@ class SharedProgress:
 
     def of(self, label: str) -> Opens:
         """Returns what opens the progress of a run, which carries the label."""
-        return partial(self._open, f"{label} ")
+        return partial(self.open, label=f"{label} ")
 
-    def _open(self, label: str, total_steps: int, step: int = 0) -> Progress:
+    def open(self, total_steps: int, step: int = 0, *, label: str = "") -> Progress:
+        """Shows a run with a total and a current number of steps."""
         if self._live:
             return ProgressBar(total_steps, step, self._live, label)
         return Lines(total_steps, self._stream, label=label)
@@ -71,15 +76,14 @@ class ProgressBar:
         self._label = label
         self._total = total_steps
         self._task = live.add_task(f"{label}start", total=total_steps, completed=step, facts="")
-        self._next = 0.0
-        self._last: tuple[int, str, float | None, float | None] = (step, "start", None, None)
+        self.due = 0.0
         live.start()
 
     def update(self, step: int, phase: str, rate: float | None, success: float | None) -> None:
-        """Shows where the run is, as often as the bar is drawn."""
-        self._last = (step, phase, rate, success)
-        if time.monotonic() >= self._next:
-            self._draw()
+        """Shows where the run is, until the bar is drawn the next time."""
+        self.due = time.monotonic() + BAR_SECONDS
+        facts = _facts(step, self._total, rate, success)
+        self._live.update(self._task, completed=step, description=f"{self._label}{phase}", facts=facts)
 
     def say(self, text: str) -> None:
         """Prints a line above the bar."""
@@ -87,37 +91,28 @@ class ProgressBar:
 
     def close(self) -> None:
         """Leaves the bar as it is."""
-        self._draw()
         self._live.stop_task(self._task)
         if all(task.stop_time is not None for task in self._live.tasks):
             self._live.stop()
 
-    def _draw(self) -> None:
-        step, phase, rate, success = self._last
-        self._next = time.monotonic() + BAR_SECONDS
-        facts = _facts(step, self._total, rate, success)
-        self._live.update(self._task, completed=step, description=f"{self._label}{phase}", facts=facts)
-
 
 class Lines:
-    """One line at the start, at each change of phase, and every `seconds`; all begin with the label."""
+    """A line for each update, which is due every `seconds`; all begin with the label."""
 
     def __init__(
         self, total_steps: int, stream: TextIO, seconds: float = LINE_SECONDS, *, label: str = ""
     ) -> None:
+        self.due = 0.0
         self._label = label
         self._total = total_steps
         self._stream = stream
         self._seconds = seconds
-        self._next = 0.0
-        self._phase = ""
-        self._last: tuple[int, str, float | None, float | None] | None = None
 
     def update(self, step: int, phase: str, rate: float | None, success: float | None) -> None:
-        """Writes a line if it is time for one."""
-        self._last = (step, phase, rate, success)
-        if phase != self._phase or time.monotonic() >= self._next:
-            self._line()
+        """Writes a line."""
+        self.due = time.monotonic() + self._seconds
+        share = f"{100 * step / self._total:5.1f}%" if self._total else ""
+        self.say(f"[{phase}] {share} {_facts(step, self._total, rate, success)}")
 
     def say(self, text: str) -> None:
         """Writes the line at once."""
@@ -125,17 +120,7 @@ class Lines:
         self._stream.flush()
 
     def close(self) -> None:
-        """Writes the last state, unless it stands there already."""
-        if self._last is not None:
-            self._line()
-
-    def _line(self) -> None:
-        assert self._last is not None
-        step, self._phase, rate, success = self._last
-        self._last = None
-        self._next = time.monotonic() + self._seconds
-        share = f"{100 * step / self._total:5.1f}%" if self._total else ""
-        self.say(f"[{self._phase}] {share} {_facts(step, self._total, rate, success)}")
+        """Does nothing: all lines are written."""
 
 
 def _live(stream: TextIO) -> Any:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO
 
-from trainer.telemetry.clock import Clock
 from trainer.telemetry.gpu import GpuSampler
 from trainer.telemetry.heartbeat import Heartbeat
 from trainer.telemetry.metrics import Metrics
 from trainer.telemetry.progress import Opens, Progress, open_progress
-from trainer.telemetry.usage import UsageMeter
+from trainer.telemetry.usage import Clock, UsageMeter
 from trainer.telemetry.wandb_run import WandbLostError, WandbRun, open_wandb
 
 
@@ -44,6 +44,7 @@ class Telemetry:
         self._success: float | None = None
         self._phase = "start"
         self._step = 0
+        self._shown = True
         self._closed = False
 
     @classmethod
@@ -149,6 +150,7 @@ class Telemetry:
         checkpoint: str | None = None,
     ) -> None:
         """Says where the program is. Cheap: call it at every step; None changes nothing."""
+        due = phase not in (None, self._phase) or time.monotonic() >= self.progress.due
         self._step = self._step if step is None else step
         self._phase = phase or self._phase
         self._success = self._success if success is None else success
@@ -161,9 +163,11 @@ class Telemetry:
             "checkpoint": checkpoint,
         }
         self._heartbeat.update(**facts)
-        self.progress.update(self._step, self._phase, self._heartbeat.steps_per_second, self._success)
-        fault = self._heartbeat.take_fault()
-        if fault is not None:
+        self._shown = due
+        if due:
+            self._show()
+        if self._heartbeat.fault is not None:
+            fault = self._heartbeat.take_fault()
             self.event(self._step, f"the heartbeat could not be written: {fault}")
 
     def close(self, exit_code: int = 0) -> None:
@@ -178,6 +182,8 @@ class Telemetry:
         with contextlib.ExitStack() as stack:
             stack.callback(self._metrics.close)
             stack.callback(self.progress.close)
+            if not self._shown:
+                stack.callback(self._show)
             if self._gpu is not None:
                 stack.callback(self._gpu.close)
             stack.callback(self._heartbeat.close)
@@ -200,6 +206,9 @@ class Telemetry:
         else:
             self.close(int(error is not None))
 
+    def _show(self) -> None:
+        self.progress.update(self._step, self._phase, self._heartbeat.steps_per_second, self._success)
+
     def _record(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
         self._metrics.write(kind, step, values)
         if self._wandb is None:
@@ -211,6 +220,38 @@ class Telemetry:
         except WandbLostError as fault:
             self._wandb = None
             self.event(step, str(fault))
+
+
+class SilentTelemetry(Telemetry):
+    """The telemetry of a rank that writes no file: it only prints events, with its rank.
+
+    Args:
+        rank: of this process.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self.clock = Clock()
+        self._rank = rank
+
+    def train(self, step: int, values: Mapping[str, Any]) -> None:
+        """Does nothing."""
+
+    def evaluation(self, step: int, values: Mapping[str, Any]) -> None:
+        """Does nothing."""
+
+    def checkpoint(self, step: int, path: Path | str, size: int, seconds: float) -> None:
+        """Does nothing."""
+
+    def event(self, step: int, message: str) -> None:  # noqa: ARG002 - a print has no column for it
+        """Prints the message."""
+        sys.stdout.write(f"[rank {self._rank}] {message}\n")
+        sys.stdout.flush()
+
+    def heartbeat(self, **facts: Any) -> None:
+        """Does nothing."""
+
+    def close(self, exit_code: int = 0) -> None:
+        """Does nothing."""
 
 
 def _tags(run_header: Mapping[str, Any]) -> list[str]:

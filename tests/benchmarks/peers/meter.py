@@ -6,7 +6,6 @@ Runs in every side's interpreter: of ours it imports only what the standard libr
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections import Counter
@@ -17,7 +16,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from trainer.telemetry.gpu import GpuSampler
-from trainer.telemetry.processes import _descendants, processor_seconds
+from trainer.telemetry.usage import descendants, processor_seconds
 
 SAMPLE_SECONDS = 2.0
 
@@ -25,7 +24,7 @@ SAMPLE_SECONDS = 2.0
 def proportional_bytes() -> int:
     """Returns the memory of this process and all its descendants, what they share counted once."""
     total = 0
-    for pid in ("self", *_descendants(os.getpid())):
+    for pid in ("self", *descendants()):
         with contextlib.suppress(OSError):
             lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
             total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))

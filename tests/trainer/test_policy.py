@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
 
-from trainer.nn.distributions import squashed_gaussian
+from trainer.nn.policy import squashed_gaussian
 
 
 @pytest.mark.slow

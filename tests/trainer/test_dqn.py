@@ -1,0 +1,416 @@
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.trainer import off_policy_checks as checks
+from tests.trainer.allocated import peak_bytes, stored_bytes
+from tests.trainer.sacs import OBSERVATION, same
+from tests.trainer.textbook_dqn import TextbookDQN
+from trainer import recipe as recipes
+from trainer.algorithms import dqn
+from trainer.algorithms.acting import Acting
+from trainer.algorithms.dqn_update import DQN, DQNConfig
+from trainer.device import autocast
+from trainer.envs.spaces import ActionSpace
+from trainer.nn.q_network import QNetwork
+from trainer.recipe import RecipeError, memory
+from trainer.recipe.sizes import Sizes
+from trainer.recipe.spaces import Spaces
+from trainer.replay import Batch, NStepReplay, TransitionReplay
+
+CHOICES = 4
+CONFIG = DQNConfig(
+    hidden=(16, 24),
+    double=False,
+    dueling=False,
+    n_step=1,
+    learning_rate=2e-3,
+    adam_eps=1e-5,
+    max_grad_norm=0.0,
+    gamma=0.9,
+    tau=1.0,
+    target_interval=3,
+    epsilon_start=1.0,
+    epsilon_end=0.1,
+    exploration_share=0.5,
+    reward_scale=1.0,
+)
+VARIED = {"double": True, "dueling": True, "max_grad_norm": 0.05, "tau": 0.1, "target_interval": 1}
+each_way = pytest.mark.parametrize("changes", [{}, VARIED], ids=["plain", "varied"])
+
+
+def maker(config: DQNConfig = CONFIG, **how):
+    def make(**more) -> DQN:
+        torch.manual_seed(0)
+        return DQN(config, OBSERVATION, CHOICES, **how, **more)
+
+    return make
+
+
+def draw(rows: int) -> Batch:
+    """Errors on both sides of where the loss turns linear."""
+    return Batch(
+        torch.randn(rows, OBSERVATION),
+        torch.randint(CHOICES, (rows, 1)).float(),
+        3 * torch.randn(rows),
+        torch.randn(rows, OBSERVATION),
+        torch.zeros(rows, dtype=torch.int64),
+        0.9 * (torch.arange(rows) % 5 > 0).float(),
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"double": True},
+        {"dueling": True},
+        {"dueling": True, "hidden": (12,)},
+        {"max_grad_norm": 0.05},
+        {"tau": 0.05, "target_interval": 1},
+        {"tau": 0.5, "target_interval": 2, "reward_scale": 0.1, "gamma": 0.99},
+        VARIED,
+    ],
+    ids=str,
+)
+def test_updates_equal_a_plain_implementation(changes):
+    config = replace(CONFIG, **changes)
+    agent = maker(config)()
+    reference = TextbookDQN(agent, config)
+    batches = checks.drawn(draw, 8, rows=20)
+    checks.teach(agent, batches)
+    for number, batch in enumerate(batches):
+        reference.update(batch, number)
+    seen = batches[0].observation
+    for ours, theirs in ((agent.policy.actor, reference.network), (agent.targets, reference.target)):
+        torch.testing.assert_close(ours(seen).double(), theirs(seen.double()), rtol=1e-4, atol=1e-5)
+
+
+def test_a_double_network_asks_its_target_what_its_own_choice_is_worth():
+    plain, double = maker()(), maker(replace(CONFIG, double=True))()
+    for agent in (plain, double):
+        agent.targets.body.layers[-1].bias.data.copy_(torch.tensor([3.0, 0.0, 0.0, 1.0]))
+        agent.policy.actor.body.layers[-1].bias.data.copy_(torch.tensor([0.0, 0.0, 0.0, 3.0]))
+        for network in (agent.targets, agent.policy.actor):
+            network.body.layers[-1].weight.data.zero_()
+    batch = draw(5)
+    expected = batch.reward + 0.9 * batch.goes_on * torch.tensor([[3.0], [1.0]])
+    torch.testing.assert_close(torch.stack([plain._target(batch), double._target(batch)]), expected)
+
+
+def test_of_a_dueling_network_the_streams_stay_apart():
+    agent = maker(replace(CONFIG, **VARIED))()
+    checks.teach(agent, checks.drawn(draw, 5))
+    network = agent.policy.actor
+    last = network.body.layers[-1]
+    assert last.weight[0, 24:].abs().max() == last.weight[1:, :24].abs().max() == 0
+    seen = torch.randn(7, OBSERVATION)
+    values = network(seen)
+    # the mean of all choices is the state's value, which the first stream alone gives
+    hidden = network.hidden(seen)[-1][0, :, :24]
+    torch.testing.assert_close(values.mean(1), hidden @ last.weight[0, :24] + last.bias[0])
+
+
+@pytest.mark.parametrize("dueling", [False, True])
+def test_written_out_gradients_are_autograds(dueling):
+    torch.manual_seed(0)
+    network = QNetwork(3, (6, 5), 4, dueling=dueling)
+    rows, slope = torch.randn(9, 3), torch.randn(9, 4)
+    given, values = network.trace(rows)
+    wanted = torch.autograd.grad((values * slope).sum(), list(network.parameters()))
+    found = network.slopes(given, slope)
+    if dueling:  # autograd knows nothing of what is held at zero
+        wanted = [*wanted[:-2], wanted[-2] * network._within, wanted[-1]]
+    for ours, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_the_target_is_copied_after_each_interval_of_updates_that_were_not_skipped():
+    agent = maker()()
+    (batch,) = checks.drawn(draw, 1)
+    poisoned = batch._replace(reward=batch.reward * torch.nan)
+    start, moved = [tensor.clone() for tensor in agent.targets.parameters()], []
+    for each in (batch, poisoned, batch, poisoned, batch, batch, batch):
+        agent.update(each)
+        moved.append(not all(same(list(agent.targets.parameters()), start)))
+        if len(moved) == 5:
+            copied = [tensor.clone() for tensor in agent.policy.actor.parameters()]
+    assert moved == [False, False, False, False, True, True, True]
+    torch.testing.assert_close(list(agent.targets.parameters()), copied)
+    agent.update(batch)
+    torch.testing.assert_close(
+        list(agent.targets.parameters()), list(agent.policy.actor.parameters()), rtol=1e-6, atol=1e-7
+    )
+
+
+def test_rewards_are_multiplied_by_the_newest_factor():
+    factor = torch.ones(1)
+    agent, other = maker(reward_factor=factor)(), maker()()
+    for number, batch in enumerate(checks.drawn(draw, 2)):
+        factor.fill_(number + 0.5)
+        checks.teach(agent, [batch], number)
+        checks.teach(other, [batch._replace(reward=batch.reward * factor)], number)
+    assert all(same(agent.state_dict(), other.state_dict()))
+
+
+@each_way
+def test_a_restored_learner_goes_on_as_the_first_would_have(changes):
+    checks.check_restored(maker(replace(CONFIG, **changes)), draw)
+
+
+@each_way
+def test_loading_moves_no_tensor(changes):
+    checks.check_loading_moves_no_tensor(maker(replace(CONFIG, **changes)), draw)
+
+
+@each_way
+def test_its_tensors_are_all_that_an_update_writes(changes):
+    checks.check_tensors(maker(replace(CONFIG, **changes)), draw)
+
+
+@each_way
+@pytest.mark.parametrize("parts", [2, 5])
+def test_a_batch_in_parts_teaches_what_the_whole_batch_does(changes, parts):
+    checks.check_parts(maker(replace(CONFIG, **changes)), draw, parts)
+
+
+@each_way
+def test_captured_updates_equal_those_that_are_not(changes):
+    checks.check_captured(maker(replace(CONFIG, **changes)), draw)
+
+
+@each_way
+def test_two_with_half_the_batch_learn_what_one_learns(changes):
+    def teach_half(agent, batch, number, rows):
+        agent.update(Batch(*(tensor[rows] for tensor in batch.tensors)))
+
+    checks.check_halves(maker(replace(CONFIG, **changes)), draw, teach_half)
+
+
+@each_way
+@pytest.mark.parametrize(
+    ("field", "poison"),
+    [("observation", float("nan")), ("reward", float("inf")), ("next_observation", float("-inf"))],
+)
+def test_an_update_that_is_not_finite_changes_nothing(changes, field, poison):
+    checks.check_skipped(maker(replace(CONFIG, **changes)), draw, field, poison)
+
+
+def test_values_and_losses_stay_float32_under_bfloat16():
+    exact, rounded = (
+        maker(**how)() for how in ({}, {"autocast": lambda: autocast(torch.device("cpu"), "bf16")})
+    )
+    (batch,) = checks.drawn(draw, 1, rows=256)
+    assert rounded._target(batch).dtype == torch.float32
+    torch.testing.assert_close(rounded._target(batch), exact._target(batch), rtol=0.05, atol=0.05)
+    (ours,), (theirs,) = (checks.teach(agent, [batch]) for agent in (rounded, exact))
+    assert {loss.dtype for loss in ours.values()} == {torch.float32}
+    torch.testing.assert_close(ours, theirs, rtol=0.05, atol=0.05)
+
+
+def test_epsilon_falls_linearly_and_stays():
+    agent = maker()()
+    found = []
+    for left in (1.0, 0.75, 0.5, 0.2, 0.0):
+        agent.schedule(left)
+        found.append(float(agent.policy.epsilon))
+    assert found == pytest.approx([1.0, 0.55, 0.1, 0.1, 0.1])
+    assert float(agent.state_dict()["policy"]["epsilon"]) == pytest.approx(0.1)
+
+
+def test_the_policy_takes_any_choice_as_often_as_epsilon_says():
+    agent = maker()()
+    policy = agent.policy
+    seen, task = torch.randn(1, OBSERVATION).expand(20_000, -1), torch.zeros(20_000, dtype=torch.int64)
+    greedy = int(policy.mode(seen[:1], task[:1]))
+    for left, epsilon in ((1.0, 1.0), (0.75, 0.55), (0.0, 0.1)):
+        agent.schedule(left)
+        noise = policy.draw_noise(20_000)
+        assert noise.shape == (20_000, policy.noise_dim)
+        chosen = policy.sample(seen, task, noise)
+        assert chosen.shape == (20_000, 1)
+        shares = torch.bincount(chosen[:, 0].long(), minlength=CHOICES) / 20_000
+        expected = torch.full((CHOICES,), epsilon / CHOICES)
+        expected[greedy] += 1 - epsilon
+        torch.testing.assert_close(shares, expected, rtol=0, atol=0.02)
+
+
+@pytest.mark.parametrize("choices", [2, 3, 5, 6, 7, 18, 100])
+def test_the_greatest_noise_stays_within_the_choices(choices):
+    agent = DQN(CONFIG, OBSERVATION, choices)
+    noise = torch.tensor([[0.0, 1.0 - 2.0**-24]])
+    chosen = agent.policy.sample(torch.zeros(1, OBSERVATION), torch.zeros(1, dtype=torch.int64), noise)
+    assert float(chosen) == choices - 1
+
+
+def test_the_policy_acts_on_arrays_as_on_tensors():
+    policy = maker()().policy
+    batch = draw(50)
+    arrays = batch.observation.numpy(), batch.task.int().numpy()
+    greedy = policy.act(*arrays, greedy=True)
+    assert np.array_equal(greedy, policy.mode(batch.observation, batch.task).numpy())
+    torch.manual_seed(3)
+    played = policy.act(*arrays, greedy=False)
+    torch.manual_seed(3)
+    noise = policy.draw_noise(50)
+    assert np.array_equal(played, policy.sample(batch.observation, batch.task, noise).numpy())
+
+
+def test_the_policy_draws_uniform_actions_for_the_warm_up():
+    drawn = maker()().policy.uniform(np.random.default_rng(0), 4000)
+    assert drawn.shape == (4000, 1)
+    assert drawn.dtype == np.float32
+    assert np.bincount(drawn[:, 0].astype(int)).min() > 900
+
+
+def test_several_tasks_are_refused():
+    with pytest.raises(ValueError, match="one task"):
+        DQN(CONFIG, OBSERVATION, CHOICES, num_tasks=2)
+
+
+CELLS, GAMMA = 6, 0.8
+
+
+def walk(cell: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A corridor: 1 goes on and costs 0.1, 0 ends; the last cell pays 2 and ends."""
+    on = action == 1
+    following = np.where(on, cell + 1, cell)
+    last = on & (following == CELLS)
+    reward = np.where(on, np.where(last, 2.0, -0.1), 0.0)
+    return np.where(last, cell, following), reward.astype(np.float32), ~on | last
+
+
+def shown(cell: np.ndarray) -> np.ndarray:
+    return np.eye(CELLS, dtype=np.float32)[cell]
+
+
+def values_of_corridor() -> np.ndarray:
+    """The optimal values, by iteration backwards: (cells, choices)."""
+    values, best = np.zeros((CELLS, 2)), 0.0
+    for cell in range(CELLS - 1, -1, -1):
+        go = 2.0 if cell == CELLS - 1 else -0.1 + GAMMA * best
+        values[cell] = 0.0, go
+        best = values[cell].max()
+    return values
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [{}, {"double": True}, {"dueling": True}], ids=str)
+def test_the_values_of_a_corridor_are_found(changes):
+    config = replace(CONFIG, hidden=(32, 32), gamma=GAMMA, learning_rate=3e-3, target_interval=20, **changes)
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    agent, replay = DQN(config, CELLS, 2), TransitionReplay(600, 64, CELLS, 1)
+    for _ in range(20):
+        cell, action = rng.integers(CELLS, size=30), rng.integers(2, size=30)
+        following, reward, terminated = walk(cell, action)
+        replay.add(shown(cell), action[:, None].astype(np.float32), reward, shown(following), terminated)
+    for _ in range(600):
+        agent.update(replay.sample())
+    found = agent.policy.actor(torch.eye(CELLS)).detach().numpy()
+    np.testing.assert_allclose(found, values_of_corridor(), atol=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_a_corridor_is_learnt_by_walking_it(n_step):
+    config = replace(
+        CONFIG,
+        hidden=(32, 32),
+        gamma=GAMMA,
+        learning_rate=3e-3,
+        target_interval=20,
+        n_step=n_step,
+        double=True,
+    )
+    torch.manual_seed(0)
+    envs, steps = 8, 500
+    agent = DQN(config, CELLS, 2)
+    replay = NStepReplay(1500, 64, CELLS, 1, steps=n_step, gamma=GAMMA, num_envs=envs)
+    cell, task = np.zeros(envs, np.int64), np.zeros(envs, np.int64)
+    for step in range(steps):
+        agent.schedule(1 - step / steps)
+        action = agent.policy.act(shown(cell), task, greedy=False)
+        following, reward, terminated = walk(cell, action[:, 0])
+        replay.add(shown(cell), action, reward, shown(following), terminated)
+        cell = np.where(terminated, 0, following)
+        if step > 20:
+            agent.update(replay.sample())
+    greedy = agent.policy.act(np.eye(CELLS, dtype=np.float32), np.zeros(CELLS, np.int64), greedy=True)
+    assert greedy[:, 0].tolist() == values_of_corridor().argmax(1).tolist()
+
+
+def recipe_learner(spaces: Spaces, precision: str = "fp32", micro_batches: int = 1, **changes: str):
+    """The learner of the recipe, as its entry makes it, and what is reckoned of it."""
+    sizes = Sizes(recipes.load("dqn").override(changes, changes), precision=precision, given=spaces)
+    where = torch.device("cpu"), partial(autocast, torch.device("cpu"), precision)
+    space = ActionSpace("discrete", nvec=spaces.choices, start=(0,))
+    entry, values = sizes.recipe.entry, sizes.recipe.values
+    agent = entry.agent(values, spaces.observation, space, 1, *where, micro_batches=micro_batches)
+    return agent, sizes
+
+
+CARTPOLE, LARGE = Spaces(4, 1, (2,)), Spaces(100, 1, (18,))
+
+
+@pytest.mark.parametrize("changes", [{}, {"dueling": "true"}, {"dueling": "true", "hidden": "32"}], ids=str)
+@pytest.mark.parametrize("spaces", [CARTPOLE, LARGE], ids=str)
+def test_networks_targets_and_optimiser_are_reckoned_to_the_byte(spaces, changes):
+    agent, sizes = recipe_learner(spaces, **changes)
+    learnt, targets = [*agent.policy.parameters()], [*agent.targets.parameters()]
+    assert sizes.count.actor == sum(each.numel() for each in learnt)
+    assert sizes.count.targets == sum(each.numel() for each in targets)
+    constants = [*agent.policy.buffers(), *agent.targets.buffers(), agent._numbers]
+    assert dqn.network_bytes(sizes.share) == stored_bytes([*learnt, *constants])
+    parts = {part.name: part.bytes for part in memory.learner_parts(sizes)}
+    assert parts["target network"] == stored_bytes(targets) == parts["gradients"]
+    state = [tensor for one in agent.optimizers.values() for tensor in one.tensors()]
+    assert parts["optimiser"] == sum(tensor.nbytes for tensor in state)
+
+
+@pytest.mark.parametrize("changes", [{}, {"dueling": "true"}], ids=str)
+def test_what_acts_beside_the_updates_is_reckoned_to_the_byte(changes):
+    agent, sizes = recipe_learner(LARGE, hidden="2048,2048", **changes)
+    acting = Acting(agent.policy, sizes.environments, 100, lag=1)
+    copies = [*acting._actor.parameters(), *acting._actor.buffers(), *acting._newest]
+    inputs = sizes.environments * (100 + 2 + 1 + 1) * 4
+    assert dqn.acting_bytes(sizes.share) == stored_bytes(copies) + inputs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("spaces", "precision", "micro_batches", "changes"),
+    [
+        (CARTPOLE, "fp32", 1, {}),
+        (CARTPOLE, "fp32", 4, {}),
+        (LARGE, "fp32", 1, {"batch_size": "1024", "dueling": "true", "double": "true"}),
+        (LARGE, "bf16", 1, {"batch_size": "1024", "dueling": "true", "double": "true"}),
+        (LARGE, "fp32", 1, {"hidden": "512,512,512"}),
+    ],
+    ids=str,
+)
+def test_the_peak_of_an_update_is_reckoned_within_an_eighth(
+    spaces: Spaces, precision: str, micro_batches: int, changes: dict, tmp_path: Path
+):
+    agent, sizes = recipe_learner(spaces, precision, micro_batches, **changes)
+    rows = sizes.own_batch
+    seen, following = torch.randn(2, rows, spaces.observation)
+    action, task = torch.zeros(rows, 1), torch.zeros(rows, dtype=torch.int64)
+    batch = Batch(seen, action, torch.randn(rows), following, task, torch.ones(rows))
+    peak = peak_bytes(lambda: agent.update(batch), tmp_path)
+    assert dqn.workspace_bytes(sizes.share, micro_batches) == pytest.approx(peak, rel=0.125)
+
+
+def test_its_recipes_refuse_what_cannot_be_learnt():
+    continuous = recipes.load("dqn").override({"environment": "Pendulum-v1"}, {"environment"})
+    assert "continuous actions, which DQN cannot learn" in Sizes(continuous).unknown
+    loaded = recipes.load("dqn")
+    assert Sizes(loaded, given=Spaces(4, 1, (3,))).unknown == ""
+    several = Sizes(loaded, given=Spaces(4, 2, (3, 2))).unknown
+    assert several == "CartPole-v1 has several discrete actions at once, which DQN cannot learn"
+    with pytest.raises(RecipeError, match="is less than epsilon_end"):
+        loaded.override({"epsilon_start": "0.01"}, {"epsilon_start"})

@@ -1,0 +1,365 @@
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.trainer import off_policy_checks as checks
+from tests.trainer.allocated import peak_bytes, stored_bytes
+from tests.trainer.sacs import ACTION, OBSERVATION, TASKS, make_batch, same
+from tests.trainer.test_bandits import turned_targets
+from tests.trainer.textbook_td3 import TextbookTD3
+from trainer import recipe as recipes
+from trainer.algorithms import td3
+from trainer.algorithms.td3_update import TD3, TD3Config
+from trainer.device import autocast
+from trainer.envs.spaces import ActionSpace
+from trainer.nn import mlp
+from trainer.recipe import RecipeError, memory
+from trainer.recipe.sizes import Sizes
+from trainer.replay import Batch, Replay
+
+CONFIG = TD3Config(
+    actor_hidden=(16, 16),
+    critic_hidden=(24, 24),
+    layer_norm=False,
+    init="he_uniform",
+    actor_learning_rate=1e-3,
+    critic_learning_rate=2e-3,
+    adam_eps=1e-5,
+    max_grad_norm=0.0,
+    gamma=0.9,
+    tau=0.05,
+    policy_delay=2,
+    exploration_noise=0.3,
+    target_noise=0.2,
+    target_noise_clip=0.25,
+    reward_scale=1.0,
+    one_hot=True,
+)
+VARIED = {"heads": "multi-head", "layer_norm": True, "max_grad_norm": 0.05, "policy_delay": 3}
+
+
+def maker(config: TD3Config = CONFIG, **how):
+    def make(**more) -> TD3:
+        torch.manual_seed(0)
+        agent = TD3(config, OBSERVATION, ACTION, TASKS, **how, **more)
+        # output layers large enough that every term of every loss matters
+        for network, target in ((agent.policy.actor, agent.target_actor), (agent.critics, agent.targets)):
+            for parameters, others in ((network.weights, target.weights), (network.biases, target.biases)):
+                parameters[-1].data.uniform_(-0.5, 0.5)
+                others[-1].data.copy_(parameters[-1].data)
+        return agent
+
+    return make
+
+
+def draw(rows: int):
+    return make_batch(rows, ends=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "ends"),
+    [
+        ({}, False),
+        ({}, True),
+        ({"layer_norm": True, "policy_delay": 1}, False),
+        ({"heads": "multi-head", "policy_delay": 3}, True),
+        ({"max_grad_norm": 0.05}, False),
+        ({"reward_scale": 0.1, "gamma": 0.99, "target_noise": 1.0}, True),
+    ],
+    ids=str,
+)
+def test_updates_equal_a_plain_implementation(changes, ends):
+    config = replace(CONFIG, **changes)
+    agent = maker(config)()
+    reference = TextbookTD3(agent, config)
+    torch.manual_seed(1)
+    batches = [make_batch(ends=ends) for _ in range(6)]
+    checks.teach(agent, batches)
+    for number, batch in enumerate(batches):
+        torch.manual_seed(number)
+        reference.update(batch, number)
+    for ours, theirs in (
+        (agent.policy.actor, reference.actor),
+        (agent.target_actor, reference.target_actor),
+        (agent.critics, reference.critics),
+        (agent.targets, reference.targets),
+    ):
+        for left, right in zip(ours.parameters(), theirs.parameters(), strict=True):
+            torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-5)
+
+
+def test_policy_and_targets_move_at_the_last_turn_alone():
+    agent = maker(replace(CONFIG, policy_delay=3))()
+    assert agent.turns == 3
+    for number in range(6):
+        before = checks.learnt(agent)
+        checks.teach(agent, checks.drawn(draw, 1), begin=number)
+        moved = {name for name, value in checks.learnt(agent).items() if not all(same(value, before[name]))}
+        always = {"critics", "optimizers"}
+        assert moved == (always | {"policy", "targets", "target_actor"} if number % 3 == 2 else always)
+
+
+def test_what_is_said_of_the_policy_is_of_its_last_update():
+    agent = maker()()
+    first, second, third, fourth = checks.teach(agent, checks.drawn(draw, 4))
+    assert first["loss/actor"] == 0.0
+    assert second["loss/actor"] == third["loss/actor"] != fourth["loss/actor"]
+    assert second["grad_norm/actor"] == third["grad_norm/actor"] > 0.0
+    assert first.keys() == second.keys()
+
+
+def test_the_actor_learns_from_the_first_critic_as_it_is_now():
+    agent = maker()()
+    checks.teach(agent, checks.drawn(draw, 2))
+    (part,) = agent._prepared(draw(12))
+    action = agent.policy.mode(part.batch.observation, part.batch.task)
+    values = agent.critics(torch.cat([part.features, action], -1), part.batch.task)
+    loss = agent._actor_loss(part)
+    torch.testing.assert_close(loss, -values[0].sum())
+    loss.backward()
+    assert all(parameter.grad is not None for parameter in agent.policy.actor.parameters())
+    places = [tensor.data_ptr() for tensor in agent._first_critic.parameters()]
+    assert places == [tensor.data_ptr() for tensor in agent.critics.parameters()]
+
+
+def test_rewards_are_multiplied_by_the_newest_factor_of_their_task():
+    factor = torch.ones(TASKS)
+    agent, other = maker(reward_factor=factor)(), maker()()
+    for number, batch in enumerate(checks.drawn(draw, 2)):
+        factor.copy_(torch.tensor([0.5, 2.0, 3.0]) * (number + 1))
+        by_hand = batch._replace(reward=batch.reward * factor[batch.task])
+        checks.teach(agent, [batch], number)
+        checks.teach(other, [by_hand], number)
+    assert all(same(agent.state_dict(), other.state_dict()))
+
+
+each_way = pytest.mark.parametrize("changes", [{}, VARIED], ids=["plain", "varied"])
+
+
+@each_way
+def test_a_restored_learner_goes_on_as_the_first_would_have(changes):
+    checks.check_restored(maker(replace(CONFIG, **changes)), draw)
+
+
+@each_way
+def test_loading_moves_no_tensor(changes):
+    checks.check_loading_moves_no_tensor(maker(replace(CONFIG, **changes)), draw)
+
+
+@each_way
+def test_its_tensors_are_all_that_an_update_writes(changes):
+    checks.check_tensors(maker(replace(CONFIG, **changes)), draw)
+
+
+@each_way
+@pytest.mark.parametrize("parts", [2, 5])
+def test_a_batch_in_parts_teaches_what_the_whole_batch_does(changes, parts):
+    checks.check_parts(maker(replace(CONFIG, **changes)), draw, parts)
+
+
+@each_way
+def test_captured_updates_equal_those_that_are_not(changes):
+    checks.check_captured(maker(replace(CONFIG, **changes)), draw)
+
+
+@each_way
+def test_two_with_half_the_batch_learn_what_one_learns(changes):
+    def teach_half(agent, batch, number, rows):
+        noise = torch.randn(batch.action.shape, generator=torch.Generator().manual_seed(number))
+        agent._noise = lambda _: noise[rows]
+        agent.update(Batch(*(tensor[rows] for tensor in batch.tensors)), number % agent.turns)
+
+    checks.check_halves(maker(replace(CONFIG, **changes)), draw, teach_half)
+
+
+@each_way
+@pytest.mark.parametrize(
+    ("field", "poison"),
+    [
+        ("observation", float("nan")),
+        ("action", float("inf")),
+        ("reward", float("nan")),
+        ("next_observation", float("-inf")),
+    ],
+)
+def test_an_update_that_is_not_finite_changes_nothing(changes, field, poison):
+    checks.check_skipped(maker(replace(CONFIG, **changes)), draw, field, poison)
+
+
+def test_should_only_the_actor_overflow_then_only_the_critics_step(monkeypatch):
+    agent, spared = maker()(), maker()()
+    batches = checks.drawn(draw, 2)
+    for learner in (agent, spared):
+        checks.teach(learner, batches[:1])
+    monkeypatch.setattr(agent, "_actor_loss", lambda part: TD3._actor_loss(agent, part) * float("inf"))
+    before = checks.learnt(agent)
+    for learner in (agent, spared):
+        checks.teach(learner, batches[1:], 1)
+    assert all(same(agent.critics.state_dict(), spared.critics.state_dict()))
+    for untouched in ("policy", "targets", "target_actor"):
+        assert all(same(agent.state_dict()[untouched], before[untouched]))
+    assert agent.skipped.tolist() == [1, 1]
+
+
+def test_targets_and_losses_stay_float32_under_bfloat16():
+    exact = maker()()
+    rounded = maker(autocast=lambda: autocast(torch.device("cpu"), "bf16"))()
+    torch.manual_seed(1)
+    batch = draw(256)
+
+    def target(agent: TD3) -> torch.Tensor:
+        torch.manual_seed(2)
+        (part,) = agent._prepared(batch)
+        return agent._target(part)
+
+    assert target(rounded).dtype == torch.float32
+    torch.testing.assert_close(target(rounded), target(exact), rtol=0.05, atol=0.05)
+    (losses,) = checks.teach(rounded, [batch], 1)
+    assert {loss.dtype for loss in losses.values()} == {torch.float32}
+    assert all(parameter.dtype == torch.float32 for parameter in rounded.critics.parameters())
+
+
+def test_the_policy_explores_around_its_greedy_action_within_the_bounds():
+    policy = maker()().policy
+    batch = draw(4000)
+    greedy = policy.mode(batch.observation, batch.task)
+    noise = policy.draw_noise(len(greedy))
+    assert noise.shape == greedy.shape == (4000, ACTION)
+    sampled = policy.sample(batch.observation, batch.task, noise)
+    assert torch.equal(sampled, (greedy + 0.3 * noise).clamp(-1, 1))
+    assert sampled.abs().max() == 1.0
+    inside = sampled.abs() < 1
+    assert (sampled - greedy)[inside].std() == pytest.approx(0.3, rel=0.1)
+
+
+def test_the_policy_acts_on_arrays_as_on_tensors():
+    policy = maker()().policy
+    batch = draw(5)
+    arrays = batch.observation.numpy(), batch.task.int().numpy()
+    greedy = policy.act(*arrays, greedy=True)
+    assert np.array_equal(greedy, policy.mode(batch.observation, batch.task).numpy())
+    torch.manual_seed(3)
+    played = policy.act(*arrays, greedy=False)
+    torch.manual_seed(3)
+    noise = policy.draw_noise(5)
+    assert np.array_equal(played, policy.sample(batch.observation, batch.task, noise).numpy())
+
+
+def test_the_policy_draws_uniform_actions_for_the_warm_up():
+    policy = maker()().policy
+    drawn = policy.uniform(np.random.default_rng(0), 1000)
+    assert drawn.shape == (1000, ACTION)
+    assert drawn.dtype == np.float32
+    assert -1 <= drawn.min() < -0.9 < 0.9 < drawn.max() <= 1
+
+
+@pytest.mark.slow
+def test_tasks_are_told_apart_by_their_id():
+    """Like the bandits of test_bandits.py: 1 is the best there is, 0.6 what can be reached without the id."""
+    warmup, updates, envs, tasks = 10, 300, 30, 3
+    config = replace(
+        CONFIG,
+        actor_hidden=(32, 32),
+        critic_hidden=(32, 32),
+        init="fan_in_uniform",
+        actor_learning_rate=1e-2,
+        critic_learning_rate=1e-2,
+        adam_eps=1e-8,
+    )
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    agent = TD3(config, 2, 2, tasks)
+    replay = Replay(tasks, envs, envs * (warmup + updates), 126, 1, 2, 2)
+    task = np.arange(envs) % tasks
+
+    def contexts(count: int) -> np.ndarray:
+        return rng.uniform(-0.8, 0.8, (count, 2)).astype(np.float32)
+
+    def reward(context: np.ndarray, task: np.ndarray, action: np.ndarray) -> np.ndarray:
+        return 1 - ((action - turned_targets(context, task)) ** 2).sum(1)
+
+    context = contexts(envs)
+    for step in range(warmup + updates):
+        warm = step >= warmup
+        action = agent.policy.act(context, task, greedy=False) if warm else agent.policy.uniform(rng, envs)
+        following = contexts(envs)
+        replay.add(context, action, reward(context, task, action), following, task, np.ones(envs, np.int64))
+        context = following
+        if warm:
+            agent.update(replay.sample(), step % agent.turns)
+    for each in range(tasks):
+        context, task = contexts(300), np.full(300, each)
+        assert reward(context, task, agent.policy.act(context, task, greedy=True)).mean() >= 0.9
+
+
+def recipe_learner(name: str, precision: str = "fp32", micro_batches: int = 1, **changes: str):
+    """The learner of a recipe, as its entry makes it, and what is reckoned of it."""
+    sizes = Sizes(recipes.load(name).override(changes, changes), precision=precision)
+    spaces, values = sizes.spaces, sizes.recipe.values
+    box = ActionSpace("box", (-1.0,) * spaces.action, (1.0,) * spaces.action)
+    where = torch.device("cpu"), partial(autocast, torch.device("cpu"), precision)
+    entry = sizes.recipe.entry
+    agent = entry.agent(values, spaces.observation, box, sizes.tasks, *where, micro_batches=micro_batches)
+    return agent, sizes
+
+
+MULTI_HEAD = {"heads": "multi-head", "actor_hidden": "16,24", "critic_hidden": "32"}
+
+
+@pytest.mark.parametrize(("name", "changes"), [("td3", {}), ("td3-mt10", {}), ("td3-mt10", MULTI_HEAD)])
+def test_networks_targets_and_optimisers_are_reckoned_to_the_byte(name, changes):
+    agent, sizes = recipe_learner(name, **changes)
+    count, targets = sizes.count, [*agent.targets.parameters(), *agent.target_actor.parameters()]
+    assert count.actor == sum(each.numel() for each in agent.policy.parameters())
+    assert count.critics == sum(each.numel() for each in agent.critics.parameters())
+    assert count.targets == sum(each.numel() for each in targets)
+    networks = agent.policy, agent.critics, agent.targets, agent.target_actor, agent._first_critic
+    constants = [buffer for network in networks for buffer in network.buffers()]
+    learnt = [*agent.policy.parameters(), *agent.critics.parameters()]
+    assert td3.network_bytes(sizes.share) == stored_bytes([*constants, *learnt])
+    state = [tensor for one in agent.optimizers.values() for tensor in one.tensors()]
+    assert td3.optimizer_bytes(sizes.share) == sum(tensor.nbytes for tensor in state)
+    parts = {part.name: part.bytes for part in memory.learner_parts(sizes)}
+    assert parts["gradients"] == stored_bytes(learnt)
+    assert parts["targets"] == stored_bytes(targets)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "precision", "micro_batches", "changes"),
+    [
+        ("td3", "fp32", 1, {}),
+        ("td3", "bf16", 1, {}),
+        ("td3", "fp32", 4, {}),
+        ("td3", "fp32", 1, {"actor_hidden": "512,512", "critic_hidden": "64", "layer_norm": "true"}),
+        ("td3-mt10", "fp32", 1, {}),
+        ("td3-mt10", "fp32", 1, {"heads": "multi-head"}),
+    ],
+    ids=str,
+)
+def test_the_peak_of_an_update_is_reckoned_within_an_eighth(
+    name: str, precision: str, micro_batches: int, changes: dict, tmp_path: Path, monkeypatch
+):
+    monkeypatch.setattr(mlp, "PREFER_ONEDNN", False)  # the products as a GPU computes them
+    agent, sizes = recipe_learner(name, precision, micro_batches, **changes)
+    spaces, rows = sizes.spaces, sizes.own_batch
+    seen, following = torch.randn(2, rows, spaces.observation)
+    action, task = torch.rand(rows, spaces.action), torch.arange(rows) % sizes.tasks
+    batch = Batch(seen, action, torch.randn(rows), following, task, torch.ones(rows))
+    peak = max(peak_bytes(partial(agent.update, batch, turn), tmp_path) for turn in range(agent.turns))
+    assert td3.workspace_bytes(sizes.share, micro_batches) == pytest.approx(peak, rel=0.125)
+
+
+def test_its_recipes_refuse_what_cannot_be_learnt():
+    assert "discrete actions, which TD3 cannot learn" in Sizes(on("CartPole-v1")).unknown
+    assert Sizes(on("Pendulum-v1")).unknown == ""
+    with pytest.raises(RecipeError, match="one_hot = false leaves the task unknown"):
+        recipes.load("td3-mt10").override({"one_hot": "false"}, {"one_hot"})
+
+
+def on(environment: str) -> recipes.Recipe:
+    return recipes.load("td3").override({"environment": environment}, {"environment"})

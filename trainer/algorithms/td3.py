@@ -1,0 +1,156 @@
+"""TD3, twin delayed deep deterministic policy gradients, in the registry of algorithms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from trainer.algorithms.sac import acting_bytes
+from trainer.recipe.algorithm import OffPolicyAlgorithm, Values
+from trainer.recipe.environments import environment_of
+from trainer.recipe.errors import RecipeError
+from trainer.recipe.share import ParameterCount, Part, Share, dense
+from trainer.recipe.spaces import Spaces
+
+if TYPE_CHECKING:
+    from trainer.algorithms.td3_update import TD3
+    from trainer.envs.spaces import ActionSpace
+    from trainer.nn.deterministic_policy import DeterministicPolicy
+
+_FLOAT, _LONG = 4, 8
+
+
+class TD3Algorithm(OffPolicyAlgorithm):
+    """TD3 of one task or several: a deterministic policy, twin critics, and a target of each."""
+
+    name, label = "td3", "TD3"
+    box, discrete = "scaled", False
+
+    def check(self, recipe: str, values: Values) -> None:
+        """Checks also that each task can be told."""
+        super().check(recipe, values)
+        if values.get("heads") == "one-hot" and not values["one_hot"] and _tasks(values) > 1:
+            raise RecipeError(
+                f"recipe {recipe}: one_hot = false leaves the task unknown without multi-head networks"
+            )
+
+    def inputs(self, values: Values, spaces: Spaces) -> int:
+        """Counts the observation, and the one-hot task id where there is one."""
+        return spaces.observation + (_tasks(values) if values.get("one_hot") else 0)
+
+    def count(self, values: Values, spaces: Spaces) -> ParameterCount:
+        """Counts an actor and two critics, and a target of each; multi-head ones have a last layer a task."""
+        inputs = self.inputs(values, spaces)
+        heads = _tasks(values) if values.get("heads") == "multi-head" else 1
+        actor = dense(inputs, values["actor_hidden"], spaces.action, heads)
+        critics = 2 * dense(inputs + spaces.action, values["critic_hidden"], 1, heads)
+        return ParameterCount(actor, critics, targets=actor + critics)
+
+    def memory(self, share: Share, micro_batches: int) -> list[Part]:
+        """Returns what learns, with the copies that act."""
+        kept = [
+            Part("networks", network_bytes(share), note="actor, two critics"),
+            Part("targets", share.count.targets * _FLOAT, note="of all three"),
+            Part("optimiser", optimizer_bytes(share), note="two moments a parameter"),
+            Part("gradients", share.count.trained * _FLOAT),
+        ]
+        if share.on_gpu and (acting := acting_bytes(share)):
+            kept += [Part("acting", acting, note="copies of the actor, inputs and outputs")]
+        workspace = workspace_bytes(share, micro_batches)
+        return [*kept, Part("update", workspace, exact=False, note="activations of one update")]
+
+    def graphs(self, share: Share) -> int:
+        """Counts an update for each turn, and acting unless the host acts."""
+        delay: int = share.values["policy_delay"]
+        return delay + (1 if acting_bytes(share) else 0)
+
+    def policy(
+        self, values: Values, observation_dim: int, action_space: ActionSpace, num_tasks: int
+    ) -> DeterministicPolicy:
+        """Builds the policy, see `Algorithm.policy`."""
+        from trainer.algorithms.td3_update import make_policy
+
+        return make_policy(self.config(values), observation_dim, action_space.dim, num_tasks)
+
+    def learner(self) -> type[TD3]:
+        """Returns the class of the learner."""
+        from trainer.algorithms.td3_update import TD3
+
+        return TD3
+
+
+def network_bytes(share: Share) -> int:
+    """Parameters of actor and critics, and the constants that all networks carry.
+
+    These are the statistics and one-hot ids of the encoder, and the ids of the heads: of actor, critics, both
+    targets, and the first critic.
+    """
+    constants = (2 * share.spaces.observation + share.tasks**2) * _FLOAT + 5 * _heads(share) * _LONG
+    return share.count.trained * _FLOAT + constants
+
+
+def optimizer_bytes(share: Share) -> int:
+    """Adam's state: two numbers a parameter, and a count a tensor."""
+    layers = len(share.values["actor_hidden"]) + len(share.values["critic_hidden"]) + 2
+    return (2 * share.count.trained + 2 * layers) * _FLOAT
+
+
+def workspace_bytes(share: Share, micro_batches: int = 1) -> int:
+    """About what an update takes at its peak, which is the critics' pass backward or the policy's.
+
+    A measurement, tests/trainer/test_td3.py, agrees within an eighth.
+    """
+    values, width, action = share.values, share.width, share.spaces.action
+    actor_hidden, critic_hidden = values["actor_hidden"], values["critic_hidden"]
+    heads, rows = _heads(share), -(-share.batch // micro_batches)
+    halves, inputs = share.precision == "bf16", share.inputs
+    shown = share.batch * (2 * inputs + action) * _FLOAT + rows * (inputs + action) * width
+    shown += 2 * rows * heads * _FLOAT * (4 if heads > 1 else 1)
+    critic = [rows * layer * width for layer in critic_hidden]
+    critic_parameters = [2 * size for size in _layers(inputs + action, critic_hidden, heads)]
+    actor = [rows * layer * width for layer in actor_hidden]
+    actor_parameters = _layers(inputs, actor_hidden, action * heads)
+    norm = 2 if values["layer_norm"] else 1
+    of_critics = _backward([2 * layer for layer in critic], critic_parameters, norm)
+    of_actor = _backward([*actor, *critic], [*actor_parameters, *[0] * len(critic)], 1)
+    if micro_batches > 1:  # their sum, beside those of this part
+        of_critics += share.count.critics * _FLOAT
+        of_actor += share.count.actor * _FLOAT
+    if halves:
+        of_critics += share.count.critics * width
+        of_actor += (share.count.actor + share.count.critics // 2) * width
+    return shown + max(of_critics, of_actor)
+
+
+def _layers(inputs: int, hidden: Sequence[int], outputs: int) -> list[int]:
+    """Returns the bytes of each layer's weights and biases in float32."""
+    return [dense(before, (), after) * _FLOAT for before, after in pairwise([inputs, *hidden, outputs])]
+
+
+def _backward(activations: Sequence[int], parameters: Sequence[int], copies: int) -> int:
+    """Returns the most bytes that lie there at once while gradients go from the last layer to the first.
+
+    Args:
+        activations: bytes of what each hidden layer gives on.
+        parameters: bytes of the gradients of each layer's parameters.
+        copies: of the activations that are kept.
+    """
+    most = 0
+    for layer, own in enumerate(activations):
+        below, above = copies * sum(activations[:layer]), sum(parameters[layer + 1 :])
+        through = (2 + copies) * own  # what was given on, and gradients on both sides of the ReLU
+        before = activations[layer - 1] if layer else 0
+        most = max(most, below + above + max(through, own + before + parameters[layer]))
+    return most
+
+
+def _heads(share: Share) -> int:
+    return share.tasks if share.values.get("heads") == "multi-head" else 1
+
+
+def _tasks(values: Values) -> int:
+    return len(environment_of(values).tasks(values))
+
+
+ENTRY = TD3Algorithm()
