@@ -55,12 +55,22 @@ def td3(values: Mapping[str, Any], envs: VecEnv, *, seed: int, device: str) -> T
     )
 
 
-def dqn(values: Mapping[str, Any], envs: VecEnv, *, seed: int, device: str) -> DQN:
-    """Makes the learner, of one environment; the target moves after as many steps as ours makes updates in.
+def dqn(values: Mapping[str, Any], envs: VecEnv, *, seed: int, device: str, **pace: int) -> DQN:
+    """Makes the learner, of one environment.
 
-    The recipe's pace, an update each `env_steps_per_update` steps, is to be a whole number of steps.
+    Args:
+        values: of the recipe.
+        envs: the environment.
+        seed: of the learner.
+        device: where it learns.
+        pace: `train_freq`, `gradient_steps` and `target_update_interval`; by default the recipe's.
     """
     each = int(values["env_steps_per_update"])
+    usual = {
+        "train_freq": each,
+        "gradient_steps": 1,
+        "target_update_interval": values["target_interval"] * each,
+    }
     return DQN(
         "MlpPolicy",
         envs,
@@ -70,9 +80,7 @@ def dqn(values: Mapping[str, Any], envs: VecEnv, *, seed: int, device: str) -> D
         batch_size=values["batch_size"],
         tau=values["tau"],
         gamma=values["gamma"],
-        train_freq=each,
-        gradient_steps=1,
-        target_update_interval=values["target_interval"] * each,
+        **{**usual, **pace},
         exploration_fraction=values["exploration_share"],
         exploration_initial_eps=values["epsilon_start"],
         exploration_final_eps=values["epsilon_end"],

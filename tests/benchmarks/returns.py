@@ -46,6 +46,8 @@ class Case:
     envs: int
     values: dict[str, Any] = field(default_factory=dict)
     cheap: bool = False
+    pace: dict[str, int] = field(default_factory=dict)
+    """Arguments of the peer's alone: how its zoo has it learn, in bursts."""
 
 
 CASES = {
@@ -70,12 +72,16 @@ CASES = {
     # likewise; with rewards as they are, half of both sides' policies never swing up
     "td3-pendulum": Case("td3", "Pendulum-v1", 20_000, 1, {"warmup_steps": 1_000}),
     "td3-halfcheetah": Case("td3", "HalfCheetah-v5", 100_000, 1),
-    "dqn-cartpole": Case("dqn", "CartPole-v1", 50_000, 1),
-    # as Stable-Baselines3's zoo has it, at the pace of one update each four steps
+    "dqn-cartpole": Case(
+        *("dqn", "CartPole-v1", 50_000, 1),
+        pace={"train_freq": 256, "gradient_steps": 128, "target_update_interval": 10},
+    ),
+    # as Stable-Baselines3's zoo has it
     "dqn-acrobot": Case(
         *("dqn", "Acrobot-v1", 100_000, 1),
         {"learning_rate": 6.3e-4, "batch_size": 128, "replay_capacity": 50_000, "warmup_steps": 1_000}
-        | {"env_steps_per_update": 4, "target_interval": 63, "exploration_share": 0.12, "epsilon_end": 0.1},
+        | {"env_steps_per_update": 1, "target_interval": 250, "exploration_share": 0.12, "epsilon_end": 0.1},
+        pace={"train_freq": 4, "gradient_steps": -1, "target_update_interval": 250},
     ),
     "a2c-acrobot": Case("a2c", "Acrobot-v1", 200_000, 16, {"rollout_size": 80} | NORMALIZED),
 }
@@ -120,7 +126,7 @@ def theirs(case: Case, seed: int) -> Callable[[np.ndarray], np.ndarray]:
     make = lambda: gymnasium.wrappers.FlattenObservation(gymnasium.make(case.environment))  # noqa: E731
     envs: Any = make_vec_env(lambda: FromZero(make()), case.envs, seed=seed)
     if "replay_capacity" in settings:
-        off_policy: Any = getattr(_sb3, case.algorithm)(settings, envs, seed=seed, device="cpu")
+        off_policy: Any = getattr(_sb3, case.algorithm)(settings, envs, seed=seed, device="cpu", **case.pace)
         off_policy.learn(case.steps)
         return lambda observation: np.atleast_1d(off_policy.predict(observation, deterministic=True)[0])
     if settings["normalize_observations"] or settings["normalize_rewards"]:

@@ -78,7 +78,9 @@ def rows_of(settings: TrainSettings) -> torch.Tensor:
 def test_an_interrupted_run_of_several_tasks_ends_as_if_it_had_not_been(tmp_path):
     changes = {"tasks": "reach,push,door-close", "episode_steps": "20"}
     argv = ("--total-steps", "360", "--num-envs", "3")
-    whole, broken = (settings_for(tmp_path / name, "td3-mt10", changes, *argv) for name in ("whole", "broken"))
+    whole, broken = (
+        settings_for(tmp_path / name, "td3-mt10", changes, *argv) for name in ("whole", "broken")
+    )
     run(whole, CounterFactory())
     assert run(broken, CounterFactory(), stop=StopAt(57)).code == 85
     assert run(replace(broken, attempt=1), CounterFactory(), resume=True, seed=99).code == 0
