@@ -1,11 +1,13 @@
-"""Stable-Baselines3's SAC with the values of a recipe of ours."""
+"""Stable-Baselines3's SAC, TD3 and DQN with the values of a recipe of ours."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from stable_baselines3 import SAC
+import numpy as np
+from stable_baselines3 import DQN, SAC, TD3
+from stable_baselines3.common.noise import NormalActionNoise, VectorizedActionNoise
 from stable_baselines3.common.vec_env import VecEnv
 
 
@@ -23,6 +25,67 @@ def sac(values: Mapping[str, Any], envs: VecEnv, *, seed: int, device: str) -> S
         train_freq=1,
         gradient_steps=1,
         policy_kwargs={"net_arch": {"pi": list(values["actor_hidden"]), "qf": list(values["critic_hidden"])}},
+        seed=seed,
+        device=device,
+    )
+
+
+def td3(values: Mapping[str, Any], envs: VecEnv, *, seed: int, device: str) -> TD3:
+    """Makes the learner; with several environments, an update after each step of all."""
+    size = envs.action_space.shape
+    noise = NormalActionNoise(np.zeros(size), np.full(size, values["exploration_noise"]))
+    return TD3(
+        "MlpPolicy",
+        envs,
+        learning_rate=values["actor_learning_rate"],
+        buffer_size=values["replay_capacity"],
+        learning_starts=values["warmup_steps"],
+        batch_size=values["batch_size"],
+        tau=values["tau"],
+        gamma=values["gamma"],
+        train_freq=1,
+        gradient_steps=1,
+        action_noise=VectorizedActionNoise(noise, envs.num_envs),
+        policy_delay=values["policy_delay"],
+        target_policy_noise=values["target_noise"],
+        target_noise_clip=values["target_noise_clip"],
+        policy_kwargs={"net_arch": {"pi": list(values["actor_hidden"]), "qf": list(values["critic_hidden"])}},
+        seed=seed,
+        device=device,
+    )
+
+
+def dqn(values: Mapping[str, Any], envs: VecEnv, *, seed: int, device: str, **pace: int) -> DQN:
+    """Makes the learner, of one environment.
+
+    Args:
+        values: of the recipe.
+        envs: the environment.
+        seed: of the learner.
+        device: where it learns.
+        pace: `train_freq`, `gradient_steps` and `target_update_interval`; by default the recipe's.
+    """
+    each = int(values["env_steps_per_update"])
+    usual = {
+        "train_freq": each,
+        "gradient_steps": 1,
+        "target_update_interval": values["target_interval"] * each,
+    }
+    return DQN(
+        "MlpPolicy",
+        envs,
+        learning_rate=values["learning_rate"],
+        buffer_size=values["replay_capacity"],
+        learning_starts=values["warmup_steps"],
+        batch_size=values["batch_size"],
+        tau=values["tau"],
+        gamma=values["gamma"],
+        **{**usual, **pace},
+        exploration_fraction=values["exploration_share"],
+        exploration_initial_eps=values["epsilon_start"],
+        exploration_final_eps=values["epsilon_end"],
+        max_grad_norm=values["max_grad_norm"],
+        policy_kwargs={"net_arch": list(values["hidden"])},
         seed=seed,
         device=device,
     )

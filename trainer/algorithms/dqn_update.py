@@ -154,8 +154,8 @@ class DQN(OffPolicy):
             turn: 0.
 
         Returns:
-            Scalars on the device, for the log: `loss/critic`, `q/mean`, of the actions taken, and before
-            clipping `grad_norm/critic`. Those of a skipped update say why it was skipped.
+            Scalars on the device, for the log: `loss/critic`, `q/mean`, of the actions taken, before clipping
+            `grad_norm/critic`, and `epsilon`. Those of a skipped update say why it was skipped.
         """
         del turn  # every update is like the others
         size, (first, *others) = len(batch.reward), self._parts(batch)
@@ -169,7 +169,12 @@ class DQN(OffPolicy):
         self.optimizers["network"].step([gradient], norm, blocked)
         self._move_target(blocked)
         self._count(blocked)
-        return {"loss/critic": loss, "q/mean": q_mean, "grad_norm/critic": norm}
+        return {
+            "loss/critic": loss,
+            "q/mean": q_mean,
+            "grad_norm/critic": norm,
+            "epsilon": self.policy.epsilon,
+        }
 
     def _slope(self, batch: Batch, size: int, gradient: Tensor | None = None) -> list[Tensor]:
         """Returns what these of `size` rows add to gradient (parameters,), loss and mean value.

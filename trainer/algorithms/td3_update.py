@@ -231,7 +231,7 @@ class TD3(OffPolicy):
 
     @torch.no_grad()
     def _target(self, part: _CriticPart) -> Tensor:
-        """Returns the temporal-difference targets (rows,), by the smoothed target policy (equation 14)."""
+        """Returns the temporal-difference targets (rows,), by the smoothed target policy (section 5.3)."""
         config, task = self.config, part.batch.task
         noise = (config.target_noise * part.noise).clamp(-config.target_noise_clip, config.target_noise_clip)
         with self._precision:

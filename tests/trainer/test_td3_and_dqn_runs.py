@@ -1,0 +1,148 @@
+"""TD3 and DQN in the off-policy loop: interrupted and resumed to the bit, evaluated, refused in time."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.trainer.runs import StopAt, events, newest, rows, run, store_of
+from tests.trainer.toys import CounterFactory
+from trainer import evaluate, training
+from trainer.envs.choice import factory_for
+from trainer.errors import UsageError
+from trainer.replay import NStepReplay, TransitionReplay
+from trainer.settings import TrainSettings, read_settings
+
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
+SMALL = {"warmup_steps": "30", "batch_size": "16", "replay_capacity": "500", "env_steps_per_update": "2"}
+NETWORKS = {"td3": {"actor_hidden": "8", "critic_hidden": "8"}, "dqn": {"hidden": "8"}}
+SEVERAL_STEPS = {"n_step": "3", "dueling": "true", "double": "true", "target_interval": "7"}
+
+
+def settings_for(run_dir: Path, recipe: str, changes: dict[str, str], *argv: str) -> TrainSettings:
+    changes = {**SMALL, **NETWORKS[recipe.partition("-")[0]], **changes}
+    words = [part for key, value in changes.items() for part in ("--set", f"{key}={value}", "--unlock", key)]
+    defaults = ("--wandb", "disabled", "--workers", "0", "--eval-every", "0", "--checkpoint-every", "0")
+    return read_settings(["--recipe", recipe, "--run-dir", str(run_dir), *words, *defaults, *argv], {})
+
+
+def factory_of(settings: TrainSettings):
+    recipe = settings.recipe
+    return factory_for(recipe.values, settings.tasks, settings.seed, entry=recipe.entry)
+
+
+def train(settings: TrainSettings, **how):
+    return run(settings, factory_of(settings), **how)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("recipe", "changes"),
+    [
+        ("td3", {"environment": "Pendulum-v1", "policy_delay": "3", "normalize_observations": "warmup"}),
+        ("dqn", {}),
+        ("dqn", SEVERAL_STEPS),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("lockstep", [True, False])
+def test_an_interrupted_run_ends_as_if_it_had_not_been(tmp_path, recipe, changes, lockstep):
+    argv = ("--total-steps", "260", "--num-envs", "2", *(["--lockstep"] if lockstep else []))
+    whole = settings_for(tmp_path / "whole", recipe, changes, *argv)
+    broken = settings_for(tmp_path / "broken", recipe, changes, *argv)
+    train(whole)
+    assert train(broken, stop=StopAt(71)).code == 85
+    assert newest(broken)["state"]["progress"]["step"] == 142
+    assert newest(broken)["state"]["progress"]["updates"] % 3 != 0, "amid the turns of three"
+    assert train(replace(broken, attempt=1), resume=True, seed=99).code == 0
+    assert torch.equal(rows_of(broken), rows_of(whole))
+    assert "have the sha256" in events(whole.run_dir)[-1]
+    assert events(broken.run_dir)[-1] == events(whole.run_dir)[-1]
+
+
+def rows_of(settings: TrainSettings) -> torch.Tensor:
+    """The rows of the newest checkpoint's replay."""
+    store = store_of(settings)
+    path = store.newest(pytest.fail)
+    replay = TransitionReplay(**store.load(path)["replay"]["layout"])
+    store.restore_replay(path, replay)
+    return replay._rows[: replay._held]
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_of_several_tasks_ends_as_if_it_had_not_been(tmp_path):
+    changes = {"tasks": "reach,push,door-close", "episode_steps": "20"}
+    argv = ("--total-steps", "360", "--num-envs", "3")
+    whole, broken = (
+        settings_for(tmp_path / name, "td3-mt10", changes, *argv) for name in ("whole", "broken")
+    )
+    run(whole, CounterFactory())
+    assert run(broken, CounterFactory(), stop=StopAt(57)).code == 85
+    assert run(replace(broken, attempt=1), CounterFactory(), resume=True, seed=99).code == 0
+    assert "have the sha256" in events(whole.run_dir)[-1]
+    assert events(broken.run_dir)[-1] == events(whole.run_dir)[-1]
+
+
+@pytest.mark.slow
+def test_with_several_steps_the_replay_holds_their_sums(tmp_path):
+    settings = settings_for(tmp_path, "dqn", SEVERAL_STEPS, "--total-steps", "200", "--num-envs", "2")
+    learner = train(settings).learner
+    assert isinstance(learner.replay, NStepReplay)
+    held = rows_of(settings)
+    reward, goes_on = held[:, 5], held[:, -1]
+    gamma = settings.recipe.values["gamma"]
+    # CartPole pays 1 a step: the sum tells how many steps a transition has
+    sums = torch.tensor([1.0, 1.0 + gamma, 1.0 + gamma + gamma**2])
+    steps = (reward[:, None] - sums).abs().argmin(1)
+    torch.testing.assert_close(reward, sums[steps])
+    full = goes_on > 0
+    torch.testing.assert_close(goes_on[full], torch.full_like(goes_on[full], gamma) ** steps[full])
+    assert {0, 1, 2} == set(steps[~full].tolist())
+
+
+@pytest.mark.slow
+def test_epsilon_falls_with_the_steps_of_the_run(tmp_path):
+    changes = {"exploration_share": "0.5", "epsilon_end": "0.2"}
+    settings = settings_for(tmp_path, "dqn", changes, "--total-steps", "100", "--num-envs", "1")
+    train(settings, stop=StopAt(25))
+    found = [float(newest(settings)["model"]["learner"]["policy"]["epsilon"])]
+    train(replace(settings, attempt=1), resume=True)
+    found.append(float(newest(settings)["model"]["learner"]["policy"]["epsilon"]))
+    # as it was in the last vector step: the 25th of a hundred, and the last
+    assert found == pytest.approx([1.0 - 0.8 * 0.24 / 0.5, 0.2])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("recipe", "environment"), [("td3", "Pendulum-v1"), ("dqn", "CartPole-v1")])
+def test_evaluate_plays_the_same_episodes_as_the_run_did(tmp_path, capsys, recipe, environment):
+    argv = ("--total-steps", "60", "--eval-every", "60", "--num-envs", "2")
+    changes = {"environment": environment, "evaluation_episodes": "4"}
+    train(settings_for(tmp_path, recipe, changes, *argv))
+    capsys.readouterr()
+    assert evaluate.main([str(tmp_path), "--episodes", "4", "--workers", "0", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["return/mean"] == rows(tmp_path, "eval")[-1]["return/mean"]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "environment", "words"),
+    [
+        ("td3", "CartPole-v1", "CartPole-v1 has discrete actions, which TD3 cannot learn"),
+        ("dqn", "Pendulum-v1", "Pendulum-v1 has continuous actions, which DQN cannot learn"),
+        (
+            "dqn",
+            "tests.trainer.envs_for_tests:Levers-v0",
+            "has several discrete actions at once, which DQN cannot learn",
+        ),
+    ],
+)
+def test_what_cannot_be_learnt_is_refused_before_anything_is_written(tmp_path, recipe, environment, words):
+    changes = {"environment": environment}
+    with pytest.raises(UsageError, match=words):
+        training.train(settings_for(tmp_path / "run", recipe, changes, "--device", "cpu", "--threads", "1"))
+    assert not (tmp_path / "run").exists()
