@@ -18,7 +18,7 @@ from trainer.files import atomic_write_bytes
 from trainer.nn.actor import Actor
 from trainer.recipe import RecipeError, registry
 from trainer.recipe.algorithm import Algorithm
-from trainer.recipe.kinds import FIXED_GOALS
+from trainer.recipe.goals import FIXED_GOALS
 
 FINAL_MODEL = "final_model.pt"
 _NETWORKS = ("policy", "critics", "targets", "log_alpha", "reward_moments")

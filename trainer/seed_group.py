@@ -259,7 +259,8 @@ def join_learners(
         for learner in on_policy:
             learner.slower = f"{why} learn one after the other, not at once"
     off_policy = [learner for learner in learners if isinstance(learner, Learner)]
-    if len(off_policy) == len(learners) > 1 and off_policy[0].device.type == "cuda":
+    joins = len(off_policy) == len(learners) > 1 and all(learner.agent.joins for learner in off_policy)
+    if joins and off_policy[0].device.type == "cuda":
         return LearnerGroup(off_policy, streams)
     return None
 

@@ -22,8 +22,7 @@ from trainer.pacing import quick
 from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
 from trainer.processors import usable_processors
-from trainer.recipe import batches
-from trainer.recipe.kinds import FIXED_GOALS, on_metaworld, on_policy
+from trainer.recipe.goals import FIXED_GOALS
 from trainer.settings import TrainSettings
 from trainer.telemetry import Opens, SilentTelemetry, Telemetry, open_progress
 
@@ -82,7 +81,7 @@ class TrainingRun:
         )
         found = find(settings, self._store, events, ranks)
         step = found.parts["state"]["progress"]["step"] if found else 0
-        if found and on_metaworld(settings.recipe.values):
+        if found:
             goals = found.parts["model"]["about"].get("goal_seed", FIXED_GOALS)
             if goals != settings.goal_seed:
                 events.append(f"on with the goals of seed {goals}, which it began with")
@@ -96,7 +95,9 @@ class TrainingRun:
         self._attempt: OffPolicyRun | OnPolicyRun | None = None
         self._telemetry = _telemetry(settings, device, step, ranks, opens)
         self._begun_at = step
-        self._events = [_setting(settings, device), *_rollouts(settings), *events] if ranks.writes else []
+        self._events = (
+            [_setting(settings, device), *_loop(settings).notes(settings), *events] if ranks.writes else []
+        )
 
     @property
     def attempt(self) -> OffPolicyRun | OnPolicyRun:
@@ -120,8 +121,7 @@ class TrainingRun:
         """Makes the attempt, from the checkpoint found if there is one."""
         while self._events:
             self._telemetry.event(self._begun_at, self._events.pop(0))
-        kind = OffPolicyRun if self._settings.recipe.algorithm == "sac" else OnPolicyRun
-        self._attempt = kind(
+        self._attempt = _loop(self._settings)(
             self._settings,
             self._factory,
             self._device,
@@ -211,11 +211,18 @@ def _last_good(
     return FoundCheckpoint(path, parts)
 
 
+def _loop(settings: TrainSettings) -> type[OffPolicyRun] | type[OnPolicyRun]:
+    """Returns the loop that the run's algorithm is trained by."""
+    loops: dict[str, type[OffPolicyRun] | type[OnPolicyRun]]
+    loops = {"off-policy": OffPolicyRun, "on-policy": OnPolicyRun}
+    return loops[settings.recipe.entry.loop]
+
+
 def _setting(settings: TrainSettings, device: torch.device) -> str:
     """Says what was chosen where the settings left a choice."""
     plural = "" if settings.workers == 1 else "es"
     where = f"{settings.workers} worker process{plural}" if settings.workers else "the learner's own process"
-    helps = on_policy(settings.recipe.values) and settings.together == 1
+    helps = not _loop(settings).learns_meanwhile and settings.together == 1
     if helps and 0 < settings.own_workers < settings.own_envs:
         where += " and the learner's own"
     lag = ", acting one vector step behind the updates" if settings.lag_on(device.type) else ""
@@ -227,19 +234,6 @@ def _setting(settings: TrainSettings, device: torch.device) -> str:
         f"learning on {device.type} ({device_name(device)}) in {precision_on(device, settings.precision)}, "
         f"{settings.num_envs} environment{'' if settings.num_envs == 1 else 's'} in {where}{lag}"
     )
-
-
-def _rollouts(settings: TrainSettings) -> list[str]:
-    """Says how rollouts are cut, in a run that has them."""
-    values = settings.recipe.values
-    if not on_policy(values):
-        return []
-    cuts = batches(settings.recipe.name, values, settings.num_envs)
-    rounded = f", the recipe's {values['rollout_size']:,} rounded up to whole steps"
-    return [
-        f"rollouts of {cuts.steps:,} steps x {settings.num_envs} environments = {cuts.rollout:,} transitions"
-        f"{rounded if cuts.rollout > values['rollout_size'] else ''}, in batches of {cuts.batch_size:,}"
-    ]
 
 
 def _telemetry(

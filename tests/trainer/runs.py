@@ -17,7 +17,6 @@ from trainer.loops.off_policy import OffPolicyRun
 from trainer.loops.on_policy import OnPolicyRun
 from trainer.loops.state import FoundCheckpoint
 from trainer.preemption import StopSignals
-from trainer.recipe.kinds import on_policy
 from trainer.replay import Replay
 from trainer.settings import TrainSettings
 from trainer.telemetry import Telemetry
@@ -66,7 +65,7 @@ def run(
     telemetry = Telemetry.open(settings.run_dir, {}, settings.total_steps, settings.attempt, settings.wandb)
     stop = StopSignals() if stop is None else stop
     arguments = settings, factory, torch.device("cpu"), telemetry, stop, store, found
-    kind = OnPolicyRun if on_policy(settings.recipe.values) else OffPolicyRun
+    kind = OnPolicyRun if settings.recipe.entry.loop == "on-policy" else OffPolicyRun
     with telemetry, kind(*arguments) as attempt:
         return SimpleNamespace(code=attempt.train(), learner=attempt.learner)
 

@@ -134,7 +134,12 @@ def test_the_peak_of_an_update_within_a_tenth(
 def rollout_learner(folder: Path, **values: str) -> tuple[RolloutLearner, Sizes]:
     changes = [part for key, value in values.items() for part in ("--set", f"{key}={value}", "--unlock", key)]
     settings = read_settings(["--recipe", "mtppo-mt10", "--run-dir", str(folder), *changes], {})
-    learner = RolloutLearner(settings, MetaworldFactory(settings.tasks), CPU, Ranks())
+    learner = RolloutLearner(
+        settings,
+        MetaworldFactory(settings.tasks, episode_steps=settings.recipe.values["episode_steps"]),
+        CPU,
+        Ranks(),
+    )
     return learner, Sizes(settings.recipe, settings.num_envs, on_gpu=False)
 
 

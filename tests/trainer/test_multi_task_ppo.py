@@ -230,7 +230,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> TrainSettings:
     """A run of three environments on two tasks, one of which goes from task to task."""
     argv = ("--total-steps", "540", "--num-envs", "3", "--log-every", "180")
     settings = settings_for(tmp_path_factory.mktemp("whole"), *argv)
-    assert run(settings, MetaworldFactory(settings.tasks)).code == 0
+    assert (
+        run(
+            settings, MetaworldFactory(settings.tasks, episode_steps=settings.recipe.values["episode_steps"])
+        ).code
+        == 0
+    )
     return settings
 
 
@@ -240,7 +245,7 @@ def test_an_interrupted_run_goes_on_to_the_bit(
     tmp_path: Path, whole: TrainSettings, stops: tuple[int, ...]
 ) -> None:
     settings = settings_for(tmp_path, "--total-steps", "540", "--num-envs", "3")
-    factory = MetaworldFactory(settings.tasks)
+    factory = MetaworldFactory(settings.tasks, episode_steps=settings.recipe.values["episode_steps"])
     for attempt, stop in enumerate(stops):
         assert run(settings, factory, resume=attempt > 0, stop=StopAt(stop), seed=attempt).code == 85
     assert run(settings, factory, resume=True, seed=99).code == 0
@@ -265,7 +270,9 @@ def test_rollouts_are_whole_episodes_of_all_tasks(whole: TrainSettings) -> None:
 def test_workers_change_nothing_and_a_model_acts_as_it_learnt(tmp_path: Path, whole: TrainSettings) -> None:
     argv = ("--total-steps", "540", "--num-envs", "3", "--workers", "1")
     settings = settings_for(tmp_path, *argv, "--eval-every", "540", "--eval-episodes", "1")
-    found = run(settings, MetaworldFactory(settings.tasks))
+    found = run(
+        settings, MetaworldFactory(settings.tasks, episode_steps=settings.recipe.values["episode_steps"])
+    )
     assert learnt(settings) == learnt(whole)
     assert [row["step"] for row in rows(tmp_path, "eval")] == [540]
     assert all("success/reach-v3" in row for row in rows(tmp_path, "eval"))
@@ -279,9 +286,20 @@ def test_workers_change_nothing_and_a_model_acts_as_it_learnt(tmp_path: Path, wh
 @pytest.mark.slow
 def test_other_environments_begin_a_new_rollout(tmp_path: Path) -> None:
     settings = settings_for(tmp_path, "--total-steps", "320", "--num-envs", "4")
-    run(settings, MetaworldFactory(settings.tasks), stop=StopAt(30))
+    run(
+        settings,
+        MetaworldFactory(settings.tasks, episode_steps=settings.recipe.values["episode_steps"]),
+        stop=StopAt(30),
+    )
     settings = settings_for(tmp_path, "--total-steps", "320", "--num-envs", "2")
-    assert run(settings, MetaworldFactory(settings.tasks), resume=True).code == 0
+    assert (
+        run(
+            settings,
+            MetaworldFactory(settings.tasks, episode_steps=settings.recipe.values["episode_steps"]),
+            resume=True,
+        ).code
+        == 0
+    )
     assert "the checkpoint has 4 environments, this run has 2: new episodes are started" in events(tmp_path)
 
 
@@ -298,7 +316,7 @@ def test_each_task_learns_its_own(tmp_path: Path) -> None:
 
 def test_several_seeds_learn_one_after_the_other_and_say_why(tmp_path: Path) -> None:
     settings = settings_for(tmp_path)
-    factory = MetaworldFactory(settings.tasks)
+    factory = MetaworldFactory(settings.tasks, episode_steps=settings.recipe.values["episode_steps"])
     learners = [RolloutLearner(settings, factory, CPU, Ranks()) for _ in range(2)]
     assert join_learners(learners, [Stream(CPU), Stream(CPU)]) is None
     said = {learner.note for learner in learners}

@@ -58,14 +58,19 @@ def whole(tmp_path_factory) -> str:
     """The digest of a run that nothing interrupts."""
     run_dir = tmp_path_factory.mktemp("whole")
     settings = settings_for(run_dir)
-    assert run(settings, MetaworldFactory(settings.tasks)).code == 0
+    assert (
+        run(
+            settings, MetaworldFactory(settings.tasks, episode_steps=settings.recipe.values["episode_steps"])
+        ).code
+        == 0
+    )
     return digest(run_dir)
 
 
 def interrupted(run_dir, after: list[int], *argv: str) -> str:
     """Interrupts each attempt after so many vector steps, and lets the last one end."""
     settings = settings_for(run_dir, *argv)
-    factory = MetaworldFactory(settings.tasks)
+    factory = MetaworldFactory(settings.tasks, episode_steps=settings.recipe.values["episode_steps"])
     for attempt, steps in enumerate([*after, TOTAL]):
         # a later process may begin with whatever random numbers
         how = {"resume": True, "seed": 1000 + attempt} if attempt else {}

@@ -76,6 +76,7 @@ class CounterFactory:
     action_dim: ClassVar[int] = 2
     action_space: ClassVar[ActionSpace] = ActionSpace("box", (-1.0,) * 2, (1.0,) * 2)
     horizon: ClassVar[int] = 500
+    episode_steps: ClassVar[int] = 20
     reports_success: ClassVar[bool] = True
     solved_ends: ClassVar[bool] = True
 

@@ -50,9 +50,12 @@ class SAC(SACUpdate):
         micro_batches: parts of a batch; may be changed between updates.
         optimizers: of `actor`, `critics` and `alpha`.
         polyak: moves the targets.
+        joins: whether learners of several seeds can be joined, see `SACGroup`.
     """
 
     configuration = SACConfig
+
+    joins = True
 
     def __init__(
         self,
@@ -121,6 +124,10 @@ class SAC(SACUpdate):
         for name, optimizer in self.optimizers.items():
             optimizer.load_state_dict(state["optimizers"][name])
         self.skipped.copy_(state["skipped"])
+
+    def by_task(self) -> dict[str, Tensor]:
+        """Returns the temperatures, `alpha` (num_tasks,), for the log."""
+        return {"alpha": self.alpha}
 
     def joined(self) -> None:
         """Takes note that its tensors have become parts of others."""

@@ -57,7 +57,7 @@ def envs(settings: TrainSettings, seconds: float, _deadline: float) -> Result:
     peak = Peak()
     factory = _factory(settings)
     rng = np.random.default_rng(settings.seed)
-    schedule = _schedule(settings, rng)
+    schedule = _schedule(settings, factory, rng)
     helping = settings.recipe.entry.loop == "on-policy"  # as in such a run, where the learner steps a share
     with VectorEnv(factory, settings.num_envs, workers=settings.workers, helping=helping) as vector:
         vector.reset(schedule.first())
@@ -83,7 +83,7 @@ def updates(settings: TrainSettings, seconds: float, _deadline: float) -> Result
         count = rate(made.learn, seconds, waiting(device)) * made.each
     else:
         learner = Learner(settings, factory, device, lambda _: None)
-        fill_replay(learner.replay, settings, factory, _schedule(settings, rng), rng)
+        fill_replay(learner.replay, settings, factory, _schedule(settings, factory, rng), rng)
         count = rate(lambda: learner.update(), seconds, waiting(device))
     return _used(settings, factory, device, peak) | {"updates_per_second": count}
 
@@ -211,8 +211,8 @@ def _factory(settings: TrainSettings) -> EnvFactory:
     return factory_for(recipe.values, settings.tasks, settings.seed, settings.goal_seed, recipe.entry)
 
 
-def _schedule(settings: TrainSettings, rng: np.random.Generator) -> Schedule | Autoreset:
-    return plan_episodes(settings, Ranks(), rng, 0, None)
+def _schedule(settings: TrainSettings, factory: EnvFactory, rng: np.random.Generator) -> Schedule | Autoreset:
+    return plan_episodes(settings, factory, Ranks(), rng, 0, None)
 
 
 def _device(settings: TrainSettings) -> torch.device:

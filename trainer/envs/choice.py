@@ -10,7 +10,7 @@ from trainer.errors import UsageError
 from trainer.recipe import registry
 from trainer.recipe.algorithm import Algorithm
 from trainer.recipe.environments import METAWORLD, environment_of
-from trainer.recipe.kinds import FIXED_GOALS
+from trainer.recipe.goals import FIXED_GOALS
 
 
 def factory_for(

@@ -16,7 +16,7 @@ from trainer.envs.official import goal_vectors, model_file, official_task
 from trainer.envs.self_check import environment_class
 from trainer.envs.spaces import ActionSpace, unit_box
 from trainer.envs.starts import way_depends_on_goal
-from trainer.recipe.kinds import FIXED_GOALS
+from trainer.recipe.goals import FIXED_GOALS
 
 OBSERVATION_DIM = 39
 ACTION_DIM = 4

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.envs.official import goal_vectors
-from trainer.recipe.kinds import FIXED_GOALS
+from trainer.recipe.goals import FIXED_GOALS
 
 STANDARD = {"count": 50, "seed": FIXED_GOALS}
 """The goal list that nearly every run uses."""

@@ -32,7 +32,6 @@ from trainer.nn.actor import Actor
 from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
 from trainer.processors import usable_processors
-from trainer.recipe.kinds import on_metaworld
 from trainer.settings import TrainSettings
 from trainer.telemetry import Telemetry
 
@@ -61,6 +60,12 @@ class CheckpointedRun(ABC, Generic[AnyLearner]):
 
     learns_meanwhile: ClassVar[bool]
     """Whether it learns while the environments step, or else after that, once it has gathered enough."""
+
+    @staticmethod
+    def notes(settings: TrainSettings) -> list[str]:
+        """Returns what a run's log says of how it learns."""
+        del settings
+        return []
 
     def __init__(
         self,
@@ -107,7 +112,7 @@ class CheckpointedRun(ABC, Generic[AnyLearner]):
             self._num_envs,
             settings.tasks,
             success=factory.reports_success,
-            lengths=not on_metaworld(self._values),
+            lengths=factory.episode_steps is None,
         )
         self._environments: Mapping[str, Any] | None = None
         if found:
@@ -119,7 +124,7 @@ class CheckpointedRun(ABC, Generic[AnyLearner]):
                 self._episodes.load_state_dict(state["episodes"])
             restore_generators(state["generators"], self._rng)
         plan = self._environments["schedule"] if self._environments else None
-        self._schedule = plan_episodes(settings, self._ranks, self._rng, self._progress.step, plan)
+        self._schedule = plan_episodes(settings, factory, self._ranks, self._rng, self._progress.step, plan)
 
     def _finish(self) -> None:
         """Writes the last checkpoint and, on rank 0, the final model.

@@ -1,4 +1,4 @@
-"""The plan of a run's training episodes: Meta-World's are planned, other environments end their own."""
+"""The plan of a run's training episodes, unless its environments end them themselves."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from trainer.envs.interface import EnvFactory
 from trainer.envs.schedule import Autoreset, Schedule
 from trainer.parallel import Ranks
-from trainer.recipe.kinds import on_metaworld
 from trainer.settings import TrainSettings
 
 
 def plan_episodes(
     settings: TrainSettings,
+    factory: EnvFactory,
     ranks: Ranks,
     rng: np.random.Generator,
     begun: int,
@@ -24,19 +25,20 @@ def plan_episodes(
 
     Args:
         settings: of the run.
+        factory: makes the environments.
         ranks: with whom this process learns.
         rng: the generator of the goals.
         begun: environment steps that the run has made.
         state: of the plan to go on with, or None.
     """
     values, num_envs, tasks = settings.recipe.values, settings.own_envs, len(settings.tasks)
-    if not on_metaworld(values):
+    if factory.episode_steps is None:
         return Autoreset(num_envs, begun + ranks.rank * num_envs)
     turn = ranks.rank * (num_envs % tasks)  # the environments left over on all ranks take the tasks in turn
     return Schedule(
         num_envs,
         tasks,
-        values["episode_steps"],
+        factory.episode_steps,
         values["goals_per_task"],
         rng,
         stagger=values.get("stagger_episodes", False),

@@ -16,15 +16,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from trainer.algorithms.agent import OffPolicyAgent
 from trainer.algorithms.capture import CapturedUpdate, weak
 from trainer.algorithms.returns import ReturnScale
-from trainer.algorithms.sac_config import SACConfig
-from trainer.algorithms.sac_learner import SAC
 from trainer.device import autocast
 from trainer.envs.interface import EnvFactory
 from trainer.envs.vector import StepOutcome
 from trainer.loops.memory import Floats, make_replay, remember, too_small
 from trainer.parallel import Ranks
+from trainer.recipe.algorithm import OffPolicyAlgorithm
 from trainer.replay import Batch
 from trainer.settings import TrainSettings
 
@@ -49,6 +49,7 @@ class Learner:
         batch: what was last learnt from, None before the first update; overwritten by the next.
         losses: what `SAC.update` returned last; overwritten by the next.
         device: where it learns.
+        entry: of the algorithm.
         slower: why updates together with other seeds are slower than they could be.
     """
 
@@ -67,12 +68,14 @@ class Learner:
         self._say = say
         self._values = values
         self._ranks = ranks or Ranks()
-        config = SACConfig.from_values(values)
-        self._returns = _return_scale(config, settings, device, self._ranks)
-        self.agent = SAC(
-            config,
+        entry = settings.recipe.entry
+        assert isinstance(entry, OffPolicyAlgorithm)
+        self.entry = entry
+        self._returns = _return_scale(settings, device, self._ranks)
+        self.agent: OffPolicyAgent = entry.agent(
+            values,
             factory.observation_dim,
-            factory.action_dim,
+            factory.action_space,
             len(settings.tasks),
             device,
             partial(autocast, device, settings.precision),
@@ -161,11 +164,11 @@ class Learner:
         return self.agent.tensors()
 
     def by_task(self, tasks: Sequence[str]) -> dict[str, float]:
-        """Returns each task's temperature, `alpha/<task>`, and its `reward_factor/<task>` where there is one.
+        """Returns numbers of each task, `<name>/<task>`: the agent's, and `reward_factor` where there is one.
 
         Waits for the device.
         """
-        found = {"alpha": self.agent.alpha}
+        found = self.agent.by_task()
         if self._returns:
             found["reward_factor"] = self._returns.factor
         return {
@@ -246,11 +249,9 @@ class Learner:
         return [*self.agent.tensors(), *self.replay.tensors()]
 
 
-def _return_scale(
-    config: SACConfig, settings: TrainSettings, device: torch.device, ranks: Ranks
-) -> ReturnScale | None:
-    if config.normalize_rewards == "none":
+def _return_scale(settings: TrainSettings, device: torch.device, ranks: Ranks) -> ReturnScale | None:
+    values = settings.recipe.values
+    if values.get("normalize_rewards", "none") == "none":
         return None
-    steps = settings.recipe.values["episode_steps"]
-    sizes = len(settings.tasks), settings.own_envs, steps
-    return ReturnScale(*sizes, config.gamma, config.value_bound, device, over_learners=ranks.greatest)
+    sizes = len(settings.tasks), settings.own_envs, values["episode_steps"]
+    return ReturnScale(*sizes, values["gamma"], values["value_bound"], device, over_learners=ranks.greatest)

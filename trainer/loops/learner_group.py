@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from trainer.algorithms.agent import AgentGroup
 from trainer.algorithms.capture import CapturedUpdate, weak
 from trainer.algorithms.cuda_recorder import CudaRecorder
-from trainer.algorithms.sac_group import SACGroup
 from trainer.loops.learner import Learner
 from trainer.loops.memory import too_small
 from trainer.replay import Batch, ReplayGroup
@@ -109,7 +109,10 @@ class _JointUpdate:
         self._learners = learners
         self._streams = streams
         self._level()
-        self._agents = SACGroup([learner.agent for learner in learners], streams)
+        agents = [learner.agent for learner in learners]
+        group = learners[0].entry.group(agents, streams)
+        assert group is not None, "learners whose agents do not join"
+        self._agents: AgentGroup = group
         for learner in learners:
             learner.moved()
         self._batch: Batch | None = None

@@ -11,7 +11,6 @@ import torch
 from trainer.envs.interface import EnvFactory
 from trainer.envs.vector import StepOutcome
 from trainer.errors import TrainerError
-from trainer.recipe.kinds import on_metaworld
 from trainer.replay import Replay, TransitionReplay
 from trainer.settings import TrainSettings
 
@@ -24,7 +23,7 @@ def make_replay(
 ) -> AnyReplay:
     """Makes this rank's part of a run's replay.
 
-    It has rings of whole episodes on Meta-World, of whole transitions elsewhere.
+    It has rings of whole episodes where these are planned, of whole transitions elsewhere.
 
     Args:
         settings: what to do.
@@ -35,9 +34,9 @@ def make_replay(
     values, rank = settings.recipe.values, settings.place.rank
     sizes = settings.own(values["replay_capacity"]), settings.own(values["batch_size"])
     widths = factory.observation_dim, factory.action_dim
-    if not on_metaworld(values):
+    if factory.episode_steps is None:
         return TransitionReplay(*sizes, *widths, device, on_host=on_host)
-    tasks, steps = len(settings.tasks), values["episode_steps"]
+    tasks, steps = len(settings.tasks), factory.episode_steps
     return Replay(tasks, settings.own_envs, *sizes, steps, *widths, device, on_host=on_host, turn=rank)
 
 

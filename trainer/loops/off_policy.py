@@ -14,7 +14,6 @@ import numpy.typing as npt
 import torch
 
 from trainer.algorithms.acting import Acting
-from trainer.algorithms.diagnostics import diagnose
 from trainer.checkpoint import CheckpointStore
 from trainer.envs.interface import EnvFactory
 from trainer.envs.schedule import WorkerCommand
@@ -156,7 +155,10 @@ class OffPolicyRun(TrainingAttempt[Learner]):
     def _look(self) -> dict[str, float]:
         """Looks into the networks, once there is a batch to look at them with."""
         agent, batch = self.learner.agent, self.learner.batch
-        return {} if batch is None else diagnose(agent, batch, self._settings.tasks)
+        if batch is None:
+            return {}
+        looked: dict[str, float] = self.learner.entry.diagnose(agent, batch, self._settings.tasks)
+        return looked
 
     def _own_state(self) -> dict[str, Any]:
         """Returns what the loop adds to this rank's part of a checkpoint."""

@@ -19,7 +19,7 @@ from trainer.loops.rollout_learner import RolloutLearner
 from trainer.loops.state import FoundCheckpoint
 from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
-from trainer.recipe.kinds import on_metaworld
+from trainer.recipe import batches
 from trainer.settings import TrainSettings
 from trainer.telemetry import Telemetry
 
@@ -40,6 +40,17 @@ class OnPolicyRun(TrainingAttempt[RolloutLearner]):
 
     learns_meanwhile = False
 
+    @staticmethod
+    def notes(settings: TrainSettings) -> list[str]:
+        """Says how rollouts are cut."""
+        values, envs = settings.recipe.values, settings.num_envs
+        cuts = batches(settings.recipe.name, values, envs)
+        rounded = f", the recipe's {values['rollout_size']:,} rounded up to whole steps"
+        return [
+            f"rollouts of {cuts.steps:,} steps x {envs} environments = {cuts.rollout:,} transitions"
+            f"{rounded if cuts.rollout > values['rollout_size'] else ''}, in batches of {cuts.batch_size:,}"
+        ]
+
     def __init__(
         self,
         settings: TrainSettings,
@@ -56,7 +67,6 @@ class OnPolicyRun(TrainingAttempt[RolloutLearner]):
         self._policy = learner.agent.policy
         self._rollout = learner.rollout
         self._acting = RolloutActing(self._policy, self._rollout.steps, self._num_envs)
-        self._planned = on_metaworld(self._values)
         self._logged_of_learning: dict[str, float] = {}
         self._take_up(learner, self._policy, found)
 
@@ -85,7 +95,7 @@ class OnPolicyRun(TrainingAttempt[RolloutLearner]):
         with self._telemetry.clock("env"):
             outcome = self._outcome()
         truncated, task = outcome.truncated, self._task
-        if self._planned:
+        if self._factory.episode_steps is not None:
             truncated = truncated | (self._orders.command == WorkerCommand.STEP_THEN_RESET)
         following = self._policy.shown(outcome.next_observation, task)
         self._rollout.add(self._shown, self._action, outcome.reward, following, outcome.terminated, truncated)

@@ -47,7 +47,7 @@ def find(
         return None
     parts, same_ranks = of_rank(_load(settings, store, path), ranks, settings.seed, events.append)
     events.append(f"resumed from {path.name} at step {parts['state']['progress']['step']:,}")
-    if not (replay and same_ranks) and settings.recipe.algorithm == "sac":
+    if not (replay and same_ranks) and settings.recipe.entry.loop == "off-policy":
         events.append("the replay is lost: the policy fills it again before learning goes on")
     return FoundCheckpoint(path, parts, replay and same_ranks)
 

@@ -8,23 +8,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from trainer.algorithms.a2c_learner import A2C
 from trainer.algorithms.capture import CapturedUpdate, weak
-from trainer.algorithms.multi_task_ppo_learner import MultiTaskPPO
 from trainer.algorithms.on_policy import OnPolicy
-from trainer.algorithms.on_policy_config import (
-    A2CConfig,
-    MultiTaskPPOConfig,
-    PPOConfig,
-    make_actor_critic,
-    make_task_actor,
-)
-from trainer.algorithms.ppo_learner import PPO
 from trainer.device import autocast
 from trainer.envs.interface import EnvFactory
 from trainer.loops.memory import too_small
 from trainer.parallel import Ranks
 from trainer.recipe import batches
+from trainer.recipe.on_policy import OnPolicyAlgorithm
 from trainer.rollout import Rollout
 from trainer.settings import TrainSettings
 
@@ -208,14 +199,18 @@ class RolloutLearner:
 
 
 def _agent(settings: TrainSettings, factory: EnvFactory, device: torch.device, ranks: Ranks) -> OnPolicy:
-    values, envs = settings.recipe.values, settings.own_envs
-    precision, learners, average = partial(autocast, device, settings.precision), ranks.size, ranks.average
-    if "tasks" in values:
-        several = MultiTaskPPOConfig.from_values(values)
-        actor = make_task_actor(several, factory.observation_dim, factory.action_dim, len(settings.tasks))
-        return MultiTaskPPO(several, actor.to(device), envs, precision, learners=learners, average=average)
-    ppo = settings.recipe.algorithm == "ppo"
-    config = PPOConfig.from_values(values) if ppo else A2CConfig.from_values(values)
-    policy = make_actor_critic(config, factory.observation_dim, factory.action_space).to(device)
-    kind = PPO if ppo else A2C
-    return kind(config, policy, envs, precision, learners=learners, average=average)
+    recipe = settings.recipe
+    entry = recipe.entry
+    assert isinstance(entry, OnPolicyAlgorithm)
+    agent: OnPolicy = entry.agent(
+        recipe.values,
+        factory.observation_dim,
+        factory.action_space,
+        len(settings.tasks),
+        device,
+        settings.own_envs,
+        partial(autocast, device, settings.precision),
+        learners=ranks.size,
+        average=ranks.average,
+    )
+    return agent
