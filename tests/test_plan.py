@@ -69,6 +69,7 @@ def test_the_trainer_gets_what_the_profile_says() -> None:
     assert option(plan.argv, "--precision") == "tf32"
     assert plan.recipe is not None
     assert plan.recipe["values"]["batch_size"] == 512
+    assert plan.recipe["algorithm"] == "sac"
     assert plan.recipe["modified"] == {}
 
 

@@ -86,7 +86,10 @@ class TrainingRun:
             if goals != settings.goal_seed:
                 events.append(f"on with the goals of seed {goals}, which it began with")
             settings = replace(settings, resumed_goals=goals)
-        self._factory = factory_for(settings.recipe.values, settings.tasks, settings.seed, settings.goal_seed)
+        recipe = settings.recipe
+        self._factory = factory_for(
+            recipe.values, settings.tasks, settings.seed, settings.goal_seed, recipe.entry
+        )
         if settings.workers_optional and quick(settings.own_envs, self._factory.step_seconds):
             settings = replace(settings, workers=0)
         self._settings, self._device, self._ranks, self._stop = settings, device, ranks, stop

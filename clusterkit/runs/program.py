@@ -182,8 +182,7 @@ def program(
     for name in unlock:
         argv += ["--unlock", name]
     _no_secret(arguments)
-    document = {"name": recipe.name, "values": dict(recipe.values), "modified": dict(recipe.modified)}
-    return Program((*argv, *arguments), document, env)
+    return Program((*argv, *arguments), recipe.as_json(), env)
 
 
 def _no_secret(argv: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ import torch
 from tests.trainer.runs import StopAt, events, newest, rows, run, store_of
 from trainer import evaluate, filming, play, training
 from trainer.envs.choice import factory_for
+from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.errors import TrainerError, UsageError
 from trainer.replay import TransitionReplay
 from trainer.settings import TrainSettings, read_settings
@@ -195,14 +196,18 @@ def test_play_says_when_there_are_no_pictures():
         def act(self, observation, task, *, greedy):
             return np.zeros((1, 1), np.float32)
 
+    def play_one(name: str) -> None:
+        factory = GymnasiumFactory(f"{HERE}:{name}", actions="clipped", seed=0)
+        filming.film_gymnasium(Still(), factory, 0, 64, film)
+
     film = Frames()
     for name, fault, words in (
         ("HiddenGates-v0", UsageError, "HiddenGates-v0 draws no pictures: it can render nothing"),
         ("BlindGates-v0", TrainerError, "BlindGates-v0 cannot be drawn here: no colours"),
     ):
         with pytest.raises(fault, match=words):
-            filming.film_gymnasium(Still(), {"environment": f"{HERE}:{name}"}, name, 0, 64, film)
+            play_one(name)
     with pytest.raises(TrainerError, match=r"BareGates-v0 cannot be drawn here: no paint$") as caught:
-        filming.film_gymnasium(Still(), {"environment": f"{HERE}:BareGates-v0"}, "BareGates-v0", 0, 64, film)
+        play_one("BareGates-v0")
     assert caught.value.hint == f'{sys.executable} -m pip install "paint[all]"'
     assert film.frames == []

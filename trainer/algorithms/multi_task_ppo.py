@@ -42,7 +42,7 @@ class MultiTaskPPOAlgorithm(OnPolicyAlgorithm):
             Part("networks", networks, note="the policy"),
             Part("optimiser", 2 * networks + _FLOAT),
             Part("gradients", networks),
-            Part("rollout", rollout_bytes(share), note=steps, pinned=True),
+            Part("rollout", rollout_bytes(share), note=steps),
             Part("rows", rows, note="the rollout, as it is learnt from"),
             Part("update", work_bytes(share), False, "the whole rollout looked at, or one update"),
         ]

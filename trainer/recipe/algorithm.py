@@ -136,6 +136,10 @@ class Algorithm(ABC):
         """Returns the shape of a rank's replay; None without one."""
         return None
 
+    def host_memory(self, share: Share) -> list[Part]:
+        """Returns what the host of a GPU keeps for a rank."""
+        return []
+
     def config(self, values: Values) -> Any:
         """Returns the hyperparameters of networks and update, a dataclass."""
         return self.learner().configuration.from_values(values)

@@ -105,8 +105,8 @@ def host_parts(
         Part("learner", learner, exact=False, note=f"{ranks} of them" if ranks > 1 else ""),
         _played(sizes, "environments", count, min(workers, count), where),
     ]
-    pinned = [part for part in entry.memory(sizes.share, 1) if part.pinned and sizes.on_gpu]
-    parts += [Part(part.name, ranks * part.bytes, note="as it is gathered") for part in pinned]
+    if sizes.on_gpu:
+        parts += [replace(part, bytes=ranks * part.bytes) for part in entry.host_memory(sizes.share)]
     each = sizes.recipe.values["evaluation_episodes"] if episodes is None else episodes
     playing = sizes.tasks * max(1, min(each, EVALUATION_ENVIRONMENTS // sizes.tasks))
     beside = min(processors, playing) if workers else 0

@@ -62,7 +62,7 @@ class OnPolicyAlgorithm(Algorithm):
             Part("networks", network_bytes(share), note="policy, values, statistics"),
             Part("optimiser", optimizer_bytes(share)),
             Part("gradients", gradient_bytes(share)),
-            Part("rollout", rollout_bytes(share), note=steps, pinned=True),
+            Part("rollout", rollout_bytes(share), note=steps),
             Part("rows", rows_bytes(share), note="the rollout, as it is learnt from"),
         ]
         working = [
@@ -76,6 +76,10 @@ class OnPolicyAlgorithm(Algorithm):
     def graphs(self, share: Share) -> int:
         """Counts the estimates and the update."""
         return 2
+
+    def host_memory(self, share: Share) -> list[Part]:
+        """Returns the rollout, pinned."""
+        return [Part("rollout", rollout_bytes(share), note="as it is gathered")]
 
     def agent(
         self,

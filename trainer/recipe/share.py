@@ -85,11 +85,9 @@ class Part:
         bytes: how much.
         exact: counted to the byte; else estimated.
         note: what it is made of.
-        pinned: whether the host of a GPU has as much again.
     """
 
     name: str
     bytes: int
     exact: bool = True
     note: str = ""
-    pinned: bool = False
