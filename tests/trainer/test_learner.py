@@ -50,7 +50,7 @@ def full(monkeypatch):
         left = [times]
         update = SAC.update
 
-        def fails(self, batch):
+        def fails(self, batch, turn=0):
             if left[0]:
                 left[0] -= 1
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB")
