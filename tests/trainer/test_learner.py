@@ -11,7 +11,7 @@ from tests.trainer.toys import CounterFactory
 from trainer.algorithms.sac_learner import SAC
 from trainer.errors import DivergedError, TrainerError
 from trainer.loops import memory
-from trainer.loops.checkpointed import CheckpointedRun
+from trainer.loops.attempt import TrainingAttempt
 from trainer.loops.learner import Learner
 from trainer.loops.off_policy import stored_fallback
 from trainer.loops.state import FoundCheckpoint
@@ -128,12 +128,12 @@ def test_a_hundred_updates_in_a_row_that_are_not_finite_are_the_end(make):
     run = SimpleNamespace(learner=learner, _vector=SimpleNamespace(spoilt=[]))
     for _ in range(3):
         learner.update()
-    CheckpointedRun._check(run)
+    TrainingAttempt._check(run)
     learner.replay._rows[:, -1] = torch.nan
     for _ in range(99):
         learner.update()
-    CheckpointedRun._check(run)
+    TrainingAttempt._check(run)
     learner.update()
     with pytest.raises(DivergedError, match="100 updates in a row"):
-        CheckpointedRun._check(run)
+        TrainingAttempt._check(run)
     assert learner.agent.skipped.tolist() == [100, 100]

@@ -12,7 +12,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.trainer.cuda_model.tape import tensors_of
 from tests.trainer.test_captured_recipes import OFF_POLICY, ON_POLICY, settings_for
-from trainer.algorithms import sac_learner
 from trainer.loops.learner import Learner
 from trainer.loops.rollout_learner import RolloutLearner
 from trainer.parallel import Ranks
@@ -41,9 +40,9 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("_fused_sgd_", "_fused_adam_.tensor_lr"):
         library.impl(name, lambda *_, **__: None)
     monkeypatch.setattr(
-        sac_learner,
-        "global_norm",
-        lambda each: torch.linalg.vector_norm(torch.stack(torch._foreach_norm(each))),
+        torch.nn.utils,
+        "get_total_norm",
+        lambda each, **_: torch.linalg.vector_norm(torch.stack(torch._foreach_norm(each))),
     )
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda _: False)  # it does not know of `meta`
     yield
@@ -63,11 +62,12 @@ def test_an_update_off_policy_stays_on_its_device(tmp_path: Path, name: str, par
     fallback = {"replay_on_host": False, "micro_batches": parts}
     learner = Learner(settings, factory, META, print, fallback)
     with _Devices() as devices:
-        losses = learner.update()
+        for _ in range(learner.agent.turns):
+            losses = learner.update()
     assert devices.mixed == []
     assert {loss.device.type for loss in losses.values()} == {"meta"}
-    agent = learner.agent
-    check_gradients([*agent.policy.actor.parameters(), *agent.critics.parameters(), agent.log_alpha])
+    optimizers = learner.agent.optimizers.values()
+    check_gradients([each for optimizer in optimizers for each in optimizer._parameters])
 
 
 @pytest.mark.parametrize("name", ON_POLICY)

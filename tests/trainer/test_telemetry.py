@@ -50,10 +50,10 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 def test_a_run_as_the_contract_has_it(tmp_path: Path) -> None:
     with opened(tmp_path / "run") as telemetry:
-        telemetry.heartbeat(step=10, updates=1, phase="train", mean_return=2.5)
+        telemetry.heartbeat(step=10, updates=1, phase="train")
         with telemetry.clock("learn"):
             time.sleep(0.001)
-        telemetry.train(10, {"loss/critic": 0.5, "alpha/reach-v3": float("nan")})
+        telemetry.train(10, {"loss/critic": 0.5, "alpha/reach-v3": float("nan"), "return/mean": 2.5})
         telemetry.evaluation(20, {"success/mean": 0.75, "success/reach-v3": 0.75, "episodes": 4})
         telemetry.checkpoint(20, Path("checkpoints/step-000000000020"), 1000, 0.25)
         telemetry.event(30, "a warning")

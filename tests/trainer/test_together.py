@@ -19,7 +19,7 @@ from tests.trainer.runs import StopAt, events, rows
 from tests.trainer.toys import Counter, CounterFactory
 from trainer import together, training
 from trainer.errors import UsageError
-from trainer.loops import checkpointed
+from trainer.loops import attempt, checkpointed
 from trainer.preemption import StopSignals
 from trainer.settings import TrainSettings, read_settings
 from trainer.together import Member, train_seeds, train_together
@@ -126,7 +126,8 @@ class SpoiltFactory(CounterFactory):
 
 @pytest.mark.slow
 def test_one_that_diverges_touches_no_other(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpointed, "_MOST_SKIPPED", 20)
+    monkeypatch.setattr(attempt, "_MOST_SKIPPED", 20)
+    monkeypatch.setattr(checkpointed, "_TROUBLED", 2)
     argv = "--num-envs", "4", "--checkpoint-every", "40", "--log-every", "20", "--total-steps"
     runs = [
         replace(

@@ -15,7 +15,7 @@ from tests.trainer.test_off_policy import settings_for
 from tests.trainer.toys import Counter, CounterFactory
 from trainer import checkpoint, training
 from trainer.errors import CheckpointError, DivergedError
-from trainer.loops import checkpointed
+from trainer.loops import attempt, checkpointed
 from trainer.loops.resuming import find
 from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
@@ -57,7 +57,8 @@ def settings(tmp_path, monkeypatch):
 
 
 def test_numbers_that_go_bad_once_cost_the_way_back_to_the_last_checkpoint(settings, monkeypatch):
-    monkeypatch.setattr(checkpointed, "_MOST_SKIPPED", 20)
+    monkeypatch.setattr(attempt, "_MOST_SKIPPED", 20)
+    monkeypatch.setattr(checkpointed, "_TROUBLED", 2)
     monkeypatch.setattr(Spoilt, "bad", range(350, 480))
     assert carry_out(settings) == 0
     back = [event for event in events(settings.run_dir) if "back to step" in event]
@@ -68,7 +69,8 @@ def test_numbers_that_go_bad_once_cost_the_way_back_to_the_last_checkpoint(setti
 
 
 def test_numbers_that_stay_bad_end_the_run_with_the_cause(settings, monkeypatch):
-    monkeypatch.setattr(checkpointed, "_MOST_SKIPPED", 20)
+    monkeypatch.setattr(attempt, "_MOST_SKIPPED", 20)
+    monkeypatch.setattr(checkpointed, "_TROUBLED", 2)
     monkeypatch.setattr(Spoilt, "bad", range(200, 10**9))
     with pytest.raises(DivergedError, match=r"2\d updates in a row"):
         carry_out(settings)

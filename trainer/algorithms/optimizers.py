@@ -145,14 +145,17 @@ class AdamOfEach(GuardedAdam):
         """Takes the step of each, or leaves its parameters and state as they are.
 
         Args:
-            gradients: one per parameter, with an axis of learners before all others; may be overwritten.
+            gradients: one per parameter, the learners' one after the other along the first axis, or on an
+                axis before it; may be overwritten.
             norm: of all gradients of a learner together, (learners,).
             blocked: 1.0 to leave everything of a learner, 0.0 to step, (learners,).
         """
         scale = self._scale(norm)
         scales = [None] * len(self._each) if scale is None else scale.unbind()
         flags = blocked.unbind()
-        own = zip(*(gradient.unbind() for gradient in gradients), strict=True)
+        shapes = [(len(self._each), *parameter.shape) for parameter in self._each[0]._parameters]
+        stacks = zip(gradients, shapes, strict=True)
+        own = zip(*(gradient.view(shape).unbind() for gradient, shape in stacks), strict=True)
         torch._foreach_add_(self._counters, 1.0)
         for one, parts, divisor, flag in zip(self._each, own, scales, flags, strict=True):
             one._move(parts, divisor, flag)
@@ -250,6 +253,22 @@ class GuardedAverage:
             is_first_step=False,
             found_inf=blocked,
         )
+
+
+class AverageOfEach(GuardedAverage):
+    """The averages of several learners, whose step is taken at once.
+
+    Args:
+        each: the averages.
+    """
+
+    def __init__(self, each: Sequence[GuardedAverage]) -> None:
+        self._each = each
+
+    def step(self, blocked: Tensor) -> None:
+        """Moves the targets of each, or leaves them where `blocked` (learners,) is 1.0."""
+        for one, own in zip(self._each, blocked.unbind(), strict=True):
+            one.step(own)
 
 
 def accumulate(

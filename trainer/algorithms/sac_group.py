@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Tensor
 
-from trainer.algorithms.optimizers import AdamOfEach
+from trainer.algorithms.optimizers import AdamOfEach, AverageOfEach
 from trainer.algorithms.sac_learner import SAC
 from trainer.algorithms.sac_update import SACUpdate
 from trainer.nn.stacking import stack, stacked
@@ -48,9 +48,10 @@ class SACGroup(SACUpdate):
         )
         self._agents = agents
         self._streams = streams
-        self._optimizers = {
+        self.optimizers = {
             name: AdamOfEach([agent.optimizers[name] for agent in agents]) for name in first.optimizers
         }
+        self.polyak = AverageOfEach([agent.polyak for agent in agents])
         for agent in agents:
             agent.joined()
 
@@ -71,21 +72,6 @@ class SACGroup(SACUpdate):
         return noise
 
     def _norm(self, gradients: Sequence[Tensor]) -> Tensor:
-        norms = torch._foreach_norm(
-            [own for gradient in gradients for own in self._by_seed(gradient).unbind()]
-        )
+        norms = torch._foreach_norm([own for each in gradients for own in each.chunk(len(self._agents))])
         norm: Tensor = torch.linalg.vector_norm(torch.stack(norms).view(len(gradients), -1), dim=0)
         return norm
-
-    def _step(self, name: str, gradients: Sequence[Tensor], norm: Tensor, blocked: Tensor) -> None:
-        self._optimizers[name].step([self._by_seed(gradient) for gradient in gradients], norm, blocked)
-
-    def _follow(self, blocked: Tensor) -> None:
-        for agent, own in zip(self._agents, blocked.unbind(), strict=True):
-            agent.polyak.step(own)
-
-    def _by_seed(self, gradient: Tensor) -> Tensor:
-        """Returns a gradient with an axis of seeds before those of a seed's own parameter."""
-        if gradient.dim() == 2:
-            return gradient
-        return gradient.view(len(self._agents), -1, *gradient.shape[1:])

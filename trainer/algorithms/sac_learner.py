@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainer.algorithms.optimizers import GuardedAdam, GuardedAverage, global_norm
+from trainer.algorithms.optimizers import GuardedAdam, GuardedAverage
 from trainer.algorithms.sac_config import SACConfig, make_policy
 from trainer.algorithms.sac_update import CRITICS, SACUpdate
 from trainer.nn.mlp import EnsembleMLP
@@ -48,8 +48,6 @@ class SAC(SACUpdate):
         value: how the critics' outputs are read.
         skipped: int64 (2,) on the device: updates skipped in all, and in a row now.
         micro_batches: parts of a batch; may be changed between updates.
-        optimizers: of `actor`, `critics` and `alpha`.
-        polyak: moves the targets.
         joins: whether learners of several seeds can be joined, see `SACGroup`.
     """
 
@@ -141,18 +139,6 @@ class SAC(SACUpdate):
         if self.reward_factor is not None:
             part([self.reward_factor])
         self.polyak.aim()
-
-    def _noise(self, action: Tensor) -> Tensor:
-        return torch.randn(2, *action.shape, device=action.device)
-
-    def _norm(self, gradients: Sequence[Tensor]) -> Tensor:
-        return global_norm(gradients)
-
-    def _step(self, name: str, gradients: Sequence[Tensor], norm: Tensor, blocked: Tensor) -> None:
-        self.optimizers[name].step(gradients, norm, blocked)
-
-    def _follow(self, blocked: Tensor) -> None:
-        self.polyak.step(blocked)
 
 
 def _make_value(config: SACConfig, device: torch.device | str) -> Value:

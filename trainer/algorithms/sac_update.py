@@ -11,7 +11,6 @@ first dimension, and no number of one seed meets one of another.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -20,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from trainer.algorithms.optimizers import accumulate, not_finite
+from trainer.algorithms.optimizers import GuardedAdam, GuardedAverage, accumulate, global_norm, not_finite
 from trainer.algorithms.sac_config import SACConfig
 from trainer.nn.mlp import EnsembleMLP
 from trainer.nn.policy import Policy, squashed_gaussian
@@ -54,8 +53,8 @@ class _UpdatePart(NamedTuple):
     next_log_density: Tensor
 
 
-class SACUpdate(ABC):
-    """What an update computes; whose optimisers then step is said by who inherits it.
+class SACUpdate:
+    """What an update computes; who inherits it says whose optimisers then step, and what the targets follow.
 
     Args:
         config: the hyperparameters.
@@ -72,9 +71,15 @@ class SACUpdate(ABC):
 
     Attributes:
         turns: kinds of update that take turns; one: each update is like the one before.
+        optimizers: of `actor`, `critics` and `alpha`.
+        polyak: moves the targets.
     """
 
     turns: ClassVar[int] = 1
+    optimizers: dict[str, GuardedAdam]
+    polyak: GuardedAverage
+    _norm: Callable[[Sequence[Tensor]], Tensor] = staticmethod(global_norm)
+    """Returns the norm of all gradients together, a number ([seeds])."""
 
     def __init__(
         self,
@@ -143,7 +148,7 @@ class SACUpdate(ABC):
         )
         critic_norm = self._norm(gradients)
         blocked = not_finite(critic_loss, critic_norm, alpha_loss)
-        self._step("critics", gradients, critic_norm, blocked)
+        self.optimizers["critics"].step(gradients, critic_norm, blocked)
 
         actor_loss, gradients = accumulate(self._actor_loss, parts, size, self._actor_parameters)
         q_mean, entropy = _join(values).mean((-2, -1)), -log_density.mean(-1)
@@ -152,9 +157,9 @@ class SACUpdate(ABC):
         )
         actor_norm = self._norm(gradients)
         blocked = torch.maximum(blocked, not_finite(actor_loss, actor_norm))
-        self._step("actor", gradients, actor_norm, blocked)
-        self._step("alpha", [alpha_gradient], blocked, blocked)  # not clipped: no norm is asked for
-        self._follow(blocked)
+        self.optimizers["actor"].step(gradients, actor_norm, blocked)
+        self.optimizers["alpha"].step([alpha_gradient], blocked, blocked)  # not clipped: asks for no norm
+        self.polyak.step(blocked)
         self._count(blocked)
         return {
             "loss/critic": critic_loss,
@@ -171,21 +176,9 @@ class SACUpdate(ABC):
         """The temperatures, shape ([seeds,] num_tasks)."""
         return self.log_alpha.exp()
 
-    @abstractmethod
     def _noise(self, action: Tensor) -> Tensor:
         """Draws standard normal numbers for actions ([seeds,] batch, dim): ([seeds,] 2, batch, dim)."""
-
-    @abstractmethod
-    def _norm(self, gradients: Sequence[Tensor]) -> Tensor:
-        """Returns the norm of all gradients together, a number ([seeds])."""
-
-    @abstractmethod
-    def _step(self, name: str, gradients: Sequence[Tensor], norm: Tensor, blocked: Tensor) -> None:
-        """Steps with the optimiser of `actor`, `critics` or `alpha` where `blocked` ([seeds]) is not 1.0."""
-
-    @abstractmethod
-    def _follow(self, blocked: Tensor) -> None:
-        """Moves the targets where `blocked` ([seeds]) is not 1.0."""
+        return torch.randn(2, *action.shape, device=action.device)
 
     def _split(self, batch: Batch) -> list[tuple[Batch, Tensor]]:
         """Cuts a batch into parts, each with the noise of its actions: ([seeds,] 2, rows, action_dim)."""

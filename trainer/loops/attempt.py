@@ -9,12 +9,15 @@ from types import TracebackType
 from typing import Any, Self
 
 from trainer.envs.vector import StepOutcome
-from trainer.errors import WorkerError
+from trainer.errors import DivergedError, TrainerError, WorkerError
 from trainer.loops.checkpointed import AnyLearner, CheckpointedRun
+from trainer.model import digest, save_final
 from trainer.preemption import StoppedError
 
 POLL_SECONDS = 0.05
 """Seconds between two looks at an evaluation that a finished run waits for."""
+_MOST_SKIPPED = 100
+"""Updates in a row that may be skipped because their numbers are not finite."""
 _WORKER_LOST = 1000
 """Sent to the other ranks in the place of a signal's number."""
 
@@ -117,12 +120,11 @@ class TrainingAttempt(CheckpointedRun[AnyLearner]):
         """Logs, evaluates and saves what is due after a vector step."""
         settings, before, now = self._settings, self._reported, self._progress.step
         self._reported, self._stepping = now, False
-        slower = self._notes() - self._said
-        for note in (*self._vector.take_notes(), *sorted(slower)):
+        for note in self._vector.take_notes():
             self._say(note)
-        self._said |= slower
         self._telemetry.heartbeat(step=now, updates=self._progress.updates, phase=self._phase())
-        self._evaluations.collect()
+        if settings.eval_every:
+            self._evaluations.collect()
         if crossed(settings.log_every, before, now):
             self._log()
         if self._over():
@@ -167,6 +169,43 @@ class TrainingAttempt(CheckpointedRun[AnyLearner]):
     @abstractmethod
     def _row(self) -> dict[str, Any]:
         """Returns the training metrics since the last call."""
+
+    def _finish(self) -> None:
+        """Writes the last checkpoint and, on rank 0, the final model.
+
+        Raises:
+            DivergedError: the last updates were skipped.
+            TrainerError: the model cannot be written.
+        """
+        self._check()
+        # before the checkpoint: should the last evaluation be interrupted, these are not to be had again
+        self._evaluations.note(self._progress.step, self._look)
+        self._save()
+        self._ranks.part()
+        if not self._ranks.writes:
+            return
+        learnt = self.learner.agent.state_dict()
+        try:
+            save_final(self._settings.run_dir, self._about(), learnt)
+        except OSError as error:
+            raise TrainerError(f"the final model cannot be written: {error}") from error
+        self._say(f"the parameters of the final model have the sha256 {digest(learnt)}")
+
+    def _check(self) -> None:
+        """Looks whether learning has come to an end, and whether an environment is to blame.
+
+        Raises:
+            DivergedError: update after update was skipped.
+        """
+        in_a_row = int(self.learner.agent.skipped[1])
+        if in_a_row < _MOST_SKIPPED:
+            return
+        cause = f"{in_a_row} updates in a row had a loss or gradient that is not finite"
+        hint = "a lower learning rate or --set max_grad_norm=1.0 (with --unlock) may help"
+        if self._vector.spoilt:
+            cause += f": {self._vector.spoilt[0]}"
+            hint = "an environment must not give what is not finite: mend it, or end the episode there"
+        raise DivergedError(cause, hint=hint)
 
     def _evaluate(self, episodes: int) -> None:
         """Has the policy, as it is now, evaluated."""
@@ -214,6 +253,10 @@ class TrainingAttempt(CheckpointedRun[AnyLearner]):
         return self._progress.step >= self._settings.total_steps
 
     def _log(self) -> None:
+        slower = self._notes() - self._said
+        for note in sorted(slower):
+            self._say(note)
+        self._said |= slower
         now, progress = time.perf_counter(), self._progress
         if self._ranks.size > 1:
             for ended in self._ranks.gather(self._episodes.take()):
@@ -229,7 +272,6 @@ class TrainingAttempt(CheckpointedRun[AnyLearner]):
             **self._row(),
         }
         self._telemetry.train(progress.step, row)
-        self._telemetry.heartbeat(mean_return=row.get("return/mean"))
         self._check()
 
     def __enter__(self) -> Self:

@@ -11,7 +11,6 @@ import numpy as np
 from trainer.checkpoint import CheckpointStore
 from trainer.envs.interface import EnvFactory
 from trainer.envs.vector import VectorEnv
-from trainer.errors import DivergedError, TrainerError
 from trainer.loops.episodes import plan_episodes
 from trainer.loops.evaluations import Evaluations
 from trainer.loops.learner import Learner
@@ -27,7 +26,7 @@ from trainer.loops.state import (
     usable_environments,
 )
 from trainer.loops.statistics import EpisodeStatistics
-from trainer.model import about, digest, save_final
+from trainer.model import about
 from trainer.nn.actor import Actor
 from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
@@ -37,8 +36,8 @@ from trainer.telemetry import Telemetry
 
 AnyLearner = TypeVar("AnyLearner", bound=Learner | RolloutLearner)
 
-_MOST_SKIPPED = 100
-"""Updates in a row that may be skipped because their numbers are not finite."""
+_TROUBLED = 10
+"""Skipped updates in a row from which on no checkpoint is written: the run may go back to the last one."""
 
 
 class CheckpointedRun(ABC, Generic[AnyLearner]):
@@ -126,43 +125,6 @@ class CheckpointedRun(ABC, Generic[AnyLearner]):
         plan = self._environments["schedule"] if self._environments else None
         self._schedule = plan_episodes(settings, factory, self._ranks, self._rng, self._progress.step, plan)
 
-    def _finish(self) -> None:
-        """Writes the last checkpoint and, on rank 0, the final model.
-
-        Raises:
-            DivergedError: the last updates were skipped.
-            TrainerError: the model cannot be written.
-        """
-        self._check()
-        # before the checkpoint: should the last evaluation be interrupted, these are not to be had again
-        self._evaluations.note(self._progress.step, self._look)
-        self._save()
-        self._ranks.part()
-        if not self._ranks.writes:
-            return
-        learnt = self.learner.agent.state_dict()
-        try:
-            save_final(self._settings.run_dir, self._about(), learnt)
-        except OSError as error:
-            raise TrainerError(f"the final model cannot be written: {error}") from error
-        self._say(f"the parameters of the final model have the sha256 {digest(learnt)}")
-
-    def _check(self) -> None:
-        """Looks whether learning has come to an end, and whether an environment is to blame.
-
-        Raises:
-            DivergedError: update after update was skipped.
-        """
-        in_a_row = int(self.learner.agent.skipped[1])
-        if in_a_row < _MOST_SKIPPED:
-            return
-        cause = f"{in_a_row} updates in a row had a loss or gradient that is not finite"
-        hint = "a lower learning rate or --set max_grad_norm=1.0 (with --unlock) may help"
-        if self._vector.spoilt:
-            cause += f": {self._vector.spoilt[0]}"
-            hint = "an environment must not give what is not finite: mend it, or end the episode there"
-        raise DivergedError(cause, hint=hint)
-
     def _look(self) -> dict[str, float]:
         """Returns what to record of the networks with an evaluation."""
         return {}
@@ -182,9 +144,7 @@ class CheckpointedRun(ABC, Generic[AnyLearner]):
     def _save(self, *, environments_lost: bool = False) -> None:
         """Writes a checkpoint and records it; or says why there is none, and training goes on."""
         step = self._progress.step
-        if (
-            int(self.learner.agent.skipped[1]) >= _MOST_SKIPPED // 10
-        ):  # it may have to go back to the one before
+        if int(self.learner.agent.skipped[1]) >= _TROUBLED:
             self._say(f"no checkpoint at step {step:,}: the last updates were not finite")
             return
         if align(self._ranks, self.learner.shared()) and self._ranks.writes:

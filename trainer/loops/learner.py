@@ -22,10 +22,10 @@ from trainer.algorithms.returns import ReturnScale
 from trainer.device import autocast
 from trainer.envs.interface import EnvFactory
 from trainer.envs.vector import StepOutcome
-from trainer.loops.memory import Floats, make_replay, remember, too_small
+from trainer.loops.memory import Floats, make_replay, too_small
 from trainer.parallel import Ranks
 from trainer.recipe.algorithm import OffPolicyAlgorithm
-from trainer.replay import Batch
+from trainer.replay import Batch, Replay
 from trainer.settings import TrainSettings
 
 _MOST_PARTS = 16
@@ -145,7 +145,11 @@ class Learner:
             task: what each environment plays.
             remaining: steps left of each episode of a fixed length, this one included.
         """
-        remember(self.replay, observation, action, outcome, task, remaining)
+        seen = observation, action, outcome.reward, outcome.next_observation
+        if isinstance(self.replay, Replay):
+            self.replay.add(*seen, task, remaining)
+        else:
+            self.replay.add(*seen, outcome.terminated, outcome.truncated)
         if self._returns:
             self._returns.add(outcome.reward, task, remaining)
 

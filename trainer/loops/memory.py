@@ -1,15 +1,12 @@
-"""Which replay a run fills, and how; and the error of a device that is too small for it."""
+"""Which replay a run fills, and the error of a device that is too small for the run."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from trainer.envs.interface import EnvFactory
-from trainer.envs.vector import StepOutcome
 from trainer.errors import TrainerError
 from trainer.replay import NStepReplay, Replay, TransitionReplay
 from trainer.settings import TrainSettings
@@ -42,31 +39,6 @@ def make_replay(
         return TransitionReplay(*sizes, *widths, device, on_host=on_host)
     tasks, steps = len(settings.tasks), factory.episode_steps
     return Replay(tasks, settings.own_envs, *sizes, steps, *widths, device, on_host=on_host, turn=rank)
-
-
-def remember(
-    replay: AnyReplay,
-    observation: Floats,
-    action: Floats,
-    outcome: StepOutcome,
-    task: npt.NDArray[np.integer[Any]],
-    remaining: npt.NDArray[np.integer[Any]],
-) -> None:
-    """Takes in what a vector step brought; all arrays' first dimension is the environments'.
-
-    Args:
-        replay: where to.
-        observation: before the action.
-        action: what was done.
-        outcome: what it led to.
-        task: what each environment plays.
-        remaining: steps left of each episode of a fixed length, this one included.
-    """
-    seen = observation, action, outcome.reward, outcome.next_observation
-    if isinstance(replay, TransitionReplay):
-        replay.add(*seen, outcome.terminated, outcome.truncated)
-    else:
-        replay.add(*seen, task, remaining)
 
 
 def too_small(fault: Exception) -> TrainerError:

@@ -113,6 +113,7 @@ class Telemetry:
     def train(self, step: int, values: Mapping[str, Any]) -> None:
         """Records training metrics at an environment step, the shares of time and the use of the machine."""
         self._record("train", step, {**values, **self.clock.drain(), **self._usage.read()})
+        self._heartbeat.update(**{"return": values.get("return/mean")})
 
     def evaluation(self, step: int, values: Mapping[str, Any]) -> None:
         """Records an evaluation, with the keys that docs/run-directory.md lists."""
@@ -146,7 +147,6 @@ class Telemetry:
         updates: int | None = None,
         phase: str | None = None,
         success: float | None = None,
-        mean_return: float | None = None,
         checkpoint: str | None = None,
     ) -> None:
         """Says where the program is. Cheap: call it at every step; None changes nothing."""
@@ -159,7 +159,6 @@ class Telemetry:
             "updates": updates,
             "phase": phase,
             "success": success,
-            "return": mean_return,
             "checkpoint": checkpoint,
         }
         self._heartbeat.update(**facts)
