@@ -77,6 +77,7 @@ def ways() -> list[str]:
 
 WAYS = ways()
 OFF_POLICY = [name for name in WAYS if recipes.load(name).entry.loop == "off-policy"]
+JOINING = [name for name in OFF_POLICY if recipes.load(name).entry.learner().joins]
 ON_POLICY = [name for name in WAYS if recipes.load(name).entry.loop == "on-policy"]
 
 
@@ -184,7 +185,7 @@ def test_an_update_off_policy(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("fallback", "precision"), [("device", "fp32"), ("parts", "bf16")])
-@pytest.mark.parametrize("name", OFF_POLICY)
+@pytest.mark.parametrize("name", JOINING)
 def test_the_updates_of_several_seeds_off_policy(
     cuda: CudaModel, tmp_path: Path, name: str, fallback: str, precision: str
 ) -> None:

@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.loops.attempt import crossed
+from trainer.loops.off_policy import earn
 from trainer.loops.state import RunCounters
 from trainer.pacing import quick
 from trainer.recipe.processes import helper_processes, worker_processes
@@ -15,16 +16,16 @@ from trainer.recipe.processes import helper_processes, worker_processes
 )
 def test_updates_follow_the_steps_not_the_environments(steps_per_update, num_envs, vector_steps):
     counters = RunCounters(0)
-    updates = sum(counters.earn(num_envs, steps_per_update) for _ in range(vector_steps))
+    updates = sum(earn(counters, num_envs, steps_per_update) for _ in range(vector_steps))
     assert updates == int(num_envs * vector_steps // steps_per_update)
 
 
 @given(cut=st.integers(0, 100))
 def test_credit_is_carried_over_an_interruption(cut):
     first = RunCounters(0)
-    updates = sum(first.earn(3, 10) for _ in range(cut))
+    updates = sum(earn(first, 3, 10) for _ in range(cut))
     second = RunCounters(**first.as_dict())
-    updates += sum(second.earn(3, 10) for _ in range(100 - cut))
+    updates += sum(earn(second, 3, 10) for _ in range(100 - cut))
     assert updates == 30
 
 

@@ -37,6 +37,9 @@ class Acting:
         observation_dim: numbers in an observation.
         lag: 0 or 1.
         on_host: whether the policy of a learner on a GPU acts on the host; by default by its size.
+
+    Attributes:
+        lag: as given.
     """
 
     def __init__(
@@ -54,7 +57,7 @@ class Acting:
             on_host = acts_on_host(sum(each.numel() for each in policy.actor.parameters()), num_envs)
         device = policy.encoder.mean.device
         copied = device.type == "cuda" and on_host
-        self._lag = lag
+        self.lag = lag
         self._policy = policy
         self._actor = copy.deepcopy(policy).requires_grad_(False) if lag or copied else policy
         self._live = list(policy.state_dict().values())
@@ -101,7 +104,7 @@ class Acting:
 
     def learnt(self) -> None:
         """Says that the updates of a vector step have been made, or at least given to the device."""
-        if not self._lag:
+        if not self.lag:
             return
         self._find_tensors()
         with self._where.promoting():
@@ -123,7 +126,7 @@ class Acting:
         self._where.settle()
         self._find_tensors()
         if len(state["held"]) != len(self._held):
-            state = {"held": self._live, "newest": self._live} if self._lag else self.state_dict()
+            state = {"held": self._live, "newest": self._live} if self.lag else self.state_dict()
         for tensors, values in ((self._held, state["held"]), (self._newest, state["newest"])):
             for tensor, value in zip(tensors, values, strict=True):
                 tensor.copy_(value)

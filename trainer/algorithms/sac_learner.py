@@ -123,10 +123,6 @@ class SAC(SACUpdate):
             optimizer.load_state_dict(state["optimizers"][name])
         self.skipped.copy_(state["skipped"])
 
-    def by_task(self) -> dict[str, Tensor]:
-        """Returns the temperatures, `alpha` (num_tasks,), for the log."""
-        return {"alpha": self.alpha}
-
     def joined(self) -> None:
         """Takes note that its tensors have become parts of others."""
         self.polyak.aim()

@@ -114,6 +114,10 @@ class SACUpdate:
         self._actor_parameters: list[Tensor] = list(policy.actor.parameters())
         self._critic_parameters: list[Tensor] = list(critics.parameters())
 
+    def by_task(self) -> dict[str, Tensor]:
+        """Returns the temperatures, `alpha` ([seeds,] num_tasks), for the log."""
+        return {"alpha": self.log_alpha.exp()}
+
     def schedule(self, left: float) -> None:
         """Sets what changes with time: nothing."""
         del left

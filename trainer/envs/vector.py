@@ -69,6 +69,7 @@ class VectorEnv:
         processors: how many there are for this process and these workers; by default all it may use.
 
     Attributes:
+        notes: remarks of environments since the last `take_notes`.
         spoilt: which environments have returned numbers that are not finite, in the order of their notes.
 
     Raises:
@@ -90,14 +91,14 @@ class VectorEnv:
         self._running = False
         self._dealt = workers == 0
         self.spoilt: list[str] = []
-        self._notes: list[str] = []
+        self.notes: list[str] = []
         workers = min(workers, num_envs)
         self._helps = helping and 0 < workers < num_envs
         context = multiprocessing.get_context("spawn")
         shape = (num_envs, factory.observation_dim, factory.action_dim)
         memory = allocate(shape, context if workers else None)
         self._block = Block(memory, shape)
-        self._own = None if workers else Slots(factory, self._block, range(num_envs), self._notes)
+        self._own = None if workers else Slots(factory, self._block, range(num_envs), self.notes)
         self._own_begun = False
         self._workers: list[Worker] = []
         # without a processor of our own we would only keep the workers from theirs
@@ -105,7 +106,7 @@ class VectorEnv:
         awake = AWAKE if processors > workers else 0.0
         with signals_blocked(), one_thread_each():
             for _ in range(workers):
-                self._workers.append(Worker(context, factory, memory, shape, self._notes, awake=awake))
+                self._workers.append(Worker(context, factory, memory, shape, self.notes, awake=awake))
         self._finalizer = util.Finalize(self, end_all, args=(list(self._workers),), exitpriority=10)
 
     @property
@@ -152,8 +153,8 @@ class VectorEnv:
 
     def take_notes(self) -> list[str]:
         """Returns the remarks of environments made since the last call, each once."""
-        notes = list(dict.fromkeys(self._notes))
-        self._notes.clear()
+        notes = list(dict.fromkeys(self.notes))
+        self.notes.clear()
         return notes
 
     def reset(self, orders: Orders) -> None:
@@ -217,7 +218,7 @@ class VectorEnv:
                     told = f"the environment of {self._names([env])} gave {what} that is {odd[0]}"
                     if told not in self.spoilt:
                         self.spoilt.append(told)
-                        self._notes.append(told)
+                        self.notes.append(told)
                     break  # what it shows next is often the same
 
     def _deal(self) -> None:
@@ -230,7 +231,7 @@ class VectorEnv:
         models = [self._factory.model(task) for task in tasks]
         shares = dealt(costs, models, len(self._workers) + self._helps)
         if self._helps:  # the last one, for the others may be larger by one
-            self._own = Slots(self._factory, self._block, shares.pop(), self._notes)
+            self._own = Slots(self._factory, self._block, shares.pop(), self.notes)
         for worker, share in zip(self._workers, shares, strict=True):
             worker.deal(share)
         self._dealt = True

@@ -42,6 +42,7 @@ class TrainingAttempt(CheckpointedRun[AnyLearner]):
     """
 
     _begun = _stopping = False
+    _phase = "train"
     _stepping = False
     """Whether it is within a vector step."""
 
@@ -120,9 +121,10 @@ class TrainingAttempt(CheckpointedRun[AnyLearner]):
         """Logs, evaluates and saves what is due after a vector step."""
         settings, before, now = self._settings, self._reported, self._progress.step
         self._reported, self._stepping = now, False
-        for note in self._vector.take_notes():
-            self._say(note)
-        self._telemetry.heartbeat(step=now, updates=self._progress.updates, phase=self._phase())
+        if self._vector.notes:
+            for note in self._vector.take_notes():
+                self._say(note)
+        self._telemetry.heartbeat(step=now, updates=self._progress.updates, phase=self._phase)
         if settings.eval_every:
             self._evaluations.collect()
         if crossed(settings.log_every, before, now):
@@ -244,9 +246,6 @@ class TrainingAttempt(CheckpointedRun[AnyLearner]):
     def _notes(self) -> set[str]:
         """Returns what is slower than it could be."""
         return {self.learner.note}
-
-    def _phase(self) -> str:
-        return "train"
 
     def _over(self) -> bool:
         """Returns whether all steps have been made."""

@@ -178,11 +178,11 @@ class Learner:
         found = self.agent.by_task()
         if self._returns:
             found["reward_factor"] = self._returns.factor
-        return {
-            f"{name}/{task}": value
-            for name, values in found.items()
-            for task, value in zip(tasks, values.tolist(), strict=True)
-        }
+        row: dict[str, float] = {}
+        for name, values in found.items():
+            for task, value in zip(tasks, values.tolist(), strict=True):
+                row[f"{name}/{task}"] = value
+        return row
 
     def returns_state(self) -> dict[str, Any] | None:
         """Returns what rewards are normalised by, for a checkpoint; None where they are not."""

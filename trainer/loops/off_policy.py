@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from trainer.algorithms.acting import Acting
@@ -21,11 +19,23 @@ from trainer.loops.attempt import TrainingAttempt
 from trainer.loops.learner import Learner
 from trainer.loops.memory import AnyReplay
 from trainer.loops.saving import restore_replay
-from trainer.loops.state import FoundCheckpoint
+from trainer.loops.state import FoundCheckpoint, RunCounters
 from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
 from trainer.settings import TrainSettings
 from trainer.telemetry import Telemetry
+
+
+def earn(progress: RunCounters, steps: int, steps_per_update: float) -> int:
+    """Adds environment steps to a run's credit, and turns it into the updates that are returned.
+
+    This keeps the recipe's ratio of updates to data exact over time: what does not make a whole update is
+    carried over.
+    """
+    progress.credit += steps
+    updates = int(progress.credit // steps_per_update)
+    progress.credit -= updates * steps_per_update
+    return updates
 
 
 class OffPolicyRun(TrainingAttempt[Learner]):
@@ -85,11 +95,14 @@ class OffPolicyRun(TrainingAttempt[Learner]):
         self._observation = self._vector.observation
         self._task, self._remaining = self._schedule.tasks, self._schedule.remaining
         with self._telemetry.clock("act"):
-            self._action = self._choose(self._observation, self._task)
+            if progress.step < self._values["warmup_steps"]:
+                self._action = self.learner.agent.policy.uniform(self._rng, self._num_envs)
+            else:
+                self._action = self._acting.act(self._observation, self._task)
         self._orders = self._schedule.advance()
         self._vector.start(self._orders, self._action)
         if self._learning:
-            self.updates_due = progress.earn(num_envs, self._values["env_steps_per_update"])
+            self.updates_due = earn(progress, num_envs, self._values["env_steps_per_update"])
 
     @property
     def due(self) -> bool:
@@ -98,19 +111,20 @@ class OffPolicyRun(TrainingAttempt[Learner]):
 
     def learn(self) -> None:
         """Makes the updates that are due."""
-        with self.learning():
+        with self._telemetry.clock("learn"):
             while self.updates_due:
                 self.learner.update()
-                self.count_update()
+                self.updates_due -= 1
+                self._progress.updates += 1
 
     def count_update(self) -> None:
-        """Counts an update that the learner has made."""
+        """Counts an update that the learner has made in a group."""
         self.updates_due -= 1
         self._progress.updates += 1
 
     def gather(self) -> None:
         """Waits for the environments and remembers what the vector step brought."""
-        if self._learning:
+        if self._learning and self._acting.lag:
             self._acting.learnt()
         with self._telemetry.clock("env"):
             outcome = self._outcome()
@@ -118,7 +132,9 @@ class OffPolicyRun(TrainingAttempt[Learner]):
         reset = self._orders.command == WorkerCommand.STEP_THEN_RESET
         ended = reset | outcome.terminated | outcome.truncated
         self._episodes.add(self._task, outcome.reward, outcome.success, ended)
-        self._progress.step += self._settings.num_envs
+        progress = self._progress
+        progress.step += self._settings.num_envs
+        self._phase = "warmup" if progress.step < progress.learning_starts else "train"
 
     def _may_learn(self) -> bool:
         """Tells whether the warm-up is over and each task has been seen, by every rank."""
@@ -126,19 +142,8 @@ class OffPolicyRun(TrainingAttempt[Learner]):
             self._learning = not self._ranks.any(bool(self.learner.replay.sizes.min() == 0))
         return self._learning
 
-    def _choose(
-        self, observation: npt.NDArray[np.float32], task: npt.NDArray[np.int32]
-    ) -> npt.NDArray[np.float32]:
-        """Returns each environment's action (num_envs, action_dim): uniform at first, then the policy's."""
-        if self._progress.step < self._values["warmup_steps"]:
-            return self.learner.agent.policy.uniform(self._rng, self._num_envs)
-        return self._acting.act(observation, task)
-
     def _notes(self) -> set[str]:
         return {self.learner.note, self._acting.note}
-
-    def _phase(self) -> str:
-        return "warmup" if self._progress.step < self._progress.learning_starts else "train"
 
     def _release(self) -> None:
         super()._release()

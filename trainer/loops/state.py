@@ -49,17 +49,6 @@ class RunCounters:
     credit: float = 0.0
     normalized: bool = False
 
-    def earn(self, steps: int, steps_per_update: float) -> int:
-        """Adds environment steps to the credit, and turns it into the updates that are returned.
-
-        This keeps the recipe's ratio of updates to data exact over time: what does not make a whole update is
-        carried over.
-        """
-        self.credit += steps
-        updates = int(self.credit // steps_per_update)
-        self.credit -= updates * steps_per_update
-        return updates
-
     def as_dict(self) -> dict[str, Any]:
         """Returns the counters as plain values."""
         return asdict(self)
