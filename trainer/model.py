@@ -23,6 +23,7 @@ from trainer.recipe.goals import FIXED_GOALS
 FINAL_MODEL = "final_model.pt"
 _NETWORKS = ("policy", "critics", "targets", "log_alpha", "reward_moments")
 """What a model may have; which of them depends on the algorithm."""
+_DIGESTED = (*_NETWORKS, "target_actor")
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def save_final(run_dir: Path, description: dict[str, Any], learner: Mapping[str,
 def digest(learner: Mapping[str, Any]) -> str:
     """Returns the sha256 of all parameters: two runs that learnt the same to the bit have the same."""
     found = hashlib.sha256()
-    for network in _NETWORKS:
+    for network in _DIGESTED:
         held = learner.get(network, {})
         for name, tensor in sorted(held.items()) if isinstance(held, Mapping) else [("", held)]:
             found.update(f"{network}.{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())

@@ -13,10 +13,13 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from trainer.errors import DivergedError, TrainerError
 from trainer.loops.attempt import POLL_SECONDS
 from trainer.loops.learner import Learner
 from trainer.loops.learner_group import LearnerGroup
+from trainer.loops.memory import too_small
 from trainer.loops.off_policy import OffPolicyRun
 from trainer.loops.on_policy import OnPolicyRun
 from trainer.loops.rollout_group import RolloutGroup
@@ -37,6 +40,7 @@ class GroupedRun:
         ended: told its exit code and, if it failed, why, in lines for a person; called once.
         around: a context for all that it does, besides its stream; entered again and again.
         run: the run, once it is made.
+        code: its exit code, once it has ended.
     """
 
     make: Callable[[], TrainingRun]
@@ -44,6 +48,7 @@ class GroupedRun:
     ended: Callable[[int, str], None]
     around: AbstractContextManager[Any] = field(default_factory=nullcontext)
     run: TrainingRun | None = None
+    code: int | None = None
 
     @property
     def made(self) -> TrainingRun:
@@ -68,6 +73,7 @@ class SeedGroup:
         self._alive = list(runs)
         self._training: list[GroupedRun] = []
         self._joint: JointLearning | None = None
+        self._look = 0.0  # by the monotonic clock, at evaluations that are waited for
 
     def train(self) -> None:
         """Trains all of them. A fault of one ends it alone; a KeyboardInterrupt ends all."""
@@ -99,8 +105,9 @@ class SeedGroup:
             self._learn()
         self._each(self._of(stepping), lambda run: run.attempt.gather())
         if not meanwhile:
+            joins = self._joins()
             due = [run for run in self._training if run.attempt.due]
-            if len(due) == len(self._training) or not self._joins() or any(run.attempt.stop for run in due):
+            if len(due) == len(self._training) or not joins or any(run.attempt.stop for run in due):
                 stepping += [run for run in due if run not in stepping]
                 self._learn()
             else:
@@ -110,23 +117,29 @@ class SeedGroup:
 
     def _learn(self) -> None:
         """Has the runs that have something to learn do so, at once where they can."""
+        joins = self._joins()
         due = [run for run in self._training if run.attempt.due]
-        if due and self._joins():
+        if due and joins:
             assert self._joint is not None
             try:
                 self._joint.learn(due)
             except Exception as fault:
-                self._joint = None  # of no use to those who go on: they make another one
-                for run in due:
-                    self._fail(run, fault)
-        else:
-            self._each(due, lambda run: run.attempt.learn())
+                self._fail_together(due, fault)
+            return
+        for run in due:
+            self._each([run], lambda run: run.attempt.learn())
+            if not all(run.attempt.learns_meanwhile for run in self._training):  # it may have taken long
+                self._each(self._of(due), lambda run: run.attempt.beat())
 
     def _joins(self) -> bool:
         """Returns whether the runs that train learn at once, after joining their learners if they can."""
         if self._joint is None or not self._joint.has(self._training):
             self._joint = None  # before a new one takes as much memory again
-            self._joint = JointLearning(self._training)
+            try:
+                self._joint = JointLearning(self._training)
+            except Exception as fault:
+                self._fail_together([*self._training], fault)
+                return False
         return self._joint.possible
 
     def _end_runs(self) -> None:
@@ -134,14 +147,13 @@ class SeedGroup:
         for run in [each for each in self._training if not each.attempt.going]:
             self._leave(run)
             self._each([run], lambda run: run.attempt.end())
+        if (now := time.monotonic()) < self._look:
+            return
+        self._look = now + POLL_SECONDS
         for run in [each for each in self._alive if each not in self._training]:
-            self._each([run], self._end_if_evaluated)
-
-    def _end_if_evaluated(self, run: GroupedRun) -> None:
-        if not run.attempt.waiting:
-            code = run.attempt.exit_code()
-            run.made.close(code)
-            self._end(run, code, "")
+            self._each([run], _close_if_evaluated)
+            if run.code is not None:
+                self._end(run, run.code, "")
 
     def _each(self, runs: Sequence[GroupedRun], phase: Callable[[GroupedRun], None]) -> None:
         """Carries out a phase of each of these runs, with its own random numbers."""
@@ -168,6 +180,11 @@ class SeedGroup:
             return False
         self._training = [each for each in self._alive if each is run or each in self._training]
         return True
+
+    def _fail_together(self, runs: Sequence[GroupedRun], fault: Exception) -> None:
+        self._joint = None  # of no use to those who go on: they make another one
+        for run in runs:
+            self._fail(run, fault)
 
     def _fail(self, run: GroupedRun, fault: Exception) -> None:
         self._leave(run)
@@ -209,8 +226,9 @@ class JointLearning:
 
     def __init__(self, runs: Sequence[GroupedRun]) -> None:
         self._numbers = {run: number for number, run in enumerate(runs)}
-        self._learners = [run.attempt.learner for run in runs]
-        self._group = join_learners(self._learners, [run.stream for run in runs])
+        learners = [run.attempt.learner for run in runs]
+        self._learners: list[Learner | RolloutLearner | None] = [*learners]
+        self._group = join_learners(learners, [run.stream for run in runs])
         self.possible = self._group is not None
 
     def has(self, runs: Sequence[GroupedRun]) -> bool:
@@ -220,9 +238,11 @@ class JointLearning:
         )
 
     def leave(self, run: GroupedRun) -> None:
-        """Forgets a run."""
-        if self._group is not None and run in self._numbers:
-            self._group.leave(self._numbers[run])
+        """Forgets a run, whose learner nobody is to hold any more."""
+        if run in self._numbers:
+            self._learners[self._numbers[run]] = None
+            if self._group is not None:
+                self._group.leave(self._numbers[run])
 
     def learn(self, runs: Sequence[GroupedRun]) -> None:
         """Learns what is due in these runs.
@@ -249,25 +269,42 @@ class JointLearning:
 def join_learners(
     learners: Sequence[Learner | RolloutLearner], streams: Sequence[Stream]
 ) -> LearnerGroup | RolloutGroup | None:
-    """Returns a group that learns faster than these learners do one by one; None where there is none."""
+    """Returns a group that learns faster than these learners do one by one; None where there is none.
+
+    Raises:
+        TrainerError: the device's memory is too small.
+    """
     on_policy = [learner for learner in learners if isinstance(learner, RolloutLearner)]
     if 1 < len(on_policy) == len(learners):
         if RolloutGroup.fit(on_policy):
-            return RolloutGroup(on_policy, streams)
+            try:
+                return RolloutGroup(on_policy, streams)
+            except torch.OutOfMemoryError as fault:
+                raise too_small(fault) from fault
         each = all(learner.agent.joins for learner in on_policy)
         why = "runs that differ in more than the seed" if each else "runs of multi-task PPO"
         for learner in on_policy:
             learner.slower = f"{why} learn one after the other, not at once"
     off_policy = [learner for learner in learners if isinstance(learner, Learner)]
-    joins = len(off_policy) == len(learners) > 1 and all(learner.agent.joins for learner in off_policy)
-    if joins and off_policy[0].device.type == "cuda":
-        return LearnerGroup(off_policy, streams)
+    if len(off_policy) == len(learners) > 1 and off_policy[0].device.type == "cuda":
+        if all(learner.agent.joins for learner in off_policy):
+            return LearnerGroup(off_policy, streams)
+        for alone in off_policy:
+            alone.slower = f"runs of {alone.entry.label} learn one after the other, not at once"
     return None
 
 
 def _start(run: GroupedRun) -> None:
     run.run = run.make()
     run.run.start()
+
+
+def _close_if_evaluated(run: GroupedRun) -> None:
+    """Closes a run that waits for no evaluation any more."""
+    if not run.attempt.is_waiting():
+        code = run.attempt.exit_code()
+        run.made.close(code)
+        run.code = code
 
 
 def _restart(run: GroupedRun) -> None:

@@ -96,15 +96,17 @@ class TrainingRun:
         self._found = found
         self._failures = 0
         self._attempt: OffPolicyRun | OnPolicyRun | None = None
-        self._telemetry = _telemetry(settings, device, step, ranks, opens)
         self._begun_at = step
         self._events = (
             [_setting(settings, device), *_loop(settings).notes(settings), *events] if ranks.writes else []
         )
+        self._telemetry = _telemetry(
+            settings, device, step, ranks, opens
+        )  # last: whoever gets this closes it
 
     @property
     def attempt(self) -> OffPolicyRun | OnPolicyRun:
-        """The present attempt: another one after `go_back`."""
+        """The present attempt; there is none between `go_back` and the next `start`."""
         assert self._attempt is not None
         return self._attempt
 

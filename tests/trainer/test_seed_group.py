@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import weakref
 from collections.abc import Callable, Iterable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -78,8 +81,7 @@ class Attempt(OnPolicyRun):
     def end(self) -> None:
         self._looks = self._story.pop(0) if self._story else 0
 
-    @property
-    def waiting(self) -> bool:
+    def is_waiting(self) -> bool:
         self._looks -= 1
         return self._looks >= 0
 
@@ -232,7 +234,7 @@ def test_nobody_waits_where_each_learns_by_itself(monkeypatch):
     scene.joins = False
     scene.train()
     assert scene.learnt == ["a", "a", "b"]
-    assert not scene.said("waits")
+    assert scene.said("acts") == ["a acts", "b acts"] * 2
 
 
 def test_a_run_that_waits_for_its_evaluation_holds_nobody_up(monkeypatch):
@@ -284,6 +286,50 @@ def test_what_learning_at_once_raises_ends_all_that_took_part(monkeypatch):
     assert scene.ended == {"a": (1, "too small"), "b": (1, "too small")}
     assert scene.said("over") == ["a is over: TrainerError", "b is over: TrainerError"]
     assert not scene.said("leaves"), "nobody leaves a group whose memory may be full"
+
+
+def test_what_joining_raises_ends_those_that_were_to_be_joined(monkeypatch):
+    scene = Scene(monkeypatch, a=[["full"]], b=[["full"]])
+
+    def fails(*_: Any) -> None:
+        raise TrainerError("too small to join")
+
+    monkeypatch.setattr(seed_group, "join_learners", fails)
+    scene.train()
+    assert scene.ended == {"a": (1, "too small to join"), "b": (1, "too small to join")}
+
+
+class Fresh:
+    """A run with an attempt."""
+
+    def __init__(self, attempt: Any) -> None:
+        self.attempt, self.stream = attempt, Stream(CPU)
+
+
+@pytest.mark.parametrize("joins", [True, False])
+def test_nobody_holds_the_learner_of_a_run_that_has_ended(monkeypatch, joins):
+    class Held:
+        """A learner."""
+
+    held = [Held(), Held()]
+    runs: list[Any] = [Fresh(SimpleNamespace(learner=each)) for each in held]
+    group = SimpleNamespace(leave=lambda number: None) if joins else None
+    monkeypatch.setattr(seed_group, "join_learners", lambda *_: group)
+    joint = seed_group.JointLearning(runs)
+    gone = weakref.ref(held[0])
+    joint.leave(runs[0])
+    del runs[0].attempt, held[0]
+    gc.collect()
+    assert gone() is None
+    assert joint.has(runs[1:])
+
+
+def test_those_who_wait_for_others_to_learn_by_themselves_keep_their_heartbeats_fresh(monkeypatch):
+    scene = Scene(monkeypatch, a=[["full"]], b=[["full"]])
+    scene.joins = False
+    scene.train()
+    assert scene.learnt == ["a", "b"]
+    assert scene.said("waits") == ["a waits", "b waits"] * 2
 
 
 def test_an_interruption_ends_all_of_them_in_order(monkeypatch):

@@ -16,6 +16,7 @@ from trainer.algorithms import td3
 from trainer.algorithms.td3_update import TD3, TD3Config
 from trainer.device import autocast
 from trainer.envs.spaces import ActionSpace
+from trainer.model import digest
 from trainer.nn import mlp
 from trainer.recipe import RecipeError, memory
 from trainer.recipe.sizes import Sizes
@@ -203,6 +204,23 @@ def test_should_only_the_actor_overflow_then_only_the_critics_step(monkeypatch):
     for untouched in ("policy", "targets", "target_actor"):
         assert all(same(agent.state_dict()[untouched], before[untouched]))
     assert agent.skipped.tolist() == [1, 1]
+
+
+def test_a_policy_that_is_skipped_each_time_is_skipped_in_a_row():
+    agent = maker()()
+    with torch.no_grad():
+        next(agent.policy.actor.parameters()).fill_(torch.nan)
+    for update in range(3 * agent.turns):
+        agent.update(draw(8), update % agent.turns)
+    assert agent.skipped.tolist() == [3, 3], "updates of the critics alone neither add to it nor end it"
+
+
+def test_the_digest_of_what_is_learnt_covers_the_target_of_the_actor():
+    agent = maker()()
+    before = digest(agent.state_dict())
+    with torch.no_grad():
+        next(agent.target_actor.parameters()).add_(1.0)
+    assert digest(agent.state_dict()) != before
 
 
 def test_targets_and_losses_stay_float32_under_bfloat16():

@@ -118,6 +118,22 @@ def test_epsilon_falls_with_the_steps_of_the_run(tmp_path):
 
 
 @pytest.mark.slow
+def test_the_epsilon_in_the_log_of_a_resumed_run_is_that_of_a_whole_one(tmp_path):
+    changes = {"exploration_share": "1.0", "env_steps_per_update": "16"}
+    argv = ("--total-steps", "120", "--num-envs", "2", "--log-every", "2")
+    whole, broken = (settings_for(tmp_path / name, "dqn", changes, *argv) for name in ("whole", "broken"))
+    train(whole)
+    train(broken, stop=StopAt(41))
+    train(replace(broken, attempt=1), resume=True, seed=99)
+    told = [
+        {row["step"]: row["epsilon/CartPole-v1"] for row in rows(settings.run_dir, "train")}
+        for settings in (whole, broken)
+    ]
+    assert told[0] == told[1]
+    assert len(set(told[0].values())) > 40
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("recipe", "environment"), [("td3", "Pendulum-v1"), ("dqn", "CartPole-v1")])
 def test_evaluate_plays_the_same_episodes_as_the_run_did(tmp_path, capsys, recipe, environment):
     argv = ("--total-steps", "60", "--eval-every", "60", "--num-envs", "2")

@@ -27,7 +27,7 @@ class OffPolicyAgent(Protocol):
 
     @property
     def turns(self) -> int:
-        """Kinds of update, which take turns; 1 if each is like the one before."""
+        """Updates in a cycle, which differ; 1 if each is like the one before."""
 
     @property
     def joins(self) -> bool:
@@ -41,7 +41,7 @@ class OffPolicyAgent(Protocol):
 
         Args:
             batch: transitions.
-            turn: which kind of update this is, from 0 to `turns` - 1.
+            turn: the place of this update in the cycle, from 0 to `turns` - 1.
         """
 
     def by_task(self) -> dict[str, Tensor]:

@@ -137,6 +137,10 @@ class DQN(OffPolicy):
             average=average,
         )
 
+    def by_task(self) -> dict[str, Tensor]:
+        """Returns `epsilon` (1,), for the log."""
+        return {"epsilon": self.policy.epsilon.view(1)}
+
     def schedule(self, left: float) -> None:
         """Sets the policy's epsilon.
 
@@ -155,7 +159,7 @@ class DQN(OffPolicy):
 
         Returns:
             Scalars on the device, for the log: `loss/critic`, `q/mean`, of the actions taken, before clipping
-            `grad_norm/critic`, and `epsilon`. Those of a skipped update say why it was skipped.
+            `grad_norm/critic`. Those of a skipped update say why it was skipped.
         """
         del turn  # every update is like the others
         size, (first, *others) = len(batch.reward), self._parts(batch)
@@ -173,7 +177,6 @@ class DQN(OffPolicy):
             "loss/critic": loss,
             "q/mean": q_mean,
             "grad_norm/critic": norm,
-            "epsilon": self.policy.epsilon,
         }
 
     def _slope(self, batch: Batch, size: int, gradient: Tensor | None = None) -> list[Tensor]:

@@ -39,7 +39,7 @@ class OffPolicy(ABC):
         average: returns the means of tensors over all learners that have an equal part of each batch.
 
     Attributes:
-        turns: kinds of update, which take turns; one that does the same each time has 1.
+        turns: updates in a cycle, which differ; 1 if each is like the one before.
         joins: whether learners of several seeds can be joined.
         skipped: int64 (2,) on the device: updates skipped in all, and in a row now.
         micro_batches: parts of a batch; may be changed between updates.
@@ -135,8 +135,14 @@ class OffPolicy(ABC):
             reward = reward * self.reward_factor[batch.task]
         return reward + gamma * next_value
 
-    def _count(self, blocked: Tensor) -> None:
-        """Counts an update as skipped if `blocked` is 1.0."""
+    def _count(self, blocked: Tensor, *, whole: bool = True) -> None:
+        """Counts an update as skipped if `blocked` is 1.0.
+
+        Args:
+            blocked: a scalar on the device.
+            whole: whether everything has been updated; only then does an update end those skipped in a row.
+        """
         skipped = blocked.to(torch.int64)
         self.skipped.add_(skipped)
-        self.skipped[1].mul_(skipped)
+        if whole:
+            self.skipped[1].mul_(skipped)

@@ -195,7 +195,7 @@ class TD3(OffPolicy):
         self.optimizers["critics"].step(gradients, norm, blocked)
         if turn == self.turns - 1:
             blocked = self._update_policy(parts, size, blocked)
-        self._count(blocked)
+        self._count(blocked, whole=turn == self.turns - 1)
         return {
             "loss/critic": loss,
             "loss/actor": self._said[0],

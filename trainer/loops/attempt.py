@@ -38,7 +38,7 @@ class TrainingAttempt(CheckpointedRun[AnyLearner]):
 
     `train` is the whole attempt. Several runs in one process are driven by `trainer.seed_group` instead,
     phase by phase: `begin`; `act`, `learn`, `gather` and `report` while `going`; `end`; and `exit_code` once
-    not `waiting`.
+    not `is_waiting`.
     """
 
     _begun = _stopping = False
@@ -59,7 +59,7 @@ class TrainingAttempt(CheckpointedRun[AnyLearner]):
             self.step()
             self.report()
         self.end()
-        while self.waiting:
+        while self.is_waiting():
             time.sleep(POLL_SECONDS)
         return self.exit_code()
 
@@ -138,6 +138,7 @@ class TrainingAttempt(CheckpointedRun[AnyLearner]):
 
     def end(self) -> None:
         """Writes the last checkpoint, and after the last step the final model, whose evaluation begins."""
+        self._say_slower()
         if not self._begun:  # what there is to resume from is as it was
             assert self.stop.received is not None
             self._say(f"{self.stop.received.name} received: stopping before the first step")
@@ -152,9 +153,8 @@ class TrainingAttempt(CheckpointedRun[AnyLearner]):
             self._save()
             self._ranks.part()
 
-    @property
-    def waiting(self) -> bool:
-        """Whether an evaluation is being played that the end of the run waits for."""
+    def is_waiting(self) -> bool:
+        """Records what has been evaluated; returns whether the end of the run waits for more."""
         return self._over() and self._ranks.writes and self._evaluations.unfinished()
 
     def exit_code(self) -> int:
@@ -247,15 +247,19 @@ class TrainingAttempt(CheckpointedRun[AnyLearner]):
         """Returns what is slower than it could be."""
         return {self.learner.note}
 
+    def _say_slower(self) -> None:
+        """Says what is slower than it could be, each once."""
+        slower = self._notes() - self._said
+        for note in sorted(slower):
+            self._say(note)
+        self._said |= slower
+
     def _over(self) -> bool:
         """Returns whether all steps have been made."""
         return self._progress.step >= self._settings.total_steps
 
     def _log(self) -> None:
-        slower = self._notes() - self._said
-        for note in sorted(slower):
-            self._say(note)
-        self._said |= slower
+        self._say_slower()
         now, progress = time.perf_counter(), self._progress
         if self._ranks.size > 1:
             for ended in self._ranks.gather(self._episodes.take()):

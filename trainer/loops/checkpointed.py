@@ -135,7 +135,7 @@ class CheckpointedRun(ABC, Generic[AnyLearner]):
 
     @abstractmethod
     def _restore(self, found: FoundCheckpoint) -> None:
-        """Takes over what `_own_state` returned; the agent is restored, the episodes may be new."""
+        """Takes over what `_own_state` returned; the agent is restored, the running episodes may be lost."""
 
     def _replay(self) -> AnyReplay | None:
         """Returns what a checkpoint keeps of past transitions."""

@@ -81,7 +81,8 @@ class OffPolicyRun(TrainingAttempt[Learner]):
     def step(self) -> None:
         """Steps every environment once, and learns as much as that has earned."""
         self.act()
-        self.learn()
+        if self.due:
+            self.learn()
         self.gather()
 
     def act(self) -> None:
@@ -124,7 +125,7 @@ class OffPolicyRun(TrainingAttempt[Learner]):
 
     def gather(self) -> None:
         """Waits for the environments and remembers what the vector step brought."""
-        if self._learning and self._acting.lag:
+        if self._acting.lag:
             self._acting.learnt()
         with self._telemetry.clock("env"):
             outcome = self._outcome()
@@ -179,7 +180,7 @@ class OffPolicyRun(TrainingAttempt[Learner]):
         """Takes over what `_own_state` returned, and the replay."""
         state, replay, go_on = found.parts["state"], self.learner.replay, self._environments is not None
         self._acting.load_state_dict(state["acting"])
-        # checkpoints before version 2 have neither
+        # checkpoints of earlier versions have neither
         self.learner.turn = state.get("turn", 0)
         self.learner.losses = {name: torch.tensor(value) for name, value in state.get("losses", {}).items()}
         self.learner.restore_returns(state.get("returns"), episodes_go_on=go_on)
@@ -192,7 +193,7 @@ class OffPolicyRun(TrainingAttempt[Learner]):
 
 
 def stored_fallback(found: FoundCheckpoint | None) -> dict[str, Any] | None:
-    """Returns a checkpoint's `Learner.memory_fallback`; checkpoints before version 2 call it `rung`."""
+    """Returns a checkpoint's `Learner.memory_fallback`; those of earlier versions call it `rung`."""
     state = found.parts["state"] if found else {}
     stored: dict[str, Any] | None = state.get("memory_fallback", state.get("rung"))
     return stored

@@ -42,7 +42,7 @@ class RolloutGroup:
 
     @staticmethod
     def fit(learners: Sequence[RolloutLearner]) -> bool:
-        """Returns whether these can learn at once: they differ in what they have lived through alone."""
+        """Returns whether these can learn at once: they differ only in what they have lived through."""
         shapes = {(each.cuts, each.epochs, each.rollout.observation.shape) for each in learners}
         return len(shapes) == 1 and joinable([learner.agent for learner in learners])
 
