@@ -127,5 +127,5 @@ def test_values_of_the_wrong_kind_are_named() -> None:
         meant({"recipe": "guide-mt10"}, own_program=("python", "train.py"))
     with pytest.raises(ConfigError, match="unknown recipe 'guide-mt1O'; did you mean guide-mt10"):
         meant({"recipe": "guide-mt1O", "gamma": "1"})
-    with pytest.raises(ConfigError, match="unknown recipe '0'; there are a2c, brc-mt10, guide-mt10, "):
+    with pytest.raises(ConfigError, match="unknown recipe '0'; there are a2c, brc-mt10, dqn, guide-mt10, "):
         meant({"recipe": "0", "gamma": "1"})
