@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from trainer.placement import acts_on_host
 from trainer.recipe.algorithm import OffPolicyAlgorithm, Values
-from trainer.recipe.environments import environment_of
+from trainer.recipe.environments import task_count
 from trainer.recipe.errors import RecipeError
-from trainer.recipe.share import ParameterCount, Part, Share, dense
+from trainer.recipe.share import ParameterCount, Part, Share, dense, head_count
 from trainer.recipe.spaces import Spaces
 
 if TYPE_CHECKING:
@@ -30,13 +30,8 @@ class SACAlgorithm(OffPolicyAlgorithm):
     box, discrete = "scaled", False
 
     def check(self, recipe: str, values: Values) -> None:
-        """Checks also that each task can be told, and the options of the critics."""
+        """Checks also the options of the critics."""
         super().check(recipe, values)
-        tasks = _tasks(values)
-        if values.get("heads") == "one-hot" and not values["one_hot"] and tasks > 1:
-            raise RecipeError(
-                f"recipe {recipe}: one_hot = false leaves the task unknown without multi-head networks"
-            )
         if values.get("critic_network") == "residual":
             if len(set(values["critic_hidden"])) > 1:
                 same = "the same width all through critic_hidden"
@@ -48,10 +43,6 @@ class SACAlgorithm(OffPolicyAlgorithm):
         if values.get("value_bins") == 1:
             raise RecipeError(f"recipe {recipe}: value_bins = 1 tells nothing; 0 is off, 101 is usual")
 
-    def inputs(self, values: Values, spaces: Spaces) -> int:
-        """Counts the observation, and the one-hot task id where there is one."""
-        return spaces.observation + (_tasks(values) if values.get("one_hot") else 0)
-
     def count(self, values: Values, spaces: Spaces) -> ParameterCount:
         """Counts an actor, two critics with their targets, and a temperature a task.
 
@@ -59,8 +50,8 @@ class SACAlgorithm(OffPolicyAlgorithm):
         critic these and the action to one value or to `value_bins`; multi-head networks have one last layer a
         task.
         """
-        tasks, inputs = _tasks(values), self.inputs(values, spaces)
-        heads = tasks if values.get("heads") == "multi-head" else 1
+        tasks, inputs = task_count(values), self.inputs(values, spaces)
+        heads = head_count(values, tasks)
         actor = dense(inputs, values["actor_hidden"], 2 * spaces.action, heads)
         layers = critic_layers(values)
         critics = 2 * dense(inputs + spaces.action, layers, values.get("value_bins") or 1, heads)
@@ -136,7 +127,7 @@ def acting_bytes(share: Share) -> int:
     if not share.lag:
         return tables
     actor = share.count.actor + 2 * share.spaces.observation
-    multi = _heads(share)
+    multi = share.heads
     return tables + 2 * actor * _FLOAT + share.tasks**2 * _FLOAT + multi * _LONG
 
 
@@ -146,7 +137,7 @@ def workspace_bytes(share: Share, micro_batches: int = 1) -> int:
     The policy's activations are kept for the whole batch while the critics go through their parts of it. A
     measurement, tests/trainer/test_memory.py, agrees within a tenth.
     """
-    values, count, heads = share.values, share.count, _heads(share)
+    values, count, heads = share.values, share.count, share.heads
     batch = share.batch
     rows = -(-batch // micro_batches)
     inputs, width = share.inputs, share.width
@@ -174,17 +165,9 @@ def critic_layers(values: Values) -> tuple[int, ...]:
     return hidden
 
 
-def _heads(share: Share) -> int:
-    return share.tasks if share.values.get("heads") == "multi-head" else 1
-
-
 def _constants(share: Share) -> int:
     """Statistics and one-hot ids of the encoder, ids of the heads, and the learner's own one-hot ids."""
-    return (2 * share.spaces.observation + 2 * share.tasks**2) * _FLOAT + 3 * _heads(share) * _LONG
-
-
-def _tasks(values: Values) -> int:
-    return len(environment_of(values).tasks(values))
+    return (2 * share.spaces.observation + 2 * share.tasks**2) * _FLOAT + 3 * share.heads * _LONG
 
 
 ENTRY = SACAlgorithm()

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from trainer.algorithms.sac import acting_bytes
 from trainer.recipe.algorithm import OffPolicyAlgorithm, Values
-from trainer.recipe.environments import environment_of
-from trainer.recipe.errors import RecipeError
-from trainer.recipe.share import ParameterCount, Part, Share, dense
+from trainer.recipe.environments import task_count
+from trainer.recipe.share import ParameterCount, Part, Share, dense, head_count
 from trainer.recipe.spaces import Spaces
 
 if TYPE_CHECKING:
@@ -27,22 +26,10 @@ class TD3Algorithm(OffPolicyAlgorithm):
     name, label = "td3", "TD3"
     box, discrete = "scaled", False
 
-    def check(self, recipe: str, values: Values) -> None:
-        """Checks also that each task can be told."""
-        super().check(recipe, values)
-        if values.get("heads") == "one-hot" and not values["one_hot"] and _tasks(values) > 1:
-            raise RecipeError(
-                f"recipe {recipe}: one_hot = false leaves the task unknown without multi-head networks"
-            )
-
-    def inputs(self, values: Values, spaces: Spaces) -> int:
-        """Counts the observation, and the one-hot task id where there is one."""
-        return spaces.observation + (_tasks(values) if values.get("one_hot") else 0)
-
     def count(self, values: Values, spaces: Spaces) -> ParameterCount:
         """Counts an actor and two critics, and a target of each; multi-head ones have a last layer a task."""
         inputs = self.inputs(values, spaces)
-        heads = _tasks(values) if values.get("heads") == "multi-head" else 1
+        heads = head_count(values, task_count(values))
         actor = dense(inputs, values["actor_hidden"], spaces.action, heads)
         critics = 2 * dense(inputs + spaces.action, values["critic_hidden"], 1, heads)
         return ParameterCount(actor, critics, targets=actor + critics)
@@ -86,7 +73,7 @@ def network_bytes(share: Share) -> int:
     These are the statistics and one-hot ids of the encoder, and the ids of the heads: of actor, critics, both
     targets, and the first critic.
     """
-    constants = (2 * share.spaces.observation + share.tasks**2) * _FLOAT + 5 * _heads(share) * _LONG
+    constants = (2 * share.spaces.observation + share.tasks**2) * _FLOAT + 5 * share.heads * _LONG
     return share.count.trained * _FLOAT + constants
 
 
@@ -103,7 +90,7 @@ def workspace_bytes(share: Share, micro_batches: int = 1) -> int:
     """
     values, width, action = share.values, share.width, share.spaces.action
     actor_hidden, critic_hidden = values["actor_hidden"], values["critic_hidden"]
-    heads, rows = _heads(share), -(-share.batch // micro_batches)
+    heads, rows = share.heads, -(-share.batch // micro_batches)
     halves, inputs = share.precision == "bf16", share.inputs
     shown = share.batch * (2 * inputs + action) * _FLOAT + rows * (inputs + action) * width
     shown += 2 * rows * heads * _FLOAT * (4 if heads > 1 else 1)
@@ -143,14 +130,6 @@ def _backward(activations: Sequence[int], parameters: Sequence[int], copies: int
         before = activations[layer - 1] if layer else 0
         most = max(most, below + above + max(through, own + before + parameters[layer]))
     return most
-
-
-def _heads(share: Share) -> int:
-    return share.tasks if share.values.get("heads") == "multi-head" else 1
-
-
-def _tasks(values: Values) -> int:
-    return len(environment_of(values).tasks(values))
 
 
 ENTRY = TD3Algorithm()

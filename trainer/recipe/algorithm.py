@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Literal
 
 from trainer.lanes import LaneLayout, Ring
 from trainer.recipe.batches import multiples_near
-from trainer.recipe.environments import KINDS, EnvironmentKind, environment_of
-from trainer.recipe.errors import check_order
+from trainer.recipe.environments import KINDS, EnvironmentKind, environment_of, task_count
+from trainer.recipe.errors import RecipeError, check_order
 from trainer.recipe.processes import worker_processes
 from trainer.recipe.share import ParameterCount, Part, Share
 from trainer.recipe.spaces import Spaces
@@ -89,7 +89,7 @@ class Algorithm(ABC):
 
     def usual_envs(self, values: Values) -> int:
         """Returns the default number of environments: one a task at least."""
-        return max(self.envs, len(environment_of(values).tasks(values)))
+        return max(self.envs, task_count(values))
 
     @abstractmethod
     def usual_workers(self, num_envs: int, processors: int) -> int:
@@ -169,15 +169,23 @@ class OffPolicyAlgorithm(Algorithm):
     loop = "off-policy"
 
     def check(self, recipe: str, values: Values) -> None:
-        """Checks also that the replay holds a batch, and a batch all tasks."""
+        """Checks also that the replay holds a batch, a batch all tasks, and that networks can tell these."""
         super().check(recipe, values)
-        tasks = len(environment_of(values).tasks(values))
+        tasks = task_count(values)
         check_order(
             recipe,
             ("the number of tasks", "batch_size", tasks, values["batch_size"]),
             ("the number of tasks", "warmup_steps", tasks, values["warmup_steps"]),
             ("batch_size", "replay_capacity", values["batch_size"], values["replay_capacity"]),
         )
+        if values.get("heads") == "one-hot" and not values["one_hot"] and tasks > 1:
+            raise RecipeError(
+                f"recipe {recipe}: one_hot = false leaves the task unknown without multi-head networks"
+            )
+
+    def inputs(self, values: Values, spaces: Spaces) -> int:
+        """Counts the observation, and the one-hot task id where there is one."""
+        return spaces.observation + (task_count(values) if values.get("one_hot") else 0)
 
     def usual_workers(self, num_envs: int, processors: int) -> int:
         """Leaves the learner a processor, for it learns meanwhile."""

@@ -122,3 +122,8 @@ KINDS: tuple[EnvironmentKind, ...] = (METAWORLD, GYMNASIUM)
 def environment_of(values: Mapping[str, Any]) -> EnvironmentKind:
     """Returns the kind of environments that a recipe with these values runs on."""
     return GYMNASIUM if GYMNASIUM.key in values else METAWORLD
+
+
+def task_count(values: Mapping[str, Any]) -> int:
+    """Returns how many tasks a recipe with these values has; one environment is one."""
+    return len(environment_of(values).tasks(values))

@@ -33,6 +33,11 @@ def dense(inputs: int, hidden: Sequence[int], outputs: int, heads: int = 1) -> i
     return body + heads * (sizes[-1] + 1) * outputs
 
 
+def head_count(values: Mapping[str, Any], tasks: int) -> int:
+    """Returns the output heads of a network: one a task where the recipe wants that."""
+    return tasks if values.get("heads") == "multi-head" else 1
+
+
 @dataclass(frozen=True)
 class Share:
     """The sizes that determine a rank's memory.
@@ -69,6 +74,11 @@ class Share:
     def cuts(self) -> Batches:
         """The cuts of the rollouts of all ranks together, where there are rollouts."""
         return batches(self.recipe, self.values, self.environments * self.ranks)
+
+    @property
+    def heads(self) -> int:
+        """Output heads of a network."""
+        return head_count(self.values, self.tasks)
 
     @property
     def width(self) -> int:
