@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from trainer.nn.mlp import EnsembleMLP, usable
+from trainer.nn.affine import usable
+from trainer.nn.mlp import EnsembleMLP
 from trainer.nn.policy import ObservationEncoder, Policy
 from trainer.nn.residual import ResidualMLP
 

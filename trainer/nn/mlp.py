@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
+
+from trainer.nn.affine import affine, single_outputs, usable
 
 PREFER_ONEDNN = torch.backends.cpu.get_cpu_capability() == "AVX512"
 """Whether layers go through oneDNN where they can.
@@ -19,6 +19,8 @@ PyTorch gives float32 products on the CPU to MKL, which computes without AVX-512
 Intel's, at less than half of their speed. oneDNN, which PyTorch carries for bfloat16 and for compiled models,
 uses it everywhere. Where there is no AVX-512, MKL is the faster one.
 """
+_WORTH_A_CALL = 2**14
+"""Size of a member's last hidden layer from which `single_outputs` saves more than its calls cost."""
 _GAIN = {"he_uniform": 6.0, "fan_in_uniform": 1.0, "pytorch": 1.0}
 """A hidden weight's bound is sqrt(gain / fan_in): of He et al. 2015, or of PyTorch's own linear layers."""
 
@@ -132,7 +134,7 @@ class EnsembleMLP(nn.Module):
             values = functional.relu_(values)
             if seen is not None:
                 seen.append(values)
-        return in_float32(torch.baddbmm, biases[last], values, weights[last])
+        return in_float32(output_layer, biases[last], values, weights[last])
 
     def _memberwise(self, rows: Tensor, weights: list[Tensor], biases: list[Tensor]) -> Tensor:
         """Computes one member after the other, each layer through oneDNN."""
@@ -163,6 +165,14 @@ def of_members(rows: Tensor, members: int) -> list[Tensor]:
     return [own for own in rows.unbind() for _ in range(members // len(rows))]
 
 
+def output_layer(bias: Tensor, values: Tensor, weight: Tensor) -> Tensor:
+    """Computes the last layer of all members: (members, batch, inputs) to (members, batch, outputs)."""
+    members, inputs, outputs = weight.shape
+    if outputs == 1 < members and values.is_cpu and values.shape[1] * inputs >= _WORTH_A_CALL:
+        return single_outputs(bias, values, weight)
+    return torch.baddbmm(bias, values, weight)
+
+
 def in_float32(layer: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
     """Computes a network's last layer from these tensors in float32, whatever the precision of those before.
 
@@ -174,74 +184,3 @@ def in_float32(layer: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
         return layer(*tensors)
     with torch.autocast(kind, enabled=False):
         return layer(*(tensor.float() for tensor in tensors))
-
-
-def usable(rows: Tensor) -> bool:
-    """Returns whether `affine` can compute these rows: float32 on the CPU, with oneDNN.
-
-    oneDNN's float32 product has no public name: `torch.ops.mkldnn._linear_pointwise` is the one that compiled
-    models call. Where it is missing, layers are computed by PyTorch's own operations.
-    """
-    return (
-        rows.device.type == "cpu"
-        and rows.dtype == torch.float32
-        and not torch.is_autocast_enabled("cpu")
-        and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    )
-
-
-def affine(rows: Tensor, weight: Tensor, bias: Tensor, *, relu: bool) -> Tensor:
-    """Computes rows @ weight + bias through oneDNN, then the ReLU if asked for; differentiable once in each.
-
-    Args:
-        rows: (batch, inputs).
-        weight: (inputs, outputs).
-        bias: (outputs,).
-        relu: whether a ReLU follows.
-
-    Returns:
-        Shape (batch, outputs).
-    """
-    values: Tensor = _Affine.apply(rows, weight, bias, relu)  # type: ignore[no-untyped-call]
-    return values
-
-
-class _Affine(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
-        values = _product(rows, weight.t(), bias)
-        if relu:
-            values.relu_()  # not within the product: oneDNN's turns what is not a number into 0
-        ctx.save_for_backward(rows, weight, values if relu else None)
-        return values
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        rows, weight, rectified = ctx.saved_tensors
-        if rectified is not None:
-            gradient = torch.ops.aten.threshold_backward(gradient, rectified, 0.0)
-        to_rows, to_weight, to_bias, _ = ctx.needs_input_grad
-        return (
-            _product(gradient, weight) if to_rows else None,
-            _weight_gradient(rows, gradient) if to_weight else None,
-            gradient.sum(0) if to_bias else None,
-            None,
-        )
-
-
-def _weight_gradient(rows: Tensor, gradient: Tensor) -> Tensor:
-    """Returns rows^T @ gradient.
-
-    Of two transposed factors oneDNN's wrapper copies the first: it is to be the narrower.
-    """
-    if rows.shape[1] <= gradient.shape[1]:
-        return _product(rows.t(), gradient.t())
-    return _product(gradient.t(), rows.t()).t()
-
-
-def _product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Returns left @ right^T + bias."""
-    product: Tensor = torch.ops.mkldnn._linear_pointwise(left, right, bias, "none", [], "")
-    return product

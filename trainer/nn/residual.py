@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from trainer.nn.mlp import EnsembleMLP, affine, in_float32, of_members, spread
+from trainer.nn.affine import affine
+from trainer.nn.mlp import EnsembleMLP, in_float32, of_members, output_layer, spread
 
 
 class ResidualMLP(EnsembleMLP):
@@ -61,7 +62,8 @@ class ResidualMLP(EnsembleMLP):
         self, values: Tensor, weights: list[Tensor], biases: list[Tensor], seen: list[Tensor] | None = None
     ) -> Tensor:
         def layer(number: int, rows: Tensor) -> Tensor:
-            return torch.baddbmm(biases[number], rows, weights[number])
+            compute = output_layer if number == len(weights) - 1 else torch.baddbmm
+            return compute(biases[number], rows, weights[number])
 
         return _through(layer, spread(values, weights[0].shape[0]), len(weights) - 1, seen)
 
