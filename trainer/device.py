@@ -6,6 +6,7 @@ import contextlib
 import os
 import platform
 import random
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -24,7 +25,10 @@ class DeviceError(TrainerError):
 
 
 def configure(
-    device: str = "auto", precision: str = "auto", threads: int = 0, place: RankPlace = ALONE
+    device: str = "auto",
+    precision: str = "auto",
+    threads: int | Callable[[str], int] = 0,
+    place: RankPlace = ALONE,
 ) -> torch.device:
     """Chooses the device and sets the process-wide precision, thread counts and determinism.
 
@@ -35,7 +39,8 @@ def configure(
         device: `cpu`, `cuda`, or `auto`, which takes CUDA where there is one.
         precision: of matrix products: `fp32`; `tf32` (10 bits of mantissa; plain fp32 off CUDA); `bf16` (see
             `autocast`; products outside it are TF32 on CUDA); or `auto`, see `precision_on`.
-        threads: of PyTorch on the CPU; 0 leaves PyTorch's own choice.
+        threads: of PyTorch on the CPU, or what tells them by the kind of the device that is chosen; 0 leaves
+            PyTorch's own choice.
         place: of this process among those that learn together, each of which takes another GPU.
 
     Returns:
@@ -44,10 +49,10 @@ def configure(
     Raises:
         DeviceError: CUDA is asked for and absent, there are fewer GPUs than processes, or the device does not
             compute in bfloat16 natively.
-        ValueError: an unknown device or precision, or a negative thread count.
+        ValueError: an unknown device or precision, or a negative number of threads.
     """
-    if device not in DEVICES or precision not in PRECISIONS or threads < 0:
-        raise ValueError(f"no such setting: device {device!r}, precision {precision!r}, {threads} threads")
+    if device not in DEVICES or precision not in PRECISIONS:
+        raise ValueError(f"no such setting: device {device!r}, precision {precision!r}")
     # cuBLAS computes the same on every run only with workspaces of fixed sizes, and reads this when it starts
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     cuda = torch.cuda.is_available()
@@ -75,8 +80,11 @@ def configure(
     rounded = chosen.type == "cuda" and precision_on(chosen, precision) != "fp32"
     torch.set_float32_matmul_precision("high" if rounded else "highest")
     torch.backends.cudnn.allow_tf32 = rounded
-    if threads:
-        torch.set_num_threads(threads)
+    count = threads if isinstance(threads, int) else threads(chosen.type)
+    if count < 0:
+        raise ValueError(f"no such setting: {count} threads")
+    if count:
+        torch.set_num_threads(count)
     return chosen
 
 

@@ -40,7 +40,7 @@ def train_parser() -> Parser:
     add("--keep", type=count, default=3, metavar="N", help="newest checkpoints to keep (3)")
     add("--log-every", type=count, metavar="N", help="steps between training metrics (a thousandth)")
     add("--workers", type=at_least(0), metavar="N", help="environment processes (by processors)")
-    add("--threads", type=at_least(0), metavar="N", help="PyTorch's threads (1 beside workers)")
+    add("--threads", type=at_least(0), metavar="N", help="PyTorch's threads (as an update is worth)")
     add(
         "--lockstep",
         action="store_true",

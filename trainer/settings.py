@@ -15,11 +15,10 @@ from trainer.options import NEWEST, train_parser
 from trainer.place import ALONE, RankPlace, place_from
 from trainer.processors import usable_processors
 from trainer.recipe import Recipe, RecipeError
-from trainer.recipe.environments import GYMNASIUM
 from trainer.recipe.processes import worker_processes
 
-_LARGE = 512
-"""Width of a layer from which an update is worth sharing among threads."""
+_WORTH_A_THREAD = 2**22
+"""Multiplications of a layer's product that one thread is done with before another could have helped."""
 _EVALUATIONS = 10
 """Evaluations, and checkpoints, in a run that does not say how often."""
 
@@ -48,7 +47,7 @@ class TrainSettings:
         workers: environment processes; 0 steps the environments in the learner's own.
         workers_optional: whether environments that are stepped in no time are to have no processes, for
             nobody has asked for any.
-        threads: PyTorch's threads; 0 for PyTorch's own choice.
+        threads: PyTorch's threads; 0 for PyTorch's own choice, None for what `threads_on` chooses.
         lockstep: on a GPU, act with the newest weights instead of those of a vector step before.
         resume: None, `newest`, or the path of a checkpoint.
         wandb: `auto`, `offline`, `online` or `disabled`.
@@ -76,7 +75,7 @@ class TrainSettings:
     log_every: int
     workers: int
     workers_optional: bool
-    threads: int
+    threads: int | None
     lockstep: bool
     resume: str | Path | None
     wandb: str
@@ -113,6 +112,21 @@ class TrainSettings:
         """
         return 0 if self.lockstep or device == "cpu" else 1
 
+    def threads_on(self, device: str) -> int:
+        """Returns PyTorch's threads where it learns on a kind of device.
+
+        On a CPU as many as the largest product of an update is worth, at most this rank's processors. Workers
+        do not count: where a product is worth several threads, updates take so long that workers mostly wait.
+        """
+        if self.threads is not None:
+            return self.threads
+        if device != "cpu":
+            return 1
+        recipe = self.recipe
+        batch = self.own(recipe.entry.batch_size(recipe.name, recipe.values, self.num_envs))
+        worth = batch * recipe.entry.widest(recipe.values) ** 2 // _WORTH_A_THREAD
+        return max(1, min(worth, usable_processors() // self.place.local_size))
+
 
 def read_settings(argv: Sequence[str], environ: Mapping[str, str], together: int = 1) -> TrainSettings:
     """Reads the arguments of `python -m trainer train`.
@@ -120,7 +134,7 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str], together: int
     Args:
         argv: the arguments after `train`.
         environ: the environment; `CLUSTERKIT_RUN_DIR`, `CLUSTERKIT_RUN_ID`, `CLUSTERKIT_ATTEMPT`,
-            `WANDB_RUN_ID` and what `place_from` reads are looked at.
+            `WANDB_RUN_ID`, `OMP_NUM_THREADS` and what `place_from` reads are looked at.
         together: runs that are to share a process.
 
     Raises:
@@ -200,7 +214,7 @@ def _settings(given: Namespace, environ: Mapping[str, str], together: int) -> Tr
         log_every=given.log_every or max(1000, total_steps // 1000),
         workers=workers,
         workers_optional=given.workers is None,
-        threads=_threads(recipe, workers, place) if given.threads is None else given.threads,
+        threads=_limit_of_threads(environ) if given.threads is None else given.threads,
         lockstep=given.lockstep,
         resume=_resume(given.resume, attempt),
         wandb=given.wandb,
@@ -225,29 +239,19 @@ def _recipe(name: str, pairs: Sequence[str], tasks: str | None, unlock: Sequence
 def _workers(recipe: Recipe, num_envs: int, place: RankPlace, together: int) -> int:
     """Returns environment processes for all ranks, by the processors that each of them has.
 
-    Runs that share a process share its learner's processor, and divide the others. One environment of
-    Gymnasium has none on two processors: an update gains more from a second thread than it takes to step the
-    environment meanwhile.
+    Runs that share a process share its learner's processor, and divide the others.
     """
     processors, envs = usable_processors() // place.local_size, num_envs // place.size
     if together > 1:
         others = max(1, (processors - 1) // together) if processors > 1 else 0
         return worker_processes(envs, others + 1) * place.size
-    if envs == 1 and processors == 2 and recipe.environment is GYMNASIUM:
-        return 0
     return recipe.entry.usual_workers(envs, processors) * place.size
 
 
-def _threads(recipe: Recipe, workers: int, place: RankPlace) -> int:
-    """Returns PyTorch's threads: one beside workers, with whom more would fight for the processors.
-
-    Also one for small networks, which more threads make slower; 0, PyTorch's choice, for others, of which
-    ranks that share a machine have a part each.
-    """
-    small = max(recipe.values.get("hidden", (_LARGE,))) < _LARGE
-    if workers or small:
-        return 1
-    return max(1, usable_processors() // place.local_size) if place.local_size > 1 else 0
+def _limit_of_threads(environ: Mapping[str, str]) -> int | None:
+    """Returns what OMP_NUM_THREADS says, whose further numbers are of nested regions; None for nothing."""
+    first = environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(first) if first.isdecimal() and int(first) > 0 else None
 
 
 def _resume(given: str | None, attempt: int) -> str | Path | None:

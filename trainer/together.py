@@ -56,7 +56,7 @@ def train_together(members: Sequence[Member]) -> list[int]:
     """
     _check([member.settings for member in members])
     first = members[0].settings
-    device = configure(first.device, first.precision, first.threads)
+    device = configure(first.device, first.precision, first.threads_on)
     codes = [EXIT_INTERRUPTED] * len(members)
 
     def grouped(number: int, member: Member) -> GroupedRun:

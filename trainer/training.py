@@ -44,7 +44,7 @@ def train(settings: TrainSettings) -> int:
         RankLostError: another rank has failed or is gone.
     """
     with StopSignals() as stop:  # first of all: a signal during the start must not be lost
-        device = configure(settings.device, settings.precision, settings.threads, settings.place)
+        device = configure(settings.device, settings.precision, settings.threads_on, settings.place)
         with (
             Ranks.meet(settings.place, device) as ranks,
             TrainingRun(_agreed(settings, ranks), device, ranks, stop) as run,

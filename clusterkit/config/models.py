@@ -190,8 +190,8 @@ class Profile(SettingsModel):
     checkpoint_every: int | None = Field(default=None, ge=1)
     """Environment steps between checkpoints."""
     seed: int = Field(default=1, ge=0)
-    threads: int = Field(default=1, ge=1)
-    """OMP_NUM_THREADS and MKL_NUM_THREADS."""
+    threads: int | None = Field(default=None, ge=1)
+    """OMP_NUM_THREADS and MKL_NUM_THREADS; None sets neither, and the trainer takes as many as pay off."""
     workers: int | None = Field(default=None, ge=0)
     """Environment worker processes; None lets the trainer choose, 0 steps them in its own process."""
     mujoco_gl: Literal["egl", "osmesa", "glfw"] | None = None

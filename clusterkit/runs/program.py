@@ -107,9 +107,8 @@ class Program:
                     changed = with_option(changed, name, str(value))
             if profile.gpu_count > 1 or option_of(changed, "--ranks"):
                 changed = with_option(changed, "--ranks", str(max(profile.gpu_count, 1)))
-        threads = {"OMP_NUM_THREADS": str(profile.threads), "MKL_NUM_THREADS": str(profile.threads)}
         graphics = {"MUJOCO_GL": profile.mujoco_gl} if profile.mujoco_gl else {}
-        return replace(self, argv=changed, env={**self.env, **threads, **graphics, **profile.env})
+        return replace(self, argv=changed, env={**self.env, **_threads(profile), **graphics, **profile.env})
 
 
 def moved(value: str, old: str, new: str) -> str:
@@ -268,10 +267,15 @@ def _of_environment(env: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in places.items() if text is not None}
 
 
+def _threads(profile: Profile) -> dict[str, str]:
+    """Returns what tells libraries how many threads they may take, if the profile says it."""
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if profile.threads is not None else ()
+    return dict.fromkeys(names, str(profile.threads))
+
+
 def _environment(profile: Profile, wandb: Wandb) -> dict[str, str]:
     env = {
-        "OMP_NUM_THREADS": str(profile.threads),
-        "MKL_NUM_THREADS": str(profile.threads),
+        **_threads(profile),
         "PYTHONUNBUFFERED": "1",
         **wandb_environment(wandb),
         "WANDB_RESUME": "allow",

@@ -24,7 +24,7 @@ def test_what_is_not_said_comes_from_the_recipe_and_the_tasks():
     assert settings.log_every == 1000
     assert settings.resume is None
     assert settings.workers == worker_processes(4, usable_processors())
-    assert settings.threads == (1 if settings.workers else 0)
+    assert settings.threads is None
     assert settings.run_dir.parent == Path("runs")
     assert settings.run_dir.name.startswith("local-demo-")
 
@@ -120,21 +120,28 @@ def test_processes_that_nobody_asked_for_are_optional(recipe):
     assert not read("--recipe", recipe, "--workers", "1").workers_optional
 
 
-def test_small_networks_compute_on_one_thread():
-    assert read("--recipe", "ppo", "--workers", "0").threads == 1
-    assert read("--recipe", "guide-ppo-heavy", "--workers", "0").threads == 0
-
-
 @pytest.mark.parametrize(
-    ("recipe", "processors", "workers", "threads"),
-    [("sac", 1, 0, 0), ("sac", 2, 0, 0), ("sac", 4, 1, 1), ("local-demo", 2, 1, 1)],
+    ("recipe", "processors", "threads"),
+    [
+        *(("ppo", 16, 1), ("local-demo", 16, 1), ("dqn", 16, 1)),
+        *(("sac", 1, 1), ("sac", 2, 2), ("sac", 16, 4), ("guide-mt10", 2, 2), ("guide-ppo-fast", 2, 2)),
+    ],
 )
-def test_sac_learns_on_both_of_two_processors_beside_one_environment(
-    monkeypatch, recipe, processors, workers, threads
+def test_a_cpu_computes_on_as_many_threads_as_its_products_are_worth(
+    monkeypatch, recipe, processors, threads
 ):
     monkeypatch.setattr(settings_module, "usable_processors", lambda: processors)
     settings = read("--recipe", recipe)
-    assert (settings.workers, settings.threads) == (workers, threads)
+    assert (settings.threads_on("cpu"), settings.threads_on("cuda")) == (threads, 1)
+    assert read("--recipe", recipe, "--threads", "0").threads_on("cuda") == 0
+
+
+def test_ranks_on_a_machine_share_its_processors_and_the_batch(monkeypatch):
+    monkeypatch.setattr(settings_module, "usable_processors", lambda: 16)
+    meeting = {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+    ranks = {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", **meeting}
+    assert read("--recipe", "guide-mt10", **ranks).threads_on("cpu") == 8
+    assert read("--recipe", "sac", "--num-envs", "2", **ranks).threads_on("cpu") == 2
 
 
 def each(*argv: str, **environ: str):
@@ -189,3 +196,9 @@ def test_the_help_breaks_no_name() -> None:
     words = train_parser().format_help().split()
     assert not [word for word in words if word.endswith("-")]
     assert "guide-mt10-conservative," in words
+
+
+@pytest.mark.parametrize(("said", "threads"), [("1", 1), ("4,2", 4), ("0", None), ("many", None), ("", None)])
+def test_what_openmp_was_told_is_heeded(said, threads):
+    assert read(OMP_NUM_THREADS=said).threads == threads
+    assert read("--threads", "3", OMP_NUM_THREADS=said).threads == 3

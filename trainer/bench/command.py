@@ -215,10 +215,7 @@ class BenchRun:
             return None
         begun = time.monotonic()
         limit = min(left, max(self._seconds * _MOST, _PATIENCE))
-        # as the run has it: of --workers 0 that somebody asks for more threads would follow
-        own = (order.num_envs, order.workers) == _both(self._own)
-        threads = ["--threads", str(self._settings.threads)] if own else []
-        found = measure(order, [*self._options, *threads], self._window, limit, self._tick)
+        found = measure(order, self._options, self._window, limit, self._tick)
         if self._stop:
             return None
         took = time.monotonic() - begun

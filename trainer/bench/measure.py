@@ -216,7 +216,7 @@ def _schedule(settings: TrainSettings, factory: EnvFactory, rng: np.random.Gener
 
 
 def _device(settings: TrainSettings) -> torch.device:
-    return configure(settings.device, settings.precision, settings.threads)
+    return configure(settings.device, settings.precision, settings.threads_on)
 
 
 def _used(settings: TrainSettings, factory: EnvFactory, device: torch.device, peak: Peak) -> Result:

@@ -91,6 +91,11 @@ class Algorithm(ABC):
         """Returns the default number of environments: one a task at least."""
         return max(self.envs, task_count(values))
 
+    def widest(self, values: Values) -> int:
+        """Returns the width of the widest hidden layer of all networks; 1 where there is none."""
+        layers = (layers for name, layers in values.items() if name.endswith("hidden"))
+        return max((width for each in layers for width in each), default=1)
+
     @abstractmethod
     def usual_workers(self, num_envs: int, processors: int) -> int:
         """Returns the default number of processes that step so many environments."""
