@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainer.nn.affine import affine, single_outputs, usable
+from trainer.nn.frozen import frozen_layers
 
 PREFER_ONEDNN = torch.backends.cpu.get_cpu_capability() == "AVX512"
 """Whether layers go through oneDNN where they can.
@@ -21,6 +22,8 @@ uses it everywhere. Where there is no AVX-512, MKL is the faster one.
 """
 _WORTH_A_CALL = 2**14
 """Size of a member's last hidden layer from which `single_outputs` saves more than its calls cost."""
+_WORTH_SKIPPING = 2**16
+"""Numbers in a hidden layer of a member from which fewer rows save more than picking them out costs."""
 _GAIN = {"he_uniform": 6.0, "fan_in_uniform": 1.0, "pytorch": 1.0}
 """A hidden weight's bound is sqrt(gain / fan_in): of He et al. 2015, or of PyTorch's own linear layers."""
 
@@ -101,6 +104,8 @@ class EnsembleMLP(nn.Module):
         if frozen:
             weights, biases = list(map(Tensor.detach, weights)), list(map(Tensor.detach, biases))
         compute = self._memberwise if PREFER_ONEDNN and usable(rows) else self._batched
+        if frozen and compute == self._batched and self._skips_rows(rows):
+            compute = self._skipping
         values = compute(rows, weights, biases)
         if rows.dim() > 2:
             values = values.view(len(rows), -1, *values.shape[1:])
@@ -135,6 +140,16 @@ class EnsembleMLP(nn.Module):
             if seen is not None:
                 seen.append(values)
         return in_float32(output_layer, biases[last], values, weights[last])
+
+    def _skips_rows(self, rows: Tensor) -> bool:
+        """Returns whether gradients of rows that are zero are worth looking for."""
+        size = rows.shape[-2] * self.weights[0].shape[-1]
+        plain = rows.is_cpu and not self.layer_norm and not torch.is_autocast_enabled("cpu")
+        return plain and len(self.weights[0]) > 1 and size >= _WORTH_SKIPPING
+
+    def _skipping(self, rows: Tensor, weights: list[Tensor], biases: list[Tensor]) -> Tensor:
+        """Computes all members as `_batched` does, and their gradients for those rows that have any."""
+        return frozen_layers(spread(rows, weights[0].shape[0]), weights, biases, output_layer)
 
     def _memberwise(self, rows: Tensor, weights: list[Tensor], biases: list[Tensor]) -> Tensor:
         """Computes one member after the other, each layer through oneDNN."""
