@@ -6,7 +6,7 @@ same length. Here each transition has a row of its own, with the next observatio
 There are two kinds because one would cost memory or promises. On Meta-World a transition takes 44 numbers
 with shared observations and 84 as a whole: a million of MT10 are 176 MB and 336 MB of a GPU. Rings of shared
 observations, on the other hand, lose their place with the first episode of another length. What both have in
-common is `ReplayRows`: where the rows lie, drawing from them, and what a checkpoint keeps.
+common, how rows reach a device and what a checkpoint keeps of them, is in `transfer` and `rows`.
 """
 
 from __future__ import annotations
