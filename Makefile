@@ -84,7 +84,7 @@ bench: .venv/.bench ## the quick benchmarks, ours against the peer in the same r
 	$(BIN)/python -m tests.benchmarks.learner --quick
 	$(BIN)/python -m tests.benchmarks.end_to_end --quick
 
-peers: .venv/.train ## our trainer beside its peers (BUDGET=minutes; QUICK=1: four minutes)
+peers: .venv/.train ## our trainer beside its peers (BUDGET=minutes; QUICK=1: five minutes)
 	$(BIN)/python -m tests.benchmarks.peers $(if $(QUICK),--quick) $(if $(BUDGET),--budget $(BUDGET)) $(PEERS)
 
 clean: ## remove what the build and the tests leave behind, not runs or results

@@ -1,7 +1,7 @@
 """Trains every side on every case in turn, one process after the other, and writes the page.
 
 What is found is kept as it is found: stopped at any time, the same command goes on where it was. Nothing
-else should run on the machine meanwhile. `--quick` takes fewer and shorter cases, one seed, some four minutes
+else should run on the machine meanwhile. `--quick` takes fewer and shorter cases, one seed, some five minutes
 on two processors, and writes its page below build/; without it the page is docs/comparison.md.
 """
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainer import recipe as recipes
+from trainer.recipe.algorithm import Algorithm
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,18 @@ class Case:
 
     @property
     def algorithm(self) -> str:
-        """`ppo`, `a2c` or `sac`."""
+        """`ppo`, `a2c`, `sac`, `td3` or `dqn`."""
         return recipes.load(self.recipe).algorithm
+
+    @property
+    def entry(self) -> Algorithm:
+        """What the registry says of the algorithm."""
+        return recipes.load(self.recipe).entry
+
+    @property
+    def off_policy(self) -> bool:
+        """Whether it learns from a replay."""
+        return self.entry.loop == "off-policy"
 
     @property
     def values(self) -> dict[str, Any]:
@@ -48,8 +59,9 @@ class Case:
 
     @property
     def length(self) -> int:
-        """Vector steps of a rollout, or between two updates of SAC."""
-        return int(-(-self.values["rollout_size"] // self.envs)) if "rollout_size" in self.values else 1
+        """Vector steps of a rollout, or between two updates from a replay."""
+        steps = self.values["env_steps_per_update" if self.off_policy else "rollout_size"]
+        return int(-(-steps // self.envs))
 
 
 CASES = {
@@ -66,6 +78,12 @@ CASES = {
             {"warmup_steps": 500},
             played=False,
         ),
+        Case(
+            *("td3-halfcheetah", "TD3, HalfCheetah-v5", "td3", "HalfCheetah-v5", 1, 4_000, 700, 300),
+            {"warmup_steps": 100},
+        ),
+        # epsilon has fallen by step 3,200
+        Case("dqn-cartpole", "DQN, CartPole-v1", "dqn", "CartPole-v1", 1, 20_000, 6_000, 4_000),
     )
 }
 
@@ -90,18 +108,24 @@ PACKAGES = {
 _NO_A2C = "it has no A2C (its agents are named `a2c_...` and compute PPO)"
 
 ABSENT = {
+    ("single-file", "td3-halfcheetah"): "none is written here for TD3",
+    ("single-file", "dqn-cartpole"): "none is written here for DQN",
     ("rsl_rl", "ppo-cartpole"): "it has no distribution for discrete actions",
     ("rsl_rl", "a2c-cartpole"): "it has no A2C",
     ("rsl_rl", "a2c-halfcheetah"): "it has no A2C",
     ("rsl_rl", "sac-pendulum"): "it has no SAC",
     ("rsl_rl", "sac-halfcheetah"): "it has no SAC",
     ("rsl_rl", "sac-mt10"): "it has no SAC",
+    ("rsl_rl", "td3-halfcheetah"): "it has no TD3",
+    ("rsl_rl", "dqn-cartpole"): "it has no DQN",
     ("rl_games", "a2c-cartpole"): _NO_A2C,
     ("rl_games", "a2c-halfcheetah"): _NO_A2C,
     (
         "rl_games",
         "sac-mt10",
     ): "its SAC has one size of network for actor and critics, and the guides' have two",
+    ("rl_games", "td3-halfcheetah"): "it has no TD3",
+    ("rl_games", "dqn-cartpole"): "it has no DQN",
 }
 """Cells that cannot be, and why: (side, case)."""
 

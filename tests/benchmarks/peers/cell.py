@@ -58,10 +58,10 @@ def threads(case: Case) -> int:
 
     For PPO and A2C nothing is tried: their networks are too small for more than one.
     """
-    if case.algorithm != "sac":
+    if not case.off_policy:
         return 1
     values, most, rates = case.values, torch.get_num_threads(), {}
-    sizes = [64, *values["critic_hidden"], 1]
+    sizes = [64, *values.get("critic_hidden", values.get("hidden")), 1]
     layers = [torch.nn.Linear(fan_in, fan_out) for fan_in, fan_out in pairwise(sizes)]
     network, rows = torch.nn.Sequential(*layers), torch.randn(values["batch_size"], sizes[0])
     for count in {1, most}:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tests.benchmarks.peers.cases import ABSENT, CASES, TITLES, Case
+from tests.benchmarks.peers.equal import equal
 from tests.benchmarks.peers.results import Finding, interval, median
 from tests.benchmarks.peers.words import GUIDE, GUIDES, HEAD, LOADED, MEASURES, NOTES, READING, SAME
 
@@ -45,7 +46,7 @@ def render(findings: Sequence[Finding]) -> str:
     for case in shown:
         parts += [_case(case, {side: by[case.name, side] for side in TITLES})]
     parts += [READING.format(episodes=20), "## The guides' table of frameworks\n", _guides(by)]
-    parts += ["## What is equal\n", _equal(shown), "## What is not\n", _notes(), _not_run(by, shown)]
+    parts += ["## What is equal\n", equal(shown), "## What is not\n", _notes(), _not_run(by, shown)]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -225,41 +226,6 @@ def _guides(by: dict[tuple[str, str], list[Finding]]) -> str:
         ]
         rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows) + "\n"
-
-
-def _equal(shown: Sequence[Case]) -> str:
-    rows = ["| | of every side |", "|---|---|"]
-    for case in shown:
-        values = case.values
-        if case.algorithm == "sac":
-            said = [
-                f"policy {_layers(values['actor_hidden'])}, critics {_layers(values['critic_hidden'])}, ReLU",
-                f"batches of {values['batch_size']}",
-                f"an update every {values['env_steps_per_update']:g} steps",
-                f"rates {values['actor_learning_rate']:g}, gamma {values['gamma']:g}, tau {values['tau']:g}",
-                f"{values['warmup_steps']} random steps first",
-            ]
-        else:
-            said = [
-                f"policy and values {_layers(values['hidden'])} each, tanh",
-                f"rollouts of {case.length} x {case.envs}",
-                f"rate {values['learning_rate']:g}",
-                f"gamma {values['gamma']:g}, lambda {values['gae_lambda']:g}",
-                f"values count {values['value_coefficient']:g}, gradients to {values['max_grad_norm']:g}",
-            ]
-            if case.algorithm == "ppo":
-                said += [
-                    f"{values['epochs']} epochs of batches of {values['batch_size']}",
-                    f"clip range {values['clip_range']:g}, nothing standardised but advantages",
-                ]
-            else:
-                said += ["RMSprop, one update a rollout, nothing standardised"]
-        rows.append(f"| {case.title} | {'; '.join(said)} |")
-    return "\n".join(rows) + "\n"
-
-
-def _layers(sizes: Sequence[int]) -> str:
-    return " x ".join(map(str, sizes))
 
 
 def _notes() -> str:

@@ -10,12 +10,13 @@ GUIDE = {
 NOTES = {
     "ours": "as `python -m trainer train` runs it, without evaluations; it chooses its own worker processes; "
     "on MT10 hidden biases start at zero and last layers near it, as in the paper's code",
-    "sb3": "`DummyVecEnv` or `SubprocVecEnv`, after the like of it that was faster of Gymnasium's; SAC has "
-    "PyTorch's own initial weights",
+    "sb3": "`DummyVecEnv` or `SubprocVecEnv`, after the like of it that was faster of Gymnasium's; SAC, "
+    "TD3 and DQN have PyTorch's own initial weights",
     "single-file": "written here in the manner of CleanRL and, for SAC, of LeanRL (compiled and captured on "
     "a GPU only); its PPO and A2C take an end by time for an end, as CleanRL's do",
     "skrl": "models as its examples write them, PyTorch's own initial weights; A2C has Adam where the others "
-    "have RMSprop, and no weight for the loss of values; SAC's Gaussian is clipped, not squashed",
+    "have RMSprop, and no weight for the loss of values; SAC's Gaussian is clipped, not squashed; "
+    "DQN squares all errors and clips no gradients",
     "rsl_rl": "clips the gradients of policy and values apart; Adam's epsilon 1e-8, PyTorch's own initial "
     "weights",
     "rl_games": "orthogonal weights also in the last layers; `torch_compile` only on a GPU; SAC's gradients "
@@ -33,10 +34,10 @@ SAME = 0.03
 
 HEAD = """# Beside other trainers
 
-What our SAC, PPO and A2C do beside Stable-Baselines3, skrl, rsl_rl, rl_games and single files in the manner
-of CleanRL and LeanRL: the same environments, networks, batches, numbers of updates and seeds, one process
-after the other on one machine. This page is made by a script from [its findings](comparison.jsonl); no figure
-is typed.
+What our SAC, TD3, DQN, PPO and A2C do beside Stable-Baselines3, skrl, rsl_rl, rl_games and single files in
+the manner of CleanRL and LeanRL: the same environments, networks, batches, numbers of updates and seeds, one
+process after the other on one machine. This page is made by a script from [its findings](comparison.jsonl);
+no figure is typed.
 
     {command}
 """
@@ -61,7 +62,7 @@ READING = """## How to read the tables
 - **Ours / it**: our steps a second over the side's. Below 1 we are slower.
 - Every peer gets Gymnasium's `SyncVectorEnv` or `AsyncVectorEnv`, whichever steps faster in a short trial
   (Stable-Baselines3 its own two); our environments are the trainer's. PPO and A2C have one thread of PyTorch
-  on every side; for SAC each peer gets as many as are fastest for its networks in a short trial.
+  on every side; for SAC, TD3 and DQN each peer gets as many as are fastest for its networks in a short trial.
 """
 
 GUIDES = """The guides rank four frameworks by the share of the GPU that they use, from memory. Measured here:

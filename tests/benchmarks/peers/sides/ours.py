@@ -65,8 +65,8 @@ def train(case: Case, run: Run) -> Act:
 
 
 def in_its_units(case: Case) -> Act:
-    """Returns what turns a policy's actions into the environment's: SAC's are shares of the bounds."""
-    if not case.played or case.algorithm != "sac":
+    """Returns what turns a policy's actions into the environment's: some are shares of the bounds."""
+    if not case.played or case.entry.box != "scaled":
         return lambda actions: actions
     space = gymnasium.make(case.environment).action_space
     row = translator(space, action_space(space, case.environment), "scaled", case.environment)

@@ -9,7 +9,7 @@ import stable_baselines3
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
-from tests.benchmarks._sb3 import sac
+from tests.benchmarks import _sb3
 from tests.benchmarks.peers.cases import Case
 from tests.benchmarks.peers.cell import Run
 from tests.benchmarks.peers.environments import faster, makers
@@ -33,8 +33,8 @@ class Watch(BaseCallback):
 def learner(case: Case, envs: Any, run: Run) -> Any:
     """Returns its learner with the values of our recipe."""
     values = case.values
-    if case.algorithm == "sac":
-        return sac(values, envs, seed=run.seed, device=run.device.type)
+    if case.off_policy:
+        return getattr(_sb3, case.algorithm)(values, envs, seed=run.seed, device=run.device.type)
     same: dict[str, Any] = {
         "seed": run.seed,
         "device": run.device.type,

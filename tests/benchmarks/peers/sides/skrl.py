@@ -8,11 +8,14 @@ import gymnasium
 import numpy as np
 import torch
 from skrl.agents.torch.a2c import A2C, A2C_CFG
+from skrl.agents.torch.dqn import DQN, DQN_CFG
 from skrl.agents.torch.ppo import PPO, PPO_CFG
 from skrl.agents.torch.sac import SAC, SAC_CFG
+from skrl.agents.torch.td3 import TD3, TD3_CFG
 from skrl.envs.wrappers.torch import wrap_env
 from skrl.memories.torch import RandomMemory
 from skrl.models.torch import CategoricalMixin, DeterministicMixin, GaussianMixin, Model
+from skrl.resources.noises.torch import GaussianNoise
 from skrl.trainers.torch import SequentialTrainer
 from skrl.utils import set_seed
 from torch import nn
@@ -62,7 +65,7 @@ class Categorical(CategoricalMixin, Model):
 
 
 class Value(DeterministicMixin, Model):
-    """A value, of actions too for SAC."""
+    """A value, of actions too for SAC and TD3."""
 
     def __init__(self, spaces: dict[str, Any], hidden: list[int], *, of_actions: bool) -> None:
         Model.__init__(self, **spaces)
@@ -76,6 +79,31 @@ class Value(DeterministicMixin, Model):
         if self._of_actions:
             rows = torch.cat([rows, inputs["taken_actions"]], dim=1)
         return self.net(rows), {}
+
+
+class Deterministic(DeterministicMixin, Model):
+    """An action within the bounds."""
+
+    def __init__(self, spaces: dict[str, Any], hidden: list[int]) -> None:
+        Model.__init__(self, **spaces)
+        DeterministicMixin.__init__(self, role="policy")
+        self.net = network(self.num_observations, hidden, self.num_actions, nn.ReLU)
+        self.reach = float(self.action_space.high[0])
+
+    def compute(self, inputs: dict[str, Any], role: str = "") -> tuple[torch.Tensor, dict[str, Any]]:
+        return self.reach * self.net(inputs["observations"]).tanh(), {}
+
+
+class ValuesOfChoices(DeterministicMixin, Model):
+    """A value of each choice."""
+
+    def __init__(self, spaces: dict[str, Any], hidden: list[int]) -> None:
+        Model.__init__(self, **spaces)
+        DeterministicMixin.__init__(self, role="q_network")
+        self.net = network(self.num_observations, hidden, self.num_actions, nn.ReLU)
+
+    def compute(self, inputs: dict[str, Any], role: str = "") -> tuple[torch.Tensor, dict[str, Any]]:
+        return self.net(inputs["observations"]), {}
 
 
 def on_policy(case: Case, env: Any, spaces: dict[str, Any], common: dict[str, Any]) -> Any:
@@ -113,29 +141,75 @@ def on_policy(case: Case, env: Any, spaces: dict[str, Any], common: dict[str, An
 
 
 def off_policy(case: Case, env: Any, spaces: dict[str, Any], common: dict[str, Any]) -> Any:
-    """Returns SAC."""
+    """Returns SAC, TD3 or DQN."""
     values = case.values
-    names = ("critic_1", "critic_2", "target_critic_1", "target_critic_2")
-    models: dict[str, Model] = {
-        name: Value(spaces, values["critic_hidden"], of_actions=True) for name in names
-    }
-    models["policy"] = Gaussian(spaces, values["actor_hidden"], bounded=True)
-    size = values["replay_capacity"] // env.num_envs
-    rates = tuple(values[f"{name}_learning_rate"] for name in ("actor", "critic", "alpha"))
     warmup = values["warmup_steps"] // env.num_envs
-    settings = SAC_CFG(
-        gradient_steps=1,
-        batch_size=values["batch_size"],
-        discount_factor=values["gamma"],
-        polyak=values["tau"],
-        learning_rate=rates,
-        random_timesteps=warmup,
-        learning_starts=warmup,
-        initial_entropy_value=values["initial_alpha"],
+    settings = {
+        "gradient_steps": 1,
+        "batch_size": values["batch_size"],
+        "discount_factor": values["gamma"],
+        "polyak": values["tau"],
+        "random_timesteps": warmup,
+        "learning_starts": warmup,
         **common,
-    )
+    }
+    size = values["replay_capacity"] // env.num_envs
     memory = RandomMemory(memory_size=size, num_envs=env.num_envs, device=env.device, replacement=True)
-    return SAC(cfg=settings, models=models, memory=memory, **spaces)
+    agent, cfg, models = {"sac": _sac, "td3": _td3, "dqn": _dqn}[case.algorithm](values, spaces, settings)
+    return agent(cfg=cfg, models=models, memory=memory, **spaces)
+
+
+Parts = tuple[type, Any, dict[str, Model]]
+"""An agent's class, configuration and models."""
+
+
+def _critics(values: dict[str, Any], spaces: dict[str, Any]) -> dict[str, Model]:
+    names = ("critic_1", "critic_2", "target_critic_1", "target_critic_2")
+    return {name: Value(spaces, values["critic_hidden"], of_actions=True) for name in names}
+
+
+def _sac(values: dict[str, Any], spaces: dict[str, Any], settings: dict[str, Any]) -> Parts:
+    models = _critics(values, spaces) | {"policy": Gaussian(spaces, values["actor_hidden"], bounded=True)}
+    rates = tuple(values[f"{name}_learning_rate"] for name in ("actor", "critic", "alpha"))
+    cfg = SAC_CFG(learning_rate=rates, initial_entropy_value=values["initial_alpha"], **settings)
+    return SAC, cfg, models
+
+
+def _td3(values: dict[str, Any], spaces: dict[str, Any], settings: dict[str, Any]) -> Parts:
+    policies = {name: Deterministic(spaces, values["actor_hidden"]) for name in ("policy", "target_policy")}
+    reach = policies["policy"].reach  # the recipe's noise is a share of it
+
+    def noise(name: str) -> dict[str, Any]:
+        return {"mean": 0.0, "std": reach * values[name], "device": spaces["device"]}
+
+    cfg = TD3_CFG(
+        learning_rate=(values["actor_learning_rate"], values["critic_learning_rate"]),
+        policy_delay=values["policy_delay"],
+        exploration_noise=GaussianNoise,
+        exploration_noise_kwargs=noise("exploration_noise"),
+        smooth_regularization_noise=GaussianNoise,
+        smooth_regularization_noise_kwargs=noise("target_noise"),
+        smooth_regularization_clip=reach * values["target_noise_clip"],
+        **settings,
+    )
+    return TD3, cfg, _critics(values, spaces) | policies
+
+
+def _dqn(values: dict[str, Any], spaces: dict[str, Any], settings: dict[str, Any]) -> Parts:
+    first, last = values["epsilon_start"], values["epsilon_end"]
+
+    def epsilon(step: int, steps: int) -> float:
+        return first + min(1.0, step / (values["exploration_share"] * steps)) * (last - first)
+
+    cfg = DQN_CFG(
+        learning_rate=values["learning_rate"],
+        update_interval=int(values["env_steps_per_update"]),
+        target_update_interval=values["target_interval"],
+        exploration_scheduler=epsilon,
+        **settings,
+    )
+    names = ("q_network", "target_q_network")
+    return DQN, cfg, {name: ValuesOfChoices(spaces, values["hidden"]) for name in names}
 
 
 class Clipped(gymnasium.vector.VectorWrapper):
@@ -179,7 +253,7 @@ def train(case: Case, run: Run) -> Act:
         "device": run.device,
     }
     quiet = {"directory": str(run.folder), "write_interval": 0, "checkpoint_interval": 0}
-    build = off_policy if case.algorithm == "sac" else on_policy
+    build = off_policy if case.off_policy else on_policy
     agent = build(case, env, spaces, {"experiment": quiet})
     run.meter.count_optimizers()
     ways = {
@@ -191,10 +265,11 @@ def train(case: Case, run: Run) -> Act:
     SequentialTrainer(env=env, agents=agent, cfg=ways).train()
     run.meter.end(counted.steps)
     counted.close()
+    model = agent.q_network if case.algorithm == "dqn" else agent.policy
 
     @torch.no_grad()
     def act(seen: np.ndarray) -> np.ndarray:
-        found = agent.policy.compute({"observations": torch.as_tensor(seen, device=run.device)})[0].cpu()
+        found = model.compute({"observations": torch.as_tensor(seen, device=run.device)})[0].cpu()
         discrete = isinstance(env.action_space, gymnasium.spaces.Discrete)
         actions: np.ndarray = (found.argmax(1) if discrete else found).numpy()
         return actions
