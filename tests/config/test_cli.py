@@ -55,7 +55,7 @@ def test_only_profiles_of_ones_own_are_shown_unless_all(run: Run) -> None:
     run.place.write('[profiles.a40-2m]\ntime = "1d"\n')
     assert set(tomllib.loads(run("config"))["profiles"]) == {"a40-2m", "local-demo"}
     assert "built-in profiles are not shown" in run("config")
-    assert len(tomllib.loads(run("config", "--all"))["profiles"]) == 24
+    assert len(tomllib.loads(run("config", "--all"))["profiles"]) == 28
 
 
 def test_origins_stand_behind_the_values(run: Run) -> None:
@@ -99,4 +99,4 @@ def test_profiles_fit_the_terminal(run: Run, monkeypatch: pytest.MonkeyPatch, wi
     assert rows["a40-2m"][:7] == ["*", "a40", "16", "4h", "guide-mt10", "2M", "32"]
     assert rows["mt10-test"][4] == "100k"
     assert rows["mine"][:7] == ["a40", "x4", "1", "1h30m", "-", "-", "-"]
-    assert len(rows) == 25
+    assert len(rows) == 29

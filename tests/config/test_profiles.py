@@ -18,6 +18,7 @@ PROMISED = {
     *("a40-2m", "a100-20m", "l40s-2m", "l40s-20m", "h100-20m", "h200-20m", "mt50-100m"),
     *("mt10-test", "check", "debug", "conservative", "aggressive", "local-demo"),
     *("fast", "heavy", "beast", "rtx4060", "rtx4060-ppo", "rtx4060-a2c", "rtx4070"),
+    *("rtx4060-td3", "rtx4060-dqn", "rtx4070-td3", "rtx4070-dqn"),
     *("strong-mt10", "throughput-mt10", "mtppo-mt10", "mtppo-mt50"),
 }
 ROLLOUTS = {
@@ -61,7 +62,7 @@ def test_training_goes_on_after_the_warm_up(place: Place, name: str) -> None:
     assert profile.recipe is not None
     assert profile.total_steps is not None
     recipe = recipes.load(profile.recipe)
-    assert recipe.algorithm == "sac"
+    assert recipe.entry.loop == "off-policy"
     assert recipe.values["warmup_steps"] < profile.total_steps / 2
 
 
