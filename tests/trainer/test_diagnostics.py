@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from trainer import recipe
-from trainer.algorithms.diagnostics import PlasticityWatch, diagnose, dormant_share, effective_rank
+from trainer.algorithms.diagnostics import PlasticityWatch, dormant_share, effective_rank
+from trainer.algorithms.sac import ENTRY
 from trainer.algorithms.sac_config import SACConfig
 from trainer.algorithms.sac_learner import SAC
 from trainer.nn.mlp import EnsembleMLP
@@ -45,7 +46,7 @@ def test_dormant_neurons_are_counted_over_the_layers_of_the_actor_and_the_first_
         set_constant(agent.critics, layer, member, activations)
     set_constant(agent.policy.actor, 0, 0, [2.0, 2.0, 2.0, 2.0])
     set_constant(agent.policy.actor, 1, 0, [3.0, 0.0, 0.0, 0.0])
-    found = diagnose(agent, make_batch(), TASKS)
+    found = ENTRY.diagnose(agent, make_batch(), TASKS)
     assert found["diagnostics/dormant/critic"] == pytest.approx(5 / 8), "of the first critic"
     assert found["diagnostics/dormant/actor"] == pytest.approx(3 / 8)
 
@@ -89,7 +90,7 @@ def test_the_rank_is_that_of_the_critics_last_hidden_layer():
         agent.critics.weights[0].data[0, place, place] = 2.0
     set_constant(agent.critics, 0, 1, [1.0] * 6)
     batch = make_batch()._replace(observation=torch.eye(5)[torch.arange(12) % 3])
-    found = diagnose(agent, batch, TASKS)
+    found = ENTRY.diagnose(agent, batch, TASKS)
     assert found["diagnostics/effective_rank/critic"] == 3
 
 
@@ -103,9 +104,9 @@ def test_critics_are_shown_what_the_policy_does_now_and_not_what_was_done():
     last.weights[-1].data.zero_()
     last.biases[-1].data.copy_(torch.tensor([9.0, 9.0, -20.0, -20.0]))
     batch = make_batch()._replace(action=-torch.ones(12, 2))  # for which neuron 0 gives nothing
-    assert diagnose(agent, batch, TASKS)["diagnostics/dormant/critic"] == 0.0
+    assert ENTRY.diagnose(agent, batch, TASKS)["diagnostics/dormant/critic"] == 0.0
     last.biases[-1].data[..., :2] = -9.0
-    assert diagnose(agent, batch, TASKS)["diagnostics/dormant/critic"] == pytest.approx(1 / 6)
+    assert ENTRY.diagnose(agent, batch, TASKS)["diagnostics/dormant/critic"] == pytest.approx(1 / 6)
 
 
 def test_the_sum_with_a_bypass_is_no_layer_of_neurons():
@@ -123,7 +124,7 @@ def test_norms_values_and_temperatures():
         agent.log_alpha.copy_(torch.tensor([0.0, -1.0, 1.0]))
         rows = torch.cat([agent.policy.encoder(batch.observation, batch.task), batch.action], -1)
         values = agent.critics(rows, batch.task)[..., 0]
-    found = diagnose(agent, batch, TASKS)
+    found = ENTRY.diagnose(agent, batch, TASKS)
     for network, name in ((agent.policy.actor, "actor"), (agent.critics, "critic")):
         every = torch.cat([parameter.detach().flatten() for parameter in network.parameters()])
         assert found[f"norm/{name}"] == pytest.approx(float(every.norm()), rel=1e-5)
@@ -142,7 +143,7 @@ def test_norms_values_and_temperatures():
 
 
 def test_a_task_that_is_not_in_the_batch_has_no_value():
-    found = diagnose(make((6,)), make_batch(2), TASKS)
+    found = ENTRY.diagnose(make((6,)), make_batch(2), TASKS)
     assert "q/green" in found
     assert "q/blue" not in found
     assert "alpha/blue" in found
@@ -151,7 +152,7 @@ def test_a_task_that_is_not_in_the_batch_has_no_value():
 def test_it_leaves_no_trace():
     agent, batch = make((6, 6)), make_batch()
     before, generator = copy.deepcopy(agent.state_dict()), torch.get_rng_state()
-    diagnose(agent, batch, TASKS)
+    ENTRY.diagnose(agent, batch, TASKS)
     assert torch.equal(torch.get_rng_state(), generator)
     for part in ("policy", "critics", "targets"):
         assert all(
@@ -163,7 +164,7 @@ def test_it_leaves_no_trace():
 def test_a_learner_that_is_no_longer_finite_can_still_be_examined():
     agent = make((6,))
     agent.critics.weights[0].data[:] = torch.nan
-    found = diagnose(agent, make_batch(), TASKS)
+    found = ENTRY.diagnose(agent, make_batch(), TASKS)
     assert math.isnan(found["diagnostics/effective_rank/critic"])
     assert math.isnan(found["norm/critic"])
     assert PlasticityWatch().look(found) is None

@@ -6,16 +6,21 @@ on two cores, most of it for the singular values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from trainer.algorithms.sac_learner import SAC
+from trainer.nn.deterministic_policy import DeterministicPolicy
+from trainer.nn.epsilon_greedy import EpsilonGreedyPolicy
+from trainer.nn.mlp import EnsembleMLP
+from trainer.nn.policy import Policy
 from trainer.replay import Batch
 
 DORMANT_CRITIC = "diagnostics/dormant/critic"
 
+_RANK_CRITIC = "diagnostics/effective_rank/critic"
+_NORM_CRITIC = "norm/critic"
 _DORMANT_SCORE = 0.1
 _EPSILON = 1e-9
 """Of the score's denominator, as in the code of McLean et al. 2025."""
@@ -27,41 +32,68 @@ _LEVELS = {1024: 0.150, 2048: 0.317, 4096: 0.489}
 
 
 @torch.no_grad()
-def diagnose(agent: SAC, batch: Batch, tasks: Sequence[str]) -> dict[str, float]:
-    """Examines a learner, without autocast, and leaves no trace in it or in a random generator.
+def diagnose(
+    policy: Policy | DeterministicPolicy,
+    critics: EnsembleMLP,
+    read: Callable[[Tensor], Tensor],
+    batch: Batch,
+    tasks: Sequence[str],
+) -> dict[str, float]:
+    """Examines an actor and its critics, without autocast, and leaves no trace in a random generator.
 
     Args:
-        agent: the learner.
-        batch: what its neurons are shown: the last training batch. The effective rank is at most its size.
+        policy: whose actor is examined.
+        critics: of observations and actions.
+        read: maps their outputs (critics, batch, outputs) to values (critics, batch).
+        batch: what the neurons are shown: the last training batch. The effective rank is at most its size.
         tasks: names of the tasks.
 
     Returns:
         `diagnostics/dormant/actor` and `/critic` (share 0..1 of the hidden neurons) and
         `diagnostics/effective_rank/critic` (of the last hidden layer), both of the first critic and for
         actions that the policy draws, as in the code of McLean et al. 2025; `norm/actor` and `norm/critic`
-        (of all parameters); `q/<task>` (mean of both critics for the batch's actions; of tasks in the batch)
-        and `alpha/<task>`.
+        (of all parameters); and `q/<task>` (mean of both critics for the batch's actions; of tasks in the
+        batch).
     """
-    policy = agent.policy
     features = policy.encoder(batch.observation, batch.task)
     noise = torch.randn(batch.action.shape, generator=torch.Generator().manual_seed(_SEED))
     drawn = policy.sample(batch.observation, batch.task, noise.to(features.device))
     actor_layers = policy.actor.hidden(features)
-    critic_layers = [layer[:1] for layer in agent.critics.hidden(torch.cat([features, drawn], -1))]
-    values = agent.value.mean(agent.critics(torch.cat([features, batch.action], -1), batch.task)).mean(0)
-    totals = torch.zeros(len(tasks), device=values.device).index_add_(0, batch.task, values)
-    counts = torch.zeros_like(totals).index_add_(0, batch.task, torch.ones_like(values))
+    critic_layers = [layer[:1] for layer in critics.hidden(torch.cat([features, drawn], -1))]
+    values = read(critics(torch.cat([features, batch.action], -1), batch.task)).mean(0)
     found = {
         "diagnostics/dormant/actor": dormant_share(policy.actor.neurons(actor_layers)),
-        DORMANT_CRITIC: dormant_share(agent.critics.neurons(critic_layers)),
-        "diagnostics/effective_rank/critic": effective_rank(critic_layers[-1]).mean(),
-        "norm/actor": _norm(agent.policy.actor),
-        "norm/critic": _norm(agent.critics),
+        DORMANT_CRITIC: dormant_share(critics.neurons(critic_layers)),
+        _RANK_CRITIC: effective_rank(critic_layers[-1]).mean(),
+        "norm/actor": _norm(policy.actor),
+        _NORM_CRITIC: _norm(critics),
     }
-    numbers = {name: float(value) for name, value in found.items()}
-    by_task = zip(tasks, (totals / counts).tolist(), counts.tolist(), strict=True)
-    numbers |= {f"q/{task}": value for task, value, count in by_task if count}
-    return numbers | {f"alpha/{task}": a for task, a in zip(tasks, agent.alpha.tolist(), strict=True)}
+    return _numbers(found) | _by_task(values, batch.task, tasks)
+
+
+@torch.no_grad()
+def diagnose_values(policy: EpsilonGreedyPolicy, batch: Batch, tasks: Sequence[str]) -> dict[str, float]:
+    """Examines the network that gives the value of each choice, without autocast, as a critic.
+
+    Args:
+        policy: whose network is examined.
+        batch: as for `diagnose`.
+        tasks: names of the tasks.
+
+    Returns:
+        As of `diagnose`: `diagnostics/dormant/critic`, `diagnostics/effective_rank/critic`, `norm/critic`,
+        and `q/<task>`, of the batch's choices. The rank of a dueling network is of both streams together.
+    """
+    network = policy.actor
+    features = policy.encoder(batch.observation, batch.task)
+    layers = network.hidden(features)
+    values = network(features).gather(-1, batch.action.long()).squeeze(-1)
+    found = {
+        DORMANT_CRITIC: dormant_share(network.neurons(layers)),
+        _RANK_CRITIC: effective_rank(layers[-1]).mean(),
+        _NORM_CRITIC: _norm(network),
+    }
+    return _numbers(found) | _by_task(values, batch.task, tasks)
 
 
 def dormant_share(layers: Sequence[Tensor]) -> Tensor:
@@ -130,3 +162,15 @@ def _norm(network: torch.nn.Module) -> Tensor:
     norms = [torch.linalg.vector_norm(parameter) for parameter in network.parameters()]
     norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
     return norm
+
+
+def _numbers(found: Mapping[str, Tensor]) -> dict[str, float]:
+    return {name: float(value) for name, value in found.items()}
+
+
+def _by_task(values: Tensor, task: Tensor, tasks: Sequence[str]) -> dict[str, float]:
+    """Returns `q/<task>`, the mean of the values (batch,) of each task that the batch has."""
+    totals = torch.zeros(len(tasks), device=values.device).index_add_(0, task, values)
+    counts = torch.zeros_like(totals).index_add_(0, task, torch.ones_like(values))
+    by_task = zip(tasks, (totals / counts).tolist(), counts.tolist(), strict=True)
+    return {f"q/{name}": value for name, value, count in by_task if count}

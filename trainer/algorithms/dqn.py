@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from trainer.algorithms.dqn_update import DQN
     from trainer.envs.spaces import ActionSpace
     from trainer.nn.epsilon_greedy import EpsilonGreedyPolicy
+    from trainer.replay import Batch
 
 _FLOAT = 4
 
@@ -90,6 +91,12 @@ class DQNAlgorithm(OffPolicyAlgorithm):
         (choices,) = action_space.nvec
         sizes = observation_dim, choices, num_tasks
         return self.learner()(self.config(values), *sizes, device, autocast, **how)
+
+    def diagnose(self, agent: DQN, batch: Batch, tasks: Sequence[str]) -> dict[str, float]:
+        """Examines the network, see `trainer.algorithms.diagnostics.diagnose_values`."""
+        from trainer.algorithms.diagnostics import diagnose_values
+
+        return diagnose_values(agent.policy, batch, tasks)
 
 
 def layers(values: Values, choices: int) -> tuple[list[int], int]:

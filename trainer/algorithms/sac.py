@@ -97,10 +97,11 @@ class SACAlgorithm(OffPolicyAlgorithm):
         return SACGroup(agents, streams)
 
     def diagnose(self, agent: SAC, batch: Batch, tasks: Sequence[str]) -> dict[str, float]:
-        """Examines the networks, see `trainer.algorithms.diagnostics.diagnose`."""
+        """Examines the networks, see `trainer.algorithms.diagnostics.diagnose`; adds `alpha/<task>`."""
         from trainer.algorithms.diagnostics import diagnose
 
-        return diagnose(agent, batch, tasks)
+        found = diagnose(agent.policy, agent.critics, agent.value.mean, batch, tasks)
+        return found | {f"alpha/{task}": a for task, a in zip(tasks, agent.alpha.tolist(), strict=True)}
 
 
 def network_bytes(share: Share) -> int:

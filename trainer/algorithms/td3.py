@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from trainer.algorithms.td3_update import TD3
     from trainer.envs.spaces import ActionSpace
     from trainer.nn.deterministic_policy import DeterministicPolicy
+    from trainer.replay import Batch
 
 _FLOAT, _LONG = 4, 8
 
@@ -65,6 +66,13 @@ class TD3Algorithm(OffPolicyAlgorithm):
         from trainer.algorithms.td3_update import TD3
 
         return TD3
+
+    def diagnose(self, agent: TD3, batch: Batch, tasks: Sequence[str]) -> dict[str, float]:
+        """Examines the networks, see `trainer.algorithms.diagnostics.diagnose`."""
+        from trainer.algorithms.diagnostics import diagnose
+        from trainer.nn.value import ScalarValue
+
+        return diagnose(agent.policy, agent.critics, ScalarValue().mean, batch, tasks)
 
 
 def network_bytes(share: Share) -> int:

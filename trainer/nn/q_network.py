@@ -75,6 +75,11 @@ class QNetwork(nn.Module):
         """Returns what each hidden layer gives on for rows (batch, inputs): (1, batch, width) each."""
         return [values[None] for values in self.body.trace(rows)[1:-1]]
 
+    def neurons(self, layers: Sequence[Tensor]) -> list[Tensor]:
+        """Returns the layers that `hidden` returns, with the last one of each stream by itself."""
+        *shared, last = layers
+        return [*shared, *last.chunk(2, -1)] if self.dueling else [*shared, last]
+
     def _combined(self, outputs: Tensor) -> Tensor:
         if not self.dueling:
             return outputs
