@@ -135,6 +135,8 @@ def test_the_keys_that_change() -> None:
     assert changes(found, taken, profile(cpus=8, memory="6G")) == {"num_envs": 20, "workers": 5}
     assert changes(found, row(OWN, 4000.0), profile(cpus=6, memory=None)) == {}
     # it says so already
+    assert changes(replace(found, threads=4), taken, profile(memory="6G"))["cpus"] == 10
+    assert changes(replace(found, threads=4), taken, profile(memory="6G", threads=2))["cpus"] == 8
     there = profile(num_envs=20, workers=5, cpus=7, memory="5G")
     assert changes(found, taken, there) == {}
     # fewer processors would have the trainer choose other workers

@@ -62,6 +62,8 @@ class Bench:
     own: BenchSetting
     """The setting of the unchanged profile."""
     rows: tuple[BenchRow, ...]
+    threads: int = 1
+    """Of PyTorch in the learner."""
 
     @property
     def day(self) -> str:
@@ -124,6 +126,7 @@ def read_bench(text: bytes | str) -> Bench:
             modified=bool(document["modified"]),
             own=_setting(document["own"]),
             rows=tuple(_row(row) for row in document["rows"]),
+            threads=max(1, int(device.get("threads", 1))),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError) as error:
         raise RunError(

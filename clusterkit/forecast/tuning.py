@@ -93,9 +93,8 @@ def changes(bench: Bench, chosen: BenchRow, profile: Profile) -> dict[str, str |
         changed["num_envs"] = setting.num_envs
     if setting.precision != profile.precision:
         changed["precision"] = setting.precision
-    # the learner, its further threads, and the evaluation; on a CPU it takes as many threads as there are
-    threads = profile.threads or (1 if profile.gpu_count else profile.cpus)
-    cpus = setting.workers + threads + 1
+    # the learner, its further threads, and the evaluation
+    cpus = setting.workers + (profile.threads or bench.threads) + 1
     if cpus <= _SMALLER * profile.cpus:
         changed["cpus"] = cpus
     now = bench.own.workers if profile.workers is None else profile.workers
