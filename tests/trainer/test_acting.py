@@ -10,6 +10,7 @@ import torch
 from tests.trainer.cuda_model import CudaModel
 from trainer.algorithms.acting import Acting
 from trainer.algorithms.capture import CapturedUpdate
+from trainer.nn.epsilon_greedy import EpsilonGreedyPolicy
 from trainer.nn.policy import Policy
 from trainer.nn.stacking import part
 from trainer.placement import acts_on_host
@@ -157,6 +158,17 @@ def test_a_policy_whose_tensors_are_moved_goes_on_acting(gpu: torch.device, on_h
     part([*policy.parameters(), *policy.buffers()])
     change(policy, 0.1)
     np.testing.assert_allclose(act(acting, 1), expected(policy, 1), atol=1e-5)
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_tensors_that_stay_are_not_looked_for_again(monkeypatch: pytest.MonkeyPatch, lag: int) -> None:
+    torch.manual_seed(0)
+    policy = EpsilonGreedyPolicy(OBSERVATION, 3, hidden=[16], dueling=False, epsilon=0.5)
+    acting = Acting(policy, ENVS, OBSERVATION, lag=lag)
+    monkeypatch.setattr(policy, "state_dict", None)
+    for step in range(3):
+        act(acting, step)
+        acting.learnt()
 
 
 @pytest.mark.parametrize("lag", [0, 1])

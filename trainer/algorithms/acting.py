@@ -61,6 +61,7 @@ class Acting:
         self._policy = policy
         self._actor = copy.deepcopy(policy).requires_grad_(False) if lag or copied else policy
         self._live = list(policy.state_dict().values())
+        self._mean = policy.encoder.mean.detach()  # where it lies now
         self._num_envs = num_envs
         self._where: _OnProcessor
         if copied:
@@ -134,8 +135,9 @@ class Acting:
 
     def _find_tensors(self) -> None:
         """Looks whether the policy's tensors have been moved, and finds them where they are."""
-        if self._live[0].data_ptr() == self._policy.encoder.mean.data_ptr():
+        if self._mean.data_ptr() == self._policy.encoder.mean.data_ptr():
             return
+        self._mean = self._policy.encoder.mean.detach()
         self._live = list(self._policy.state_dict().values())
         if not self._own:
             self._where.release()
