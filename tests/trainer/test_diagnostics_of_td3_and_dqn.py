@@ -14,7 +14,7 @@ from torch import Tensor
 from tests.trainer import off_policy_checks as checks
 from tests.trainer import test_dqn as of_dqn
 from tests.trainer import test_td3 as of_td3
-from tests.trainer.runs import rows
+from tests.trainer.runs import events, rows
 from tests.trainer.sacs import TASKS, same
 from tests.trainer.test_td3_and_dqn_runs import settings_for, train
 from trainer.algorithms import dqn, td3
@@ -222,3 +222,19 @@ def test_a_run_records_them_at_an_evaluation(tmp_path, recipe, environment, expe
     assert 0.0 <= recorded["diagnostics/dormant/critic"] <= 1.0
     found = settings.recipe.entry.diagnose(learner.agent, learner.batch, settings.tasks)
     assert recorded == pytest.approx(found), "of the weights that were evaluated"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("recipe", "changes", "said"),
+    [
+        ("td3", {"environment": "Pendulum-v1"}, []),
+        ("td3-mt10", {"tasks": "reach,push", "episode_steps": "20"}, ["dormant"]),
+    ],
+)
+def test_only_several_tasks_are_measured_by_those_of_mt10(monkeypatch, tmp_path, recipe, changes, said):
+    monkeypatch.setattr(PlasticityWatch, "look", lambda *_: "dormant")
+    argv = ("--total-steps", "60", "--eval-every", "60", "--num-envs", "2")
+    changes = {"evaluation_episodes": "2", **changes}
+    train(settings_for(tmp_path, recipe, changes, *argv))
+    assert [message for message in events(tmp_path) if message == "dormant"] == said

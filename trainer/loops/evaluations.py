@@ -50,7 +50,7 @@ class Evaluations:
         self._step = 0
         self._restarts = 0
         self._notes: tuple[int, Mapping[str, float]] = (-1, {})
-        self._watch = PlasticityWatch()
+        self._watch, self._many = PlasticityWatch(), len(settings.tasks) > 1
         self._evaluator: BackgroundEvaluator | None = None
         if settings.eval_every:
             self._evaluator = BackgroundEvaluator(
@@ -76,7 +76,8 @@ class Evaluations:
         self._step = step
         self.note(step, look)
         notes = self._notes[1]
-        if DORMANT_CRITIC in notes and (warning := self._watch.look(notes)):
+        # its levels are those of many tasks, and so is its advice
+        if self._many and DORMANT_CRITIC in notes and (warning := self._watch.look(notes)):
             self._telemetry.event(step, warning)
         goals = evaluation_goals(self._values, episodes)
         weights = self._policy.state_dict()
