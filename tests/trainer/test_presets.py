@@ -13,10 +13,8 @@ from clusterkit.resources import resource
 from clusterkit.runs.program import program
 from tests.config.conftest import Place, place
 from tests.trainer.runs import StopAt, newest, run
-from trainer.envs.gymnasium_env import GymnasiumFactory
-from trainer.envs.metaworld import MetaworldFactory
+from trainer.envs.choice import factory_for
 from trainer.recipe import Recipe, load
-from trainer.recipe.environments import GYMNASIUM
 from trainer.settings import TrainSettings, read_settings
 
 __all__ = ["place"]
@@ -33,9 +31,8 @@ NETWORKS = ("actor_hidden", "critic_hidden", "hidden")
 
 def few_values(recipe: Recipe) -> dict[str, str]:
     """What makes a recipe's updates small: few rows, and networks of its own depth that are narrow."""
-    if recipe.algorithm == "sac":
+    if recipe.entry.loop == "off-policy":
         values = {
-            "tasks": "reach",
             "warmup_steps": "4",
             "batch_size": "16",
             "replay_capacity": "2000",
@@ -46,7 +43,9 @@ def few_values(recipe: Recipe) -> dict[str, str]:
         if recipe.algorithm == "a2c":
             values = {"rollout_size": "4"}
         if "tasks" in recipe.values:
-            values |= {"tasks": "reach", "episode_steps": "2"}
+            values["episode_steps"] = "2"
+    if "tasks" in recipe.values:
+        values["tasks"] = "reach"
     narrow = {name: ",".join("8" for _ in recipe.values[name]) for name in NETWORKS if name in recipe.values}
     return values | narrow
 
@@ -78,7 +77,7 @@ def test_a_preset_is_what_the_trainer_takes(place: Place, tmp_path: Path, name: 
 @pytest.mark.parametrize("recipe", PROFILE_OF)
 def test_a_preset_s_recipe_starts_learns_and_resumes(place: Place, tmp_path: Path, recipe: str) -> None:
     profile = place.load().profile(PROFILE_OF[recipe]).model_copy(update={"num_envs": ENVS})
-    warmup, each = (4, 2) if load(recipe).algorithm == "sac" else (0, 4)
+    warmup, each = (4, 2) if load(recipe).entry.loop == "off-policy" else (0, 4)
     settings = replace(
         settings_of(profile, tmp_path, few_values(load(recipe))),
         total_steps=warmup + each * UPDATES,
@@ -88,7 +87,8 @@ def test_a_preset_s_recipe_starts_learns_and_resumes(place: Place, tmp_path: Pat
         device="cpu",
         wandb="disabled",
     )
-    factory = factory_of(settings)
+    tasks, entry = settings.tasks, settings.recipe.entry
+    factory = factory_for(settings.recipe.values, tasks, settings.seed, settings.goal_seed, entry)
     steps = settings.total_steps // ENVS
     assert run(settings, factory, stop=StopAt(steps - 1)).code == 85
     before = newest(settings)["state"]["progress"]["updates"]
@@ -96,10 +96,3 @@ def test_a_preset_s_recipe_starts_learns_and_resumes(place: Place, tmp_path: Pat
     progress = newest(settings)["state"]["progress"]
     assert 1 <= before < progress["updates"] == UPDATES
     assert progress["step"] == settings.total_steps
-
-
-def factory_of(settings: TrainSettings) -> GymnasiumFactory | MetaworldFactory:
-    values = settings.recipe.values
-    if settings.recipe.environment is GYMNASIUM:
-        return GymnasiumFactory(values["environment"], actions="clipped", seed=settings.seed)
-    return MetaworldFactory(settings.tasks, goals_per_task=values["goals_per_task"])
