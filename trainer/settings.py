@@ -55,6 +55,7 @@ class TrainSettings:
             but for the threads.
         wandb_id: W&B's id of the run; None for that of an earlier attempt, or a new one.
         together: runs in this process, which share the machine.
+        most_threads: what `threads_on` may choose at most; None for as many as there are processors.
     """
 
     recipe: Recipe
@@ -82,6 +83,7 @@ class TrainSettings:
     place: RankPlace = ALONE
     wandb_id: str | None = None
     together: int = 1
+    most_threads: int | None = None
     resumed_goals: int | None = None
 
     @property
@@ -125,7 +127,8 @@ class TrainSettings:
         recipe = self.recipe
         batch = self.own(recipe.entry.batch_size(recipe.name, recipe.values, self.num_envs))
         worth = batch * recipe.entry.widest(recipe.values) ** 2 // _WORTH_A_THREAD
-        return max(1, min(worth, usable_processors() // self.place.local_size))
+        processors = usable_processors() // self.place.local_size
+        return max(1, min(worth, processors, self.most_threads or processors))
 
 
 def read_settings(argv: Sequence[str], environ: Mapping[str, str], together: int = 1) -> TrainSettings:
@@ -214,7 +217,8 @@ def _settings(given: Namespace, environ: Mapping[str, str], together: int) -> Tr
         log_every=given.log_every or max(1000, total_steps // 1000),
         workers=workers,
         workers_optional=given.workers is None,
-        threads=_limit_of_threads(environ) if given.threads is None else given.threads,
+        threads=given.threads,
+        most_threads=_most_threads(environ),
         lockstep=given.lockstep,
         resume=_resume(given.resume, attempt),
         wandb=given.wandb,
@@ -248,7 +252,7 @@ def _workers(recipe: Recipe, num_envs: int, place: RankPlace, together: int) -> 
     return recipe.entry.usual_workers(envs, processors) * place.size
 
 
-def _limit_of_threads(environ: Mapping[str, str]) -> int | None:
+def _most_threads(environ: Mapping[str, str]) -> int | None:
     """Returns what OMP_NUM_THREADS says, whose further numbers are of nested regions; None for nothing."""
     first = environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return int(first) if first.isdecimal() and int(first) > 0 else None

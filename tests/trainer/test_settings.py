@@ -199,6 +199,9 @@ def test_the_help_breaks_no_name() -> None:
 
 
 @pytest.mark.parametrize(("said", "threads"), [("1", 1), ("4,2", 4), ("0", None), ("many", None), ("", None)])
-def test_what_openmp_was_told_is_heeded(said, threads):
-    assert read(OMP_NUM_THREADS=said).threads == threads
-    assert read("--threads", "3", OMP_NUM_THREADS=said).threads == 3
+def test_what_openmp_was_told_is_the_most(monkeypatch, said, threads):
+    monkeypatch.setattr(settings_module, "usable_processors", lambda: 16)
+    wide = read("--recipe", "guide-mt10", OMP_NUM_THREADS=said)
+    assert (wide.threads_on("cpu"), wide.threads_on("cuda")) == (threads or 16, 1)
+    assert read("--recipe", "ppo", OMP_NUM_THREADS=said).threads_on("cpu") == 1
+    assert read("--threads", "3", OMP_NUM_THREADS=said).threads_on("cpu") == 3
