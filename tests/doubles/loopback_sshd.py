@@ -55,7 +55,7 @@ class LoopbackSshd:
             raise FileNotFoundError("sshd is not installed")
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.alias, self.user = folder, alias, getpass.getuser()
-        self.port = _free_port()
+        self.port = free_port()
         self.home = folder / "home"
         """HOME of its sessions, so that nobody's start-up files count; a test may put its own there."""
         self.home.mkdir()
@@ -165,8 +165,8 @@ class LoopbackSshd:
         raise RuntimeError(f"sshd did not start: {self.log()}")
 
 
-def _free_port() -> int:
-    """A port that nobody takes before sshd does.
+def free_port() -> int:
+    """A port that nobody takes before the server it is for does.
 
     Below those that the kernel hands out, and at another place for each process that runs tests.
     """
