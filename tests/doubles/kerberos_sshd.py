@@ -1,0 +1,63 @@
+"""A real sshd that lets in whoever has a Kerberos ticket, in a realm of its own."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.doubles import kerberos_realm
+from tests.doubles.kerberos_realm import PERSON, Realm
+from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
+
+METHODS = (
+    "GSSAPIAuthentication yes",
+    "GSSAPIStrictAcceptorCheck no",  # else only tickets for this machine's own name would count
+    "PubkeyAuthentication no",
+    "AuthenticationMethods gssapi-with-mic",
+)
+
+
+def why_not() -> str | None:
+    """What this machine lacks for such a server; None when nothing."""
+    if find_sshd() is None:
+        return "sshd is not installed"
+    known = subprocess.run(["ssh", "-F", "none", "-G", "node"], capture_output=True, text=True, check=True)
+    if "gssapiauthentication " not in known.stdout:
+        return "this ssh knows no Kerberos (Debian: openssh-client-gssapi, openssh-server-gssapi)"
+    return kerberos_realm.why_not()
+
+
+class KerberosSshd(LoopbackSshd):
+    """Lets `PERSON` in as the current user. `start` and `close` mean the realm, too."""
+
+    def __init__(self, folder: Path, *, alias: str = "node", lines: Sequence[str] = ()) -> None:
+        self.realm = Realm(folder / "realm")
+        environment = {**self.realm.environment, "KRB5_KTNAME": f"FILE:{self.realm.keytab}"}
+        launcher = ["env", *(f"{name}={value}" for name, value in environment.items())]
+        super().__init__(folder, alias=alias, lines=[*METHODS, *lines], launcher=launcher)
+        self.realm.trust(PERSON, self.user)
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What to add to the environment of a client."""
+        return self.realm.environment
+
+    def ticket(self, *, seconds: int = 600, person: str = PERSON) -> None:
+        """Get a ticket in place of one before, as `kinit` does; no password is typed."""
+        self.realm.ticket(person, seconds)
+
+    def host_block(self, *, alias: str | None = None, lines: Sequence[str] = ()) -> str:
+        return super().host_block(alias=alias, lines=[*lines, "GSSAPIAuthentication yes"])
+
+    def start(self) -> None:
+        self.realm.start()
+        try:
+            super().start()
+        except RuntimeError:
+            self.realm.close()
+            raise
+
+    def close(self) -> None:
+        super().close()
+        self.realm.close()
