@@ -137,3 +137,8 @@ def test_of_a_group_the_runs_that_wait_count_too(
     members: list[tuple[JobState, float | None, float | None, float | None]], left: str
 ) -> None:
     assert _folded_cells(group(*members), bar=False)["left"] == left
+
+
+def test_without_any_run_there_is_nothing_to_show() -> None:
+    table, beside = status_table([], width=80)
+    assert (table.row_count, beside) == (0, True)

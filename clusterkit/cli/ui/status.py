@@ -168,7 +168,7 @@ def _layout(
 
 def _width(shown: Sequence[str], cells: Sequence[Mapping[str, str | Text]]) -> int:
     """Returns the table's width in characters."""
-    widths = [max(len(name), *(len(row.get(name, "")) for row in cells)) for name in shown]
+    widths = [max([len(name), *(len(row.get(name, "")) for row in cells)]) for name in shown]
     return sum(widths) + _GAP * (len(shown) - 1)
 
 
