@@ -179,6 +179,7 @@ def _log_in(cluster: Cluster, ask: Ask) -> Transport:
         ssh_config=cluster.ssh_config,
         login_shell=cluster.login_shell,
         keep=cluster.keep_login,
+        wanted=cluster.transport,
     )
 
 

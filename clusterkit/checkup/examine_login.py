@@ -7,6 +7,7 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterkit.backends.checks import Verdict, passed, warned
@@ -27,42 +28,44 @@ def log_in(exam: Examination, stack: ExitStack) -> Iterator[Result]:
 
     The check `login` itself is made by the first command over the connection.
     """
+    from clusterkit.transport.choice import choose
     from clusterkit.transport.faults import UnreachableError
-    from clusterkit.transport.kept import client as kept
-    from clusterkit.transport.kept.folder import socket_name, socket_paths
     from clusterkit.transport.known_hosts import HostKeyError, read
     from clusterkit.transport.known_hosts import HostKeyVerdict as KnownHosts
+    from clusterkit.transport.openssh import master
     from clusterkit.transport.resolve import resolve
 
     found: list[HostConfig] = []
+    over: list[Path] = []
     cluster = exam.cluster
     assert cluster.host is not None
 
     def config() -> Verdict:
         found.append(host := resolve(cluster.host or "", config=cluster.ssh_config))
         way = f" through {', '.join(host.proxy_jump)}" if host.proxy_jump else ""
-        return passed(f"{cluster.host} is {host.user}@{host.address}{way}")
+        open_master = None if cluster.transport == "paramiko" else master.find(host)
+        if open_master:
+            open_master.close()
+            link = f"openssh, over the open connection {open_master.path}"
+            over.append(open_master.path)
+        else:
+            choice = choose(host, cluster.transport, keep=cluster.keep_login is not None)
+            link = f"{choice.name}: {choice.why}"
+        return passed(f"{cluster.host} is {host.user}@{host.address}{way}; logs in by {link}")
 
     yield from exam.note("ssh-config", config)
     yield from exam.note("ssh-key", lambda: _ssh_key(exam, found[0]))
-    alive, stale = {}, []
-    for path in socket_paths():
-        link = kept.find(path)
-        if link is None:
-            stale.append(path)
-        else:
-            alive[path.name] = link.kept.host
-            link.close()
-    if exam.fix and (left := [path for path in stale if kept.deserted(path)]):
-        for path in left:
+    alive, stale = _kept_logins()
+    if exam.fix and stale:
+        for path in stale:
             path.unlink(missing_ok=True)
-        exam.sheet.fixes["kept-login"] = f"removed {len(left)} sockets that nobody serves"
-        stale = [path for path in stale if path not in left]
+        exam.sheet.fixes["kept-login"] = f"removed {len(stale)} sockets that nobody serves"
+        stale = []
 
     def kept_login() -> Verdict:
         if stale:
             return warned(f"nobody answers at {', '.join(map(str, stale))}", "clusterkit logout")
-        return passed(f"kept: {', '.join(alive.values())}" if alive else "none is kept; each command logs in")
+        return passed(f"kept: {', '.join(alive)}" if alive else "none is kept; each command logs in")
 
     yield from exam.note("kept-login", kept_login)
     if not found:
@@ -95,13 +98,32 @@ def log_in(exam: Examination, stack: ExitStack) -> Iterator[Result]:
             return fault(error)
         assert exam.transport is not None
         exam.transport.run(["true"])
-        how = "over a kept login" if socket_name(host) in alive else "logged in"
+        how = "over a kept login" if over else "logged in"
         text = f"{how} as {host.user} in {seconds:.1f} s"
         if seconds > _SLOW_LOGIN:
             return warned(text, "clusterkit login keeps one login for all commands")
         return passed(text)
 
     yield from exam.note("login", login)
+
+
+def _kept_logins() -> tuple[list[str], list[Path]]:
+    """The hosts of the logins that are kept, and the sockets at which nobody answers."""
+    from clusterkit.transport.openssh import folder
+    from clusterkit.transport.openssh.link import OpensshLink
+
+    alive, stale = [], []
+    for path in folder.socket_paths():
+        try:
+            OpensshLink(path).close()
+        except (EOFError, ValueError, ConnectionRefusedError):
+            stale.append(path)
+        except OSError:
+            continue  # it is busy, or not ours
+        else:
+            noted = folder.kept_for(path)
+            alive.append(noted.host if noted else path.name)
+    return alive, stale
 
 
 def _ssh_key(exam: Examination, host: HostConfig) -> Verdict:

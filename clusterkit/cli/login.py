@@ -27,7 +27,7 @@ def login(
 ) -> None:
     """Log in once, for all later commands.
 
-    A background process holds the connection; nothing secret is written down.
+    OpenSSH asks its questions and holds the connection (ControlMaster).
     """
     from clusterkit.commands.login import login as command
     from clusterkit.transport.questions import accepting_new_hosts, ask_on_terminal
@@ -38,6 +38,9 @@ def login(
     ask = accepting_new_hosts(ask_on_terminal) if accept_new else ask_on_terminal
     done = command(load(config).cluster(cluster), keep=seconds, ask=ask)
     state = "logged in" if done.new else "already logged in"
+    if done.seconds is None:
+        say(f"{done.cluster} ({done.host}): {state}, over an ssh connection of your own (ControlPath)")
+        return
     say(
         f"{done.cluster} ({done.host}): {state}; kept until {format_duration(done.seconds)} pass without a "
         f"command, or `clusterkit logout {done.cluster}`"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterkit.errors import ConfigError, TransportError
-from clusterkit.transport.kept import client, folder
-from clusterkit.transport.kept.start import NotKeptError, start
+from clusterkit.transport.openssh import folder, master
 from clusterkit.transport.questions import Ask
 from clusterkit.transport.resolve import resolve
 
@@ -27,44 +25,50 @@ class LoggedIn:
     host: str
     new: bool
     """Whether this command created it."""
-    seconds: int
-    """Time without a command after which the login ends."""
+    seconds: int | None
+    """Time without a command after which the login ends; None for a master of the user's own."""
 
 
 def login(cluster: Cluster, *, keep: int | None, ask: Ask) -> LoggedIn:
-    """Log in to a cluster, and keep the login in a background process for later commands.
+    """Log in to a cluster, and let OpenSSH keep the login for later commands.
 
     Args:
         cluster: to log in to.
         keep: seconds without a command until the login ends; None for the cluster's setting.
-        ask: answers the login's questions.
+        ask: lends the terminal to ssh.
 
     Raises:
-        ConfigError: the cluster is this machine.
+        ConfigError: the cluster is this machine, or wants paramiko.
         TransportError: the host cannot be reached or trusted, refuses the login, or it cannot be kept.
     """
     if cluster.host is None:
         raise ConfigError(f"cluster {cluster.name} is this machine; there is nothing to log in to")
+    if cluster.transport == "paramiko":
+        raise ConfigError(
+            f'cluster {cluster.name} has transport = "paramiko", and only OpenSSH keeps a login',
+            hint='set transport = "auto"',
+        )
     seconds = keep or cluster.keep_login or DEFAULT_SECONDS
-    name = folder.socket_name(resolve(cluster.host, config=cluster.ssh_config))
-    living = [found for path in folder.socket_paths() if path.name == name and (found := client.find(path))]
+    host = resolve(cluster.host, config=cluster.ssh_config)
+    if link := master.find(host):
+        link.close()
+        noted = folder.kept_for(link.path) if link.path != host.control_path else None
+        return LoggedIn(cluster.name, cluster.host, False, noted.seconds if noted else None)
     try:
-        link = start(name, host=cluster.host, ssh_config=cluster.ssh_config, keep=seconds, ask=ask)
-    except NotKeptError as error:
+        master.start(host, keep=seconds, ask=ask).close()
+    except master.NoMasterError as error:
         raise TransportError(
             f"the login to {cluster.host} cannot be kept: {error}",
             hint="the other commands work without it; each logs in by itself",
         ) from error
-    for one in (link, *living):
-        one.close()
-    return LoggedIn(cluster.name, cluster.host, not living, seconds)
+    return LoggedIn(cluster.name, cluster.host, True, seconds)
 
 
 def logout(cluster: Cluster | None) -> list[str]:
-    """End kept logins, and all connections that use them.
+    """End kept logins, and all commands that use them. A master of the user's own is left alone.
 
     Args:
-        cluster: whose login to end; None for all of this user's logins.
+        cluster: whose login to end; None for all logins that clusterkit keeps for this user.
 
     Returns:
         The hosts whose logins were ended.
@@ -76,12 +80,5 @@ def logout(cluster: Cluster | None) -> list[str]:
     if cluster is not None:
         name = folder.socket_name(resolve(cluster.host, config=cluster.ssh_config)) if cluster.host else ""
         paths = [path for path in paths if path.name == name]
-    ended = []
-    for path in paths:
-        host = client.end(path)
-        if host is not None:
-            ended.append(host)
-        else:
-            with contextlib.suppress(FileNotFoundError):
-                path.unlink()  # no answer; a hung process notices the missing socket and ends later
-    return ended
+    hosts = {path: noted.host if (noted := folder.kept_for(path)) else path.name for path in paths}
+    return [hosts[path] for path in paths if master.end(path)]

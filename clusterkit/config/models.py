@@ -116,7 +116,9 @@ class Cluster(SettingsModel):
     """Shell lines before the program, e.g. "module load apptainer"."""
     login_shell: bool = False
     keep_login: Duration | None = None
-    """Let a background process keep each login, until so many seconds have passed without a command."""
+    """Let OpenSSH keep each login for later commands, until so many seconds have passed without one."""
+    transport: Literal["auto", "paramiko", "openssh"] = "auto"
+    """What logs in to the host."""
     partition: Line | None = None
     account: Line | None = None
     qos: Line | None = None

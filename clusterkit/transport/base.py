@@ -25,7 +25,7 @@ class Completed:
 
     argv: tuple[str, ...]
     returncode: int
-    """Exit status; minus the signal number when a signal ended it and the transport can tell."""
+    """Exit status; minus the signal number when a signal ended it. Over OpenSSH that is an error instead."""
     stdout: bytes
     stderr: bytes
 

@@ -1,18 +1,19 @@
-"""A connection of this process: a road, watched, with a channel for every command."""
+"""A connection of this process, over paramiko: watched, with a channel for every command."""
 
 from __future__ import annotations
 
 import contextlib
+import socket
 import time
-from pathlib import Path
 
 import paramiko
 
-from clusterkit.transport.dial import Dialled
-from clusterkit.transport.jump import Road, travel
+from clusterkit.transport.known_hosts import HostKeyVerdict, read
 from clusterkit.transport.link import CHUNK, ChannelRefusedError, DownError, Screen
 from clusterkit.transport.liveness import Liveness
+from clusterkit.transport.login import login
 from clusterkit.transport.questions import Ask
+from clusterkit.transport.resolve import HostConfig
 from clusterkit.transport.wire import Wire
 
 _PACKET = 1 << 15
@@ -29,30 +30,40 @@ _BROKEN = (EOFError, paramiko.SSHException)
 class Connection:
     """Implements `Link` over paramiko."""
 
-    def __init__(self, road: Road, liveness: Liveness | None = None) -> None:
-        self._road = road
-        self.liveness = liveness or Liveness(road.wire)
+    def __init__(self, wire: Wire, liveness: Liveness | None = None) -> None:
+        self.wire = wire
+        self.liveness = liveness or Liveness(wire)
 
     @classmethod
-    def open_to(
-        cls, host: str, *, ask: Ask, ssh_config: Path | None = None, dialled: Dialled | None = None
-    ) -> Connection:
-        """Log in; see `travel`.
+    def open_to(cls, host: HostConfig, sock: socket.socket, *, ask: Ask) -> Connection:
+        """Check the host's key and log in.
+
+        Args:
+            host: where to.
+            sock: connected to it; closed with the connection, or when the login fails.
+            ask: answers the questions.
 
         Raises:
-            TransportError: the host cannot be resolved, reached or trusted, or refuses the login.
+            TransportError: the host cannot be trusted, or refuses the login.
         """
-        return cls(travel(host, ask=ask, config=ssh_config, dialled=dialled))
+        try:
+            verdict = HostKeyVerdict(host, read(host.known_hosts))
+            wire = Wire(sock, host_key_algorithms=verdict.algorithms, timeout=host.connect_timeout)
+            login(wire, host, verdict, ask)
+        except BaseException:
+            sock.close()
+            raise
+        return cls(wire)
 
     @property
     def alive(self) -> bool:
         """See `Link.alive`."""
-        return self._road.wire.is_active()
+        return self.wire.is_active()
 
     @property
     def why(self) -> str | None:
         """See `Link.why`."""
-        wire = self._road.wire
+        wire = self.wire
         if self.liveness.why or wire.is_active():
             return self.liveness.why
         error = wire.saved_exception
@@ -62,7 +73,7 @@ class Connection:
         """See `Link.open`."""
         started = False
         try:
-            channel = _open_channel(self._road.wire)
+            channel = _open_channel(self.wire)
             if screen is not None:
                 channel.get_pty(screen.kind, screen.columns, screen.rows)
             started = True
@@ -85,7 +96,7 @@ class Connection:
     def close(self) -> None:
         """See `Link.close`."""
         self.liveness.stop()
-        self._road.close()
+        self.wire.close()
 
 
 class ParamikoChannel:

@@ -1,6 +1,6 @@
 """What comes before paramiko, whose import and a server's greeting both take time.
 
-A host that is reached straight is connected to first, and paramiko is imported without what nobody here uses.
+A host is connected to first, and paramiko is imported without what nobody here uses.
 """
 
 from __future__ import annotations
@@ -9,33 +9,12 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 
 from clusterkit.transport.faults import UnreachableError
-from clusterkit.transport.resolve import HostConfig, resolve
+from clusterkit.transport.resolve import HostConfig
 
 
-@dataclass(frozen=True)
-class Dialled:
-    """A host, resolved, and the open connection to it."""
-
-    host: HostConfig
-    sock: socket.socket | None
-    """None: the road leads through other hosts or a command, and has not begun."""
-
-
-def dial(destination: str, *, config: Path | None = None) -> Dialled:
-    """Resolve a host, and connect to it where it is reached straight.
-
-    Raises:
-        TransportError: the host cannot be resolved or reached.
-    """
-    host = resolve(destination, config=config)
-    return Dialled(host, None if host.proxy_jump or host.proxy_command else connect(host))
-
-
-def connect(host: HostConfig) -> socket.socket:
+def dial(host: HostConfig) -> socket.socket:
     """A TCP connection to a host.
 
     Raises:

@@ -1,6 +1,7 @@
-"""The one way to a transport: a host name gives ssh, no host gives this machine.
+"""The one way to a transport: a host name gives ssh, by paramiko or by OpenSSH; no host gives this machine.
 
-A login that a background process keeps is used where there is one; nothing here fails because of it.
+A master of OpenSSH that is open is used in any case, unless the cluster wants paramiko; nothing here fails
+because of it.
 """
 
 from __future__ import annotations
@@ -8,13 +9,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from clusterkit.errors import TransportError
 from clusterkit.transport.base import Transport
 from clusterkit.transport.questions import Ask, Question, ask_on_terminal
 
 if TYPE_CHECKING:
+    from clusterkit.transport.choice import Wanted
     from clusterkit.transport.link import Link
+    from clusterkit.transport.resolve import HostConfig
 
-__all__ = ["Ask", "connect", "kept_link"]
+__all__ = ["Ask", "connect"]
 
 
 def connect(
@@ -23,7 +27,8 @@ def connect(
     ask: Ask = ask_on_terminal,
     ssh_config: Path | None = None,
     login_shell: bool = False,
-    keep: float | None = None,
+    keep: int | None = None,
+    wanted: Wanted = "auto",
 ) -> Transport:
     """An open transport to `host`, after exactly one login; to this machine when `host` is None.
 
@@ -33,8 +38,8 @@ def connect(
             Left out, it asks on the terminal, or fails with a clear error where there is none.
         ssh_config: used instead of ~/.ssh/config and /etc/ssh/ssh_config.
         login_shell: run every command through `bash -lc`, for sites that set PATH only there.
-        keep: let a background process hold the login for later commands, until none has come for so
-            many seconds. A login that is kept already is used in any case.
+        keep: let OpenSSH hold the login for later commands, until none has come for so many seconds.
+        wanted: what logs in.
 
     Raises:
         TransportError: the host cannot be resolved, reached or trusted, or refuses the login.
@@ -43,53 +48,50 @@ def connect(
         from clusterkit.transport.local import LocalTransport
 
         return LocalTransport()
-    from clusterkit.transport.dial import dial, without_invoke
     from clusterkit.transport.reconnect import log_in_again
+    from clusterkit.transport.resolve import resolve
     from clusterkit.transport.ssh import SshTransport
 
-    def log_in(answer: Ask) -> Link:
-        dialled = dial(host, config=ssh_config)
-        with without_invoke():
-            from clusterkit.transport.connection import Connection
-
-        return Connection.open_to(host, ask=answer, ssh_config=ssh_config, dialled=dialled)
+    def log_in(answer: Ask, keep: int | None = None) -> Link:
+        return _log_in(resolve(host, config=ssh_config), answer, keep, wanted)
 
     def again(why: str | None) -> Link:
         return log_in_again(log_in, where=host, why=why, tell=ask)
 
-    link = kept_link(host, ask=ask, ssh_config=ssh_config, keep=keep) or log_in(ask)
-    return SshTransport(link, where=host, login_shell=login_shell, again=again)
+    return SshTransport(log_in(ask, keep), where=host, login_shell=login_shell, again=again)
 
 
-def kept_link(
-    host: str, *, ask: Ask = ask_on_terminal, ssh_config: Path | None = None, keep: float | None = None
-) -> Link | None:
-    """The kept login to a host; None where there is none, or none can be kept.
+def _log_in(host: HostConfig, ask: Ask, keep: int | None, wanted: Wanted) -> Link:
+    from clusterkit.transport.choice import choose
+    from clusterkit.transport.openssh import master
 
-    Args:
-        host: as for `connect`.
-        ask: answers the questions of a new login, and is told where none can be kept.
-        ssh_config: as for `connect`.
-        keep: make one where there is none, for so many seconds without a command.
-
-    Raises:
-        TransportError: a new login was to be made, and was refused.
-    """
-    from clusterkit.transport.kept.client import find
-    from clusterkit.transport.kept.folder import socket_name, socket_paths
-    from clusterkit.transport.resolve import resolve
-
-    paths = socket_paths()
-    if not paths and keep is None:
-        return None
-    name = socket_name(resolve(host, config=ssh_config))
-    link = next((found for path in paths if path.name == name and (found := find(path))), None)
-    if link is not None or keep is None:
+    if wanted != "paramiko" and (link := master.find(host)):
         return link
-    from clusterkit.transport.kept.start import NotKeptError, start
+    choice = choose(host, wanted, keep=keep is not None)
+    if choice.openssh:
+        try:
+            return master.start(host, keep=keep, ask=ask)
+        except master.NoMasterError as error:
+            if wanted == "openssh" or not choice.optional:
+                raise TransportError(
+                    f"OpenSSH cannot log in to {host.alias}: {error}; it is asked to because {choice.why}",
+                    hint="install OpenSSH's client: apt install openssh-client, dnf install openssh-clients",
+                ) from error
+            ask(Question(host.alias, "", f"The login to {host.alias} is not kept: {error}.", ()))
+    return _by_paramiko(host, ask)
 
-    try:
-        return start(name, host=host, ssh_config=ssh_config, keep=keep, ask=ask)
-    except NotKeptError as error:
-        ask(Question(host, "", f"The login to {host} is not kept: {error}.", ()))
-        return None
+
+def _by_paramiko(host: HostConfig, ask: Ask) -> Link:
+    if host.proxy_jump or host.proxy_command:
+        way = "ProxyJump" if host.proxy_jump else "ProxyCommand"
+        raise TransportError(
+            f"{host.alias} is reached by {way}, which paramiko does not do",
+            hint='set transport = "auto" or "openssh" for the cluster',
+        )
+    from clusterkit.transport.dial import dial, without_invoke
+
+    sock = dial(host)  # the server greets while paramiko is imported
+    with without_invoke():
+        from clusterkit.transport.connection import Connection
+
+    return Connection.open_to(host, sock, ask=ask)

@@ -20,9 +20,6 @@ from clusterkit.transport.questions import Ask, Prompt, Question
 from clusterkit.transport.resolve import HostConfig
 
 _PASSPHRASE_TRIES = 3
-_DEFAULT_NAMES = frozenset(
-    f"id_{kind}" for kind in ("rsa", "dsa", "ecdsa", "ecdsa_sk", "ed25519", "ed25519_sk", "xmss")
-)
 
 
 @dataclass(frozen=True)
@@ -43,12 +40,9 @@ def offers(host: HostConfig, ask: Ask) -> Iterator[KeyOffer]:
     Raises:
         TransportError: a passphrase was wrong too often, or there is no terminal to ask on.
     """
-    files = []
-    for path in host.identity_files:
-        if path.is_file():
-            files.append(path)
-        elif not _is_default(path):  # ssh -G names the usual files whether they are there or not
-            yield KeyOffer(f"{path} (no such file; IdentityFile names it)", None)
+    for path in host.missing_keys:
+        yield KeyOffer(f"{path} (no such file; IdentityFile names it)", None)
+    files = [path for path in host.identity_files if path.is_file()]
     configured = {blob for path in files if (blob := _public_blob(path)) is not None}
     held = agent_keys(host)
     if host.identities_only:
@@ -100,11 +94,6 @@ def _unlock(path: Path, ask: Ask) -> paramiko.PKey | None:
         f"wrong passphrase for {path}, {_PASSPHRASE_TRIES} times",
         hint=f"check it with: ssh-keygen -y -f {path}",
     )
-
-
-def _is_default(path: Path) -> bool:
-    """Whether OpenSSH looks for a key there without being told."""
-    return path.parent.name == ".ssh" and path.name in _DEFAULT_NAMES
 
 
 def _public_blob(path: Path) -> bytes | None:

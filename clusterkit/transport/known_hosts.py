@@ -7,26 +7,20 @@ file, and it matches no wildcards. Format: sshd(8), SSH_KNOWN_HOSTS FILE FORMAT.
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import hmac
 import os
 import re
-import subprocess
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from clusterkit.errors import TransportError
-from clusterkit.transport.host_certificates import ALGORITHMS, problem
-from clusterkit.transport.host_certificates import parse as parse_certificate
 from clusterkit.transport.resolve import SSH_PORT, HostConfig
 
 _RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")
 _LONGEST_PATTERN = 1022
 """Bytes; OpenSSH gives up a line at a longer one."""
-_BINARY_LIST = b"SSHKRL\n\0"
 
 
 class HostKeyError(TransportError):
@@ -132,14 +126,18 @@ def fingerprint(key: bytes) -> str:
     return "SHA256:" + base64.b64encode(hashlib.sha256(key).digest()).decode().rstrip("=")
 
 
+def filed_under(host: HostConfig) -> str:
+    """The name under which a host's keys are kept."""
+    plain = host.hostname if host.port == SSH_PORT else f"[{host.hostname}]:{host.port}"
+    return host.host_key_alias or plain
+
+
 class HostKeyVerdict:
     """What the known_hosts files say about one host."""
 
     def __init__(self, host: HostConfig, entries: Sequence[KnownHost]) -> None:
         self._host = host
-        self.name = host.host_key_alias or (
-            host.hostname if host.port == SSH_PORT else f"[{host.hostname}]:{host.port}"
-        )
+        self.name = filed_under(host)
         """The name the keys are filed under."""
         own = [entry for entry in entries if entry.matches(self.name)]
         # OpenSSH takes a key known for the host at port 22 where nothing is known of this port
@@ -148,8 +146,6 @@ class HostKeyVerdict:
         self._revoked = {entry.key for entry in (*own, *more) if entry.marker == "@revoked"}
         self._own = [entry for entry in own if not entry.marker]
         self._keys = self._own or [entry for entry in more if not entry.marker]
-        self._authorities = {one.key for one in (*own, *more) if one.marker == "@cert-authority"}
-        """Keys whose certificates count for this host."""
 
     @property
     def known(self) -> KnownHost | None:
@@ -159,28 +155,26 @@ class HostKeyVerdict:
     @property
     def algorithms(self) -> list[str]:
         """Host key algorithms to ask for first, so that the server shows what we know."""
-        certified = ALGORITHMS if self._authorities else ()
         types = dict.fromkeys(entry.key_type for entry in self._keys)
-        plain = [one for kind in types for one in (_RSA_SIGNATURES if kind == "ssh-rsa" else (kind,))]
-        return [*certified, *plain]
+        return [one for kind in types for one in (_RSA_SIGNATURES if kind == "ssh-rsa" else (kind,))]
 
-    def check(self, key_type: str, key: bytes, certificate: bytes | None = None) -> None:
+    def check(self, key_type: str, key: bytes) -> None:
         """Accept what the server has shown, or raise.
 
         Args:
             key_type: of the key.
-            key: the plain public key.
-            certificate: that came with it; only asked for where an authority is known.
+            key: the public key.
 
         Raises:
             UnknownHostError: no key of this host is known.
             HostKeyError: the key is another one than expected, or revoked.
         """
         shown = f"{key_type} {fingerprint(key)}"
-        self._refuse_revoked(key, certificate, shown)
-        doubt = self._doubt(certificate) if certificate is not None else None
-        if certificate is not None and doubt is None:
-            return
+        if key in self._revoked:
+            raise HostKeyError(
+                f"the host key of {self._at} is marked as revoked: {shown}",
+                hint="do not log in: ask the site's support",
+            )
         if any(entry.key == key for entry in self._keys):
             return
         same_type = [entry for entry in self._own if entry.key_type == key_type]
@@ -195,68 +189,12 @@ class HostKeyVerdict:
         files = " or ".join(str(path) for path in self._host.known_hosts) or "any known_hosts file"
         others = sorted({entry.key_type for entry in self._own})
         note = f" (known there: {', '.join(others)})" if others else ""
-        if self._authorities:
-            note += f" (its certificate does not count: {doubt})" if doubt else " (it shows no certificate)"
         raise (HostKeyError if others else UnknownHostError)(
             f"the host key of {self._at} is not known: {shown} is not in {files}{note}",
             hint="compare it with the fingerprint the site publishes, then answer yes in a terminal, or "
             f"accept it once with --accept-new (of init and login) or with: {self._host.ssh_command}",
         )
 
-    def _doubt(self, blob: bytes) -> str | None:
-        """Why a certificate does not count; None when it does."""
-        try:
-            certificate = parse_certificate(blob)
-        except ValueError as error:
-            return str(error)
-        if certificate.authority not in self._authorities:
-            return f"{fingerprint(certificate.authority)} has signed it, whom no @cert-authority line names"
-        name = self._host.host_key_alias or self._host.hostname
-        return problem(certificate, host=name, now=time.time())
-
-    def _refuse_revoked(self, key: bytes, certificate: bytes | None, shown: str) -> None:
-        keys = {key: shown}
-        if certificate is not None:
-            with contextlib.suppress(ValueError):
-                authority = parse_certificate(certificate).authority
-                keys[authority] = f"its authority {fingerprint(authority)}"
-        file = self._host.revoked_host_keys
-        listed = _revoked_in(file, [*keys], certificate or key) if file is not None else set()
-        for one, words in keys.items():
-            if one in self._revoked or one in listed:
-                raise HostKeyError(
-                    f"the host key of {self._at} is marked as revoked: {words}",
-                    hint="do not log in: ask the site's support",
-                )
-
     @property
     def _at(self) -> str:
         return f"{self._host.alias} ({self._host.address})"
-
-
-def _revoked_in(path: Path, keys: Sequence[bytes], shown: bytes) -> set[bytes]:
-    """Which keys the file of RevokedHostKeys revokes: a list of public keys, or what `ssh-keygen -k` makes.
-
-    Args:
-        path: the file.
-        keys: to look for.
-        shown: the certificate, or the key where there is none; ssh-keygen looks at all of it.
-
-    Raises:
-        HostKeyError: the file cannot be read, so that any key may be revoked.
-    """
-    try:
-        data = path.read_bytes()
-        if not data.startswith(_BINARY_LIST):
-            lines = [words for line in data.split(b"\n") if (words := _words(line))]
-            listed = [_key(words) for words in lines]
-            if None in listed:
-                raise HostKeyError(f"RevokedHostKeys {path}: line {listed.index(None) + 1} is no public key")
-            return {one[1] for one in listed if one is not None} & {*keys}
-        size = int.from_bytes(shown[:4], "big")
-        text = f"{shown[4 : 4 + size].decode('ascii', 'replace')} {base64.b64encode(shown).decode()}\n"
-        argv = ["ssh-keygen", "-Q", "-f", str(path), "/dev/stdin"]
-        done = subprocess.run(argv, input=text, capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise HostKeyError(f"RevokedHostKeys {path} cannot be read: {error}") from error
-    return {*keys} if done.returncode != 0 else set()

@@ -25,9 +25,8 @@ def check(host: HostConfig, verdict: HostKeyVerdict, shown_key: paramiko.PKey, a
         TransportError: the key is not the expected one, or nobody wants to accept it.
     """
     key_type, key = shown_key.get_name(), shown_key.asbytes()
-    certificate = shown_key.public_blob.key_blob if shown_key.public_blob else None
     try:
-        verdict.check(key_type, key, certificate)
+        verdict.check(key_type, key)
     except UnknownHostError as unknown:
         where = f"{host.user}@{host.alias.rpartition('@')[2]}"
         shown = f"{unknown.cause}."

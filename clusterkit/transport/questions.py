@@ -39,6 +39,18 @@ class HostKeyQuestion(Question):
     """Whether an unknown host key is the right one; the answer is yes, no, or its fingerprint."""
 
 
+class TerminalQuestion(Question):
+    """Whether OpenSSH may ask on the terminal by itself: passwords, codes, unknown host keys.
+
+    The answers are what is granted: `LENT`, `ACCEPT_NEW`, both or neither.
+    """
+
+    LENT = "the terminal"
+    """A person is there; nothing else of ours reads or writes meanwhile."""
+    ACCEPT_NEW = "new host keys"
+    """Unknown host keys are accepted, and ssh says which."""
+
+
 Ask = Callable[[Question], Sequence[str]]
 """Returns one answer for each prompt; raising ends the login."""
 
@@ -47,6 +59,8 @@ def accepting_new_hosts(ask: Ask) -> Ask:
     """The same answers, but every new host key is shown and accepted."""
 
     def answer(question: Question) -> Sequence[str]:
+        if isinstance(question, TerminalQuestion):
+            return [*ask(question), TerminalQuestion.ACCEPT_NEW]
         if not isinstance(question, HostKeyQuestion):
             return ask(question)
         said = f"{question.instructions} Accepted, as --accept-new says."
@@ -62,6 +76,8 @@ def ask_on_terminal(question: Question) -> list[str]:
     Raises:
         TransportError: there is no terminal to ask on, or its input ended before there was an answer.
     """
+    if isinstance(question, TerminalQuestion):
+        return [TerminalQuestion.LENT] if sys.stdin.isatty() else []
     if question.prompts and not sys.stdin.isatty():
         if isinstance(question, HostKeyQuestion):
             return ["no"]  # the refusal says what to do

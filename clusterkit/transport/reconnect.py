@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from clusterkit.errors import TransportError
 from clusterkit.transport.faults import UnreachableError
 from clusterkit.transport.link import Link
-from clusterkit.transport.questions import Ask, Question
+from clusterkit.transport.questions import Ask, Question, TerminalQuestion
 
 PAUSES = (0.0, 1.0, 3.0, 9.0, 27.0)
 """Seconds before each try: long enough for a Wi-Fi to change, or for a login node to come back."""
@@ -52,6 +52,6 @@ def log_in_again(log_in: Callable[[Ask], Link], *, where: str, why: str | None, 
 
 
 def _refuse(question: Question) -> Sequence[str]:
-    if question.prompts:
+    if question.prompts and not isinstance(question, TerminalQuestion):
         raise TransportError(f"{question.where} asks for {question.wanted!r}")
     return ()

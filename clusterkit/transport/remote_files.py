@@ -6,8 +6,8 @@ run twice.
 
 from __future__ import annotations
 
+import os
 import posixpath
-import secrets
 from typing import Protocol
 
 from clusterkit.transport import faults
@@ -58,7 +58,7 @@ def write(run: RunRemotely, path: str, data: bytes, *, where: str) -> None:
         TransportError: it cannot be written.
     """
     folder, name = posixpath.split(path)
-    temporary = posixpath.join(folder, f".{name[:64]}.{secrets.token_hex(8)}")
+    temporary = posixpath.join(folder, f".{name[:64]}.{os.urandom(8).hex()}")
     script = ["env", "LC_ALL=C", "sh", "-c", _WRITE, "sh"]
     arguments = [path, folder or "/", temporary, str(len(data))]
     done = run(script + arguments, stdin=data, timeout=_SECONDS)

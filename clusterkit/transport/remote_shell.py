@@ -7,8 +7,8 @@ the same to all of them. What their start-up files print comes before a random m
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 import shlex
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456
 
 def new_marker() -> str:
     """A marker no start-up file can print by chance."""
-    return f"clusterkit-{secrets.token_hex(16)}-"
+    return f"clusterkit-{os.urandom(16).hex()}-"
 
 
 def wrap(

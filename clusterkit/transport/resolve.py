@@ -20,6 +20,7 @@ from clusterkit.errors import TransportError
 SSH_PORT = 22
 CONNECT_SECONDS = 15.0
 _SSH_G_SECONDS = 60.0
+_MAX_HOPS = 8
 _DESTINATION = re.compile(
     r"(?:ssh://)?(?:(?P<user>.+)@)?(?P<host>\[[^]]+\]|[^:/@\s]+)(?::(?P<port>\d+))?/?",
 )
@@ -32,6 +33,19 @@ _STRICTNESS: dict[str, Literal["ask", "accept", "refuse"]] = {
     "no": "accept",
     "off": "accept",
 }
+
+_DEFAULT_KEYS = frozenset(
+    f"id_{kind}" for kind in ("rsa", "dsa", "ecdsa", "ecdsa_sk", "ed25519", "ed25519_sk", "xmss")
+)
+_OPENSSH_ONLY = (
+    "ProxyJump",
+    "ProxyCommand",
+    "CertificateFile",
+    "PKCS11Provider",
+    "KnownHostsCommand",
+    "RevokedHostKeys",
+)
+"""What paramiko cannot do, or what we would have to write anew for it."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +74,12 @@ class HostConfig:
     proxy_jump: tuple[str, ...] = ()
     proxy_command: str | None = None
     connect_timeout: float = CONNECT_SECONDS
+    control_path: Path | None = None
+    """The control socket of the user's own master, if the configuration names one."""
+    kerberos: bool = False
+    """Whether ssh may log in with a Kerberos ticket (GSSAPIAuthentication)."""
+    openssh_only: tuple[str, ...] = ()
+    """Keywords in effect that only OpenSSH itself carries out."""
     config: Path | None = None
     """The ssh_config it came from when it is not the user's own."""
 
@@ -67,6 +87,15 @@ class HostConfig:
     def address(self) -> str:
         """`host:port` for messages."""
         return f"[{self.hostname}]:{self.port}" if ":" in self.hostname else f"{self.hostname}:{self.port}"
+
+    @property
+    def missing_keys(self) -> list[Path]:
+        """Files that IdentityFile names and that do not exist; `ssh -G` names the usual ones in any case."""
+        return [
+            path
+            for path in self.identity_files
+            if not path.is_file() and not (path.parent.name == ".ssh" and path.name in _DEFAULT_KEYS)
+        ]
 
     @property
     def ssh_command(self) -> str:
@@ -147,6 +176,26 @@ def resolve(
     return parse_ssh_g(text, alias=destination, config=config)
 
 
+def refuse_circles(host: HostConfig) -> None:
+    """Refuses a ProxyJump that leads back to itself: ssh would start one process after another, without end.
+
+    Of several hops only the first uses a ProxyJump of its own.
+
+    Raises:
+        TransportError: it leads in circles, or a hop cannot be resolved.
+    """
+    hop, passed = host, {host.alias}
+    while hop.proxy_jump:
+        step = parse_destination(hop.proxy_jump[0])
+        if step.host in passed or len(passed) > _MAX_HOPS:
+            raise TransportError(
+                f"the ProxyJump of {host.alias} leads in circles",
+                hint="give the jump host a Host block of its own with `ProxyJump none`",
+            )
+        passed.add(step.host)
+        hop = resolve(step.host, config=host.config, user=step.user, port=step.port)
+
+
 def parse_ssh_g(
     text: str, *, alias: str, config: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> HostConfig:
@@ -171,6 +220,7 @@ def parse_ssh_g(
     timeout = first.get("connecttimeout", "none")
     agent = _set(first.get("identityagent"), unset="SSH_AUTH_SOCK")
     command = _set(first.get("proxycommand"))
+    control = _set(first.get("controlpath"))
     revoked = _set(first.get("revokedhostkeys"))
     return HostConfig(
         alias=alias,
@@ -190,6 +240,9 @@ def parse_ssh_g(
         ),
         proxy_command=expand.tokens(command) if command else None,
         connect_timeout=float(timeout) if timeout.isdigit() and int(timeout) else CONNECT_SECONDS,
+        control_path=Path(expand.path(control)) if control else None,
+        kerberos=first.get("gssapiauthentication") == "yes",
+        openssh_only=tuple(word for word in _OPENSSH_ONLY if _set(first.get(word.lower()))),
         config=config,
     )
 

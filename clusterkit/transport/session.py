@@ -12,6 +12,8 @@ from clusterkit.transport import remote_shell
 from clusterkit.transport.faults import LostError, NotStartedError
 from clusterkit.transport.link import Channel, ChannelRefusedError, DownError, Link, Screen
 
+DYING_SECONDS = 0.2
+"""A connection closes its channels a moment before it calls itself dead."""
 _END_SECONDS = 5.0
 
 _END_SCRIPT = """
@@ -144,13 +146,14 @@ class Session:
             status = self._channel.wait(self._left())
         except TimeoutError:
             raise TimeUp from None
-        if status is None and not self._link.alive:
-            raise self._lost()
+        if status is None:
+            time.sleep(DYING_SECONDS)
+            self.check()
         if self._out.pid is None:
             raise self._never_started(status)
         if status is None:
             raise TransportError(
-                f"{self.argv[0]} was cut off on {self._where}: its channel was closed",
+                f"{self.argv[0]} was cut off on {self._where}: by a signal, or its channel was closed",
                 hint="run the same command again",
             )
         return status

@@ -18,14 +18,11 @@ from clusterkit.transport import faults
 from clusterkit.transport.base import ProgressCallback, SyncOptions, Transferred, Transport
 from clusterkit.transport.copy_plan import FILE, FOLDER, LINK, CopyEntry, with_parents
 from clusterkit.transport.copying import copy
-from clusterkit.transport.session import Session
+from clusterkit.transport.session import DYING_SECONDS, Session
 from clusterkit.transport.sftp_files import SERVER, NoToolsError, SftpFiles, raw_path
 from clusterkit.transport.sides import ThisMachine
 
 __all__ = ["SERVER", "NoToolsError", "move"]
-
-_DYING_SECONDS = 0.2
-"""A connection closes its channels a moment before it calls itself dead."""
 
 
 def move(
@@ -59,7 +56,7 @@ def move(
             return copy(there, source, here, target, options, progress, pulling=True)
         return copy(here, source, there, target, options, progress, pulling=False)
     except (TransportError, paramiko.SSHException, EOFError) as error:
-        time.sleep(_DYING_SECONDS)
+        time.sleep(DYING_SECONDS)
         session.check()
         if isinstance(error, TransportError):
             raise

@@ -16,8 +16,6 @@ from typing import Any
 import paramiko
 from paramiko.common import MSG_CHANNEL_REQUEST, cMSG_CHANNEL_CLOSE
 
-from clusterkit.transport.host_certificates import ALGORITHMS
-
 AUTH_SECONDS = 600.0
 """A person looks for a phone and types; paramiko's own limit is 30 s."""
 
@@ -100,11 +98,11 @@ class Wire(paramiko.Transport):
         """Prepare a connection.
 
         Args:
-            sock: a socket, or a channel of another connection.
+            sock: connected to the server.
             host_key_algorithms: asked for first.
             timeout: seconds for each step of the handshake.
         """
-        if isinstance(sock, socket.socket) and sock.family != socket.AF_UNIX:
+        if sock.family != socket.AF_UNIX:
             # without it Nagle and delayed acknowledgements cost 40 ms a command
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock = _WirePrompt(sock)
@@ -118,8 +116,7 @@ class Wire(paramiko.Transport):
         self.banner_timeout = self.handshake_timeout = timeout
         options = self.get_security_options()
         options.ciphers = _first(_FIRST_CIPHERS, options.ciphers)
-        certified = [name for name in host_key_algorithms if name in ALGORITHMS]  # never paramiko's own idea
-        options.key_types = certified + _first(host_key_algorithms, options.key_types)
+        options.key_types = _first(host_key_algorithms, options.key_types)
 
     def open_channel(self, *arguments: Any, **options: Any) -> paramiko.Channel:
         """As paramiko's; the channel keeps the order of what it sends."""

@@ -24,8 +24,8 @@ from contextlib import closing
 from pathlib import Path
 
 from clusterkit.transport.factory import connect
-from clusterkit.transport.kept import client
-from clusterkit.transport.kept.folder import socket_paths
+from clusterkit.transport.openssh import master
+from clusterkit.transport.openssh.folder import socket_paths
 from tests.benchmarks._report import arguments, report
 from tests.doubles.loopback_sshd import LoopbackSshd
 
@@ -78,7 +78,7 @@ def measure(folder: Path, repetitions: int, megabytes: int) -> dict[str, list[fl
                 upload("upload_master", run(*rsync, f"{server.alias}:{folder}/copy/"))
             logins = server.accepted_logins()
             for path in socket_paths():
-                client.end(path)
+                master.end(path)
         subprocess.run([*over_master, "-q", "-O", "exit", server.alias], check=True)
         if logins != 2 + 2 * repetitions:
             raise AssertionError(f"{logins} logins: something did not use what it should")

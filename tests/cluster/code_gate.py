@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from functools import cached_property
 from pathlib import Path
 
 from tests.cluster.cluster import Cluster
@@ -42,15 +43,23 @@ class CodeGate:
         """How many logins it has accepted."""
         return len(re.findall(r"^Accepted \S+ for ", self._log.read_text(errors="replace"), re.MULTILINE))
 
+    @property
+    def address(self) -> str:
+        """The node's, by which OpenSSH's questions call it."""
+        found = re.search(r"^hostname (\S+)$", self._resolved, re.MULTILINE)
+        assert found
+        return found[1]
+
+    @cached_property
+    def _resolved(self) -> str:
+        name = ["ssh", "-G", "-F", str(self._cluster.ssh_config), self.node]
+        return subprocess.run(name, capture_output=True, text=True, check=True).stdout
+
     def host_block(self, alias: str, *lines: str) -> str:
         """A Host block that logs in here; what is not said here comes from the cluster's own ssh_config."""
-        name = ["ssh", "-G", "-F", str(self._cluster.ssh_config), self.node]
-        found = subprocess.run(name, capture_output=True, text=True, check=True).stdout
-        address = re.search(r"^hostname (\S+)$", found, re.MULTILINE)
-        user_files = re.findall(r"^(identityfile|userknownhostsfile) (\S+)$", found, re.MULTILINE)
-        assert address
+        user_files = re.findall(r"^(identityfile|userknownhostsfile) (\S+)$", self._resolved, re.MULTILINE)
         options = [
-            f"HostName {address[1]}",
+            f"HostName {self.address}",
             f"Port {PORT}",
             f"User {self._cluster.user}",
             "IdentitiesOnly yes",

@@ -68,7 +68,11 @@ class Person:
         """Run a clusterkit command; returns what the terminal has shown."""
         done = type_at_terminal(
             words,
-            {f"@{gate.node}] One-time password": gate.codes.next for gate in self.gates},
+            {
+                prompt: gate.codes.next
+                for gate in self.gates
+                for prompt in (f"@{gate.node}] One-time", f"@{gate.address}) One-time")
+            },
             folder=self.folder,
             environment={**os.environ, "HOME": str(self.folder.parent), "COLUMNS": "200", "NO_COLOR": "1"},
         )

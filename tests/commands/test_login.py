@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from tests.commands.conftest import Project
 from tests.doubles.code_sshd import CodeSshd, why_not
 from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
 from tests.doubles.person import type_at_terminal
-from tests.transport.runtime import keepers, runtime_folder
+from tests.transport.runtime import masters, runtime_folder
 
 pytestmark = pytest.mark.slow  # real servers or processes, a second or more each
 
@@ -72,7 +72,7 @@ def test_a_day_with_one_code(project: Project, server: CodeSshd, runtime: Path) 
     assert (server.codes.used, server.accepted_logins()) == (1, 1)
     assert project.run("logout", "uni").stdout == "node: logged out\n"
     assert project.run("logout").stdout == "no login was kept\n"
-    project.until(lambda: not keepers(runtime))
+    project.until(lambda: not masters(runtime))
     error = project.run("deploy", "--cluster", "uni", code=4).stderr
     assert f"{server.user}@node asks for" in error
     assert "there is no terminal to ask on" in error
@@ -96,12 +96,58 @@ def test_keep_login_of_the_cluster(project: Project, server: CodeSshd, tmp_path:
     assert project.run("logout").stdout == "node: logged out\n"
 
 
+def test_a_code_at_every_hop(project: Project, runtime: Path, tmp_path: Path) -> None:
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)
+    with ExitStack() as stack:
+        first, second, node = servers = [
+            stack.enter_context(closing(CodeSshd(tmp_path / alias, alias=alias)))
+            for alias in ("first", "second", "node")
+        ]
+        settle(project, node, tmp_path)
+        jump = ["ProxyJump first,second"]
+        blocks = [first.host_block(), second.host_block(), node.host_block(lines=jump)]
+        node.ssh_config.write_text("\n".join(blocks))
+        codes = iter([server.codes.next for server in servers])
+        done = at_terminal(project, "deploy", "--cluster", "uni", password=lambda: next(codes)())
+        assert done.returncode == 0, done.stdout
+        assert [(server.codes.used, server.accepted_logins()) for server in servers] == [(1, 1)] * 3
+
+
+def test_an_interrupt_at_the_question(project: Project, server: CodeSshd, runtime: Path) -> None:
+    done = at_terminal(project, "login", "uni", password=lambda: "\x03")
+    assert done.returncode == 130, done.stdout
+    assert "Traceback" not in done.stdout
+    assert not masters(runtime)
+    done = at_terminal(project, "login", "uni", password=server.codes.next)
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_login_through_a_jump_host_outlives_its_terminal(
+    project: Project, runtime: Path, tmp_path: Path
+) -> None:
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)
+    with (
+        closing(CodeSshd(tmp_path / "gate", alias="gate")) as gate,
+        closing(CodeSshd(tmp_path / "n")) as node,
+    ):
+        settle(project, node, tmp_path, 'keep_login = "1h"')
+        block = node.host_block(lines=["ProxyJump gate"])
+        node.ssh_config.write_text(f"{gate.host_block()}\n{block}")
+        codes = iter([gate.codes.next, node.codes.next])
+        done = at_terminal(project, "deploy", "--cluster", "uni", password=lambda: next(codes)())
+        assert done.returncode == 0, done.stdout
+        project.run("deploy", "--cluster", "uni")
+        assert (gate.accepted_logins(), node.accepted_logins()) == (1, 1)
+
+
 def test_wrong_codes_at_the_terminal(project: Project, server: CodeSshd) -> None:
     done = at_terminal(project, "login", "uni", password=lambda: "000000")
     assert done.returncode == 4
     assert "node (127.0.0.1:" in done.stdout
-    assert "tried keyboard-interactive (3 times)" in done.stdout
-    assert "stopped after 3 wrong answers; a code works once and not for long" in done.stdout
+    assert "refuses to log in" in done.stdout
+    assert "a code works once and not for long" in done.stdout
 
 
 @pytest.fixture
@@ -117,10 +163,10 @@ def stranger(project: Project, runtime: Path, tmp_path: Path) -> Iterator[Loopba
 
 def test_a_new_host_is_shown_and_asked_about(project: Project, stranger: LoopbackSshd) -> None:
     refused = project.run("login", "uni", code=4).stderr
-    assert "is not known: ssh-ed25519 SHA256:" in refused
-    answer = {"fingerprint):": lambda: "no"}
+    assert "is not known; ssh says: Host key verification failed" in refused
+    answer = {"[fingerprint])?": lambda: "no"}
     assert at_terminal(project, "login", "uni", **answer).returncode == 4
-    done = at_terminal(project, "login", "uni", **{"fingerprint):": lambda: "yes"})
+    done = at_terminal(project, "login", "uni", **{"[fingerprint])?": lambda: "yes"})
     assert done.returncode == 0, done.stdout
     assert "SHA256:" in done.stdout
     assert stranger.known_hosts.exists()

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from clusterkit.errors import TransportError
-from clusterkit.transport.jump import travel
-from clusterkit.transport.questions import Ask, Question
+from clusterkit.transport.connection import Connection
+from clusterkit.transport.dial import dial
+from clusterkit.transport.questions import Ask, Question, TerminalQuestion, ask_on_terminal
+from clusterkit.transport.resolve import resolve
 from tests.doubles.dialog_server import DialogServer
 from tests.doubles.loopback_sshd import LoopbackSshd
 
@@ -25,13 +27,23 @@ class Answers:
 
     def __call__(self, question: Question) -> list[str]:
         self.threads.add(threading.get_ident())
+        if isinstance(question, TerminalQuestion):
+            return []  # there is none
         self.questions.append(question)
         self.asked += [prompt.text for prompt in question.prompts]
         return [self.left.pop(0) for _ in question.prompts]
 
 
+def connection(
+    server: LoopbackSshd | DialogServer, ask: Ask = ask_on_terminal, config: Path | None = None
+) -> Connection:
+    """A connection over paramiko."""
+    host = resolve(server.alias, config=config or server.ssh_config)
+    return Connection.open_to(host, dial(host), ask=ask)
+
+
 def log_in(server: LoopbackSshd | DialogServer, ask: Ask | None = None, config: Path | None = None) -> None:
-    with closing(travel(server.alias, ask=ask or Answers(), config=config or server.ssh_config)):
+    with closing(connection(server, ask or Answers(), config)):
         pass
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from clusterkit.transport.base import Transport
 from clusterkit.transport.factory import connect
-from clusterkit.transport.kept.folder import socket_paths
+from clusterkit.transport.openssh.folder import socket_paths
 from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
 from tests.transport.runtime import runtime_folder
 from tests.transport.tools import all_but_rsync
@@ -26,13 +26,13 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackSshd]:
 
 @pytest.fixture(scope="session")
 def ssh(sshd: LoopbackSshd) -> Iterator[Transport]:
-    with closing(connect(sshd.alias, ssh_config=sshd.ssh_config)) as transport:
+    with closing(connect(sshd.alias, ssh_config=sshd.ssh_config, wanted="paramiko")) as transport:
         yield transport
 
 
 @pytest.fixture(scope="session")
-def kept(sshd: LoopbackSshd) -> Iterator[Transport]:
-    """A connection that another process holds."""
+def openssh(sshd: LoopbackSshd) -> Iterator[Transport]:
+    """A connection that an OpenSSH master holds."""
     with (
         runtime_folder() as environment,
         closing(connect(sshd.alias, ssh_config=sshd.ssh_config, keep=600)) as transport,
@@ -48,7 +48,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return all_but_rsync(tmp_path_factory.mktemp("tools"))
 
 
-@pytest.fixture(params=["local", "ssh", "kept"])
+@pytest.fixture(params=["local", "ssh", "openssh"])
 def transport(request: pytest.FixtureRequest) -> Iterator[Transport]:
     if request.param != "local":
         yield request.getfixturevalue(request.param)

@@ -14,46 +14,42 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.transport.kept import client
+from clusterkit.transport.openssh import master
 
 
 @contextmanager
 def runtime_folder() -> Iterator[pytest.MonkeyPatch]:
-    """XDG_RUNTIME_DIR, short enough for a socket's path; every keeper in it is ended afterwards."""
+    """XDG_RUNTIME_DIR, short enough for a socket's path; every master in it is ended afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="ck-", dir="/tmp"))
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("XDG_RUNTIME_DIR", str(folder))
         try:
             yield environment
         finally:
-            end_keepers(folder)
+            end_masters(folder)
             shutil.rmtree(folder)
 
 
-def end_keepers(folder: Path) -> None:
-    """End the keepers whose sockets lie below a runtime folder."""
+def end_masters(folder: Path) -> None:
+    """End the masters whose sockets lie below a runtime folder."""
     for path in (folder / "clusterkit").glob("?" * 16):
-        client.end(path)
+        master.end(path)
     deadline = time.monotonic() + 10
-    while keepers(folder) and time.monotonic() < deadline:
+    while masters(folder) and time.monotonic() < deadline:
         time.sleep(0.02)
-    for pid in keepers(folder):
+    for pid in masters(folder):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
-def keepers(folder: Path) -> list[int]:
-    """Process ids of the keepers that were started for a runtime folder."""
+def masters(folder: Path) -> list[int]:
+    """Process ids of the ssh masters whose sockets lie below a runtime folder."""
     table = subprocess.run(
-        ["ps", "-e", "-ww", "-o", "pid=,args="], capture_output=True, text=True, check=True
+        ["ps", "-e", "-ww", "-o", "pid=,stat=,args="], capture_output=True, text=True, check=True
     ).stdout
-    found = [
-        int(line.split()[0]) for line in table.splitlines() if "clusterkit.transport.kept.keeper" in line
+    rows = [line.split(None, 2) for line in table.splitlines()]
+    return [
+        int(pid)
+        for pid, state, args in rows
+        if f"{folder}/clusterkit/" in args and args.startswith("ssh") and not state.startswith("Z")
     ]
-    return [pid for pid in found if _lives_in(pid, folder)]
-
-
-def _lives_in(pid: int, folder: Path) -> bool:
-    with suppress(OSError):
-        return f"XDG_RUNTIME_DIR={folder}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    return False

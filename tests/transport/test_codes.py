@@ -81,21 +81,3 @@ def test_a_key_that_is_not_wanted_ends_before_any_question(
     assert error.hint
     assert "check user and key" in error.hint
     assert ask.asked == []
-
-
-@pytest.mark.slow
-def test_a_code_at_every_hop(serve: Callable[..., CodeSshd], tmp_path: Path) -> None:
-    first, second, node = serve("first"), serve("second"), serve("node")
-    config = tmp_path / "config"
-    jumps = [first.host_block(), second.host_block(), node.host_block(lines=["ProxyJump first,second"])]
-    config.write_text("\n".join(jumps))
-    ask = Answers(*(server.codes.next() for server in (first, second, node)))
-    with closing(connect("node", ssh_config=config, ask=ask)) as far:
-        assert far.run(["echo", "far"]).text == "far\n"
-    user = node.user
-    assert [question.where for question in ask.questions] == [
-        f"{user}@first",
-        f"{user}@second",
-        f"{user}@node",
-    ]
-    assert [server.accepted_logins() for server in (first, second, node)] == [1, 1, 1]

@@ -102,8 +102,14 @@ def test_unchecked_the_status_is_returned(transport: Transport) -> None:
     assert transport.run(["sh", "-c", "exit 42"], check=False).returncode == 42
 
 
+@pytest.mark.parametrize("transport", ["local", "ssh"], indirect=True)
 def test_a_signal_is_a_negative_status(transport: Transport) -> None:
     assert transport.run(["sh", "-c", "kill -KILL $$"], check=False).returncode == -9
+
+
+def test_a_signal_openssh_does_not_tell(openssh: Transport) -> None:
+    with pytest.raises(TransportError, match=r"^sh was cut off on node: by a signal"):
+        openssh.run(["sh", "-c", "kill -KILL $$"], check=False)
 
 
 def test_a_missing_program(transport: Transport) -> None:

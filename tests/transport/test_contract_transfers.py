@@ -41,7 +41,7 @@ def poor_ssh(poor_sshd: LoopbackSshd) -> Iterator[Transport]:
 
 ROADS = ["local", "ssh"]
 POOR_ROADS = [pytest.param(road, marks=pytest.mark.slow) for road in ("local, none here", "ssh, none there")]
-MORE_ROADS = sampled(["kept", "ssh, none here", "kept, none here"], 2, always=["kept"])
+MORE_ROADS = sampled(["openssh", "ssh, none here", "openssh, none here"], 2, always=["openssh"])
 """The same rsync and the same copier over other channels: asked of what depends on a channel."""
 
 

@@ -13,6 +13,7 @@ import pytest
 from clusterkit.errors import TransportError
 from clusterkit.transport.factory import connect
 from tests.doubles.loopback_sshd import LoopbackSshd
+from tests.transport.openssh.commands import until
 
 
 @pytest.fixture(scope="module")
@@ -63,13 +64,16 @@ def test_a_jump_host_may_have_a_jump_host(sshd: LoopbackSshd, gate: LoopbackSshd
 def test_each_hop_checks_its_host_key(sshd: LoopbackSshd, gate: LoopbackSshd, tmp_path: Path) -> None:
     unknown = gate.host_block(lines=[f"UserKnownHostsFile {tmp_path / 'none'}"])
     path = config(tmp_path, unknown, sshd.host_block(lines=["ProxyJump gate"]))
-    with pytest.raises(TransportError, match=r"the host key of gate .* is not known"):
+    with pytest.raises(TransportError, match=r"node .* cannot be reached through gate; ssh says: ") as caught:
         connect("node", ssh_config=path)
+    assert caught.value.hint == f"what the host in between objects to is told by: ssh -F {path} node"
 
 
 def test_a_target_the_jump_host_cannot_reach(sshd: LoopbackSshd, gate: LoopbackSshd, tmp_path: Path) -> None:
     path = config(tmp_path, gate.host_block(), sshd.host_block(lines=["Port 1", "ProxyJump gate"]))
-    with pytest.raises(TransportError, match=r"the jump host cannot reach node \(127\.0\.0\.1:1\)"):
+    with pytest.raises(
+        TransportError, match=r"node \(127\.0\.0\.1:1\) cannot be reached through gate; ssh says: "
+    ):
         connect("node", ssh_config=path)
 
 
@@ -86,15 +90,18 @@ def test_a_proxy_command_with_shell_syntax(sshd: LoopbackSshd, gate: LoopbackSsh
     with closing(connect("node", ssh_config=path)) as transport:
         assert transport.run(["echo", "far"]).text == "far\n"
         assert (tmp_path / "errors").exists()
-    running = subprocess.run(
+    until(lambda: str(tmp_path) not in processes())
+
+
+def processes() -> str:
+    return subprocess.run(
         ["ps", "-e", "-ww", "-o", "args="], capture_output=True, text=True, check=True
     ).stdout
-    assert str(tmp_path) not in running
 
 
 def test_a_proxy_command_that_fails_is_noticed_at_once(sshd: LoopbackSshd, tmp_path: Path) -> None:
     path = config(tmp_path, sshd.host_block(lines=["ConnectTimeout 60", "ProxyCommand false"]))
     start = time.monotonic()
-    with pytest.raises(TransportError, match="does not answer as an SSH server"):
+    with pytest.raises(TransportError, match="cannot be reached through the ProxyCommand; ssh says"):
         connect("node", ssh_config=path)
     assert time.monotonic() - start < 30

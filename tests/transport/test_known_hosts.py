@@ -148,7 +148,7 @@ def test_a_revoked_key_is_refused_even_when_listed(keys: dict[str, tuple[str, st
 def test_other_markers_and_junk_do_not_spoil_the_file(keys: dict[str, tuple[str, str]]) -> None:
     text = line("*.example", keys["rsa"], "@cert-authority") + "junk\n|1|broken ssh-ed25519 AAAA\nx y z\n"
     check(verdict(text + line("login.example", keys["ed"])), keys["ed"])
-    with pytest.raises(TransportError, match="it shows no certificate"):
+    with pytest.raises(TransportError, match="is not known"):
         check(verdict(text), keys["ed"])
 
 
@@ -216,26 +216,6 @@ def test_the_verdict_is_that_of_openssh(
         text = text.replace(word, meaning)
     server.known_hosts.write_text(f"{text}\n")
     assert agreed(server) == known
-
-
-@pytest.mark.slow
-def test_revoked_host_keys_are_refused_by_list_and_by_krl(
-    server: LoopbackSshd, keys: dict[str, tuple[str, str]], tmp_path: Path
-) -> None:
-    server.know(server.host_key)
-    own, other = Path(f"{server.host_key}.pub").read_text(), f"# a list\n\n{' '.join(keys['other'])}\n"
-    listed, binary, public = tmp_path / "listed", tmp_path / "binary", tmp_path / "key.pub"
-    option = ("-o", f"RevokedHostKeys={listed}")
-    for text, passes in ((other, True), (other + own, False), ("no key\n", False)):
-        listed.write_text(text)
-        assert agreed(server, *option) == passes
-    for text, passes in ((other, True), (own, False)):
-        public.write_text(text)
-        subprocess.run(["ssh-keygen", "-q", "-k", "-f", binary, public], check=True)
-        assert agreed(server, "-o", f"RevokedHostKeys={binary}") == passes
-    binary.write_bytes(binary.read_bytes()[:60])
-    assert not agreed(server, "-o", f"RevokedHostKeys={binary}")
-    assert not agreed(server, "-o", f"RevokedHostKeys={tmp_path / 'absent'}")
 
 
 def test_fingerprints_are_those_of_ssh_keygen(keys: dict[str, tuple[str, str]], tmp_path: Path) -> None:

@@ -14,11 +14,10 @@ import pytest
 
 from clusterkit.errors import TransportError
 from clusterkit.transport.connection import Connection
-from clusterkit.transport.jump import travel
 from clusterkit.transport.liveness import Liveness
-from clusterkit.transport.questions import ask_on_terminal
 from clusterkit.transport.session import Session
 from tests.doubles.loopback_sshd import LoopbackSshd
+from tests.transport.answers import connection
 
 
 class Link:
@@ -66,10 +65,10 @@ def config(link: Link, sshd: LoopbackSshd, tmp_path: Path) -> Path:
     return path
 
 
-def test_a_cut_link_ends_what_waits_on_it(link: Link, config: Path) -> None:
-    with closing(travel("node", ask=ask_on_terminal, config=config)) as road:
-        liveness = Liveness(road.wire, probe_seconds=0.2, dead_seconds=0.8)
-        session = Session(Connection(road, liveness), ["sleep", "60"], where="node", login_shell=False)
+def test_a_cut_link_ends_what_waits_on_it(link: Link, config: Path, sshd: LoopbackSshd) -> None:
+    with closing(connection(sshd, config=config)) as far:
+        liveness = Liveness(far.wire, probe_seconds=0.2, dead_seconds=0.8)
+        session = Session(Connection(far.wire, liveness), ["sleep", "60"], where="node", login_shell=False)
         session.start()
         link.cut.set()
         assert list(session.output()) == []
@@ -77,28 +76,28 @@ def test_a_cut_link_ends_what_waits_on_it(link: Link, config: Path) -> None:
             session.wait()
 
 
-def test_a_quiet_link_that_answers_lives(link: Link, config: Path) -> None:
-    with closing(travel("node", ask=ask_on_terminal, config=config)) as road:
-        liveness = Liveness(road.wire, probe_seconds=0.1, dead_seconds=2.0)
+def test_a_quiet_link_that_answers_lives(link: Link, config: Path, sshd: LoopbackSshd) -> None:
+    with closing(connection(sshd, config=config)) as far:
+        liveness = Liveness(far.wire, probe_seconds=0.1, dead_seconds=2.0)
         time.sleep(3.0)
-        assert (road.wire.is_active(), liveness.why) == (True, None)
+        assert (far.wire.is_active(), liveness.why) == (True, None)
         liveness.stop()
 
 
-def test_data_counts_as_a_sign_of_life(link: Link, config: Path) -> None:
-    with closing(travel("node", ask=ask_on_terminal, config=config)) as road:
-        liveness = Liveness(road.wire, probe_seconds=0.1, dead_seconds=2.0)
+def test_data_counts_as_a_sign_of_life(link: Link, config: Path, sshd: LoopbackSshd) -> None:
+    with closing(connection(sshd, config=config)) as far:
+        liveness = Liveness(far.wire, probe_seconds=0.1, dead_seconds=2.0)
         link.cut.set()  # no probe is answered from here on
         for _ in range(30):
             time.sleep(0.1)
             liveness.heard()
-        assert road.wire.is_active()
+        assert far.wire.is_active()
 
 
-def test_stopping_ends_the_watch(link: Link, config: Path) -> None:
-    with closing(travel("node", ask=ask_on_terminal, config=config)) as road:
-        liveness = Liveness(road.wire, probe_seconds=0.1, dead_seconds=0.2)
+def test_stopping_ends_the_watch(link: Link, config: Path, sshd: LoopbackSshd) -> None:
+    with closing(connection(sshd, config=config)) as far:
+        liveness = Liveness(far.wire, probe_seconds=0.1, dead_seconds=0.2)
         liveness.stop()
         link.cut.set()
         time.sleep(0.8)
-        assert (road.wire.is_active(), liveness.why) == (True, None)
+        assert (far.wire.is_active(), liveness.why) == (True, None)

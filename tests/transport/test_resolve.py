@@ -52,6 +52,7 @@ def test_a_recorded_answer() -> None:
         host_key_alias="hpc",
         proxy_jump=("bob@gate:2022", "inner"),
         connect_timeout=7.0,
+        openssh_only=("ProxyJump",),
     )
 
 

@@ -19,13 +19,13 @@ from clusterkit.errors import TransportError
 from clusterkit.probes import script
 from clusterkit.runs.record import records
 from clusterkit.transport.base import SyncOptions, Transport
-from clusterkit.transport.connection import Connection
 from clusterkit.transport.factory import connect
 from clusterkit.transport.link import Channel, Link, Screen
 from clusterkit.transport.rsync import PARTIAL_DIR
 from clusterkit.transport.session import Session
 from clusterkit.transport.ssh import SshTransport
 from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
+from tests.transport.answers import connection
 
 NOISE = 'echo "*** Welcome to noisy! 漢字 ***"\nprintf "quota: 99%%" >&2\nprintf "no newline at the end"\n'
 SLOW = SyncOptions(bandwidth_limit=4_000_000)
@@ -204,12 +204,10 @@ def test_a_dead_connection_is_told_to_whoever_waits(serve: Callable[..., Loopbac
 
 def test_sending_on_a_broken_connection_is_an_os_error(serve: Callable[..., LoopbackSshd]) -> None:
     server = serve()
-    with closing(
-        Connection.open_to(server.alias, ask=lambda question: (), ssh_config=server.ssh_config)
-    ) as link:
+    with closing(connection(server)) as link:
         channel = link.open(b"cat > /dev/null")
         channel.send(b"well")
-        link._road.wire.sock.shutdown(socket.SHUT_WR)  # paramiko raises EOFError
+        link.wire.sock.shutdown(socket.SHUT_WR)  # paramiko raises EOFError
         # or, should the server have been quicker to notice, paramiko's own word for it
         with pytest.raises(OSError, match=r"connection died|Socket is closed"):
             channel.send(bytes(100))
@@ -316,7 +314,7 @@ def test_what_was_just_started_ends_with_the_command(
     serve: Callable[..., LoopbackSshd], tmp_path: Path
 ) -> None:
     server, pid = serve(), tmp_path / "pid"
-    link = Connection.open_to(server.alias, ask=lambda question: (), ssh_config=server.ssh_config)
+    link = connection(server)
     told = 'echo $$ >"$1.new"; mv "$1.new" "$1"; sleep 1000'
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

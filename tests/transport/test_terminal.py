@@ -31,7 +31,7 @@ import sys
 from clusterkit.transport.factory import connect
 host, config, keep, *argv = sys.argv[1:]
 from pathlib import Path
-far = connect(host or None, ssh_config=Path(config), keep=float(keep) if keep else None)
+far = connect(host or None, ssh_config=Path(config), keep=int(keep) if keep else None)
 status = far.attach(argv, terminal=True)
 far.close()
 print(f"status {status}")
@@ -42,7 +42,7 @@ class Typist:
     """Somebody at a terminal of 100 columns and 30 rows in which `attach` runs."""
 
     def __init__(self, way: str, sshd: LoopbackSshd, *argv: str) -> None:
-        host, keep = ("", "") if way == "local" else (sshd.alias, "600" if way == "kept" else "")
+        host, keep = ("", "") if way == "local" else (sshd.alias, "600" if way == "openssh" else "")
         command = [sys.executable, "-c", CLIENT, host, str(sshd.ssh_config), keep, *argv]
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
@@ -74,7 +74,7 @@ class Typist:
         os.close(self.terminal)
 
 
-@pytest.fixture(params=["local", "ssh", "kept"])
+@pytest.fixture(params=["local", "ssh", "openssh"])
 def way(request: pytest.FixtureRequest) -> Iterator[str]:
     with runtime_folder():
         yield request.param

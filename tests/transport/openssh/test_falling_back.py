@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-import threading
+import os
 import time
 from contextlib import closing
 from pathlib import Path
@@ -12,13 +11,11 @@ import pytest
 
 from clusterkit.errors import TransportError
 from clusterkit.transport import reconnect
-from clusterkit.transport.kept import messages
-from clusterkit.transport.kept.folder import NotPrivateError, private_folder, socket_name
-from clusterkit.transport.resolve import resolve
+from clusterkit.transport.openssh.folder import NotPrivateError, private_folder, socket_paths
 from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.transport.answers import Answers
-from tests.transport.kept.commands import says, to
-from tests.transport.runtime import keepers
+from tests.transport.openssh.commands import says, to
+from tests.transport.runtime import masters
 from tests.transport.test_liveness import Link
 
 
@@ -30,27 +27,6 @@ def test_a_host_that_means_something_else_now(server: LoopbackSshd) -> None:
     server.known_hosts.write_text(name)
     assert says(to(server)) == "here\n"
     assert server.accepted_logins() == 2
-
-
-def test_another_version(server: LoopbackSshd, folder: Path) -> None:
-    path = private_folder(create=True) / socket_name(resolve("node", config=server.ssh_config))
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(path))
-        listener.listen()
-
-        def answer() -> None:
-            guest, _ = listener.accept()
-            with guest:
-                request = messages.receive(guest)
-                messages.send(guest, {"version": messages.VERSION + 1, "host": "node"})
-                seen.append(request["want"])
-
-        seen: list[str] = []
-        stranger = threading.Thread(target=answer)
-        stranger.start()
-        assert says(to(server)) == "here\n"
-        stranger.join()
-    assert (seen, server.accepted_logins()) == (["lease"], 1)
 
 
 @pytest.mark.slow
@@ -65,6 +41,7 @@ def test_a_link_that_is_dead_and_does_not_know_it(
         server.ssh_config.write_text(server.host_block(lines=lines))
         assert says(to(server, keep=60)) == "here\n"
         link.cut.set()
+        os.utime(socket_paths()[0], (0, 0))  # a day ago
         before = time.monotonic()
         monkeypatch.setattr(reconnect, "PAUSES", (0.0,))
         with pytest.raises(TransportError, match="does not answer as an SSH server"):
@@ -86,4 +63,4 @@ def test_a_folder_that_is_not_private_is_not_used(fault: str, server: LoopbackSs
         private_folder(create=True)
     assert says(to(server, keep=60, ask=ask)) == "here\n"
     assert "The login to node is not kept: " in ask.questions[0].instructions
-    assert keepers(folder) == []
+    assert masters(folder) == []

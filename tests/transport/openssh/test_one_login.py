@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
@@ -11,48 +10,25 @@ from pathlib import Path
 import pytest
 
 from clusterkit.errors import TransportError
-from clusterkit.transport.kept import client
-from clusterkit.transport.kept.folder import socket_paths
-from tests.doubles.code_sshd import CodeSshd
+from clusterkit.transport.openssh import master
+from clusterkit.transport.openssh.folder import socket_paths
+from clusterkit.transport.openssh.link import OpensshLink
 from tests.doubles.loopback_sshd import LoopbackSshd
-from tests.transport.answers import Answers
-from tests.transport.kept.commands import elsewhere, says, to, until
-from tests.transport.runtime import keepers
+from tests.transport.openssh.commands import elsewhere, says, to, until
+from tests.transport.runtime import masters
 
-pytestmark = pytest.mark.slow  # each test starts a keeper
+pytestmark = pytest.mark.slow  # each test starts a master
 
 
-def test_one_code_for_all_commands(serve: Callable[..., CodeSshd], here: Path, there: Path) -> None:
-    server = serve()
-    ask = Answers(server.codes.next())
+def test_one_login_for_all_commands(server: LoopbackSshd, here: Path, there: Path) -> None:
     (here / "file").write_text("content")
-    with closing(to(server, keep=60, ask=ask)) as first:
+    with closing(to(server, keep=60)) as first:
         first.push(here, str(there))
-    for _ in range(2):  # no answer is left, and there is nobody to ask
+    for _ in range(2):
         done = elsewhere(server)
         assert done.communicate(timeout=120)[0] == "here\n[]\n"  # nor is the time for paramiko spent
     assert says(to(server)) == "here\n"
-    assert (ask.left, server.accepted_logins()) == ([], 1)
-
-
-def test_one_code_a_hop_for_all_commands(serve: Callable[..., CodeSshd], tmp_path: Path) -> None:
-    servers = first, second, node = serve("first"), serve("second"), serve("node")
-    node.ssh_config.write_text(
-        "\n".join(
-            [first.host_block(), second.host_block(), node.host_block(lines=["ProxyJump first,second"])]
-        )
-    )
-    ask = Answers(*(server.codes.next() for server in servers))
-    for _ in range(3):
-        assert says(to(node, keep=60, ask=ask)) == "here\n"
-    assert [server.accepted_logins() for server in servers] == [1, 1, 1]
-
-
-def test_without_it_every_command_logs_in(serve: Callable[..., CodeSshd]) -> None:
-    server = serve()
-    for number in (1, 2, 3):
-        assert says(to(server, ask=Answers(server.codes.next()))) == "here\n"
-        assert server.accepted_logins() == number
+    assert server.accepted_logins() == 1
 
 
 def test_two_that_start_together_share_one_login(server: LoopbackSshd) -> None:
@@ -72,7 +48,7 @@ def test_commands_of_several_processes_at_once(server: LoopbackSshd) -> None:
 
 def test_nothing_piles_up(server: LoopbackSshd, folder: Path) -> None:
     with closing(to(server, keep=60)) as far:
-        (pid,) = keepers(folder)
+        (pid,) = masters(folder)
 
         def held() -> tuple[int, int]:
             return len(list(Path(f"/proc/{pid}/fd").iterdir())), len(
@@ -84,7 +60,7 @@ def test_nothing_piles_up(server: LoopbackSshd, folder: Path) -> None:
         before = held()
         for number in range(11):
             assert far.run(["echo", str(number)], check=False).text == f"{number}\n"
-            client.find(socket_paths()[0]).close()
+            OpensshLink(socket_paths()[0]).close()
             with suppress(TransportError):
                 far.run(["sleep", "5"], timeout=0.05) if number % 10 == 0 else None
             lines = far.stream(["yes"])
@@ -94,12 +70,12 @@ def test_nothing_piles_up(server: LoopbackSshd, folder: Path) -> None:
 
 
 def test_through_a_proxy_command(server: LoopbackSshd, folder: Path) -> None:
-    """Which lives as long as the keeper."""
+    """Which lives as long as the master."""
     hop = f"sh -c 'exec 3<>/dev/tcp/127.0.0.1/{server.port}; cat <&3 & cat >&3'".replace("sh -c", "bash -c")
     server.ssh_config.write_text(server.host_block(lines=[f"ProxyCommand {hop}"]))
     assert says(to(server, keep=60)) == "here\n"
     assert says(to(server)) == "here\n"
     assert server.accepted_logins() == 1
-    assert [client.end(path) for path in socket_paths()] == ["node"]
-    until(lambda: not keepers(folder))
+    assert [master.end(path) for path in socket_paths()] == [True]
+    until(lambda: not masters(folder))
     until(lambda: not server.sessions())

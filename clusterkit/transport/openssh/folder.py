@@ -1,4 +1,4 @@
-"""Where the sockets of kept logins lie: a folder of the user's own, which nobody else can enter."""
+"""Where the control sockets of our masters lie: a folder of the user's own, which nobody else can enter."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from clusterkit.transport.resolve import HostConfig
@@ -70,3 +71,27 @@ def socket_paths() -> list[Path]:
     except (NotPrivateError, OSError):
         return []
     return sorted(path for path in found.iterdir() if len(path.name) == _NAME_CHARACTERS)
+
+
+@dataclass(frozen=True)
+class KeptFor:
+    """What is written down about a kept login: nothing secret."""
+
+    host: str
+    """As the user named it."""
+    seconds: int
+    """Time without a command after which it ends."""
+
+
+def note_file(path: Path) -> Path:
+    """The file beside a socket that is locked during its login, and says afterwards what it is for."""
+    return path.with_suffix(".lock")
+
+
+def kept_for(path: Path) -> KeptFor | None:
+    """What the login behind a socket is for; None where nobody has written it down."""
+    try:
+        host, seconds = note_file(path).read_text().split("\n")[:2]
+        return KeptFor(host, int(seconds))
+    except (OSError, ValueError):
+        return None

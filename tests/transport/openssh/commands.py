@@ -29,7 +29,7 @@ def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
         time.sleep(0.02)
 
 
-def to(server: LoopbackSshd, keep: float | None = None, ask: Answers | None = None) -> Transport:
+def to(server: LoopbackSshd, keep: int | None = None, ask: Answers | None = None) -> Transport:
     return connect("node", ssh_config=server.ssh_config, keep=keep, ask=ask or Answers())
 
 

@@ -1,0 +1,1 @@
+"""Connections that OpenSSH makes and holds: its master, and channels through the master's control socket."""

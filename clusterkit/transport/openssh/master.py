@@ -1,0 +1,209 @@
+"""Masters: finding one that is open, and logging in by one of our own, which ssh itself does.
+
+ssh asks its questions (passwords, codes, host keys) on the terminal, where there is one that is free.
+Sources: ssh(1), -M and -N; ssh_config(5), ControlMaster, ControlPath, ControlPersist.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TextIO
+
+from clusterkit.errors import TransportError
+from clusterkit.transport.known_hosts import HostKeyVerdict, fingerprint, read
+from clusterkit.transport.openssh.errors import explain
+from clusterkit.transport.openssh.folder import (
+    NotPrivateError,
+    note_file,
+    private_folder,
+    socket_name,
+    socket_paths,
+)
+from clusterkit.transport.openssh.foreground import is_ours, wait_in_foreground
+from clusterkit.transport.openssh.link import OpensshLink
+from clusterkit.transport.questions import Ask, Prompt, Question, TerminalQuestion
+from clusterkit.transport.resolve import HostConfig, refuse_circles
+
+BRIEF_SECONDS = 10
+"""How long the master of a single command outlives a command that was killed."""
+_ALIVE_SECONDS, _ALIVE_COUNT = 10, 2
+"""A dead connection is given up after half a minute without an answer."""
+_FRESH_SECONDS = 60.0
+_CHECK_SECONDS = 5.0
+_STOP_SECONDS = 5.0
+_TERMINAL = 0
+
+
+class NoMasterError(Exception):
+    """This machine has no ssh program, or no private place for a control socket."""
+
+
+def find(host: HostConfig) -> OpensshLink | None:
+    """A connection over a master that is open: one of ours, else the user's own; None where none answers.
+
+    A master that was used within the last minute is believed; another one is asked to run a command first,
+    for a laptop may have slept since, and ssh would wait for half a minute.
+    """
+    for path in _candidates(host):
+        with contextlib.suppress(OSError, EOFError, ValueError):
+            link = OpensshLink(path)
+            fresh = path != host.control_path and time.time() - path.stat().st_mtime < _FRESH_SECONDS
+            if fresh or link.answers(_CHECK_SECONDS):
+                if path != host.control_path:
+                    os.utime(path)
+                return link
+            link.close()
+    return None
+
+
+def start(host: HostConfig, *, keep: int | None, ask: Ask) -> OpensshLink:
+    """Log in by a master of ours.
+
+    Args:
+        host: where.
+        keep: seconds without a command until the master ends, which later commands use; None for a
+            master that ends with this connection.
+        ask: lends the terminal to ssh; see `TerminalQuestion`.
+
+    Raises:
+        TransportError: the host cannot be reached or trusted, or refuses the login.
+        NoMasterError: there is no ssh program, or no private place for the socket.
+    """
+    try:
+        folder = private_folder(create=True)
+        if keep is None:
+            return _log_in(host, folder / f"{socket_name(host)}.{os.urandom(4).hex()}", None, ask)
+        path = folder / socket_name(host)
+        with _one_at_a_time(path, host, ask) as note:
+            with contextlib.suppress(OSError, EOFError, ValueError):
+                return OpensshLink(path)
+            path.unlink(missing_ok=True)  # nobody answers there
+            link = _log_in(host, path, keep, ask)
+            note.truncate(0)
+            note.write(f"{host.alias}\n{keep}\n")
+            return link
+    except (OSError, NotPrivateError) as error:
+        raise NoMasterError(str(error)) from error
+
+
+def end(path: Path) -> bool:
+    """End the master behind a socket; returns whether there was one. The socket is gone in any case."""
+    ended = False
+    with contextlib.suppress(OSError, EOFError, ValueError):
+        OpensshLink(path).end()
+        ended = True
+    path.unlink(missing_ok=True)
+    return ended
+
+
+def installed() -> bool:
+    """Whether this machine has the ssh program."""
+    return shutil.which("ssh") is not None
+
+
+def _candidates(host: HostConfig) -> list[Path]:
+    """Control sockets that may lead to a host."""
+    name = socket_name(host)
+    ours = [path for path in socket_paths() if path.name == name]
+    return ours if host.control_path is None else [*ours, host.control_path]
+
+
+@contextlib.contextmanager
+def _one_at_a_time(path: Path, host: HostConfig, ask: Ask) -> Iterator[TextIO]:
+    """Of two commands that start together, the second waits for the first one's login, and then uses it."""
+    with note_file(path).open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            ask(Question(host.alias, "", f"Another command is logging in to {host.alias}; waiting.", ()))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield lock
+
+
+def _log_in(host: HostConfig, path: Path, keep: int | None, ask: Ask) -> OpensshLink:
+    if not installed():
+        raise NoMasterError("OpenSSH's ssh program is not installed")
+    refuse_circles(host)
+    given = ask(TerminalQuestion(host.alias, "", "", (Prompt("the terminal", echo=True),)))
+    interactive = TerminalQuestion.LENT in given and is_ours(_TERMINAL)
+    argv = _argv(host, path, keep or BRIEF_SECONDS, batch=not interactive)
+    if host.new_host_keys == "accept" or TerminalQuestion.ACCEPT_NEW in given:
+        argv += ["-o", "StrictHostKeyChecking=accept-new"]
+    process = subprocess.Popen(
+        [*argv, "--", host.alias],
+        stdin=None if interactive else subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        process_group=0,
+    )
+    assert process.stderr is not None
+    said: list[bytes] = []
+    listener = threading.Thread(target=_listen, args=(process.stderr, said, interactive), daemon=True)
+    listener.start()
+    try:  # ssh leaves its first process once it is logged in
+        status = wait_in_foreground(process, _TERMINAL) if interactive else process.wait()
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        process.wait(_STOP_SECONDS)
+        raise
+    if status == -signal.SIGINT:
+        raise KeyboardInterrupt
+    # the ssh of a jump host holds the pipe for as long as it runs
+    listener.join(0.0 if status == 0 else _STOP_SECONDS)
+    words = b"".join(said).decode("utf-8", "replace")
+    if status != 0:
+        raise explain(host, words, asked=interactive)
+    if "Permanently added" in words:
+        known = HostKeyVerdict(host, read(host.known_hosts)).known
+        shown = f"{known.key_type} {fingerprint(known.key)}" if known else words.strip()
+        ask(Question(host.alias, "", f"Accepted the new host key of {host.alias}: {shown}.", ()))
+    elif words.strip() and not interactive:
+        ask(Question(host.alias, "", words.strip(), ()))
+    try:
+        return OpensshLink(path, ends=keep is None)
+    except (OSError, EOFError, ValueError) as error:
+        raise TransportError(
+            f"ssh has logged in to {host.alias} and ended at once", hint=f"try it by hand: {host.ssh_command}"
+        ) from error
+
+
+def _argv(host: HostConfig, path: Path, persist: float, *, batch: bool) -> list[str]:
+    """The command line of a master that goes to the background once it is logged in."""
+    options = {
+        "ControlMaster": "yes",
+        "ControlPath": str(path).replace("%", "%%"),
+        "ControlPersist": str(max(1, round(persist))),
+        "ServerAliveInterval": str(_ALIVE_SECONDS),
+        "ServerAliveCountMax": str(_ALIVE_COUNT),
+        "ConnectTimeout": f"{host.connect_timeout:.0f}",
+        "LogLevel": "INFO",  # its words are needed when it fails, and a server's instructions come as such
+        "RemoteCommand": "none",
+        "RequestTTY": "no",
+        "PermitLocalCommand": "no",
+        "ClearAllForwardings": "yes",
+        "ForwardAgent": "no",
+        "ForwardX11": "no",
+        **({"BatchMode": "yes"} if batch else {}),
+    }
+    config = ["-F", str(host.config)] if host.config else []
+    return ["ssh", *config, "-M", "-N", "-f", *(f"-o{key}={value}" for key, value in options.items())]
+
+
+def _listen(pipe: IO[bytes], said: list[bytes], aloud: bool) -> None:
+    """Keep what ssh says, and pass it on at once where a person waits for it."""
+    while data := os.read(pipe.fileno(), 4096):
+        said.append(data)
+        if aloud:
+            sys.stderr.write(data.decode("utf-8", "replace"))
+            sys.stderr.flush()
