@@ -29,7 +29,7 @@ _LAPTOP = (
         ("rsync-here", "rsync is installed on this machine", ("settings",)),
         ("ssh-config", "ssh knows the host of the cluster", ("settings",)),
         ("ssh-key", "there is a key to log in with, private to you", ("ssh-config",)),
-        ("kept-login", "logins that are kept in the background answer", ("ssh-config",)),
+        ("kept-login", "logins that are kept answer", ("ssh-config",)),
         ("reachable", "the host answers as an SSH server", ("ssh-config",)),
         ("host-key", "the host's key is known and has not changed", ("reachable",)),
         ("login", "the host lets you in, and how long that takes", ("host-key",)),
