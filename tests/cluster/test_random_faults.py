@@ -31,8 +31,10 @@ IMAGE, FILES, FILE = 40 * MB, 24, 200_000
 IMPATIENT = """
 from clusterkit.transport import reconnect
 from clusterkit.transport.liveness import Liveness
+from clusterkit.transport.openssh import master
 reconnect.PAUSES = (0.0,)
 Liveness.__init__.__kwdefaults__.update(probe_seconds=0.5, dead_seconds=5.0)
+master._ALIVE_SECONDS, master._ALIVE_COUNT = 2, 2
 """
 """What the command imports first: it gives a silent link up sooner."""
 RATE = "80mbit"
@@ -96,8 +98,8 @@ def size(path: Path) -> int:
         return 0  # renamed a moment ago
 
 
-@pytest.fixture
-def far(cluster: Cluster, tmp_path: Path) -> Iterator[Far]:
+@pytest.fixture(params=["paramiko", "openssh"])
+def far(request: pytest.FixtureRequest, cluster: Cluster, tmp_path: Path) -> Iterator[Far]:
     image = tmp_path / "image.sif"
     dice = random.Random(4)
     image.write_bytes(HEADER + dice.randbytes(IMAGE - len(HEADER)))
@@ -107,7 +109,7 @@ def far(cluster: Cluster, tmp_path: Path) -> Iterator[Far]:
         (user.folder / f"data {number}").write_bytes(dice.randbytes(FILE))
     settings = user.folder / "clusterkit.toml"
     text = settings.read_text().replace(f"/share/$USER/{tmp_path.name}", "/share/small/root")
-    settings.write_text(text)
+    settings.write_text(text.replace('host = "login"\n', f'host = "login"\ntransport = "{request.param}"\n'))
     with cluster.disk("login", "small", f"{(IMAGE + FILES * FILE) * 3 // 2}") as disk:
         cluster.rate("login", RATE)
         yield Far(user, disk)
