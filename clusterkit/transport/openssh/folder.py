@@ -11,8 +11,8 @@ from pathlib import Path
 
 from clusterkit.transport.resolve import HostConfig
 
-_MAX_PATH_BYTES = 90
-"""A socket's path has 104 bytes on macOS and 108 on Linux, and a new one gets a few more for a moment."""
+_MAX_PATH_BYTES = 86
+"""A socket's path has 104 bytes on macOS and 108 on Linux, and ssh adds 17 to a new one for a moment."""
 _NAME_CHARACTERS = 16
 
 

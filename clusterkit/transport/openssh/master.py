@@ -82,7 +82,8 @@ def start(host: HostConfig, *, keep: int | None, ask: Ask) -> OpensshLink:
     try:
         folder = private_folder(create=True)
         if keep is None:
-            return _log_in(host, folder / f"{socket_name(host)}.{os.urandom(4).hex()}", None, ask)
+            # no longer than the name of a kept one, and never taken for one
+            return _log_in(host, folder / os.urandom(7).hex(), None, ask)
         path = folder / socket_name(host)
         with _one_at_a_time(path, host, ask) as note:
             with contextlib.suppress(OSError, EOFError, ValueError):

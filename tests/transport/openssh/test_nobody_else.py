@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from clusterkit.transport.factory import connect
 from clusterkit.transport.openssh.folder import KeptFor, kept_for, note_file, socket_paths
 from clusterkit.transport.openssh.folder import folder as folder_of
 from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.transport.answers import Answers
 from tests.transport.openssh.commands import says, to
+from tests.transport.runtime import end_masters, masters
 
 pytestmark = pytest.mark.slow
 
@@ -62,3 +66,19 @@ def test_a_link_in_the_place_of_the_folder_is_refused(server: LoopbackSshd, fold
 def test_a_path_too_long_for_a_socket_is_replaced(server: LoopbackSshd, folder: Path) -> None:
     long = {"XDG_RUNTIME_DIR": f"/tmp/{'x' * 100}"}
     assert folder_of(long) == Path(f"/tmp/clusterkit-{os.getuid()}")
+
+
+@pytest.mark.parametrize("keep", [None, 60])
+def test_the_longest_path_that_is_taken_fits(
+    keep: int | None, server: LoopbackSshd, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longest = folder
+    while folder_of({"XDG_RUNTIME_DIR": f"{longest}x"}).is_relative_to(folder.parent / f"{longest.name}x"):
+        longest = Path(f"{longest}x")
+    longest.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(longest))
+    with closing(connect("node", ssh_config=server.ssh_config, wanted="openssh", keep=keep)) as far:
+        assert far.run(["echo", "here"]).text == "here\n"
+        assert len(masters(longest)) == 1
+    end_masters(longest)
+    shutil.rmtree(longest)
