@@ -82,10 +82,10 @@ def _log_in(host: HostConfig, ask: Ask, keep: int | None, wanted: Wanted) -> Lin
 
 
 def _by_paramiko(host: HostConfig, ask: Ask) -> Link:
-    if host.proxy_jump or host.proxy_command:
-        way = "ProxyJump" if host.proxy_jump else "ProxyCommand"
+    if host.openssh_only:
         raise TransportError(
-            f"{host.alias} is reached by {way}, which paramiko does not do",
+            f"the ssh configuration of {host.alias} sets {', '.join(host.openssh_only)}, which paramiko does "
+            "not do",
             hint='set transport = "auto" or "openssh" for the cluster',
         )
     from clusterkit.transport.dial import dial, without_invoke

@@ -65,8 +65,6 @@ class HostConfig:
     """Socket of the agent; None is SSH_AUTH_SOCK, `none` is no agent."""
     known_hosts: tuple[Path, ...] = ()
     """Files of known host keys; new ones are written to the first."""
-    revoked_host_keys: Path | None = None
-    """File of keys that must never be accepted."""
     hash_known_hosts: bool = False
     new_host_keys: Literal["ask", "accept", "refuse"] = "ask"
     """What StrictHostKeyChecking says of a host that is not known. A changed key is always refused."""
@@ -221,7 +219,6 @@ def parse_ssh_g(
     agent = _set(first.get("identityagent"), unset="SSH_AUTH_SOCK")
     command = _set(first.get("proxycommand"))
     control = _set(first.get("controlpath"))
-    revoked = _set(first.get("revokedhostkeys"))
     return HostConfig(
         alias=alias,
         hostname=hostname,
@@ -231,7 +228,6 @@ def parse_ssh_g(
         identities_only=first.get("identitiesonly") == "yes",
         identity_agent="none" if first.get("identityagent") == "none" else agent and expand.path(agent),
         known_hosts=tuple(Path(expand.path(one)) for one in known if one and _set(one)),
-        revoked_host_keys=Path(expand.path(revoked)) if revoked else None,
         hash_known_hosts=first.get("hashknownhosts") == "yes",
         new_host_keys=_STRICTNESS.get(first.get("stricthostkeychecking", "ask"), "ask"),
         host_key_alias=first.get("hostkeyalias"),

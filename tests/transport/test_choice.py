@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from clusterkit.errors import TransportError
 from clusterkit.transport.choice import LinkChoice, choose
+from clusterkit.transport.factory import connect
 from clusterkit.transport.resolve import HostConfig, parse_ssh_g
 
 HOST = HostConfig(alias="hpc", hostname="h", port=22, user="me")
@@ -79,3 +81,14 @@ def test_a_kerberos_ticket(
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     assert choose(replace(HOST, kerberos=True), "auto", keep=False).openssh == openssh
     assert not choose(HOST, "auto", keep=False).openssh
+
+
+@pytest.mark.parametrize("line", ["RevokedHostKeys /etc/revoked", "ProxyJump gate"])
+def test_paramiko_refuses_what_it_would_ignore(line: str, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(f"Host hpc\n  {line}\n")
+    with pytest.raises(TransportError) as caught:
+        connect("hpc", ssh_config=config, wanted="paramiko")
+    keyword = line.split()[0]
+    assert caught.value.cause == f"the ssh configuration of hpc sets {keyword}, which paramiko does not do"
+    assert caught.value.hint == 'set transport = "auto" or "openssh" for the cluster'
