@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from clusterkit.transport import known_hosts
+from clusterkit.transport.known_hosts import HostKeyVerdict, read
 from clusterkit.transport.resolve import HostConfig
 
 Wanted = Literal["auto", "paramiko", "openssh"]
@@ -50,7 +49,7 @@ def _beyond_paramiko(host: HostConfig) -> str | None:
         return f"the ssh configuration sets {', '.join(host.openssh_only)}"
     if key := next((path for path in host.identity_files if _is_security_key(path)), None):
         return f"{key} is a security key"
-    if any(entry.marker == "@cert-authority" for entry in _entries(host)):
+    if HostKeyVerdict(host, read(host.known_hosts)).certified:
         return "a @cert-authority line of known_hosts is about it"
     if host.kerberos:
         from clusterkit.transport.openssh.errors import has_ticket
@@ -58,11 +57,6 @@ def _beyond_paramiko(host: HostConfig) -> str | None:
         if has_ticket():
             return "GSSAPIAuthentication is on, and there is a Kerberos ticket"
     return None
-
-
-def _entries(host: HostConfig) -> Sequence[known_hosts.KnownHost]:
-    verdict_name = known_hosts.filed_under(host)
-    return [one for one in known_hosts.read(host.known_hosts) if one.matches(verdict_name)]
 
 
 def _is_security_key(path: Path) -> bool:

@@ -126,18 +126,14 @@ def fingerprint(key: bytes) -> str:
     return "SHA256:" + base64.b64encode(hashlib.sha256(key).digest()).decode().rstrip("=")
 
 
-def filed_under(host: HostConfig) -> str:
-    """The name under which a host's keys are kept."""
-    plain = host.hostname if host.port == SSH_PORT else f"[{host.hostname}]:{host.port}"
-    return host.host_key_alias or plain
-
-
 class HostKeyVerdict:
     """What the known_hosts files say about one host."""
 
     def __init__(self, host: HostConfig, entries: Sequence[KnownHost]) -> None:
         self._host = host
-        self.name = filed_under(host)
+        self.name = host.host_key_alias or (
+            host.hostname if host.port == SSH_PORT else f"[{host.hostname}]:{host.port}"
+        )
         """The name the keys are filed under."""
         own = [entry for entry in entries if entry.matches(self.name)]
         # OpenSSH takes a key known for the host at port 22 where nothing is known of this port
@@ -146,6 +142,8 @@ class HostKeyVerdict:
         self._revoked = {entry.key for entry in (*own, *more) if entry.marker == "@revoked"}
         self._own = [entry for entry in own if not entry.marker]
         self._keys = self._own or [entry for entry in more if not entry.marker]
+        self.certified = any(entry.marker == "@cert-authority" for entry in (*own, *more))
+        """Whether an authority's certificates count for this host, which only OpenSSH can check."""
 
     @property
     def known(self) -> KnownHost | None:

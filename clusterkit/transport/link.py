@@ -1,7 +1,7 @@
 """An authenticated connection, as commands see it: whoever holds it, it opens channels.
 
-`connection` implements it over paramiko in this process, `kept` over a socket to the process that
-keeps a login for later commands. `session` and `ssh` build everything else on it.
+`connection` implements it over paramiko in this process, `openssh.link` over the control socket of an
+OpenSSH master. `session` and `ssh` build everything else on it.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Link(Protocol):
 
         Raises:
             DownError: the connection is dead.
-            RefusedError: the server opens no further channel.
+            ChannelRefusedError: the server opens no further channel.
         """
         ...
 
