@@ -78,8 +78,10 @@ class ControlSocket:
         """End the master and everything that runs over it. Errors as for the constructor."""
         self._ask(Message.TERMINATE, Message.OK)
 
-    def open_session(self, command: bytes, descriptors: tuple[int, int, int], *, terminal: str | None) -> int:
-        """Starts a command with standard input, output and error; returns the session's number.
+    def open_session(
+        self, command: bytes, descriptors: tuple[int, int, int], *, terminal: str | None
+    ) -> None:
+        """Start a command with standard input, output and error.
 
         Args:
             command: without a NUL.
@@ -98,9 +100,8 @@ class ControlSocket:
         for one in descriptors:
             socket.send_fds(self._socket, [b"\0"], [one])
         kind, body = self._receive()
-        if kind == Message.SESSION_OPENED:
-            return int(struct.unpack_from(">I", body, 4)[0])
-        raise _refusal(kind, body)
+        if kind != Message.SESSION_OPENED:
+            raise _refusal(kind, body)
 
     def exit_status(self, timeout: float | None) -> int | None:
         """The exit status of this connection's session; None where the master closed it without one.

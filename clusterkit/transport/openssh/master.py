@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TextIO
 
@@ -140,8 +140,29 @@ def _log_in(host: HostConfig, path: Path, keep: int | None, ask: Ask) -> Openssh
     argv = _argv(host, path, keep or BRIEF_SECONDS, batch=not interactive)
     if host.new_host_keys == "accept" or TerminalQuestion.ACCEPT_NEW in given:
         argv += ["-o", "StrictHostKeyChecking=accept-new"]
+    status, words = _run([*argv, "--", host.alias], interactive=interactive)
+    if status == -signal.SIGINT:
+        raise KeyboardInterrupt
+    if status != 0:
+        raise explain(host, words, asked=interactive)
+    if "Permanently added" in words:
+        known = HostKeyVerdict(host, read(host.known_hosts)).known
+        shown = f"{known.key_type} {fingerprint(known.key)}" if known else words.strip()
+        ask(Question(host.alias, "", f"Accepted the new host key of {host.alias}: {shown}.", ()))
+    elif words.strip() and not interactive:
+        ask(Question(host.alias, "", words.strip(), ()))
+    try:
+        return OpensshLink(path, ends=keep is None)
+    except (OSError, EOFError, ValueError) as error:
+        raise TransportError(
+            f"ssh has logged in to {host.alias} and ended at once", hint=f"try it by hand: {host.ssh_command}"
+        ) from error
+
+
+def _run(argv: Sequence[str], *, interactive: bool) -> tuple[int, str]:
+    """Run ssh until it goes to the background or gives up; its exit status, and what it has said by then."""
     process = subprocess.Popen(
-        [*argv, "--", host.alias],
+        argv,
         stdin=None if interactive else subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -158,25 +179,9 @@ def _log_in(host: HostConfig, path: Path, keep: int | None, ask: Ask) -> Openssh
             os.killpg(process.pid, signal.SIGTERM)
         process.wait(_STOP_SECONDS)
         raise
-    if status == -signal.SIGINT:
-        raise KeyboardInterrupt
     # the ssh of a jump host holds the pipe for as long as it runs
     listener.join(0.0 if status == 0 else _STOP_SECONDS)
-    words = b"".join(said).decode("utf-8", "replace")
-    if status != 0:
-        raise explain(host, words, asked=interactive)
-    if "Permanently added" in words:
-        known = HostKeyVerdict(host, read(host.known_hosts)).known
-        shown = f"{known.key_type} {fingerprint(known.key)}" if known else words.strip()
-        ask(Question(host.alias, "", f"Accepted the new host key of {host.alias}: {shown}.", ()))
-    elif words.strip() and not interactive:
-        ask(Question(host.alias, "", words.strip(), ()))
-    try:
-        return OpensshLink(path, ends=keep is None)
-    except (OSError, EOFError, ValueError) as error:
-        raise TransportError(
-            f"ssh has logged in to {host.alias} and ended at once", hint=f"try it by hand: {host.ssh_command}"
-        ) from error
+    return status, b"".join(said).decode("utf-8", "replace")
 
 
 def _argv(host: HostConfig, path: Path, persist: float, *, batch: bool) -> list[str]:
