@@ -19,12 +19,12 @@ from trainer.recipe.memory import learner_parts, library_parts, replay_parts
 from trainer.recipe.sizes import Sizes
 
 PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
-_NOTHING = "not measured yet"
-_HEAD = """# On a GPU: predicted and measured
+_NOTHING = "-"
+_HEAD = """# GPU performance: predicted and measured
 
-No number below has been seen on a GPU unless a column says so. Predictions were made by arithmetic, before
-one was at hand, for an H200 with 16 processors. `tests/benchmarks/gpu.sh --minutes 55` measures all of it in
-an hour, and `python -m tests.benchmarks.gpu_page RESULT.json > docs/gpu.md` makes this page of what it found.
+The predictions are calculations for one H200 with 16 processors. To measure, run
+`tests/benchmarks/gpu.sh --minutes 55 RESULT.json`, then
+`python -m tests.benchmarks.gpu_page RESULT.json > docs/gpu.md`. A dash means not measured yet.
 """
 
 
@@ -53,7 +53,7 @@ UPDATES = (
     Update("mclean2025-mt10", "tf32", "900 to 1,100"),
 )
 STEPS = (
-    Steps("guide-mt10", 10, "mt10", "7,500 to 9,500", "host: acting, the slowest environment, bookkeeping"),
+    Steps("guide-mt10", 10, "mt10", "7,500 to 9,500", "host: acting, slowest environment, bookkeeping"),
     Steps("guide-mt10", 30, "mt10_30", "12,000 to 15,000", "updates"),
     Steps("mclean2025-mt10", 10, "paper_mt10", "6,500 to 8,500", "updates and host"),
     Steps("mclean2025-mt10", 30, "paper_mt10_30", "9,000 to 11,000", "updates"),
@@ -66,21 +66,25 @@ def page(result: Mapping[str, Any]) -> str:
     found = {} if result.get("dry_run") else result
     device = found.get("machine", {}).get("device") or {}
     where = (
-        f"Measured on {device['name']}, PyTorch {device['torch']}." if device else "Nobody has run it yet."
+        f"Measured on {device['name']}, PyTorch {device['torch']}."
+        if device
+        else "No GPU has been measured yet."
     )
     blocks = [
         _HEAD,
         where + "\n",
         _table(
-            "Updates a second, captured", ("recipe", "precision", "predicted", "measured"), _updates(found)
+            "Updates per second, as a CUDA graph",
+            ("recipe", "precision", "predicted", "measured"),
+            _updates(found),
         ),
         _table(
-            "Environment steps a second of whole runs, tf32",
-            ("recipe", "environments", "predicted", "binds, we think", "measured", "environments alone"),
+            "Environment steps per second of a whole run, tf32",
+            ("recipe", "environments", "predicted", "expected limit", "measured", "environments alone"),
             _steps(found),
         ),
-        _table("Memory of the GPU while it learns, GiB", ("recipe", "predicted", "measured"), _memory(found)),
-        _table("Whether it is right", ("question", "predicted", "measured"), _truths(found)),
+        _table("GPU memory while training, GiB", ("recipe", "predicted", "measured"), _memory(found)),
+        _table("Correctness", ("question", "predicted", "measured"), _truths(found)),
     ]
     return "\n".join(blocks)
 
@@ -134,24 +138,24 @@ def _truths(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
     success = found.get("two_million", {}).get("success")
     return [
         (
-            "actions that differ behind queued updates, of 10,000",
+            "actions changed by queued updates, of 10,000",
             "0",
             f"{overlap[0]['different']:,}" if overlap else _NOTHING,
         ),
         (
-            "greatest difference of captured and eager after 1,000 updates",
+            "largest difference from eager updates, after 1,000",
             "below 1e-5",
             f"{max(equality):.1e}" if equality else _NOTHING,
         ),
         (
-            "sha256 of a run that was killed and resumed",
+            "SHA-256 of a run that was killed and resumed",
             "the same",
-            ("the same" if resume["equal"] else "another") if "equal" in resume else _NOTHING,
+            ("the same" if resume["equal"] else "different") if "equal" in resume else _NOTHING,
         ),
         ("tests that need a GPU", "all pass", found.get("tests", {}).get("last_line") or _NOTHING),
         (
-            "success of guide-mt10 after 2M steps",
-            "no prediction",
+            "success rate of guide-mt10 after 2M steps",
+            "not predicted",
             _NOTHING if success is None else f"{success:.1%}",
         ),
     ]

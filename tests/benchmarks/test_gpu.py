@@ -90,7 +90,7 @@ def test_the_page_is_what_the_script_makes_and_takes_nothing_of_a_dry_run() -> N
     }
     page = gpu_page.page(filled)
     assert "Measured on NVIDIA H200, PyTorch 2.13.0." in page
-    for cell in ("1,433", "8,000", "1.00", "| 3 |", "| another |", "50.0%"):
+    for cell in ("1,433", "8,000", "1.00", "| 3 |", "| different |", "50.0%"):
         assert cell in page
     assert gpu_page.page(filled | {"dry_run": True}) == gpu_page.page({})
 

@@ -51,7 +51,7 @@ def test_a_check_needs_only_what_comes_before_it() -> None:
 
 def test_the_page_lists_the_checks_as_the_command_names_them() -> None:
     section = PAGE.read_text().partition("## Checks\n")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| `([a-z-]+)` \| (.*?) \|", section, re.MULTILINE)
+    rows = re.findall(r"^- `([a-z-]+)`: (.*)$", section, re.MULTILINE)
     assert rows == [(check.name, check.looks_at) for check in CHECKS]
 
 

@@ -211,7 +211,7 @@ def test_groups_are_one_line(site: SlurmSite) -> None:
 def test_the_json_is_as_documented(site: SlurmSite) -> None:
     site.knows([*EVERYONE, Member(9, JobState.RUNNING, group="one")])
     page = (Path(__file__).parents[2] / "docs" / "status.md").read_text().split("## JSON")[1]
-    tables = [re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE) for part in page.split("###")]
+    tables = [re.findall(r"^- `(\w+)`: ", part, re.MULTILINE) for part in page.split("###")]
     document = site.status()
     assert set(tables[0]) == set(document)
     for run in document["runs"]:
