@@ -129,15 +129,16 @@ def test_the_page_lists_the_options_one_cannot_set() -> None:
 
 def test_every_profile_is_listed_as_it_is(place: Place) -> None:
     page = (DOCS / "profiles.md").read_text(encoding="utf-8")
-    listed = {line for line in page.splitlines() if line.startswith("| `")}
-    assert listed == {table_row(profile) for profile in place.load().profiles.values()}
+    listed = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    of_profiles = [table_row(profile) for profile in place.load().profiles.values()]
+    assert sorted(row[:-2] for row in listed) == sorted(of_profiles), "the last two: docs/tools/presets.py"
 
 
-def table_row(profile: Profile) -> str:
+def table_row(profile: Profile) -> list[str]:
     def count(value: int | None) -> str:
         return "-" if value is None else f"{value:,}"
 
-    cells = [
+    return [
         f"`{profile.name}`",
         profile.gpu or "-",
         str(profile.cpus),
@@ -149,4 +150,3 @@ def table_row(profile: Profile) -> str:
         count(profile.eval_every),
         count(profile.checkpoint_every),
     ]
-    return f"| {' | '.join(cells)} |"
