@@ -18,20 +18,20 @@ from tests.diagnosis.test_rules import SAID
 PAGE = Path(__file__).resolve().parent.parent / "troubleshooting.md"
 _SLURM = "clusterkit.backends.slurm.why"
 THEMES = {
-    "submission": "Handing it over",
+    "submission": "Submission",
     f"{_SLURM}.limits": "Limits and accounts",
     "waiting": "Waiting",
     "memory": "Memory",
     "time": "Time",
-    "node": "Nodes, priorities, people",
+    "node": "Nodes and cancellations",
     "container": "Image and container",
     "storage": "Disks and quotas",
     "gpu": "GPU",
     "launcher": "Before the program starts",
-    "surroundings": "Around the program",
+    "surroundings": "Libraries, network and limits",
     "program": "The program",
     "wandb": "W&B",
-    "health": "Nothing wrong, or nothing known",
+    "health": "Unknown",
 }
 """Modules of clusterkit.diagnosis.rules, and of a backend, and what they are about."""
 _OF_SCHEDULERS = {"waiting": f"{_SLURM}.waiting"}
@@ -41,14 +41,28 @@ _HEAD = """# Troubleshooting
 
 <!-- Made by `python -m docs.tools.troubleshooting` from the rules of `why`. -->
 
-Ask first: `clusterkit why RUN` names the cause, shows the lines, and ends in the one command to run next.
-This page lists all that it knows, to be searched for the words you see. How it decides:
-[why a run waits or failed](why.md). A fault of clusterkit itself is one line with a next step, and an
-[exit code](exit-codes.md).
+    clusterkit why RUN
+
+names the cause, shows the lines that prove it, and prints the next command to run ([how it decides](why.md)).
+This page lists all causes by name, with words from the log or from Slurm, and the first thing to do. If a
+command of clusterkit fails, see [exit codes](exit-codes.md).
 
 """
-_LONGEST = 120
+_FINE = """
+## Nothing wrong
+
+With these causes nothing is wrong; wait, and do not submit the run a second time: {}.
+"""
+_LONGEST = 50
+"""Characters of a line that is shown."""
+_WORDS = 12
+"""Words of a cure from which its later clauses are left to `why`; one of two words says too little alone."""
 _OWN = re.compile(r"/\S*(?:-testbed-|/runs/|/snapshots/|/cache/|/images/)\S*|[0-9a-f]{16,}|[\dT:-]{16,}")
+_NOISE = re.compile(
+    r"^(?:PENDING, reason |slurmstepd-\S+: error: |sbatch: error: |FATAL: |\[clusterkit\] |trainer: )"
+    r"|^[\w.]+Error: (?=\S+ \S)|\*\*\* JOB \d+ ON \S+ | NodeList=.*"
+)
+"""Who wrote a line, and what differs from run to run: no help to find it."""
 
 
 def page() -> str:
@@ -56,10 +70,10 @@ def page() -> str:
     shown = _shown()
     sections = []
     for name, title in THEMES.items():
-        rows = [_row(cause, shown.get(cause.slug, "")) for cause in causes(name)]
-        head = f"## {title}\n\n| what is wrong | what it looks like | what to do |\n|---|---|---|\n"
-        sections.append(head + "".join(rows))
-    return _HEAD + "\n".join(sections)
+        found = [_entry(cause, shown.get(cause.slug, "")) for cause in causes(name) if cause.trouble]
+        sections.append(f"## {title}\n\n{''.join(found)}")
+    fine = ", ".join(f"`{cause.slug}`" for name in THEMES for cause in causes(name) if not cause.trouble)
+    return _HEAD + "\n".join(sections) + _FINE.format(fine)
 
 
 def causes(theme: str) -> list[Cause]:
@@ -71,21 +85,38 @@ def causes(theme: str) -> list[Cause]:
 
 
 def _shown() -> dict[str, str]:
-    """Cause -> a line that leads to it."""
+    """Cause -> a line that leads to it; a heartbeat has no words to search for."""
     shown = {}
     for file in sorted(RECORDED.glob("*.txt")):
         slug = file.stem.partition("--")[0]
-        lines = [line.text for line in diagnose(parse_evidence(file.read_text())).finding.evidence]
-        if lines:
-            shown.setdefault(slug, lines[0])
+        lines = diagnose(parse_evidence(file.read_text())).finding.evidence
+        if lines and not lines[0].source.endswith("heartbeat.json"):
+            shown.setdefault(slug, lines[0].text)
     return {slug: texts[0] for slug, texts in SAID.items()} | shown
 
 
-def _row(cause: Cause, shown: str) -> str:
-    seen = _OWN.sub("...", " ".join(shown.split())).replace("|", "/").replace("`", "'")
+def _entry(cause: Cause, shown: str) -> str:
+    line = " ".join(shown.partition("\n")[0].split())
+    seen = _NOISE.sub("", _OWN.sub("...", line)).replace("`", "'")
     if len(seen) > _LONGEST:
-        seen = seen[:_LONGEST].rsplit(" ", 1)[0] + " ..."
-    return f"| {cause.means} (`{cause.slug}`) | {f'`{seen}`' if seen else ''} | {cause.cure} |\n"
+        seen = seen[:_LONGEST].rsplit(" ", 1)[0]
+    return f"- **{cause.slug}**: {f'`{seen}`' if seen else cause.means}. {_sentence(_first(cause.cure))}\n"
+
+
+def _first(cure: str) -> str:
+    """A cure without the clauses that make it long."""
+    first, *others = cure.split("; ")
+    for clause in others:
+        if len(first.split()) > 2 and len(f"{first} {clause}".split()) > _WORDS:
+            break
+        first = f"{first}; {clause}"
+    return first
+
+
+def _sentence(text: str) -> str:
+    """A clause as a sentence, unless it begins with the name of a file."""
+    first = text.split()[0]
+    return f"{text if '.' in first else text[0].upper() + text[1:]}."
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md lists every cause, with the words the command uses."""
+"""docs/troubleshooting.md lists every cause, with words of the log and of the command."""
 
 from __future__ import annotations
 
@@ -20,7 +20,13 @@ def test_every_cause_has_its_theme() -> None:
     assert sorted(listed, key=by_slug) == sorted([*CAUSES, *why.CAUSES, UNKNOWN], key=by_slug)
 
 
-def test_every_cause_can_stand_in_a_table() -> None:
+def test_every_cause_is_on_the_page() -> None:
+    page = troubleshooting.PAGE.read_text(encoding="utf-8")
+    for cause in (*CAUSES, *why.CAUSES, UNKNOWN):
+        assert (f"- **{cause.slug}**: " if cause.trouble else f"`{cause.slug}`") in page, cause.slug
+
+
+def test_every_cause_can_stand_in_a_list() -> None:
     for cause in (*CAUSES, *why.CAUSES, UNKNOWN):
         assert re.fullmatch(r"[a-z]+(-[a-z]+)*", cause.slug)
         assert "|" not in cause.means + cause.cure
