@@ -97,7 +97,7 @@ def _ratios(by: dict[tuple[str, str], list[Finding]], shown: Sequence[Case]) -> 
             row.append("-" if said[0] == "-" else f"{said[0]} ({said[1]})")
         return row
 
-    head = "Our steps a second; then our speed over theirs and, in brackets, the same for each processor "
+    head = "Our steps per second; then our speed over theirs and, in brackets, the same for each processor "
     head += "second. Below 1 we are slower.\n\n"
     return head + _table(shown, ["ours", *list(TITLES.values())[1:]], cells)
 

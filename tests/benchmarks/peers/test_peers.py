@@ -146,7 +146,7 @@ def test_the_page_says_where_we_lose_and_what_was_not_run() -> None:
     del found[-1]["steps_per_second"]
     text = page.render(found)
     lines = text.splitlines()
-    assert "- PPO, CartPole-v1, steps a second: ours 1,000; skrl 2,000" in lines
+    assert "- PPO, CartPole-v1, steps per second: ours 1,000; skrl 2,000" in lines
     assert "- PPO, CartPole-v1, memory in MB: ours 300; skrl 100" in lines
     assert "- PPO, CartPole-v1, return: ours 101 [99, 103]; skrl 200 [200, 200]" in lines
     assert "In 3 of 8 comparisons" in text

@@ -15,8 +15,8 @@ NOTES = {
 """What a side has of its own where the values are equal."""
 
 MEASURES = {
-    "steps_per_second": "steps a second",
-    "steps_per_cpu_second": "steps a processor second",
+    "steps_per_second": "steps per second",
+    "steps_per_cpu_second": "steps per processor second",
     "peak_bytes": "memory in MB",
 }
 SAME = 0.03
@@ -33,7 +33,7 @@ seeds, one process after the other on one machine. A script makes the page from
 """
 
 LOADED = (
-    "**Other programs were running: wall-clock rates are too low on all sides. Compare steps a processor "
+    "**Other programs were running: wall-clock rates are too low on all sides. Compare steps per processor "
     "second only.**"
 )
 
