@@ -102,18 +102,20 @@ def test_the_cases_begin_and_end_with_a_rollout() -> None:
 
 
 def test_the_page_says_the_values_of_each_case() -> None:
-    rows = dict(line.strip("| ").split(" | ") for line in equal(list(CASES.values())).splitlines()[2:])
-    assert rows.keys() == {case.title for case in CASES.values()}
-    assert rows["TD3, HalfCheetah-v5"] == (
-        "policy 400 x 300, critics 400 x 300, ReLU; batches of 256; an update every 1 steps; rates 0.001, "
-        "gamma 0.99, tau 0.005; policy and targets move with one of 2 updates; noise 0.1, of targets 0.2 to "
-        "0.5; 100 random steps first"
-    )
-    assert rows["DQN, CartPole-v1"] == (
-        "values 256 x 256, ReLU; batches of 64; an update every 2 steps; rate 0.0023, gamma 0.99, Huber "
-        "loss, gradients to 10; the target copied every 128 updates; epsilon from 1 to 0.04 in 16% of the "
-        "steps; 1000 random steps first"
-    )
+    cases = list(CASES.values())
+    lines = equal(cases, {case.name: case.steps for case in cases}).splitlines()
+    assert lines == [
+        "- `ppo`, 8 environments: CartPole-v1 61,440, HalfCheetah-v5 61,440 steps",
+        "- `a2c`, 8 environments: CartPole-v1 60,000, HalfCheetah-v5 40,000 steps",
+        "- `sac`, 1 environment: Pendulum-v1 4,000, HalfCheetah-v5 4,000 steps",
+        "- `guide-mt10`, `warmup_steps` 500, 10 environments: MT10 1,000 steps",
+        "- `td3`, `warmup_steps` 100, 1 environment: HalfCheetah-v5 4,000 steps",
+        "- `dqn`, 1 environment: CartPole-v1 20,000 steps",
+    ]
+    for case in cases:
+        (line,) = (one for one in lines if f"`{case.recipe}`" in one)
+        assert f" {case.environment} {case.steps:,}" in line
+    assert equal([CASES["dqn-cartpole"]], {"dqn-cartpole": 7}).endswith(": CartPole-v1 7 steps\n")
 
 
 def test_every_side_has_its_file_its_package_and_its_note() -> None:
@@ -144,21 +146,22 @@ def test_the_page_says_where_we_lose_and_what_was_not_run() -> None:
     del found[-1]["steps_per_second"]
     text = page.render(found)
     lines = text.splitlines()
-    assert "- PPO, CartPole-v1, steps a second: ours 1,000; skrl 2,000 (0.50)" in lines
-    assert "- PPO, CartPole-v1, memory: ours 300 MB; skrl 100 MB (0.33)" in lines
+    assert "- PPO, CartPole-v1, steps per second: ours 1,000; skrl 2,000" in lines
+    assert "- PPO, CartPole-v1, memory in MB: ours 300; skrl 100" in lines
     assert "- PPO, CartPole-v1, return: ours 101 [99, 103]; skrl 200 [200, 200]" in lines
     assert "In 3 of 8 comparisons" in text
-    assert "| PPO, CartPole-v1 | 2.00 (1.00) | - | 0.50 (1.00) | - | - |" in lines
-    (row,) = (line for line in lines if line.startswith("| Stable-Baselines3 | 500 |"))
-    assert row == "| Stable-Baselines3 | 500 | 2.00 | 500 | 10 | 300 | 101 [99, 103] | 3 |"
-    assert "rl_games (exit code 1: no such thing)." in text
-    assert "GPU memory" not in text
+    assert "overlaps ours in 1 of 2 comparisons" in text
+    assert "| PPO, CartPole-v1 | 1,000 | 2.00 (1.00) | - | 0.50 (1.00) | - | - |" in lines
+    assert "- PPO, CartPole-v1, rl_games: exit code 1: no such thing." in lines
+    assert "GPU use" not in text
     on_gpu = {"device": "cuda", "gpu_utilization": 0.5, "gpu_memory_bytes": 2e9}
-    assert "| 300 | 50% | 2,000 | 100 | 1 |" in page.render([finding("ppo-cartpole", "ours", **on_gpu)])
-    assert "- PPO, CartPole-v1, rsl_rl: it has no distribution for discrete actions." in lines
+    with_gpu = page.render([finding("ppo-cartpole", "ours", **on_gpu)])
+    assert "| PPO, CartPole-v1 | 50% (2,000) | - | - | - | - | - |" in with_gpu.splitlines()
+    assert "- rsl_rl: no discrete actions." in lines
     assert "- PPO, CartPole-v1, single file: no time was left." in lines
     assert "- SAC, Meta-World MT10: not part of this run." in lines
-    assert "No GPU was at hand" in text
+    assert "Not measured on a GPU" in text
+    assert "Not measured on a GPU" not in with_gpu
     assert "Other programs" not in text
     assert "Other programs" in page.render([finding("ppo-cartpole", "ours", load_before=9.0)])
 

@@ -1,71 +1,54 @@
 """What the page says in words."""
 
-GUIDE = {
-    "sb3": ("30-50%", "excellent", "moderate"),
-    "skrl": ("70-90%", "buggy", "fast"),
-    "rsl_rl": ("80-95%", "limited", "very fast"),
-    "rl_games": ("75-90%", "good", "fast"),
-}
-"""What the guides' table of frameworks says: GPU use, discrete actions, speed."""
 NOTES = {
-    "ours": "as `python -m trainer train` runs it, without evaluations; it chooses its own worker processes; "
-    "on MT10 hidden biases start at zero and last layers near it, as in the paper's code",
-    "sb3": "`DummyVecEnv` or `SubprocVecEnv`, after the like of it that was faster of Gymnasium's; SAC, "
-    "TD3 and DQN have PyTorch's own initial weights",
-    "single-file": "written here in the manner of CleanRL and, for SAC, of LeanRL (compiled and captured on "
-    "a GPU only); its PPO and A2C take an end by time for an end, as CleanRL's do",
-    "skrl": "models as its examples write them, PyTorch's own initial weights; A2C has Adam where the others "
-    "have RMSprop, and no weight for the loss of values; SAC's Gaussian is clipped, not squashed; "
-    "DQN squares all errors and clips no gradients",
-    "rsl_rl": "clips the gradients of policy and values apart; Adam's epsilon 1e-8, PyTorch's own initial "
-    "weights",
-    "rl_games": "orthogonal weights also in the last layers; `torch_compile` only on a GPU; SAC's gradients "
-    "not clipped, an actor update for each of the critics (its default: for every second)",
+    "ours": "`python -m trainer train` without evaluations; chooses its own workers; on MT10, hidden "
+    "biases and last layers start at or near zero, as in the paper's code",
+    "sb3": "its own vector environments; PyTorch's initial weights for SAC, TD3 and DQN",
+    "single-file": "like CleanRL and, for SAC, LeanRL (compiled and captured on a GPU only); PPO and A2C "
+    "treat a time limit as termination, as CleanRL does",
+    "skrl": "its examples' models; PyTorch's initial weights; A2C uses Adam and no value coefficient; SAC's "
+    "Gaussian is clipped, not squashed; DQN uses squared errors and no gradient clipping",
+    "rsl_rl": "clips gradients of policy and values separately; Adam epsilon 1e-8; PyTorch's initial weights",
+    "rl_games": "orthogonal last layers; `torch_compile` on a GPU only; SAC clips no gradients and updates "
+    "the actor once for each critic",
 }
 """What a side has of its own where the values are equal."""
 
 MEASURES = {
-    "steps_per_second": "steps a second",
-    "steps_per_cpu_second": "steps a processor second",
-    "peak_bytes": "memory",
+    "steps_per_second": "steps per second",
+    "steps_per_cpu_second": "steps per processor second",
+    "peak_bytes": "memory in MB",
 }
 SAME = 0.03
 """Medians this near to one another are called equal."""
 
 HEAD = """# Beside other trainers
 
-What our SAC, TD3, DQN, PPO and A2C do beside Stable-Baselines3, skrl, rsl_rl, rl_games and single files in
-the manner of CleanRL and LeanRL: the same environments, networks, batches, numbers of updates and seeds, one
-process after the other on one machine. This page is made by a script from [its findings](comparison.jsonl);
-no figure is typed.
+This page compares the trainer's SAC, TD3, DQN, PPO and A2C with Stable-Baselines3, skrl, rsl_rl, rl_games
+and single files like CleanRL's and LeanRL's. All run the same environments, networks, batches, updates and
+seeds, one process after the other on one machine. A script makes the page from
+[all findings](comparison.jsonl):
 
     {command}
 """
 
 LOADED = (
-    "**Other programs were running: rates of wall time are too low on all sides, and only those of processor "
-    "time compare.**"
+    "**Other programs were running: wall-clock rates are too low on all sides. Compare steps per processor "
+    "second only.**"
 )
 
-READING = """## How to read the tables
+READING = """## How to read the figures
 
-- **Steps and updates a second** are medians over seeds, counted from when the first rollouts or the warm-up
-  are over until the last update: environments, acting, learning and each side's own bookkeeping. **A
-  processor second** counts all processes of a side: it tells what a step costs where processors are scarce,
-  and is less moved by other programs.
-- **Memory** is the greatest proportional set size of all processes of a side: what they share counts once.
-- **GPU** is the mean utilisation that NVML tells, and the memory in use at the end; left out without
-  a GPU.
-- **Return** is of the likeliest actions of the final policy in {episodes} episodes that are the same for all;
-  the mean over seeds and Student's 95% interval, which is wide with two or three seeds. Where two of them
-  overlap, nothing is said of who is better; so few steps tell how fast learning begins, not where it ends.
-- **Ours / it**: our steps a second over the side's. Below 1 we are slower.
-- Every peer gets Gymnasium's `SyncVectorEnv` or `AsyncVectorEnv`, whichever steps faster in a short trial
-  (Stable-Baselines3 its own two); our environments are the trainer's. PPO and A2C have one thread of PyTorch
-  on every side; for SAC, TD3 and DQN each peer gets as many as are fastest for its networks in a short trial.
+- Speed is the median over seeds, measured after the warm-up or first rollouts. It includes environments,
+  acting, learning and bookkeeping. Processor seconds count all processes of a side.
+- Memory is the peak proportional set size of all processes of a side.
+- Returns are those of the final greedy policy in {episodes} episodes. {overlap}
+  So few steps show how fast learning begins, not where it ends.
+- Each peer uses the faster of its vector environments. PPO and A2C use one PyTorch thread on every side;
+  other peers use their fastest number.
 """
 
-GUIDES = """The guides rank four frameworks by the share of the GPU that they use, from memory. Measured here:
-in PPO on HalfCheetah-v5 (GPU use, steps a second) and on CartPole-v1 (discrete actions: the return). A share
-of the GPU says little about speed, for who wastes the GPU's time uses it too.
+EQUAL = """## What is equal
+
+Every side has the values of these recipes in `trainer/recipes/`:
 """
