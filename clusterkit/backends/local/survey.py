@@ -57,6 +57,6 @@ def draft(has: Hardware, program: Sequence[str] | None, python: str | None) -> L
     if "{seed}" in program:
         told = "`submit --seed 7` fills in {seed}; `submit --seeds 1..3` runs three seeds."
     else:
-        told = 'If it takes a seed, add "--seed", "{seed}" to `program`; `submit --seeds 1..3` runs three seeds.'
+        told = 'If it takes a seed, add "--seed", "{seed}" to `program`; `submit --seeds 1..3` runs three.'
     tables.append(Table(("profiles", PROFILE), tuple(entries), (about, told)))
     return LocalDraft(Table(("project",), tuple(project), head), tuple(tables))
