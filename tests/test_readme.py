@@ -35,7 +35,8 @@ checkpoint_every = 1000
 
 
 def fences(page: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    return [text for name, text in found if name == language]
 
 
 @pytest.mark.slow
