@@ -69,7 +69,7 @@ lint: .venv/.dev ## style, types and the layers
 	$(BIN)/lint-imports
 
 docs: .venv/.dev ## build the documentation, warnings are errors
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: .venv/.bench ## the quick benchmarks, ours against the peer in the same run
 	$(BIN)/python -m tests.benchmarks.cli --quick

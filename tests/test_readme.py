@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from clusterkit.backends.slurm.options import sbatch_options
 from clusterkit.config.settings import load_settings
 from tests import forked
+from tests.benchmarks import five_minutes
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("README.md", "docs/first-cluster.md")
@@ -35,7 +37,8 @@ checkpoint_every = 1000
 
 
 def fences(page: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    return [text for name, text in found if name == language]
 
 
 @pytest.mark.slow
@@ -73,6 +76,18 @@ def test_the_configuration_of_the_pages(page: str, tmp_path: Path, monkeypatch: 
     options = sbatch_options(settings.cluster(), settings.profile("a40-2m"))
     assert "--partition=GPU-a40" in options
     assert {"--gpus=a40:1", "--gres=gpu:a40:1"} & set(options), "as the page spells it"
+
+
+@pytest.mark.slow
+def test_the_program_of_the_first_page_reports_its_progress(tmp_path: Path) -> None:
+    folder, run_dir = tmp_path / "mine", tmp_path / "run"
+    run_dir.mkdir()
+    five_minutes.project(folder)
+    environment = {**os.environ, "CLUSTERKIT_RUN_DIR": str(run_dir), "CLUSTERKIT_ATTEMPT": "0"}
+    subprocess.run([sys.executable, "train.py", "--seed", "1"], cwd=folder, env=environment, check=True)
+    assert json.loads((run_dir / "heartbeat.json").read_text())["step"] == 200
+    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert rows[0]["reward"] < rows[-1]["reward"]
 
 
 def test_the_two_commands_are_make_targets() -> None:

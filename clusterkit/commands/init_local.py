@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from clusterkit.runs.check import hardware_of
 from clusterkit.runs.own_words import started
 
 _USUAL = ("train.py", "main.py", "run.py")
+_TAKES_SEED = re.compile(r"""["']--seed["']""")
+"""The option as argparse and click declare it."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +75,14 @@ def _named(program: str, project: Path) -> list[str]:
 
 
 def _found(project: Path) -> list[str] | None:
-    """The script that is probably the program; None if there is none or several."""
+    """The script that is probably the program, with its seed's place; None if there is none or several."""
     scripts = sorted(path.name for path in project.glob("*.py") if path.is_file())
     usual = [name for name in _USUAL if name in scripts]
-    if usual:
-        return ["python", usual[0]]
-    return ["python", scripts[0]] if len(scripts) == 1 else None
+    if not usual and len(scripts) != 1:
+        return None
+    script = (usual or scripts)[0]
+    seed = _TAKES_SEED.search((project / script).read_text(encoding="utf-8", errors="replace"))
+    return ["python", script, *(["--seed", "{seed}"] if seed else [])]
 
 
 def _python(project: Path) -> str | None:

@@ -95,19 +95,24 @@ class Person:
         self.steps[before:] = [(shown, time.perf_counter() - start)]
 
 
+def installs(person: Person, folder: Path, built: Path) -> str:
+    """Type `pip install` of a wheel; returns where the dependencies came from."""
+    pip = f"python -m pip install --quiet --retries=1 --timeout=10 {shlex.quote(str(built))}"
+    if not person.types(pip, shown="pip install clusterkit-*.whl", check=False).returncode:
+        return "index"
+    person.steps.pop()
+    (site,) = (folder / ".venv").glob("lib/python*/site-packages")
+    (site / "here.pth").write_text("\n".join(path for path in sys.path if path.endswith("-packages")))
+    person.types(f"{pip} --no-deps", shown="pip install --no-deps clusterkit-*.whl")
+    return "packages here"
+
+
 def newcomer(folder: Path, cluster: Cluster, image: Path, built: Path) -> tuple[list[Step], str]:
     """What is typed with clusterkit, and where the dependencies came from."""
     folder.mkdir()
     subprocess.run([sys.executable, "-m", "venv", folder / ".venv"], check=True)
     person = Person(folder, f"{folder}/.venv/bin:{os.environ['PATH']}")
-    pip = f"python -m pip install --quiet --retries=1 --timeout=10 {shlex.quote(str(built))}"
-    source = "index"
-    if person.types(pip, shown="pip install clusterkit", check=False).returncode:
-        person.steps.clear()
-        source = "packages here"
-        (site,) = (folder / ".venv").glob("lib/python*/site-packages")
-        (site / "here.pth").write_text("\n".join(path for path in sys.path if path.endswith("-packages")))
-        person.types(f"{pip} --no-deps", shown="pip install --no-deps clusterkit")
+    source = installs(person, folder, built)
     os.link(image, folder / IMAGE)
     init = f"clusterkit init login --yes --ssh-config {cluster.ssh_config}"
     person.types(init, shown="clusterkit init login --yes")

@@ -90,6 +90,21 @@ def test_a_program_that_comes_later_gets_its_profile(fresh: Project) -> None:
     assert "nothing to change" in fresh.run("init", "--local").stderr
 
 
+def test_a_script_with_a_seed_option_gets_the_seed_of_each_run(fresh: Project) -> None:
+    (fresh.folder / "train.py").write_text('parser.add_argument("--seed", type=int, default=0)\n')
+    fresh.run("init", "--local")
+    assert written(fresh)["project"]["program"] == ["python", "train.py", "--seed", "{seed}"]
+    assert "nothing to change" in fresh.run("init", "--local").stderr
+    script = fresh.run("submit", "--seed", "7", "--dry-run").stdout
+    assert "--seed 7" in script
+
+
+def test_a_script_that_only_mentions_a_seed_gets_none(fresh: Project) -> None:
+    (fresh.folder / "train.py").write_text("# run with --seed 3\nseed = int(os.environ['CLUSTERKIT_SEED'])\n")
+    fresh.run("init", "--local")
+    assert written(fresh)["project"]["program"] == ["python", "train.py"]
+
+
 def test_what_does_not_go_together(fresh: Project) -> None:
     assert "--program goes with --local" in fresh.run("init", "uni", "--program", "x", code=3).stderr
     assert "--local is this machine" in fresh.run("init", "uni", "--local", code=3).stderr

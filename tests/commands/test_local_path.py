@@ -112,7 +112,7 @@ def test_runs_by_name_and_nothing_known(project: Project) -> None:
     project.ended(second)
     everything = project.run("status").stdout
     assert "no such runs" in project.run("status", "--state", "failed").stderr
-    assert "no such runs" in project.run("status", "--watch").stderr
+    assert "no run is active" in project.run("status", "--watch").stderr
     assert first in everything
     assert second in everything
 

@@ -54,8 +54,9 @@ def draft(has: Hardware, program: Sequence[str] | None, python: str | None) -> L
         known = recognise(has.gpu_name)
         entries.insert(0, Entry("gpu", known[0] if known else "gpu", has.gpu_name))
     about = f"One run of {' '.join(program)} on this machine ({has.words})."
-    told = (
-        'A program that takes a seed: add "--seed", "{seed}" to `program`; `submit --seeds 1..3` runs three.',
-    )
-    tables.append(Table(("profiles", PROFILE), tuple(entries), (about, *told)))
+    if "{seed}" in program:
+        told = "`submit --seed 7` fills in {seed}; `submit --seeds 1..3` runs three seeds."
+    else:
+        told = 'If it takes a seed, add "--seed", "{seed}" to `program`; `submit --seeds 1..3` runs three.'
+    tables.append(Table(("profiles", PROFILE), tuple(entries), (about, told)))
     return LocalDraft(Table(("project",), tuple(project), head), tuple(tables))

@@ -16,7 +16,7 @@ from clusterkit.cli.ui.status_json import print_json
 from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:
-    from clusterkit.runs.status import StatusRow
+    from clusterkit.runs.status import StatusReport, StatusRow
     from clusterkit.runs.watching import Watched
 
 _ORDER = (JobState.RUNNING, JobState.COMPLETING, JobState.SUSPENDED)
@@ -45,7 +45,7 @@ def show_watch(
                 live.update(_picture(watched, expand=expand, also=foot() if foot else ""), refresh=True)
     finally:
         if watched_last is not None:
-            show_status(watched_last.report, expand=expand)
+            _show_last(watched_last.report, expand=expand)
 
 
 def _tell_changes(looks: Iterator[Watched], *, expand: bool) -> None:
@@ -57,7 +57,14 @@ def _tell_changes(looks: Iterator[Watched], *, expand: bool) -> None:
                 seen[row.run.run_id] = row.state.state
                 note(f"{row.run.run_id}  {row.state.state}" + (f": {row.state.why}" if row.state.why else ""))
     if watched is not None:
-        show_status(watched.report, expand=expand)
+        _show_last(watched.report, expand=expand)
+
+
+def _show_last(report: StatusReport, *, expand: bool) -> None:
+    if report.rows or report.silent or not report.known:
+        show_status(report, expand=expand)
+    else:
+        note("no run is active; `clusterkit status` also shows those that ended lately")
 
 
 def _picture(watched: Watched, *, expand: bool, also: str) -> Group:
