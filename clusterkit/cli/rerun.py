@@ -19,7 +19,7 @@ from clusterkit.cli.common import (
 from clusterkit.cli.ui.console import note
 from clusterkit.cli.ui.lines import warn_of_trusted
 from clusterkit.cli.ui.progress import transfer_bar
-from clusterkit.cli.ui.submit import note_continuation, show_job, warn_lacking, warn_untold_seed
+from clusterkit.cli.ui.submit import note_continuation, note_name, show_job, warn_lacking, warn_untold_seed
 
 if TYPE_CHECKING:
     from clusterkit.runs.pipeline import Submitted
@@ -75,6 +75,7 @@ def show_rerun(done: Submitted) -> None:
     (run,), (placed,) = done.runs, done.placed
     seed = f", seed {run.seed}" if run.recipe or run.seed else ""
     note(f"as {placed.spec.rerun_of}: its code, image and arguments{seed}")
+    note_name(placed.spec.name, run.run_id)
     if placed.planned.seed_in_environment:
         warn_untold_seed()
     warn_lacking(done.lacking)

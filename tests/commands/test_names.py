@@ -139,3 +139,16 @@ def test_top_of_a_group_shows_those_that_run(project: Project) -> None:
     project.run("cancel", group, "--yes")
     refused = project.run("top", group, code=8).stderr
     assert "none of the 2 runs" in refused
+
+def test_a_name_that_an_id_cannot_hold_is_said(project: Project) -> None:
+    said = "in ids 'größe 1' becomes 'gr-e-1': they take up to 40 letters"
+    for more in ((), ("--seeds", "1,2")):
+        assert said in project.run("submit", "--dry-run", "--name", "größe 1", *more).stderr
+    assert "in ids" not in project.run("submit", "--dry-run", "--name", "groesse-1").stderr
+    done = project.run("submit", "--name", "größe 1")
+    assert done.stdout.startswith("gr-e-1-")
+    assert said in done.stderr
+    project.ended(done.stdout.strip())
+    again = project.run("rerun", done.stdout.strip())
+    assert said in again.stderr
+    project.ended(again.stdout.strip())
