@@ -80,6 +80,12 @@ def test_no_summary_is_cut_on_a_narrow_terminal() -> None:
     assert [line for line in listed if line.endswith("...") or not line.endswith(".")] == []
 
 
+def test_the_list_of_commands_keeps_to_forty_columns_and_is_not_cut() -> None:
+    text = forked.run(["--help"], folder=ROOT, env={**os.environ, "COLUMNS": "40"}).stdout
+    assert "..." not in text.replace("[ARGS]...", "")
+    assert max(map(len, text.splitlines())) <= 40
+
+
 def test_the_commands_stand_in_the_documentation_in_the_order_of_the_help() -> None:
     text = (ROOT / "docs" / "commands.md").read_text()
     headings = [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
