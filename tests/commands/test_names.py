@@ -140,6 +140,7 @@ def test_top_of_a_group_shows_those_that_run(project: Project) -> None:
     refused = project.run("top", group, code=8).stderr
     assert "none of the 2 runs" in refused
 
+
 def test_a_name_that_an_id_cannot_hold_is_said(project: Project) -> None:
     said = "in ids 'größe 1' becomes 'gr-e-1': they take up to 40 letters"
     for more in ((), ("--seeds", "1,2")):
