@@ -205,7 +205,7 @@ BY_OPTION: Mapping[str, Source] = {
 
 BY_METAVAR: Mapping[str, Source] = {
     "RUN": _runs_and_groups,
-    "RUN|ARCHIVE": _runs,
+    "RUN|ARCHIVE": _runs_and_groups,
     "A": _runs,
     "B": _runs,
     "GROUP": _groups,

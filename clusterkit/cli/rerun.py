@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def rerun(
     name: Annotated[
         str,
-        typer.Argument(metavar="RUN|ARCHIVE", help="A run, a folder with one, or an export."),
+        typer.Argument(metavar="RUN|ARCHIVE", help="A run, a group, a folder with a run, or an export."),
     ] = "last",
     cluster: Annotated[
         str | None,
@@ -67,7 +67,8 @@ def rerun(
         native=native,
     )
     with open_ledger(settings, of=[name]) as ledger:
-        show_rerun(command(settings, again, ledger, name, name=new_name, seed=seed, bar=transfer_bar))
+        for done in command(settings, again, ledger, name, name=new_name, seed=seed, bar=transfer_bar):
+            show_rerun(done)
 
 
 def show_rerun(done: Submitted) -> None:
