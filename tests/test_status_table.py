@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from clusterkit.backends.jobs import JobState
+from clusterkit.cli.ui.lines import plain_table
 from clusterkit.cli.ui.status import (
     Folded,
     _folded_cells,
@@ -181,3 +182,14 @@ def test_of_a_group_the_runs_that_wait_count_too(
 def test_without_any_run_there_is_nothing_to_show() -> None:
     table, beside = status_table([], width=80)
     assert (table.row_count, beside) == (0, True)
+
+
+@pytest.mark.parametrize("width", [20, 40, 80])
+def test_other_tables_of_runs_keep_the_id_whole_too(width: int) -> None:
+    name = "a40-2m-20260101-000001-4"
+    table = plain_table("run", "new", "files", "here", right=("new", "files", "here"))
+    table.add_row(name, "up to date", "12", "27 KiB")
+    screen = io.StringIO()
+    Console(file=screen, width=width).print(table)
+    assert name in "".join(line.split(" ")[0] for line in screen.getvalue().splitlines()[1:])
+    assert "…" not in screen.getvalue()

@@ -263,7 +263,7 @@ def _folded_cells(line: Folded, *, bar: bool) -> dict[str, str | Text]:
         "run": line.group,
         "seed": format_seeds(row.run.seed for row in line.rows),
         "cluster": ", ".join(dict.fromkeys(row.run.cluster for row in line.rows)),
-        "state": Text(f"{len(states)} runs", style=_COLOURS.get(first, "red")),
+        "state": Text(plural(len(states), "run"), style=_COLOURS.get(first, "red")),
         "progress": _progress(line.progress, steps, bar=bar),
         "steps/s": significant(sum(rates)) if sum(rates) else "",
         "left": format_seconds(left) if left is not None else "",
