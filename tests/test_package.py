@@ -80,6 +80,12 @@ def test_no_summary_is_cut_on_a_narrow_terminal() -> None:
     assert [line for line in listed if line.endswith("...") or not line.endswith(".")] == []
 
 
+def test_the_list_of_commands_keeps_to_forty_columns_and_is_not_cut() -> None:
+    text = forked.run(["--help"], folder=ROOT, env={**os.environ, "COLUMNS": "40"}).stdout
+    assert "..." not in text.replace("[ARGS]...", "")
+    assert max(map(len, text.splitlines())) <= 40
+
+
 def test_the_commands_stand_in_the_documentation_in_the_order_of_the_help() -> None:
     text = (ROOT / "docs" / "commands.md").read_text()
     headings = [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
@@ -123,14 +129,22 @@ def test_every_page_that_is_named_is_in_the_wheel() -> None:
     """A hint or help text names a page by where it lies on this machine, and the wheel holds it."""
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert wheel["force-include"]["docs"] == "clusterkit/_data/docs"
-    for file in (ROOT / "clusterkit").rglob("*.py"):
+    found = set()
+    for file in [*(ROOT / "clusterkit").rglob("*.py"), *(ROOT / "trainer").rglob("*.py")]:
         for text, documented in _texts(file):
-            if not documented:
-                assert not re.search(r"\bdocs/\w", text), (
-                    f"{file.name} names {text!r}: `page` says where it is"
-                )
-            for name in re.findall(r"^[a-z-]+\.md$", text):
-                assert Path(page(name)).is_file()
+            if not documented and re.search(r"\bdocs/\w|\w\.md\b", text):
+                assert re.fullmatch(r"[a-z-]+\.md", text), f"{file} names {text!r}: `page` says where it is"
+                found.add(text)
+    assert len(found) > 10
+    for name in found:
+        assert Path(page(name)).is_file()
+        assert (ROOT / "docs" / name).is_file()
+    for template in (ROOT / "templates").rglob("*"):
+        if template.is_file():
+            lines = template.read_text(encoding="utf-8").splitlines()
+            assert not [line for line in lines if "docs/" in line and not re.match(r" *(#|\{#)", line)], (
+                template
+            )
 
 
 def _texts(file: Path) -> Iterator[tuple[str, bool]]:

@@ -9,7 +9,16 @@ import pytest
 from rich.console import Console
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.ui.status import Folded, _folded_cells, fold_groups, remarks, status_table, summary
+from clusterkit.cli.ui.lines import plain_table
+from clusterkit.cli.ui.status import (
+    Folded,
+    _folded_cells,
+    fold_groups,
+    format_seeds,
+    remarks,
+    status_table,
+    summary,
+)
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.state import RunState
 from clusterkit.runs.status import StatusRow
@@ -65,6 +74,37 @@ def test_there_is_more_on_a_wider_terminal() -> None:
     assert set(narrow) < set(medium) < set(wide)
     assert {"cluster", "gpu", "why", "starts"} <= set(wide)
     assert "━" in drawn(lines, 200)[0]
+
+
+@pytest.mark.parametrize("width", [20, 30, 40])
+def test_a_run_s_id_is_whole_on_the_narrowest_terminal(width: int) -> None:
+    text, _ = drawn(rows("a40-2m-20260101-000001"), width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "a40-2m-20260101-000001-4" in "".join(line.split("  ")[0].strip() for line in text.splitlines())
+
+
+def seeded(*seeds: int, group: str = "g") -> list[StatusRow]:
+    return [
+        StatusRow(replace(RUN, run_id=f"{group}-{at}", group=group, seed=seed), STATES[3])
+        for at, seed in enumerate(seeds)
+    ]
+
+
+def test_seeds_have_a_column_where_runs_of_a_group_differ_by_them() -> None:
+    lines = drawn(seeded(7, 9), 120)[0].splitlines()
+    assert [line.split()[1] for line in lines] == ["seed", "7", "9"]
+    folded = drawn(fold_groups(seeded(1, 2, 3, 5, 8, 9)), 120)[0]  # type: ignore[arg-type]
+    assert "g         1..3, 5, 8, 9  datalab" in folded
+
+
+def test_seeds_have_no_column_where_they_say_nothing() -> None:
+    assert "seed" not in drawn(seeded(4, 4), 120)[0]
+    assert "seed" not in drawn([*seeded(1, group="g"), *seeded(2, group="h")], 120)[0]
+
+
+def test_many_seeds_take_little_room() -> None:
+    assert format_seeds(range(42, 52)) == "42..51"
+    assert format_seeds([9, 7, 5, 3, 1]) == "1, 3, 5, ..."
 
 
 def test_success_has_no_column_where_no_environment_knows_it() -> None:
@@ -142,3 +182,14 @@ def test_of_a_group_the_runs_that_wait_count_too(
 def test_without_any_run_there_is_nothing_to_show() -> None:
     table, beside = status_table([], width=80)
     assert (table.row_count, beside) == (0, True)
+
+
+@pytest.mark.parametrize("width", [20, 40, 80])
+def test_other_tables_of_runs_keep_the_id_whole_too(width: int) -> None:
+    name = "a40-2m-20260101-000001-4"
+    table = plain_table("run", "new", "files", "here", right=("new", "files", "here"))
+    table.add_row(name, "up to date", "12", "27 KiB")
+    screen = io.StringIO()
+    Console(file=screen, width=width).print(table)
+    assert name in "".join(line.split(" ")[0] for line in screen.getvalue().splitlines()[1:])
+    assert "…" not in screen.getvalue()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import sys
 from contextlib import suppress
 from typing import Annotated
@@ -16,6 +17,9 @@ from clusterkit.cli.guide import LazyGroup
 
 LINE, SHELL = "_CLUSTERKIT_LINE", "_CLUSTERKIT_SHELL"
 """Environment variables that a completing shell sets; see `clusterkit.cli.completion`."""
+
+_LEAST, _CLICKS_LEAST = 30, 50
+"""The narrowest help, in columns: ours, and that of click."""
 
 app = typer.Typer(
     name="clusterkit",
@@ -52,6 +56,12 @@ def _complete() -> None:
     typer.echo(completion.answer(typer.main.get_command(app), line, shell))
 
 
+def _help_width() -> int | None:
+    """Returns the width of help on a terminal narrower than click allows for; None on any other."""
+    columns = shutil.get_terminal_size().columns
+    return max(_LEAST, columns - 2) if columns < _CLICKS_LEAST + 2 else None
+
+
 def command() -> None:
     """Runs the command line. `clusterkit.cli.edge` reports whatever it raises.
 
@@ -65,7 +75,7 @@ def command() -> None:
     try:
         # Not `app()`, which has its own exit codes for Ctrl-C, Ctrl-D and a broken pipe.
         group = typer.main.get_command(app)
-        with group.make_context("clusterkit", sys.argv[1:]) as context:
+        with group.make_context("clusterkit", sys.argv[1:], terminal_width=_help_width()) as context:
             group.invoke(context)
     except typer.Exit as end:
         sys.exit(end.exit_code)

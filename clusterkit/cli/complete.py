@@ -96,7 +96,7 @@ def _runs_and_groups(at: ProjectFolder) -> Iterator[Candidate]:
 
 def _groups(at: ProjectFolder) -> Iterator[Candidate]:
     sizes = Counter(run.group for run in at.runs() if run.group)
-    return ((group, f"{size} runs") for group, size in list(sizes.items())[:_MOST])
+    return ((group, f"{size} run{'s' if size > 1 else ''}") for group, size in list(sizes.items())[:_MOST])
 
 
 def _run_names(at: ProjectFolder) -> Iterator[Candidate]:
@@ -205,7 +205,7 @@ BY_OPTION: Mapping[str, Source] = {
 
 BY_METAVAR: Mapping[str, Source] = {
     "RUN": _runs_and_groups,
-    "RUN|ARCHIVE": _runs,
+    "RUN|ARCHIVE": _runs_and_groups,
     "A": _runs,
     "B": _runs,
     "GROUP": _groups,

@@ -94,13 +94,12 @@ class LazyGroup(TyperGroup):
         """Writes the commands, one list per group."""
         del ctx
         widest = max(map(len, GUIDES))
-        room = formatter.width - 6 - widest
         for panel in PANELS:
             with formatter.section(panel):
                 # Pad all lists to the same width, so that their second columns align.
                 formatter.write_dl(
                     [
-                        (f"{name:{widest}}", TyperCommand(name, help=guide.short).get_short_help_str(room))
+                        (f"{name:{widest}}", guide.short)
                         for name, guide in GUIDES.items()
                         if guide.panel == panel
                     ]

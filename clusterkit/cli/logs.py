@@ -6,12 +6,16 @@ from typing import Annotated
 
 import typer
 
-from clusterkit.cli.common import ConfigOption, RunArgument, load, open_ledger
+from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_ledger
 from clusterkit.cli.ui.console import note
+from clusterkit.errors import RunError
+
+_LINES, _LEAST = 50, 5
+"""Lines that are printed, of all runs together and at least of each."""
 
 
 def logs(
-    name: RunArgument = "last",
+    name: RunOrGroupArgument = "last",
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on, from start to start, until the run ends.")
     ] = False,
@@ -41,9 +45,20 @@ def logs(
 
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
-        run = ledger.find_one(name)
-    lines = 50 if tail is None and not everything else tail
+        runs = [ledger.find_one(name)] if follow else ledger.find([name])
+    usual = max(_LEAST, _LINES // len(runs))
+    lines = usual if tail is None and not everything else tail
     wanted = Wanted(lines=lines, attempt=attempt, everything=everything, stderr=stderr, follow=follow)
-    for chunk in command(settings, run, wanted, say=note):
-        sys.stdout.buffer.write(chunk)
-        sys.stdout.flush()
+    for number, run in enumerate(runs):
+        if len(runs) > 1:  # as `tail` does with several files
+            head = f"==> {run.run_id} <==\n"
+            sys.stdout.buffer.write((f"\n{head}" if number else head).encode())
+        try:
+            for chunk in command(settings, run, wanted, say=note):
+                sys.stdout.buffer.write(chunk)
+                sys.stdout.flush()
+        except RunError as error:
+            if len(runs) == 1:
+                raise
+            sys.stdout.flush()
+            note(error.cause)

@@ -78,7 +78,8 @@ def show_reported(reported: Reported) -> None:
     values = {title: _finals(reported.rows, title) for title in titles}
     for place, row in enumerate(reported.rows):
         finals = [values[title][place] for title in titles]
-        table.add_row(Text(row.group), str(row.runs), f"{row.step:,}", *finals, _interval(row.result))
+        steps = row.result.at if row.result else f"{row.step:,}"
+        table.add_row(Text(row.group), str(row.runs), steps, *finals, _interval(row.result))
     out.print(table)
     for meaning in dict.fromkeys(row.result.meaning for row in reported.rows if row.result):
         note(meaning)

@@ -19,7 +19,7 @@ from clusterkit.cli.common import (
 from clusterkit.cli.ui.console import note
 from clusterkit.cli.ui.lines import warn_of_trusted
 from clusterkit.cli.ui.progress import transfer_bar
-from clusterkit.cli.ui.submit import note_continuation, show_job, warn_lacking, warn_untold_seed
+from clusterkit.cli.ui.submit import note_continuation, note_name, show_job, warn_lacking, warn_untold_seed
 
 if TYPE_CHECKING:
     from clusterkit.runs.pipeline import Submitted
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def rerun(
     name: Annotated[
         str,
-        typer.Argument(metavar="RUN|ARCHIVE", help="A run, a folder with one, or an export."),
+        typer.Argument(metavar="RUN|ARCHIVE", help="A run, a group, a folder with a run, or an export."),
     ] = "last",
     cluster: Annotated[
         str | None,
@@ -67,7 +67,8 @@ def rerun(
         native=native,
     )
     with open_ledger(settings, of=[name]) as ledger:
-        show_rerun(command(settings, again, ledger, name, name=new_name, seed=seed, bar=transfer_bar))
+        for done in command(settings, again, ledger, name, name=new_name, seed=seed, bar=transfer_bar):
+            show_rerun(done)
 
 
 def show_rerun(done: Submitted) -> None:
@@ -75,6 +76,7 @@ def show_rerun(done: Submitted) -> None:
     (run,), (placed,) = done.runs, done.placed
     seed = f", seed {run.seed}" if run.recipe or run.seed else ""
     note(f"as {placed.spec.rerun_of}: its code, image and arguments{seed}")
+    note_name(placed.spec.name, run.run_id)
     if placed.planned.seed_in_environment:
         warn_untold_seed()
     warn_lacking(done.lacking)

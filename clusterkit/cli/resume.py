@@ -11,17 +11,18 @@ from clusterkit.cli.common import (
     NativeOption,
     OtherProfileOption,
     OtherTimeOption,
-    RunArgument,
+    RunOrGroupArgument,
     UntilDoneAsBeforeOption,
     changes,
     load,
     open_ledger,
 )
+from clusterkit.cli.ui.console import note
 from clusterkit.cli.ui.progress import transfer_bar
 
 
 def resume(
-    name: RunArgument = "last",
+    name: RunOrGroupArgument = "last",
     time: OtherTimeOption = None,
     profile: OtherProfileOption = None,
     cluster: Annotated[
@@ -54,4 +55,5 @@ def resume(
         native=native,
     )
     with open_ledger(settings, of=[name]) as ledger:
-        show_resumed(command(settings, request, ledger, name, bar=transfer_bar))
+        for done in command(settings, request, ledger, name, bar=transfer_bar, say=note):
+            show_resumed(done)

@@ -19,6 +19,7 @@ from clusterkit.checkup.examine_laptop import examine_laptop, judge_python, judg
 from clusterkit.checkup.examine_login import log_in
 from clusterkit.checkup.examine_nodes import examine_nodes
 from clusterkit.checkup.examine_site import examine_site
+from clusterkit.runs.interpreter import with_program_python
 from clusterkit.transport.base import Bar
 from clusterkit.transport.questions import Ask, ask_on_terminal
 
@@ -71,7 +72,8 @@ def doctor(
         settings = load()
         names: Sequence[str | None] = tuple(dict.fromkeys(wish.profiles)) or (None,)
         profiles = tuple(settings.profile(name) for name in names)
-        cluster = settings.cluster(wish.cluster)
+        program = profiles[0].program or settings.project.program or ()
+        cluster = with_program_python(settings.cluster(wish.cluster), program, settings.project_dir)
         sheet.cluster = cluster.name
         return Examination(settings, cluster, profiles, sheet, say, bar, ask, fix=wish.fix)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import sys
@@ -15,6 +14,7 @@ from clusterkit.config.settings import Settings
 from clusterkit.config.settings_file import Proposal, checked, read
 from clusterkit.errors import ConfigError
 from clusterkit.runs.check import hardware_of
+from clusterkit.runs.interpreter import project_python
 from clusterkit.runs.own_words import started
 
 _USUAL = ("train.py", "main.py", "run.py")
@@ -87,8 +87,6 @@ def _found(project: Path) -> list[str] | None:
 
 def _python(project: Path) -> str | None:
     """The interpreter of the project's own environment, if it is not clusterkit's."""
-    active = os.environ.get("VIRTUAL_ENV", "")
-    for folder in (Path(active) if active else None, project / ".venv", project / "venv"):
-        if folder is not None and (folder / "bin" / "python").exists():
-            return None if folder.resolve() == Path(sys.prefix).resolve() else str(folder / "bin" / "python")
-    return None
+    found = project_python(project)
+    own = found and Path(found).parent.parent.resolve() == Path(sys.prefix).resolve()
+    return None if own else found

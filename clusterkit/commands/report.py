@@ -55,8 +55,8 @@ def report(folders: Sequence[Path], out: Path, *, now: datetime, metric: str | N
             `clusterkit.report.main_metric.result`.
 
     Raises:
-        RunError: a folder is not a run directory, there is nothing to plot, all are runs of `tune`, or no run
-            logs the metric.
+        RunError: a folder is not a run directory, there is nothing to plot, all are runs of `tune`, no run
+            logs the metric, or `out` is a file.
     """
     from clusterkit.report.page import render  # loads matplotlib, which advice does not need
     from clusterkit.report.pictures import write_curves, write_machine
@@ -66,6 +66,10 @@ def report(folders: Sequence[Path], out: Path, *, now: datetime, metric: str | N
     groups = group_runs(run for run in runs if run.drawable)
     if metric:
         check_metric(groups, metric)
+    if out.exists() and not out.is_dir():
+        raise RunError(
+            f"{out}: is a file, and a report is a folder of files", hint="name a folder: --out FOLDER"
+        )
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
     page = out / "report.html"
     advice = _advice(groups)

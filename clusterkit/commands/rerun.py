@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache
@@ -17,6 +17,7 @@ from clusterkit.folders import work_folder
 from clusterkit.images.image import present as image_present
 from clusterkit.images.planning import plan as plan_image
 from clusterkit.images.upload import upload as upload_image
+from clusterkit.results.pulled import folder_of, runs_meant
 from clusterkit.results.recorded import Recorded, read_recorded
 from clusterkit.runs.check import check
 from clusterkit.runs.ledger import Ledger
@@ -62,8 +63,8 @@ def rerun(
     name: str | None = None,
     seed: int | None = None,
     bar: Bar,
-) -> Submitted:
-    """Submit a copy of an earlier run as a new run.
+) -> Iterator[Submitted]:
+    """Submit a copy of an earlier run as a new run, and of a group a copy of each.
 
     The code is the run's snapshot, not the working tree. Code that the cluster lacks is uploaded, and so is
     the image if the archive includes it.
@@ -72,14 +73,14 @@ def rerun(
         settings: of the project.
         changes: to the run.
         ledger: of the project.
-        of: a run, the path of a run directory, or an archive made by `export`.
+        of: a run, a group, the path of a run directory, or an archive made by `export`.
         name: another name; None keeps it.
         seed: another seed; None keeps it.
         bar: opens progress bars.
 
     Raises:
         RunError: the run is unknown, its code is gone, or the archive is damaged.
-        ConfigError: the request is invalid.
+        ConfigError: the request is invalid, or gives one seed to all runs of a group.
         ImageError: the cluster lacks the image.
         SchedulerError: the scheduler refused; nothing is left of the new run.
         TransportError: the cluster cannot be reached.
@@ -87,34 +88,66 @@ def rerun(
     with ExitStack() as stack:
         site_of = cache(lambda cluster: stack.enter_context(open_site(settings.cluster(cluster))))
         packed = of.endswith(SUFFIXES) or Path(of).is_file()
+        origins: Iterable[_RerunOrigin]
         if packed:
             home = settings.project_dir / ".clusterkit"
-            origin = _unpacked(Path(of), lambda: stack.enter_context(work_folder(home)))
+            origins = [_unpacked(Path(of), lambda: stack.enter_context(work_folder(home)))]
         else:
-            origin = _known(settings, ledger, of, site_of)
-        recorded = origin.recorded
-        document = recorded.document
-        before = recorded.run.cluster if recorded.run else str(document.get("cluster"))
-        # Cluster names in an archive are those of whoever exported it.
-        wanted = changes.cluster or (None if packed else before)
-        cluster = settings.cluster(wanted)
-        same_place = not packed and cluster.name == before
-        plan = rerun_plan(
-            settings,
-            cluster,
-            document,
-            recorded.request,
-            changes,
-            name=name,
-            seed=seed,
-            same_place=same_place,
-        )
-        lacking = check(settings, plan, ledger)
-        site = site_of(cluster.name)
-        _check_container(site, document)
-        ready = prepare(site, ledger, plan, Materials.recorded(document))
-        _publish(settings, site, document, origin, bar)
-        return replace(hand_over(site, ledger, ready), lacking=lacking)
+            names = _members(settings, ledger, of)
+            if seed is not None and len(names) > 1:
+                raise ConfigError(
+                    f"--seed gives one seed, and {of!r} means {len(names)} runs",
+                    hint=f"name one of them, e.g. {names[0]}; or `clusterkit submit --seeds`",
+                )
+            origins = (_known(settings, ledger, one, site_of) for one in names)
+        for origin in origins:
+            yield _rerun(
+                settings, changes, ledger, origin, site_of, packed=packed, name=name, seed=seed, bar=bar
+            )
+
+
+def _members(settings: Settings, ledger: Ledger, of: str) -> list[str]:
+    """The path of a run directory as it is, or the ids of the runs that a name means."""
+    if folder_of(of) is not None:
+        return [of]
+    return [run.run_id for run in runs_meant(settings.project.results, of, ledger)]
+
+
+def _rerun(
+    settings: Settings,
+    changes: Changes,
+    ledger: Ledger,
+    origin: _RerunOrigin,
+    site_of: Callable[[str], Site],
+    *,
+    packed: bool,
+    name: str | None,
+    seed: int | None,
+    bar: Bar,
+) -> Submitted:
+    recorded = origin.recorded
+    document = recorded.document
+    before = recorded.run.cluster if recorded.run else str(document.get("cluster"))
+    # Cluster names in an archive are those of whoever exported it.
+    wanted = changes.cluster or (None if packed else before)
+    cluster = settings.cluster(wanted)
+    same_place = not packed and cluster.name == before
+    plan = rerun_plan(
+        settings,
+        cluster,
+        document,
+        recorded.request,
+        changes,
+        name=name,
+        seed=seed,
+        same_place=same_place,
+    )
+    lacking = check(settings, plan, ledger)
+    site = site_of(cluster.name)
+    _check_container(site, document)
+    ready = prepare(site, ledger, plan, Materials.recorded(document))
+    _publish(settings, site, document, origin, bar)
+    return replace(hand_over(site, ledger, ready), lacking=lacking)
 
 
 def _unpacked(path: Path, new_folder: Callable[[], Path]) -> _RerunOrigin:

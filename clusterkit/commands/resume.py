@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,42 +47,70 @@ class Resumed:
     """Name of the newest checkpoint that the last attempt reported; None if the run starts from scratch."""
 
 
-def resume(settings: Settings, changes: Changes, ledger: Ledger, name: str, *, bar: Bar) -> Resumed:
+def resume(
+    settings: Settings, changes: Changes, ledger: Ledger, name: str, *, bar: Bar, say: Callable[[str], None]
+) -> Iterator[Resumed]:
     """Submit a run again, over one login, to resume from its newest good checkpoint.
 
-    To resume on another cluster, the run is first moved there with all that it needs.
+    To resume on another cluster, the run is first moved there with all that it needs. Of a group, those runs
+    go on that can; `say` is told of each other one.
 
     Raises:
         RunError: the run is unknown, may still run, is complete, or is gone from the cluster, or its newest
-            checkpoint is gone.
+            checkpoint is gone; or no run of a group can go on.
         ConfigError: the request is invalid.
         ImageError: the cluster no longer has its image.
         SchedulerError: it can never run there, or the scheduler refused; the run is unchanged.
         TransportError: the cluster cannot be reached.
     """
-    run = ledger.find_one(name)
-    target = settings.cluster(changes.cluster or run.cluster)
+    runs = ledger.find([name])
+    resumed = 0
     with ExitStack() as stack:
-        site = there = stack.enter_context(open_site(settings.cluster(run.cluster)))
-        ended = _look(site, ledger, run)
-        _check(ended, changes)
-        plan, materials = resume_plan(target, ended, changes), Materials.recorded(ended.document)
-        check(settings, plan, ledger)
-        if target.name != run.cluster:
-            there = stack.enter_context(open_site(target))
-            check_target(there, ended.run, ended.document)
-            ready = prepare(there, ledger, plan, materials)  # raises before anything is moved
-            move(site, there, ended.run, ended.document, settings.project.results, bar=bar)
-        else:
-            ready = prepare(there, ledger, plan, materials)
-        _must_be_there(there, ended.run, materials)
-        newest = _newest(ended)
-        _check_checkpoints(there, ready.placed[0].row, newest, settings.project.results)
-        run_dir = ready.placed[0].row.run_dir
-        there.transport.run(["rm", "-f", *(f"{run_dir}/{name}" for name in NOTES)])
-        done = hand_over(there, ledger, ready)
-        if target.name != run.cluster:
-            leave_note(site, ended.run, done.runs[0])
+        site_of = cache(lambda cluster: stack.enter_context(open_site(settings.cluster(cluster))))
+        for run in runs:
+            try:
+                ended = _look(site_of(run.cluster), ledger, run)
+                _check(ended, changes)
+            except RunError as reason:
+                if len(runs) == 1:
+                    raise
+                say(reason.cause)
+                continue
+            yield _resume(settings, changes, ledger, ended, site_of, bar)
+            resumed += 1
+    if not resumed:
+        raise RunError(
+            f"none of the {len(runs)} runs of {runs[0].group} can be resumed",
+            hint=f"`clusterkit status {runs[0].group}` shows them",
+        )
+
+
+def _resume(
+    settings: Settings,
+    changes: Changes,
+    ledger: Ledger,
+    ended: Ended,
+    site_of: Callable[[str], Site],
+    bar: Bar,
+) -> Resumed:
+    before = ended.run.cluster
+    target = settings.cluster(changes.cluster or before)
+    plan, materials = resume_plan(target, ended, changes), Materials.recorded(ended.document)
+    check(settings, plan, ledger)
+    site, there = site_of(before), site_of(target.name)
+    if there is not site:
+        check_target(there, ended.run, ended.document)
+    ready = prepare(there, ledger, plan, materials)  # raises before anything is moved
+    if there is not site:
+        move(site, there, ended.run, ended.document, settings.project.results, bar=bar)
+    _must_be_there(there, ended.run, materials)
+    newest = _newest(ended)
+    _check_checkpoints(there, ready.placed[0].row, newest, settings.project.results)
+    run_dir = ready.placed[0].row.run_dir
+    there.transport.run(["rm", "-f", *(f"{run_dir}/{name}" for name in NOTES)])
+    done = hand_over(there, ledger, ready)
+    if there is not site:
+        leave_note(site, ended.run, done.runs[0])
     return Resumed(done, ended.state, newest)
 
 

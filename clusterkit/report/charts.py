@@ -67,15 +67,19 @@ def health(groups: Sequence[ReportGroup]) -> list[Chart]:
 
 
 def own(groups: Sequence[ReportGroup], metric: str | None = None) -> list[Chart]:
-    """Over steps: program-specific numbers of users' own programs, the main one first.
+    """Over steps: each of `own_numbers`.
 
     One line per run, and a group's mean if its runs log the same steps; with several groups only the means.
     """
+    return _with_curves(*(_by_seed(name, groups) for name in own_numbers(groups, metric)))
+
+
+def own_numbers(groups: Sequence[ReportGroup], metric: str | None = None) -> list[str]:
+    """Names of program-specific numbers of users' own programs, the main one first."""
     found = (result(group, metric) for group in groups)
     mains = [one.name for one in found if one and (metric or one.name not in (SUCCESS, RETURN))]
     logged = (name for group in groups for run in group.runs for name in run.own_names)
-    names = dict.fromkeys([*mains, *logged])
-    return _with_curves(*(_by_seed(name, groups) for name in list(names)[:_MOST_OWN]))
+    return list(dict.fromkeys([*mains, *logged]))[:_MOST_OWN]
 
 
 def machine(groups: Sequence[ReportGroup]) -> list[Chart]:

@@ -163,9 +163,11 @@ def _numbers(runs: Sequence[Measured]) -> RuleCheck:
     if skipped:
         told = f"{skipped:,} updates were skipped"
         return _judged(rule, told, "a smaller learning rate; fp32 in place of bf16")
-    if not any(one.run.recipe and one.run.training for one in runs):
-        return RuleCheck(rule, "the program logs no updates", RuleVerdict.UNKNOWN)
-    return _judged(rule, "no update was skipped", "")
+    if any(one.run.recipe and one.run.training for one in runs):
+        return _judged(rule, "no update was skipped", "")
+    if any(one.run.own_names for one in runs):
+        return _judged(rule, "every number that was logged is finite", "")
+    return RuleCheck(rule, "no number was logged", RuleVerdict.UNKNOWN)
 
 
 def _lost(runs: Sequence[Measured]) -> RuleCheck:

@@ -59,6 +59,8 @@ STYLE: dict[Any, Any] = {
 }
 HOVER = "hover"
 """Id of elements with a hover text."""
+_OUTERMOST = 0.97
+"""From this share of the axis on, a tick's label would reach over its end."""
 _FEW = 25
 """Most points of a curve with visible marks; more have marks only for hovering."""
 
@@ -113,7 +115,16 @@ def draw(axes: Axes, chart: Chart | BarChart) -> list[str]:
             FixedLocator(ticks(end)) if ticks else MaxNLocator(4, steps=[1, 2, 2.5, 5, 10])
         )
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: chart.axis.show(x) if chart.axis else ""))
+        if isinstance(chart, BarChart):
+            _keep_inside(axes, end)
     return _draw_curves(axes, chart, end) if isinstance(chart, Chart) else _draw_bars(axes, chart)
+
+
+def _keep_inside(axes: Axes, end: float) -> None:
+    """Aligns the outer tick labels of bars, which reach from edge to edge, with the ends of their axis."""
+    for at, label in zip(axes.get_xticks(), axes.get_xticklabels(), strict=True):
+        if at in (0, end) or at > _OUTERMOST * end:
+            label.set_horizontalalignment("left" if at == 0 else "right")
 
 
 def _draw_curves(axes: Axes, chart: Chart, end: float) -> list[str]:

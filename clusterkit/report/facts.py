@@ -97,7 +97,10 @@ def describe(run: ReportRun) -> RunFacts:
         ),
         Fact("seed", str(document.get("seed"))),
         Fact("steps", f"{run.last_step:,}" + (f" of {total:,}" if isinstance(total, int) else "")),
-        Fact("steps a second", "-" if speed is None else f"{significant(speed)} (median)"),
+        Fact(
+            "steps a second",
+            "-" if speed is None else significant(speed) + (" (median)" if run.recipe else ""),
+        ),
         Fact("asked for", _resources(run)),
         Fact("settings", _settings(run)),
         Fact("device", _device(run)),
@@ -112,7 +115,7 @@ def describe(run: ReportRun) -> RunFacts:
     values = table(run.recipe, "values")
     return RunFacts(
         run,
-        tuple(facts),
+        tuple(fact for fact in facts if run.recipe or fact.value != "-"),
         tuple(map(_attempt, run.directory.attempts)),
         tuple((name, _value(value)) for name, value in values.items()),
     )
@@ -140,7 +143,8 @@ def _resources(run: ReportRun) -> str:
 def _settings(run: ReportRun) -> str:
     header = run.header
     profile = table(run.document, "profile")
-    names = ("num_envs", "precision", "eval_every", "checkpoint_every", "workers", "threads")
+    trainers = ("num_envs", "precision", "eval_every", "checkpoint_every", "workers")
+    names = (*(trainers if run.recipe else ()), "threads")
     found = {name: header.get(name, profile.get(name)) for name in names}
     return ", ".join(f"{name} {_value(value)}" for name, value in found.items() if value is not None) or "-"
 

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +76,9 @@ class ReportRun:
 
     @property
     def steps_per_second(self) -> float | None:
-        """Median over the training rows."""
+        """Median over the training rows; for a program that logs no speed the mean from row to row."""
         rates = [rate for row in self.training if (rate := row.number("steps_per_second")) is not None]
-        return statistics.median(rates) if rates else None
+        return statistics.median(rates) if rates else _pace(self.training)
 
     @property
     def last_step(self) -> int:
@@ -179,6 +180,15 @@ class ReportGroup:
             return wilson(min(1.0, max(0.0, values[0])), trials)
         interval = student(values)
         return interval and Interval(max(0.0, interval.low), min(1.0, interval.high))
+
+
+def _pace(rows: Sequence[MetricRow]) -> float | None:
+    """Steps a second while attempts went on, from the times of their rows; None with less than two rows."""
+    steps = seconds = 0.0
+    for before, after in pairwise(rows):
+        if before.attempt == after.attempt and after.time > before.time:
+            steps, seconds = steps + after.step - before.step, seconds + after.time - before.time
+    return steps / seconds if steps > 0 else None
 
 
 def _logged(row: MetricRow, task: str) -> Interval | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from clusterkit.errors import RunError
 from clusterkit.report.groups import Point, ReportGroup
 from clusterkit.report.statistics import student
-from clusterkit.results.metrics import MetricRow, own_names, with_number
+from clusterkit.results.metrics import own_names, with_number
 
 SUCCESS, RETURN = "success/mean", "return/mean"
 _SHORT = {"success": SUCCESS, "return": RETURN}
@@ -26,6 +26,14 @@ class MainResult:
     point: Point
     """The mean over runs at the last common evaluation; for other numbers over each run's last value."""
     runs: int
+    first_step: int
+    """The step of the run that has come least far; the point's own step is that of the farthest."""
+
+    @property
+    def at(self) -> str:
+        """The steps that the runs have reached."""
+        last = self.point.step
+        return f"{last:,}" if self.first_step == last else f"{self.first_step:,} to {last:,}"
 
     @property
     def title(self) -> str:
@@ -58,10 +66,28 @@ def result(group: ReportGroup, wanted: str | None = None) -> MainResult | None:
     """
     names = [_SHORT.get(wanted, wanted)] if wanted else [SUCCESS, RETURN, *_own(group)]
     for name in names:
-        point = _final(group, name)
+        if name.startswith(("success/", "return/")):
+            point = group.final(name)
+            steps = [point.step] if point else []
+        else:
+            point, steps = final(group, name), [step for step, _ in lasts(group, name)]
         if point is not None:
-            return MainResult(name, point, sum(bool(with_number(run.rows, name)) for run in group.runs))
+            runs = sum(bool(with_number(run.rows, name)) for run in group.runs)
+            return MainResult(name, point, runs, min(steps))
     return None
+
+
+def final(group: ReportGroup, name: str) -> Point | None:
+    """The mean over runs of the last value that each logged, with its 95% Student interval."""
+    found = lasts(group, name)
+    values = [value for _, value in found]
+    return Point(max(step for step, _ in found), statistics.fmean(values), student(values)) if found else None
+
+
+def lasts(group: ReportGroup, name: str) -> list[tuple[int, float]]:
+    """The last step and value of a number in each run that logged it."""
+    rows = [rows[-1] for run in group.runs if (rows := with_number(run.rows, name))]
+    return [(row.step, value) for row in rows if (value := row.number(name)) is not None]
 
 
 def check(groups: Sequence[ReportGroup], wanted: str) -> None:
@@ -94,13 +120,3 @@ def _own(group: ReportGroup) -> list[str]:
     """Program-specific names, those of evaluations first."""
     rows = [row for run in group.runs if not run.recipe for row in run.rows]
     return list(dict.fromkeys([*own_names(row for row in rows if row.kind == "eval"), *own_names(rows)]))
-
-
-def _final(group: ReportGroup, name: str) -> Point | None:
-    if name.startswith(("success/", "return/")):
-        return group.final(name)
-    lasts: list[MetricRow] = [rows[-1] for run in group.runs if (rows := with_number(run.rows, name))]
-    values = [value for row in lasts if (value := row.number(name)) is not None]
-    if not values:
-        return None
-    return Point(max(row.step for row in lasts), statistics.fmean(values), student(values))

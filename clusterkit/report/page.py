@@ -16,10 +16,11 @@ from clusterkit.report import charts
 from clusterkit.report.advice import GroupAdvice
 from clusterkit.report.bars import bar_charts
 from clusterkit.report.chart_data import curve_colour
+from clusterkit.report.charts import own_numbers
 from clusterkit.report.facts import describe, provenance
 from clusterkit.report.groups import Point, ReportGroup
 from clusterkit.report.inline_svg import inline_svg
-from clusterkit.report.main_metric import MainResult, result
+from clusterkit.report.main_metric import MainResult, final, lasts, result
 from clusterkit.report.measured import known
 from clusterkit.report.paper import Published, published
 from clusterkit.report.statistics import Interval, difference, iqm, iqm_interval
@@ -27,6 +28,9 @@ from clusterkit.report.words import share, visible
 from clusterkit.resources import resource
 from clusterkit.runs.run_dir import table
 from clusterkit.units import format_seconds, significant
+
+_MOST_SEEDS = 10
+"""Most runs of a group whose last values have a column each."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,8 @@ class Summary:
     seeds_interval: Interval | None
     published: Published | None
     difference: tuple[float, Interval | None] | None
-    """Mean success minus that of the first group, with its interval; None for the first and without any."""
+    """Mean success, or else main number, minus that of the first group, with its interval; None for the first
+    and without any."""
 
     @property
     def seeds(self) -> str:
@@ -100,6 +105,7 @@ def render(
         bars=bar_charts(advice),
         machine=charts.machine(groups),
         own=charts.own(groups, metric),
+        finals=_final_rows(groups, metric),
         health=charts.health(groups),
         tasks=charts.task_names(groups),
         meaning=charts.interval_meaning(groups),
@@ -115,15 +121,17 @@ def render(
 def _summarise(
     group: ReportGroup, advice: GroupAdvice, colour: str, first: ReportGroup, metric: str | None
 ) -> Summary:
-    scores, means, firsts = group.final_scores(), group.final_means(), first.final_means()
+    scores, main = group.final_scores(), result(group, metric)
+    means = group.final_means()
+    ours, firsts = (_finals(one, main) for one in (group, first))
     several = len(group.runs) > 1 and any(scores)
-    compared = group is not first and means and firsts
+    compared = group is not first and ours and firsts
     return Summary(
         group=group,
         colour=colour,
         step=group.final_step or 0,
         success=group.final("success/mean"),
-        result=result(group, metric),
+        result=main,
         iqm=iqm([score for run in scores for score in run]) if several else None,
         iqm_interval=iqm_interval(scores) if several else None,
         steps_per_second=_mean(run.steps_per_second for run in group.runs),
@@ -133,8 +141,39 @@ def _summarise(
         seeds_iqm=iqm(means) if means else None,
         seeds_interval=iqm_interval([[mean] for mean in means]),
         published=published(table(group.runs[0].recipe, "values")),
-        difference=(fmean(means) - fmean(firsts), difference(means, firsts)) if compared else None,
+        difference=(fmean(ours) - fmean(firsts), difference(ours, firsts)) if compared else None,
     )
+
+
+def _finals(group: ReportGroup, main: MainResult | None) -> list[float]:
+    """What groups are compared by, one value a run: the final success, or else the main number."""
+    if main is None or main.rate:
+        return group.final_means()
+    return [value for _, value in lasts(group, main.name)]
+
+
+@dataclass(frozen=True)
+class FinalRow:
+    """The last values of one number of users' own programs."""
+
+    name: str
+    points: tuple[Point | None, ...]
+    """For each group the mean over its runs, with its interval."""
+    runs: tuple[float | None, ...]
+    """The value of each run of a single group; empty for several groups or one run."""
+
+
+def _final_rows(groups: Sequence[ReportGroup], metric: str | None) -> list[FinalRow]:
+    runs = groups[0].runs if len(groups) == 1 and 1 < len(groups[0].runs) <= _MOST_SEEDS else ()
+    alone = [ReportGroup(groups[0].label, (run,)) for run in runs]
+    return [
+        FinalRow(
+            name,
+            tuple(final(group, name) for group in groups),
+            tuple(point.value if (point := final(one, name)) else None for one in alone),
+        )
+        for name in own_numbers(groups, metric)
+    ]
 
 
 def _marked(text: str) -> Markup:

@@ -25,6 +25,7 @@ from clusterkit.images.image import Image
 from clusterkit.probes import ask
 from clusterkit.runs.check import check, check_script, parents
 from clusterkit.runs.handover import Parcel, hand_over_parcel
+from clusterkit.runs.interpreter import with_program_python
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.materials import (
     image_of,
@@ -167,8 +168,9 @@ def dry_run(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> DryR
     else:
         layout = layout_of(plan.cluster)
     first = plan.runs[0]
+    cluster = with_program_python(plan.cluster, first.program.argv, settings.project_dir)
     placed = place(
-        first, Materials.taken(snapshot, image), plan.cluster, layout, continuation if first.goes_on else None
+        first, Materials.taken(snapshot, image), cluster, layout, continuation if first.goes_on else None
     )
     split: tuple[GroupPart, ...] = ()
     scripts: tuple[str, ...] = ()
@@ -232,7 +234,7 @@ def prepare(site: Site, ledger: Ledger, plan: Plan, materials: Materials) -> Rea
         place(
             run,
             leaner if large and index else materials,
-            plan.cluster,
+            with_program_python(plan.cluster, run.program.argv, ledger.folder.parent),
             site.layout,
             continuation if run.goes_on else None,
             part=part_of.get(index, 0),

@@ -28,13 +28,13 @@ MANY: dict[str, tuple[str, ...]] = {
     "sync-results": ("--no-wandb",),
     "clean": ("--dry-run",),
     "cancel": ("--yes",),
+    "logs": (),
+    "resume": (),
+    "rerun": ("--sbatch", "job-name=x"),
 }
 """Commands that take a group for all of its runs, with what keeps them short."""
 ONE: dict[str, tuple[str, ...]] = {
-    "logs": (),
     "shell": ("--", "true"),
-    "resume": (),
-    "rerun": ("--sbatch", "job-name=x"),
     "diff": (),
     "evaluate": (),
     "play": (),
@@ -139,3 +139,56 @@ def test_top_of_a_group_shows_those_that_run(project: Project) -> None:
     project.run("cancel", group, "--yes")
     refused = project.run("top", group, code=8).stderr
     assert "none of the 2 runs" in refused
+
+
+def test_a_name_that_an_id_cannot_hold_is_said(project: Project) -> None:
+    said = "in ids 'größe 1' becomes 'gr-e-1': they take up to 40 letters"
+    for more in ((), ("--seeds", "1,2")):
+        assert said in project.run("submit", "--dry-run", "--name", "größe 1", *more).stderr
+    assert "in ids" not in project.run("submit", "--dry-run", "--name", "groesse-1").stderr
+    done = project.run("submit", "--name", "größe 1")
+    assert done.stdout.startswith("gr-e-1-")
+    assert said in done.stderr
+    project.ended(done.stdout.strip())
+    again = project.run("rerun", done.stdout.strip())
+    assert said in again.stderr
+    project.ended(again.stdout.strip())
+
+
+def test_resume_of_a_group_goes_on_with_the_runs_that_ended_early(project: Project) -> None:
+    (project.folder / "train.py").write_text(
+        "import os, sys\n"
+        "print('attempt', os.environ['CLUSTERKIT_ATTEMPT'])\n"
+        "sys.exit(os.environ['CLUSTERKIT_SEED'] != '2' and os.environ['CLUSTERKIT_ATTEMPT'] == '0')\n"
+    )
+    group = project.run("submit", "--seeds", "1..3").stdout.strip()
+    members = [f"{group}-{number}" for number in range(3)]
+    for member in members:
+        project.ended(member)
+    resumed = project.run("resume", group)
+    assert resumed.stdout.split() == [members[0], members[2]]
+    assert f"{members[1]} is COMPLETED" in resumed.stderr
+    for member in (members[0], members[2]):
+        project.until((project.run_dir(member) / "attempts" / "1" / "exit.json").exists)
+    none = project.run("resume", group, code=8).stderr
+    assert f"none of the 3 runs of {group} can be resumed" in none
+    shown = project.run("logs", group).stdout
+    for member, attempt in zip(members, (1, 0, 1), strict=True):
+        log = shown.partition(f"==> {member} <==\n")[2].partition("==>")[0]
+        assert f"\nattempt {attempt}\n" in log, shown
+    assert "this command needs one run" in project.run("logs", group, "--follow", code=8).stderr
+
+
+def test_rerun_of_a_group_repeats_each_run_with_its_seed(project: Project) -> None:
+    group = project.run("submit", "--seeds", "4,7", "--name", "first", "--", "{seed}").stdout.strip()
+    for number in range(2):
+        project.ended(f"{group}-{number}")
+    again = project.run("rerun", group, "--name", "second").stdout.split()
+    seeds = []
+    for run_id in again:
+        project.ended(run_id)
+        document = json.loads((project.run_dir(run_id) / "run.json").read_text())
+        seeds.append((document["name"], document["seed"], document["argv"][-1]))
+    assert seeds == [("second", 4, "4"), ("second", 7, "7")]
+    refused = project.run("rerun", group, "--seed", "9", code=3).stderr
+    assert "--seed gives one seed, and" in refused

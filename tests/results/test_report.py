@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.image import imread
 
 from clusterkit.commands.report import Reported, advise_runs, find_pulled, report, report_folder
 from clusterkit.errors import RunError
 from clusterkit.forecast.bench import PROGRAM
+from clusterkit.report.groups import load_runs
 from clusterkit.runs.ledger import Ledger
 from tests.results.run_dirs import TASKS, evaluation, make_run_dir, write_metrics
 
@@ -68,6 +70,11 @@ def write(folders: list[Path], out: Path) -> tuple[Reported, Page, str]:
     reported = report(folders, out, now=NOW)
     text = (out / "report.html").read_text()
     return reported, Page(text), text
+
+
+def cells(page: Page) -> list[list[str]]:
+    """The rows of the page's tables, with single spaces."""
+    return [[" ".join(cell.split()) for cell in row] for row in page.rows]
 
 
 @pytest.fixture
@@ -378,12 +385,74 @@ def test_a_program_of_ones_own_is_told_by_its_first_number(tmp_path: Path) -> No
     assert "machinedatalab:" in header
     rules = text[text.index("Out of memory") :]
     assert "Plasticity" not in rules
-    assert "finite)not measuredthe program logs no updates" in rules
+    assert "finite)fineevery number that was logged is finite" in rules
     row = report(folders, tmp_path / "out", now=NOW, metric="accuracy").rows[0]
     assert (row.result.title, row.result.point.value) == ("accuracy", 1.0)
     with pytest.raises(RunError, match="no run logs a number 'los'") as error:
         report(folders, tmp_path / "out", now=NOW, metric="los")
     assert "accuracy, loss" in (error.value.hint or "")
+
+
+@pytest.mark.usefixtures("page_only")
+def test_last_values_of_a_program_of_ones_own_are_told_by_seed(tmp_path: Path) -> None:
+    folders = [own_run(tmp_path, seed, losses(last)) for seed, last in ((1, 1.0), (2, 1.5), (3, 2.0))]
+    _, page, _ = write(folders, tmp_path / "out")
+    assert "seed 1seed 2seed 3" in page.text.partition("Final values")[2]
+    assert ["loss", "1.5 0.2579 to 2.742", "1", "1.5", "2"] in cells(page)
+    assert ["accuracy", "1 1 to 1", "1", "1", "1"] in cells(page)
+
+
+@pytest.mark.usefixtures("page_only")
+def test_runs_that_have_come_less_far_are_seen_in_the_steps(tmp_path: Path) -> None:
+    folders = [own_run(tmp_path, 1, losses(1.0)), own_run(tmp_path, 2, losses(1.0)[:2])]
+    reported, page, _ = write(folders, tmp_path / "out")
+    assert reported.rows[0].result.at == "20 to 30"
+    assert "mean loss at 20 to 30 steps" in " ".join(page.text.split())
+
+
+@pytest.mark.usefixtures("page_only")
+def test_groups_of_programs_of_ones_own_are_compared_by_their_number(tmp_path: Path) -> None:
+    folders = []
+    for rate, last in (("0.1", 1.0), ("0.3", 0.5)):
+        for seed in (1, 2, 3):
+            run = {"name": "own", "recipe": None, "seed": seed, "sweep": {"lr": rate}}
+            folder = make_run_dir(tmp_path, f"own-{rate}-{seed}", **run)  # type: ignore[arg-type]
+            write_metrics(folder, losses(last * seed))
+            folders.append(folder)
+    _, page, _ = write(folders, tmp_path / "out")
+    first, second = (row for row in cells(page) if row and row[0].startswith("own lr="))
+    assert first[:4] == ["own lr=0.1", "3", "2 -0.4841 to 4.484", "-"]
+    assert second[:3] == ["own lr=0.3", "3", "1 -0.2421 to 2.242"]
+    assert second[3].startswith("-1 -")
+    assert "IQM" not in page.text.partition("Comparison")[2].partition("Time and machine")[0]
+
+
+def test_speed_of_a_program_that_logs_none_comes_from_its_rows(tmp_path: Path) -> None:
+    rows = losses(1.0)
+    for at, row in enumerate(rows):
+        row |= {"time": 100.0 + 4 * at, "attempt": 0}
+    (run,) = load_runs([own_run(tmp_path, 1, rows)])
+    assert run.steps_per_second == 2.5
+    rows[2]["attempt"] = 1  # what passed between attempts was no work
+    rows[2]["time"] += 1000
+    (run,) = load_runs([own_run(tmp_path / "again", 1, rows)])
+    assert run.steps_per_second == 2.5
+
+
+@pytest.mark.slow
+def test_no_label_of_a_picture_is_cut_at_its_edge(tmp_path: Path) -> None:
+    folders = [own_run(tmp_path, seed, losses(1.0)) for seed in (1, 2)]
+    for picture in [file for file in write(folders, tmp_path / "out")[0].files if file.suffix == ".png"]:
+        pixels = imread(picture)[..., :3]
+        for edge in (pixels[:, 0], pixels[:, -1], pixels[0], pixels[-1]):
+            assert (edge == 1).all(), picture.name
+
+
+def test_a_file_is_no_folder_for_a_report(tmp_path: Path) -> None:
+    (tmp_path / "curves.html").touch()
+    with pytest.raises(RunError, match=r"curves\.html: is a file") as error:
+        report([own_run(tmp_path, 1, losses(1.0))], tmp_path / "curves.html", now=NOW)
+    assert error.value.hint == "name a folder: --out FOLDER"
 
 
 @pytest.mark.usefixtures("page_only")

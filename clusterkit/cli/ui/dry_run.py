@@ -10,11 +10,12 @@ from clusterkit.backends import backend_of
 from clusterkit.cli.ui.console import listed, note, out, plural, printable
 from clusterkit.cli.ui.deploy import described, warn_of
 from clusterkit.cli.ui.lines import labelled
-from clusterkit.cli.ui.submit import described_way
+from clusterkit.cli.ui.submit import described_way, note_name
 from clusterkit.cli.ui.sweep import show_plan
 from clusterkit.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
+    from clusterkit.runs.group import GroupPart
     from clusterkit.runs.pipeline import DryRun
 
 _ROWS = 8
@@ -27,10 +28,12 @@ _SCRIPT = "--script prints the job script"
 def show_dry_run(found: DryRun) -> None:
     """Prints what would run, where, with what, and the upload; for a group, its grid and its first run."""
     group = found.plan.group is not None
+    spec = found.first.spec
+    note_name(spec.name, found.plan.group.id if found.plan.group else spec.run_id)
     if group:
         show_plan(found.plan, to=out, rows=_ROWS)
         for part in found.parts:
-            labelled(f"part {part.number}", f"{len(part.tasks)} jobs, {len(part.members)} runs")
+            labelled(f"part {part.number}", _counts(part))
         out.print(f"\n[bold]the first of {len(found.plan.runs)} runs[/]")
     _show_run(found)
     warn_of(found.snapshot)
@@ -41,12 +44,14 @@ def show_dry_run(found: DryRun) -> None:
 def print_script(found: DryRun) -> None:
     """Prints the exact job script; for a group, each part's script and then the first run's."""
     for part, script in zip(found.parts, found.scripts, strict=True):
-        out.file.write(
-            f"# ---- part {part.number}: {len(part.tasks)} jobs, {len(part.members)} runs\n{script}"
-        )
+        out.file.write(f"# ---- part {part.number}: {_counts(part)}\n{script}")
     if found.scripts:
         out.file.write(f"# ---- {found.first.spec.run_id}\n")
     out.file.write(found.first.script)
+
+
+def _counts(part: GroupPart) -> str:
+    return f"{plural(len(part.tasks), 'job')}, {plural(len(part.members), 'run')}"
 
 
 def _show_run(found: DryRun) -> None:
@@ -58,6 +63,8 @@ def _show_run(found: DryRun) -> None:
         labelled("time limit", f"goes on past it by {described_way(found.continuation)}")
     labelled(backend_of(found.plan.cluster).tool, shlex.join(found.first.job.options))
     labelled("program", printable(shlex.join(spec.argv)))
+    if found.plan.cluster.here and list(spec.argv[:1]) == ["python"]:
+        labelled("python", printable(found.first.job.python))
     variables = (f"{name}={shlex.quote(value)}" for name, value in spec.env.items())
     labelled("environment", printable(" ".join(variables)))
     if image:

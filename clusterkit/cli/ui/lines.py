@@ -42,6 +42,8 @@ def plain_table(
 ) -> Table:
     """Builds a table without rules: bold headings over columns that keep each text on one line.
 
+    A table of runs wraps its texts where there is too little room: an id of a run is of no use in part.
+
     Args:
         headings: one per column, from left to right.
         right: headings of right-aligned columns.
@@ -50,7 +52,7 @@ def plain_table(
     """
     table = Table(box=None, pad_edge=False, header_style="bold", padding=padding)
     for heading in headings:
-        wraps = heading in fold
+        wraps = heading in fold or "run" in headings
         table.add_column(
             heading,
             justify="right" if heading in right else "left",

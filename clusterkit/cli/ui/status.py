@@ -29,6 +29,7 @@ _COLOURS = {
 }
 _COLUMNS = {
     "run": False,
+    "seed": True,
     "cluster": False,
     "state": False,
     "progress": False,
@@ -39,10 +40,14 @@ _COLUMNS = {
     "gpu": True,
 }
 """Column -> whether it is right-aligned."""
-_IF_ANY = ("gpu", "starts in", "success")
+_IF_ANY = ("gpu", "starts in", "success", "seed")
 """Columns shown only if some run has a value; for example, not every environment reports success."""
-_DROPPED = ("gpu", "cluster", "starts in", "steps/s", "success")
+_DROPPED = ("gpu", "cluster", "starts in", "steps/s", "seed", "success")
 """Columns that a narrow terminal drops, in this order."""
+_SPARED = ("left", "progress")
+"""Columns dropped in addition where a run's id would have no room at all."""
+_NARROWEST = 8
+"""Columns in which a run's id is still readable, on several lines."""
 _GAP = 2
 _BAR = 10
 _REASON = 45
@@ -51,6 +56,8 @@ _MANY = 5
 """Minimum number of members to fold a group into one line."""
 _SUMMED = 12
 """A table with more lines gets a summary."""
+_SPANS = 3
+"""Spans of consecutive seeds to name."""
 _NAMED = 2
 """Up to this many runs are all named before a shared reason; of more, only the first is."""
 
@@ -142,6 +149,8 @@ def status_table(lines: Sequence[StatusRow | Folded], *, width: int) -> tuple[Ta
     for name in shown:
         right, last_resort = _COLUMNS[name], name == "run"
         table.add_column(name, justify="right" if right else "left", no_wrap=not last_resort, overflow="fold")
+        if last_resort:
+            table.columns[-1].min_width = _NARROWEST
     if beside and longest:
         table.add_column("why", overflow="fold", max_width=room)
     for row, reason in zip(cells, reasons, strict=True):
@@ -156,6 +165,9 @@ def _layout(
     cells = [
         _folded_cells(line, bar=bar) if isinstance(line, Folded) else _cells(line, bar=bar) for line in lines
     ]
+    if not _seeds_differ(lines):
+        for row in cells:
+            del row["seed"]
     shown = [name for name in _COLUMNS if name not in _IF_ANY or any(row.get(name) for row in cells)]
     if bar:
         return (shown, cells) if _width(shown, cells) <= width else _layout(lines, width, bar=False)
@@ -163,7 +175,40 @@ def _layout(
         several = len({str(row.get(name)) for row in cells}) > 1
         if _width(shown, cells) > width and name in shown and (name != "cluster" or not several):
             shown.remove(name)
+    for name in _SPARED:
+        others = [one for one in shown if one != "run"]
+        if _width(others, cells) + _GAP + _NARROWEST > width and name in shown:
+            shown.remove(name)
     return shown, cells
+
+
+def _seeds_differ(lines: Sequence[StatusRow | Folded]) -> bool:
+    """Returns whether runs that belong together, by their group or else their name, differ in their seeds."""
+    seeds: dict[tuple[str, str], set[int]] = {}
+    for line in lines:
+        for row in line.rows if isinstance(line, Folded) else (line,):
+            run = row.run
+            seeds.setdefault((run.group, "" if run.group else run.name), set()).add(run.seed)
+    return any(len(found) > 1 for found in seeds.values())
+
+
+def format_seeds(seeds: Iterable[int]) -> str:
+    """Formats seeds compactly, in ascending order.
+
+    >>> format_seeds([5, 3, 1, 2])
+    '1..3, 5'
+    """
+    spans: list[list[int]] = []
+    for seed in sorted(set(seeds)):
+        if spans and seed == spans[-1][1] + 1:
+            spans[-1][1] = seed
+        else:
+            spans.append([seed, seed])
+    told = [
+        f"{low}..{high}" if high > low + 1 else f"{low}, {high}" if high > low else str(low)
+        for low, high in spans
+    ]
+    return ", ".join(told[:_SPANS]) + (", ..." if len(told) > _SPANS else "")
 
 
 def _width(shown: Sequence[str], cells: Sequence[Mapping[str, str | Text]]) -> int:
@@ -195,6 +240,7 @@ def _cells(row: StatusRow, *, bar: bool) -> dict[str, str | Text]:
     state = row.state
     return {
         "run": row.run.run_id,
+        "seed": str(row.run.seed),
         "cluster": row.run.cluster,
         "state": Text(state.state.value, style=_COLOURS.get(state.state, "red")),
         "progress": _progress(state.progress, row.run.total_steps, bar=bar),
@@ -215,8 +261,9 @@ def _folded_cells(line: Folded, *, bar: bool) -> dict[str, str | Text]:
     steps = sum(row.run.total_steps for row in line.rows)
     return {
         "run": line.group,
+        "seed": format_seeds(row.run.seed for row in line.rows),
         "cluster": ", ".join(dict.fromkeys(row.run.cluster for row in line.rows)),
-        "state": Text(f"{len(states)} runs", style=_COLOURS.get(first, "red")),
+        "state": Text(plural(len(states), "run"), style=_COLOURS.get(first, "red")),
         "progress": _progress(line.progress, steps, bar=bar),
         "steps/s": significant(sum(rates)) if sum(rates) else "",
         "left": format_seconds(left) if left is not None else "",

@@ -20,6 +20,9 @@ _WAYS = {
     "chain": "a chain of jobs, each submits the next",
 }
 
+_ID_PARTS = 3
+"""What a run's or group's id has after its name: day, time and token."""
+
 
 def show_submitted(done: Submitted) -> None:
     """Prints only the run id on standard output, for scripts; everything else goes to standard error."""
@@ -29,6 +32,7 @@ def show_submitted(done: Submitted) -> None:
         if recipe["modified"]:
             changed = ", ".join(f"{name}: {old} -> {new}" for name, (old, new) in recipe["modified"].items())
             warn("modified recipe", f" ({changed}): the run is marked for ever")
+    note_name(spec.name, spec.run_id)
     if done.plan.runs[0].seed_in_environment:
         warn_untold_seed()
     warn_lacking(done.lacking)
@@ -36,6 +40,13 @@ def show_submitted(done: Submitted) -> None:
     warn_of_settled(done.settled)
     note_continuation(done.continuation)
     show_job(done)
+
+
+def note_name(name: str, identity: str) -> None:
+    """Says how a name is written in the id of its run or group, where an id cannot hold it as it is."""
+    written = "-".join(identity.split("-")[:-_ID_PARTS])
+    if written != name:
+        note(f"in ids {name!r} becomes {written!r}: they take up to 40 letters a-z, digits, '_', '.' and '-'")
 
 
 def warn_lacking(lacking: Sequence[str]) -> None:

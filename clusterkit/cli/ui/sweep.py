@@ -10,7 +10,7 @@ from rich.console import Console
 from clusterkit.asking import agree
 from clusterkit.cli.ui.console import err, listed, note, plural, say, warn
 from clusterkit.cli.ui.lines import plain_table, warn_of_trusted
-from clusterkit.cli.ui.submit import warn_lacking, warn_of_settled
+from clusterkit.cli.ui.submit import note_name, warn_lacking, warn_of_settled
 from clusterkit.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ def show_group(done: Submitted) -> None:
     warn_of_trusted(done.trusted)
     assert done.plan.group is not None
     group, cluster = done.plan.group.id, done.plan.cluster.name
+    note_name(done.plan.group.name, group)
     jobs = [job_id.partition(";")[0] for job_id in done.jobs]
     note(f"{plural(len(done.runs), 'run')}: job{'s' if len(jobs) > 1 else ''} {listed(jobs, 4)} on {cluster}")
     note(f"next: clusterkit status {group}")
