@@ -22,6 +22,8 @@ _OPTIONS = (
 _FLAGS = ("--until-done", "--not-until-done", "--verify-image")
 _MOST = 16_384
 """Most characters of a command line that can be pasted."""
+_PLACEHOLDER = "VALUE"
+"""Stands where the user must give another value."""
 _UNKNOWN = re.compile(
     r"unrecognized arguments: (?P<several>.+)|unknown argument (?P<quoted>'[^']*')"
     r"|[Nn]o such option:? ['\"]?(?P<option>-[\w-]+)|Unrecognized options:? ['\"]?(?P<other>-[\w-]+)"
@@ -71,9 +73,10 @@ def without_fault(words: Sequence[str], said: str) -> tuple[str, list[str] | Non
         place = next((i for i, word in enumerate(own) if word == name or word.startswith(f"{name}=")), None)
         if place is None:
             return f"change {name}, which comes from the profile or the program's own settings: {why}", None
-        gone = own[place : place + _span(own, place)]
-        rest = own[:place] + own[place + len(gone) :]
-        return f"change `{shlex.join(gone)}`: {why}; the command below leaves it out", _joined(head, rest)
+        wrong = own[place : place + _span(own, place)]
+        right = [f"{name}={_PLACEHOLDER}"] if "=" in own[place] else [name, _PLACEHOLDER]
+        changed = [*own[:place], *right, *own[place + len(wrong) :]]
+        return f"change `{shlex.join(wrong)}`: {why}; replace {_PLACEHOLDER} below", _joined(head, changed)
     if match := _MISSING.search(said):
         names = (match["names"] or match["click"]).strip()
         return f"add {names} after --, each with its value", None

@@ -1,4 +1,4 @@
-"""The next command keeps what was asked for the run, but for the argument that was at fault."""
+"""The next command keeps the arguments of the run, and shows where the faulty one must change."""
 
 from __future__ import annotations
 
@@ -37,12 +37,23 @@ USAGE = "usage: train.py [-h]\ntrain.py: error: "
         (
             "--lr abc -v",
             "argument --lr: invalid float value: 'abc'",
-            "-v",
+            "--lr VALUE -v",
             "change `--lr abc`: invalid float",
         ),
-        ("--algo=x 1", "argument -a/--algo: invalid choice: 'x'", "1", "change `--algo=x`: invalid choice"),
+        (
+            "--algo=x 1",
+            "argument -a/--algo: invalid choice: 'x'",
+            "--algo=VALUE 1",
+            "change `--algo=x`: invalid choice",
+        ),
+        ("--lr", "argument --lr: expected one argument", "--lr VALUE", "change `--lr`: expected one"),
         ("--foo 1 --bar", "Error: No such option: --foo", "--bar", "change `--foo 1`"),
-        ("--lr abc", "Error: Invalid value for '--lr': 'abc' is not a valid float.", "", "change `--lr abc`"),
+        (
+            "--lr abc",
+            "Error: Invalid value for '--lr': 'abc' is not a valid float.",
+            "--lr VALUE",
+            "change `--lr abc`",
+        ),
         (
             "--lr 1",
             "the following arguments are required: --data, --out",
