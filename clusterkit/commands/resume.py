@@ -51,8 +51,8 @@ def resume(settings: Settings, changes: Changes, ledger: Ledger, name: str, *, b
     To resume on another cluster, the run is first moved there with all that it needs.
 
     Raises:
-        RunError: the run is unknown, may still run, is complete, or is gone from the cluster, or its newest
-            checkpoint is gone.
+        RunError: the run is unknown, may still run, is complete, or is gone from the cluster, its newest
+            checkpoint is gone, or its program refused its arguments.
         ConfigError: the request is invalid.
         ImageError: the cluster no longer has its image.
         SchedulerError: it can never run there, or the scheduler refused; the run is unchanged.
@@ -64,6 +64,7 @@ def resume(settings: Settings, changes: Changes, ledger: Ledger, name: str, *, b
         site = there = stack.enter_context(open_site(settings.cluster(run.cluster)))
         ended = _look(site, ledger, run)
         _check(ended, changes)
+        _check_arguments(site, ledger, ended, changes)
         plan, materials = resume_plan(target, ended, changes), Materials.recorded(ended.document)
         check(settings, plan, ledger)
         if target.name != run.cluster:
@@ -148,6 +149,28 @@ def _check_checkpoints(site: Site, run: LedgerRun, newest: str | None, results: 
             f"{run.run_id} cannot go on: `clusterkit clean --all` has removed {gone} from {run.cluster}",
             hint=f"copy {results / run.run_id / 'checkpoints'} back to {run.run_dir}; "
             f"without {run.run_dir}/{CLEANED} it goes on from what is left there",
+        )
+
+
+def _check_arguments(site: Site, ledger: Ledger, ended: Ended, changes: Changes) -> None:
+    """Check that a run without progress did not fail because its program refused its arguments.
+
+    Raises:
+        RunError: it did, and a further submission would pass the same arguments to the same code.
+    """
+    same = changes.profile is None and changes.total_steps is None
+    if not same or ended.state.state is not JobState.FAILED or _newest(ended):
+        return
+    from clusterkit.commands.why import ask as collect  # deferred: most runs need no diagnosis
+    from clusterkit.diagnosis import diagnose, parse_evidence
+    from clusterkit.diagnosis.rules.program import WRONG_ARGUMENT
+
+    finding = diagnose(parse_evidence(collect(site.cluster, site.transport, ledger, ended.run))).finding
+    if finding.cause is WRONG_ARGUMENT:
+        said = f": {finding.evidence[0].text}" if finding.evidence else ""
+        raise RunError(
+            f"{ended.run.run_id}: {finding.sentence}{said}; `resume` would pass the same arguments again",
+            hint=f"{finding.cure}: `{finding.next}`",
         )
 
 
