@@ -298,7 +298,7 @@ def test_a_machine_without_the_gpus_is_not_approved(trains: Project) -> None:
         file.write(GIANT)
     planned = plans(trains, "--profile", "giant", "--cluster", "local")
     assert planned["lacking"][0]["never"]
-    assert planned["lacking"][0]["text"].startswith("10 h200 asked for, ")
+    assert planned["lacking"][0]["text"].startswith("10 h200 requested, ")
     assert planned["starts"][0]["wait_seconds"] is None
     doctor = json.loads(
         trains.run("doctor", "--json", "--no-job", "--profile", "giant", "--cluster", "local", code=1).stdout
@@ -308,7 +308,7 @@ def test_a_machine_without_the_gpus_is_not_approved(trains: Project) -> None:
     assert "--profile local-demo" in check["cure"]
     for words in (("submit",), ("submit", "--dry-run"), ("submit", "--seeds", "1..2")):
         said = trains.run(*words, "--profile", "giant", "--cluster", "local", code=5).stderr
-        assert "giant can never run on local: 10 h200 asked for, " in said
+        assert "giant can never run on local: 10 h200 requested, " in said
         assert "`--profile local-demo" in said
     assert not list(trains.folder.glob(".clusterkit/local/runs/*"))
 

@@ -29,10 +29,7 @@ _SMALL = 0.002
 def show_forecast(forecast: Forecast) -> None:
     """Prints the whole forecast, with the cluster's answers last."""
     out.print(_title(forecast), soft_wrap=True)
-    if forecast.lacking:
-        out.print()
-    for number, one in enumerate(forecast.lacking):
-        labelled("" if number else "here", str(one), "red" if one.never else "yellow")
+    _show_lacking(forecast)
     _show_memory(forecast)
     _show_upload(forecast)
     _show_time(forecast)
@@ -42,6 +39,16 @@ def show_forecast(forecast: Forecast) -> None:
     if forecast.hint:
         warn("next:  ", forecast.hint, colour="bold")
     note("plan: nothing was changed")
+
+
+def _show_lacking(forecast: Forecast) -> None:
+    """Prints what the machine lacks; what makes the run impossible comes first."""
+    name = ""
+    for number, one in enumerate(forecast.lacking):
+        before, name = name, "never fits" if one.never else "falls short"
+        if number == 0:
+            out.print()
+        labelled("" if name == before else name, str(one), "red" if one.never else "yellow")
 
 
 def time_range(duration: Duration, *, here: bool = True) -> str:
@@ -89,7 +96,8 @@ def _show_memory(forecast: Forecast) -> None:
     if memory.gpu:
         ranks = forecast.sizes.ranks if forecast.sizes else 1
         each = f", each of {ranks}" if ranks > 1 else ""
-        _show_store(f"GPU memory, {forecast.profile.gpu or 'cuda'}{each}", memory.gpu)
+        elsewhere = ", on another machine" if any(one.never for one in forecast.lacking) else ""
+        _show_store(f"GPU memory, {forecast.profile.gpu or 'cuda'}{each}{elsewhere}", memory.gpu)
     _show_store("node memory", memory.host)
     if (used := forecast.used) is not None:
         seen = [f"{format_bytes(used.gpu_memory)} of the GPU" if used.gpu_memory else ""]
