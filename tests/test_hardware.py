@@ -56,7 +56,8 @@ CARD = Hardware(cpus=16, memory=64 * GIB, gpus=(8 * GIB,), gpu_name="NVIDIA GeFo
             CARD,
             HardwareNeed(gpus=1, gpu="h200", gpu_memory=141 * GIB, without_gpu=False),
             [
-                "1 h200 with 141 GiB requested, NVIDIA GeForce RTX 4060 with 8.0 GiB available: the run may not fit"
+                "1 h200 with 141 GiB requested, NVIDIA GeForce RTX 4060 with 8.0 GiB available: the run "
+                "may not fit"
             ],
             False,
         ),

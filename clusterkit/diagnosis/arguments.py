@@ -72,14 +72,14 @@ def without_fault(words: Sequence[str], said: str) -> tuple[str, list[str] | Non
         name, why = match["name"] or match["click"], (match["why"] or match["told"]).strip()
         place = next((i for i, word in enumerate(own) if word == name or word.startswith(f"{name}=")), None)
         if place is None:
-            return f"change {name}, which comes from the profile or the program's own settings: {why}", None
+            return f"change {name}, which is set by the profile or by the program's own settings: {why}", None
         wrong = own[place : place + _span(own, place)]
         right = [f"{name}={_PLACEHOLDER}"] if "=" in own[place] else [name, _PLACEHOLDER]
         changed = [*own[:place], *right, *own[place + len(wrong) :]]
         return f"change `{shlex.join(wrong)}`: {why}; replace {_PLACEHOLDER} below", _joined(head, changed)
     if match := _MISSING.search(said):
         names = (match["names"] or match["click"]).strip()
-        return f"add {names} after --, each with its value", None
+        return f"add {names} after --, each with a value", None
     return "", None
 
 
@@ -92,12 +92,12 @@ def _unknown(
         (i for i, word in enumerate(own) if word.partition("=")[0] == names[0].partition("=")[0]), None
     )
     if place is None:
-        return f"change {names[0]}, which comes from the profile or the program's own settings", None
+        return f"change {names[0]}, which is set by the profile or by the program's own settings", None
     if (meant := _MEANT.search(said)) is not None:
         value = own[place].partition("=")[2]
         right = f"{meant[1]}={value}" if value else meant[1]
         changed = [*own[:place], right, *own[place + 1 :]]
-        return f"change `{names[0]}`: the command below has {meant[1]} instead", _joined(head, changed)
+        return f"change `{names[0]}`: the command below uses {meant[1]} instead", _joined(head, changed)
     listed = match["several"] and own[place : place + len(names)] == names
     count = len(names) if listed else _span(own, place)
     gone = own[place : place + count]

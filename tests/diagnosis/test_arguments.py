@@ -32,7 +32,7 @@ USAGE = "usage: train.py [-h]\ntrain.py: error: "
             "--sed=3 'a b'",
             "trainer: unknown argument '--sed=3'; did you mean --seed?",
             "--seed=3 'a b'",
-            "change `--sed=3`: the command below has --seed instead",
+            "change `--sed=3`: the command below uses --seed instead",
         ),
         (
             "--lr abc -v",
@@ -60,8 +60,8 @@ USAGE = "usage: train.py [-h]\ntrain.py: error: "
             None,
             "add --data, --out after --",
         ),
-        ("--lr 1", "argument --steps: invalid int value: 'x'", None, "change --steps, which comes from"),
-        ("--lr 1", "Flags parsing error", None, "correct what follows `--`"),
+        ("--lr 1", "argument --steps: invalid int value: 'x'", None, "change --steps, which is set by"),
+        ("--lr 1", "Flags parsing error", None, "correct the arguments after `--`"),
     ],
 )
 def test_the_argument_at_fault_is_named(
