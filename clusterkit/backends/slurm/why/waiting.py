@@ -26,7 +26,7 @@ NEVER_FITS = Cause(
     "no node of its partition has what it requests, so it will never start",
     "cancel it, and request less memory, fewer CPUs or another GPU",
 )
-HELD_BY_YOU = Cause("held-by-you", "you hold it (`scontrol hold`)", "release it")
+HELD_BY_YOU = Cause("held-by-you", "you put it on hold", "release it")
 LAUNCH_FAILED = Cause(
     "launch-failed",
     "Slurm could not start it on its node and now holds it",
