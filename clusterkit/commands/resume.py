@@ -88,12 +88,12 @@ def resume(settings: Settings, changes: Changes, ledger: Ledger, name: str, *, b
 def _must_be_there(site: Site, run: LedgerRun, materials: Materials) -> None:
     """Raises ImageError or RunError if the image or the code of a run is gone."""
     must_have_image(
-        site, materials.image, hint="`clusterkit deploy --image FILE.sif` with the same file brings it back"
+        site, materials.image, hint="`clusterkit deploy --image FILE.sif` uploads the same file again"
     )
     code = f"{site.layout.snapshots}/{materials.code}"
     if site.transport.run(["test", "-d", code], check=False).returncode != 0:
         raise RunError(
-            f"{run.run_id}: its code, {code}, is not there any more",
+            f"{run.run_id}: its code, {code}, no longer exists",
             hint="`clusterkit submit` starts a new run",
         )
 
@@ -112,8 +112,9 @@ def _look(site: Site, ledger: Ledger, run: LedgerRun) -> Ended:
     found, record = answers.of(described), answers.of(files)[run.run_dir]
     if found.moved:  # the old directory must not become a second run
         raise RunError(
-            f"{run.run_id}: it has moved on from {run.cluster}, to what {run.run_dir}/moved.json says",
-            hint="resume it where that was done; or remove that file, to go on here with what lies here",
+            f"{run.run_id}: it has moved from {run.cluster} to where {run.run_dir}/moved.json says",
+            hint="resume it in the project that moved it, or remove that file to continue here from what "
+            "is left",
         )
     if not record.exists or not found.exists:
         raise RunError(
@@ -152,6 +153,32 @@ def _check_checkpoints(site: Site, run: LedgerRun, newest: str | None, results: 
         )
 
 
+def _check(ended: Ended, changes: Changes) -> None:
+    run, state, program = ended.run, ended.state, ended.program
+    if state.state.active:
+        raise RunError(
+            f"{run.run_id} is {state.state}: it cannot be resumed while it may still run",
+            hint=f"`clusterkit cancel {run.run_id}` ends it first",
+        )
+    if state.state is JobState.UNKNOWN:
+        raise RunError(
+            f"{run.run_id}: it is not known whether it is still running ({state.why or 'no answer'})",
+            hint="try again once `clusterkit status` shows its state",
+        )
+    if changes.total_steps is not None:
+        program.with_steps(changes.total_steps)
+    if state.state is JobState.COMPLETED:
+        told = trains(program.argv) or (program.has_places and has_place(program.argv, "total_steps"))
+        steps = (program.total_steps or 0) if told else 0
+        if changes.total_steps is None or changes.total_steps <= steps:
+            raise RunError(
+                f"{run.run_id} is COMPLETED" + (f" with {steps:,} steps" if steps else ""),
+                hint=f"`clusterkit resume {run.run_id} --total-steps N` trains it for more steps"
+                if steps
+                else "`clusterkit submit` starts a new run",
+            )
+
+
 def _check_arguments(site: Site, ledger: Ledger, ended: Ended, changes: Changes) -> None:
     """Check that a run without progress did not fail because its program refused its arguments.
 
@@ -172,29 +199,3 @@ def _check_arguments(site: Site, ledger: Ledger, ended: Ended, changes: Changes)
             f"{ended.run.run_id}: {finding.sentence}{said}; `resume` would pass the same arguments again",
             hint=f"{finding.cure}: `{finding.next}`",
         )
-
-
-def _check(ended: Ended, changes: Changes) -> None:
-    run, state, program = ended.run, ended.state, ended.program
-    if state.state.active:
-        raise RunError(
-            f"{run.run_id} is {state.state}: it cannot be resumed while it may run",
-            hint=f"`clusterkit cancel {run.run_id}` ends it first",
-        )
-    if state.state is JobState.UNKNOWN:
-        raise RunError(
-            f"{run.run_id}: it is not known whether it still runs ({state.why or 'no answer'})",
-            hint="try again when `clusterkit status` knows",
-        )
-    if changes.total_steps is not None:
-        program.with_steps(changes.total_steps)
-    if state.state is JobState.COMPLETED:
-        told = trains(program.argv) or (program.has_places and has_place(program.argv, "total_steps"))
-        steps = (program.total_steps or 0) if told else 0
-        if changes.total_steps is None or changes.total_steps <= steps:
-            raise RunError(
-                f"{run.run_id} is COMPLETED" + (f" with {steps:,} steps" if steps else ""),
-                hint=f"`clusterkit resume {run.run_id} --total-steps N` trains on, to more steps"
-                if steps
-                else "`clusterkit submit` starts a new run",
-            )

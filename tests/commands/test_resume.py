@@ -152,7 +152,7 @@ def test_the_code_it_began_with_and_its_run_json_must_be_there(steps: Project) -
     snapshots = steps.folder / ".clusterkit/local/snapshots"
     snapshots.rename(snapshots.with_name("gone"))
     snapshots.mkdir()
-    assert "is not there any more" in steps.run("resume", run_id, code=8).stderr
+    assert "no longer exists" in steps.run("resume", run_id, code=8).stderr
     (steps.run_dir(run_id) / "run.json").write_text("[1]")
     for words in (("resume", run_id), ("diff", run_id, run_id)):
         assert "run.json on local cannot be read" in steps.run(*words, code=8).stderr
