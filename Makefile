@@ -34,7 +34,7 @@ help: ## list the targets
 	$(PIP) install -q --no-compile $(CONSTRAIN) -e '.[train,dev,bench]'
 	@touch $@
 
-demo: .venv/.train ## train four Meta-World tasks here, through the whole product (minutes)
+demo: .venv/.train ## install, then `clusterkit demo`: train four Meta-World tasks here (minutes)
 	$(BIN)/clusterkit demo
 
 test: ready ## linters, types, docs and the tests, on a real Slurm where one can run

@@ -12,7 +12,7 @@ class UnansweredError(ClusterkitError):
 
     def __init__(self, question: str) -> None:
         asked = " ".join(question.split()).rstrip(":")
-        super().__init__(f"nothing was answered to: {asked}", hint="repeat the command and answer it")
+        super().__init__(f"no answer was given to: {asked}", hint="repeat the command and answer it")
 
 
 def ask(question: str) -> str:

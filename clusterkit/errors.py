@@ -12,7 +12,7 @@ def last_words(said: str, limit: int = 200) -> str:
     """
     lines = (line for line in said.split("\n") if "\x1e" not in line)
     plain = ("".join(char if char.isprintable() else " " for char in line).strip() for line in lines)
-    return " / ".join(filter(None, plain))[-limit:].strip() or "it said nothing"
+    return " / ".join(filter(None, plain))[-limit:].strip() or "it printed nothing"
 
 
 class ClusterkitError(Exception):

@@ -48,7 +48,7 @@ def expanded(path: str) -> Path:
         return Path(path).expanduser()
     except RuntimeError:
         raise ConfigError(
-            f"{path!r} starts with a home folder that is not known", hint="write the whole path"
+            f"{path!r} starts with a home folder that is not known", hint="write the full path"
         ) from None
 
 

@@ -67,7 +67,7 @@ class Shortage:
     """The consequence."""
 
     def __str__(self) -> str:
-        return f"{self.asked} asked for, {self.there}" + (f": {self.then}" if self.then else "")
+        return f"{self.asked} requested, {self.there}" + (f": {self.then}" if self.then else "")
 
 
 def shortages(has: Hardware, need: HardwareNeed) -> tuple[Shortage, ...]:
@@ -78,12 +78,10 @@ def shortages(has: Hardware, need: HardwareNeed) -> tuple[Shortage, ...]:
     """
     found = [*_gpus(has, need), *_disk(has, need)]
     if has.memory is not None and need.memory is not None and need.memory > has.memory:
-        then = "it starts, and is killed if it needs more"
-        found.append(
-            Shortage(f"{format_bytes(need.memory)} memory", f"{format_bytes(has.memory)} there", False, then)
-        )
+        asked, there = f"{format_bytes(need.memory)} memory", f"{format_bytes(has.memory)} available"
+        found.append(Shortage(asked, there, False, "the run starts, and is killed if it uses more"))
     if has.cpus is not None and need.cpus > has.cpus:
-        found.append(Shortage(f"{need.cpus} CPUs", f"{has.cpus} there", False, "it is slower"))
+        found.append(Shortage(f"{need.cpus} CPUs", f"{has.cpus} available", False, "the run is slower"))
     return tuple(sorted(found, key=lambda one: not one.never))
 
 
@@ -92,13 +90,14 @@ def _gpus(has: Hardware, need: HardwareNeed) -> list[Shortage]:
         return []
     named = f"{need.gpus} {need.gpu or 'GPU'}"
     if len(has.gpus) < need.gpus:
-        then = "it computes on the processors" if need.without_gpu and not has.gpus else ""
-        there = f"{len(has.gpus)} there" if has.gpus else "no GPU there"
+        then = "the run trains on the CPUs" if need.without_gpu and not has.gpus else ""
+        there = f"{len(has.gpus)} available" if has.gpus else "no GPU available"
         return [Shortage(named, there, not then, then)]
     least = min((memory for memory in has.gpus if memory is not None), default=None)
     if least is not None and need.gpu_memory is not None and least < need.gpu_memory * _SAME_GPU:
-        there = f"{has.gpu_name or 'a GPU'} with {format_bytes(least)} there"
-        return [Shortage(f"{named} with {format_bytes(need.gpu_memory)}", there, False, "it may not fit")]
+        there = f"{has.gpu_name or 'a GPU'} with {format_bytes(least)} available"
+        asked = f"{named} with {format_bytes(need.gpu_memory)}"
+        return [Shortage(asked, there, False, "the run may not fit")]
     return []
 
 
@@ -107,9 +106,9 @@ def _disk(has: Hardware, need: HardwareNeed) -> list[Shortage]:
         return []
     asked = f"{format_bytes(need.scratch)} scratch"
     if has.disk is not None and need.scratch > has.disk:
-        return [Shortage(asked, f"a disk of {format_bytes(has.disk)} there", True)]
+        return [Shortage(asked, f"the disk has {format_bytes(has.disk)}", True)]
     if has.disk_free is not None and need.scratch > has.disk_free:
-        return [Shortage(asked, f"{format_bytes(has.disk_free)} free", False, "it may run out of room")]
+        return [Shortage(asked, f"{format_bytes(has.disk_free)} free", False, "the disk may fill up")]
     return []
 
 

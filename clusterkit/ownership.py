@@ -36,15 +36,15 @@ class OwnershipFault:
     def text(self) -> str:
         """One line: what it is and who could change it."""
         if self.kind == "links":
-            return f"{self.path} is a link that leads nowhere"
+            return f"{self.path} is a dangling link"
         if self.kind == "missing":
-            return f"{self.path} was made and is not there any more"
+            return f"{self.path} was created and no longer exists"
         if self.kind == "unknown":
             return f"the owner of {self.path} is not known here (it shows {self.owner}, {self.mode})"
         who = {
             "owner": f"belongs to {self.owner}",
-            "group": f"can be written to by the group {self.group}",
-            "others": "can be written to by everybody",
+            "group": f"is writable by the group {self.group}",
+            "others": "is writable by everyone",
         }[self.kind]
         return f"{self.path} {who} ({self.mode} {self.owner} {self.group})"
 

@@ -197,7 +197,7 @@ def _site(cluster: Cluster, transport: Transport, create: bool, inquiries: Seque
         raise TransportError(
             f"{transport.where}: the work root {cluster.root} cannot be used: {result.reason}",
             hint=room_hint(result.error_text)
-            or f"set `root` of [clusters.{cluster.name}] to a folder you can write to there",
+            or f"set `root` of [clusters.{cluster.name}] to a folder there that you can write to",
         )
     root, scratch, store, free = lines[:4]
     statuses, outputs = zip(*(part.split(b"\n", 1) for part in parts), strict=True)

@@ -208,12 +208,12 @@ def test_no_order_of_our_lines_is_a_traceback(pieces: list[str]) -> None:
 def test_half_a_configuration_is_no_configuration() -> None:
     config = f"{MARK} begin config\nJobRequeue = 1\n{MARK} status 0\n"
     text = f"{config}{MARK} begin partition\nPartitionName=g MaxTime=1"
-    with pytest.raises(SchedulerError, match="does not say"):
+    with pytest.raises(SchedulerError, match="does not report"):
         parse_limits(text)
     assert parse_limits(f"{text}-00:00:00\n{MARK} status 0\n").max_time == 86400
 
 
 def test_last_words() -> None:
-    assert last_words(f"{MARK} end\n") == "it said nothing"
+    assert last_words(f"{MARK} end\n") == "it printed nothing"
     assert last_words("a\x1b[31mb\n\n c ") == "a [31mb / c"
     assert len(last_words("x" * 1000)) == 200

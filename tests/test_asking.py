@@ -31,7 +31,7 @@ def typed(key: bytes) -> dict[str, tuple[int, str]]:
 def test_the_end_of_the_input_is_no_answer() -> None:
     for name, (code, shown) in typed(b"\x04").items():
         assert code == (4 if name in ("password", "code", "host key") else 1), (name, shown)
-        assert "error: nothing was answered to: " in shown, name
+        assert "error: no answer was given to: " in shown, name
         assert "next:  " in shown, name
         assert "Traceback" not in shown, name
         assert "EOFError" not in shown, name

@@ -251,7 +251,7 @@ def test_what_a_shell_does_to_the_streams(redirected: str, code: int, tmp_path: 
         (PermissionError(errno.EACCES, "x", "/f"), "/f: permission denied"),
         (IsADirectoryError(errno.EISDIR, "x", "/f"), "/f: is a folder"),
         (FileExistsError(errno.EEXIST, "x", "/f"), "/f: already exists"),
-        (NotADirectoryError(errno.ENOTDIR, "x", "/f"), "/f: a file is where"),
+        (NotADirectoryError(errno.ENOTDIR, "x", "/f"), "/f: there is a file where"),
         (OSError(errno.ENOSPC, "x"), "a file: no space left"),
         (OSError(errno.EROFS, "x", "/f"), "/f: the file system is read-only"),
         (OSError(errno.EMFILE, "x", "/f"), "/f: too many open files"),
@@ -300,7 +300,12 @@ def full(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("happens", "words"),
-    [(locked, "busy"), (corrupt, "not a readable ledger"), (read_only, "read-only"), (full, "no space")],
+    [
+        (locked, "process is using it"),
+        (corrupt, "not a readable ledger"),
+        (read_only, "read-only"),
+        (full, "no space"),
+    ],
 )
 def test_errors_of_the_ledger_are_faults(happens, words: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     with Ledger(tmp_path / "ledger") as ledger:

@@ -23,39 +23,42 @@ CARD = Hardware(cpus=16, memory=64 * GIB, gpus=(8 * GIB,), gpu_name="NVIDIA GeFo
         (
             LAPTOP,
             HardwareNeed(gpus=1, gpu="h200", without_gpu=False),
-            ["1 h200 asked for, no GPU there"],
+            ["1 h200 requested, no GPU available"],
             True,
         ),
         (
             LAPTOP,
             HardwareNeed(gpus=1, gpu="a40", without_gpu=True),
-            ["1 a40 asked for, no GPU there: it computes on the processors"],
+            ["1 a40 requested, no GPU available: the run trains on the CPUs"],
             False,
         ),
-        (LAPTOP, HardwareNeed(cpus=16), ["16 CPUs asked for, 2 there: it is slower"], False),
+        (LAPTOP, HardwareNeed(cpus=16), ["16 CPUs requested, 2 available: the run is slower"], False),
         (
             LAPTOP,
             HardwareNeed(memory=48 * GIB),
-            ["48 GiB memory asked for, 23 GiB there: it starts, and is killed if it needs more"],
+            ["48 GiB memory requested, 23 GiB available: the run starts, and is killed if it uses more"],
             False,
         ),
         (
             LAPTOP,
             HardwareNeed(scratch=100 * GIB),
-            ["100 GiB scratch asked for, a disk of 80 GiB there"],
+            ["100 GiB scratch requested, the disk has 80 GiB"],
             True,
         ),
         (
             LAPTOP,
             HardwareNeed(scratch=40 * GIB),
-            ["40 GiB scratch asked for, 20 GiB free: it may run out of room"],
+            ["40 GiB scratch requested, 20 GiB free: the disk may fill up"],
             False,
         ),
-        (CARD, HardwareNeed(gpus=2, without_gpu=False), ["2 GPU asked for, 1 there"], True),
+        (CARD, HardwareNeed(gpus=2, without_gpu=False), ["2 GPU requested, 1 available"], True),
         (
             CARD,
             HardwareNeed(gpus=1, gpu="h200", gpu_memory=141 * GIB, without_gpu=False),
-            ["1 h200 with 141 GiB asked for, NVIDIA GeForce RTX 4060 with 8.0 GiB there: it may not fit"],
+            [
+                "1 h200 with 141 GiB requested, NVIDIA GeForce RTX 4060 with 8.0 GiB available: the run "
+                "may not fit"
+            ],
             False,
         ),
         (CARD, HardwareNeed(gpus=1, gpu="rtx4060", gpu_memory=8 * GIB, without_gpu=False), [], False),

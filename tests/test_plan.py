@@ -127,7 +127,7 @@ def test_wrong_recipe_values_are_named() -> None:
         planned(profile(), overrides={"batchsize": "1"}, unlock=("batchsize",))
     with pytest.raises(ConfigError, match="guide-mt10"):
         planned(profile(recipe="guide-mt1O"))
-    with pytest.raises(ConfigError, match="trains none"):
+    with pytest.raises(ConfigError, match="does not use one"):
         planned(profile(), own_program=("x",), overrides={"gamma": "0.9"})
 
 
@@ -159,7 +159,7 @@ def test_several_gpus_learn_together() -> None:
     [
         ({"gpus": 3}, "32 environments cannot be shared by 3 ranks; 30 or 33 can"),
         ({"gpus": 3, "num_envs": 33}, "batch_size = 512 cannot be shared by 3 ranks; 510 or 513 can"),
-        ({"gpus": 2, "sbatch": {"nodes": 2}}, "asks for 2 nodes, and a training uses the GPUs of one"),
+        ({"gpus": 2, "sbatch": {"nodes": 2}}, "asks for 2 nodes, but training uses the GPUs of one node"),
     ],
 )
 def test_gpus_that_cannot_share_a_run_are_refused_here(more: dict[str, Any], message: str) -> None:

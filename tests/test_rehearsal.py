@@ -47,7 +47,7 @@ def test_a_good_one() -> None:
         "started on a40n1",
         "SIGUSR1 arrived, 31 s before the time limit",
         "checkpoint of step 16,000 written in 0.3 s",
-        "went on by requeue, 11 s later",
+        "continued by requeue, 11 s later",
         "second attempt resumed from step-000000016000 at step 16,000",
         "one W&B run, in 2 parts",
         "finished",
@@ -64,9 +64,9 @@ def test_a_line_that_is_just_being_written_is_left_out() -> None:
 
 
 def test_a_job_that_never_started() -> None:
-    state = RunState(JobState.FAILED, why="it left the queue without having started")
+    state = RunState(JobState.FAILED, why="it left the queue without starting")
     nothing = replace(GOOD, record=RunRecord(), state=state)
-    assert failed(nothing) == ["it did not start: it left the queue without having started"]
+    assert failed(nothing) == ["it did not start: it left the queue without starting"]
 
 
 def test_a_signal_that_did_not_come() -> None:
@@ -96,7 +96,7 @@ def test_a_second_attempt_from_the_beginning() -> None:
 
 def test_two_runs_in_wandb() -> None:
     (text,) = failed(replace(GOOD, wandb=(*GOOD.wandb, "offline-run-20260102_030605-x7y8")))
-    assert "another run" in text
+    assert "a different run" in text
     assert failed(replace(GOOD, wandb=())) == []
 
 

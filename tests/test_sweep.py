@@ -30,7 +30,13 @@ def test_seeds_are_ranges_and_lists() -> None:
 
 @pytest.mark.parametrize(
     ("seeds", "words"),
-    [("", "no seed"), ("a", "no seed"), ("5..1", "backwards"), ("1,1", "twice"), ("1..99999999", "most")],
+    [
+        ("", "not a seed"),
+        ("a", "not a seed"),
+        ("5..1", "backwards"),
+        ("1,1", "twice"),
+        ("1..99999999", "most"),
+    ],
 )
 def test_wrong_seeds_are_named(seeds: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
@@ -123,9 +129,9 @@ def test_an_own_program_gets_values_in_its_arguments_and_environment() -> None:
 def test_values_of_the_wrong_kind_are_named() -> None:
     with pytest.raises(ConfigError, match="whole number"):
         meant({"total_steps": "0"})
-    with pytest.raises(ConfigError, match="trains none"):
+    with pytest.raises(ConfigError, match="does not use one"):
         meant({"recipe": "guide-mt10"}, own_program=("python", "train.py"))
     with pytest.raises(ConfigError, match="unknown recipe 'guide-mt1O'; did you mean guide-mt10"):
         meant({"recipe": "guide-mt1O", "gamma": "1"})
-    with pytest.raises(ConfigError, match="unknown recipe '0'; there are a2c, brc-mt10, dqn, guide-mt10, "):
+    with pytest.raises(ConfigError, match="unknown recipe '0'; available: a2c, brc-mt10, dqn, guide-mt10, "):
         meant({"recipe": "0", "gamma": "1"})

@@ -68,7 +68,7 @@ def test_what_is_nearly_full_is_not_safe() -> None:
     chosen = choose(bench(full, tight, good), memory=32 * GIB)
     assert chosen.row == good
     assert chosen.unsafe == {
-        full.setting: "takes 88% of the memory asked for",  # with the evaluations' GiB
+        full.setting: "takes 88% of the requested memory",  # with the evaluations' GiB
         tight.setting: "takes 94% of the GPU's memory",
     }
     assert choose(bench(full), memory=32 * GIB).row is None

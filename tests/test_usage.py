@@ -59,7 +59,7 @@ def test_gpus_and_what_they_do_not_tell() -> None:
     ("answer", "problem"),
     [
         ("127", "there is no nvidia-smi on the node"),
-        ("124\n", "nvidia-smi gives no answer"),
+        ("124\n", "nvidia-smi does not answer"),
         ("6\nNo devices were found", "nvidia-smi says: No devices were found"),
         ("9\nNVIDIA-SMI has failed because it couldn't communicate\nMake sure", "couldn't communicate"),
     ],

@@ -60,7 +60,7 @@ def seeds(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         first, dots, last = part.strip().partition("..")
         if not all(end.isdecimal() for end in ((first, last) if dots else (first,))):
-            raise argparse.ArgumentTypeError(f"{part!r} is no seed; write 1..8 or 1,2,5")
+            raise argparse.ArgumentTypeError(f"{part!r} is not a seed; write 1..8 or 1,2,5")
         begin, end = int(first), int(last if dots else first)
         if end < begin:
             raise argparse.ArgumentTypeError(f"{part} counts backwards; write {end}..{begin}")
@@ -68,14 +68,14 @@ def seeds(text: str) -> tuple[int, ...]:
             raise argparse.ArgumentTypeError(_too_many(end - begin + 1))
         found += range(begin, end + 1)
     if twice := sorted(seed for seed in set(found) if found.count(seed) > 1):
-        raise argparse.ArgumentTypeError(f"{twice[0]} is there twice")
+        raise argparse.ArgumentTypeError(f"{twice[0]} is listed twice")
     if len(found) > _MOST_SEEDS:
         raise argparse.ArgumentTypeError(_too_many(len(found)))
     return tuple(found)
 
 
 def _too_many(count: int) -> str:
-    return f"{count:,} seeds are too many for one process; take {_MOST_SEEDS} at most"
+    return f"{count:,} seeds are too many for one process; use at most {_MOST_SEEDS}"
 
 
 def at_least(least: int) -> Any:
@@ -84,7 +84,7 @@ def at_least(least: int) -> Any:
     def read(text: str) -> int:
         number = float(text)
         if not number.is_integer() or number < least:
-            raise argparse.ArgumentTypeError(f"{text} is no whole number of at least {least}")
+            raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least {least}")
         return int(number)
 
     read.__name__ = "whole number"  # argparse calls it so in its message

@@ -115,7 +115,7 @@ def _python() -> CheckFinding:
     version = platform.python_version()
     fits = (3, 11) <= sys.version_info[:2] < (3, 14)
     facts = {"version": version, "executable": sys.executable}
-    return CheckFinding("Python", fits, version, "Python 3.11 to 3.13 is needed: take another image", facts)
+    return CheckFinding("Python", fits, version, "Python 3.11 to 3.13 is needed: use another image", facts)
 
 
 def _torch() -> CheckFinding:
@@ -134,7 +134,7 @@ def _device(wanted: str) -> CheckFinding:
     facts = device.describe(chosen)
     ones = torch.ones(256, 256, device=chosen)
     computes = bool((ones @ ones == 256).all())
-    hint = "a matrix product is wrong on this device: report the node to its administrators"
+    hint = "a matrix product came out wrong on this device: report the node to its administrators"
     if chosen.type == "cpu":
         why = "" if wanted == "cpu" else " (no GPU is visible)"
         return CheckFinding("CPU", computes, facts["name"] + why, hint, facts)
@@ -202,7 +202,7 @@ def _wandb() -> CheckFinding:
 def _shared_memory() -> CheckFinding:
     usage = shutil.disk_usage("/dev/shm")  # noqa: S108 - the file system itself, not a file in it
     text = f"of {_gib(usage.total)} ({_gib(usage.free)} free)"
-    hint = "give the container more of it, such as docker's --shm-size=1g; apptainer takes the node's"
+    hint = "give the container more of it, e.g. docker's --shm-size=1g; apptainer uses the node's"
     facts = {"free_bytes": usage.free, "total_bytes": usage.total}
     return CheckFinding("shared memory", usage.free >= LEAST_SHARED_MEMORY, text, hint, facts)
 

@@ -47,7 +47,7 @@ def configure(
         The device with its index, so that tensors made on it compare equal.
 
     Raises:
-        DeviceError: CUDA is asked for and absent, there are fewer GPUs than processes, or the device does not
+        DeviceError: CUDA is requested and absent, there are fewer GPUs than processes, or the device does not
             compute in bfloat16 natively.
         ValueError: an unknown device or precision, or a negative number of threads.
     """
@@ -63,8 +63,8 @@ def configure(
             else "check nvidia-smi, CUDA_VISIBLE_DEVICES and apptainer's --nv"
         )
         raise DeviceError(
-            f"CUDA is asked for and PyTorch {torch.__version__} sees no GPU",
-            hint=f"{remedy}; or take --device cpu",
+            f"CUDA is requested, but PyTorch {torch.__version__} sees no GPU",
+            hint=f"{remedy}; or use --device cpu",
         )
     if cuda and device != "cpu":
         if place.size > 1:
@@ -74,7 +74,7 @@ def configure(
         chosen = torch.device("cpu")
     if precision == "bf16" and not has_bf16(chosen):
         raise DeviceError(
-            f"{device_name(chosen)} does not compute in bfloat16", hint="take --precision fp32 or tf32"
+            f"{device_name(chosen)} does not support bfloat16", hint="use --precision fp32 or tf32"
         )
     # newer processors have a TF32 of their own
     rounded = chosen.type == "cuda" and precision_on(chosen, precision) != "fp32"
@@ -179,7 +179,7 @@ def _own_gpu(place: RankPlace) -> int:
     if place.local_rank >= count:
         raise DeviceError(
             f"{place.local_rank + 1} processes of this node want a GPU each, and PyTorch sees {count}",
-            hint="ask for as many GPUs as --ranks says, or take fewer ranks",
+            hint="request as many GPUs as --ranks says, or use fewer ranks",
         )
     return place.local_rank
 

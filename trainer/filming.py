@@ -73,8 +73,8 @@ def film_gymnasium(policy: Any, factory: Any, number: int, size: int, film: Film
     modes = factory(0).env.metadata.get("render_modes", [])
     if "rgb_array" not in modes:
         raise UsageError(
-            f"{task} draws no pictures: it can render {', '.join(modes) or 'nothing'}",
-            hint="the environment must offer the render mode rgb_array; evaluate needs none",
+            f"{task} cannot be filmed: it can render {', '.join(modes) or 'nothing'}",
+            hint="the environment must offer the render mode rgb_array; `evaluate` does not need it",
         )
     env = GymnasiumEnv(factory, render_mode="rgb_array")
     every = max(1, round(env.env.metadata.get("render_fps", FRAMES_A_SECOND) / FRAMES_A_SECOND))

@@ -89,7 +89,7 @@ class Lookout:
                 now = self._store.add(f"alive/{rank}", 0)
                 self._seen[rank] = now, 0 if now != last else missed + 1
                 if missed >= _MOST_MISSED and not self._store.check([f"done/{rank}"]):
-                    return f"nothing is heard of rank {rank} of {self._place.size} any more"
+                    return f"nothing has been heard from rank {rank} of {self._place.size} for a while"
         except RuntimeError:
             return "the process that the ranks met at, rank 0 or torchrun's, is gone"
         return ""

@@ -144,6 +144,6 @@ def _locate(path: Path) -> Path:
     if found is None:
         raise CheckpointError(
             f"no usable checkpoint in {path}",
-            hint="; ".join(reasons) or "name a run, a checkpoint or a model file",
+            hint="; ".join(reasons) or "give a run, a checkpoint or a model file",
         )
     return found

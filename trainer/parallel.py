@@ -81,7 +81,7 @@ class Ranks:
         except RuntimeError as error:
             raise RankLostError(
                 f"rank {place.rank} of {place.size} did not find the others: {_line(error)}",
-                hint="see that all were started, and that MASTER_ADDR and MASTER_PORT can be reached",
+                hint="check that all were started, and that MASTER_ADDR and MASTER_PORT can be reached",
             ) from error
         lookout = Lookout(place, PrefixStore("lookout", store.clone()))
         try:

@@ -84,7 +84,7 @@ def _meeting_point(environ: Mapping[str, str], size: int) -> None:
     if missing:
         raise UsageError(
             f"{size} processes have been started together, and {' and '.join(missing)} not said: "
-            "they cannot find one another",
+            "they cannot find each other",
             hint="export MASTER_ADDR (the first node's name) and MASTER_PORT (a free port, such as 29500); "
-            "or give each --ranks 1, if it is a run of its own",
+            "or give each --ranks 1, if each is a separate run",
         )

@@ -147,7 +147,7 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str], together: int
     """
     given = train_parser().read(argv)
     if given.seeds:
-        raise UsageError("--seeds is for several runs, and this is about one", hint="take --seed")
+        raise UsageError("--seeds is for several runs, but this is a single one", hint="take --seed")
     return _settings(given, environ, together)
 
 
@@ -162,17 +162,17 @@ def read_each(argv: Sequence[str], environ: Mapping[str, str]) -> list[TrainSett
     if not given.seeds:
         return [_settings(given, environ, 1)]
     if given.seed is not None:
-        raise UsageError("--seed and --seeds exclude each other", hint="name all seeds with --seeds")
+        raise UsageError("--seed and --seeds exclude each other", hint="give all seeds with --seeds")
     if given.resume not in (None, NEWEST):
         raise UsageError(
             "--resume PATH is for one run, and --seeds for several",
-            hint="--resume alone goes on from the newest checkpoint of each",
+            hint="--resume alone continues from the newest checkpoint of each",
         )
     shared = _settings(given, environ, len(given.seeds))
     if shared.place.size > 1:
         raise UsageError(
-            f"{shared.place.size} ranks share one run, and --seeds puts several into one process",
-            hint="take --ranks 1",
+            f"{shared.place.size} ranks share one run, but --seeds puts several into one process",
+            hint="use --ranks 1",
         )
     return [
         replace(

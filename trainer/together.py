@@ -111,7 +111,9 @@ def _check(runs: Sequence[TrainSettings]) -> None:
     for settings in runs[1:]:
         for name in _SHARED:
             if getattr(settings, name) != getattr(runs[0], name):
-                raise UsageError(f"the runs of a process differ in their seeds alone, and these in {name}")
+                raise UsageError(
+                    f"the runs of a process may differ only in their seeds, but these differ in {name}"
+                )
     places = [settings.run_dir.resolve() for settings in runs]
     if len({*places}) < len(places):
         raise UsageError("two runs of a process have the same directory")

@@ -185,7 +185,7 @@ def _agreed(settings: TrainSettings, ranks: Ranks) -> TrainSettings:
         if own[name] != theirs:
             raise UsageError(
                 f"rank 0 was started with {name} = {theirs}, and rank {ranks.rank} with {own[name]}",
-                hint="if each is a run of its own, give each --ranks 1",
+                hint="if each is a separate run, give each --ranks 1",
             )
     # a folder named after the time may be named after two
     run_dir, run_id = ranks.share((settings.run_dir, settings.run_id))
@@ -212,7 +212,7 @@ def _last_good(
     entropy = (failures, ranks.rank) if ranks.rank else (failures,)
     parts["state"]["generators"] = fresh_generators(settings.seed, *entropy)
     step = parts["state"]["progress"]["step"]
-    telemetry.event(step, f"{error.cause}: back to step {step:,}, and on with other random numbers")
+    telemetry.event(step, f"{error.cause}: back to step {step:,}, continuing with other random numbers")
     return FoundCheckpoint(path, parts)
 
 

@@ -383,9 +383,9 @@ def within_max_time(cluster: Cluster, profile: Profile) -> None:
     """Raises ConfigError if a profile requests more time than the cluster's settings allow."""
     if cluster.max_time is not None and profile.time > cluster.max_time:
         raise ConfigError(
-            f"profile {profile.name} asks for {format_duration(profile.time)} and cluster {cluster.name} "
+            f"profile {profile.name} requests {format_duration(profile.time)} and cluster {cluster.name} "
             f"allows {format_duration(cluster.max_time)} (clusters.{cluster.name}.max_time)",
-            hint="give the run less time, or choose another cluster",
+            hint="set a shorter time limit, or choose another cluster",
         )
 
 
@@ -401,6 +401,6 @@ def gpu_of(cluster: Cluster, profile: Profile) -> GpuTable | None:
         raise ConfigError(
             f"profile {profile.name} needs GPU {profile.gpu!r}, which cluster {cluster.name} lacks",
             hint=f"{nearest(profile.gpu, cluster.gpus)}; "
-            f"or add [clusters.{cluster.name}.gpus.{profile.gpu}] if it is there",
+            f"or add [clusters.{cluster.name}.gpus.{profile.gpu}] if the cluster has it",
         )
     return cluster.gpus[profile.gpu]

@@ -87,7 +87,7 @@ class JobScript:
 
     def __post_init__(self) -> None:
         if not _RUN_ID.fullmatch(self.run_id):
-            raise ConfigError(f"{self.run_id!r} is no run id", hint="letters, digits and . _ - only")
+            raise ConfigError(f"{self.run_id!r} is not a run id", hint="use only letters, digits and . _ -")
         for name in ("run_dir", "workdir", "scratch_root", "cache_root"):
             _check_path(name, getattr(self, name), mounted=self.container != "none")
         if self.container != "none":
@@ -199,6 +199,6 @@ def _check_path(name: str, path: str, *, mounted: bool) -> None:
         raise ConfigError(f"{name} must be an absolute path, not {path!r}")
     if mounted and (bad := re.search(r"[,:\n]", path)):
         raise ConfigError(
-            f"{name} {path!r} holds {bad[0]!r}, which a container mount cannot name",
+            f"{name} {path!r} contains {bad[0]!r}, which a container mount cannot contain",
             hint="choose another root for this cluster",
         )

@@ -41,10 +41,10 @@ class JobState(StrEnum):
 
 
 ENDS = {
-    JobState.OUT_OF_MEMORY: "it used more main memory than it asked for: raise the profile's memory",
+    JobState.OUT_OF_MEMORY: "it used more main memory than it requested: raise the profile's memory",
     JobState.TIMEOUT: "it reached its time limit",
     JobState.NODE_FAIL: "its node failed",
-    JobState.PREEMPTED: "it had to make room for a job of higher priority",
+    JobState.PREEMPTED: "it was preempted by a job with a higher priority",
     JobState.CANCELLED: "it was cancelled",
 }
 """How jobs ended, in plain words."""

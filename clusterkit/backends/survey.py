@@ -241,7 +241,7 @@ def _about(root: Root) -> str:
         words.append("with a quota")
     if _fleeting(root):
         words.append("many sites delete old files from such folders")
-    return ", ".join(filter(None, words)) or "nothing is known about its room"
+    return ", ".join(filter(None, words)) or "its free space is not known"
 
 
 def _merit(root: Root) -> tuple[object, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 from clusterkit.backends.checks import Verdict, failed, passed, skipped, warned
 from clusterkit.checkup.node import Node
 
-_OWN = "the program is your own and may not need it"
+_OWN = "your own program may not need it"
 
 
 def container(node: Node) -> Verdict:
@@ -20,14 +20,14 @@ def container(node: Node) -> Verdict:
     python = f"`python` of {node.table}"
     if node.cluster.container == "none":
         return failed(f"{node.cluster.interpreter} on {node.name}: {part.last}", f"set {python}")
-    return failed(part.last, f"set {python} to the image's; or build the image again: clusterkit build")
+    return failed(part.last, f"set {python} to the image's, or rebuild the image: clusterkit build")
 
 
 def temporary(node: Node) -> Verdict:
     """Whether temporary files can be written in the attempt's scratch."""
     found = _found(node, "temporary")
     if "fault" in found:
-        return failed(found["fault"], f"set `scratch` of {node.table} to a folder with room")
+        return failed(found["fault"], f"set `scratch` of {node.table} to a folder with free space")
     return passed(str(found.get("folder", "")))
 
 
@@ -47,8 +47,10 @@ def cuda(node: Node) -> Verdict:
     if not found.get("cuda"):
         text = f"PyTorch {found['version']} is built without CUDA"
         if not node.trains:
-            return warned(f"{text}; {_OWN}", "an image with a CUDA PyTorch, if your program computes with it")
-        return failed(text, "clusterkit build, with a CUDA PyTorch")
+            return warned(
+                f"{text}; {_OWN}", "use an image with a CUDA build of PyTorch if your program needs it"
+            )
+        return failed(text, "clusterkit build, with a CUDA build of PyTorch")
     return failed(
         found.get("why") or "no GPU", "see `driver` and `gpu` above; nv needs the node's NVIDIA libraries"
     )
@@ -68,7 +70,7 @@ def rendering(node: Node) -> Verdict:
         )
     if wanted and backend != wanted:
         cure = f'mujoco_gl = "{backend}" in [profiles.{node.profile.name}]'
-        return warned(f"{wanted} does not draw ({faults.get(wanted)}); {backend} does", cure)
+        return warned(f"{wanted} does not render ({faults.get(wanted)}); {backend} does", cure)
     return passed(f"by {backend}, MuJoCo {found['version']}")
 
 
@@ -80,7 +82,7 @@ def wandb(node: Node) -> Verdict:
 
 def _found(node: Node, name: str) -> dict[str, Any]:
     found = node.inside.get(name)
-    return found if isinstance(found, dict) else {"fault": "it was not tried"}
+    return found if isinstance(found, dict) else {"fault": "it was not tested"}
 
 
 def _missing(node: Node, fault: str) -> Verdict:

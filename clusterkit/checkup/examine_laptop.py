@@ -40,7 +40,7 @@ def judge_python(version: tuple[int, int], text: str) -> Verdict:
 
 def judge_settings(files: Sequence[str], cluster: str, profiles: Sequence[str]) -> Verdict:
     """The verdict on readable settings."""
-    where = ", ".join(files) or "no settings file, only what is built in"
+    where = ", ".join(files) or "no settings file, only built-in settings"
     names = f"profile{'s' if len(profiles) > 1 else ''} {', '.join(profiles)}"
     return passed(f"{where}; cluster {cluster}, {names}")
 
@@ -103,7 +103,7 @@ def _ledger(exam: Examination, stack: ExitStack) -> Verdict:
         cure = f"{shlex.join(['mv', str(path), f'{path}.damaged'])} (it is only a cache)"
         return failed(f"{path} is damaged: {said}", cure)
     exam.ledger = ledger
-    return passed(f"whole, {runs} run{'' if runs == 1 else 's'}")
+    return passed(f"intact, {runs} run{'' if runs == 1 else 's'}")
 
 
 def _code(exam: Examination) -> Verdict:
@@ -122,7 +122,7 @@ def _disk(exam: Examination) -> Verdict:
     free = shutil.disk_usage(folder).free
     text, cure = (
         f"{format_bytes(free)} free in {folder}",
-        "make room, or set `results` of [project] to a larger disk",
+        "free space, or set `results` of [project] to a folder on a larger disk",
     )
     if free < _LITTLE:
         return failed(text, cure)
@@ -141,7 +141,7 @@ def _wandb_login() -> Verdict:
     """The key, which is needed first, and the client that uploads."""
     url = credentials.base_url(os.environ, folders.home_or_root())
     if credentials.find(os.environ, folders.home_or_root()) is None:
-        return warned(f"no key for {url}: results come home and are not uploaded", "wandb login")
+        return warned(f"no key for {url}: results are synced but not uploaded to W&B", "wandb login")
     try:
         version = client.installed_version()
     except WandbError as error:
@@ -171,7 +171,7 @@ def _wandb_server(exam: Examination) -> Verdict:
         return fault(error) if found else warned(error.cause, error.hint or "")
     if known is None:
         return warned(f"{url} answers, but not as W&B does", "WANDB_BASE_URL, or wandb login --host")
-    return passed(f"{url} answers and takes the key")
+    return passed(f"{url} answers and accepts the key")
 
 
 def _rsync() -> Verdict:

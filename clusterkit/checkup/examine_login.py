@@ -59,13 +59,13 @@ def log_in(exam: Examination, stack: ExitStack) -> Iterator[Result]:
     if exam.fix and stale:
         for path in stale:
             path.unlink(missing_ok=True)
-        exam.sheet.fixes["kept-login"] = f"removed {len(stale)} sockets that nobody serves"
+        exam.sheet.fixes["kept-login"] = f"removed {len(stale)} stale sockets"
         stale = []
 
     def kept_login() -> Verdict:
         if stale:
-            return warned(f"nobody answers at {', '.join(map(str, stale))}", "clusterkit logout")
-        return passed(f"kept: {', '.join(alive)}" if alive else "none is kept; each command logs in")
+            return warned(f"no answer at {', '.join(map(str, stale))}", "clusterkit logout")
+        return passed(f"kept: {', '.join(alive)}" if alive else "none is kept; every command logs in")
 
     yield from exam.note("kept-login", kept_login)
     if not found:
@@ -101,7 +101,7 @@ def log_in(exam: Examination, stack: ExitStack) -> Iterator[Result]:
         how = "over a kept login" if over else "logged in"
         text = f"{how} as {host.user} in {seconds:.1f} s"
         if seconds > _SLOW_LOGIN:
-            return warned(text, "clusterkit login keeps one login for all commands")
+            return warned(text, "clusterkit login opens one login for all commands")
         return passed(text)
 
     yield from exam.note("login", login)
@@ -137,7 +137,10 @@ def _ssh_key(exam: Examination, host: HostConfig) -> Verdict:
             for path, mode in wide.items():
                 path.chmod(mode & 0o700)
         except OSError as error:
-            return warned(f"{error.filename} cannot be made private: {error.strerror}", "chmod it by hand")
+            return warned(
+                f"{error.filename} cannot be made private: {error.strerror}",
+                "change its mode by hand (chmod)",
+            )
         exam.sheet.fixes["ssh-key"] = f"chmod go= {' '.join(map(str, wide))}"
         wide = {}
     if wide:

@@ -115,7 +115,7 @@ def _judge(exam: Examination, profile: Profile, came: _Came) -> Iterator[Result]
         yield from exam.make(CheckPlace.NODE, {"root-shared": lambda _: _shared(exam, came)}, None, profile)
     elif came.answer is None:
         yield from exam.make(CheckPlace.NODE, {"scratch": lambda _: came.verdict}, None, profile)
-        judged = skipped("the script gave no answer")
+        judged = skipped("the script did not answer")
         yield from exam.leave_out(CheckPlace.NODE, judged, profile, but=("scratch",))
         yield from exam.leave_out(CheckPlace.CONTAINER, judged, profile)
         return
@@ -136,7 +136,9 @@ def _judge(exam: Examination, profile: Profile, came: _Came) -> Iterator[Result]
 
 def _shared(exam: Examination, came: _Came) -> Verdict:
     if came.answer is None:
-        return failed(came.silent, f"set `root` of [clusters.{exam.cluster.name}] to a folder that nodes see")
+        return failed(
+            came.silent, f"set `root` of [clusters.{exam.cluster.name}] to a folder that the nodes can see"
+        )
     return passed(f"{came.answer['about'].value('host')} sees it")
 
 
@@ -208,10 +210,10 @@ def _wait(exam: Examination, site: Site, job: NodeJob, job_id: str, wait: int) -
             exam.say(f"job {job_id} waits: {reason}")
         elif known is not None and state is not None and (state.active or state is JobState.UNKNOWN):
             started = started or now
-            where = f"job {job_id} looks around on {known.node}"
+            where = f"job {job_id} checks {known.node}"
             exam.say(where if known.node else "the scheduler does not answer")
             if now - started > SECONDS + _PATIENCE_SECONDS:
-                return _Came(failed(f"job {job_id} gave no answer in time", "look again"))
+                return _Came(failed(f"job {job_id} did not answer in time", "look again"))
         else:
             ended = ended or now
             if now - ended > _LATE_SECONDS:
@@ -226,14 +228,14 @@ def _without_answer(job: NodeJob, job_id: str, known: Job | None) -> _Came:
         silent = f"the job ran on {where}, which does not see {root}"
         return _Came(passed(f"job {job_id} on {where}"), silent=silent)
     told = f"job {job_id} on {where} ended as {known.state}: {known.explained or known.reason or ''}"
-    return _Came(failed(told, "tell the administrators the node and the job"))
+    return _Came(failed(told, "report the node and the job to the administrators"))
 
 
 def _waited(job_id: str, reason: str, explained: str, wait: int) -> _Came:
     text = f"job {job_id} did not start within {wait} s: {explained}; it was cancelled"
     if _BUSY.fullmatch(reason):
-        return _Came(warned(text, "clusterkit doctor --wait 1h, or look again later"))
-    return _Came(failed(text, "correct what the reason names, then run doctor again"))
+        return _Came(warned(text, "clusterkit doctor --wait 1h, or try again later"))
+    return _Came(failed(text, "correct the cause it names, then run doctor again"))
 
 
 def _server() -> tuple[str, int]:

@@ -34,7 +34,7 @@ def examine_site(exam: Examination) -> Iterator[Result]:
             for profile in (None, *exam.profiles):  # each is skipped, as the login has failed
                 yield from exam.leave_out(place, passed(""), profile)
         return
-    exam.say(f"looking around on {exam.transport.where}")
+    exam.say(f"checking {exam.transport.where}")
     try:
         seen = _ask(exam)
         if exam.fix and _mend(exam, seen):
@@ -43,7 +43,7 @@ def examine_site(exam: Examination) -> Iterator[Result]:
         yield from exam.note("root", partial(fault, error))
         for place in _PLACES:
             for profile in (None, *exam.profiles):
-                yield from exam.leave_out(place, skipped("it gave no answer"), profile, but=("root",))
+                yield from exam.leave_out(place, skipped("it did not answer"), profile, but=("root",))
         return
     exam.login = seen
     yield from exam.make(CheckPlace.LOGIN, login.JUDGES, seen)

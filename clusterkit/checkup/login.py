@@ -133,12 +133,12 @@ def shell_quiet(login: Login) -> Verdict:
     part, shell = login.answer["shell"], login.about("shell")
     if part.status == TIME_UP:
         return failed(
-            f"{shell} does not get through its start-up files", "see what ~/.bashrc there waits for"
+            f"{shell} does not finish its start-up files", "find out what ~/.bashrc there waits for"
         )
     if part.text:
         guard = "begin ~/.bashrc there with: case $- in *i*) ;; *) return ;; esac"
         return warned(f"{shell} prints {part.lines[0].strip()[:80]!r} without a terminal", guard)
-    return passed(f"{shell} says nothing")
+    return passed(f"{shell} prints nothing")
 
 
 def clock(login: Login) -> Verdict:
@@ -149,13 +149,13 @@ def clock(login: Login) -> Verdict:
 def skew(there: str, here: float, whose: str) -> Verdict:
     """The verdict on two clocks."""
     if not there.isdigit():
-        return warned("it does not tell its time", "date +%s")
+        return warned("it does not report its time", "date +%s")
     seconds = int(there) - here
     text = f"{abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} {whose}"
     if abs(seconds) >= _WRONG:
-        return failed(text, "set the clock that is wrong by NTP: timedatectl set-ntp true")
+        return failed(text, "synchronise the clock that is wrong with NTP: timedatectl set-ntp true")
     if abs(seconds) >= _SKEWED:
-        return warned(text, "set the clock that is wrong by NTP: timedatectl set-ntp true")
+        return warned(text, "synchronise the clock that is wrong with NTP: timedatectl set-ntp true")
     return passed(f"agrees with {whose}")
 
 
@@ -164,7 +164,7 @@ def tools(login: Login) -> Verdict:
     missing = login.answer["tools"].text.split()
     if missing:
         return failed(
-            f"missing: {', '.join(missing)}", "set `login_shell = true`, or ask for them to be installed"
+            f"missing: {', '.join(missing)}", "set `login_shell = true`, or ask the site to install them"
         )
     return passed("all there")
 
@@ -194,7 +194,7 @@ def runtime_there(login: Login) -> Verdict:
     if part.status == 0:
         return passed(part.lines[-1] if part.lines else runtime)
     return warned(
-        f"no {runtime} on {login.about('host')}: {part.last}; the nodes may have it all the same",
+        f"no {runtime} on {login.about('host')}: {part.last}; the nodes may have it anyway",
         f"add what provides it to `prelude` of [clusters.{login.cluster.name}], e.g. module load {runtime}",
     )
 

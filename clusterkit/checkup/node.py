@@ -41,15 +41,15 @@ _STEPS = {
 }
 """Checks and the parts of the answer they need, in the job's order."""
 _CURES = {
-    "scratch": "set `scratch` of {table} to a folder that answers",
+    "scratch": "set `scratch` of {table} to a folder that responds",
     "shared-memory": "look again",
-    "prelude": "no `exit` in `prelude` of {table}, and nothing that waits",
+    "prelude": "remove `exit`, and commands that wait, from `prelude` of {table}",
     "binds": "correct `binds` of {table}",
     "gpu": "report the node to its administrators",
     "internet": "look again",
-    "runtime": "mend `prelude` of {table}",
-    "image-visible": "set `image_store` of {table} to a folder that nodes see",
-    "container": "look again; starting the container took the job's two minutes",
+    "runtime": "correct `prelude` of {table}",
+    "image-visible": "set `image_store` of {table} to a folder that the nodes can see",
+    "container": "run doctor again; starting the container took the job's two minutes",
 }
 
 
@@ -110,8 +110,8 @@ def as_far_as_it_came(
             if node.answer.whole or name not in _STEPS or _STEPS[name] in node.answer:
                 return judge(node)
             if name != node.ended_in:
-                return skipped(f"the job ended before, in {node.ended_in}")
-            return failed("the job did not get past it", _CURES[name].format(table=node.table))
+                return skipped(f"the job ended earlier, in {node.ended_in}")
+            return failed("the job did not finish it", _CURES[name].format(table=node.table))
 
         return judged
 
@@ -126,7 +126,7 @@ def prelude(node: Node) -> Verdict:
     status, _, command = fails[0].partition(" ")
     said = node.answer["prelude-said"].lines
     text = f"`{command}` ended with {status}" + (f": {said[-1].strip()}" if said else "")
-    cure = f"mend `prelude` of {node.table}"
+    cure = f"correct `prelude` of {node.table}"
     found = node.cluster.container == "none" or node.answer["runtime"].status == 0
     return warned(text, cure) if found and status != "127" else failed(text, cure)
 
@@ -153,7 +153,7 @@ def image_visible(node: Node) -> Verdict:
         f"{node.name}: {part.last}"
         if part.status
         else f"{node.name} sees {found[0] if found else 0} bytes of it",
-        f"set `image_store` of {node.table} to a folder that nodes see",
+        f"set `image_store` of {node.table} to a folder that the nodes can see",
     )
 
 
@@ -174,7 +174,7 @@ def scratch(node: Node) -> Verdict:
     wanted = node.profile.scratch
     if wanted is not None and free < wanted:
         return failed(
-            f"{text}, {format_bytes(wanted)} asked for", f"set `scratch` of {node.table} to a larger disk"
+            f"{text}, {format_bytes(wanted)} requested", f"set `scratch` of {node.table} to a larger disk"
         )
     return passed(text)
 
@@ -196,7 +196,7 @@ def gpu(node: Node) -> Verdict:
     if not devices:
         cure = f"check `request` of [clusters.{node.cluster.name}.gpus.{node.profile.gpu}]"
         if node.cluster.here:
-            cure = "a profile without a GPU, such as local-demo; or --cluster NAME, one that has a GPU"
+            cure = "use a profile without a GPU, such as local-demo, or --cluster NAME for one that has a GPU"
         return failed(f"{node.name} has no GPU", cure)
     why = "is not there" if part.status == _NOT_FOUND else f"does not work: {part.last}"
     text = f"{node.name} has {len(devices)} GPUs, and nvidia-smi {why}"
@@ -211,14 +211,16 @@ def driver(node: Node) -> Verdict:
     """Whether the driver supports the CUDA version of the image's PyTorch."""
     match = re.search(r"(\d+)(?:\.\d+)+\s*$", node.answer["nvidia-smi"].text)
     if match is None:
-        return warned("nvidia-smi names no driver version", "nvidia-smi")
+        return warned("nvidia-smi reports no driver version", "nvidia-smi")
     version = match[0].strip()
     cuda = (node.inside.get("torch") or {}).get("cuda")
     if not cuda:
         return passed(f"driver {version}; the image names no CUDA")
     oldest = OLDEST_DRIVER.get(int(str(cuda).partition(".")[0]))
     if oldest is not None and int(match[1]) < oldest:
-        cure = "an image with a PyTorch for an older CUDA (clusterkit build), or nodes with a newer driver"
+        cure = (
+            "use an image with a PyTorch for an older CUDA (clusterkit build), or nodes with a newer driver"
+        )
         return failed(
             f"driver {version} on {node.name}, CUDA {cuda} of the image needs {oldest} or newer", cure
         )
@@ -230,8 +232,8 @@ def mps(node: Node) -> Verdict:
     part = node.answer["mps"]
     if part.status == 0 and part.lines:
         return passed(part.lines[0])
-    text = f"{node.name} has no nvidia-cuda-mps-control on PATH: runs of a pack take turns on the GPU"
-    return warned(text, f"add what provides it to `prelude` of {node.table}, or take back `mps`")
+    text = f"{node.name} has no nvidia-cuda-mps-control on PATH: the runs of a pack take turns on the GPU"
+    return warned(text, f"add what provides it to `prelude` of {node.table}, or remove `mps`")
 
 
 def shared_memory(node: Node) -> Verdict:
@@ -239,13 +241,13 @@ def shared_memory(node: Node) -> Verdict:
     words = node.answer["shm"].text.split()
     free = int(words[-3]) << 10 if len(words) > 3 and words[-3].isdigit() else None
     if free is None:
-        return warned(f"{node.name} does not tell", "df /dev/shm")
+        return warned(f"{node.name} does not report it", "df /dev/shm")
     wanted = max(SHARED_MEMORY, _PER_WORKER * (node.profile.workers or 0))
     text = f"{format_bytes(free)} free"
     if free < wanted:
         return failed(
             f"{text} on {node.name}, {format_bytes(wanted)} needed",
-            "workers = 0 in the profile; or ask for a larger one",
+            "set workers = 0 in the profile, or ask the site for a larger one",
         )
     return passed(text)
 
@@ -262,7 +264,7 @@ def internet(node: Node) -> Verdict:
     if node.answer["internet"].status == 0:
         return passed(f"{node.name} reaches {node.server}")
     if node.online:
-        return failed(f"{node.name} does not reach {node.server}", 'mode = "offline" in [project.wandb]')
+        return failed(f"{node.name} cannot reach {node.server}", 'mode = "offline" in [project.wandb]')
     return passed("none, and none is needed: W&B is not online")
 
 

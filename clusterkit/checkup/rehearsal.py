@@ -105,12 +105,12 @@ def _signal(evidence: RehearsalEvidence, attempt: int, limit: int) -> Verdict:
     if match is None:
         return failed(
             f"no signal came before the time limit of {limit} s",
-            "the scheduler ignores the option for it: see `clusterkit logs`, and ask the administrators",
+            "the scheduler ignores the signal option: see `clusterkit logs`, and ask the administrators",
         )
     if match["left"] is None or (match["side"] == "before" and int(match["left"]) > 0):
         left = f", {match['left']} s before the time limit" if match["left"] else ""
         return passed(f"{match['name']} arrived{left}")
-    return failed(f"{match['name']} came only at the time limit", "the scheduler ignores the option for it")
+    return failed(f"{match['name']} came only at the time limit", "the scheduler ignores the signal option")
 
 
 def _checkpoint(evidence: RehearsalEvidence, attempt: int) -> Verdict:
@@ -128,14 +128,14 @@ def _checkpoint(evidence: RehearsalEvidence, attempt: int) -> Verdict:
 def _left_behind(evidence: RehearsalEvidence, way: Way) -> Verdict:
     return failed(
         f"no second attempt by {way}: {_why(evidence)}",
-        "set `continue_by` of the cluster to another way: requeue, array or chain",
+        "set the cluster's `continue_by` to another way: requeue, array or chain",
     )
 
 
 def _gone_on(ended: Mapping[str, Any] | None, start: Mapping[str, Any] | None, way: Way) -> str:
     if ended is None or start is None:
-        return f"went on by {way}"
-    return f"went on by {way}, {max(0, int(start['started']) - int(ended['ended']))} s later"
+        return f"continued by {way}"
+    return f"continued by {way}, {max(0, int(start['started']) - int(ended['ended']))} s later"
 
 
 def _resumed(evidence: RehearsalEvidence, attempt: int, start: Mapping[str, Any] | None) -> Verdict:
@@ -156,7 +156,7 @@ def _resumed(evidence: RehearsalEvidence, attempt: int, start: Mapping[str, Any]
 def _wandb(evidence: RehearsalEvidence) -> Verdict:
     strangers = [name for name in evidence.wandb if not name.endswith(f"-{evidence.run_id}")]
     if strangers:
-        return failed(f"W&B has another run: {strangers[0]}", "let the program keep WANDB_RUN_ID")
+        return failed(f"W&B has a different run: {strangers[0]}", "keep WANDB_RUN_ID in the program")
     return passed(f"one W&B run, in {len(evidence.wandb)} parts")
 
 

@@ -56,12 +56,12 @@ def root(storage: Storage) -> Verdict:
     part, path = storage.login.answer["root"], storage.login.about("root")
     there = part.lines[:1] == ["there"]
     if part.status == 0:
-        return passed(f"{path} can be written to" if there else f"{path} is not there yet and can be made")
+        return passed(f"{path} is writable" if there else f"{path} does not exist yet and can be created")
     if there:
         return failed(f"{path}: {part.last}", _cure_of(part.last, storage))
     near = part.value("near")
     return failed(
-        f"{path} is not there, and you may not write to {near}",
+        f"{path} does not exist, and you may not write to {near}",
         f"set `root` of {storage.table} to a folder of your own",
     )
 
@@ -82,9 +82,11 @@ def modes(storage: Storage) -> Verdict:
     wide = open_folders(storage)
     if wide:
         text = shortlist([f"{path} ({mode})" for path, mode in wide.items()], 3)
-        return warned(f"others may look into {text}", f"chmod go= {shlex.join(wide)}")
+        return warned(f"others may read {text}", f"chmod go= {shlex.join(wide)}")
     group = storage.login.cluster.group
-    return passed("only you can look in" + (f", and group {group} into images and code" if group else ""))
+    return passed(
+        "only you can read them" + (f", and group {group} may read images and code" if group else "")
+    )
 
 
 def open_folders(storage: Storage) -> dict[str, str]:
@@ -106,7 +108,7 @@ def open_folders(storage: Storage) -> dict[str, str]:
 def room(storage: Storage) -> Verdict:
     """Whether every root has space, by df and quota."""
     if not any(space.left is not None for space in storage.spaces):
-        return warned("neither df nor quota tells", "df -h")
+        return warned("neither df nor quota reports it", "df -h")
     texts, scarce = [], None
     for space in storage.spaces:
         if space.left is None:
@@ -143,13 +145,11 @@ def image_whole(storage: Storage) -> Verdict:
     assert storage.image is not None
     part = storage.login.answer["digest"]
     if part.status == TIME_UP or "digest" not in storage.login.answer:
-        return passed(
-            "its size is right; it is too large to be read in a minute (deploy --verify-image does)"
-        )
+        return passed("its size is right; it is too large to verify in a minute (deploy --verify-image does)")
     if part.status != 0:
         return failed(f"it cannot be read: {part.last}", _verify(storage))
     if part.text.split()[:1] != [storage.image.digest]:
-        return failed("its content is not what was deployed: its SHA-256 is another one", _verify(storage))
+        return failed("its content is not what was deployed: its SHA-256 differs", _verify(storage))
     return passed("SHA-256 is right")
 
 

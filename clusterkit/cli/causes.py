@@ -8,32 +8,35 @@ import sys
 
 from clusterkit.errors import ClusterkitError, TransportError
 
-_DISK_FULL = "free some room there (`df -h` shows where), then repeat the command"
-_OWNER = "check who owns it and its mode (`ls -ld` shows both), or use another folder"
-_OTHER_FOLDER = "use a folder that can be written"
+_DISK_FULL = "free some space there (`df -h` shows where), then repeat the command"
+_OWNER = "check its owner and mode (`ls -ld` shows both), or use another folder"
+_OTHER_FOLDER = "use a writable folder"
 _FILES = {
     errno.EACCES: ("permission denied", _OWNER),
     errno.EPERM: ("not permitted", _OWNER),
     errno.ENOSPC: ("no space left on the disk", _DISK_FULL),
     errno.EDQUOT: ("your disk quota is used up", _DISK_FULL),
-    errno.EFBIG: ("the file would be larger than is allowed", "see `ulimit -f`, or use another disk"),
+    errno.EFBIG: ("the file would exceed the size limit", "check `ulimit -f`, or use another disk"),
     errno.EROFS: ("the file system is read-only", _OTHER_FOLDER),
     errno.EISDIR: ("is a folder, not a file", "name a file"),
-    errno.ENOTDIR: ("a file is where a folder should be", "name a folder, or move the file away"),
-    errno.EEXIST: ("already exists", "move it away, or name another"),
-    errno.ENOTEMPTY: ("is a folder that is not empty", "move it away, or name another"),
-    errno.ENOENT: ("no such file or folder", "check the path; it may have been moved meanwhile"),
+    errno.ENOTDIR: ("there is a file where a folder should be", "use a folder, or move the file away"),
+    errno.EEXIST: ("already exists", "move it away, or use another"),
+    errno.ENOTEMPTY: ("is a folder that is not empty", "move it away, or use another"),
+    errno.ENOENT: ("no such file or folder", "check the path; it may have been moved in the meantime"),
     errno.ENAMETOOLONG: ("the name is too long", "use a shorter one"),
     errno.ELOOP: ("symbolic links form a loop", "correct the link"),
-    errno.EMFILE: ("too many open files", "`ulimit -n 4096` allows more in this shell"),
-    errno.ENFILE: ("too many open files on this machine", "end other programs, then try again"),
-    errno.EAGAIN: ("this machine can start nothing more for now", "end other programs, or see `ulimit -u`"),
-    errno.ENOMEM: ("out of memory", "end other programs, then try again"),
-    errno.EBUSY: ("is in use", "end what uses it, then try again"),
+    errno.EMFILE: ("too many open files", "`ulimit -n 4096` allows more files in this shell"),
+    errno.ENFILE: ("too many open files on this machine", "close other programs, then try again"),
+    errno.EAGAIN: (
+        "this machine cannot start more processes now",
+        "close other programs, or check `ulimit -u`",
+    ),
+    errno.ENOMEM: ("out of memory", "close other programs, then try again"),
+    errno.EBUSY: ("is in use", "stop the program that uses it, then try again"),
     errno.ETXTBSY: ("is running, and cannot be changed", "end it, then try again"),
-    errno.EIO: ("cannot be read or written: input/output error", "the disk or its server has a fault"),
+    errno.EIO: ("cannot be read or written: input/output error", "the disk or its file server may be faulty"),
     errno.ESTALE: ("no longer exists on its file server", "leave the folder and enter it again"),
-    errno.ENOEXEC: ("is not a program for this machine", "install the one built for it"),
+    errno.ENOEXEC: ("is not a program for this machine", "install the version built for this machine"),
 }
 """Error number -> the message and the hint."""
 
@@ -45,7 +48,7 @@ def fault_of(error: BaseException) -> ClusterkitError | None:
     if isinstance(error, OSError):
         return _of_system(error)
     if isinstance(error, MemoryError):
-        return ClusterkitError("this machine has no memory left", hint="end other programs, then try again")
+        return ClusterkitError("this machine has no memory left", hint="close other programs, then try again")
     if "sqlite3" in sys.modules:  # otherwise it cannot be an sqlite3 error
         import sqlite3
 
@@ -69,7 +72,7 @@ def _of_system(error: OSError) -> ClusterkitError | None:
     what = error.strerror or str(error) or type(error).__name__
     if isinstance(error, ConnectionError | TimeoutError) or type(error).__module__ == "socket":
         return TransportError(f"a connection was lost: {what}", hint="check the network, then try again")
-    return ClusterkitError(f"{where}: {what}", hint="correct that, then repeat the command")
+    return ClusterkitError(f"{where}: {what}", hint="correct this, then repeat the command")
 
 
 def _where(error: OSError) -> str:

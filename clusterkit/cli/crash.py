@@ -51,7 +51,7 @@ def unexpected(error: BaseException, words: Sequence[str]) -> UnexpectedError:
     text = _report(error, words)
     kept = next((file for folder in _folders() if (file := _written(folder, text))), None)
     if kept is None:
-        hint = "please report this line; the details could not be written to any folder"
+        hint = "please report this line; the details could not be written anywhere"
     else:
         hint = f"please report it; the details are in {kept}, without the values of variables"
     return UnexpectedError(f"a bug in clusterkit itself: {last}", hint=hint)

@@ -25,7 +25,7 @@ class OutputError(ClusterkitError):
     def __init__(self, error: OSError) -> None:
         super().__init__(
             f"standard output cannot be written: {error.strerror}",
-            hint="free some room or send the output elsewhere; the command itself may have done its work",
+            hint="free some space or send the output elsewhere; the command itself may have succeeded",
         )
         if isinstance(error, BrokenPipeError):
             self.exit_code = READER_GONE

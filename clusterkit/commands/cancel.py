@@ -147,7 +147,10 @@ def _choose(settings: Settings, ledger: Ledger, chosen: ChosenRuns) -> list[Ledg
             settings.cluster(chosen.cluster)  # raises for an unknown name
         return [run for run in ledger.runs(cluster=chosen.cluster) if run.state in _MAY_GO_ON]
     if not chosen.names:
-        raise ConfigError("cancel which run?", hint="name runs, or use --all; `clusterkit status` lists them")
+        raise ConfigError(
+            "which run should be cancelled?",
+            hint="name the runs, or use --all; `clusterkit status` lists them",
+        )
     return list(dict.fromkeys(ledger.find(chosen.names)))
 
 
@@ -193,8 +196,8 @@ def _end(cluster: Cluster, transport: Transport, ledger: Ledger, runs: Sequence[
     if result.returncode != 0:
         words = " / ".join(result.error_text.strip().splitlines()) or "no reason given"
         raise SchedulerError(
-            f"{transport.where}: the scheduler did not cancel: {words}",
-            hint="`clusterkit status` shows what still runs; run the same command again",
+            f"{transport.where}: the scheduler did not cancel the runs: {words}",
+            hint="`clusterkit status` shows what is still running; run the same command again",
         )
 
 

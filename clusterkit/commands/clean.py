@@ -177,7 +177,7 @@ def _remove(
         stdin += text
         numbered += files
     with (
-        bar(f"{transport.where} compares and removes", None),
+        bar(f"{transport.where} compares and removes files", None),
         tempfile.NamedTemporaryFile(dir=results, prefix=".clean-") as ours,
     ):
         argv = ["sh", "-c", REMOVE, "sh", root, Path(ours.name).name]
@@ -199,7 +199,7 @@ def _remove(
             unmarked.add(run_id)
         elif word == "locked":
             name, _, words = run_id.partition(" ")
-            result.failed[name] = words or "its folder cannot be written to"
+            result.failed[name] = words or "its folder is not writable"
     for one in going:
         mine = [file for file in one.files if file.path in gone]
         result.freed[one.run_id] = sum(file.size for file in mine)
@@ -216,7 +216,7 @@ def _remove(
         transport.write(f"{root}/{one.run_id}/{CLEANED}", f"{mark}\n".encode())
     if done.returncode != 0 or "end" not in lines:
         raise TransportError(
-            f"{transport.where}: the cleaning broke off: {done.reason}", hint="run the same command again"
+            f"{transport.where}: cleaning was interrupted: {done.reason}", hint="run the same command again"
         )
 
 

@@ -61,7 +61,7 @@ def compare(
     recipe = recipe_of(request, program)
     if recipe is None:
         raise ConfigError(
-            f"profile {request.profile.name} trains no recipe: nothing is known of its memory and speed",
+            f"profile {request.profile.name} has no recipe: its memory and speed are not known",
             hint="choose a profile with a recipe: `clusterkit profiles` lists them",
         )
     sizes = sizes_of(recipe, request.profile, program.argv, spaces)

@@ -98,8 +98,8 @@ def drill(
     shortest = _SECONDS[backend_of(cluster).can.queue]
     if seconds is not None and seconds < shortest:
         raise ConfigError(
-            f"--time: an attempt of {format_duration(seconds)} is too short to be signalled",
-            hint=f"take {format_duration(shortest)} at least",
+            f"--time: an attempt of {format_duration(seconds)} is too short for the signal",
+            hint=f"use at least {format_duration(shortest)}",
         )
     training = profile.program is None and settings.project.program is None and profile.recipe is not None
     short = _short(profile, seconds or shortest, training=training)

@@ -207,8 +207,8 @@ class _ExportSource:
             return local
         if not image_present(self._site, wanted):
             raise ImageError(
-                f"{self._site.transport.where}: image {wanted.digest[:12]} is not there any more",
-                hint="without --with-image its digest alone goes into the archive",
+                f"{self._site.transport.where}: image {wanted.digest[:12]} is no longer there",
+                hint="without --with-image, the archive contains only its digest",
             )
         own = self._settings.project_dir / ".clusterkit"
         folder = self._stack.enter_context(work_folder(own))
@@ -245,7 +245,7 @@ def _image(document: Mapping[str, Any]) -> Image | None:
     except (KeyError, TypeError, ValueError):
         image = Image("", 0)
     if not re.fullmatch(r"[0-9a-f]{64}", image.digest):
-        raise RunError("the image in its run.json is none of clusterkit's")
+        raise RunError("the image in its run.json was not recorded by clusterkit")
     return image
 
 

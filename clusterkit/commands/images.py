@@ -129,8 +129,8 @@ def gc(cluster: Cluster, ledger: Ledger, *, ended: bool, agrees: Callable[[str, 
         found = take_inventory(site)
         if found.silent:
             raise RunError(
-                f"{site.transport.where}: what {found.silent[0]} uses cannot be read from its run.json",
-                hint=f"nothing was removed; look at {site.layout.run(found.silent[0])}, or move it away",
+                f"{site.transport.where}: the run.json of {found.silent[0]} does not say what the run uses",
+                hint=f"nothing was removed; check {site.layout.run(found.silent[0])}, or move it away",
             )
         keeping = _unfinished(site, found, ledger) if ended else set(found.uses)
         used = set().union(*(found.uses[run] for run in keeping)) | _ours(cluster, ledger)

@@ -83,7 +83,8 @@ def init(request: InitRequest, *, ask: Ask, choose: Choose) -> Described:
     surveyor = backend_of_kind(kind).surveyor()
     if surveyor is None:
         raise ConfigError(
-            f'clusters of kind = "{kind}" are not described by `init`', hint="write its table by hand"
+            f'clusters of kind = "{kind}" cannot be set up by `init`',
+            hint="write the cluster's table by hand",
         )
     survey, questions = look(
         surveyor,
@@ -96,7 +97,7 @@ def init(request: InitRequest, *, ask: Ask, choose: Choose) -> Described:
         cause = f"{survey.host_name}: others could run code as you in {root}: {survey.chosen[0].text}"
         hint = "choose another --root"
         if line := trust_line(survey.chosen):
-            hint += f"; if you trust them, first write {line} under [clusters.{name}] of {request.file.name}"
+            hint += f"; if you trust them, first add {line} under [clusters.{name}] of {request.file.name}"
         raise OwnershipError(cause, hint=hint)
     said = _settled(surveyor, survey, request, name, before, choose)
     shipped = settings_from((built_in_layer(request.file.parent),), request.file.parent, ()).profiles

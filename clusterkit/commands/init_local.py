@@ -48,8 +48,8 @@ def init_local(file: Path, program: str | None) -> Local:
     named = _named(program, file.parent) if program is not None else None
     if own and named and named != list(own):
         raise ConfigError(
-            f"{file.name} sets program = {list(own)!r} already",
-            hint="change it there; the rest is as it should be",
+            f"{file.name} already sets program = {list(own)!r}",
+            hint="change it there; nothing else needs to change",
         )
     chosen = named or (list(own) if own else _found(file.parent))
     has = hardware_of(settings.cluster("local"))

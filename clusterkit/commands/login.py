@@ -42,10 +42,10 @@ def login(cluster: Cluster, *, keep: int | None, ask: Ask) -> LoggedIn:
         TransportError: the host cannot be reached or trusted, refuses the login, or it cannot be kept.
     """
     if cluster.host is None:
-        raise ConfigError(f"cluster {cluster.name} is this machine; there is nothing to log in to")
+        raise ConfigError(f"cluster {cluster.name} is this machine and needs no login")
     if cluster.transport == "paramiko":
         raise ConfigError(
-            f'cluster {cluster.name} has transport = "paramiko", and only OpenSSH keeps a login',
+            f'cluster {cluster.name} has transport = "paramiko", but only OpenSSH can keep a login',
             hint='set transport = "auto"',
         )
     seconds = keep or cluster.keep_login or DEFAULT_SECONDS
@@ -59,7 +59,7 @@ def login(cluster: Cluster, *, keep: int | None, ask: Ask) -> LoggedIn:
     except master.NoMasterError as error:
         raise TransportError(
             f"the login to {cluster.host} cannot be kept: {error}",
-            hint="the other commands work without it; each logs in by itself",
+            hint="other commands work without it; each of them logs in separately",
         ) from error
     return LoggedIn(cluster.name, cluster.host, True, seconds)
 

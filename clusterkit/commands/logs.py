@@ -46,7 +46,7 @@ def logs(
         TransportError: the cluster cannot be reached, and the run was not synced.
     """
     if wanted.everything and wanted.attempt is not None:
-        raise ConfigError("--attempt and --all exclude each other", hint="leave out one of them")
+        raise ConfigError("--attempt and --all exclude each other", hint="leave one of them out")
     with ExitStack() as stack:
         try:
             cluster = settings.cluster(run.cluster)
@@ -107,12 +107,12 @@ class _Teller:
         run, name = self._source.run, "stderr" if self._wanted.stderr else "log"
         copy = self._results / run.run_id / "attempts" / str(at) / name
         if copy.is_file():
-            self._say(f"the {name} of attempt {at} is not on {run.cluster} any more; this is the synced copy")
+            self._say(f"the {name} of attempt {at} is no longer on {run.cluster}; this is the synced copy")
             yield from last_lines(copy, self._wanted.lines)
         elif self._wanted.stderr:
-            self._say(f"attempt {at} kept no standard error apart")
+            self._say(f"attempt {at} has no separate standard error")
         else:
-            self._say(f"the log of attempt {at} is not on {run.cluster} any more, and was not synced")
+            self._say(f"the log of attempt {at} is no longer on {run.cluster} and was not synced")
 
     def _follow(self, at: int | None) -> Iterator[bytes]:
         """Yields everything from now on; `at` is the attempt that was printed so far."""
@@ -173,7 +173,7 @@ class _Teller:
         """Yields the scheduler's log of a run that has not started; raises RunError without one."""
         run = self._source.run
         if look.sizes.get(SCHEDULER):
-            self._say("no attempt has begun; this is what the scheduler wrote")
+            self._say("no attempt has started; this is the scheduler's output")
             yield from self._source.stream(SCHEDULER, lines=self._wanted.lines, follow=False)
             return
         (state,) = query(self._cluster, self._source.transport, [run])
@@ -188,7 +188,7 @@ def _no_directory(run: LedgerRun, where: str) -> RunError:
     if run.state in (JobState.SUBMITTING, JobState.NOT_SUBMITTED):
         return RunError(
             f"{run.run_id}: there is no run directory on {where}: its submission was interrupted",
-            hint=f"`clusterkit status {run.run_id}` finds out what came of it",
+            hint=f"`clusterkit status {run.run_id}` finds out what happened to it",
         )
     return RunError(
         f"{run.run_id}: its run directory is gone from {where}",
@@ -210,7 +210,7 @@ def _over(look: Look, at: int) -> bool:
 def _between(last: Attempt, following: Attempt) -> str:
     return (
         f"attempt {last.number}{_place(last)} ended: {_end(last)}; "
-        f"attempt {following.number}{_place(following)} goes on"
+        f"attempt {following.number}{_place(following)} continues"
     )
 
 
@@ -222,7 +222,7 @@ def _place(attempt: Attempt) -> str:
 def _end(attempt: Attempt) -> str:
     """A readable reason why an attempt ended."""
     if attempt.exit is None:
-        return "its node failed, or all of it was killed at once"
+        return "its node failed, or the whole job was killed at once"
     why, code, signal = (attempt.exit.get(key) for key in ("why", "code", "signal"))
     if why == "requeue":
         return f"it checkpointed after SIG{signal}" if signal else "it checkpointed"
@@ -232,7 +232,7 @@ def _end(attempt: Attempt) -> str:
         return f"SIG{signal} ended it"
     if why == "container":
         return str(attempt.exit.get("detail") or "its container did not start")
-    return "it was done" if why == "completed" else f"exit code {code}"
+    return "it completed" if why == "completed" else f"exit code {code}"
 
 
 def _listed(numbers: list[int]) -> str:

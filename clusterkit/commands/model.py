@@ -112,15 +112,16 @@ def _find(settings: Settings, ledger: Ledger, name: str, checkpoint: str) -> Cho
             if one.exists():
                 return ChosenModel(one, run_id, run_dir)
         raise RunError(
-            f"{checkpoint}: no such checkpoint of {run_id} is here",
-            hint=f"`clusterkit sync-results {run_id} --checkpoints all` brings all that the cluster has",
+            f"{checkpoint}: {run_id} has no such checkpoint on this machine",
+            hint=f"`clusterkit sync-results {run_id} --checkpoints all` brings all checkpoints from the "
+            "cluster",
         )
     rows = telling_rows(run_dir)
     models = models_here(run_dir, rows)
     if not models and not read_run_dir(run_dir).document.get("recipe"):
         raise RunError(
-            f"{run_id} ran a program of your own, and no model of the bundled trainer is here",
-            hint=f"what it wrote lies in {run_dir}; evaluate it as your program does",
+            f"{run_id} ran your own program, so there is no model of the bundled trainer",
+            hint=f"its output is in {run_dir}; evaluate it with your own program",
         )
     model, said = choose(run_id, models, rows, checkpoint)
     return ChosenModel(model.path, run_id, run_dir, said)

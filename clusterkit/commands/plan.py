@@ -166,7 +166,7 @@ def _check_gpus(cluster: Cluster, gpus: Sequence[str]) -> None:
         known = ", ".join(cluster.gpus) or "none"
         raise ConfigError(
             f"--gpus: cluster {cluster.name} has no GPU {unknown[0]!r}",
-            hint=f"its table names {known}; add [clusters.{cluster.name}.gpus.{unknown[0]}] if it is there",
+            hint=f"available: {known}; add [clusters.{cluster.name}.gpus.{unknown[0]}] if the cluster has it",
         )
 
 

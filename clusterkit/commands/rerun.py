@@ -164,8 +164,8 @@ def _unpacked(path: Path, new_folder: Callable[[], Path]) -> _RerunOrigin:
     needed, free = sum(sizes.values()), shutil.disk_usage(folder).free
     if needed > free:
         raise RunError(
-            f"{path}: unpacks to {format_size(needed)}, and {folder} has room for {format_size(free)}",
-            hint="make room there: it is removed again afterwards",
+            f"{path}: unpacks to {format_size(needed)}, but {folder} has only {format_size(free)} free",
+            hint="free space there; the files are removed afterwards",
         )
     archive.read(path, folder, sizes.get)
     image = next((file for file in root.glob("image/*.sif") if not file.is_symlink()), None)
@@ -198,7 +198,7 @@ def _check_container(site: Site, document: Mapping[str, Any]) -> None:
         began = "without a container" if facts is None else "in an image"
         raise ConfigError(
             f'{document["run_id"]} ran {began}, and {cluster.name} has container = "{cluster.container}"',
-            hint="choose a cluster that runs programs in the same way with --cluster",
+            hint="use --cluster to choose a cluster that runs programs in the same way",
         )
 
 
@@ -208,7 +208,7 @@ def _publish(
     """Make sure that the cluster has the run's image and code, uploading them if possible."""
     image, path = Materials.recorded(document).image, origin.image
     if path is None or image is None or image_present(site, image):
-        hint = f"`clusterkit deploy --cluster {site.cluster.name} --image FILE.sif` brings the same file"
+        hint = f"`clusterkit deploy --cluster {site.cluster.name} --image FILE.sif` uploads the same file"
         must_have_image(site, image, hint=hint)
     else:
         cache_folder = chunk_cache(settings)

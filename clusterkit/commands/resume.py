@@ -56,8 +56,8 @@ def resume(
     go on that can; `say` is told of each other one.
 
     Raises:
-        RunError: the run is unknown, may still run, is complete, or is gone from the cluster, or its newest
-            checkpoint is gone; or no run of a group can go on.
+        RunError: the run is unknown, may still run, is complete, or is gone from the cluster, its newest
+            checkpoint is gone, or its program refused its arguments; or no run of a group can be resumed.
         ConfigError: the request is invalid.
         ImageError: the cluster no longer has its image.
         SchedulerError: it can never run there, or the scheduler refused; the run is unchanged.
@@ -71,6 +71,7 @@ def resume(
             try:
                 ended = _look(site_of(run.cluster), ledger, run)
                 _check(ended, changes)
+                _check_arguments(site_of(run.cluster), ledger, ended, changes)
             except RunError as reason:
                 if len(runs) == 1:
                     raise
@@ -117,12 +118,12 @@ def _resume(
 def _must_be_there(site: Site, run: LedgerRun, materials: Materials) -> None:
     """Raises ImageError or RunError if the image or the code of a run is gone."""
     must_have_image(
-        site, materials.image, hint="`clusterkit deploy --image FILE.sif` with the same file brings it back"
+        site, materials.image, hint="`clusterkit deploy --image FILE.sif` uploads the same file again"
     )
     code = f"{site.layout.snapshots}/{materials.code}"
     if site.transport.run(["test", "-d", code], check=False).returncode != 0:
         raise RunError(
-            f"{run.run_id}: its code, {code}, is not there any more",
+            f"{run.run_id}: its code, {code}, no longer exists",
             hint="`clusterkit submit` starts a new run",
         )
 
@@ -141,8 +142,9 @@ def _look(site: Site, ledger: Ledger, run: LedgerRun) -> Ended:
     found, record = answers.of(described), answers.of(files)[run.run_dir]
     if found.moved:  # the old directory must not become a second run
         raise RunError(
-            f"{run.run_id}: it has moved on from {run.cluster}, to what {run.run_dir}/moved.json says",
-            hint="resume it where that was done; or remove that file, to go on here with what lies here",
+            f"{run.run_id}: it has moved from {run.cluster} to where {run.run_dir}/moved.json says",
+            hint="resume it in the project that moved it, or remove that file to continue here from what "
+            "is left",
         )
     if not record.exists or not found.exists:
         raise RunError(
@@ -185,13 +187,13 @@ def _check(ended: Ended, changes: Changes) -> None:
     run, state, program = ended.run, ended.state, ended.program
     if state.state.active:
         raise RunError(
-            f"{run.run_id} is {state.state}: it cannot be resumed while it may run",
+            f"{run.run_id} is {state.state}: it cannot be resumed while it may still run",
             hint=f"`clusterkit cancel {run.run_id}` ends it first",
         )
     if state.state is JobState.UNKNOWN:
         raise RunError(
-            f"{run.run_id}: it is not known whether it still runs ({state.why or 'no answer'})",
-            hint="try again when `clusterkit status` knows",
+            f"{run.run_id}: it is not known whether it is still running ({state.why or 'no answer'})",
+            hint="try again once `clusterkit status` shows its state",
         )
     if changes.total_steps is not None:
         program.with_steps(changes.total_steps)
@@ -201,7 +203,29 @@ def _check(ended: Ended, changes: Changes) -> None:
         if changes.total_steps is None or changes.total_steps <= steps:
             raise RunError(
                 f"{run.run_id} is COMPLETED" + (f" with {steps:,} steps" if steps else ""),
-                hint=f"`clusterkit resume {run.run_id} --total-steps N` trains on, to more steps"
+                hint=f"`clusterkit resume {run.run_id} --total-steps N` trains it for more steps"
                 if steps
                 else "`clusterkit submit` starts a new run",
             )
+
+
+def _check_arguments(site: Site, ledger: Ledger, ended: Ended, changes: Changes) -> None:
+    """Check that a run without progress did not fail because its program refused its arguments.
+
+    Raises:
+        RunError: it did, and a further submission would pass the same arguments to the same code.
+    """
+    same = changes.profile is None and changes.total_steps is None
+    if not same or ended.state.state is not JobState.FAILED or _newest(ended):
+        return
+    from clusterkit.commands.why import ask as collect  # deferred: most runs need no diagnosis
+    from clusterkit.diagnosis import diagnose, parse_evidence
+    from clusterkit.diagnosis.rules.program import WRONG_ARGUMENT
+
+    finding = diagnose(parse_evidence(collect(site.cluster, site.transport, ledger, ended.run))).finding
+    if finding.cause is WRONG_ARGUMENT:
+        said = f": {finding.evidence[0].text}" if finding.evidence else ""
+        raise RunError(
+            f"{ended.run.run_id}: {finding.sentence}{said}; `resume` would pass the same arguments again",
+            hint=f"{finding.cure}: `{finding.next}`",
+        )

@@ -90,7 +90,9 @@ def watch_results(
         follower.upload()  # what the last look could not
         yield SyncLook(watched, follower.take_news(), follower.synced)
         for name, why in silent.items():
-            raise TransportError(f"{name}: {why}", hint="`clusterkit sync-results --watch` goes on from here")
+            raise TransportError(
+                f"{name}: {why}", hint="`clusterkit sync-results --watch` continues from here"
+            )
 
 
 class _UploadFollower:

@@ -83,16 +83,17 @@ def request(
     if profile.program or settings.project.program or profile.recipe is None:
         hint = "the profile names no recipe; `clusterkit profiles` lists those with one"
         if settings.project.program:
-            hint = "your project has a program of its own; what a run used: `clusterkit report --advice RUN`"
+            hint = "your project sets its own program; `clusterkit report --advice RUN` shows what a run used"
         raise ConfigError(
-            f"profile {profile.name} does not train with clusterkit's trainer, which alone can be measured",
+            f"profile {profile.name} does not use clusterkit's trainer, and nothing else can be measured",
             hint=hint,
         )
     recipe = choose_recipe(profile.recipe, overrides or {}, unlock)
     if profile.gpu_count > 1:
         raise ConfigError(
-            f"profile {profile.name} learns on {profile.gpu_count} GPUs together, and one alone is measured",
-            hint="tune one with a single GPU, or compare short runs: --sweep profile=A,B",
+            f"profile {profile.name} learns on {profile.gpu_count} GPUs together, but only one can be "
+            "measured",
+            hint="tune a profile with a single GPU, or compare short runs: --sweep profile=A,B",
         )
     if "num-envs" in tries and recipe.entry.loop == "on-policy":
         raise ConfigError(
@@ -103,8 +104,8 @@ def request(
         least = 0 if name == "workers" else 1
         if not _NUMBERS.fullmatch(text) or min(map(int, text.split(","))) < least:
             raise ConfigError(
-                f"--{name} {text}: not whole numbers of at least {least}",
-                hint="write them with commas, e.g. 10,20,40",
+                f"--{name} {text}: must be whole numbers of at least {least}",
+                hint="separate them with commas, e.g. 10,20,40",
             )
     options = train_options(profile, profile.seed if profile.seed is not None else 0)
     options += [word for name, text in (overrides or {}).items() for word in ("--set", f"{name}={text}")]
@@ -143,8 +144,8 @@ def wait(settings: Settings, ledger: Ledger, run: LedgerRun, on_row: Callable[[S
         on_row(row)
     if row.state.state.active:
         raise RunError(
-            f"{run.run_id} cannot be watched any more: {'; '.join(watched.report.silent.values())}",
-            hint=f"it goes on; `clusterkit tune {run.run_id}` takes up what it measures",
+            f"{run.run_id} can no longer be watched: {'; '.join(watched.report.silent.values())}",
+            hint=f"it continues; `clusterkit tune {run.run_id}` reads what it measures",
         )
 
 
@@ -164,7 +165,7 @@ def collect(settings: Settings, ledger: Ledger, run: LedgerRun, *, precision: bo
     """
     if run.name != NAME:
         raise RunError(
-            f"{run.run_id} is no run that measures", hint="`clusterkit tune --profile NAME` starts one"
+            f"{run.run_id} is not a run of `tune`", hint="`clusterkit tune --profile NAME` starts one"
         )
     cluster, profile = settings.cluster(run.cluster), settings.profile(run.profile)
     run = ledger.get(run.run_id) or run
@@ -179,9 +180,10 @@ def collect(settings: Settings, ledger: Ledger, run: LedgerRun, *, precision: bo
             active = state.state.active
             raise RunError(
                 f"{run.run_id} has measured nothing{' yet' if active else f': it is {state.state}'}",
-                hint="wait until it has begun"
+                hint="wait until it has started"
                 if active
-                else f"`clusterkit why {run.run_id}` says why, `clusterkit logs {run.run_id}` shows its log",
+                else f"`clusterkit why {run.run_id}` shows the cause, `clusterkit logs {run.run_id}` shows "
+                "its log",
             ) from None
     # recorded while the run is active, the same figures would be recorded again with a later date
     lines = (

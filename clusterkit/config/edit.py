@@ -51,7 +51,7 @@ class Editor:
             ConfigError: tomlkit cannot preserve the text.
         """
         self._refusal = ConfigError(
-            f"[{join_key(about)}] is written in a way that is not changed automatically; nothing was written",
+            f"[{join_key(about)}] cannot be edited automatically in its present form; nothing was written",
             hint=hint,
         )
         self._end = "\r\n" if "\r\n" in text and text.count("\r\n") == text.count("\n") else "\n"

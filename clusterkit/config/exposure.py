@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 HINT = (
-    "keep it on the cluster in a file that only you can read (W&B: ~/.netrc), and let a line of `prelude` "
+    "keep it on the cluster in a file that only you can read (W&B: ~/.netrc), and have a line of `prelude` "
     "read it there"
 )
 _NAME = r"(?:API|ACCESS|SECRET|PRIVATE)_?KEY|SECRET|TOKEN|PASSPHRASE"

@@ -148,7 +148,7 @@ def _inherit(
     if base in (*children, name):
         raise ConfigError(
             f"{where}: {' extends '.join((*children, name, base))}",
-            hint="remove one `extends`; to change a built-in profile, just name the keys to change",
+            hint="remove one `extends`; to change a built-in profile, list only the keys to change",
         )
     _inherit(profiles, base, sources, (*children, name), others)
     del profile["extends"]
@@ -169,4 +169,4 @@ def nearest(name: str, names: Sequence[str] | Mapping[str, Any]) -> str:
     """A hint: the most similar valid names first, then all of them."""
     known = ", ".join(sorted(names)) or "none"
     close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
-    return f"did you mean {close[0]}? there are: {known}" if close else f"there are: {known}"
+    return f"did you mean {close[0]}? available: {known}" if close else f"available: {known}"

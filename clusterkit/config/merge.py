@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from clusterkit.config.edit import Editor
 from clusterkit.config.lines import Key, Table
 
-_HINT = "write to another file with --config FILE, and take from there what you want"
+_HINT = "write to another file with --config FILE, and copy what you want from there"
 
 
 @dataclass(frozen=True, kw_only=True)

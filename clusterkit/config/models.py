@@ -51,7 +51,9 @@ def _kind(name: str) -> str:
 def _bind(bind: str) -> str:
     source, _, rest = bind.partition(":")
     if not source or len(bind.split(":")) > 3 or (rest and rest.startswith(":")):
-        raise ValueError(f'{bind!r} is not a bind; write "source", "source:target" or "source:target:ro"')
+        raise ValueError(
+            f'{bind!r} is not a bind mount; write "source", "source:target" or "source:target:ro"'
+        )
     return bind
 
 
@@ -63,7 +65,7 @@ def _remote_root(path: str) -> str:
     if path != "~" and not path.startswith(("/", "~/", "$HOME", "${HOME}")):
         raise ValueError(f'{path!r} is not absolute; start it with "/", "~/" or "$HOME/"')
     if "$" in re.sub(r"\$(?:USER|HOME)\b|\$\{(?:USER|HOME)\}", "", path):
-        raise ValueError(f"{path!r} holds a variable other than $USER and $HOME")
+        raise ValueError(f"{path!r} contains a variable other than $USER and $HOME")
     return path
 
 
@@ -228,7 +230,7 @@ class Profile(SettingsModel):
     @model_validator(mode="after")
     def _recipe_has_steps(self) -> Profile:
         if self.recipe is not None and self.total_steps is None:
-            raise ValueError("names a recipe and no total_steps; say how long to train")
+            raise ValueError("has a recipe but no total_steps; set how long to train")
         return self
 
     @property

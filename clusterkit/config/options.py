@@ -21,8 +21,8 @@ _SHORT = {
 """sbatch's one-letter options (man sbatch)."""
 _PROTECTED = {
     "job-name": "clusterkit names the job after the run",
-    "output": "the log lies in the run directory, where `logs` and `sync-results` look",
-    "error": "the log lies in the run directory, where `logs` and `sync-results` look",
+    "output": "the log is in the run directory, where `logs` and `sync-results` look",
+    "error": "the log is in the run directory, where `logs` and `sync-results` look",
     "open-mode": "a requeued run appends to its log",
     "chdir": "the job starts in its run directory",
     "wrap": "the job script is clusterkit's own",

@@ -40,7 +40,7 @@ def config_error(error: ValidationError, merged: Merged, root: type[BaseModel]) 
     hints = [hint for _, hint in found.values() if hint]
     if len(lines) == 1:
         return ConfigError(lines[0], hint=hints[0] if hints else f"see {page('configuration.md')}")
-    return ConfigError("\n".join(lines), hint="mend these, then see the outcome with `clusterkit config`")
+    return ConfigError("\n".join(lines), hint="correct these, then check the result with `clusterkit config`")
 
 
 def _place(key: Key, merged: Merged) -> str:
@@ -80,7 +80,7 @@ def _describe(detail: ErrorDetails, key: Key, root: type[BaseModel]) -> tuple[st
         return f"must be text, a whole number, true or false, not {given!r}", None
     hint = None
     if key[-1:] == ("program",) and kind == "tuple_type" and isinstance(given, str) and given.strip():
-        hint = f"write it word by word: program = {json.dumps(given.split(), ensure_ascii=False)}"
+        hint = f"write it as a list of words: program = {json.dumps(given.split(), ensure_ascii=False)}"
     return f"{_EXPECTED.get(kind, detail['msg'])}, not {_shown(given)}", hint
 
 
@@ -97,7 +97,7 @@ def _unknown_key(key: Key, root: type[BaseModel]) -> tuple[str, str]:
     valid = f"valid keys: {', '.join(sorted(known))}"
     if len(key) == 3 and key[0] == "profiles" and key[2] in _CLUSTER_KEYS:
         return (
-            "belongs to the cluster; a profile never says where it runs",
+            "belongs to the cluster; a profile never determines where it runs",
             f"write it in [clusters.NAME], or {key[2]} of one GPU type in [clusters.NAME.gpus.TYPE]",
         )
     close = difflib.get_close_matches(key[-1], known, n=1, cutoff=0.5)

@@ -23,7 +23,7 @@ from clusterkit.config.sources import (
 )
 from clusterkit.errors import ConfigError
 
-_LIST_ALL = "`clusterkit config --all` lists all"
+_LIST_ALL = "`clusterkit config --all` lists all settings"
 
 
 _Named = TypeVar("_Named", Cluster, Profile)
@@ -235,7 +235,7 @@ def _with_names(merged: Merged) -> dict[str, Any]:
             if isinstance(member, dict) and "name" in member:
                 key = (group, name, "name")
                 raise ConfigError(
-                    f"{merged.origin(key)}: {join_key(key)}: unknown key; the name is the table's own",
+                    f"{merged.origin(key)}: {join_key(key)}: unknown key; the table itself has the name",
                     hint=f"rename the table: [{group}.{member['name']}]",
                 )
         document[group] = {

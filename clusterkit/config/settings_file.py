@@ -59,7 +59,7 @@ def target(config: Path | None, *, user: bool) -> Path:
         found = find_project_file(Path.cwd())
         if found is None and Path.cwd() == home_folder():
             raise ConfigError(
-                "this is your home folder: a clusterkit.toml here would make all of it one project",
+                "this is your home folder: a clusterkit.toml here would turn all of it into one project",
                 hint="go to your project's folder first, or write your own file with --user",
             )
         return found or Path.cwd() / PROJECT_FILE
@@ -83,7 +83,7 @@ def from_example(name: str, file: Path) -> Proposal:
     """
     known = examples()
     if name not in known:
-        raise ConfigError(f"there is no example {name!r}", hint=f"there are: {', '.join(known)}")
+        raise ConfigError(f"there is no example {name!r}", hint=f"available: {', '.join(known)}")
     text = resource("templates", "clusters", f"{name}.toml").read_text(encoding="utf-8")
     return Proposal(file, read(file), text)
 
@@ -98,14 +98,16 @@ def save(proposal: Proposal) -> None:
     try:
         now = file.read_bytes() if file.exists() else None
         if _text(now) != proposal.old:
-            raise ConfigError(f"{name} was changed meanwhile; nothing was written", hint="do it again")
+            raise ConfigError(
+                f"{name} was changed in the meantime; nothing was written", hint="repeat the command"
+            )
         file.parent.mkdir(parents=True, exist_ok=True)
         mode = file.stat().st_mode & 0o777 if file.exists() else 0o644
         replace_file(file, proposal.new.encode(), mode=mode)
     except OSError as error:
         raise ConfigError(
             f"{name} cannot be written: {error.strerror}",
-            hint="look at the folder's permissions, or free space",
+            hint="check the folder's permissions and its free space",
         ) from None
 
 

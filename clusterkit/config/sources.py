@@ -72,7 +72,7 @@ def refuse_foreign(file: Path, start: Path) -> None:
             raise ConfigError(f"{path} belongs to another user (number {owner}): not read", hint=hint)
     folder = file.parent
     if _in_results(folder) or any(map(_is_run, (folder, *folder.parents))):
-        raise ConfigError(f"{display_path(file)}: not read, as it came with results", hint=hint)
+        raise ConfigError(f"{display_path(file)}: not read, because it came with results", hint=hint)
 
 
 def built_in_layer(project_dir: Path) -> Layer:

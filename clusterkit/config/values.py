@@ -51,7 +51,7 @@ def _not_empty(value: tuple[str, ...]) -> tuple[str, ...]:
 
 def _one_line(value: str) -> str:
     if _CONTROL.search(value):
-        raise ValueError(f"{value!r} holds a line break or another control character")
+        raise ValueError(f"{value!r} contains a line break or another control character")
     return value
 
 
@@ -77,13 +77,13 @@ def _environment_name(value: str) -> str:
     if not _ENVIRONMENT_NAME.fullmatch(value):
         raise ValueError("is not a name of an environment variable")
     if names_secret(value):
-        raise ValueError("looks like a secret; it would be written to run.json in clear")
+        raise ValueError("looks like a secret; it would be written to run.json in plain text")
     return value
 
 
 def _shell_line(value: str) -> str:
     if name := assigned_secret(value):
-        raise ValueError(f"{name} looks like a secret; it would be written to job.sh in clear")
+        raise ValueError(f"{name} looks like a secret; it would be written to job.sh in plain text")
     return value
 
 

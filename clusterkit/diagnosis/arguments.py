@@ -22,6 +22,8 @@ _OPTIONS = (
 _FLAGS = ("--until-done", "--not-until-done", "--verify-image")
 _MOST = 16_384
 """Most characters of a command line that can be pasted."""
+_PLACEHOLDER = "VALUE"
+"""Stands where the user must give another value."""
 _UNKNOWN = re.compile(
     r"unrecognized arguments: (?P<several>.+)|unknown argument (?P<quoted>'[^']*')"
     r"|[Nn]o such option:? ['\"]?(?P<option>-[\w-]+)|Unrecognized options:? ['\"]?(?P<other>-[\w-]+)"
@@ -70,13 +72,14 @@ def without_fault(words: Sequence[str], said: str) -> tuple[str, list[str] | Non
         name, why = match["name"] or match["click"], (match["why"] or match["told"]).strip()
         place = next((i for i, word in enumerate(own) if word == name or word.startswith(f"{name}=")), None)
         if place is None:
-            return f"change {name}, which comes from the profile or the program's own settings: {why}", None
-        gone = own[place : place + _span(own, place)]
-        rest = own[:place] + own[place + len(gone) :]
-        return f"change `{shlex.join(gone)}`: {why}; the command below leaves it out", _joined(head, rest)
+            return f"change {name}, which is set by the profile or by the program's own settings: {why}", None
+        wrong = own[place : place + _span(own, place)]
+        right = [f"{name}={_PLACEHOLDER}"] if "=" in own[place] else [name, _PLACEHOLDER]
+        changed = [*own[:place], *right, *own[place + len(wrong) :]]
+        return f"change `{shlex.join(wrong)}`: {why}; replace {_PLACEHOLDER} below", _joined(head, changed)
     if match := _MISSING.search(said):
         names = (match["names"] or match["click"]).strip()
-        return f"add {names} after --, each with its value", None
+        return f"add {names} after --, each with a value", None
     return "", None
 
 
@@ -89,12 +92,12 @@ def _unknown(
         (i for i, word in enumerate(own) if word.partition("=")[0] == names[0].partition("=")[0]), None
     )
     if place is None:
-        return f"change {names[0]}, which comes from the profile or the program's own settings", None
+        return f"change {names[0]}, which is set by the profile or by the program's own settings", None
     if (meant := _MEANT.search(said)) is not None:
         value = own[place].partition("=")[2]
         right = f"{meant[1]}={value}" if value else meant[1]
         changed = [*own[:place], right, *own[place + 1 :]]
-        return f"change `{names[0]}`: the command below has {meant[1]} instead", _joined(head, changed)
+        return f"change `{names[0]}`: the command below uses {meant[1]} instead", _joined(head, changed)
     listed = match["several"] and own[place : place + len(names)] == names
     count = len(names) if listed else _span(own, place)
     gone = own[place : place + count]

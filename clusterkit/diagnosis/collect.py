@@ -103,7 +103,7 @@ def parse_evidence(stdout: str) -> Evidence:
     told = {text.source: text for text in texts(stdout)}
     facts = dict(_pairs(told["subject"].lines)) if "subject" in told else {}
     if "scheduler" not in facts:
-        raise RunError(f"the cluster gave no answer: {last_words(stdout)}", hint="try again")
+        raise RunError(f"the cluster did not answer: {last_words(stdout)}", hint="try again")
     subject = Subject(
         facts.get("run", ""),
         facts.get("job", ""),

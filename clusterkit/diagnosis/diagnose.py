@@ -11,8 +11,8 @@ from clusterkit.diagnosis.rules import findings
 
 UNKNOWN = Cause(
     "unknown",
-    "no rule knows this",
-    "read the last lines of the log; the administrators can look the job id up",
+    "the cause is not known",
+    "read the last lines of the log; the administrators can look up the job id",
 )
 
 

@@ -130,7 +130,7 @@ def read_bench(text: bytes | str) -> Bench:
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError) as error:
         raise RunError(
-            f"bench.json is not what the trainer's bench writes: {type(error).__name__} {error}",
+            f"bench.json is not a file of the trainer's bench: {type(error).__name__} {error}",
             hint="run `clusterkit tune` again",
         ) from error
 
@@ -162,7 +162,7 @@ def _number(value: Any) -> float | None:
         return None
     number = float(value)
     if not math.isfinite(number) or number < 0:
-        raise ValueError(f"{value} is no rate")
+        raise ValueError(f"{value} is not a rate")
     return number
 
 

@@ -75,7 +75,7 @@ def append(folder: Path, measurements: Iterable[Measurement]) -> int:
             file.write(("\n" if torn else "").encode() + lines.encode())
     except OSError as error:
         raise ClusterkitError(
-            f"{path}: cannot be written: {error.strerror}", hint="free space, or look at its permissions"
+            f"{path}: cannot be written: {error.strerror}", hint="check its permissions and the free space"
         ) from error
     return len(new)
 

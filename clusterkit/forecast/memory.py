@@ -104,17 +104,17 @@ def _gpu(sizes: Sizes, machine: Machine) -> tuple[Store, tuple[Part, ...]]:
     total = machine.gpu_memory or machine.gpu_memory_least or 0
     reserve = round(total * GPU_RESERVE)
     if _sum(wanted) <= total - reserve:
-        granted = "" if machine.gpu_memory else f"reckoned with the smallest {machine.gpu}"
+        granted = "" if machine.gpu_memory else f"assuming the smallest {machine.gpu}"
         return Store(wanted, total, reserve, Fit.FITS, granted), ()
     if machine.gpu_memory is None:
-        what = f"set `memory` of [clusters.{machine.cluster}.gpus.{machine.gpu}] to know whether it fits"
-        return Store(wanted, None, 0, Fit.UNKNOWN, f"{what}; {least} GiB would do"), ()
+        what = f"set `memory` of [clusters.{machine.cluster}.gpus.{machine.gpu}] to find out whether it fits"
+        return Store(wanted, None, 0, Fit.UNKNOWN, f"{what}; {least} GiB would be enough"), ()
     layout = sizes.layout
     if layout is None:
-        advice = f"choose a GPU with {least} GiB at least, or a smaller recipe"
+        advice = f"choose a GPU with at least {least} GiB, or a smaller recipe"
         return Store(wanted, total, reserve, Fit.TOO_LARGE, advice), ()
     replay = layout.nbytes
-    moved = (Part("replay", replay, note="moved here, for the GPU is too small for it"),)
+    moved = (Part("replay", replay, note="moved here because the GPU is too small for it"),)
     ways = {
         number: (*staged_parts(layout), *learner_parts(sizes, micro_batches=number), *libraries)
         for number in _PARTS
@@ -123,11 +123,11 @@ def _gpu(sizes: Sizes, machine: Machine) -> tuple[Store, tuple[Part, ...]]:
         if _sum(rest) <= total - reserve:
             steps = f"the replay ({replay / _GIB:.1f} GiB) will move to the host's memory"
             if number > 1:
-                steps += f", and an update takes its batch in {number} parts"
-            advice = f"{steps}: slower, with the same numbers; a GPU with {least} GiB holds all of it"
+                steps += f", and an update splits its batch into {number} parts"
+            advice = f"{steps}: slower, with the same results; a GPU with {least} GiB holds everything"
             return Store(rest, total, reserve, Fit.FALLBACK, advice), moved
     need = math.ceil(min(map(_sum, ways.values())) / (1 - GPU_RESERVE) / _GIB)
-    advice = f"choose a GPU with {need} GiB at least ({least} GiB hold the replay too), or a smaller recipe"
+    advice = f"choose a GPU with at least {need} GiB ({least} GiB for the replay too), or a smaller recipe"
     return Store(wanted, total, reserve, Fit.TOO_LARGE, advice), ()
 
 
@@ -136,11 +136,13 @@ def _host(parts: tuple[Part, ...], machine: Machine) -> Store:
     least = math.ceil(_sum(parts) / (1 - HOST_RESERVE) / _GIB)
     setting = f'`memory = "{least}G"`'
     if total is None:
-        return Store(parts, None, 0, Fit.UNKNOWN, f"the profile asks for none: give it {setting}")
+        return Store(parts, None, 0, Fit.UNKNOWN, f"the profile requests none: set {setting}")
     reserve = round(total * HOST_RESERVE)
     if _sum(parts) <= total - reserve:
         return Store(parts, total, reserve, Fit.FITS)
-    return Store(parts, total, reserve, Fit.TOO_LARGE, f"give the profile {setting}, or fewer environments")
+    return Store(
+        parts, total, reserve, Fit.TOO_LARGE, f"set {setting} in the profile, or use fewer environments"
+    )
 
 
 def _sum(parts: Sequence[Part]) -> int:

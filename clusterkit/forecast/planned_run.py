@@ -60,12 +60,12 @@ def sizes_of(recipe: Recipe, profile: Profile, argv: Sequence[str], given: Space
     if given and recipe.environment is METAWORLD:
         raise ConfigError(
             f"--observation-dim: {recipe.name} trains on Meta-World, whose sizes are known",
-            hint="leave it out, and what goes with it",
+            hint="leave out all of these options",
         )
     try:
         check_shares(recipe, sizes.num_envs, sizes.ranks)
     except RecipeError as error:
-        raise ConfigError(str(error), hint="change that, or take another number of ranks") from error
+        raise ConfigError(str(error), hint="change that, or use another number of ranks") from error
     return sizes
 
 

@@ -113,14 +113,14 @@ def _of_a_queue(settings: Settings, question: QueueQuestion, site: Site) -> Queu
     probes = (starts_of, limits_of) if question.goes_on else (starts_of,)
     answers = ask(site.transport, *probes, check=False, timeout=_SECONDS)
     told = answers.of(starts_of)
-    silence = "the scheduler gives no answer"
+    silence = "the scheduler does not answer"
     starts = {
         one: told.starts.get(_key(one)) or PredictedStart(None, words=refused.get(one, silence))
         for one in question.asks()
     }
     continuation, trouble = _continuation(question, answers, limits_of)
     if all(start.wait is None for start in starts.values()):
-        trouble = starts[question.asked].words or "the scheduler gives no start"
+        trouble = starts[question.asked].words or "the scheduler predicts no start"
     return Queue(
         starts,
         advise(

@@ -167,7 +167,7 @@ def _caveats(rates: Sequence[Rate], num_envs: int | None, precision: str, gpus: 
     others = sorted({rate.gpus for rate in rates} - {gpus})
     found = []
     if all(rate.own and rate.low == rate.high for rate in rates):
-        found.append("by the last heartbeat alone: `clusterkit sync-results` brings the interval")
+        found.append("from the last heartbeat only: `clusterkit sync-results` adds the interval")
     if environments:
         found.append(f"measured with {' and '.join(map(str, environments))} environments, not {num_envs}")
     if precisions:
@@ -176,5 +176,5 @@ def _caveats(rates: Sequence[Rate], num_envs: int | None, precision: str, gpus: 
         counts = " and ".join(map(str, others))
         found.append(f"measured on {counts} GPU{'' if others == [1] else 's'}, not {gpus}")
     if shared := sorted({rate.in_one for rate in rates} - {1}):
-        found.append(f"measured of {' and '.join(map(str, shared))} runs in one process, not of one alone")
+        found.append(f"measured with {' and '.join(map(str, shared))} runs in one process, not with one")
     return found

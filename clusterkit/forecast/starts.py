@@ -59,7 +59,7 @@ def advise(
         return None
     mine = waits.get(asked)
     if mine is not None and mine <= AT_ONCE:
-        return _longer(waits, asked, needed) or StartAdvice("it starts now as it is")
+        return _longer(waits, asked, needed) or StartAdvice("it starts now without changes")
     better = [
         ask
         for ask, wait in waits.items()
@@ -77,7 +77,7 @@ def _no_better(waiting: int) -> str:
     if not waiting:
         return "no other request starts much sooner"
     jobs = "the job that waits" if waiting == 1 else f"the {waiting} jobs that wait"
-    return f"{jobs} there may all come first; a shorter request more likely fits into a gap before them"
+    return f"{jobs} there may all start first; a shorter request more likely fits into a gap before them"
 
 
 def _longer(waits: Mapping[Ask, float], asked: Ask, needed: float | None) -> StartAdvice | None:
@@ -94,14 +94,14 @@ def _longer(waits: Mapping[Ask, float], asked: Ask, needed: float | None) -> Sta
     best = min((seconds for seconds in now if seconds >= needed), default=max(now))
     attempts = math.ceil(needed / best)
     takes = "one attempt" if attempts == 1 else f"{attempts} attempts"
-    words = f"ask for {format_duration(best)}: it starts now as well, and takes {takes}"
+    words = f"request {format_duration(best)}: it also starts now, and takes {takes}"
     return StartAdvice(f"{words} instead of {math.ceil(needed / asked.seconds)}", Ask(asked.gpu, best), 0.0)
 
 
 def _words(
     best: Ask, wait: float, sooner: float | None, asked: Ask, needed: float | None, *, goes_on: bool
 ) -> str:
-    words = f"ask for {format_duration(best.seconds)}"
+    words = f"request {format_duration(best.seconds)}"
     if best.gpu != asked.gpu:
         words += f" on {best.gpu}"
     short = best.seconds < (asked.seconds if needed is None else needed)

@@ -71,7 +71,7 @@ def _danger(bench: Bench, row: BenchRow, memory: int | None) -> str:
     """Why a setting is not safe; empty if it is."""
     host, device = bench.memory(row), row.device_bytes
     if host and memory and host > FULL * memory:
-        return f"takes {host / memory:.0%} of the memory asked for"
+        return f"takes {host / memory:.0%} of the requested memory"
     if device and bench.gpu_bytes and device > FULL * bench.gpu_bytes:
         return f"takes {device / bench.gpu_bytes:.0%} of the GPU's memory"
     return ""

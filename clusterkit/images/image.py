@@ -60,7 +60,7 @@ def local_image(path: Path, memory: DigestMemory, *, hashed: Callable[[int], Non
     path = path.resolve()
     if not path.is_file():
         raise ImageError(
-            f"{path}: no such image", hint="build one with `clusterkit build`, or set `image` of the cluster"
+            f"{path}: no such image", hint="build one with `clusterkit build`, or set the cluster's `image`"
         )
     with path.open("rb") as file:
         header = file.read(_MAGIC_OFFSET + len(_MAGIC))

@@ -55,7 +55,7 @@ def upload(site: Site, path: Path, image: Image, plan: UploadPlan, *, cache: Pat
     _check_room(site, plan)
     with bar("reading the image", None):
         chunks = local_chunks(path, image, cache).encode()
-    with bar("taking over what has arrived" if plan.part else "preparing the upload", None):
+    with bar("reusing what has already arrived" if plan.part else "preparing the upload", None):
         folder = _claim(site, image, plan)
     if folder is None:
         return Sent(Way.PRESENT, 0)
@@ -94,8 +94,8 @@ class _Upload:
         with tempfile.TemporaryDirectory(dir=cache, prefix="pack-") as folder:
             pack = Path(folder, name)
             write_pack(self.path, delta, pack)
-            self._push(pack, name, "what is new of the image", delta.pack_bytes)
-        with self.bar("putting the image together there", None):
+            self._push(pack, name, "new parts of the image", delta.pack_bytes)
+        with self.bar("assembling the image there", None):
             answer = self._run(scripts.ASSEMBLE, basis, name, stdin=delta.recipe.encode() + self.chunks)
         self.damaged = "damaged" in answer.text.split()
         return answer.returncode == 0
@@ -106,13 +106,14 @@ class _Upload:
         if self._publish():
             return
         if sha256_of(self.path) == self.image.digest:  # what had arrived before was not right
-            self._push(self.path, "image", "mending the image", self.image.bytes, checksum=True)
+            self._push(self.path, "image", "repairing the image", self.image.bytes, checksum=True)
             if self._publish():
                 return
         self.site.transport.run(["rm", "-rf", f"{self.site.layout.images}/{self.folder}"], check=False)
         raise ImageError(
             f"{self.site.transport.where}: the image that arrived does not match {self.image.digest[:12]}",
-            hint=f"the upload was removed; if {self.path} has changed meanwhile, run the same command again",
+            hint=f"the upload was removed; if {self.path} has changed in the meantime, run the same "
+            "command again",
         )
 
     def _push(self, source: Path, name: str, label: str, size: int, *, checksum: bool = False) -> None:
@@ -140,8 +141,8 @@ class _Upload:
         self.sent += len(stdin)
         if answer.returncode == scripts.TAKEN_OVER:
             raise TransportError(
-                f"{self.site.transport.where}: another upload of image {self.image.digest[:12]} has gone on "
-                "with what was here",
+                f"{self.site.transport.where}: another upload of image {self.image.digest[:12]} has "
+                "continued with the same files",
                 hint="run the same command again: nothing is sent twice",
             )
         return answer
@@ -160,7 +161,7 @@ def _claim(site: Site, image: Image, plan: UploadPlan) -> str | None:
     if answer.returncode != 0:
         raise TransportError(
             f"{site.transport.where}: cannot write to {site.layout.images}: {answer.reason}",
-            hint="check its permissions and the room on its disk",
+            hint="check its permissions and the free space on its disk",
         )
     return folder
 

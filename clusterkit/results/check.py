@@ -94,7 +94,7 @@ def _fault(run_dir: Path, path: str, facts: Any, *, read: bool) -> str | None:
     if size != expected:
         return f"{path} has {size} bytes instead of {expected}"
     if read and isinstance(digest, str) and sha256_of(file) != digest:
-        return f"{path} is damaged: its SHA-256 is not that of its manifest"
+        return f"{path} is damaged: its SHA-256 does not match its manifest"
     return None
 
 

@@ -50,7 +50,11 @@ class LocalFiles:
         info = self._lstat(path)
         if info is None or stat.S_ISDIR(info.st_mode):
             return None
-        what = "a link, and nothing is written through links" if stat.S_ISLNK(info.st_mode) else "no folder"
+        what = (
+            "a link, and clusterkit does not write through links"
+            if stat.S_ISLNK(info.st_mode)
+            else "no folder"
+        )
         return f"{self.results}/{path} is {what}"
 
     def _file(self, path: str) -> str | None:

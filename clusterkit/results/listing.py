@@ -59,7 +59,7 @@ _LONGEST_NAME, _LONGEST_PATH = 255, 2048
 """Bytes: the limit of file systems for a name, and a path limit with space for the results folder."""
 _KINDS = {
     "f": "a file",
-    "l": "a link out of the run",
+    "l": "a link to outside the run",
     "p": "a named pipe",
     "s": "a socket",
     "c": "a device",
@@ -170,7 +170,7 @@ def _why_not(kind: str, path: str, target: str, *, readable: bool) -> str | None
         if _stays_inside(path, target) or _OF_GROUP.fullmatch(link) or _OF_WANDB.fullmatch(link):
             return None
     if not path.isprintable():
-        return "its name holds characters that cannot be shown"
+        return "its name contains characters that cannot be shown"
     if len(path) > _LONGEST_NAME // 4 and _too_long(path.encode()):
         return "its name is too long"
     if kind not in "fd":

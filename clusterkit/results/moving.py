@@ -48,7 +48,7 @@ def check_target(target: Site, run: LedgerRun, document: Mapping[str, Any]) -> N
     if facts and not image_present(target, Image(str(facts["digest"]), int(facts["bytes"]))):
         raise ImageError(
             f"{target.transport.where}: the run's image {str(facts['digest'])[:12]} is not there",
-            hint=f"`clusterkit deploy --cluster {cluster.name} --image FILE.sif` brings the same file",
+            hint=f"`clusterkit deploy --cluster {cluster.name} --image FILE.sif` uploads the same file",
         )
 
 
@@ -97,8 +97,8 @@ def _check_whole(run: LedgerRun, pulled: PulledRun) -> None:
     needed = [each for each in away if not each.startswith("wandb/")]
     if needed:
         raise RunError(
-            f"{run.run_id} cannot be moved whole: {'; '.join(needed)}",
-            hint=f"see to these in {run.run_dir} on {run.cluster}, or remove them there; nothing was moved",
+            f"{run.run_id} cannot be moved completely: {'; '.join(needed)}",
+            hint=f"correct these in {run.run_dir} on {run.cluster}, or remove them there; nothing was moved",
         )
 
 

@@ -33,7 +33,7 @@ _TRIES = 3
 _LIST_SECONDS = 300.0
 _NAMED = 6
 """Most files named as not pulled."""
-NOT_HOME = "not brought home: "
+NOT_HOME = "not synced: "
 """Prefix of a problem that reports a file as not pulled."""
 GROWTH = 64 << 20
 """Bytes by which all files together may have grown since they were listed."""
@@ -147,15 +147,15 @@ def list_runs(transport: Transport, runs_root: str, run_ids: Sequence[str]) -> L
     done = transport.run(argv, check=False, timeout=_LIST_SECONDS)
     if done.returncode == NO_SUCH_ROOT:
         raise RunError(
-            f"{transport.where}: there is no {runs_root}, so no run was ever submitted there",
+            f"{transport.where}: there is no {runs_root}, so no run was submitted there yet",
             hint="`clusterkit submit` starts one",
         )
     try:
         listing = parse_listing(done.stdout, frozenset(run_ids))
     except ValueError as error:
         raise TransportError(
-            f"{transport.where} lists what it was not asked about: {error}",
-            hint="nothing was copied; find out what answers there in the place of `find`",
+            f"{transport.where} lists files it was not asked about: {error}",
+            hint="nothing was copied; find out what is run there in place of `find`",
         ) from error
     # find also fails if one run is missing or a file vanishes meanwhile; only empty output is an error.
     if done.returncode != 0 and not listing.run_ids and not re.search(r"(?i)no such file", done.error_text):
@@ -229,7 +229,7 @@ class _Pull:
             if progress.done_bytes > most:
                 raise TransportError(
                     f"{self._transport.where} sends more than it listed ({progress.done_bytes:,} bytes)",
-                    hint="a file grows faster than it can be copied: look what the run writes",
+                    hint="a file grows faster than it can be copied: check what the run writes",
                 )
             if self._progress is not None:
                 self._progress(progress)
@@ -245,7 +245,7 @@ class _Pull:
                 info = None
             short = info is not None and APPENDED.fullmatch(file.inside) and info.st_size < file.size
             if info is None or short or not stat.S_ISREG(info.st_mode):
-                self.faults[file.path] = "it changed while it was copied; sync again"
+                self.faults[file.path] = "it changed while it was being copied; sync again"
 
     def result(
         self, run_id: str, listing: Listing, files: Sequence[RemoteFile], left: Sequence[str]

@@ -63,7 +63,7 @@ def read_recorded(
         if not found.exists:
             raise RunError(
                 f"{run.run_id}: there is no run directory {run.run_dir} on {run.cluster}",
-                hint="`clusterkit status` tells what became of it",
+                hint="`clusterkit status` shows what happened to it",
             )
         if found.content is None:
             raise unreadable(run)

@@ -151,18 +151,18 @@ def check_after(ledger: Ledger, cluster: Cluster, after: Sequence[After], native
     """
     if after and "dependency" in backend_of(cluster).names(native):
         raise ConfigError(
-            f"--after and {NATIVE_OPTION} dependency=... both say what to wait for", hint="use one of them"
+            f"--after and {NATIVE_OPTION} dependency=... both set a dependency", hint="use one of them"
         )
     for run, _ in _runs(ledger, after):
         if run.cluster != cluster.name:
             raise ConfigError(
-                f"--after {run.run_id}: it is on {run.cluster}, and this run goes to {cluster.name}",
-                hint="a scheduler waits for its own jobs only",
+                f"--after {run.run_id}: it is on {run.cluster}, but this run goes to {cluster.name}",
+                hint="a scheduler can only wait for its own jobs",
             )
         if run.until_done in ("array", "chain") and run.state != JobState.COMPLETED:
             raise ConfigError(
-                f"--after {run.run_id}: it goes on in more jobs than its first one ({run.until_done})",
-                hint='where the site allows it, continue_by = "requeue" keeps one job',
+                f"--after {run.run_id}: it continues in further jobs ({run.until_done})",
+                hint='if the site allows it, continue_by = "requeue" keeps the run in one job',
             )
 
 
@@ -185,13 +185,13 @@ def parents(site: Site, ledger: Ledger, after: Sequence[After]) -> tuple[Parent,
             if not run.job_id:
                 raise RunError(
                     f"--after {run.run_id}: it is not known yet whether it has a job",
-                    hint="`clusterkit status` tells in a moment",
+                    hint="`clusterkit status` will show it in a moment",
                 )
             found.append((run, kind))
         elif state.state is not JobState.COMPLETED and kind == "ok":
             raise RunError(
-                f"--after {run.run_id}: it has ended and is {state.state}, so the new run would never start",
-                hint=f"--after {run.run_id}:any waits for its end only",
+                f"--after {run.run_id}: it ended as {state.state}, so the new run would never start",
+                hint=f"--after {run.run_id}:any only waits for its end",
             )
     return tuple(_folded(backend_of(site.cluster), found, ledger))
 
@@ -236,13 +236,14 @@ def check_script(tree: Tree, argv: Sequence[str]) -> None:
         return
     if (tree.root / name).exists():
         raise ConfigError(
-            f"the program {script} stays here: git ignores it, `exclude` names it, or it looks like a secret",
-            hint=f'include = ["/{name}"] in [project] lets it travel, unless `exclude` names it',
+            f"the program {script} would not be uploaded: git ignores it, `exclude` names it, or it looks "
+            "like a secret",
+            hint=f'include = ["/{name}"] in [project] includes it, unless `exclude` names it',
         )
     close = difflib.get_close_matches(name, tree.files, n=1)
     raise ConfigError(
         f"the program {script} is not in {tree.root}" + (f"; did you mean {close[0]}?" if close else ""),
-        hint="programs start in the folder of clusterkit.toml: name the script from there",
+        hint="programs start in the folder of clusterkit.toml; give the script's path relative to it",
     )
 
 

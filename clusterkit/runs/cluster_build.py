@@ -78,8 +78,8 @@ def build_on(
     """
     if cluster.container == "none":
         raise ConfigError(
-            f"cluster {cluster.name} runs no containers",
-            hint='set container = "apptainer" of the cluster, if it has Apptainer',
+            f"cluster {cluster.name} does not use containers",
+            hint='set container = "apptainer" of the cluster, if Apptainer is installed there',
         )
     options = _job_options(cluster, native)
     with _portable(request) as work, open_site(cluster) as site:
@@ -212,7 +212,9 @@ class RemoteBuild:
                 new=False,
             )
         except SubmissionRefusedError as error:
-            hint = error.hint or f"say what it wants with {NATIVE_OPTION}, e.g. {NATIVE_OPTION} partition=cpu"
+            hint = (
+                error.hint or f"set what it requires with {NATIVE_OPTION}, e.g. {NATIVE_OPTION} partition=cpu"
+            )
             raise SubmissionRefusedError(error.cause, hint=hint) from error
         self.say(f"job {self.job_id} on {cluster.name}")
 
@@ -230,12 +232,12 @@ class RemoteBuild:
             self.site.transport.run(self.backend.cancel_argv([self.job_id]), check=False, timeout=120.0)
             raise
         except TransportError as error:
-            hint = f"job {self.job_id} goes on; the same command watches it"
+            hint = f"job {self.job_id} continues; run the same command to follow it"
             raise TransportError(error.cause, hint=hint) from error
         if result.code != 0:
             raise ImageError(
                 f"{self.site.transport.where}: the build failed: {cause(log)}",
-                hint=advice(log) or f"the whole log: {self.folder}/log",
+                hint=advice(log) or f"complete log: {self.folder}/log",
             )
         return result
 
@@ -291,7 +293,7 @@ class RemoteBuild:
             f'tail -c 4000 "$1/{SCHEDULER_LOG}" 2>/dev/null | tail -n 1 || :', self.folder
         ).strip()
         said = [word for word in (known.raw_state if known else "", words) if word]
-        return ", ".join(said) or "the scheduler does not know it any more"
+        return ", ".join(said) or "the scheduler no longer knows it"
 
     def _sh(self, script: str, *arguments: str) -> str:
         return self.site.transport.run(["sh", "-c", script, "sh", *arguments]).text

@@ -66,5 +66,5 @@ class DeploymentPlan:
             if needs.get(space.role) and space.left is not None and space.left < needed:
                 limit = "allowed by the quota" if space.left == space.quota_left else "free"
                 left, need = space.left / 2**20, needed / 2**20
-                return f"{space.path} has {left:,.0f} MiB {limit}, {need:,.0f} MiB are needed"
+                return f"{space.path} has {left:,.0f} MiB {limit}, and {need:,.0f} MiB are needed"
         return None

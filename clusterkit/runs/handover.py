@@ -30,7 +30,8 @@ from clusterkit.transport.base import Transport
 _SECONDS = 180.0
 """sbatch itself gives up well before this, after its MessageTimeout and some retries."""
 _OPEN_HINT = (
-    "`clusterkit status` tells whether there is a job, once the scheduler answers; do not submit again before"
+    "`clusterkit status` shows whether there is a job once the scheduler answers; do not submit again "
+    "before then"
 )
 
 
@@ -180,7 +181,7 @@ def hand_over_job(
         return found.ids[-1]
     if answer is not None and answer.refusal is not None and found.certain:
         raise _refused(site, answer.refusal)
-    hint = f"look for a job named {job_name} there before you repeat the command"
+    hint = f"check for a job named {job_name} there before you repeat the command"
     raise _open(transport, answer, done.error_text, hint)
 
 
@@ -197,7 +198,7 @@ def _unwritten(transport: Transport, root: str, words: str) -> TransportError:
     said = faults.telling(words) or f"cannot write below {root}"
     return TransportError(
         f"{transport.where}: the run could not be written, and nothing was submitted: {said}",
-        hint=faults.room_hint(words) or f"look at {root} with `clusterkit doctor`",
+        hint=faults.room_hint(words) or f"check {root} with `clusterkit doctor`",
     )
 
 
@@ -206,11 +207,11 @@ def _open(
 ) -> SchedulerError:
     """Returns the error for a submission that may have created a job, with the tools' messages."""
     if answer is None:
-        cause = f"the submission was cut off there: {last_words(words)}"
+        cause = f"the submission was interrupted there: {last_words(words)}"
     elif answer.refusal is not None:
         cause = f"the scheduler gave no clear answer: {answer.refusal}"
     else:
-        cause = f"the scheduler's answer names no job: {last_words(answer.answer)}"
+        cause = f"the scheduler's answer contains no job id: {last_words(answer.answer)}"
     return SchedulerError(f"{transport.where}: {cause}", hint=hint)
 
 

@@ -97,13 +97,13 @@ def inside_all(settings: Settings, runs: Sequence[LedgerRun]) -> Iterator[list[I
 def _not_running(run: LedgerRun, state: RunState) -> RunError:
     why = f": {state.why}" if state.why else ""
     if state.state is JobState.RUNNING:
-        return RunError(f"{run.run_id} is just being started", hint="try again in some seconds")
+        return RunError(f"{run.run_id} is just starting", hint="try again in a few seconds")
     if state.state.active or state.state is JobState.UNKNOWN:
         return RunError(
-            f"{run.run_id} does not run now, it is {state.state}{why}",
+            f"{run.run_id} is not running, it is {state.state}{why}",
             hint=f"`clusterkit logs -f {run.run_id}` waits for it",
         )
     return RunError(
-        f"{run.run_id} has ended, it is {state.state}{why}",
-        hint=f"`clusterkit logs {run.run_id}` shows what it said",
+        f"{run.run_id} has ended as {state.state}{why}",
+        hint=f"`clusterkit logs {run.run_id}` shows its output",
     )

@@ -18,16 +18,16 @@ from clusterkit.folders import make_ignored
 
 _VERSION = 3
 _BUSY_SECONDS = 10.0
-_IN_USE = ("another clusterkit is busy with it", "try again when it is done")
+_IN_USE = ("another clusterkit process is using it", "try again when it is done")
 _CAUSES = {
     sqlite3.SQLITE_BUSY: _IN_USE,
     sqlite3.SQLITE_LOCKED: _IN_USE,
     sqlite3.SQLITE_READONLY: ("it is read-only", "`ls -l` shows its owner and mode"),
     sqlite3.SQLITE_PERM: ("permission denied", "`ls -l` shows its owner and mode"),
     sqlite3.SQLITE_CANTOPEN: ("it cannot be opened", "`ls -ld` shows what it is, its owner and its mode"),
-    sqlite3.SQLITE_FULL: ("no space left on the disk", "free some room there, then repeat the command"),
+    sqlite3.SQLITE_FULL: ("no space left on the disk", "free some space there, then repeat the command"),
     sqlite3.SQLITE_IOERR: ("input/output error", "the disk is full, or it or its server has a fault"),
-    sqlite3.SQLITE_NOMEM: ("out of memory", "end other programs, then try again"),
+    sqlite3.SQLITE_NOMEM: ("out of memory", "close other programs, then try again"),
 }
 """Result code -> cause and remedy, for errors that do not mean a damaged ledger."""
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)

@@ -12,10 +12,10 @@ ENOUGH_SECONDS = 5.0
 LONG_SECONDS = 300.0
 """Seconds after which the start-up hardly affects the mean rate since the start."""
 _ENDINGS = {
-    "": "will not finish: stops at {share}%, at its time limit",
-    "requeue": "will hit the time limit at {share}%, will be requeued",
+    "": "will not finish: stops at its time limit at {share}%",
+    "requeue": "will reach its time limit at {share}% and be requeued",
 }
-_GOES_ON = "will hit the time limit at {share}%, will go on in the next job"
+_GOES_ON = "will reach its time limit at {share}% and continue in the next job"
 
 
 @dataclass(frozen=True)

@@ -50,10 +50,10 @@ def check_arguments(project: Path, arguments: Sequence[str], program: Sequence[s
     named = words[: _length(words)]
     rest = [*arguments[:start], *words[len(named) :]]
     raise ConfigError(
-        f"`{shlex.join(named)}` is a program, and this project sets none: the bundled trainer would get it "
+        f"`{shlex.join(named)}` is a program, but this project sets none: the bundled trainer would get it "
         "as an argument",
-        hint=f"add what is below{_where(project)}, and give only its arguments after --{_behind(rest)}; "
-        f"`clusterkit init --local --program {shlex.quote(shlex.join(named))}` adds it, too\n\n"
+        hint=f"add the lines below{_where(project)}, and give only its arguments after --{_behind(rest)}; "
+        f"`clusterkit init --local --program {shlex.quote(shlex.join(named))}` adds them for you\n\n"
         f"{_lines(project, started(named))}",
     )
 

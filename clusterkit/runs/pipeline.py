@@ -266,8 +266,8 @@ def _continuation(site: Site, plan: Plan, limits: Limits | None) -> Continuation
     found = backend.continuation(limits, cluster.continue_by, options)
     if plan.group is not None and found.way != "requeue":
         raise ConfigError(
-            f"runs of a group go on past their time limit by a requeue, and {cluster.name} would do it "
-            f"by {found.way}: {found.why}",
+            f"runs of a group continue past their time limit only by requeue, but {cluster.name} would use "
+            f"{found.way}: {found.why}",
             hint="submit the runs one by one, or without --until-done and `resume` them",
         )
     return found

@@ -90,7 +90,7 @@ class Program:
         if not (self.has_places and has_place(self.argv, "total_steps")):
             raise ConfigError(
                 "--total-steps: the program of this run has no {total_steps} among its arguments",
-                hint="leave it out; a run submitted with {total_steps} there can be given another number",
+                hint="leave it out; only a run submitted with {total_steps} there can take another number",
             )
         return replace(self, env={**self.env, TOTAL_STEPS: str(steps)})
 
@@ -161,7 +161,7 @@ def program(
     fixed = profile.program or own_program
     if fixed or profile.recipe is None:
         if overrides or unlock:
-            raise ConfigError("--set and --unlock change a recipe, and this run trains none")
+            raise ConfigError("--set and --unlock change a recipe, but this run does not use one")
         if not fixed:
             raise ConfigError(f"profile {profile.name} names neither a recipe nor a program")
         own = {SEED: str(seed)} | ({TOTAL_STEPS: str(profile.total_steps)} if profile.total_steps else {})
@@ -257,7 +257,7 @@ def check_places(argv: Sequence[str], env: Mapping[str, str]) -> None:
     for name in ("seed", "total_steps"):
         if name not in known and has_place(argv, name):
             raise ConfigError(
-                f"{{{name}}} stands among the program's arguments, and this run has no {name}",
+                f"{{{name}}} is among the program's arguments, but this run has no {name}",
                 hint=f"give --{name.replace('_', '-')}, or set {name} in the profile",
             )
 

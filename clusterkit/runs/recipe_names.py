@@ -78,7 +78,7 @@ def resolve(
     for short in list(changed):
         values = meant(recipe, short)
         if not values and short in _OF_THE_RUN:
-            raise ConfigError(f"--set {short}: it belongs to the run", hint=f"use {_OF_THE_RUN[short]}")
+            raise ConfigError(f"--set {short}: it is a setting of the run", hint=f"use {_OF_THE_RUN[short]}")
         if not values or values == [short]:
             continue
         if taken := sorted(set(values) & set(changed)):
@@ -126,7 +126,7 @@ def ranks(profile: Profile, recipe: recipes.Recipe) -> list[str]:
     nodes = profile.nodes
     if nodes != "1":
         raise ConfigError(
-            f"profile {profile.name} asks for {nodes} nodes, and a training uses the GPUs of one",
+            f"profile {profile.name} asks for {nodes} nodes, but training uses the GPUs of one node",
             hint=f"{page('trainer.md')}, Several GPUs, shows how to start one on several nodes by hand",
         )
     try:
@@ -134,6 +134,6 @@ def ranks(profile: Profile, recipe: recipes.Recipe) -> list[str]:
     except recipes.RecipeError as error:
         raise ConfigError(
             f"profile {profile.name}, learnt on {profile.gpu_count} GPUs: {error}",
-            hint="change that, or take another number of GPUs, by `gpus` of the profile or --ranks of `plan`",
+            hint="change that, or use another number of GPUs: `gpus` of the profile, or --ranks of `plan`",
         ) from error
     return ["--ranks", str(profile.gpu_count)]

@@ -232,7 +232,7 @@ def parse_records(stdout: str) -> Records:
     clock, _, body = rest.partition("\n")
     body, ended, _ = body.rpartition(f"{MARK} end")
     if not begun or not ended:
-        raise RunError(f"the run directories gave no answer: {last_words(stdout)}", hint="try again")
+        raise RunError(f"the run directories could not be read: {last_words(stdout)}", hint="try again")
     now = ordinal(clock)
     records = Records()
     times, *runs = body.split(f"{MARK} run ")

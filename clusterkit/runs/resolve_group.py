@@ -37,7 +37,7 @@ def resolve_group(settings: Settings, request: SubmitRequest) -> Plan:
     cluster, points = request.cluster, grid(request.axes)
     if request.pack > 1 and len(points) == 1:
         raise ConfigError(
-            "--pack lets several runs share a GPU, and this is one", hint="add --seeds or --sweep"
+            "--pack lets several runs share a GPU, but this is a single run", hint="add --seeds or --sweep"
         )
     request = replace(request, pack=min(request.pack, len(points)))
     _check_group(request)
@@ -84,7 +84,7 @@ def _check_group(request: SubmitRequest) -> None:
     names, cluster = {axis.name for axis in request.axes}, request.cluster
     backend = backend_of(cluster)
     if request.seed is not None and "seed" in names:
-        raise ConfigError("--seed and --seeds both say which seed", hint="use one of them")
+        raise ConfigError("--seed and --seeds exclude each other", hint="use one of them")
     if request.in_one:
         _check_in_one(request, names)
     elif not backend.can.arrays and request.pack > 1:
@@ -97,13 +97,13 @@ def _check_group(request: SubmitRequest) -> None:
     if request.then:
         if request.overrides or request.unlock:
             raise ConfigError(
-                "--set and --unlock would change the recipe of one stage only, and --then has several",
-                hint="put the values into the profiles of the stages",
+                "--set and --unlock would change the recipe of one stage only, but --then has several stages",
+                hint="put the values into the stages' profiles",
             )
         if rest := sorted(names & {"profile", "recipe", "total_steps", "task", "lr"}):
             raise ConfigError(
                 f"--sweep {rest[0]}=... and --then: every stage has its own profile",
-                hint="sweep the seed, or names that only the program's arguments use",
+                hint="sweep the seed, or names that occur only in the program's arguments",
             )
 
 
@@ -115,8 +115,8 @@ def _check_in_one(request: SubmitRequest, names: set[str]) -> None:
     """Refuses runs that one process cannot train together."""
     if rest := sorted(names - {"seed"}):
         raise ConfigError(
-            f"--in-one has one process train runs that differ in their seed alone, not in {rest[0]}",
-            hint="submit each value by itself, with --seeds; or leave --in-one out",
+            f"--in-one trains runs in one process that may differ only in their seed, not in {rest[0]}",
+            hint="submit each value separately with --seeds, or leave --in-one out",
         )
     if (
         not backend_of(request.cluster).can.arrays
@@ -165,7 +165,8 @@ def _member(
         swept = [key for key in values if key not in OF_THE_RUN]
         if not swept:
             raise
-        words = f"{' '.join(f'--unlock {key}' for key in swept)} allows it; the runs are then marked for ever"
+        unlocks = " ".join(f"--unlock {key}" for key in swept)
+        words = f"{unlocks} allows it; the runs are then permanently marked as modified"
         raise RecipeLockedError(error.cause.partition(";")[0], hint=words) from error
     except ClusterkitError as error:
         if not values:
@@ -182,13 +183,13 @@ def _check_trained_in_one(planned: PlannedRun, cluster: Cluster) -> None:
     profile, argv = planned.profile, planned.program.argv
     if not trains(argv):
         raise ConfigError(
-            "--in-one is for the bundled trainer, and this runs a program of your own",
+            "--in-one is for the bundled trainer, but this runs your own program",
             hint="leave it out: the runs of a pack are then processes that share the GPU",
         )
     if profile.gpu_count > 1:
         raise ConfigError(
-            f"--in-one trains many runs on one GPU, and profile {profile.name} has gpus = {profile.gpus}",
-            hint="take a profile with one, or leave --in-one out",
+            f"--in-one trains many runs on one GPU, but profile {profile.name} has gpus = {profile.gpus}",
+            hint="use a profile with one GPU, or leave --in-one out",
         )
     ranks = option_of(argv, "--ranks")
     if ranks not in (None, "1"):
@@ -199,5 +200,5 @@ def _check_trained_in_one(planned: PlannedRun, cluster: Cluster) -> None:
     if not backend_of(cluster).can.arrays and planned.goes_on:
         raise ConfigError(
             "--in-one does not go with --until-done here, where each run is a job with its own time limit",
-            hint="use --not-until-done and enough --time; `resume` goes on with each",
+            hint="use --not-until-done with enough --time; `resume` continues each",
         )

@@ -53,7 +53,7 @@ def read_run_dir(path: Path) -> RunDirectory:
     document = read_object(path / "run.json")
     if document is None:
         raise RunError(
-            f"{path}: no run lies here (run.json is missing or not readable)",
+            f"{path}: this is not a run directory (run.json is missing or not readable)",
             hint="`clusterkit sync-results` brings runs home",
         )
     attempts = tuple(

@@ -81,7 +81,7 @@ def snapshot_ids(document: Mapping[str, Any]) -> tuple[str, str]:
         (bundle,) = document["python_path"]
         code = posixpath.basename(posixpath.dirname(str(document["workdir"])))
     except (KeyError, TypeError, ValueError) as error:
-        raise RunError("run.json does not say which code the run had: it is none of clusterkit's") from error
+        raise RunError("run.json does not record the run's code: it was not written by clusterkit") from error
     return code, posixpath.basename(posixpath.dirname(str(bundle)))
 
 

@@ -127,7 +127,7 @@ def to_text(state: RunState) -> str:
 def _going_on(judged: StateVerdict, job: Job | None, until_done: str) -> StateVerdict:
     """Keeps a run that continues past its time limit pending between attempts, even without an answer."""
     if until_done and judged.state is JobState.PREEMPTED and job is not None and not job.confirmed:
-        return replace(judged, state=JobState.PENDING, why=f"it checkpointed and goes on; {job.reason}")
+        return replace(judged, state=JobState.PENDING, why=f"it checkpointed and will continue; {job.reason}")
     return judged
 
 

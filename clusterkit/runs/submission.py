@@ -278,9 +278,9 @@ def outcome(
         return SubmissionOutcome(JobState.PENDING, job_id)
     if submission is None or submission.asked is None:
         if not over:
-            return SubmissionOutcome(JobState.SUBMITTING, why="it was interrupted, and cannot be called off")
+            return SubmissionOutcome(JobState.SUBMITTING, why="it was interrupted, and cannot be withdrawn")
         return SubmissionOutcome(
-            JobState.NOT_SUBMITTED, why="it was interrupted before the scheduler was asked"
+            JobState.NOT_SUBMITTED, why="it was interrupted before anything was submitted"
         )
     if submission.refusal is not None and (found.certain or not submission.doubtful):
         return SubmissionOutcome(
@@ -289,16 +289,14 @@ def outcome(
     if not found.certain:
         return SubmissionOutcome(JobState.SUBMITTING, why=unclear(submission))
     if now is not None and now - submission.asked < PATIENCE_SECONDS:
-        return SubmissionOutcome(JobState.SUBMITTING, why="the scheduler was asked a moment ago")
-    return SubmissionOutcome(
-        JobState.NOT_SUBMITTED, why="the scheduler was asked, and has no job of this name"
-    )
+        return SubmissionOutcome(JobState.SUBMITTING, why="it was submitted a moment ago")
+    return SubmissionOutcome(JobState.NOT_SUBMITTED, why="the scheduler has no job of this name")
 
 
 def unclear(submission: Submission) -> str:
     """Returns the message for an unknown outcome while the scheduler does not answer."""
     said = f"; it had said: {submission.refusal}" if submission.refusal is not None else ""
-    return f"the scheduler cannot be asked whether it has the job{said}"
+    return f"the scheduler does not answer whether it has the job{said}"
 
 
 def _ordinal(job_id: str) -> tuple[int, str]:

@@ -74,7 +74,7 @@ def axes(seeds: str | None, sweeps: Sequence[str]) -> tuple[SweepAxis, ...]:
     names = [axis.name for axis in found]
     for axis in found:
         if names.count(axis.name) > 1:
-            raise ConfigError(f"{axis.name} is swept twice", hint="name all of its values once")
+            raise ConfigError(f"{axis.name} is swept twice", hint="give all of its values in one --sweep")
         twice = [value for value in axis.values if axis.values.count(value) > 1]
         if twice:
             raise ConfigError(f"{axis.name} is {twice[0]!r} twice: the two runs would be the same")
@@ -83,8 +83,8 @@ def axes(seeds: str | None, sweeps: Sequence[str]) -> tuple[SweepAxis, ...]:
         size *= len(axis.values)
     if size > MOST_RUNS:
         raise ConfigError(
-            f"this sweep has {size:,} runs, and {MOST_RUNS:,} are the most of one sweep",
-            hint="submit a part of its values at a time",
+            f"this sweep has {size:,} runs, and at most {MOST_RUNS:,} are allowed",
+            hint="submit some of its values at a time",
         )
     # Runs of one profile stay adjacent: their requests are equal, so they share a job array.
     return tuple(sorted(found, key=lambda axis: axis.name != "profile"))
@@ -133,7 +133,7 @@ def meaning(
     may_change = list(unlock)
     if "recipe" in values:
         if not trains:
-            raise ConfigError("--sweep recipe=... chooses a recipe, and this run trains none")
+            raise ConfigError("--sweep recipe=... chooses a recipe, but this run does not use one")
         changed = changed.model_copy(update={"recipe": values["recipe"]})
     if trains and changed.recipe is not None:
         if "task" in values and "task" in overrides:
@@ -160,7 +160,7 @@ def meaning(
         known = ", ".join(sorted(load(changed.recipe).values))
         raise ConfigError(
             f"--sweep {unknown[0]}=...: recipe {changed.recipe} has no value {unknown[0]!r}",
-            hint=f"it has {known}; of the run itself, {', '.join(OF_THE_RUN)} can be swept",
+            hint=f"it has {known}; besides these, {', '.join(OF_THE_RUN)} can be swept",
         )
     unused = (
         () if trains else tuple(name for name in (*rest, "seed") if name in values and name not in placed)
@@ -191,13 +191,13 @@ def _seeds(text: str, option: str) -> tuple[str, ...]:
 def _seed_range(part: str, option: str) -> Iterator[int]:
     match = _RANGE.fullmatch(part)
     if match is None and not re.fullmatch(r"\d{1,18}", part):
-        raise ConfigError(f"{option}: {part!r} is no seed", hint="write e.g. 42..51 or 1,2,5")
+        raise ConfigError(f"{option}: {part!r} is not a seed", hint="write e.g. 42..51 or 1,2,5")
     first, last = (int(match[1]), int(match[2])) if match else (int(part), int(part))
     if last < first:
         raise ConfigError(f"{option}: {part} counts backwards", hint=f"write {last}..{first}")
     if last - first >= MOST_RUNS:
         raise ConfigError(
-            f"{option}: {last - first + 1:,} seeds, and {MOST_RUNS:,} are the most of one sweep",
+            f"{option}: {last - first + 1:,} seeds, and at most {MOST_RUNS:,} are allowed",
             hint=f"submit fewer at a time, e.g. {first}..{first + 9}",
         )
     yield from range(first, last + 1)
@@ -206,5 +206,5 @@ def _seed_range(part: str, option: str) -> Iterator[int]:
 def _count(text: str, least: int = 1) -> int:
     cleaned = text.replace("_", "")
     if not re.fullmatch(r"\d{1,18}", cleaned) or int(cleaned) < least:
-        raise ConfigError(f"{text!r} is no whole number from {least} on")
+        raise ConfigError(f"{text!r} is not a whole number of at least {least}")
     return int(cleaned)

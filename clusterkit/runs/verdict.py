@@ -50,7 +50,7 @@ _SCHEDULER_KNOWS_BEST = frozenset(
 )
 _ENDING = frozenset({"USR1", "USR2", "TERM", "INT"})
 """Signals that the scheduler sends to end a job."""
-_IN_VAIN = "a run that it was to start after has not completed, so it never started"
+_IN_VAIN = "a run that it depends on did not complete, so it never started"
 _CHECKPOINTED = "it checkpointed and can be resumed"
 
 
@@ -119,7 +119,7 @@ def _state(
         return JobState.COMPLETED, None
     if job is not None and job.state.waiting:
         if record.packed and record.cancelled:
-            return JobState.CANCELLED, "it was cancelled; the job that it shared waits for other runs"
+            return JobState.CANCELLED, "it was cancelled; the job it shared is pending for other runs"
         return job.state, _words(job)
     if job is not None and job.state.active:
         if ended is not None and _over(ended, record):
@@ -143,9 +143,9 @@ def _state(
     if newest is not None:
         return (
             JobState.FAILED,
-            "it ended without an exit record: its node failed, or all of it was killed at once",
+            "it ended without an exit record: its node failed, or the whole job was killed at once",
         )
-    return JobState.FAILED, f"it left the queue without having started; {SCHEDULER_LOG} may say why"
+    return JobState.FAILED, f"it left the queue without starting; {SCHEDULER_LOG} may say why"
 
 
 def _ended_alone(ended: Mapping[str, Any], job: Job | None, *, cancelled: bool) -> bool:
@@ -180,7 +180,7 @@ def _over(ended: Mapping[str, Any], record: RunRecord) -> bool:
 def _without_exit(record: RunRecord, job: Job, newest: Attempt | None) -> tuple[JobState, str | None]:
     """Returns the state without an exit record, for a job that is COMPLETED, FAILED or UNKNOWN."""
     if job.state is JobState.COMPLETED:
-        return job.state, "the scheduler says so; it left no exit record"
+        return job.state, "according to the scheduler; there is no exit record"
     words = _words(job) or f"the scheduler says {job.raw_state or 'nothing'}"
     if not job.confirmed and job.state is JobState.UNKNOWN and newest is not None and same_job(newest, job):
         silent = silence(record)
@@ -219,7 +219,7 @@ def _by_exit(record: Mapping[str, Any], *, cancelled: bool) -> tuple[JobState, s
             record.get("detail") or "the container did not start; its log says why"
         )
     if why == "signalled" and signal == "KILL":
-        return JobState.FAILED, "SIGKILL ended the program: often too little memory"
+        return JobState.FAILED, "SIGKILL ended the program: often because memory ran out"
     if why == "signalled":
         return JobState.FAILED, one_line(f"SIG{signal} ended the program")
     return JobState.FAILED, one_line(record.get("detail") or f"the program ended with exit code {code}")

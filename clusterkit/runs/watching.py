@@ -236,7 +236,7 @@ class _Station:
         except UnreachableError:
             raise
         except TransportError as error:  # refused: repeated logins would look like an attack
-            raise _HopelessError(f"{error.cause}; start the watch again") from error
+            raise _HopelessError(f"{error.cause}; run the command again") from error
         finally:
             self._tried = True
         self._observer = Observer(self._cluster, transport)

@@ -130,11 +130,11 @@ def read(
                 top, _, name = entry.name.partition("/")
                 root = root or top
                 if top != root or not name or not _harmless(entry.name) or "\0" in entry.linkname:
-                    raise RunError(f"{path}: {entry.name[:_SHOWN]!r} may not be in it")
+                    raise RunError(f"{path}: {entry.name[:_SHOWN]!r} is not allowed in an export")
                 left -= entry.size + source.header
                 names -= len(name) + len(entry.linkname)
                 if (left < 0 and not own) or names < 0:
-                    raise RunError(f"{path}: it unpacks to far more than an export does")
+                    raise RunError(f"{path}: it unpacks to far more data than an export contains")
                 if entry.issym():
                     links[name] = entry.linkname
                     continue
@@ -144,7 +144,7 @@ def read(
                 most = None if into is None else wanted(name) if wanted else entry.size
                 if most is not None and entry.size > most:
                     raise RunError(
-                        f"{path}: {name[:_SHOWN]!r} has {entry.size} bytes, {most} at most are right"
+                        f"{path}: {name[:_SHOWN]!r} has {entry.size} bytes, and at most {most} are allowed"
                     )
                 if sums is None or name not in sums:
                     raise RunError(f"{path}: {name[:_SHOWN]!r} is not in {SUMS}")
@@ -155,11 +155,11 @@ def read(
         raise RunError(f"{path}: cannot be read as an export of clusterkit: {error}") from error
     if sums is None or sums:
         what = f"{next(iter(sums))[:_SHOWN]!r} is missing" if sums else f"it has no {SUMS}"
-        raise RunError(f"{path}: not a whole export of clusterkit: {what}")
+        raise RunError(f"{path}: not a complete export of clusterkit: {what}")
     behind = (name for name in links if any(str(up) in links for up in PurePosixPath(name).parents))
     through = next(behind, None)
     if through is not None:
-        raise RunError(f"{path}: {through[:_SHOWN]!r} lies behind a link")
+        raise RunError(f"{path}: {through[:_SHOWN]!r} is behind a link")
     if into is not None:
         kept = {
             name: target
@@ -223,7 +223,7 @@ def _parse_sums(data: bytes) -> dict[str, str]:
     for line in io.BytesIO(data):
         found = _SUM.fullmatch(line)
         if found is None:
-            raise ValueError(f"{SUMS} is no list of checksums")
+            raise ValueError(f"{SUMS} is not a list of checksums")
         name = found[3].decode("utf-8", "surrogateescape")
         if found[1]:
             name = name.replace("\\\\", "\0").replace("\\n", "\n").replace("\0", "\\")
@@ -296,7 +296,7 @@ def _finish(stream: IO[bytes]) -> None:
     while data := stream.read(left):
         left -= len(data)
     if not left:
-        raise ValueError("more lies behind its end")
+        raise ValueError("there is data after its end")
 
 
 @contextmanager
@@ -305,7 +305,7 @@ def _zstd(
 ) -> Iterator[subprocess.Popen[bytes]]:
     if shutil.which("zstd") is None:
         raise ClusterkitError(
-            "zstd, which a .tar.zst needs, is not installed", hint="install it, or use `-o FILE.tar.gz`"
+            "zstd, which .tar.zst needs, is not installed", hint="install it, or use `-o FILE.tar.gz`"
         )
     process = subprocess.Popen(
         ["zstd", *options], stdin=stdin, stdout=stdout, stderr=subprocess.DEVNULL, restore_signals=True

@@ -32,7 +32,7 @@ class Content:
         """
         data = self._stream.read(min(most, self._left))
         if self._left and not data:
-            raise EOFError("it is cut short")
+            raise EOFError("it is truncated")
         self._left -= len(data)
         return data
 

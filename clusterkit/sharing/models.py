@@ -80,8 +80,8 @@ def choose(
     """
     if not models:
         raise RunError(
-            f"no checkpoint of {run_id} is here",
-            hint=f"`clusterkit sync-results {run_id} --checkpoints last` brings the newest one",
+            f"there is no checkpoint of {run_id} on this machine",
+            hint=f"`clusterkit sync-results {run_id} --checkpoints last` downloads the newest one",
         )
     if which == "last":
         return models[-1], None
@@ -90,8 +90,8 @@ def choose(
     rated = [(rates[model.step], model) for model in models if model.step in rates]
     if not rated:
         raise RunError(
-            f"{run_id}: no model that is here was evaluated during training, so the best is not known",
-            hint="`--checkpoint last` takes the newest; "
+            f"{run_id}: no model on this machine was evaluated during training, so the best one is not known",
+            hint="`--checkpoint last` uses the newest; "
             f"`clusterkit sync-results {run_id} --checkpoints all` brings the others",
         )
     rate, model = max(rated, key=lambda pair: (pair[0], pair[1].step or 0))
@@ -99,5 +99,5 @@ def choose(
     said = f"best of {len(rated)} here: step {model.step:,}, {said_as.format(rate)} in training"
     if highest > rate:
         step = max(step for step, each in rates.items() if each == highest)
-        said += f"; {said_as.format(highest)} was at step {step:,}, of which no checkpoint is here"
+        said += f"; {said_as.format(highest)} was at step {step:,}, whose checkpoint is not on this machine"
     return model, said

@@ -96,10 +96,10 @@ def check_document(document: Mapping[str, Any], request: Mapping[str, Any]) -> P
         }
         json.dumps([document, request], ensure_ascii=False).encode("utf-8", "surrogateescape")
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise RunError(f"run.json of the archive is none of clusterkit's: {_line(error)}") from error
+        raise RunError(f"the archive's run.json was not written by clusterkit: {_line(error)}") from error
     wrong = [name for name, right in sound.items() if not right]
     if wrong:
-        raise RunError(f"run.json of the archive is none of clusterkit's: {', '.join(wrong)}")
+        raise RunError(f"the archive's run.json was not written by clusterkit: {', '.join(wrong)}")
     return profile
 
 

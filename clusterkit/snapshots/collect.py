@@ -214,7 +214,7 @@ def ignore_file(text: str, where: str) -> tuple[str, ...]:
     for number, line in enumerate(lines, 1):
         if line.startswith("!"):
             raise ConfigError(
-                f"{where}:{number}: {line}: a pattern here cannot be taken back",
-                hint="name what may travel under `include` of [project] in clusterkit.toml",
+                f"{where}:{number}: {line}: a pattern cannot be negated here",
+                hint="list the files to upload under `include` of [project] in clusterkit.toml",
             )
     return tuple(line for line in lines if line and not line.startswith("#"))

@@ -33,8 +33,8 @@ def fetch(site: Site, identity: str, home: Path, *, progress: ProgressCallback |
     there = f"{site.layout.snapshots}/{identity}"
     if site.transport.run(["test", "-d", there], check=False).returncode != 0:
         raise RunError(
-            f"{site.transport.where}: the code {there} is not there any more",
-            hint="`clusterkit rerun ARCHIVE` needs it no more, if the run was exported before; "
+            f"{site.transport.where}: the code {there} is no longer there",
+            hint="`clusterkit rerun ARCHIVE` does not need it, if the run was exported before; "
             "`clusterkit submit` starts a new run with the working tree",
         )
     part = home / f".{identity}.part"
@@ -58,11 +58,11 @@ def check(folder: Path, identity: str) -> dict[str, ManifestEntry]:
     entries = listed(folder, identity)
     for name, entry in entries.items():
         if _entry(folder / name) != entry:
-            raise RunError(f"{folder / name}: missing, or not as in snapshot {identity}")
+            raise RunError(f"{folder / name}: missing, or different from snapshot {identity}")
     for path in folder.rglob("*"):
         name = path.relative_to(folder).as_posix()
         if (path.is_symlink() or not path.is_dir()) and name not in entries and name != "manifest.gz":
-            raise RunError(f"{path}: is not of snapshot {identity}")
+            raise RunError(f"{path}: does not belong to snapshot {identity}")
     return entries
 
 

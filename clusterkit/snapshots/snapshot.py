@@ -263,7 +263,7 @@ def _check_sizes(root: Path, files: Mapping[str, os.stat_result], limit: int, al
     raise ClusterkitError(
         f"{root / name}: {size / 2**20:.0f} MiB is over the limit of {limit / 2**20:.0f} MiB a file{more}",
         hint=f'add "/{name}" to `exclude` in clusterkit.toml, raise `max_file_size`, '
-        "or let it travel this time with --send-large",
+        "or upload it this time with --send-large",
     )
 
 

@@ -182,7 +182,7 @@ def _send(
     )
     if changed:
         raise ClusterkitError(
-            f"{changed}: was changed while the code was sent", hint="run the same command again"
+            f"{changed}: was changed while the code was being sent", hint="run the same command again"
         )
     if result.returncode != 0:
         raise faults.unwritable(final, result.error_text, where=site.transport.where)

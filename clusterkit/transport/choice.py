@@ -39,8 +39,8 @@ def choose(host: HostConfig, wanted: Wanted, *, keep: bool) -> LinkChoice:
         return LinkChoice(wanted == "openssh", f'transport = "{wanted}"')
     reason = _beyond_paramiko(host)
     if keep and reason is None:
-        return LinkChoice(True, "the login is to be kept", optional=True)
-    return LinkChoice(reason is not None, reason or "nothing asks for more")
+        return LinkChoice(True, "the login is to be kept open", optional=True)
+    return LinkChoice(reason is not None, reason or "nothing requires OpenSSH")
 
 
 def _beyond_paramiko(host: HostConfig) -> str | None:
@@ -50,7 +50,7 @@ def _beyond_paramiko(host: HostConfig) -> str | None:
     if key := next((path for path in host.identity_files if _is_security_key(path)), None):
         return f"{key} is a security key"
     if HostKeyVerdict(host, read(host.known_hosts)).certified:
-        return "a @cert-authority line of known_hosts is about it"
+        return "a @cert-authority line in known_hosts applies to it"
     if host.kerberos:
         from clusterkit.transport.openssh.errors import has_ticket
 

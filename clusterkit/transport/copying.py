@@ -39,7 +39,7 @@ _REPORT_SECONDS = 0.2
 def say_once(where: str) -> None:
     """Tell the user that this is the slow road, once."""
     logging.getLogger("clusterkit").warning(
-        "rsync is not installed on %s: files travel without it, which is slower", where
+        "rsync is not installed on %s: files are copied without it, which is slower", where
     )
 
 

@@ -25,7 +25,7 @@ def dial(host: HostConfig) -> socket.socket:
     except socket.gaierror as error:
         alias = f" (for {host.alias})" if host.alias != host.hostname else ""
         raise UnreachableError(
-            f"the name {host.hostname}{alias} cannot be found: {error.strerror}",
+            f"the host name {host.hostname}{alias} cannot be resolved: {error.strerror}",
             hint="check the spelling, the ssh configuration and the network (is a VPN needed?)",
         ) from error
     except TimeoutError as error:
@@ -36,7 +36,7 @@ def dial(host: HostConfig) -> socket.socket:
     except OSError as error:
         raise UnreachableError(
             f"{host.alias} ({host.address}) cannot be reached: {error.strerror or error}",
-            hint="check host, port and network: is a VPN needed, is the machine down?",
+            hint="check the host, port and network (is a VPN needed? is the machine down?)",
         ) from error
 
 

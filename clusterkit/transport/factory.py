@@ -74,7 +74,7 @@ def _log_in(host: HostConfig, ask: Ask, keep: int | None, wanted: Wanted) -> Lin
         except master.NoMasterError as error:
             if wanted == "openssh" or not choice.optional:
                 raise TransportError(
-                    f"OpenSSH cannot log in to {host.alias}: {error}; it is asked to because {choice.why}",
+                    f"OpenSSH cannot log in to {host.alias}: {error}; OpenSSH is used because {choice.why}",
                     hint="install OpenSSH's client: apt install openssh-client, dnf install openssh-clients",
                 ) from error
             ask(Question(host.alias, "", f"The login to {host.alias} is not kept: {error}.", ()))
@@ -85,7 +85,7 @@ def _by_paramiko(host: HostConfig, ask: Ask) -> Link:
     if host.openssh_only:
         raise TransportError(
             f"the ssh configuration of {host.alias} sets {', '.join(host.openssh_only)}, which paramiko does "
-            "not do",
+            "not support",
             hint='set transport = "auto" or "openssh" for the cluster',
         )
     from clusterkit.transport.dial import dial, without_invoke

@@ -37,12 +37,12 @@ _RSYNC = (
     (
         re.compile(r"is your shell clean"),
         "the login shell on {where} prints text that breaks rsync",
-        "Silence the shell start-up files there (~/.bashrc, ~/.profile): print only when $- holds an i.",
+        "silence the shell start-up files there (~/.bashrc, ~/.profile): print only when $- contains i",
     ),
     (
         re.compile(r"unknown option|unrecognized option|invalid option"),
         "rsync is too old (3.1 or newer is needed)",
-        "Install a newer rsync; macOS ships an old one: brew install rsync.",
+        "install a newer rsync; macOS ships an old one: brew install rsync",
     ),
 )
 NOT_FOUND = 127
@@ -55,7 +55,7 @@ def command_failed(completed: Completed, *, where: str) -> TransportError:
     if completed.returncode == NOT_FOUND:
         return TransportError(
             f"{program}: command not found on {where}",
-            hint="check the PATH of non-interactive shells there; login_shell = true asks a login shell",
+            hint="check the PATH of non-interactive shells there; login_shell = true uses a login shell",
         )
     lines = _lines(completed.error_text)
     ending = (
@@ -72,7 +72,7 @@ def command_failed(completed: Completed, *, where: str) -> TransportError:
 def timed_out(argv: Sequence[str], seconds: float, *, where: str) -> TransportError:
     """The error for a command that was ended because its time was up."""
     return TransportError(
-        f"{argv[0]} did not finish within {seconds:g} s on {where} and was ended",
+        f"{argv[0]} did not finish within {seconds:g} s on {where} and was stopped",
         hint=f"the machine may be overloaded: try again; the command was: {brief(argv)}",
     )
 

@@ -41,7 +41,7 @@ def offers(host: HostConfig, ask: Ask) -> Iterator[KeyOffer]:
         TransportError: a passphrase was wrong too often, or there is no terminal to ask on.
     """
     for path in host.missing_keys:
-        yield KeyOffer(f"{path} (no such file; IdentityFile names it)", None)
+        yield KeyOffer(f"{path} (IdentityFile names it, and it does not exist)", None)
     files = [path for path in host.identity_files if path.is_file()]
     configured = {blob for path in files if (blob := _public_blob(path)) is not None}
     held = agent_keys(host)

@@ -190,7 +190,7 @@ class HostKeyVerdict:
         raise (HostKeyError if others else UnknownHostError)(
             f"the host key of {self._at} is not known: {shown} is not in {files}{note}",
             hint="compare it with the fingerprint the site publishes, then answer yes in a terminal, or "
-            f"accept it once with --accept-new (of init and login) or with: {self._host.ssh_command}",
+            f"accept it once with --accept-new (`init`, `login`) or with: {self._host.ssh_command}",
         )
 
     @property

@@ -49,7 +49,7 @@ def _shake_hands(wire: Wire, host: HostConfig) -> None:
         wire.start_client(timeout=wire.handshake_timeout)
     except paramiko.ssh_exception.IncompatiblePeer as error:
         raise TransportError(
-            f"{where} and this machine have no encryption in common: {error}",
+            f"{where} and this machine share no encryption method: {error}",
             hint="the server's ssh is very old or very strict; ask the site's support",
         ) from error
     except (paramiko.SSHException, OSError, EOFError) as error:
@@ -58,7 +58,7 @@ def _shake_hands(wire: Wire, host: HostConfig) -> None:
         if wire.initial_kex_done:
             return
         # start_client returns silently when its time is up
-        problem = TimeoutError(f"nothing within {wire.handshake_timeout:g} s")
+        problem = TimeoutError(f"no answer within {wire.handshake_timeout:g} s")
     raise UnreachableError(
         f"{where} does not answer as an SSH server: {_text(problem)}",
         hint="check host and port; a server drops connections for a while after several failed logins",
@@ -155,20 +155,24 @@ class _SshLogin:
             self.banner = found.decode("utf-8", "replace") if isinstance(found, bytes) else found
 
     def _refused(self, why: str) -> TransportError:
-        cause = f"{self.host.alias} ({self.host.address}) refuses to log in {self.host.user}"
+        cause = f"{self.host.alias} ({self.host.address}) refuses the login of {self.host.user}"
         if why:
             cause += f": {why}"
         if self.accepted:
-            cause += f"; it took {', '.join(self.accepted)}"
+            cause += f"; it accepted {', '.join(self.accepted)} and wants more"
         cause += "; tried " + (_counted(self.tried) or "nothing: no key was found")
         if self.allowed:
             cause += f"; it accepts {', '.join(self.allowed)}"
         if self.banner.strip():
             cause += f"; it says: {' '.join(self.banner.split())}"
         hint = f"check user and key, or try by hand: {self.host.ssh_command}"
+        if self.host.missing_keys:
+            hint = (
+                f"correct IdentityFile in the ssh configuration: {self.host.missing_keys[0]} does not exist"
+            )
         if self.asked >= MAX_TRIES:
             hint = (
-                f"stopped after {MAX_TRIES} wrong answers; a code works once and not for long: "
+                f"stopped after {MAX_TRIES} wrong answers; a code works only once and only briefly: "
                 "wait for the next one, then try again"
             )
         return TransportError(cause, hint=hint)

@@ -35,15 +35,15 @@ def check(host: HostConfig, verdict: HostKeyVerdict, shown_key: paramiko.PKey, a
         ):
             raise
         if host.new_host_keys == "accept":
-            ask(Question(where, "", f"{shown} Accepted, as StrictHostKeyChecking says.", ()))
+            ask(Question(where, "", f"{shown} Accepted because of StrictHostKeyChecking.", ()))
         problem = _remember(host, verdict.name, key_type, key)
         if problem:
-            ask(Question(where, "", f"The key could not be written down: {problem}", ()))
+            ask(Question(where, "", f"The key could not be saved: {problem}", ()))
 
 
 def _agreed(where: str, shown: str, right: str, ask: Ask) -> bool:
     """Whether a person says yes, or pastes the fingerprint that the site publishes."""
-    prompt = Prompt("Is it the key the site publishes? (yes, no, or its fingerprint): ", echo=True)
+    prompt = Prompt("Is it the key that the site publishes? (yes, no, or its fingerprint): ", echo=True)
     for _ in range(_TRIES):
         (answer,) = ask(HostKeyQuestion(where, "", shown, (prompt,)))
         if answer.strip().lower() == "yes" or answer.strip() == right:

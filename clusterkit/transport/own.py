@@ -27,7 +27,7 @@ def require() -> None:
     """Raises TransportError where standard input or output is no terminal."""
     if not (os.isatty(_IN) and os.isatty(_OUT)):
         raise TransportError(
-            "there is no terminal to show it on",
+            "this needs a terminal",
             hint="run the command in a terminal, without redirecting its input or output",
         )
 

@@ -63,7 +63,7 @@ def accepting_new_hosts(ask: Ask) -> Ask:
             return [*ask(question), TerminalQuestion.ACCEPT_NEW]
         if not isinstance(question, HostKeyQuestion):
             return ask(question)
-        said = f"{question.instructions} Accepted, as --accept-new says."
+        said = f"{question.instructions} Accepted because of --accept-new."
         ask(Question(question.where, question.title, said, ()))
         return ["yes"]
 
@@ -82,8 +82,9 @@ def ask_on_terminal(question: Question) -> list[str]:
         if isinstance(question, HostKeyQuestion):
             return ["no"]  # the refusal says what to do
         raise TransportError(
-            f"{question.where} asks for {question.wanted!r}, and there is no terminal to ask on",
-            hint="run the command in a terminal, or use a key that needs no answer (ssh-agent, ssh-add)",
+            f"{question.where} asks for {question.wanted!r}, but there is no terminal",
+            hint="run the command in a terminal, or use a key that needs no passphrase or code "
+            "(ssh-agent, ssh-add)",
         )
     for text in (question.title, question.instructions):
         if text.strip():

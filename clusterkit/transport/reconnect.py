@@ -46,8 +46,8 @@ def log_in_again(log_in: Callable[[Ask], Link], *, where: str, why: str | None, 
             tell(Question(where, "", f"{died}; logged in again.", ()))
             return link
     raise TransportError(
-        f"{died}, and a new login was not possible: {problem.cause if problem else 'none was tried'}",
-        hint="run the same command again; what is done is not done twice",
+        f"{died}, and logging in again failed: {problem.cause if problem else 'none was tried'}",
+        hint="run the same command again; nothing is done twice",
     ) from problem
 
 

@@ -53,7 +53,7 @@ def wrap(
     if not argv:
         raise ValueError("an empty command")
     if any("\0" in word for word in argv):
-        raise ValueError("an argument holds a NUL")
+        raise ValueError("an argument contains a NUL")
     head = f"echo {marker}$$; " + ("" if terminal else f"echo {marker}$$ >&2; ")
     script = head + (prepare + "\n" if prepare else "") + "exec " + shlex.join(argv)
     plain = "".join(

@@ -142,7 +142,7 @@ def resolve(
     if config is not None and not config.is_file():
         raise TransportError(
             f"ssh configuration {config} does not exist",
-            hint="mend `ssh_config` of the cluster in your settings, or --ssh-config",
+            hint="correct the cluster's `ssh_config` in your settings, or --ssh-config",
         )
     if not destination or destination.startswith("-"):
         raise TransportError(f"not a host name: {destination!r}")
@@ -162,7 +162,7 @@ def resolve(
         return _resolve_without_ssh(destination, config, user, port)
     except subprocess.TimeoutExpired:
         raise TransportError(
-            f"ssh -G {destination} gave no answer within {_SSH_G_SECONDS:g} s",
+            f"ssh -G {destination} did not answer within {_SSH_G_SECONDS:g} s",
             hint="a `Match exec` command in the ssh configuration may hang",
         ) from None
     if done.returncode != 0:
@@ -180,14 +180,14 @@ def refuse_circles(host: HostConfig) -> None:
     Of several hops only the first uses a ProxyJump of its own.
 
     Raises:
-        TransportError: it leads in circles, or a hop cannot be resolved.
+        TransportError: it is circular, or a hop cannot be resolved.
     """
     hop, passed = host, {host.alias}
     while hop.proxy_jump:
         step = parse_destination(hop.proxy_jump[0])
         if step.host in passed or len(passed) > _MAX_HOPS:
             raise TransportError(
-                f"the ProxyJump of {host.alias} leads in circles",
+                f"the ProxyJump of {host.alias} is circular",
                 hint="give the jump host a Host block of its own with `ProxyJump none`",
             )
         passed.add(step.host)
@@ -294,7 +294,7 @@ def _resolve_without_ssh(
     if beyond:
         what = "Include" if beyond[1] else "Match exec"
         raise TransportError(
-            f"{path} has {what} lines, and the ssh program that reads them is not installed",
+            f"{path} has {what} lines, but the ssh program, which reads them, is not installed",
             hint="install OpenSSH's client: apt install openssh-client, dnf install openssh-clients",
         )
     found = paramiko.SSHConfig.from_text(text).lookup(wanted.host)

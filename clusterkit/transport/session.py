@@ -97,7 +97,8 @@ class Session:
         if isinstance(opened, ChannelRefusedError):
             raise TransportError(
                 f"{self._where} refuses another command on this connection: {opened}",
-                hint="the server allows few sessions at a time (MaxSessions); end other commands first",
+                hint="the server allows only a few sessions at a time (MaxSessions); end other commands "
+                "first",
             ) from opened
         if isinstance(opened, Exception):
             raise opened
@@ -153,7 +154,8 @@ class Session:
             raise self._never_started(status)
         if status is None:
             raise TransportError(
-                f"{self.argv[0]} was cut off on {self._where}: by a signal, or its channel was closed",
+                f"{self.argv[0]} was interrupted on {self._where}: by a signal, or because its channel was "
+                "closed",
                 hint="run the same command again",
             )
         return status
@@ -220,7 +222,7 @@ class Session:
         why = self._link.why or "the server or the network ended it"
         return kind(
             f"the connection to {self._where} died: {why}",
-            hint="run the same command again; what is done is not done twice",
+            hint="run the same command again; nothing is done twice",
         )
 
     def _never_started(self, status: int | None) -> TransportError:
@@ -230,12 +232,13 @@ class Session:
         if "\x1e" in said or (status == 0 and not words):  # something else has read what was for the command
             return TransportError(
                 f"{self._where} did not run the command ({ending}): a start-up file of the shell there "
-                "(~/.bashrc, ~/.zshenv, ...) starts another program in its place, or ends it",
-                hint="let it do so in interactive shells only, e.g. `case $- in *i*) exec zsh ;; esac`",
+                "(~/.bashrc, ~/.zshenv, ...) starts another program instead, or ends the shell",
+                hint="allow that in interactive shells only, e.g. `case $- in *i*) exec zsh ;; esac`",
             )
         return TransportError(
             f"{self._where} did not run the command ({ending}){words}",
-            hint="a shell start-up file there may end or fail, or the account is restricted: try it by hand",
+            hint="a shell start-up file there may exit or fail, or the account may be restricted: try it "
+            "by hand",
         )
 
     def _left(self) -> float | None:

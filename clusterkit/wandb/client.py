@@ -89,8 +89,8 @@ def unknown(version: str) -> str:
     """The warning about a newer client; one line."""
     newest = ".".join(map(str, NEWEST))
     return (
-        f"wandb {version} is newer than any it was tried with (to {newest}); the server shows every step, "
-        f"and if something else is amiss: pip install 'wandb=={newest}.*'"
+        f"wandb {version} is newer than any tested version (up to {newest}); the server shows every step, "
+        f"and if something else is wrong: pip install 'wandb=={newest}.*'"
     )
 
 

@@ -57,7 +57,7 @@ def find(environment: Mapping[str, str], home: Path) -> Credentials | None:
             return None
         except (netrc.NetrcParseError, OSError) as error:
             raise WandbError(
-                f"{path}: not readable: {error}", hint="mend it, or set WANDB_API_KEY"
+                f"{path}: not readable: {error}", hint="correct it, or set WANDB_API_KEY"
             ) from error
         key = entry[2] if entry and entry[2] else ""
     return Credentials(url, key) if key else None

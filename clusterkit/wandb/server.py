@@ -81,7 +81,7 @@ def _unreachable(url: str, error: Exception) -> WandbError:
     reason = getattr(error, "reason", error)
     return WandbError(
         f"{url} cannot be reached: {getattr(reason, 'strerror', None) or reason}",
-        hint="results are here and safe; `clusterkit sync-results` uploads them when it can",
+        hint="the results are safe on this machine; `clusterkit sync-results` uploads them when it can",
     )
 
 

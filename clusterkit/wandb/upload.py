@@ -117,18 +117,22 @@ class _Uploads:
         version = client.installed_version()
         with _only_upload_of(one) as lock:
             if lock is None:
-                return _failed(one, "another upload of it is going on; sync again when it has ended")
+                return _failed(one, "it is already being uploaded; sync again when that has finished")
             # While this one waited, another may have sent all of it.
             plans = self.plans(one.run_id, [log.path for log in one.logs], one.outcome)
             if len(plans) != 1:
-                return _failed(one, "its logs were replaced meanwhile; sync again")
+                return _failed(one, "its logs were replaced in the meantime; sync again")
             (one,) = plans
             if not one.send:
                 return _nothing_new(one)
             before = self._settled_history(one) if one.doubtful else self.server_history(one)
             if before is None and (one.doubtful or not client.is_known(version)):
-                why = "an earlier upload broke off" if one.doubtful else f"wandb {version} is not known here"
-                return _failed(one, f"{why} and the server does not say how much arrived")
+                why = (
+                    "an earlier upload was interrupted"
+                    if one.doubtful
+                    else f"wandb {version} is not known here"
+                )
+                return _failed(one, f"{why}, and the server does not say how much arrived")
             whole = sum(log.history for log in one.logs)
             if before is not None and before > whole:
                 counts = f"the server holds {before} steps of it and there are {whole} here"
@@ -143,7 +147,8 @@ class _Uploads:
             if watch.given_up:
                 raise WandbError(
                     verdict.reason,
-                    hint="results are here and safe; `clusterkit sync-results` sends what is missing",
+                    hint="the results are safe on this machine; `clusterkit sync-results` sends what is "
+                    "missing",
                 )
             if not verdict.ok:
                 return _failed(one, verdict.reason)

@@ -13,11 +13,11 @@ FAILED = "sbatch: error: Batch job submission failed: "
     ("reason", "words"),
     [
         ("Resources", "free"),
-        ("(Priority)", "before it"),
-        ("QOSMaxGRESPerUser", "as much as you may (QOSMaxGRESPerUser)"),
-        ("AssocGrpGRES", "as much as you may"),
-        ("MaxGRESPerAccount", "as much as you may"),
-        ("QOSMaxCpuPerUserLimit", "as much as you may"),
+        ("(Priority)", "ahead of it"),
+        ("QOSMaxGRESPerUser", "have reached a limit (QOSMaxGRESPerUser)"),
+        ("AssocGrpGRES", "have reached a limit"),
+        ("MaxGRESPerAccount", "have reached a limit"),
+        ("QOSMaxCpuPerUserLimit", "have reached a limit"),
         ("AssocMaxWallDurationPerJobLimit", "never start"),
         ("QOSMaxWallDurationPerJobLimit", "never start"),
         ("PartitionTimeLimit", "never start"),
@@ -63,7 +63,7 @@ def test_unknown_reasons(reason: str) -> None:
         (FAILED + "Invalid partition name specified", "sinfo -s"),
         (
             FAILED + "Requested node configuration is not available",
-            "ask for less",
+            "request less",
         ),
         ("sbatch: error: Memory specification can not be satisfied", "less `memory`"),
         (

@@ -63,7 +63,7 @@ def test_what_is_not_said_is_as_slurm_has_it() -> None:
 def test_an_answer_cut_before_requeueing_is_no_answer() -> None:
     told = parse_limits(answer("AccountingStorageType = none\nClusterName = site\n"))
     assert told.requeue is None
-    with pytest.raises(SchedulerError, match="does not say what it allows"):
+    with pytest.raises(SchedulerError, match="does not report its limits"):
         choose(told, "auto")
     assert choose(told, "auto", ["--requeue"]).way == "requeue"
     assert choose(told, "chain").way == "chain"
@@ -71,7 +71,7 @@ def test_an_answer_cut_before_requeueing_is_no_answer() -> None:
 
 @pytest.mark.parametrize("silent", ["", "slurm_load_ctl_conf error: Unable to contact slurm controller\n"])
 def test_a_silent_controller(silent: str) -> None:
-    with pytest.raises(SchedulerError, match="does not say what it allows"):
+    with pytest.raises(SchedulerError, match="does not report its limits"):
         parse_limits(answer(silent, ""))
     with pytest.raises(SchedulerError):
         parse_limits(silent)
@@ -143,7 +143,7 @@ def test_the_partition_may_preempt_in_another_way_than_the_site() -> None:
 @pytest.mark.parametrize("way", ["requeue", "array", "chain"])
 def test_the_users_own_choice(way: str) -> None:
     choice = choose(replace(Limits(), requeue=False), way)  # type: ignore[arg-type]
-    assert (choice.way, choice.why) == (way, "continue_by says so")
+    assert (choice.way, choice.why) == (way, "continue_by is set to it")
 
 
 def test_an_array_that_cannot_be() -> None:

@@ -157,7 +157,7 @@ def test_nv_only_when_a_gpu_is_asked_for() -> None:
 @pytest.mark.parametrize(
     ("changes", "cause"),
     [
-        ({"run_id": "a b"}, "no run id"),
+        ({"run_id": "a b"}, "not a run id"),
         ({"run_dir": "runs/x"}, "absolute"),
         ({"image": None}, "needs an image"),
         ({"workdir": "/w/a:b"}, "':'"),

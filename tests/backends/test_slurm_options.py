@@ -79,7 +79,7 @@ def test_a_gpu_the_cluster_lacks_is_refused_with_those_it_has() -> None:
         asked(cluster(gpus={"a100": {}, "a40": {}}), profile(gpu="h100"))
     assert caught.value.cause == "profile p needs GPU 'h100', which cluster site lacks"
     assert caught.value.hint is not None
-    assert "there are: a100, a40; or add " in caught.value.hint
+    assert "available: a100, a40; or add " in caught.value.hint
 
 
 def test_a_slurm_cluster_without_a_table_of_gpus_has_none() -> None:
@@ -140,7 +140,7 @@ def test_the_time_limit_is_rounded_up_to_minutes(time: str, option: str) -> None
 def test_more_time_than_the_site_allows_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
         sbatch_options(cluster(max_time="8h"), profile(time="1d"))
-    assert caught.value.cause == ("profile p asks for 1d and cluster site allows 8h (clusters.site.max_time)")
+    assert caught.value.cause == ("profile p requests 1d and cluster site allows 8h (clusters.site.max_time)")
     assert sbatch_options(cluster(max_time="8h"), profile(time="8h"))
 
 

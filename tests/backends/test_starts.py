@@ -53,7 +53,7 @@ def test_starts_limits_shares_and_weights_in_one_go(tmp_path: Path) -> None:
     assert start.wait == 1000.0
     assert (start.partition, start.waiting, start.words) == ("gpu-a40", 2, "")
     assert told.starts["a40/90000"].wait is None
-    assert "wait for ever" in told.starts["a40/90000"].words
+    assert "never start" in told.starts["a40/90000"].words
     (share,) = told.shares
     assert (share.account, share.factor, share.used) == ("lab", 0.75, 0.25)
     assert told.billing == {"a40/3600": 4 + 8 * 0.25, "a40/60": 1.0, "a40/90000": 1.0}
@@ -74,7 +74,7 @@ def test_a_refusal_is_in_slurm_s_words(tmp_path: Path) -> None:
     start = ask(tmp_path, sbatch=f"{said}; exit 1").starts["a40/60"]
     assert start.wait is None
     assert start.words == "invalid partition: nope; Invalid name"
-    assert ask(tmp_path, sbatch="exit 1").starts["a40/60"].words == "sbatch says nothing"
+    assert ask(tmp_path, sbatch="exit 1").starts["a40/60"].words == "sbatch printed nothing"
 
 
 def test_a_silent_controller_is_asked_once(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_silent_controller_is_asked_once(tmp_path: Path) -> None:
     told = ask(tmp_path, scontrol=silent, sbatch=word)
     assert (tmp_path / "all").read_text().count("\n") == 1
     assert {start.words for start in told.starts.values()} == {
-        "Slurm gives no answer: slurm_load_partitions: Unable to contact slurm controller"
+        "Slurm does not answer: slurm_load_partitions: Unable to contact slurm controller"
     }
     assert (told.billing, told.shares) == ({}, ())
 

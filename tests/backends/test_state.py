@@ -107,11 +107,11 @@ def timed(elapsed: int, limit: int | None) -> Job:
     ("elapsed", "limit", "until_done", "outlook"),
     [  # 140 seconds are left
         (600, 740, "", None),
-        (600, 667, "", "will not finish: stops at 60%, at its time limit"),
-        (600, 667, "requeue", "will hit the time limit at 60%, will be requeued"),
-        (600, 667, "array", "will hit the time limit at 60%, will go on in the next job"),
-        (600, 739, "chain", "will hit the time limit at 99%, will go on in the next job"),
-        (600, 500, "", "will not finish: stops at 25%, at its time limit"),
+        (600, 667, "", "will not finish: stops at its time limit at 60%"),
+        (600, 667, "requeue", "will reach its time limit at 60% and be requeued"),
+        (600, 667, "array", "will reach its time limit at 60% and continue in the next job"),
+        (600, 739, "chain", "will reach its time limit at 99% and continue in the next job"),
+        (600, 500, "", "will not finish: stops at its time limit at 25%"),
         (600, None, "", None),
     ],
 )

@@ -72,7 +72,7 @@ def test_a_cluster_of_a_federation(tools: Path) -> None:
 
 
 def test_no_job_id() -> None:
-    with pytest.raises(SchedulerError, match="no Slurm job id"):
+    with pytest.raises(SchedulerError, match="not a Slurm job id"):
         SlurmBackend().inside_argv("12; rm", ["true"])
 
 

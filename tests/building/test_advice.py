@@ -26,7 +26,7 @@ def test_the_page_of_options_is_left_out() -> None:
 def test_the_cause_is_what_was_said_before_the_closing_words() -> None:
     assert cause(FULL_DISK) == "Write failed because No space left on device"
     assert cause(HASHES).startswith("ERROR: THESE PACKAGES")
-    assert cause("") == "it said nothing"
+    assert cause("") == "it printed nothing"
     assert cause("only this") == "only this"
 
 

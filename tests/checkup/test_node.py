@@ -118,7 +118,7 @@ def test_a_driver_against_a_cuda(driver: str, cuda: str | None, outcome: Outcome
         ("shared-memory", {"shm": (0, SHM.format(free=102400))}, Outcome.FAIL, "100 MiB free on g1, 128 MiB"),
         ("node-clock", {"clock": (0, "1700")}, Outcome.FAIL, "697 s ahead of the login node's"),
         ("node-clock", {"clock": (0, "900")}, Outcome.WARN, "43 s behind the login node's"),
-        ("internet", {"online": True}, Outcome.FAIL, "g1 does not reach w.org"),
+        ("internet", {"online": True}, Outcome.FAIL, "g1 cannot reach w.org"),
         ("torch", {"inside": {"torch": {"fault": "no torch"}}}, Outcome.FAIL, "no torch"),
         ("torch", {"inside": {"torch": {"fault": "no torch"}}, "trains": False}, Outcome.SKIPPED, "your own"),
         ("cuda", {"inside": {"torch": {"version": "2+cpu", "cuda": None}}}, Outcome.FAIL, "without CUDA"),
@@ -126,13 +126,13 @@ def test_a_driver_against_a_cuda(driver: str, cuda: str | None, outcome: Outcome
             "cuda",
             {"inside": {"torch": {"version": "2+cpu", "cuda": None}}, "trains": False},
             Outcome.WARN,
-            "without CUDA; the program is your own",
+            "without CUDA; your own program",
         ),
         (
             "rendering",
             {"inside": {"rendering": {"backend": "osmesa", "version": "3", "faults": {"egl": "no EGL"}}}},
             Outcome.WARN,
-            "egl does not draw (no EGL); osmesa does",
+            "egl does not render (no EGL); osmesa does",
         ),
     ],
 )
@@ -179,4 +179,4 @@ def test_a_prelude_that_ends_the_job() -> None:
     assert verdicts["scratch"].outcome is Outcome.PASS
     assert verdicts["prelude"].outcome is Outcome.FAIL
     assert "exit" in verdicts["prelude"].cure
-    assert {verdicts[name].evidence for name in asked[2:]} == {"the job ended before, in prelude"}
+    assert {verdicts[name].evidence for name in asked[2:]} == {"the job ended earlier, in prelude"}

@@ -31,7 +31,7 @@ def test_a_request_that_fits(name: str) -> None:
         (
             "partition",
             ["--partition=gpus"],
-            "there is no partition gpus; there are: gpu, lab, old, sick",
+            "there is no partition gpus; available: gpu, lab, old, sick",
             "part",
         ),
         ("partition", ["--partition=old"], "old is DRAIN", "another partition"),
@@ -43,7 +43,7 @@ def test_a_request_that_fits(name: str) -> None:
             "lab takes only accounts lab,other",
             "account",
         ),
-        ("qos", ["--qos=platinum"], "there is no QOS platinum; there are: gold, normal, short", "qos = ..."),
+        ("qos", ["--qos=platinum"], "there is no QOS platinum; available: gold, normal, short", "qos = ..."),
         ("qos", ["--qos=gold"], "your account may not use gold; it may: normal, short", "qos = ..."),
         (
             "qos",
@@ -54,9 +54,9 @@ def test_a_request_that_fits(name: str) -> None:
         ("gres", ["--gres=gpu:a100:1"], "the nodes of gpu have gpu:a40:4, gpu:a40:8", "GPU's name"),
         ("gres", ["--partition=lab"], "the nodes of lab have gpu:2", 'request = "--gres=gpu:{count}"'),
         ("gres", ["--gres=gpu:a40:9"], "a node of gpu has 8", "gpus = 8 in [profiles.a40]"),
-        ("time-limit", ["--time=2-00:00:00"], "2d asked for, gpu allows 1d", 'time = "1d"'),
-        ("size", ["--cpus-per-task=65"], "65 processors asked for, the nodes have 64", "cpus = 64"),
-        ("size", ["--mem=600G"], "600 GiB asked for, the nodes have 500 GiB", 'memory = "500G"'),
+        ("time-limit", ["--time=2-00:00:00"], "2d requested, gpu allows 1d", 'time = "1d"'),
+        ("size", ["--cpus-per-task=65"], "65 CPUs requested, the nodes have 64", "cpus = 64"),
+        ("size", ["--mem=600G"], "600 GiB requested, the nodes have 500 GiB", 'memory = "500G"'),
     ],
 )
 def test_a_request_that_does_not(name: str, options: list[str], evidence: str, cure: str) -> None:
@@ -84,7 +84,7 @@ def test_sbatchs_own_words_and_what_to_do() -> None:
     verdict = judged("submit", test__a40=(1, f"allocation failure: {said}\n"))
     assert verdict.outcome is Outcome.FAIL
     assert "Requested node configuration is not available" in verdict.evidence
-    assert "ask for less" in verdict.cure
+    assert "request less" in verdict.cure
 
 
 def test_a_controller_that_does_not_answer() -> None:

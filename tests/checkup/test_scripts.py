@@ -56,7 +56,7 @@ def test_the_login_script_in_every_shell(shell: str, tmp_path: Path) -> None:
     seen = look(shell, cluster, image)
     assert seen.answer.whole
     there = Storage(seen, image, uploads=True)
-    assert storage.root(there).evidence.endswith("is not there yet and can be made")
+    assert storage.root(there).evidence.endswith("does not exist yet and can be created")
     assert storage.image_there(there).outcome is Outcome.PASS
     assert "SHA-256" in storage.image_whole(there).evidence
     assert storage.image_whole(there).outcome is Outcome.FAIL
@@ -68,7 +68,7 @@ def test_a_root_is_written_to_and_left_as_it_was(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     cluster = Cluster(name="here", root=str(tmp_path), kind="local", container="none")
     there = Storage(look("sh", cluster), None, uploads=False)
-    assert storage.root(there).evidence == f"{tmp_path} can be written to"
+    assert storage.root(there).evidence == f"{tmp_path} is writable"
     assert storage.open_folders(there) == {str(tmp_path): "drwxr-xr-x"}
     assert list(tmp_path.iterdir()) == []
     folder = tmp_path / "shared"

@@ -50,13 +50,13 @@ def test_storage_on_which_all_is_well(name: str) -> None:
             "owners",
             {"owners": (1, "owner drwxrwxrwx bob bob /share/me\nothers drwxrwxrwx bob bob /share/me\n--")},
             Outcome.FAIL,
-            "/share/me belongs to bob (drwxrwxrwx bob bob), /share/me can be written to by everybody",
+            "/share/me belongs to bob (drwxrwxrwx bob bob), /share/me is writable by everyone",
         ),
         (
             "owners",
             {"owners": (0, "--\ngroup drwxrwsr-x root lab /share")},
             Outcome.PASS,
-            "you trust whoever could: /share can be written to by the group lab",
+            "you trust whoever could: /share is writable by the group lab",
         ),
         ("room", {"space": space(1000)}, Outcome.FAIL, "work root 1.0 MiB left in /share/me"),
         ("room", {"space": space(500_000)}, Outcome.WARN, "work root 488 MiB left in /share/me"),
@@ -71,7 +71,7 @@ def test_storage_on_which_all_is_well(name: str) -> None:
         ("image-there", {"image": (2, "no such file")}, Outcome.FAIL, "is not in /share/me/images"),
         ("image-there", {"bytes_": 6}, Outcome.FAIL, "has 5 bytes there, not 6"),
         ("image-whole", {"digest": (0, f"{'1' * 64}  /x")}, Outcome.FAIL, "SHA-256"),
-        ("image-whole", {"digest": (124, "")}, Outcome.PASS, "too large to be read in a minute"),
+        ("image-whole", {"digest": (124, "")}, Outcome.PASS, "too large to verify in a minute"),
     ],
 )
 def test_storage_on_which_something_is_not(

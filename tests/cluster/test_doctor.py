@@ -104,7 +104,9 @@ def test_nothing_stays_behind(person: User, green: dict[str, Any]) -> None:
 def test_a_person_reads_it(person: User, green: dict[str, Any]) -> None:
     done = person.tries("doctor", "--no-job", "-c", "forbidden", "-p", "bare")
     assert done.returncode == 1
-    assert "  FAIL  root            /forbidden/alice is not there, and you may not write to /" in done.stdout
+    assert (
+        "  FAIL  root            /forbidden/alice does not exist, and you may not write to /" in done.stdout
+    )
     assert "cure  set `root` of [clusters.forbidden] to a folder of your own" in done.stdout
     assert "skip  modes: root failed" in done.stdout
 

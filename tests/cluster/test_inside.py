@@ -134,7 +134,7 @@ def test_a_waiting_run_says_why(talker: User) -> None:
     assert "has not started; it is PENDING: held by you" in refused.stderr
     entered = talker.tries("shell", held, "--", "true")
     assert entered.returncode == 8
-    assert "does not run now, it is PENDING: held by you" in entered.stderr
+    assert "is not running, it is PENDING: held by you" in entered.stderr
     assert talker.types("cancel", held) == f"{held}  cancelled\n"
 
 

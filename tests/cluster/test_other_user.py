@@ -50,7 +50,7 @@ REFUSED = {
     "scratch": "/share/evil belongs to bob",
     "fast": "/share/fast belongs to bob",
     "store": "/share/evil belongs to bob",
-    "lab": "/share/lab can be written to by the group bob",
+    "lab": "/share/lab is writable by the group bob",
 }
 PLANTED = "import os\nopen('/share/pwned', 'a').write(f'{os.getuid()}')\n"
 

@@ -138,7 +138,7 @@ def test_predicted_starts_come_true(person: Person, cluster: Cluster) -> None:
         "advice"
     ]
     assert advice["ask"] == {"gpu": "a100", "time_limit_seconds": HOUR}
-    assert "ask for 1h with --until-done: it starts now" in advice["text"]
+    assert "request 1h with --until-done: it starts now" in advice["text"]
 
     run = user.submits("--profile", "waiting", "--time", "1h")
     # behind the maintenance: as Slurm itself schedules the same request

@@ -256,7 +256,7 @@ class Waiting:
 
 
 TAR = f'exec {shutil.which("tar")} "$@"'
-NEVER_ASKED = "it was interrupted before the scheduler was asked"
+NEVER_ASKED = "it was interrupted before anything was submitted"
 
 
 @pytest.mark.parametrize(("part", "submit"), [(0, ()), (1, GROUP)], ids=["a run", "a group's second part"])
@@ -284,7 +284,7 @@ def test_what_a_killed_submit_has_asked_is_waited_for(site: Site, project: Proje
     left = Waiting(site, "sbatch", "", f"echo 4715 >{tmp_path}/job; echo 4715")
     left.kill()
     row = site.row()
-    assert (row["state"], row["why"]) == ("SUBMITTING", "the scheduler was asked a moment ago")
+    assert (row["state"], row["why"]) == ("SUBMITTING", "it was submitted a moment ago")
     left.goes_on()
     assert site.row()["job_id"] == "4715"
 
@@ -342,7 +342,7 @@ def test_while_nobody_can_tell_it_stays_open(site: Site, project: Project, tmp_p
     assert not (tmp_path / "asked").exists(), "squeue would wait for the same controller"
     row = site.row()
     assert row["state"] == "SUBMITTING"
-    assert "cannot be asked" in row["why"]
+    assert "does not answer" in row["why"]
     assert "Unable to contact" in row["why"]
     site.tool("squeue", "exit 0")
     row = site.row()

@@ -65,13 +65,13 @@ def test_code_that_is_damaged_or_gone(project: Project, run_id: str) -> None:
     damaged.chmod(0o600)
     content = damaged.read_bytes()
     damaged.write_bytes(content.replace(b"hello", b"hullo"))
-    assert "not as in snapshot" in project.run("export", run_id, code=8).stderr
+    assert "different from snapshot" in project.run("export", run_id, code=8).stderr
     damaged.write_bytes(content)
     (damaged.parent / "more").touch()
-    assert "is not of snapshot" in project.run("export", run_id, code=8).stderr
+    assert "does not belong to snapshot" in project.run("export", run_id, code=8).stderr
     (damaged.parent / "more").unlink()
     damaged.parent.parent.rename(snapshots / "elsewhere")
-    assert "is not there any more" in project.run("export", run_id, code=8).stderr
+    assert "is no longer there" in project.run("export", run_id, code=8).stderr
 
 
 def test_what_is_no_name_for_an_archive(project: Project) -> None:
@@ -87,8 +87,8 @@ def test_what_run_json_may_not_name(project: Project, run_id: str) -> None:
     before = set(project.folder.parent.iterdir())
     odds: dict[str, dict[str, Any]] = {
         "is not a run id": {"run_id": "../../outside"},
-        "none of clusterkit's": {"image": {"digest": "../../outside", "bytes": 1}},
-        "does not say which code": {"python_path": []},
+        "not recorded by clusterkit": {"image": {"digest": "../../outside", "bytes": 1}},
+        "does not record the run's code": {"python_path": []},
     }
     for said, odd in odds.items():
         path.write_text(json.dumps(whole | odd))

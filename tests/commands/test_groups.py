@@ -111,7 +111,7 @@ def test_after_and_then_follow_success_and_failure(project: Project, gated: Path
     assert over(project, first, pipeline) == ["COMPLETED", "COMPLETED", "FAILED", "COMPLETED", "CANCELLED"]
     before = (project.run_dir(f"{pipeline}-2") / "before").read_text()
     assert before == str(project.run_dir(f"{pipeline}-0"))
-    assert f"after {pipeline}-1 had completed" in project.run("status", pipeline).stdout
+    assert f"after {pipeline}-1 completed" in project.run("status", pipeline).stdout
     refused = project.run("submit", "--after", pipeline, code=8)
     assert "would never start" in refused.stderr
     assert over(project, project.submit("--after", f"{pipeline}:any")) == ["COMPLETED"]
@@ -122,12 +122,12 @@ def test_after_and_then_follow_success_and_failure(project: Project, gated: Path
 def test_wrong_requests_change_nothing(project: Project, gated: Path) -> None:
     for words, said in {
         ("--seeds", "1,1"): "twice",
-        ("--seeds", "1,2", "--seed", "3"): "both say which seed",
+        ("--seeds", "1,2", "--seed", "3"): "exclude each other",
         ("--sweep", "profile=tiny,sceond"): "no profile 'sceond'",
         ("--seeds", "1,2", "--then", "sceond"): "no profile 'sceond'",
         ("--pack", "2", "--seeds", "1,2"): "--max-parallel 2",
         ("--seeds", "1..60"): "--yes",
-        ("--after", "last", "--sbatch", "d=singleton"): "both say what to wait for",
+        ("--after", "last", "--sbatch", "d=singleton"): "both set a dependency",
         ("--seeds", "1,2", "--sbatch", "array=0-3"): "job array itself",
         ("--then", "second", "--sweep", "profile=tiny"): "every stage has its own profile",
         ("--after", "nothing:sometimes"): "RUN:any",
@@ -195,7 +195,7 @@ def test_what_a_site_takes_stays_when_the_rest_is_refused(
     done = project.run("submit", "-c", "here", "--seeds", "1..5", code=5)
     group = done.stdout.strip()
     assert "QOSMaxSubmitJobPerUserLimit" in done.stderr
-    assert f"3 runs were not taken: {group}-2 to {group}-4" in done.stderr
+    assert f"3 runs were not accepted: {group}-2 to {group}-4" in done.stderr
     with Ledger(project.folder / ".clusterkit" / "ledger.sqlite3") as ledger:
         assert [run.job_id for run in ledger.find([group])] == ["77_0", "77_1", "", "", ""]
     rows = json.loads(project.run("status", "--json", group).stdout)["runs"]

@@ -127,14 +127,14 @@ def test_the_users_own_file(fresh: Laptop) -> None:
     ("words", "says"),
     [
         ([], "your ssh configuration has: node"),
-        (["node"], "say it with --account"),
+        (["node"], "set it with --account"),
         (["node", "--account", "nobody"], "yours: proj_a, proj_b"),
-        (["node", "--partition", "gpus"], "there are: small, gpu, gputest"),
+        (["node", "--partition", "gpus"], "available: small, gpu, gputest"),
         (["node", "--container", "docker"], "must be 'apptainer', 'singularity' or 'none'"),
         (["node", "--root", "here"], "is not absolute"),
         (["node", "--name", "a b"], "is not a name"),
         (["node", "--name", "local"], "give the new one another name"),
-        (["--example", "mars"], "there are: csc-roihu"),
+        (["--example", "mars"], "available: csc-roihu"),
     ],
 )
 def test_what_is_wrong_is_said_and_nothing_written(fresh: Laptop, words: list[str], says: str) -> None:
@@ -173,7 +173,7 @@ def test_a_code_is_asked_for_once_and_a_site_without_slurm_is_refused(fresh: Lap
 def test_the_home_folder_is_no_project(fresh: Laptop) -> None:
     done = forked.run(["init", "node", *fresh.ssh, "--yes"], folder=fresh.home, env=fresh.environment)
     assert done.returncode == 3
-    assert "all of it one project" in done.stderr
+    assert "all of it into one project" in done.stderr
 
 
 def test_examples(fresh: Laptop) -> None:
@@ -193,5 +193,5 @@ def test_a_root_that_another_user_could_change_is_refused(fresh: Laptop, tmp_pat
     refused = fresh.types(*asked)
     assert refused.returncode == 10, refused
     assert f"others could run code as you in {bobs}/ck: {bobs} belongs to 41002" in refused.stderr
-    assert 'first write trust = ["41002"] under [clusters.uni]' in refused.stderr
+    assert 'first add trust = ["41002"] under [clusters.uni]' in refused.stderr
     assert not fresh.file.exists()

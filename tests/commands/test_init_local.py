@@ -75,7 +75,7 @@ def test_the_program_that_is_named_and_its_own_python(fresh: Project) -> None:
     assert written(fresh)["project"]["program"] == ["bash", "-c", "echo $0"]
     assert written(fresh)["clusters"]["local"] == {"python": str(python)}
     other = fresh.run("init", "--local", "--program", "train.py", code=3).stderr
-    assert "sets program = ['bash', '-c', 'echo $0'] already" in other
+    assert "already sets program = ['bash', '-c', 'echo $0']" in other
 
 
 @pytest.mark.slow

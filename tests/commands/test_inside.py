@@ -45,7 +45,7 @@ def test_a_command_beside_the_program(project: Project) -> None:
     assert "a shell needs a terminal" in refused.stderr
     project.run("cancel", run_id)
     ended = project.run("shell", run_id, "--", "true", code=8)
-    assert "has ended, it is CANCELLED" in ended.stderr
+    assert "has ended as CANCELLED" in ended.stderr
     assert "clusterkit logs" in ended.stderr
 
 
@@ -109,7 +109,7 @@ def test_a_run_whose_answer_was_lost_is_known_by_its_run_directory(project: Proj
     with sqlite3.connect(project.folder / ".clusterkit" / "ledger.sqlite3") as ledger:
         ledger.execute("UPDATE runs SET state = 'SUBMITTING', job_id = '', last = ''")
     refused = project.run("top", "--once", run_id, code=8).stderr
-    assert "has ended, it is FAILED: the program ended with exit code 3" in refused
+    assert "has ended as FAILED: the program ended with exit code 3" in refused
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders of other users")

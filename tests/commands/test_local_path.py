@@ -127,4 +127,4 @@ def test_past_the_time_limit(project: Project) -> None:
     assert "--requeue" in project.run("submit", "--dry-run").stdout
     assert "--requeue" not in project.run("submit", "--dry-run", "--not-until-done").stdout
     done = project.run("submit")
-    assert "goes on past its time limit by requeue: this machine starts it again" in done.stderr
+    assert "continues past its time limit by requeue: this machine starts it again" in done.stderr

@@ -118,11 +118,11 @@ def test_a_log_that_is_not_there_any_more(talk: Project) -> None:
     (talk.run_dir(run_id) / "attempts/0/log").unlink()
     cleaned = talk.run("logs", "--attempt", "0")
     assert cleaned.stdout == before
-    assert "not on local any more; this is the synced copy" in cleaned.stderr
+    assert "no longer on local; this is the synced copy" in cleaned.stderr
     (talk.folder / "results").rename(talk.folder / "elsewhere")
     gone = talk.run("logs", "--all")
     assert gone.stdout == ""
-    assert "the log of attempt 0 is not on local any more, and was not synced" in gone.stderr
+    assert "the log of attempt 0 is no longer on local and was not synced" in gone.stderr
 
 
 def test_a_log_without_line_ends_is_not_read_from_its_beginning(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_progress_of_a_run_that_is_stopped_and_goes_on(foreign: Project) -> None
     assert state["state"] == "RUNNING"
     assert 0 < state["steps_per_second"] < 60
     assert state["eta_seconds"] > 100
-    assert re.fullmatch(r"will not finish: stops at \d+%, at its time limit", state["outlook"])
+    assert re.fullmatch(r"will not finish: stops at its time limit at \d+%", state["outlook"])
     start = json.loads((foreign.run_dir(run_id) / "attempts/0/start.json").read_text())
     os.kill(start["pid"], signal.SIGUSR1)
     foreign.ended(run_id)  # by its record; its job may still be removing its scratch

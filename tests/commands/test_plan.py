@@ -99,7 +99,7 @@ def test_runs_that_are_here_tell_the_time(trains: Project) -> None:
     assert found["seen"]["memory"] == 9.5 * GIB
     shown = trains.run("plan", "--profile", "a40-2m", "--cluster", "local", "--time", "30m").stdout
     assert "2 runs of yours" in shown
-    assert "--until-done goes on past it, in up to 3 of 30m" in shown
+    assert "--until-done continues past it, in up to 3 of 30m" in shown
     assert "1.5 GiB of the GPU, 9.5 GiB of the node at most" in shown
     assert "steps/s on a100, by you" in shown
     ten = trains.run("plan", "--profile", "a40-2m", "--cluster", "local", "--", "--num-envs", "10").stdout
@@ -116,7 +116,7 @@ def test_runs_that_shared_a_process_tell_their_speed_and_no_memory(trains: Proje
     request.write_text('{"in_one": 8}')
     found = plans(trains, "--profile", "a40-2m", "--cluster", "local")
     assert found["time"]["steps_per_second"] == pytest.approx(100.0, rel=0.05)
-    assert found["time"]["caveats"] == ["measured of 8 runs in one process, not of one alone"]
+    assert found["time"]["caveats"] == ["measured with 8 runs in one process, not with one"]
     assert found["seen"] is None
     pulls(trains, "alone", speed=500.0)
     time = plans(trains, "--profile", "a40-2m", "--cluster", "local")["time"]
@@ -210,7 +210,7 @@ def test_one_profile_on_every_gpu(trains: Project) -> None:
         (["--profile", "a40-2m", "--set", "gamma=0.9"], 7, "gamma is locked"),
         (["--profile", "a40-2m", "--times", "soon"], 3, "'soon' is not a duration"),
         (["--profile", "a40-2m", "--times", "5s"], 3, "no time limit"),
-        (["--profile", "a40-2m", "--gpus", "h100", "--cluster", "far"], 3, "its table names a40, tiny"),
+        (["--profile", "a40-2m", "--gpus", "h100", "--cluster", "far"], 3, "available: a40, tiny"),
         (["a40-2m"], 3, "stands before any --"),
         (["--profile", "tiny", "--compare"], 3, "neither a recipe nor a program"),
     ],
@@ -261,7 +261,7 @@ memory = "48G"
             "Job 7 to start at 2030-01-02T03:04:05 using 4 processors on n1 in partition gpu",
             "at the latest",
         ),
-        ("allocation failure: Requested node configuration is not available", "ask for less"),
+        ("allocation failure: Requested node configuration is not available", "request less"),
     ],
 )
 def test_a_site_without_an_image_still_says_when(
@@ -298,7 +298,7 @@ def test_a_machine_without_the_gpus_is_not_approved(trains: Project) -> None:
         file.write(GIANT)
     planned = plans(trains, "--profile", "giant", "--cluster", "local")
     assert planned["lacking"][0]["never"]
-    assert planned["lacking"][0]["text"].startswith("10 h200 asked for, ")
+    assert planned["lacking"][0]["text"].startswith("10 h200 requested, ")
     assert planned["starts"][0]["wait_seconds"] is None
     doctor = json.loads(
         trains.run("doctor", "--json", "--no-job", "--profile", "giant", "--cluster", "local", code=1).stdout
@@ -308,7 +308,7 @@ def test_a_machine_without_the_gpus_is_not_approved(trains: Project) -> None:
     assert "--profile local-demo" in check["cure"]
     for words in (("submit",), ("submit", "--dry-run"), ("submit", "--seeds", "1..2")):
         said = trains.run(*words, "--profile", "giant", "--cluster", "local", code=5).stderr
-        assert "giant can never run on local: 10 h200 asked for, " in said
+        assert "giant can never run on local: 10 h200 requested, " in said
         assert "`--profile local-demo" in said
     assert not list(trains.folder.glob(".clusterkit/local/runs/*"))
 

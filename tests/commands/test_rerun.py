@@ -137,7 +137,7 @@ def test_code_that_is_gone(project: Project) -> None:
     assert (code / "project" / "train.py").is_file()
     for path in (code, project.folder / ".clusterkit" / "snapshots"):
         shutil.move(path, project.folder / f"gone-{path.name}")
-    assert "is not there any more" in project.run("rerun", first, code=8).stderr
+    assert "is no longer there" in project.run("rerun", first, code=8).stderr
 
 
 def test_a_training_with_another_seed(project: Project) -> None:

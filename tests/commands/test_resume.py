@@ -71,6 +71,33 @@ def test_a_cancelled_run_goes_on_in_its_directory(steps: Project) -> None:
     assert state(steps, run_id)["job_id"] == start["job_id"]
 
 
+PARSER = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float)
+parser.parse_args()
+raise SystemExit(1)
+"""
+
+
+def test_arguments_that_the_program_refused_are_not_submitted_again(project: Project) -> None:
+    (project.folder / "train.py").write_text(PARSER)
+    run_id = project.submit("--seed", "3", "--", "--lr", "fast")
+    project.ended(run_id)
+    said = project.run("resume", run_id, code=8).stderr
+    assert "invalid float value: 'fast'; `resume` would pass the same arguments again" in said
+    assert "clusterkit submit --cluster local --profile tiny --seed 3 -- --lr VALUE`" in said
+    assert not (project.run_dir(run_id) / "submissions/1").exists()
+
+
+def test_a_run_that_failed_for_another_reason_is_submitted_again(project: Project) -> None:
+    (project.folder / "train.py").write_text(PARSER)
+    run_id = project.submit("--", "--lr", "1")
+    project.ended(run_id)
+    project.run("resume", run_id)
+    assert (project.run_dir(run_id) / "submissions/1").exists()
+
+
 def test_what_is_asked_to_be_different_is(steps: Project) -> None:
     settings = steps.folder / "clusterkit.toml"
     settings.write_text(settings.read_text() + '\n[profiles.big]\ntime = "2h"\nthreads = 3\n')
@@ -125,7 +152,7 @@ def test_the_code_it_began_with_and_its_run_json_must_be_there(steps: Project) -
     snapshots = steps.folder / ".clusterkit/local/snapshots"
     snapshots.rename(snapshots.with_name("gone"))
     snapshots.mkdir()
-    assert "is not there any more" in steps.run("resume", run_id, code=8).stderr
+    assert "no longer exists" in steps.run("resume", run_id, code=8).stderr
     (steps.run_dir(run_id) / "run.json").write_text("[1]")
     for words in (("resume", run_id), ("diff", run_id, run_id)):
         assert "run.json on local cannot be read" in steps.run(*words, code=8).stderr

@@ -48,7 +48,7 @@ def test_what_a_running_and_a_waiting_run_tell(site: SlurmSite) -> None:
     assert (running["elapsed_seconds"], running["limit_seconds"]) == (3600, 86400)
     assert running["eta_seconds"] == pytest.approx(1_500_000 / 400, abs=60)
     assert running["outlook"] is None
-    assert waiting["why"] == "jobs with a higher priority are before it"
+    assert waiting["why"] == "jobs with a higher priority are ahead of it"
     assert waiting["expected_start"] - waiting["updated"] == pytest.approx(7200, abs=120)
 
 
@@ -56,7 +56,7 @@ def test_a_run_that_does_not_fit_its_time_limit(site: SlurmSite) -> None:
     site.knows([RUNNING])
     site.says("squeue", [queue_row(RUNNING).replace("1-00:00:00", "1:30:00")])
     shown = site.types("status").stdout
-    assert "will not finish: stops at 61%, at its time limit" in " ".join(shown.split())
+    assert "will not finish: stops at its time limit at 61%" in " ".join(shown.split())
 
 
 def test_the_end_is_final_and_kept(site: SlurmSite) -> None:
@@ -99,9 +99,9 @@ def test_the_controller_is_down(site: SlurmSite) -> None:
     assert re.match(r"last known \d+ s ago; squeue failed", run[WAITING.run_id]["why"])
     assert run[WAITING.run_id]["updated"] == before[WAITING.run_id]["updated"]
     assert run[silent.run_id]["stale"]
-    assert "the scheduler of far gives no answer" in site.types("status").stderr
+    assert "the scheduler of far does not answer" in site.types("status").stderr
     site.answers(members)
-    assert by_id(site.status())[WAITING.run_id]["why"] == "jobs with a higher priority are before it"
+    assert by_id(site.status())[WAITING.run_id]["why"] == "jobs with a higher priority are ahead of it"
 
 
 def test_a_run_that_has_ended_while_the_controller_was_down(site: SlurmSite) -> None:

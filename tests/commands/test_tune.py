@@ -89,7 +89,7 @@ def test_what_cannot_be_tuned_is_one_line(project: Project) -> None:
     wrong = project.run("tune", "-p", "local-demo", "--num-envs", "a,b", code=3)
     assert "--num-envs a,b: not whole numbers" in wrong.stderr
     none = project.run("tune", "-p", "local-demo", "--num-envs", "8,0", code=3)
-    assert "--num-envs 8,0: not whole numbers of at least 1" in none.stderr
+    assert "--num-envs 8,0: must be whole numbers of at least 1" in none.stderr
     rollouts = project.run("tune", "-p", "fast", "--num-envs", "8,16", code=3).stderr
     assert "with guide-ppo-fast their number says how long a rollout is" in rollouts
     file.write_text(file.read_text() + '[profiles.two]\nextends = "heavy"\ngpus = 2\n')
@@ -107,7 +107,7 @@ def test_what_cannot_be_tuned_is_one_line(project: Project) -> None:
 def test_a_run_that_is_no_bench_is_refused(project: Project) -> None:
     run_id = project.submit()
     project.ended(run_id)
-    assert f"{run_id} is no run that measures" in project.run("tune", run_id, code=8).stderr
+    assert f"{run_id} is not a run of `tune`" in project.run("tune", run_id, code=8).stderr
     same_name = project.submit("--name", "tune")
     project.ended(same_name)
     refused = project.run("tune", same_name, code=8).stderr

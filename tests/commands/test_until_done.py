@@ -59,7 +59,7 @@ def test_submit_says_which_way_and_why(site: Project, commands: Path) -> None:
     assert "by an array of jobs, one after the other: this site does not requeue" in submit(site)
     assert "--array=0-23%1" in (commands.parent / "asked").read_text()
     configure(site, "chain")
-    assert "by a chain of jobs, each submits the next: continue_by says so" in submit(site)
+    assert "by a chain of jobs, each of which submits the next: continue_by is set to it" in submit(site)
 
 
 def test_too_long_a_limit_is_refused_before_it_waits_for_ever(site: Project, commands: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_silent_site_needs_a_choice_of_ones_own(site: Project, commands: Path)
     (commands / "scontrol").write_text("#!/bin/sh\nexit 1\n")
     assert "continue_by" in site.run("submit", "--cluster", "site", "--until-done", code=5).stderr
     configure(site, "array")
-    assert "continue_by says so" in submit(site)
+    assert "continue_by is set to it" in submit(site)
 
 
 PROFILES = """

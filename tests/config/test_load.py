@@ -208,8 +208,8 @@ def test_a_missing_file_is_named(place: Place) -> None:
 @pytest.mark.parametrize(
     ("ask", "cause", "hint"),
     [
-        ("cluster", "there is no cluster 'datalb'", "did you mean datalab? there are: datalab, local"),
-        ("profile", "there is no profile 'datalb'", "there are: a100-20m, "),
+        ("cluster", "there is no cluster 'datalb'", "did you mean datalab? available: datalab, local"),
+        ("profile", "there is no profile 'datalb'", "available: a100-20m, "),
     ],
 )
 def test_an_unknown_name_is_answered_with_the_nearest(place: Place, ask: str, cause: str, hint: str) -> None:

@@ -29,7 +29,7 @@ def fault(place: Place, toml: str) -> ConfigError:
         ("[profiles.a40-2m]\nxyzzy = 3", "2: profiles.a40-2m.xyzzy: unknown key"),
         (
             "[profiles.a40-2m]\nname = 'x'",
-            "2: profiles.a40-2m.name: unknown key; the name is the table's own",
+            "2: profiles.a40-2m.name: unknown key; the table itself has the name",
         ),
         ("[project.wandb]\nentitty = 'x'", "2: project.wandb.entitty: unknown key; did you mean entity?"),
         (
@@ -42,7 +42,7 @@ def fault(place: Place, toml: str) -> ConfigError:
         ),
         (
             "[profiles.a40-2m]\npartition = 'gpu'",
-            "2: profiles.a40-2m.partition: belongs to the cluster; a profile never says where it runs",
+            "2: profiles.a40-2m.partition: belongs to the cluster; a profile never determines where it runs",
         ),
         ("[clusters.x]\nhost = 'x'", "1: clusters.x.root: is missing"),
         ("[profiles.x]\ncpus = 1", "1: profiles.x.time: is missing"),
@@ -61,7 +61,7 @@ def fault(place: Place, toml: str) -> ConfigError:
             PROFILE + "precision = 'fp16'",
             "3: profiles.x.precision: must be 'fp32', 'tf32' or 'bf16', not 'fp16'",
         ),
-        (PROFILE + "recipe = 'r'", "1: profiles.x: names a recipe and no total_steps; say how long to train"),
+        (PROFILE + "recipe = 'r'", "1: profiles.x: has a recipe but no total_steps; set how long to train"),
         (
             PROFILE + "memory = 64",
             "3: profiles.x.memory: 64 is not a size; write text with a unit, e.g. " + SIZE_EXAMPLES,
@@ -80,7 +80,7 @@ def fault(place: Place, toml: str) -> ConfigError:
         (PROFILE + "env.A = 1", "3: profiles.x.env.A: must be text in quotes, not 1"),
         (
             PROFILE + "description = 'a\\nb'".replace("'", '"'),
-            "3: profiles.x.description: 'a\\nb' holds a line break or another control character",
+            "3: profiles.x.description: 'a\\nb' contains a line break or another control character",
         ),
         (
             PROFILE + "sbatch.qos = 1.5",
@@ -110,7 +110,7 @@ def fault(place: Place, toml: str) -> ConfigError:
         ),
         (
             "[clusters.x]\nroot = '/w/$GROUP'",
-            "2: clusters.x.root: '/w/$GROUP' holds a variable other than $USER and $HOME",
+            "2: clusters.x.root: '/w/$GROUP' contains a variable other than $USER and $HOME",
         ),
         (
             CLUSTER + "kind = 'local'\nhost = 'a'",
@@ -118,7 +118,7 @@ def fault(place: Place, toml: str) -> ConfigError:
         ),
         (
             CLUSTER + "binds = ['a:b:c:d']",
-            "3: clusters.x.binds: 'a:b:c:d' is not a bind; "
+            "3: clusters.x.binds: 'a:b:c:d' is not a bind mount; "
             'write "source", "source:target" or "source:target:ro"',
         ),
         (CLUSTER + "image = 3", "3: clusters.x.image: 3 is not a path; write text"),
@@ -142,7 +142,7 @@ def test_an_unknown_key_comes_with_the_valid_ones(place: Place) -> None:
     hint = fault(place, "[project.wandb]\nproj = 'x'").hint
     assert hint == "valid keys: entity, mode, project"
     hint = fault(place, "[project]\nprogram = 'python train.py --x 1'").hint
-    assert hint == 'write it word by word: program = ["python", "train.py", "--x", "1"]'
+    assert hint == 'write it as a list of words: program = ["python", "train.py", "--x", "1"]'
 
 
 def test_several_faults_are_all_shown_in_the_order_of_the_file(place: Place) -> None:

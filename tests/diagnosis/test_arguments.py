@@ -1,4 +1,4 @@
-"""The next command keeps what was asked for the run, but for the argument that was at fault."""
+"""The next command keeps the arguments of the run, and shows where the faulty one must change."""
 
 from __future__ import annotations
 
@@ -32,25 +32,36 @@ USAGE = "usage: train.py [-h]\ntrain.py: error: "
             "--sed=3 'a b'",
             "trainer: unknown argument '--sed=3'; did you mean --seed?",
             "--seed=3 'a b'",
-            "change `--sed=3`: the command below has --seed instead",
+            "change `--sed=3`: the command below uses --seed instead",
         ),
         (
             "--lr abc -v",
             "argument --lr: invalid float value: 'abc'",
-            "-v",
+            "--lr VALUE -v",
             "change `--lr abc`: invalid float",
         ),
-        ("--algo=x 1", "argument -a/--algo: invalid choice: 'x'", "1", "change `--algo=x`: invalid choice"),
+        (
+            "--algo=x 1",
+            "argument -a/--algo: invalid choice: 'x'",
+            "--algo=VALUE 1",
+            "change `--algo=x`: invalid choice",
+        ),
+        ("--lr", "argument --lr: expected one argument", "--lr VALUE", "change `--lr`: expected one"),
         ("--foo 1 --bar", "Error: No such option: --foo", "--bar", "change `--foo 1`"),
-        ("--lr abc", "Error: Invalid value for '--lr': 'abc' is not a valid float.", "", "change `--lr abc`"),
+        (
+            "--lr abc",
+            "Error: Invalid value for '--lr': 'abc' is not a valid float.",
+            "--lr VALUE",
+            "change `--lr abc`",
+        ),
         (
             "--lr 1",
             "the following arguments are required: --data, --out",
             None,
             "add --data, --out after --",
         ),
-        ("--lr 1", "argument --steps: invalid int value: 'x'", None, "change --steps, which comes from"),
-        ("--lr 1", "Flags parsing error", None, "correct what follows `--`"),
+        ("--lr 1", "argument --steps: invalid int value: 'x'", None, "change --steps, which is set by"),
+        ("--lr 1", "Flags parsing error", None, "correct the arguments after `--`"),
     ],
 )
 def test_the_argument_at_fault_is_named(

@@ -293,7 +293,7 @@ def test_a_gpu_that_is_hardly_used_is_said(tmp_path: Path) -> None:
 
 
 def test_an_answer_cut_short_is_said(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="gave no answer"):
+    with pytest.raises(RunError, match="could not be read"):
         parse_evidence(ask(make_run(tmp_path))[:800])
 
 
@@ -486,7 +486,7 @@ def test_every_cause_has_a_test() -> None:
 
 @pytest.mark.slow
 def test_without_an_image_a_missing_gpu_is_no_matter_of_an_image(tmp_path: Path) -> None:
-    said = "trainer: CUDA is asked for and PyTorch 2.13.0+cpu sees no GPU\n  this one has none\n"
+    said = "trainer: CUDA is requested, but PyTorch 2.13.0+cpu sees no GPU\n  this one has none\n"
     finding = diagnose(parse_evidence(ask(make_run(tmp_path / "bare", said)))).finding
     assert finding.cause.slug == "no-gpu"
     assert finding.next == "clusterkit profiles"

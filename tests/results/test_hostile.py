@@ -169,13 +169,19 @@ HUGE = 9 * 10**18
 
 CASES: dict[str, tuple[Callable[[Stage], object], str]] = {
     # name -> what is done before the pull, and what must be said about it (nothing: there is no loss)
-    "link to a file of the laptop": (lambda s: link(s.there / "a", s.outside / "secret"), "a: a link out"),
+    "link to a file of the laptop": (
+        lambda s: link(s.there / "a", s.outside / "secret"),
+        "a: a link to outside",
+    ),
     "link to /etc/passwd": (lambda s: link(s.there / "a", "/etc/passwd"), "(to /etc/passwd)"),
-    "link to /": (lambda s: link(s.there / "a", "/"), "a: a link out"),
-    "link that climbs": (lambda s: link(s.there / "a", "../../../laptop/mine"), "a: a link out"),
-    "link to another run": (lambda s: link(s.there / "a", f"../{OTHER}/run.json"), "a: a link out"),
+    "link to /": (lambda s: link(s.there / "a", "/"), "a: a link to outside"),
+    "link that climbs": (lambda s: link(s.there / "a", "../../../laptop/mine"), "a: a link to outside"),
+    "link to another run": (lambda s: link(s.there / "a", f"../{OTHER}/run.json"), "a: a link to outside"),
     "link with control characters": (lambda s: link(s.there / "a", "/x\n\x1b[2J"), r"/x\n\x1b[2J"),
-    "link that climbs and returns": (lambda s: link(s.there / "a", f"../../runs/{OTHER}"), "a: a link out"),
+    "link that climbs and returns": (
+        lambda s: link(s.there / "a", f"../../runs/{OTHER}"),
+        "a: a link to outside",
+    ),
     "link in place of a folder": (lambda s: link(s.there / "attempts", "/etc"), "attempts: a link out"),
     "link that stays inside": (lambda s: link(s.there / "wandb/latest-run", "offline-run-1"), ""),
     "link of a group": (
@@ -235,11 +241,11 @@ CASES: dict[str, tuple[Callable[[Stage], object], str]] = {
     "becomes a pipe": (lambda s: swap(s, "a", os.mkfifo), "a: it changed"),
     "link planted here for the run": (
         lambda s: (s.put("a"), s.results.mkdir(parents=True), link(s.here, s.outside)),
-        "is a link, and nothing is written through links",
+        "is a link, and clusterkit does not write through links",
     ),
     "link planted here for a folder": (
         lambda s: locally(s, "attempts/0/log", lambda p: (p.parent.rmdir(), link(p.parent, s.outside))),
-        "is a link, and nothing is written through links",
+        "is a link, and clusterkit does not write through links",
     ),
     "link planted here for a file": (
         lambda s: locally(s, "secret", lambda p: link(p, s.outside / "secret")),
@@ -251,7 +257,7 @@ CASES: dict[str, tuple[Callable[[Stage], object], str]] = {
     ),
     "link planted here for unfinished files": (
         lambda s: locally(s, "f/a", lambda p: link(p.parent / ".clusterkit-partial", s.outside)),
-        "is a link, and nothing is written through links",
+        "is a link, and clusterkit does not write through links",
     ),
     "hard link planted here for a log": (
         lambda s: (
@@ -401,7 +407,7 @@ def test_what_is_left_is_not_said_without_end(stage: Stage) -> None:
         stage.put(f"a\n{number}")
     problems = stage.sync().problems
     assert len(problems) == 7
-    assert problems[-1] == "not brought home: 44 more"
+    assert problems[-1] == "not synced: 44 more"
 
 
 def test_a_file_that_cannot_be_read_does_not_keep_the_others(stage: Stage) -> None:
@@ -414,7 +420,7 @@ def test_a_file_that_cannot_be_read_does_not_keep_the_others(stage: Stage) -> No
         return b"\0".join(denied)
 
     stage.rewrite = deny
-    assert stage.sync().problems == ("not brought home: a: it cannot be read there",)
+    assert stage.sync().problems == ("not synced: a: it cannot be read there",)
     assert (stage.here / "b").exists()
 
 
@@ -424,7 +430,7 @@ def test_a_file_that_does_not_fit_stays(stage: Stage, monkeypatch: pytest.Monkey
     fields = list(disk)
     fields[1], fields[4] = 1, 8000  # f_frsize, f_bavail
     monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(fields))
-    assert stage.sync().problems == ("not brought home: a: it has 9,000 bytes, and 8,000 are free here",)
+    assert stage.sync().problems == ("not synced: a: it has 9,000 bytes, and 8,000 are free here",)
     assert (stage.here / "run.json").exists()
     write(stage.here / "a", b"x" * 1000)  # what has arrived needs no room
     assert stage.sync().problems == ()

@@ -74,3 +74,23 @@ def test_the_panels_fit_the_terminal(width: int, height: int | None, count: int)
     assert height is None or len(lines) <= height
     assert stream.getvalue().count("nothing yet") == (0 if count else 3)
     assert "[bold]from[/]" in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("state", "left"),
+    [
+        (RunState(JobState.RUNNING, eta_seconds=90.0, steps_per_second=10.0), "1m 30s left"),
+        (RunState(JobState.RUNNING), ""),
+        (RunState(JobState.FAILED, eta_seconds=90.0), ""),
+    ],
+)
+def test_the_title_tells_the_time_left_that_status_tells(state: RunState, left: str) -> None:
+    """The rate of the metrics includes the start-up."""
+    stream = io.StringIO()
+    run = LedgerRun(
+        "mt10-1", "datalab", "mt10", "a40", "", 1, "4711", "2026-01-02T03:04:05Z", "/r/mt10-1", 0, "RUNNING"
+    )
+    Console(file=stream, width=120).print(view(Curves(run, state, rows(3)), 120))
+    title = stream.getvalue().splitlines()[0]
+    assert "step 3k of 2M" in title
+    assert (left in title) if left else ("left" not in title)

@@ -265,7 +265,7 @@ def test_missing_runs_and_roots(bench: Bench) -> None:
     assert (missing.found, missing.files, missing.up_to_date) == (False, 0, False)
     assert not (bench.results / "demo-gone").exists()
     shutil.rmtree(bench.runs)
-    with pytest.raises(RunError, match="no run was ever submitted"):
+    with pytest.raises(RunError, match="no run was submitted"):
         bench.pull()
 
 
@@ -290,10 +290,10 @@ def test_links_and_odd_names_stay_there(bench: Bench) -> None:
     assert (bench.home / "ünï -#; $(x) 'q'").read_text() == "fine"
     assert not list(bench.home.rglob("debug-core.log"))
     assert sorted(run.problems) == [
-        r"not brought home: evil\n\x1b[31mname: its name holds characters that cannot be shown",
-        "not brought home: passwd: a link out of the run (to /etc/passwd)",
-        "not brought home: pipe: a named pipe",
-        "not brought home: secrets: a link out of the run (to /etc)",
+        r"not synced: evil\n\x1b[31mname: its name contains characters that cannot be shown",
+        "not synced: passwd: a link to outside the run (to /etc/passwd)",
+        "not synced: pipe: a named pipe",
+        "not synced: secrets: a link to outside the run (to /etc)",
     ]
 
 
@@ -363,7 +363,7 @@ def test_a_checkpoint_that_is_damaged_in_silence(bench: Bench) -> None:
     data[7] ^= 1
     model.write_bytes(data)
     assert bench.pull_one().problems == (
-        "checkpoints/step-000000002000/model.pt is damaged: its SHA-256 is not that of its manifest",
+        "checkpoints/step-000000002000/model.pt is damaged: its SHA-256 does not match its manifest",
     )
 
 

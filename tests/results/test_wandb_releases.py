@@ -125,6 +125,6 @@ def test_a_client_nobody_has_tried_is_said_and_judged_by_the_server(
         server.faults.remove(fault)
         result = upload()
         assert result.state is UploadState.UPLOADED
-        assert "wandb 0.99.1 is newer than any it was tried with (to 0.31)" in result.message
+        assert "wandb 0.99.1 is newer than any tested version (up to 0.31)" in result.message
         assert "\n" not in result.message
         assert server.runs["w1"].arrived_steps == list(range(10))

@@ -27,7 +27,7 @@ def checkpoint(run: Path, step: int, serial: int, *, whole: bool = True) -> None
 
 def test_nothing_is_here(tmp_path: Path) -> None:
     checkpoint(tmp_path, 10, 1, whole=False)
-    with pytest.raises(RunError, match="no checkpoint of r is here") as caught:
+    with pytest.raises(RunError, match="no checkpoint of r on this machine") as caught:
         choose("r", models_here(tmp_path, []), [], "last")
     assert "--checkpoints last" in (caught.value.hint or "")
 
@@ -49,7 +49,8 @@ def test_best_by_its_own_evaluation(tmp_path: Path) -> None:
     model, said = choose("r", models_here(tmp_path, found), found, "best")
     assert model.step == 10
     assert said == (
-        "best of 2 here: step 10, 40.0% in training; 90.0% was at step 30, of which no checkpoint is here"
+        "best of 2 here: step 10, 40.0% in training; 90.0% was at step 30, whose checkpoint is not on "
+        "this machine"
     )
 
 
@@ -72,5 +73,5 @@ def test_best_by_the_return_where_no_evaluation_knows_success(tmp_path: Path) ->
 
 def test_best_of_what_was_never_evaluated(tmp_path: Path) -> None:
     checkpoint(tmp_path, 15, 1)
-    with pytest.raises(RunError, match="the best is not known"):
+    with pytest.raises(RunError, match="the best one is not known"):
         choose("r", models_here(tmp_path, rows(0.4)), rows(0.4), "best")

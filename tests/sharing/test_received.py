@@ -39,7 +39,7 @@ def test_every_shipped_profile_is_taken_as_it_is() -> None:
 @pytest.mark.parametrize("key", [*DOCUMENT, "profile"])
 def test_what_is_missing(document: dict[str, Any], key: str) -> None:
     del document[key]
-    with pytest.raises(RunError, match="none of clusterkit's"):
+    with pytest.raises(RunError, match="not written by clusterkit"):
         check_document(document, {})
 
 
@@ -82,7 +82,7 @@ def test_what_is_missing(document: dict[str, Any], key: str) -> None:
     ids=str,
 )
 def test_what_is_wrong(document: dict[str, Any], wrong: dict[str, Any]) -> None:
-    with pytest.raises(RunError, match="none of clusterkit's"):
+    with pytest.raises(RunError, match="not written by clusterkit"):
         check_document({**document, **wrong}, {})
 
 

@@ -111,7 +111,7 @@ def test_new_tables_stand_where_they_belong() -> None:
     assert new.startswith("# mine\n\n[project]\n")
     assert '\n\n# about uni\n[clusters.uni] # first\nroot = "~/old" # kept\nhost = "uni"' in new
     assert '\n# account = "other"\n\n# 1 node with' in new
-    assert '\n\n# about b\n[clusters.b]\nroot = "~/b"\n\n# Container, GPU' in new
+    assert '\n\n# about b\n[clusters.b]\nroot = "~/b"\n\n# Tests container, GPU' in new
     headers = re.findall(r"^\[(.*)\]", new, re.MULTILINE)
     assert headers[:5] == [
         "project",

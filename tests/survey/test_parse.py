@@ -118,5 +118,5 @@ def test_an_answer_cut_off_anywhere_is_refused_or_read(name: str) -> None:
     whole = answer(ALL[name])
     assert parse(whole)
     for end in range(0, len(whole) - 1, 97):
-        with pytest.raises(TransportError, match="cut off"):
+        with pytest.raises(TransportError, match="cut short"):
             parse(whole[:end])

@@ -137,7 +137,7 @@ def test_a_measurement_is_made_in_a_process_of_its_own_and_one_that_fails_costs_
     found = measure(order, ["--recipe", "nothing"], 0.1, 60.0, never)
     assert "unknown recipe" in found["error"]
     assert measure(order, OPTIONS, 0.1, 60.0, lambda: True) == {
-        "error": "it was not done when the time was over"
+        "error": "it had not finished when the time was up"
     }
 
 
@@ -215,8 +215,8 @@ def text(file: Path) -> str:
     ("more", "said"),
     [
         (["--try-workers", "a"], "--try-workers a: not whole numbers"),
-        (["--try-precision", "fp8"], "'fp8' is none of fp32, tf32, bf16"),
-        (["--seconds", "3"], "3 is no whole number of at least 20"),
+        (["--try-precision", "fp8"], "'fp8' is not one of fp32, tf32, bf16"),
+        (["--seconds", "3"], "3 is not a whole number of at least 20"),
         (["--no-such"], "unknown argument '--no-such'"),
         (["--recipe", "ppo", "--try-num-envs", "4"], "with ppo their number says how long a rollout is"),
     ],

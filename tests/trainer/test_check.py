@@ -76,7 +76,7 @@ def test_each_fault_is_a_line_and_the_rest_goes_on(
 def test_cuda_that_is_asked_for_and_absent_fails_loudly() -> None:
     finding = check.checks("cuda")[2]()
     assert not finding.works
-    assert finding.text.startswith("CUDA is asked for")
+    assert finding.text.startswith("CUDA is requested")
     assert "--device cpu" in finding.hint
 
 

@@ -76,7 +76,7 @@ def test_what_is_no_setting(wrong: tuple[str, str, int]) -> None:
 
 def test_bf16_computes_in_bf16_or_is_refused() -> None:
     if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        with pytest.raises(DeviceError, match="does not compute in bfloat16"):
+        with pytest.raises(DeviceError, match="does not support bfloat16"):
             device.configure("cpu", "bf16")
         return
     chosen = device.configure("cpu", "bf16")
@@ -95,7 +95,7 @@ def test_bf16_is_refused_on_a_cpu_without_it() -> None:
     code = "from trainer.device import configure; configure('cpu', 'bf16')"
     older = {**os.environ, "ONEDNN_MAX_CPU_ISA": "SSE41"}
     done = subprocess.run([sys.executable, "-c", code], env=older, capture_output=True, text=True)
-    assert "does not compute in bfloat16" in done.stderr
+    assert "does not support bfloat16" in done.stderr
 
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32"])

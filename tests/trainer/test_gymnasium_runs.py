@@ -202,7 +202,7 @@ def test_play_says_when_there_are_no_pictures():
 
     film = Frames()
     for name, fault, words in (
-        ("HiddenGates-v0", UsageError, "HiddenGates-v0 draws no pictures: it can render nothing"),
+        ("HiddenGates-v0", UsageError, "HiddenGates-v0 cannot be filmed: it can render nothing"),
         ("BlindGates-v0", TrainerError, "BlindGates-v0 cannot be drawn here: no colours"),
     ):
         with pytest.raises(fault, match=words):

@@ -70,7 +70,7 @@ def test_a_rank_that_falls_silent_or_fails_is_noticed(monkeypatch):
     monkeypatch.setattr(lookout, "_INTERVAL", 0.02)
     store = HashStore()
     watch = Lookout(RankPlace(0, 2), store)
-    assert watch.cause(10) == "nothing is heard of rank 1 of 2 any more"
+    assert watch.cause(10) == "nothing has been heard from rank 1 of 2 for a while"
     watch.dismiss()
 
     store = HashStore()

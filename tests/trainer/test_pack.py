@@ -209,7 +209,7 @@ def test_one_that_comes_late_trains_by_itself(start, tmp_path: Path) -> None:
     (late,) = start(3, size=3)
     assert late.ends() == 0
     assert (late.dir / "alone").exists()
-    assert "run-1 has begun without it: this run trains by itself" in late.log
+    assert "run-1 has begun without it: this run trains in its own process" in late.log
     for run in runs:
         (run.dir / "do").write_text("0")
     assert [run.ends() for run in runs] == [0, 0]
@@ -220,7 +220,7 @@ def test_one_with_other_settings_trains_by_itself(start, tmp_path: Path) -> None
     leads = start(1, size=2)[0]
     other = Run(tmp_path, 2, size=2, seconds=1, extra=("--total-steps", "512"))
     assert other.ends() == 0
-    assert "another total_steps: this run trains by itself" in other.log
+    assert "another total_steps: this run trains in its own process" in other.log
     assert leads.ends() == 0
     assert (leads.dir / "alone").exists()
 

@@ -102,7 +102,7 @@ def test_rollouts_are_gathered_by_all_and_go_on_to_the_bit(ranks, folder):
 
 def test_a_worker_lost_on_one_rank_ends_all_with_a_checkpoint(ranks):
     assert [rank["lost"][0] for rank in ranks] == [
-        "another rank has lost an environment worker; its own message says how",
+        "another rank has lost an environment worker; see that rank's message",
         "a worker died",
     ]
     assert "resumed from step-000000000236 at step 236" in ranks[0]["after"][3]

@@ -62,7 +62,7 @@ def test_a_gpu_that_is_not_there_is_an_error_not_a_fallback(tmp_path):
     process = start(tmp_path, *PENDULUM, "--device", "cuda")
     output = finish(process)
     assert process.returncode == 1
-    assert "CUDA is asked for" in output.splitlines()[0]
+    assert "CUDA is requested" in output.splitlines()[0]
     assert len(output.splitlines()) <= 2
 
 

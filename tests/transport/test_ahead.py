@@ -101,7 +101,7 @@ def test_a_refusal_and_an_interrupt_reach_the_command(
         login.transport()
     with (
         begin(server, Answers("1", "2", "3")) as login,
-        pytest.raises(TransportError, match="refuses to log in"),
+        pytest.raises(TransportError, match="refuses the login"),
     ):
         login.transport()
 

@@ -17,11 +17,11 @@ HOST = HostConfig(alias="hpc", hostname="h", port=22, user="me")
 
 
 def test_nothing_asks_for_more_than_paramiko() -> None:
-    assert choose(HOST, "auto", keep=False) == LinkChoice(False, "nothing asks for more")
+    assert choose(HOST, "auto", keep=False) == LinkChoice(False, "nothing requires OpenSSH")
 
 
 def test_a_login_that_is_to_be_kept() -> None:
-    assert choose(HOST, "auto", keep=True) == LinkChoice(True, "the login is to be kept", optional=True)
+    assert choose(HOST, "auto", keep=True) == LinkChoice(True, "the login is to be kept open", optional=True)
 
 
 @pytest.mark.parametrize("wanted", ["paramiko", "openssh"])
@@ -68,7 +68,7 @@ def test_an_authority_is_known_for_the_host(tmp_path: Path) -> None:
     host = replace(HOST, known_hosts=(known,))
     assert not choose(host, "auto", keep=False).openssh
     choice = choose(replace(host, hostname="h.example"), "auto", keep=False)
-    assert choice == LinkChoice(True, "a @cert-authority line of known_hosts is about it")
+    assert choice == LinkChoice(True, "a @cert-authority line in known_hosts applies to it")
 
 
 @pytest.mark.parametrize(("status", "openssh"), [(0, True), (1, False)])

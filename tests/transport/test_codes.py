@@ -51,7 +51,7 @@ def test_a_code_works_once(serve: Callable[..., CodeSshd]) -> None:
     code = server.codes.next()
     log_in(server, Answers(code))
     error = refused(server, Answers(code, code, code))
-    assert f"refuses to log in {server.user}; it took {server.key} SHA256:" in error.cause
+    assert f"refuses the login of {server.user}; it accepted {server.key} SHA256:" in error.cause
     assert error.cause.endswith("; tried keyboard-interactive (3 times); it accepts keyboard-interactive")
     assert code not in error.cause
     assert error.hint
@@ -65,7 +65,7 @@ def test_a_code_that_has_expired(serve: Callable[..., CodeSshd]) -> None:
     error = refused(server, Answers(*[hotp(now - 40)] * 3))
     assert error.hint
     assert error.hint.startswith(STOPPED)
-    assert "a code works once and not for long" in error.hint
+    assert "a code works only once and only briefly" in error.hint
     log_in(server, Answers(hotp(int(time.time()) // 30)))
 
 

@@ -108,7 +108,7 @@ def test_a_signal_is_a_negative_status(transport: Transport) -> None:
 
 
 def test_a_signal_openssh_does_not_tell(openssh: Transport) -> None:
-    with pytest.raises(TransportError, match=r"^sh was cut off on node: by a signal"):
+    with pytest.raises(TransportError, match=r"^sh was interrupted on node: by a signal"):
         openssh.run(["sh", "-c", "kill -KILL $$"], check=False)
 
 

@@ -168,7 +168,7 @@ def test_it_says_so_once(
         for _ in range(2):
             transport.push(here, str(there))
     assert [record.getMessage() for record in caplog.records if record.name == "clusterkit"] == [
-        "rsync is not installed on this machine: files travel without it, which is slower"
+        "rsync is not installed on this machine: files are copied without it, which is slower"
     ]
 
 

@@ -103,7 +103,7 @@ def test_without_a_terminal_nobody_is_asked(
     with Path(os.devnull).open() as nothing:
         monkeypatch.setattr("sys.stdin", nothing)
         error = refused(server, ask_on_terminal)
-    assert error.cause == "me@asks asks for 'One-time code', and there is no terminal to ask on"
+    assert error.cause == "me@asks asks for 'One-time code', but there is no terminal"
 
 
 # real sshd with PAM --------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def test_a_key_the_server_does_not_know(sshd: LoopbackSshd, tmp_path: Path) -> N
     config.write_text(sshd.host_block().replace(str(sshd.key), str(wrong)))
     error = refused(sshd, config=config)
     assert error.cause.startswith(
-        f"node (127.0.0.1:{sshd.port}) refuses to log in {sshd.user}; tried {wrong} SHA256:"
+        f"node (127.0.0.1:{sshd.port}) refuses the login of {sshd.user}; tried {wrong} SHA256:"
     )
     assert error.cause.endswith("; it accepts publickey")
     assert error.hint == f"check user and key, or try by hand: ssh -F {config} node"
@@ -58,8 +58,12 @@ def test_a_key_the_server_does_not_know(sshd: LoopbackSshd, tmp_path: Path) -> N
 def test_no_key_at_all(sshd: LoopbackSshd, tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.write_text(sshd.host_block().replace(str(sshd.key), str(tmp_path / "absent")))
-    absent = f"tried {tmp_path / 'absent'} (no such file; IdentityFile names it)"
-    assert absent in refused(sshd, config=config).cause
+    absent = f"tried {tmp_path / 'absent'} (IdentityFile names it, and it does not exist)"
+    error = refused(sshd, config=config)
+    assert absent in error.cause
+    assert (
+        error.hint == f"correct IdentityFile in the ssh configuration: {tmp_path / 'absent'} does not exist"
+    )
     config.write_text(sshd.host_block().replace(str(sshd.key), "none"))
     assert "tried nothing: no key was found" in refused(sshd, config=config).cause
 
@@ -88,7 +92,7 @@ def test_a_passphrase_is_asked_for_once(sshd: LoopbackSshd, tmp_path: Path) -> N
     log_in(sshd, ask, config)
     assert ask.asked == [f"Passphrase for key {key}: "] * 2
     assert "wrong passphrase" in refused(sshd, Answers("a", "b", "c"), config).cause
-    assert "refuses to log in" in refused(sshd, Answers(""), config).cause
+    assert "refuses the login" in refused(sshd, Answers(""), config).cause
 
 
 def test_an_open_key_goes_before_a_locked_one(
@@ -198,7 +202,9 @@ def test_a_refused_port_names_host_and_port(tmp_path: Path) -> None:
 def test_a_name_nobody_knows(tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.write_text("Host away\n  HostName no-such-host.invalid\n")
-    with pytest.raises(TransportError, match=r"the name no-such-host\.invalid \(for away\) cannot be found"):
+    with pytest.raises(
+        TransportError, match=r"the host name no-such-host\.invalid \(for away\) cannot be resolved"
+    ):
         connect("away", ssh_config=config)
 
 

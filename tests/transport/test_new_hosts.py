@@ -50,7 +50,7 @@ def test_yes_is_asked_for_once_and_openssh_agrees(
     assert isinstance(question, HostKeyQuestion)
     assert fingerprint(sshd.host_key) in question.instructions
     assert f"127.0.0.1:{sshd.port}" in question.instructions
-    assert ask.asked[0].startswith("Is it the key the site publishes?")
+    assert ask.asked[0].startswith("Is it the key that the site publishes?")
     assert known.read_text().startswith("|1|" if hashing == "yes" else f"[127.0.0.1]:{sshd.port} ssh-ed25519")
     assert (known.stat().st_mode & 0o777, known.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     assert ssh(path).stdout == "in\n"

@@ -100,10 +100,10 @@ def test_a_host_that_stays_away(server: LoopbackSshd) -> None:
         with pytest.raises(TransportError) as caught:
             far.run(["true"])
     assert caught.value.cause == (
-        "the connection to node died (the server or the network ended it), and a new login was not possible: "
+        "the connection to node died (the server or the network ended it), and logging in again failed: "
         f"node (127.0.0.1:{server.port}) cannot be reached: Connection refused"
     )
-    assert caught.value.hint == "run the same command again; what is done is not done twice"
+    assert caught.value.hint == "run the same command again; nothing is done twice"
 
 
 @pytest.mark.slow

@@ -92,13 +92,15 @@ def _numbers(text: str | None, option: str, least: int) -> list[int]:
     try:
         return [at_least(least)(part) for part in text.split(",")] if text else []
     except (ValueError, OverflowError, ArgumentTypeError) as error:
-        raise UsageError(f"{option} {text}: not whole numbers of at least {least}, with commas") from error
+        raise UsageError(
+            f"{option} {text}: must be whole numbers of at least {least}, separated by commas"
+        ) from error
 
 
 def _precisions(text: str | None) -> tuple[str, ...]:
     found = tuple(text.split(",")) if text else _PRECISIONS
     if unknown := [each for each in found if each not in _PRECISIONS]:
-        raise UsageError(f"--try-precision: {unknown[0]!r} is none of {', '.join(_PRECISIONS)}")
+        raise UsageError(f"--try-precision: {unknown[0]!r} is not one of {', '.join(_PRECISIONS)}")
     return found
 
 

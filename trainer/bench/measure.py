@@ -186,7 +186,7 @@ class _Window:
             TrainerError: the time was too short.
         """
         if len(self._marks) < 2:
-            raise TrainerError("the time was over before it had learnt for long enough")
+            raise TrainerError("the time was up before it had trained long enough")
         (begin, step, updates), (end, last_step, last_updates) = self._marks
         return {
             "steps_per_second": (last_step - step) / (end - begin),

@@ -93,8 +93,8 @@ def _wait(process: subprocess.Popen[bytes], until: float, interrupted: Callable[
 
 def _reason(code: int | None, said: str) -> str:
     if code is None:
-        return "it was not done when the time was over"
+        return "it had not finished when the time was up"
     if code == -signal.SIGKILL:
-        return "it was killed: the memory may have run out"
+        return "it was killed: memory may have run out"
     lines = said.strip().splitlines()
-    return lines[-1] if lines else f"it ended with exit code {code} and said nothing"
+    return lines[-1] if lines else f"it ended with exit code {code} and printed nothing"

@@ -113,7 +113,7 @@ class Manifest:
                 None if held["replay"] is None else _replay(held["replay"]),
             )
         except (KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ValueError("it lacks what a manifest has") from error
+            raise ValueError("it lacks required entries") from error
 
 
 def sealed(content: bytes) -> bytes:

@@ -35,7 +35,7 @@ def made(name: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
         close = nearest(name.rpartition(":")[2], known)
         raise UsageError(
             f"there is no environment {name!r}{close or f': {error}'}",
-            hint="name one as python -c 'import gymnasium; gymnasium.pprint_registry()' lists them, or "
+            hint="choose one that python -c 'import gymnasium; gymnasium.pprint_registry()' lists, or "
             "module:EnvId, where importing the module registers it",
         ) from error
     except gymnasium.error.DependencyNotInstalled as error:
@@ -45,7 +45,7 @@ def made(name: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
         what = f"the module {module} of {name} cannot be imported" if colon else f"{name} cannot be made here"
         raise UsageError(
             f"{what}: {str(error).splitlines()[0]}",
-            hint="start in the folder of the module, or install it" if colon else None,
+            hint="start in the module's folder, or install the module" if colon else None,
         ) from error
     except (Exception, SystemExit) as error:  # of somebody else's code
         fault = fault_of(error)

@@ -60,7 +60,7 @@ def refuse_foreign(
     """
     environment = values.get("environment", "")
     if not isinstance(environment, str):
-        raise UsageError(f"the model's environment is no name: {str(environment)[:80]!r}")
+        raise UsageError(f"the model's environment is not a name: {str(environment)[:80]!r}")
     if named is not None and named != environment:
         raise UsageError(f"the model was trained in {environment or 'Meta-World'}, not in {named}")
     module, colon, _ = environment.partition(":")

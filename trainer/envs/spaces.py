@@ -77,8 +77,8 @@ def action_space(space: spaces.Space[Any], name: str) -> ActionSpace:
         count = math.prod(space.shape)
         return ActionSpace("discrete", nvec=(2,) * count, start=(0,) * count)
     raise UsageError(
-        f"{name}: an action is a {space}, which this trainer cannot learn",
-        hint="it learns Box (of floats), Discrete, MultiDiscrete and MultiBinary; wrap the environment",
+        f"{name}: an action is a {space}, which this trainer does not support",
+        hint="it supports Box (of floats), Discrete, MultiDiscrete and MultiBinary; wrap the environment",
     )
 
 
@@ -110,7 +110,7 @@ def translator(
         return within
     if not described.bounded:
         raise UsageError(
-            f"{name}: its actions have no bounds, and the algorithm needs some to scale them",
+            f"{name}: its actions have no bounds, but the algorithm needs bounds to scale them",
             hint="wrap it in gymnasium.wrappers.ClipAction or RescaleAction with finite bounds, or use PPO",
         )
     half = (high - low) / 2
@@ -130,8 +130,9 @@ def observation_reader(space: spaces.Space[Any], name: str) -> tuple[int, Callab
     known = spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Dict, spaces.Tuple
     if not isinstance(space, known) or not space.is_np_flattenable:
         raise UsageError(
-            f"{name}: an observation is a {space}, which has no fixed count of numbers",
-            hint="this trainer reads Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of these",
+            f"{name}: an observation is a {space}, which has no fixed size",
+            hint="this trainer supports Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of "
+            "these",
         )
 
     width = spaces.flatdim(space)

@@ -188,12 +188,12 @@ def ending(code: int | None) -> str:
 def remedy(code: int | None) -> str:
     """Returns advice for a process that ended with that exit code."""
     if code is None:
-        return "it was still ending when it was looked at; its own lines above may say why"
+        return "it was still shutting down; its own lines above may say why"
     if code == -signal.SIGKILL:
-        return "SIGKILL often means that memory ran out: ask for more, or use fewer environments"
+        return "SIGKILL often means that memory ran out: request more, or use fewer environments"
     if code < 0:
-        return "a library crashed, or somebody sent the signal; PYTHONFAULTHANDLER=1 shows where"
-    return "the environment's code ended its process; look there for os._exit"
+        return "a library crashed, or someone sent the signal; PYTHONFAULTHANDLER=1 shows where"
+    return "the environment's code ended its own process; look for os._exit in it"
 
 
 def end_all(workers: Sequence[Worker]) -> None:

@@ -87,7 +87,7 @@ class BackgroundEvaluator:
         except RuntimeError as error:
             raise WorkerError(
                 f"the evaluator has no shared memory for the weights: {error}",
-                hint="the machine or its container leaves too little of it (df /dev/shm)",
+                hint="the machine or its container has too little of it (df /dev/shm)",
             ) from error
         self._setup = Setup(factory, self._policy, episodes, workers, threads, max_steps, step_timeout)
         self._jobs: deque[_EvaluationJob] = deque()  # the first of them is the one being played

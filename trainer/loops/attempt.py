@@ -206,7 +206,7 @@ class TrainingAttempt(CheckpointedRun[AnyLearner]):
         hint = "a lower learning rate or --set max_grad_norm=1.0 (with --unlock) may help"
         if self._vector.spoilt:
             cause += f": {self._vector.spoilt[0]}"
-            hint = "an environment must not give what is not finite: mend it, or end the episode there"
+            hint = "an environment must return finite values: correct it, or end the episode there"
         raise DivergedError(cause, hint=hint)
 
     def _evaluate(self, episodes: int) -> None:
@@ -238,7 +238,7 @@ class TrainingAttempt(CheckpointedRun[AnyLearner]):
         if self._ranks.size > 1:
             number = self._ranks.most(number)
         if number == _WORKER_LOST:
-            raise WorkerError("another rank has lost an environment worker; its own message says how")
+            raise WorkerError("another rank has lost an environment worker; see that rank's message")
         if number:
             self.stop.take(number)
             self._stopping = True

@@ -142,13 +142,13 @@ class CheckpointedRun(ABC, Generic[AnyLearner]):
         return None
 
     def _save(self, *, environments_lost: bool = False) -> None:
-        """Writes a checkpoint and records it; or says why there is none, and training goes on."""
+        """Writes a checkpoint and records it; or says why there is none, and training continues."""
         step = self._progress.step
         if int(self.learner.agent.skipped[1]) >= _TROUBLED:
             self._say(f"no checkpoint at step {step:,}: the last updates were not finite")
             return
         if align(self._ranks, self.learner.shared()) and self._ranks.writes:
-            self._say("the networks of the ranks had come to differ: all go on with those of rank 0")
+            self._say("the ranks' networks had diverged: all continue with those of rank 0")
         with self._telemetry.clock("checkpoint"):
             own = self._state(environments_lost=environments_lost)
             state = {
@@ -160,7 +160,7 @@ class CheckpointedRun(ABC, Generic[AnyLearner]):
             try:
                 saved = save(self._store, self._ranks, step, parts, own, self._replay())
             except OSError as error:
-                self._say(f"no checkpoint at step {step:,}: {error}; training goes on")
+                self._say(f"no checkpoint at step {step:,}: {error}; training continues")
                 return
         if saved is not None:  # else rank 0 has written it
             path = saved.path.relative_to(self._settings.run_dir)

@@ -124,10 +124,10 @@ class Evaluations:
         except WorkerError as error:
             if self._restarts < _MOST_RESTARTS:
                 self._restarts += 1
-                self._say(f"{error.cause}; it is started again")
+                self._say(f"{error.cause}; it will be restarted")
                 self._evaluator.restart()
             else:
-                self._say(f"{error.cause}; training goes on without evaluations")
+                self._say(f"{error.cause}; training continues without evaluations")
                 self.close()
                 self._evaluator = None
         return []

@@ -45,5 +45,5 @@ def too_small(fault: Exception) -> TrainerError:
     """Returns the error of a device whose memory does not hold the run."""
     return TrainerError(
         f"the device's memory is too small for this recipe: {str(fault).splitlines()[0]}",
-        hint="ask for a larger GPU, or free the one that others use too",
+        hint="request a larger GPU, or free memory on one that others also use",
     )

@@ -26,7 +26,7 @@ def refuse_to_overwrite(settings: TrainSettings) -> None:
     if settings.resume is None and any(held.glob("step-*")):
         raise UsageError(
             f"{held} already holds checkpoints",
-            hint="go on with --resume, or start afresh in another --run-dir",
+            hint="continue with --resume, or start over in another --run-dir",
         )
 
 
@@ -48,7 +48,7 @@ def find(
     parts, same_ranks = of_rank(_load(settings, store, path), ranks, settings.seed, events.append)
     events.append(f"resumed from {path.name} at step {parts['state']['progress']['step']:,}")
     if not (replay and same_ranks) and settings.recipe.entry.loop == "off-policy":
-        events.append("the replay is lost: the policy fills it again before learning goes on")
+        events.append("the replay is lost: the policy refills it before training continues")
     return FoundCheckpoint(path, parts, replay and same_ranks)
 
 

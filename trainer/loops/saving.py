@@ -190,7 +190,7 @@ def of_rank(
     plural = "" if made_by == 1 else "s"
     say(
         f"the checkpoint was made by {made_by} rank{plural}, this run has {ranks.size}: "
-        "networks, optimisers and counters go on, past transitions and running episodes are lost"
+        "networks, optimisers and counters continue, but past transitions and running episodes are lost"
     )
     generators = fresh_generators(seed, state["progress"]["step"], ranks.rank)
     return {**parts, "state": {**state, "environments": None, "generators": generators}}, False

@@ -95,7 +95,7 @@ def train_in_pack(
                 size = ending.again
                 card = Card(card.name, (*given, "--resume"), environ)
         except AloneError as reason:
-            _say(f"{reason.cause}: this run trains by itself")
+            _say(f"{reason.cause}: this run trains in its own process")
             if not stop:
                 return alone(read_settings(card.argv, environ))
     return stop.exit_code
@@ -110,10 +110,10 @@ def _follow(place: Follower) -> Ending | None:
     if ending is None:
         raise TrainerError(
             f"the process that trained this run, that of {place.leader}, is gone",
-            hint=f"the log of {place.leader} may say why; `clusterkit resume` goes on from a checkpoint",
+            hint=f"the log of {place.leader} may say why; `clusterkit resume` continues from a checkpoint",
         )
     if ending.again:
-        _say(f"{place.leader} leaves: the others go on from their checkpoints in another's process")
+        _say(f"{place.leader} leaves: the others continue from their checkpoints in another run's process")
     return ending
 
 

@@ -122,7 +122,7 @@ def load(name: str) -> Recipe:
         RecipeError: no such recipe, or its file is not what the schema of its algorithm says.
     """
     if name not in names():
-        near = nearest(name, names()) or f"; there are {', '.join(names())}"
+        near = nearest(name, names()) or f"; available: {', '.join(names())}"
         raise RecipeError(f"unknown recipe {name!r}{near}")
     return parse(name, (DIRECTORY / f"{name}.toml").read_text(encoding="utf-8"))
 

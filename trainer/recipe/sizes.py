@@ -40,7 +40,7 @@ class Sizes:
         found = self.given or self.recipe.environment.spaces(self.recipe.values)
         (name, *_) = self.recipe.environment.tasks(self.recipe.values)
         if found is None:
-            said = f"only {name} tells how large an observation is; say it: --observation-dim, --action-dim"
+            said = f"only {name} knows how large an observation is; set --observation-dim and --action-dim"
             close = alike(name)
             return f"{said}; did you mean {' or '.join(close)}?" if close else said
         return unlearnable(self.recipe.entry, name, found.choices)

@@ -235,7 +235,7 @@ class TransitionReplay:
         """
         raise CheckpointError(
             f"the checkpoint's replay has another shape: {state['layout']}, not {asdict(self._ring)}",
-            hint="the environment has changed since; start afresh in another --run-dir",
+            hint="the environment has changed since; start over in another --run-dir",
         )
 
     def _grow(self, count: int) -> None:

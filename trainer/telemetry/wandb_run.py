@@ -124,7 +124,7 @@ def open_wandb(
         ValueError: an unknown mode.
     """
     if mode not in MODES:
-        raise ValueError(f"W&B mode {mode!r} is none of {', '.join(MODES)}")
+        raise ValueError(f"W&B mode {mode!r} is not one of {', '.join(MODES)}")
     said: list[str] = []
     if mode == "auto":
         mode = os.environ.get("WANDB_MODE") or "offline"

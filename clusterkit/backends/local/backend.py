@@ -116,7 +116,7 @@ def _parse_query(stdout: str) -> QueryResult:
     """The living jobs, RUNNING or waiting; exit records decide about all others."""
     told = next((section for section in sections(stdout) if section.name == "jobs"), None)
     if told is None:
-        raise SchedulerError(f"this machine gave no list of its jobs: {last_words(stdout)}")
+        raise SchedulerError(f"cannot list the jobs on this machine: {last_words(stdout)}")
     return QueryResult({words[0]: _job(*words[:2]) for words in map(str.split, told.lines)})
 
 

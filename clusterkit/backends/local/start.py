@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--notice", metavar="NAME@SECONDS", help="send this signal so long before the limit")
     parser.add_argument("--grace", type=float, metavar="SECONDS", help="between SIGTERM and SIGKILL")
-    parser.add_argument("--requeue", action="store_true", help="start it again when it asks for that")
+    parser.add_argument("--requeue", action="store_true", help="start it again when it requests that")
     parser.add_argument("--after", action="append", default=[], metavar="KIND:JOB_ID:RUN_DIR")
     parser.add_argument("--after-task", action="append", default=[], metavar="TASK:KIND:JOB_ID:RUN_DIR")
     parser.add_argument("--array", metavar="FIRST-LAST[%LIMIT]")
@@ -67,7 +67,7 @@ def _start_array(options: argparse.Namespace, command: Sequence[str]) -> None:
 
     match = _ARRAY.fullmatch(options.array)
     if match is None:
-        raise SystemExit(f"{options.array} is no range of tasks")
+        raise SystemExit(f"{options.array} is not a range of tasks")
     folder = Path(options.run_dir)
     (folder / SLOTS).mkdir(mode=0o700, exist_ok=True)
     members = (folder / "members").read_text(encoding="utf-8", errors="surrogateescape").split("\n")

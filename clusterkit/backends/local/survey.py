@@ -37,18 +37,18 @@ def draft(has: Hardware, program: Sequence[str] | None, python: str | None) -> L
         cluster.append(Entry("python", python, "has what the program imports"))
     tables = [Table(("clusters", "local"), tuple(cluster))] if cluster else []
     if program is None:
-        head += ('A program of your own instead of the bundled trainer: program = ["python", "train.py"]',)
+        head += ('Your own program instead of the bundled trainer: program = ["python", "train.py"]',)
         project.append(
             Entry("default_profile", DEMO, "shipped: four tasks in minutes; `clusterkit profiles`")
         )
         return LocalDraft(Table(("project",), tuple(project), head), tuple(tables))
-    project.append(Entry("default_profile", PROFILE, "what a run asks for, below"))
+    project.append(Entry("default_profile", PROFILE, "what a run requests, below"))
     project.append(Entry("program", list(program), "`submit -- --lr 0.3` adds arguments"))
     cpus = has.cpus or 1
     entries = [
-        Entry("cpus", cpus, "all that this machine has" if has.cpus else ""),
-        Entry("threads", cpus, "OMP_NUM_THREADS: of one run's arithmetic"),
-        Entry("time", "4h", "ends it then; `resume` goes on from a checkpoint"),
+        Entry("cpus", cpus, "all of this machine's" if has.cpus else ""),
+        Entry("threads", cpus, "OMP_NUM_THREADS of each run"),
+        Entry("time", "4h", "ends the run then; `resume` continues from a checkpoint"),
     ]
     if has.gpus:
         known = recognise(has.gpu_name)

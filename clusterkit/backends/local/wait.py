@@ -45,7 +45,7 @@ def wait_for(kind: str, parent: str, run_dir: Path) -> str | None:
         time.sleep(_SECONDS)
     if kind == "any" or _completed(run_dir):
         return None
-    return f"it was to start after {run_dir.name} had completed, which has not"
+    return f"it was to start after {run_dir.name} completed, which it did not"
 
 
 def take_slot(folder: Path, limit: int, task: int, turn: int) -> None:

@@ -119,9 +119,9 @@ class SlurmBackend(SlurmOptions):
         if limits.max_time is not None and wanted is not None and wanted > limits.max_time:
             longest = format_duration(limits.max_time)
             raise ConfigError(
-                f"the run asks for {format_duration(wanted)}, and {cluster.name}'s partition "
+                f"the run requests {format_duration(wanted)}, and {cluster.name}'s partition "
                 f"{limits.partition} gives {longest} at most",
-                hint=f"give it `--time {longest}`; with --until-done it goes on all the same",
+                hint=f"use `--time {longest}`; with --until-done the run continues beyond it",
             )
 
     def continuation(
@@ -259,7 +259,7 @@ def _grouped(job_ids: Sequence[str]) -> list[tuple[str, list[str]]]:
     groups: dict[str, list[str]] = {}
     for identifier in job_ids:
         if not JOB_ID.fullmatch(identifier):
-            raise SchedulerError(f"{identifier!r} is no Slurm job id")
+            raise SchedulerError(f"{identifier!r} is not a Slurm job id")
         number, _, cluster = identifier.partition(";")
         groups.setdefault(cluster, []).append(number)
     return sorted(groups.items())

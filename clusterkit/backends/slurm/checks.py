@@ -121,7 +121,7 @@ def controller(slurm: SlurmAnswer) -> Verdict:
     if part.status == 0:
         jobs = len(part.lines)
         return passed(f"squeue answers; {jobs} job{'' if jobs == 1 else 's'} of yours")
-    return failed(f"squeue: {part.last}", "wait some minutes and look again; then ask the administrators")
+    return failed(f"squeue: {part.last}", "wait a few minutes and check again; then ask the administrators")
 
 
 def accounting(slurm: SlurmAnswer) -> Verdict:
@@ -130,7 +130,7 @@ def accounting(slurm: SlurmAnswer) -> Verdict:
     if part.status == 0:
         return passed("sacct answers")
     return warned(
-        f"sacct: {part.last}; what has ended is told from run directories",
+        f"sacct: {part.last}; how runs ended is read from their run directories",
         "nothing to do: some sites have none",
     )
 
@@ -139,13 +139,11 @@ def partition(slurm: SlurmAnswer) -> Verdict:
     """Whether the partition exists, is up, admits the user and has a working node."""
     name, known = slurm.partition, sorted(slurm.partitions)
     if not name:
-        return failed(
-            "no partition is named, and the site has no default", f"partition = ... in {slurm.table}"
-        )
+        return failed("no partition is set, and the site has no default", f"partition = ... in {slurm.table}")
     facts = slurm.partitions.get(name)
     if facts is None:
         return failed(
-            f"there is no partition {name}; there are: {shortlist(known)}",
+            f"there is no partition {name}; available: {shortlist(known)}",
             f"partition = ... in {slurm.table}",
         )
     if (state := facts.get("State", "UP")) != "UP":
@@ -154,7 +152,7 @@ def partition(slurm: SlurmAnswer) -> Verdict:
     if not usable:
         why = next((f"{node.name} is {node.state}: {node.reason}" for node in slurm.nodes), "it has no nodes")
         return failed(
-            f"no node of {name} takes jobs: {why}", "wait for the administrators, or choose another one"
+            f"no node of {name} takes jobs: {why}", "wait for the administrators, or choose another partition"
         )
     return passed(f"{name} is up, {len(usable)} of {len(slurm.nodes)} nodes take jobs")
 
@@ -174,7 +172,7 @@ def account(slurm: SlurmAnswer) -> Verdict:
         )
     if not mine and slurm.enforces("associations"):
         if slurm.answer["accounts"].status != 0:
-            return passed("sacctmgr does not tell; `submit` shows")
+            return passed("sacctmgr does not say; `submit` will show")
         return failed("you have no account in Slurm", "ask the administrators for one")
     if wanted and allowed not in ("ALL", "") and wanted not in allowed.split(","):
         return failed(
@@ -184,7 +182,7 @@ def account(slurm: SlurmAnswer) -> Verdict:
         return failed(
             f"{slurm.partition} does not take account {wanted}", f"account or partition in {slurm.table}"
         )
-    return passed(wanted or ("your default one" if mine else "the site has none"))
+    return passed(wanted or ("your default account" if mine else "the site has none"))
 
 
 def qos(slurm: SlurmAnswer) -> Verdict:
@@ -194,7 +192,7 @@ def qos(slurm: SlurmAnswer) -> Verdict:
         return passed("none is named")
     known = slurm.answer["qos"].text.split()
     if known and wanted not in known:
-        return failed(f"there is no QOS {wanted}; there are: {shortlist(sorted(known))}", cure)
+        return failed(f"there is no QOS {wanted}; available: {shortlist(sorted(known))}", cure)
     allowed = slurm.partitions.get(slurm.partition, {}).get("AllowQos", "ALL")
     if allowed not in ("ALL", "") and wanted not in allowed.split(","):
         return failed(f"{slurm.partition} takes only QOS {allowed}", f"qos or partition in {slurm.table}")
@@ -212,7 +210,7 @@ def gres(slurm: SlurmAnswer) -> Verdict:
     there = sorted({str(gpus) for node in slurm.nodes for gpus in node.gpus})
     table = f"[clusters.{slurm.cluster}.gpus]"
     if wanted is None:
-        return failed("the options ask for no GPU", f'request = "--gres=gpu:{{type}}:{{count}}" in {table}')
+        return failed("the options request no GPU", f'request = "--gres=gpu:{{type}}:{{count}}" in {table}')
     spelt = [gpus for node in slurm.nodes for gpus in node.gpus if wanted.type in ("", gpus.type)]
     if not spelt:
         has = f"have {shortlist(there)}" if there else "have no GPU"
@@ -237,8 +235,8 @@ def time_limit(slurm: SlurmAnswer) -> Verdict:
     wanted = slurm.request.seconds
     limit = parse_time(slurm.partitions.get(slurm.partition, {}).get("MaxTime", ""))
     if wanted is None or limit is None:
-        return passed("the partition has no limit" if limit is None else "none is asked for")
-    text = f"{format_duration(wanted)} asked for, {slurm.partition} allows {format_duration(limit)}"
+        return passed("the partition has no limit" if limit is None else "none is requested")
+    text = f"{format_duration(wanted)} requested, {slurm.partition} allows {format_duration(limit)}"
     if wanted > limit:
         cure = f'time = "{format_duration(limit)}" in [profiles.{slurm.profile}], with until_done = true'
         return failed(text, cure)
@@ -256,12 +254,10 @@ def fits(slurm: SlurmAnswer) -> Verdict:
     cpus, memory = max(node.cpus for node in nodes), max(node.memory for node in nodes)
     table = f"[profiles.{slurm.profile}]"
     if wanted.cpus > cpus:
-        return failed(
-            f"{wanted.cpus} processors asked for, the nodes have {cpus}", f"cpus = {cpus} in {table}"
-        )
+        return failed(f"{wanted.cpus} CPUs requested, the nodes have {cpus}", f"cpus = {cpus} in {table}")
     if (wanted.memory or 0) > memory:
         most = f"{memory >> 30}G" if memory >= 1 << 30 else f"{memory >> 20}M"
-        text = f"{format_bytes(wanted.memory or 0)} asked for, the nodes have {format_bytes(memory)}"
+        text = f"{format_bytes(wanted.memory or 0)} requested, the nodes have {format_bytes(memory)}"
         return failed(text, f'memory = "{most}" in {table}')
     asked = f"{wanted.cpus} processors" + (f", {format_bytes(wanted.memory)}" if wanted.memory else "")
     return passed(f"{asked} of {cpus}, {format_bytes(memory)}")
@@ -272,7 +268,7 @@ def submit(slurm: SlurmAnswer) -> Verdict:
     part = slurm.answer[f"test {slurm.profile}"]
     words = [line.removeprefix("sbatch: ").strip() for line in part.lines]
     if part.status == 0:
-        return passed(next((word for word in reversed(words) if "to start at" in word), "sbatch takes it"))
+        return passed(next((word for word in reversed(words) if "to start at" in word), "sbatch accepts it"))
     said = next((word for word in reversed(words) if "error" in word or "failure" in word), part.last)
     return failed(
         said, sbatch_error(part.text) or "clusterkit submit --script shows the script; see `sbatch --help`"

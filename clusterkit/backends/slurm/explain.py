@@ -9,8 +9,8 @@ from clusterkit.backends.jobs import ENDS, JobState
 _REASONS: tuple[tuple[str, str], ...] = (
     # Waiting that ends by itself.
     (r"Resources", "next in line: it waits for resources to become free"),
-    (r"Priority", "jobs with a higher priority are before it"),
-    (r"None", "just submitted, the scheduler has not looked at it yet"),
+    (r"Priority", "jobs with a higher priority are ahead of it"),
+    (r"None", "just submitted; the scheduler has not considered it yet"),
     (r"BeginTime", "it waits for its earliest start time; after a requeue that takes about two minutes"),
     (r"Dependency", "it waits for the job it depends on"),
     (r"JobArrayTaskLimit", "the array's own limit of tasks at a time is reached"),
@@ -19,7 +19,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
     (r"Prolog|Nodes_?Not_?Ready", "its nodes are being prepared"),
     (
         r"ReqNodeNotAvail.*[Mm]aint.*|ReqNodeNotAvail,?\s*Reserved for maintenance.*|Reservation(Maint)?",
-        "it cannot end before a maintenance or reservation begins: ask for less time, or wait",
+        "it cannot end before maintenance or a reservation begins: request less time, or wait",
     ),
     (r"ReqNodeNotAvail.*", "a node it needs is down, drained or reserved: wait, or choose another GPU type"),
     (r"NodeDown", "a node it needs is down"),
@@ -27,11 +27,11 @@ _REASONS: tuple[tuple[str, str], ...] = (
         r"Nodes[_ ]required[_ ]for[_ ]job[_ ]are[_ ]DOWN.*",
         "the nodes it needs are down, drained or taken by jobs of a higher priority",
     ),
-    (r"PartitionDown|PartitionInactive", "its partition is closed at the moment; see sinfo"),
+    (r"PartitionDown|PartitionInactive", "its partition is down at the moment; see sinfo"),
     # Limits. The names are many (https://slurm.schedmd.com/job_reason_codes.html), their parts few.
     (
         r"(QOS|Assoc|Partition)\w*(Wall|TimeLimit)\w*",
-        "it asks for more time than is allowed and will never start: cancel it and submit with less time",
+        "it requests more time than is allowed, so it will never start: cancel it and submit with less time",
     ),
     (r"(QOS|Assoc)\w*(Minutes|Billing|Usage)\w*", "the account's budget is used up ({})"),
     (r"(QOS|Assoc)\w*Submit\w*", "the limit of submitted jobs is reached ({})"),
@@ -41,22 +41,25 @@ _REASONS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"(QOS|Assoc|Max)\w+",
-        "you or your group use as much as you may ({}): it starts when another job ends, but never if it"
-        " alone asks for more than the limit",
+        "you or your group have reached a limit ({}): it starts when another job ends, but never if it"
+        " alone requests more than the limit",
     ),
     # Waiting that never ends without help.
-    (r"PartitionNodeLimit|PartitionConfig", "its partition cannot give what it asks for; it will not start"),
+    (
+        r"PartitionNodeLimit|PartitionConfig",
+        "its partition cannot provide what it requests, so it will not start",
+    ),
     (
         r"DependencyNeverSatisfied",
         "the job it depends on failed, so it will never start: cancel it",
     ),
     (
         r"BadConstraints",
-        "no node has what it asks for, so it will never start: check GPU, memory, constraint",
+        "no node has what it requests, so it will never start: check GPU, memory and constraint",
     ),
     (
         r"(Job)?HeldUser",
-        "held by you: `scontrol release JOBID` on the cluster lets it go",
+        "held by you: `scontrol release JOBID` on the cluster releases it",
     ),
     (
         r"(Job)?HeldAdmin|launch[_ ]failed[_ ]requeued[_ ]held|JobHoldMaxRequeue",
@@ -64,9 +67,9 @@ _REASONS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"InvalidAccount|AccountNotAllowed",
-        "its account may not run here: check the account",
+        "its account may not use this partition: check the account",
     ),
-    (r"InvalidQOS", "its QOS may not be used here: check the QOS"),
+    (r"InvalidQOS", "its QOS may not be used in this partition: check the QOS"),
     # Ends.
     (r"OUT_OF_MEMORY|OutOfMemory", ENDS[JobState.OUT_OF_MEMORY]),
     (r"TIMEOUT|TimeLimit", ENDS[JobState.TIMEOUT]),
@@ -75,7 +78,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
     (r"BOOT_FAIL", "its node did not boot"),
     (r"PREEMPTED", ENDS[JobState.PREEMPTED]),
     (r"CANCELLED( by .*)?", ENDS[JobState.CANCELLED]),
-    (r"REVOKED", "another cluster of the federation took it"),
+    (r"REVOKED", "it moved to another cluster of the federation"),
     (
         r"LAUNCH_FAILED|JobLaunchFailure",
         "Slurm could not start it on its node: try again, or ask the administrators",
@@ -100,20 +103,20 @@ _REFUSALS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"requested time limit is invalid|time limit.*(exceed|invalid)",
-        "ask for less `time`; `sinfo -o '%P %l'` on the cluster shows the limit of each partition",
+        "request less `time`; `sinfo -o '%P %l'` on the cluster shows the limit of each partition",
     ),
     (r"invalid --?time|time limit specification", "write the time as D-HH:MM:SS"),
     (
         r"memory specification|requested.*memory.*(exceed|not available)",
-        "ask for less `memory`; `sinfo -o '%P %m'` on the cluster shows what the nodes have (MB)",
+        "request less `memory`; `sinfo -o '%P %m'` on the cluster shows what the nodes have (MB)",
     ),
     (
         r"requested node configuration is not available|more processors requested",
-        "no node of the partition has that much: ask for less; `sinfo -o '%P %G %c %m'` shows what they have",
+        "no node of the partition has that much: request less; `sinfo -o '%P %G %c %m'` shows what they have",
     ),
     (
         r"violates accounting/qos policy|job ?limit|submitjob|max(imum)? (number of )?jobs",
-        "you are at a limit of your account or QOS: wait for jobs to end, or ask for less",
+        "you are at a limit of your account or QOS: wait for jobs to end, or request less",
     ),
     (
         r"invalid feature",
@@ -128,14 +131,14 @@ _REFUSALS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"unable to contact|socket timed out|connection (refused|timed out)|slurm_persist_conn",
-        "the scheduler does not answer; look with squeue whether the job is there before you submit again",
+        "the scheduler does not answer; check with squeue whether the job exists before you submit again",
     ),
-    (r"partition.*(down|inactive|not available|drained)", "the partition is closed at the moment; see sinfo"),
+    (r"partition.*(down|inactive|not available|drained)", "the partition is down at the moment; see sinfo"),
     (
         r"(sbatch: (command )?not found)|no such file or directory.*sbatch|sbatch: not found",
         "sbatch is not on PATH there: set `login_shell = true` for this cluster in clusterkit.toml",
     ),
-    (r"no space left|disk quota", "free some space in the cluster's work root"),
+    (r"no space left|disk quota", "free space in the cluster's work root"),
 )
 
 

@@ -63,8 +63,8 @@ def parse_limits(answer: str) -> Limits:
 
 def _silent(words: str) -> SchedulerError:
     return SchedulerError(
-        f"Slurm does not say what it allows: {words}",
-        hint='set `continue_by` of the cluster to "requeue", "array" or "chain"',
+        f"Slurm does not report its limits: {words}",
+        hint='set the cluster\'s `continue_by` to "requeue", "array" or "chain"',
     )
 
 
@@ -86,17 +86,17 @@ def choose(limits: Limits | None, wanted: Literal["auto"] | Way, options: Sequen
     if wanted != "auto":
         if wanted == "requeue" and "--no-requeue" in names:
             raise ConfigError(
-                'continue_by = "requeue", and the sbatch options say no-requeue',
-                hint="take one of them back",
+                'continue_by = "requeue" contradicts the sbatch option no-requeue',
+                hint="remove one of them",
             )
         if wanted == "array" and _size(site) < 2:
             raise ConfigError(
-                'continue_by = "array", and this site has no job arrays', hint='set continue_by = "auto"'
+                'continue_by = "array", but this site has no job arrays', hint='set continue_by = "auto"'
             )
-        return _choice(wanted, "continue_by says so", site)
+        return _choice(wanted, "continue_by is set to it", site)
     obstacles = []
     if site.requeue is None and not names & {"--requeue", "--no-requeue"}:
-        raise _silent("no JobRequeue in its configuration")
+        raise _silent("its configuration has no JobRequeue")
     if "--no-requeue" in names:
         obstacles.append("the sbatch options say no-requeue")
     elif not site.requeue and "--requeue" not in names:

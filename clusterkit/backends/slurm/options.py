@@ -179,9 +179,9 @@ def directive(option: str) -> str:
         ConfigError: it is not an option, or contains a line break, which sbatch cannot read.
     """
     if not _OPTION.fullmatch(option):
-        raise ConfigError(f"{option!r} is no sbatch option", hint="write --name=value or --flag")
+        raise ConfigError(f"{option!r} is not an sbatch option", hint="write --name=value or --flag")
     if re.search(r"[\x00-\x08\x0a-\x1f\x7f]", option):
-        raise ConfigError(f"the sbatch option {option!r} holds a control character")
+        raise ConfigError(f"the sbatch option {option!r} contains a control character")
     return "#SBATCH " + re.sub(r"""([\s'"#\\])""", r"\\\1", option)
 
 

@@ -113,11 +113,11 @@ def _start(
         return PredictedStart(None, words=_refusal(answer.status, said))
     moment, partition = unix_seconds(found[1]), found[2]
     if moment is None or now is None:
-        return PredictedStart(None, partition=partition, words="the start cannot be read")
+        return PredictedStart(None, partition=partition, words="the predicted start cannot be read")
     name = partition or default(known) or ""
     limit = parse_time(known.get(name, {}).get("MaxTime", ""))
     if limit is not None and asked.seconds is not None and asked.seconds > limit:
-        words = "more than the partition allows: it would wait for ever"
+        words = "more than the partition allows: it would never start"
         return PredictedStart(None, partition=partition, words=words)
     return PredictedStart(max(0.0, moment - now), moment, partition, waiting.get(name, 0))
 
@@ -127,8 +127,8 @@ def _refusal(status: int, said: str) -> str:
     lines = [_NOISE.sub("", line.strip()) for line in said.splitlines() if line.strip()]
     words = "; ".join(dict.fromkeys(lines))[:300]
     if status == 124:
-        return f"Slurm gives no answer: {words}" if words else "Slurm gives no answer"
-    return words or "sbatch says nothing"
+        return f"Slurm does not answer: {words}" if words else "Slurm does not answer"
+    return words or "sbatch printed nothing"
 
 
 def billing(weights: Mapping[str, float], asked: Mapping[str, float], *, highest_only: bool) -> float | None:

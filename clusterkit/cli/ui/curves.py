@@ -16,7 +16,6 @@ from rich.text import Text
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli.ui.console import format_count, out, printable
 from clusterkit.results.metrics import MetricRow, latest, own_names, with_number
-from clusterkit.runs.outlook import time_left
 from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:
@@ -106,9 +105,8 @@ def _title(one: Curves) -> Text:
     if step is not None:
         total = one.total_steps
         words.append(f"step {format_count(step)}" + (f" of {format_count(total)}" if total else ""))
-        rate = next((rate for row in reversed(one.rows) if (rate := row.number("steps_per_second"))), None)
-        if total and rate and one.state.state is JobState.RUNNING:
-            words.append(f"{format_seconds(time_left(step=step, total=total, rate=rate, age=0.0))} left")
+        if (left := one.state.eta_seconds) is not None and one.state.state is JobState.RUNNING:
+            words.append(f"{format_seconds(left)} left")
     if one.synced is not None:
         words.append(f"synced copy of {one.synced:%Y-%m-%d %H:%M}")
     return Text.assemble((one.run.run_id, "bold"), "  ", ", ".join(words))

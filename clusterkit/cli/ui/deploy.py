@@ -32,7 +32,7 @@ def show_deployed(done: DeploymentPlan) -> None:
         if sent and sent.damaged:
             warn(
                 f"image {sent.damaged[:12]} there was damaged",
-                " and is no longer used: runs that still wait for it need it deployed again",
+                " and is no longer used: deploy it again for pending runs that need it",
             )
     state = "already there" if done.standing.present else f"sent {format_bytes(done.standing.bytes_to_send)}"
     say(f"  code   {described(done.snapshot)}  {state}")
@@ -115,12 +115,12 @@ def warn_of(snapshot: Snapshot) -> None:
     """Warns about files that stay on this machine and links that will be broken."""
     _warn(
         "stays here",
-        "looks like a secret; `include` of \\[project] lets it travel",
+        "looks like a secret; `include` of \\[project] uploads it anyway",
         snapshot.withheld,
         every=True,
     )
     _warn("stays here", "no file: a socket, pipe or device", snapshot.special)
-    _warn("leads out of the project", "travels as a link, without what it points to", snapshot.outside)
+    _warn("points outside the project", "is uploaded as a link, without its target", snapshot.outside)
 
 
 def ask_about_large(files: Sequence[Large], limit: int) -> bool:

@@ -60,7 +60,7 @@ def _show_run(found: DryRun) -> None:
     labelled("where", f"{spec.cluster}: {found.first.row.run_dir}")
     labelled("resources", _resources(spec.profile))
     if found.continuation and found.first.planned.goes_on:
-        labelled("time limit", f"goes on past it by {described_way(found.continuation)}")
+        labelled("time limit", f"continues past it by {described_way(found.continuation)}")
     labelled(backend_of(found.plan.cluster).tool, shlex.join(found.first.job.options))
     labelled("program", printable(shlex.join(spec.argv)))
     if found.plan.cluster.here and list(spec.argv[:1]) == ["python"]:
@@ -68,13 +68,13 @@ def _show_run(found: DryRun) -> None:
     variables = (f"{name}={shlex.quote(value)}" for name, value in spec.env.items())
     labelled("environment", printable(" ".join(variables)))
     if image:
-        labelled("image", f"{image.digest[:12]}, {format_bytes(image.bytes)}, brought there by deploy")
+        labelled("image", f"{image.digest[:12]}, {format_bytes(image.bytes)}, uploaded by deploy")
     else:
         labelled("image", "none: it runs without a container")
     labelled("code", described(snapshot))
     names = [printable(name) for name in snapshot.project.files]
     labelled("", listed(names, _FILES))
-    labelled("upload", f"at most {format_bytes(snapshot.bytes)} of code, less what is there already")
+    labelled("upload", f"at most {format_bytes(snapshot.bytes)} of code, minus what is already there")
 
 
 def _resources(profile: Mapping[str, Any]) -> str:

@@ -68,7 +68,7 @@ def refuse(choice: Choice) -> str:
     values = ", ".join(option.value for option in choice.options)
     raise ConfigError(
         f"{choice.question} There are: {values}",
-        hint=f"say it with {choice.flag}, or take what is suggested with --yes",
+        hint=f"set it with {choice.flag}, or accept the suggestion with --yes",
     )
 
 
@@ -150,7 +150,9 @@ def show_here(done: Local) -> None:
     """Prints this machine's resources and the program to run."""
     err.print(Text.assemble(("this machine", "bold"), f"  {done.machine}"), soft_wrap=True)
     own = done.settings.project.program
-    words = shlex.join(own) if own else "none of your own found: the bundled trainer (--program names yours)"
+    words = (
+        shlex.join(own) if own else "none of your own found: using the bundled trainer (--program sets yours)"
+    )
     err.print(Text.assemble(("program", "bold"), f"  {words}"), soft_wrap=True)
 
 

@@ -31,7 +31,7 @@ def warn_of_trusted(trusted: Sequence[str]) -> None:
 def warn_of_silence(silent: Mapping[str, str]) -> None:
     """Prints the clusters that did not answer, each with the cause."""
     for cluster, cause in silent.items():
-        warn(f"{cluster} gives no answer:", f" {cause}")
+        warn(f"{cluster} does not answer:", f" {cause}")
 
 
 def plain_table(

@@ -29,10 +29,7 @@ _SMALL = 0.002
 def show_forecast(forecast: Forecast) -> None:
     """Prints the whole forecast, with the cluster's answers last."""
     out.print(_title(forecast), soft_wrap=True)
-    if forecast.lacking:
-        out.print()
-    for number, one in enumerate(forecast.lacking):
-        labelled("" if number else "here", str(one), "red" if one.never else "yellow")
+    _show_lacking(forecast)
     _show_memory(forecast)
     _show_upload(forecast)
     _show_time(forecast)
@@ -42,6 +39,16 @@ def show_forecast(forecast: Forecast) -> None:
     if forecast.hint:
         warn("next:  ", forecast.hint, colour="bold")
     note("plan: nothing was changed")
+
+
+def _show_lacking(forecast: Forecast) -> None:
+    """Prints what the machine lacks; what makes the run impossible comes first."""
+    name = ""
+    for number, one in enumerate(forecast.lacking):
+        before, name = name, "never fits" if one.never else "falls short"
+        if number == 0:
+            out.print()
+        labelled("" if name == before else name, str(one), "red" if one.never else "yellow")
 
 
 def time_range(duration: Duration, *, here: bool = True) -> str:
@@ -83,18 +90,19 @@ def _title(forecast: Forecast) -> Text:
 def _show_memory(forecast: Forecast) -> None:
     memory = forecast.memory
     if memory is None:
-        whose = "a program of its own, not a recipe of the trainer"
+        whose = "your own program, not a recipe of the trainer"
         labelled("memory", f"not known: {forecast.sizes.unknown if forecast.sizes else whose}")
         return
     if memory.gpu:
         ranks = forecast.sizes.ranks if forecast.sizes else 1
         each = f", each of {ranks}" if ranks > 1 else ""
-        _show_store(f"GPU memory, {forecast.profile.gpu or 'cuda'}{each}", memory.gpu)
+        elsewhere = ", on another machine" if any(one.never for one in forecast.lacking) else ""
+        _show_store(f"GPU memory, {forecast.profile.gpu or 'cuda'}{each}{elsewhere}", memory.gpu)
     _show_store("node memory", memory.host)
     if (used := forecast.used) is not None:
         seen = [f"{format_bytes(used.gpu_memory)} of the GPU" if used.gpu_memory else ""]
         seen += [f"{format_bytes(used.memory)} of the node" if used.memory else ""]
-        labelled("seen", f"your run {used.rate.source} took {', '.join(filter(None, seen))} at most")
+        labelled("seen", f"your run {used.rate.source} used at most {', '.join(filter(None, seen))}")
 
 
 def _show_store(title: str, store: Store) -> None:
@@ -123,7 +131,7 @@ def _verdict(store: Store) -> Text:
     words = Text(str(store.fit), style=FITS[store.fit])
     if store.available is not None:
         usable = format_bytes(store.available - store.reserve)
-        words.append(f": {usable} of {format_bytes(store.available)} can be used", "dim")
+        words.append(f": {usable} of {format_bytes(store.available)} usable", "dim")
     return words
 
 
@@ -157,9 +165,7 @@ def _show_time(forecast: Forecast) -> None:
         return
     if speed is None:
         where = f"on {profile.gpu}" if profile.gpu else "without a GPU"
-        labelled(
-            "time", f"not measured {where}; a short run of yours gives a figure once its results are synced"
-        )
+        labelled("time", f"not measured {where}; a short run will tell, once its results are synced")
     else:
         if duration:
             labelled(
@@ -190,7 +196,7 @@ def _show_attempts(forecast: Forecast, duration: Duration) -> None:
         if forecast.goes_on:
             labelled("attempts", attempts)
         else:
-            words = f"may not end within {limit}: --until-done goes on past it, in {attempts}"
+            words = f"may not end within {limit}: --until-done continues past it, in {attempts}"
             labelled("attempts", words, "yellow")
     if duration.checkpoints and forecast.profile.checkpoint_every:
         apart = format_seconds(duration.seconds / duration.checkpoints)

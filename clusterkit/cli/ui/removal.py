@@ -29,7 +29,7 @@ def may_remove(command: str, size: int, where: str, *, dry_run: bool, yes: bool)
     if yes:
         return True
     if not sys.stdin.isatty():
-        cause = f"{command} asks before it removes anything, and there is no terminal to ask on"
+        cause = f"{command} asks before it removes anything, but there is no terminal"
         raise ConfigError(cause, hint="use --yes or --dry-run")
     agreed = agree(f"Remove this on {where} and free {format_bytes(size)}?")
     if not agreed:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _WAYS = {
     "requeue": "requeue",
     "array": "an array of jobs, one after the other",
-    "chain": "a chain of jobs, each submits the next",
+    "chain": "a chain of jobs, each of which submits the next",
 }
 
 _ID_PARTS = 3
@@ -70,7 +70,7 @@ def warn_untold_seed() -> None:
 def show_resumed(done: Resumed) -> None:
     """Prints a resumed run, like `show_submitted`."""
     where = f"from {done.checkpoint}" if done.checkpoint else "without a checkpoint, from the beginning"
-    note(f"{done.was.state}: {done.was.why or 'it ended'}; it goes on {where}")
+    note(f"{done.was.state}: {done.was.why or 'it ended'}; it continues {where}")
     note_continuation(done.done.continuation)
     warn_of_trusted(done.done.trusted)
     show_job(done.done)
@@ -79,7 +79,7 @@ def show_resumed(done: Resumed) -> None:
 def note_continuation(continuation: Continuation | None) -> None:
     """Prints how a run continues past its time limit, if it does."""
     if continuation:
-        note(f"goes on past its time limit by {described_way(continuation)}")
+        note(f"continues past its time limit by {described_way(continuation)}")
 
 
 def show_job(done: Submitted) -> None:

@@ -47,7 +47,7 @@ def show_plan(plan: Plan, *, to: Console = err, rows: int = _ROWS) -> None:
         count = sum(bool(one.modified) for one in members)
         to.print(
             f"[yellow]modified recipe[/] ({', '.join(modified)}): {count} of {len(members)} runs, "
-            "marked for ever",
+            "permanently marked",
             soft_wrap=True,
         )
     unused = list(
@@ -85,7 +85,7 @@ def show_group(done: Submitted) -> None:
         first, last = done.missing[0], done.missing[-1]
         which = first if first == last else f"{first} to {last}"
         were = "was" if first == last else "were"
-        warn(f"{plural(len(done.missing), 'run')} {were} not taken", f": {which}")
+        warn(f"{plural(len(done.missing), 'run')} {were} not accepted", f": {which}")
         note("later: clusterkit resume RUN submits one of them again")
     say(group)
 

@@ -72,9 +72,9 @@ def _picture(watched: Watched, *, expand: bool, also: str) -> Group:
     report = watched.report
     lines = list(report.rows) if expand else fold_groups(report.rows)
     lines.sort(key=_liveliness)
-    notes = [Text(f"{name} gives no answer: {why}", style="yellow") for name, why in report.silent.items()]
+    notes = [Text(f"{name} does not answer: {why}", style="yellow") for name, why in report.silent.items()]
     notes += [
-        Text(f"the scheduler of {name} gives no answer: {why}", style="yellow")
+        Text(f"the scheduler of {name} does not answer: {why}", style="yellow")
         for name, why in report.mute.items()
     ]
     if also:
@@ -90,8 +90,8 @@ def _picture(watched: Watched, *, expand: bool, also: str) -> Group:
         foot.append(f"{hidden} more do not fit here")
     if watched.next_question:
         soonest = min(watched.next_question.values())
-        foot.append(f"the scheduler is asked again in {format_seconds(soonest)}")
-    foot.append("Ctrl-C ends the watch, not the runs")
+        foot.append(f"the scheduler will be asked again in {format_seconds(soonest)}")
+    foot.append("Ctrl-C stops watching, not the runs")
     return Group(
         table,
         *(_one_line(text) for text in below),

@@ -17,7 +17,7 @@ IMAGE_MISSING = Cause(
 IMAGE_DAMAGED = Cause(
     "image-damaged",
     "the image on the cluster is damaged",
-    "`clusterkit deploy --verify-image` reads it there and mends it; then `resume`",
+    "`clusterkit deploy --verify-image` checks and repairs it there; then `resume`",
 )
 IMAGE_CHANGED = Cause(
     "image-changed",
@@ -26,23 +26,24 @@ IMAGE_CHANGED = Cause(
 )
 BIND_MISSING = Cause(
     "bind-missing",
-    "a folder that the container should see does not exist on the node",
-    "correct `binds` of the cluster, or make the folder; then submit again",
+    "a folder to be mounted in the container does not exist on the node",
+    "correct the cluster's `binds`, or create the folder; then submit again",
 )
 RUNTIME_MISSING = Cause(
     "runtime-missing",
     "the node has no Apptainer on PATH",
-    'add what provides it to the cluster\'s `prelude`, e.g. "module load apptainer"; then submit again',
+    'load it in the cluster\'s `prelude`, e.g. "module load apptainer"; then submit again',
 )
 IMAGE_WITHOUT_PYTHON = Cause(
     "image-without-python",
-    "the image has no Python that could start the program",
-    "build the image with Python in it, or set `python` of the cluster to where it is",
+    "the image has no Python to start the program with",
+    "build an image that contains Python, or set the cluster's `python` to its path",
 )
 CONTAINER_FAILED = Cause(
     "container-failed",
     "the container did not start",
-    "the last line of the runtime says why; the administrators know the runtime of their nodes",
+    "the last line of the runtime's output says why; the administrators can help with the runtime of "
+    "their nodes",
 )
 
 _UNREADABLE = r"(?i)input/output error"

@@ -14,8 +14,8 @@ from clusterkit.diagnosis.rules.said import by_message, said
 
 GPU_OUT_OF_MEMORY = Cause(
     "gpu-out-of-memory",
-    "the GPU's memory is too small for it",
-    "a smaller batch, fewer `num_envs`, a smaller replay buffer or network; or a GPU with more memory",
+    "it ran out of GPU memory",
+    "use a smaller batch, fewer `num_envs`, a smaller replay buffer or network, or a GPU with more memory",
 )
 DRIVER_TOO_OLD = Cause(
     "driver-too-old",
@@ -24,8 +24,9 @@ DRIVER_TOO_OLD = Cause(
 )
 GPU_UNSUPPORTED = Cause(
     "gpu-unsupported",
-    "the image's PyTorch is not made for the node's GPU",
-    "build the image with a PyTorch that names this GPU (`torch.cuda.get_arch_list()`), or take another GPU",
+    "the image's PyTorch does not support the node's GPU",
+    "build the image with a PyTorch that supports this GPU (`torch.cuda.get_arch_list()`), or request "
+    "another GPU",
 )
 GPU_BROKEN = Cause(
     "gpu-broken",
@@ -35,7 +36,7 @@ GPU_BROKEN = Cause(
 NO_GPU = Cause(
     "no-gpu",
     "the program sees no GPU",
-    "name a `gpu` in the profile; the image's PyTorch must be a CUDA build; `--nv` is given with a GPU",
+    "set `gpu` in the profile, which also passes `--nv`; the image needs a CUDA build of PyTorch",
 )
 CUDA_ERROR = Cause(
     "cuda-error",
@@ -45,8 +46,8 @@ CUDA_ERROR = Cause(
 
 GPU_IDLE = Cause(
     "gpu-idle",
-    "it runs, and its GPU is hardly used",
-    "more `num_envs`, and `workers` with as many `cpus`; fewer jobs beside each other on one node",
+    "it runs, but hardly uses its GPU",
+    "use more `num_envs`, and more `workers` with as many `cpus`; run fewer jobs on one node at a time",
 )
 
 _IDLE = 0.3
@@ -80,13 +81,13 @@ def no_gpu(evidence: Evidence) -> Finding | None:
     bare, cure = evidence.line(r"^image=", "script", "image") is None, ""
     if bare:  # no image: what is there is the machine and its Python
         cure = (
-            "take a profile without a GPU, such as `local-demo`, or a cluster that has one; where the "
-            "machine has one, install a PyTorch with CUDA"
+            "use a profile without a GPU, such as `local-demo`, or a cluster with GPUs; if this machine has "
+            "one, install a PyTorch with CUDA"
         )
     if evidence.story.without_gpu:
-        detail = "the job asked for none"
+        detail = "the job requested none"
     elif without:
-        detail = f"the PyTorch of {'this Python' if bare else 'the image'} is a build without CUDA"
+        detail = f"the PyTorch of {'this Python' if bare else 'the image'} was built without CUDA"
     else:
         detail = ""
     command = "clusterkit build --help" if without and not bare else "clusterkit profiles"
@@ -125,7 +126,7 @@ def _sizes(text: str) -> str:
     total = re.search(r"total capac?i?ty of ([\d.]+ \w+)|([\d.]+ \w+) total capacity", text)
     shared = re.search(r"Process \d+ has ([\d.]+ \w+) memory in use", text)
     parts = [
-        f"{size[1]} more were wanted" if size else "",
+        f"it requested another {size[1]}" if size else "",
         f"of {total[1] or total[2]} in all" if total else "",
         f"another process holds {shared[1]}" if shared else "",
     ]
@@ -136,7 +137,7 @@ def _newest_cuda(text: str) -> str:
     """The newest CUDA that the driver supports, in PyTorch's message."""
     version = re.search(r"found version (\d+)", text)
     number = int(version[1]) if version else 0
-    return f"it goes up to CUDA {number // 1000}.{number % 1000 // 10}" if number else ""
+    return f"it supports CUDA up to {number // 1000}.{number % 1000 // 10}" if number else ""
 
 
 RULES = (

@@ -11,10 +11,13 @@ from clusterkit.diagnosis.rules.said import exited
 from clusterkit.units import significant
 
 COMPLETED = Cause("completed", "it completed", "`clusterkit sync-results` brings it home", trouble=False)
-RUNNING = Cause("running", "it is running and nothing is wrong", "wait", trouble=False)
+RUNNING = Cause("running", "it is running, and nothing is wrong", "wait", trouble=False)
 ENDING = Cause("ending", "it is about to end", "ask again in a minute", trouble=False)
 SUSPENDED = Cause(
-    "suspended", "the scheduler has suspended it for another job", "wait: it goes on by itself", trouble=False
+    "suspended",
+    "the scheduler has suspended it for another job",
+    "wait: it continues by itself",
+    trouble=False,
 )
 
 

@@ -11,22 +11,22 @@ from clusterkit.diagnosis.rules.said import by_message, exited
 CODE_MISSING = Cause(
     "code-missing",
     "the code folder of the run is gone from the cluster",
-    "submit the run again: the working tree travels once more",
+    "submit the run again, which uploads the code again",
 )
 PROGRAM_MISSING = Cause(
     "program-missing",
-    "the program does not exist where the run is",
-    "correct the first word of `program`; in a container only what the image and the project hold can be run",
+    "the program was not found where the run started",
+    "correct the first word of `program`; a container can only run what the image or the project contains",
 )
 NO_INTERPRETER = Cause(
     "no-interpreter",
-    "the node has no Python that could start the program",
-    "set `python` of the cluster to an interpreter that every node has, or use a container",
+    "the node has no Python to start the program with",
+    "set the cluster's `python` to an interpreter that every node has, or use a container",
 )
 RUN_DIR_GONE = Cause(
     "run-directory-gone",
     "the run directory is gone from the cluster",
-    "submit the run again; `results/` has what was pulled before",
+    "submit the run again; whatever was synced before is in `results/`",
 )
 LAUNCHER_FAILED = Cause(
     "launcher-failed",
@@ -35,7 +35,7 @@ LAUNCHER_FAILED = Cause(
 )
 NEVER_STARTED = Cause(
     "never-started",
-    "it left the queue without having started",
+    "it left the queue without starting",
     f"{SCHEDULER_LOG}, if there is one, says why; submit it again",
 )
 

@@ -11,18 +11,18 @@ from clusterkit.diagnosis.rules.said import by_message, exited
 
 OUT_OF_MEMORY = Cause(
     "out-of-memory",
-    "it used more main memory than it asked for and was killed",
-    "give the profile more `memory`; or fewer `num_envs` or `workers`, or a smaller replay buffer",
+    "it used more main memory than it requested and was killed",
+    "raise the profile's `memory`, or use fewer `num_envs` or `workers`, or a smaller replay buffer",
 )
 SHARED_MEMORY = Cause(
     "shared-memory",
     "the node's shared memory (/dev/shm) is full",
-    "fewer data loader workers, or smaller batches; /dev/shm counts as memory of the job",
+    "use fewer data loader workers or smaller batches; /dev/shm counts towards the job's memory",
 )
 MEMORY_REFUSED = Cause(
     "memory-refused",
-    "the program could not get the memory it wanted",
-    "give the profile more `memory`, or let the program ask for less at once",
+    "the program could not allocate the memory it needed",
+    "raise the profile's `memory`, or have the program allocate less at once",
 )
 
 _KILLS = r"oom[-_ ]kill|Exceeded (job|step) memory limit|Out Of Memory"
@@ -42,7 +42,7 @@ def out_of_memory(evidence: Evidence) -> Finding | None:
         killed,
         *evidence.story.quote(Topic.OUT_OF_MEMORY),
         exited(evidence),
-        detail=f"{asked_for} was asked for" if asked_for else "",
+        detail=f"{asked_for} was requested" if asked_for else "",
         command=_with_more(evidence),
     )
 
@@ -54,8 +54,8 @@ def killed(evidence: Evidence) -> Finding | None:
         return None
     return OUT_OF_MEMORY.found(
         exited(evidence),
-        Line("log", "no line says who sent SIGKILL"),
-        detail="SIGKILL ended it, which is how the kernel does it",
+        Line("log", "no log line says who sent SIGKILL"),
+        detail="SIGKILL ended it, as the kernel does when memory runs out",
         command=logs(evidence),
         sure=Sure.GENERAL,
     )

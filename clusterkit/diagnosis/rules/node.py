@@ -11,29 +11,29 @@ from clusterkit.diagnosis.rules.said import exited
 
 PREEMPTED = Cause(
     "preempted",
-    "it had to make room for a job of higher priority",
-    "`resume` goes on from its checkpoint; `submit --until-done` does so by itself",
+    "it was preempted by a job with a higher priority",
+    "`resume` continues from its checkpoint; `submit --until-done` does so automatically",
 )
 NODE_FAILED = Cause(
     "node-failed",
     "its node failed",
-    "`resume` goes on from its checkpoint, on another node",
+    "`resume` continues from its checkpoint, on another node",
 )
-CANCELLED_BY_YOU = Cause("cancelled-by-you", "you cancelled it", "`resume` goes on with it")
+CANCELLED_BY_YOU = Cause("cancelled-by-you", "you cancelled it", "`resume` continues it")
 CANCELLED_BY_OTHER = Cause(
     "cancelled-by-other",
-    "somebody else cancelled it",
-    "ask them, with the job id: root is the administrators, or one of their programs",
+    "someone else cancelled it",
+    "ask them, and give the job id; root stands for the administrators or one of their tools",
 )
 CANCELLED = Cause(
     "cancelled",
-    "it was cancelled, and nothing here says by whom",
-    "`resume` goes on with it",
+    "it was cancelled, and there is no record of who did it",
+    "`resume` continues it",
 )
 SCHEDULER_SILENT = Cause(
     "scheduler-silent",
-    "the scheduler gives no answer, so nobody can tell",
-    "wait some minutes and ask again: jobs that run are not harmed by it",
+    "the scheduler does not answer, so the cause is not known",
+    "wait a few minutes and ask again; running jobs are not affected",
 )
 
 
@@ -83,9 +83,9 @@ def vanished(evidence: Evidence) -> Finding | None:
     ):
         return None
     return NODE_FAILED.found(
-        Line(f"attempts/{started.number}", "no exit record: job.sh itself was killed at once"),
+        Line(f"attempts/{started.number}", "no exit record: job.sh itself was killed without warning"),
         *evidence.story.quote(Topic.VANISHED),
-        detail="or all of it was killed at once",
+        detail="or the whole job was killed at once",
         command=resume(evidence),
         sure=Sure.GENERAL,
     )

@@ -16,47 +16,47 @@ from clusterkit.diagnosis.rules.said import by_message, exited, last_words, said
 WRONG_ARGUMENT = Cause(
     "wrong-argument",
     "the program refused its arguments",
-    "correct what follows `--`, or the profile; `submit --dry-run` shows the exact argv",
+    "correct the arguments after `--` or the profile; `submit --dry-run` shows the exact command line",
 )
 DIVERGED = Cause(
     "diverged",
-    "training diverged: the numbers were no longer finite",
-    "a lower learning rate, `max_grad_norm`, another seed; the checkpoints before it are good",
+    "training diverged: a loss or gradient was not finite",
+    "try a lower learning rate, `max_grad_norm` or another seed; earlier checkpoints are usable",
 )
 HANGS = Cause(
     "hangs",
-    "it runs but shows no sign of life: it may hang",
-    "look inside; a deadlock of workers often goes with a smaller buffer or fewer workers",
+    "it is running but its heartbeat has stopped: it may hang",
+    "look at its processes; smaller buffers or fewer workers often cure a deadlock of workers",
 )
 CHECKPOINT_UNUSABLE = Cause(
     "checkpoint-unusable",
     "its checkpoint cannot be used",
-    "resume with the values it was made with, or start anew",
+    "resume with the values it was made with, or start a new run",
 )
 WORKER_DIED = Cause(
     "worker-died",
     "one of its environment processes died or hangs",
-    "`resume` goes on from the checkpoint; SIGKILL means too little `memory`",
+    "`resume` continues from the checkpoint; SIGKILL means too little `memory`",
 )
 LEADER_GONE = Cause(
     "leader-gone",
     "the process that trained it together with other runs failed or was killed",
-    "`why` of that run tells the cause; `resume` goes on from the checkpoint, in a process of its own",
+    "`why` shows that run's cause; `resume` continues from the checkpoint, in a process of its own",
 )
 ENDED_TOO_SOON = Cause(
     "ended-too-soon",
     "the trainer's process ended with exit code 0 before it was done",
-    "look in the environment's code and its libraries for `os._exit`; `resume` goes on from the checkpoint",
+    "look for `os._exit` in the environment's code and its libraries; `resume` continues from the checkpoint",
 )
 KILLED_BY_SIGNAL = Cause(
     "killed-by-signal",
     "a signal ended the program",
-    "SEGV, BUS, ILL, ABRT come from native code: run it in a short job with `PYTHONFAULTHANDLER=1` in `env`",
+    "SEGV, BUS, ILL and ABRT come from native code: run a short job with `PYTHONFAULTHANDLER=1` in `env`",
 )
 PROGRAM_FAILED = Cause(
     "program-failed",
     "the program ended with an error",
-    "read its last lines; the same program can be run here with `--cluster local`",
+    "read the last lines of its log; `--cluster local` runs the same program on this machine",
 )
 
 _ERROR = re.compile(
@@ -139,7 +139,7 @@ def program_failed(evidence: Evidence) -> Finding | None:
         exited(evidence),
         detail=error.text.strip() if error else f"exit code {code}",
         command=logs(evidence),
-        cure="read its last lines" if evidence.on_this_machine else "",
+        cure="read the last lines of its log" if evidence.on_this_machine else "",
         sure=Sure.GENERAL,
     )
 

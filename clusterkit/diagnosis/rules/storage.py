@@ -13,12 +13,14 @@ from clusterkit.diagnosis.rules.said import last_words, refused
 SCRATCH_FULL = Cause(
     "scratch-full",
     "the scratch file system is full",
-    "free it, or set `scratch` of the cluster to a larger one; in a container /tmp and $HOME lie there too",
+    "free space there, or set the cluster's `scratch` to a larger one; in a container, /tmp and $HOME are "
+    "there too",
 )
 HOME_FULL = Cause(
     "home-full",
     "the home file system or its quota is full",
-    "free some of it, files count too: caches of pip, conda and Apptainer are the usual guests",
+    "free space there; the number of files counts too, and caches of pip, conda and Apptainer are the "
+    "usual culprits",
 )
 ROOT_FULL = Cause(
     "root-full",
@@ -27,19 +29,19 @@ ROOT_FULL = Cause(
 )
 CODE_READ_ONLY = Cause(
     "code-read-only",
-    "the program writes into its code folder, which nobody may change",
-    "write below `$CLUSTERKIT_RUN_DIR` instead: what lies there comes home with `sync-results`",
+    "the program writes to its code folder, which is read-only",
+    "write below `$CLUSTERKIT_RUN_DIR` instead; `sync-results` brings those files home",
 )
 NOT_WRITABLE = Cause(
     "not-writable",
-    "a folder cannot be written to",
-    "correct its permissions, or set `root` or `scratch` of the cluster to a folder of your own",
+    "a folder is not writable",
+    "correct its permissions, or set the cluster's `root` or `scratch` to a folder of your own",
 )
 CHANGEABLE = Cause(
     "changeable",
-    "another user could change a folder that the run uses, and so run code as you",
-    "set `root` or `scratch` of the cluster to a folder that only you can change; or name whom you trust in "
-    "`trust`",
+    "another user could change a folder that the run uses, and could so run code as you",
+    "set the cluster's `root` or `scratch` to a folder that only you can change, or list the users whom you "
+    "trust in `trust`",
 )
 
 _FULL = r"No space left on device|Disk quota exceeded|\[Errno 28\]|\[Errno 122\]|EDQUOT|ENOSPC|disk full\?"

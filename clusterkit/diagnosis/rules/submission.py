@@ -11,17 +11,17 @@ from clusterkit.diagnosis.rules.commands import resume, status, submit
 REFUSED = Cause(
     "submission-refused",
     "the scheduler refused it",
-    f"correct the option that it names, in clusterkit.toml or after `{NATIVE_OPTION}`, and submit again",
+    f"correct the option named in the error, in clusterkit.toml or after `{NATIVE_OPTION}`, and submit again",
 )
 NEVER_SUBMITTED = Cause(
     "never-submitted",
-    "its submission was interrupted, and the scheduler has no job of it",
-    "`resume` submits it; nothing of it has run",
+    "its submission was interrupted, and the scheduler has no such job",
+    "`resume` submits it; none of it has run",
 )
 SUBMITTING = Cause(
     "submitting",
-    "it was handed over, and the scheduler has not said yet whether it takes it",
-    "ask again in two minutes; do not submit it a second time before",
+    "it was submitted, and the scheduler has not confirmed it yet",
+    "ask again in two minutes; do not submit it again before then",
     trouble=False,
 )
 
@@ -56,7 +56,7 @@ def never_submitted(evidence: Evidence) -> Finding | None:
         if there
         else Line("ls", f"{evidence.subject.run_dir} does not exist"),
         command=resume(evidence) if there else submit(evidence),
-        cure="" if there else "submit it again; nothing of it has been written",
+        cure="" if there else "submit it again; nothing was written for it",
         sure=Sure.LIKELY,
     )
 

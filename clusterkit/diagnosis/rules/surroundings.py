@@ -12,27 +12,27 @@ from clusterkit.diagnosis.rules.said import by_message, said
 IMPORT_ERROR = Cause(
     "import-error",
     "a Python module is missing where the program runs",
-    "add it to the image (`clusterkit build`), or to the project if it is your own",
+    "add it to the image (`clusterkit build`), or to the project if it is your own code",
 )
 LIBRARY_MISSING = Cause(
     "library-missing",
     "a shared library is missing where the program runs",
-    "add the package that holds it to the image, or run what is in the image only",
+    "add the package that contains it to the image, or use only what the image contains",
 )
 NO_DISPLAY = Cause(
     "no-display",
-    "nothing can be rendered on the node",
-    'set `mujoco_gl` of the profile: "egl" needs a GPU, "osmesa" needs its library in the image',
+    "the node cannot render",
+    'set the profile\'s `mujoco_gl`: "egl" needs a GPU, "osmesa" needs its library in the image',
 )
 NO_INTERNET = Cause(
     "no-internet",
-    "the program wanted something from the internet, which the node does not reach",
-    "fetch it before: into the image, the project, or a folder of the cluster named in `binds`",
+    "the program needed the internet, which the node cannot reach",
+    "download it in advance: into the image, the project, or a folder on the cluster that `binds` names",
 )
 PROCESS_LIMIT = Cause(
     "process-limit",
-    "the program came to a limit of the node on open files or processes",
-    'fewer `workers`; or raise it with `ulimit` in the cluster\'s `prelude`, e.g. "ulimit -n 8192"',
+    "the program reached the node's limit on open files or processes",
+    'use fewer `workers`, or raise the limit in the cluster\'s `prelude`, e.g. "ulimit -n 8192"',
 )
 
 

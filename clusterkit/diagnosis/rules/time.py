@@ -12,13 +12,15 @@ from clusterkit.diagnosis.rules.said import exited
 TIME_LIMIT = Cause(
     "time-limit",
     "it reached its time limit",
-    "`resume` goes on from the newest checkpoint; `submit --until-done` does so by itself",
+    "`resume` continues from the newest checkpoint; `submit --until-done` does so automatically",
 )
-DEADLINE = Cause("deadline", "it could not end before its deadline", "submit it earlier, or with a later one")
+DEADLINE = Cause(
+    "deadline", "it could not end before its deadline", "submit it earlier, or with a later deadline"
+)
 NO_PROGRESS = Cause(
     "no-progress",
-    "it was started again and again without getting further, and was stopped",
-    "see what its last start did; a checkpoint must fit between two ends: `checkpoint_every`",
+    "it was restarted several times without progress, and was stopped",
+    "look at its last attempt; it must reach a checkpoint before its time is up (`checkpoint_every`)",
 )
 
 

@@ -10,11 +10,11 @@ from clusterkit.diagnosis.rules.said import exited
 
 DEPENDENCY_FAILED = Cause(
     "dependency-failed",
-    "the job it waits for has failed, so it will never start",
-    "cancel it; correct the first job and submit it again, then this one",
+    "the job it waits for failed, so it will never start",
+    "cancel it, correct and resubmit the first job, and then submit this one again",
 )
 DEPENDENCY = Cause("dependency", "it waits for another job to end", "wait", trouble=False)
-WAITING = Cause("waiting", "it waits its turn and nothing is wrong", "wait", trouble=False)
+WAITING = Cause("waiting", "it waits its turn, and nothing is wrong", "wait", trouble=False)
 
 
 def dependency_failed(evidence: Evidence) -> Finding | None:

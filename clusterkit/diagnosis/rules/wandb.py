@@ -7,18 +7,18 @@ from clusterkit.diagnosis.evidence import Evidence
 
 WANDB_LOGIN = Cause(
     "wandb-login",
-    "W&B wanted a login on the node",
-    'let it run offline, `mode = "offline"` of `[project.wandb]`; `clusterkit sync-results` uploads',
+    "W&B asked for a login on the node",
+    'set `mode = "offline"` in `[project.wandb]`; `clusterkit sync-results` uploads the run',
 )
 WANDB_NETWORK = Cause(
     "wandb-network",
     "W&B could not reach its server from the node",
-    'let it run offline, `mode = "offline"` of `[project.wandb]`; `clusterkit sync-results` uploads',
+    'set `mode = "offline"` in `[project.wandb]`; `clusterkit sync-results` uploads the run',
 )
 WANDB_LOST = Cause(
     "wandb-lost",
     "W&B stopped while the program ran",
-    "metrics.jsonl has every row; W&B's debug logs in the run directory say more",
+    "metrics.jsonl has every row; see W&B's debug logs in the run directory",
 )
 
 _LOGIN = (

@@ -9,11 +9,11 @@ _LEVEL = re.compile(r"(FATAL|ERROR|WARNING|INFO):")
 _TELLING = re.compile(r"FATAL|ERROR|error:|\bE: |AssertionError|ModuleNotFoundError|No space left|denied")
 
 _SUBUID = (
-    "the account has one user id inside a container, and the definition needs more: ask for lines of it "
+    "the account has only one user id inside a container, and the definition needs more: ask for entries "
     "in /etc/subuid and /etc/subgid (`name:100000:65536`), build elsewhere, or convert a Docker image"
 )
 _NO_NETWORK = (
-    "the machine that builds cannot reach the internet: build where it is reached, then `clusterkit deploy`; "
+    "the machine that builds cannot reach the internet: build where it can, then `clusterkit deploy`; "
     "or convert an archive made elsewhere (`docker save`): --from docker-archive:FILE"
 )
 _ADVICE = (
@@ -22,7 +22,10 @@ _ADVICE = (
         "room is needed for the unpacked files as well (5 GB, with CUDA 15): set APPTAINER_TMPDIR here, or "
         "`scratch` of the cluster, to a larger disk",
     ),
-    (r"DO NOT MATCH THE HASHES", "the package index serves other files than were locked: do not trust it"),
+    (
+        r"DO NOT MATCH THE HASHES",
+        "the package index serves files other than the locked ones: do not trust it",
+    ),
     (
         r"No matching distribution found|Could not find a version that satisfies",
         "the base needs Python 3.11 to 3.13 and a package index (PyPI) it can reach",
@@ -34,7 +37,7 @@ _ADVICE = (
     ),
     (
         r"toomanyrequests|unauthorized|authentication required|manifest unknown|the resource is denied",
-        "the registry does not give the image out: check its name, or log in (`apptainer remote login`)",
+        "the registry refuses the image: check its name, or log in (`apptainer remote login`)",
     ),
     (
         r"cannot connect to the Docker daemon|docker daemon|docker\.sock",
@@ -73,7 +76,7 @@ def cause(log: str) -> str:
     known = [line for line in lines if any(_says(line, pattern) for pattern, _ in _ADVICE)]
     telling = [line for line in lines if _TELLING.search(line)]
     inner = [line for line in telling if not line.startswith("FATAL")]
-    return (known or inner or telling or lines or ["it said nothing"])[-1]
+    return (known or inner or telling or lines or ["it printed nothing"])[-1]
 
 
 def advice(log: str) -> str | None:

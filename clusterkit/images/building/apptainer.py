@@ -129,7 +129,8 @@ def save(name: str, archive: Path) -> None:
     if docker is None:
         raise ImageError(
             "docker is not on PATH",
-            hint=f"where it is: `docker save {name} -o FILE`, then --from docker-archive:FILE",
+            hint=f"run this where docker is installed: `docker save {name} -o FILE`, then --from "
+            "docker-archive:FILE",
         )
     argv = [docker, "save", "--output", str(archive), name]
     done = subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL, check=False)

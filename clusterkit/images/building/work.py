@@ -76,12 +76,14 @@ def prepare(request: Request, *, here: bool) -> Work:
     if request.definition is not None:
         for option, value in given.items():
             if value:
-                raise ConfigError(f"{option} and --definition exclude each other", hint="leave one out")
+                raise ConfigError(
+                    f"{option} and --definition exclude each other", hint="leave one of them out"
+                )
         return _own_definition(request.definition, here=here)
     if request.converted:
         if request.bootstrap:
             raise ConfigError(
-                f"--from {request.source} is a finished image: --bootstrap has no meaning for it",
+                f"--from {request.source} is a finished image: --bootstrap does not apply to it",
                 hint="leave --bootstrap out, or name a base without `transport:`",
             )
         return _conversion(*request.converted, here=here)
@@ -111,13 +113,13 @@ def _trainer_definition(request: Request, *, here: bool) -> str:
     bootstrap = request.bootstrap or "docker"
     for option, value, known in (("bootstrap", bootstrap, BOOTSTRAPS), ("torch", request.torch, TORCH)):
         if value not in known:
-            raise ConfigError(f"--{option} {value}: unknown", hint=f"it is one of {', '.join(known)}")
+            raise ConfigError(f"--{option} {value}: unknown", hint=f"use one of {', '.join(known)}")
     base = _base(request)
     source = request.source
     if base:
         source = str(base) if here else base.name
     if source and not source.isprintable():
-        raise ConfigError(f"--from {source!r} holds a control character")
+        raise ConfigError(f"--from {source!r} contains a control character")
     environment = jinja2.Environment(  # noqa: S701 - an Apptainer definition, not HTML
         loader=jinja2.FileSystemLoader(resource("containers")),
         undefined=jinja2.StrictUndefined,
@@ -203,13 +205,13 @@ def _needed(text: str, folder: Path) -> Iterator[tuple[str, Path]]:
 def _matching(name: str, folder: Path) -> list[Path]:
     if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
         raise ConfigError(
-            f"the definition takes {name}, which is outside its own folder {folder}",
-            hint="another machine has no such file: put it beside the definition and name it relatively",
+            f"the definition copies {name}, which is outside the definition's folder {folder}",
+            hint="other machines do not have that file: put it beside the definition and use a relative path",
         )
     return sorted(folder.glob(name)) or [_existing(folder / name)]
 
 
 def _existing(path: Path) -> Path:
     if not path.exists():
-        raise ImageError(f"{path}: no such file", hint="put it there, or name another")
+        raise ImageError(f"{path}: no such file", hint="create it, or name another file")
     return path

@@ -153,8 +153,8 @@ def _gpus(words: Sequence[str], lines: Sequence[str]) -> tuple[tuple[Gpu, ...], 
     if gpus:
         return tuple(gpus), None
     if status == "124":
-        return (), "nvidia-smi gives no answer"
-    return (), f"nvidia-smi says: {lines[0].strip()}" if lines else "nvidia-smi says nothing"
+        return (), "nvidia-smi does not answer"
+    return (), f"nvidia-smi says: {lines[0].strip()}" if lines else "nvidia-smi printed nothing"
 
 
 def _ticks(lines: Sequence[str]) -> dict[int, float]:

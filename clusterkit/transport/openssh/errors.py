@@ -63,13 +63,13 @@ def explain(host: HostConfig, said: str, *, asked: bool = False) -> TransportErr
         return UnknownHostError(
             f"the host key of {where} is not known{note}; ssh says: {line}",
             hint="compare it with the fingerprint the site publishes, then answer yes in a terminal, or "
-            f"accept it once with --accept-new (of init and login) or with: {host.ssh_command}",
+            f"accept it once with --accept-new (`init`, `login`) or with: {host.ssh_command}",
         )
     denied = next((found for one in reversed(lines) if (found := _DENIED.search(one))), None)
     if denied:
         methods = (denied[1] or "").split(",")
         return TransportError(
-            f"{where} refuses to log in {host.user}; ssh says: {denied.string}",
+            f"{where} refuses the login of {host.user}; ssh says: {denied.string}",
             hint=next(
                 _cures(host, methods, asked), f"check user and key, or try by hand: {host.ssh_command}"
             ),
@@ -82,7 +82,7 @@ def explain(host: HostConfig, said: str, *, asked: bool = False) -> TransportErr
             way = ", ".join(host.proxy_jump) or "the ProxyCommand"
             return UnreachableError(
                 f"{where} cannot be reached through {way}; ssh says: {telling}",
-                hint=f"what the host in between objects to is told by: {host.ssh_command}",
+                hint=f"to see what the host in between objects to: {host.ssh_command}",
             )
         if telling:
             return UnreachableError(f"{where} cannot be reached; ssh says: {telling}", hint=hint)
@@ -92,16 +92,16 @@ def explain(host: HostConfig, said: str, *, asked: bool = False) -> TransportErr
 def _cures(host: HostConfig, methods: list[str], asked: bool) -> Iterator[str]:
     """Next steps for a login that was refused, the likeliest first."""
     for path in host.missing_keys:
-        yield f"IdentityFile names {path}, and there is no such file"
+        yield f"correct IdentityFile in the ssh configuration: {path} does not exist"
     for path in host.identity_files:
         certificate = Path(f"{path}-cert.pub")
         if certificate.is_file() and (ended := expired(certificate)):
             yield f"the certificate {certificate} has expired ({ended}): ask the site for a new one"
     if any(one.startswith("gssapi") for one in methods) and not has_ticket():
-        yield "the server takes Kerberos tickets, and there is none here: kinit, then try again"
+        yield "the server accepts Kerberos tickets, but you have none: run kinit, then try again"
     if {"keyboard-interactive", "password"} & {*methods}:
         yield (
-            "a code works once and not for long: wait for the next one, then try again"
+            "a code works only once and only briefly: wait for the next one, then try again"
             if asked
             else "it asks for a password or a code: run the command, or `clusterkit login`, in a terminal"
         )

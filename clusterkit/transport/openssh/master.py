@@ -155,7 +155,8 @@ def _log_in(host: HostConfig, path: Path, keep: int | None, ask: Ask) -> Openssh
         return OpensshLink(path, ends=keep is None)
     except (OSError, EOFError, ValueError) as error:
         raise TransportError(
-            f"ssh has logged in to {host.alias} and ended at once", hint=f"try it by hand: {host.ssh_command}"
+            f"ssh logged in to {host.alias} and then ended at once",
+            hint=f"try it by hand: {host.ssh_command}",
         ) from error
 
 

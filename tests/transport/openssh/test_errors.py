@@ -83,7 +83,7 @@ Host key verification failed.\r
         (
             "me@login.hpc.example: Permission denied (publickey,keyboard-interactive).\r\n",
             Exception,
-            f"{WHERE} refuses to log in me; ssh says: me@login.hpc.example: "
+            f"{WHERE} refuses the login of me; ssh says: me@login.hpc.example: "
             "Permission denied (publickey,keyboard-interactive).",
             "it asks for a password or a code: run the command, or `clusterkit login`, in a terminal",
         ),
@@ -91,7 +91,7 @@ Host key verification failed.\r
             "Received disconnect from 10.0.0.1 port 22:2: Too many authentication failures\r\n"
             "Disconnected from 10.0.0.1 port 22\r\n",
             Exception,
-            f"{WHERE} refuses to log in me; ssh says: Received disconnect from 10.0.0.1 port 22:2: "
+            f"{WHERE} refuses the login of me; ssh says: Received disconnect from 10.0.0.1 port 22:2: "
             "Too many authentication failures",
             "check user and key",
         ),
@@ -128,14 +128,14 @@ def test_an_error_of_ssh(said: str, kind: type[Exception], cause: str, hint: str
 
 def test_a_refused_code_after_questions() -> None:
     error = explain(HOST, "me@h: Permission denied (keyboard-interactive).\r\n", asked=True)
-    assert error.hint == "a code works once and not for long: wait for the next one, then try again"
+    assert error.hint == "a code works only once and only briefly: wait for the next one, then try again"
 
 
 def test_a_key_file_that_is_missing(tmp_path: Path) -> None:
     usual = tmp_path / ".ssh" / "id_rsa"
     host = replace(HOST, identity_files=(usual, tmp_path / "gone"))
     error = explain(host, "me@h: Permission denied (publickey).\r\n")
-    assert error.hint == f"IdentityFile names {tmp_path / 'gone'}, and there is no such file"
+    assert error.hint == f"correct IdentityFile in the ssh configuration: {tmp_path / 'gone'} does not exist"
 
 
 def test_a_jump_host_that_says_nothing() -> None:
@@ -145,4 +145,4 @@ def test_a_jump_host_that_says_nothing() -> None:
         "hpc (inner:22) cannot be reached through gate, second; "
         "ssh says: Connection closed by UNKNOWN port 65535"
     )
-    assert error.hint == "what the host in between objects to is told by: ssh hpc"
+    assert error.hint == "to see what the host in between objects to: ssh hpc"

@@ -54,11 +54,11 @@ def test_a_kerberos_ticket(kerberos: KerberosSshd, folder: Path) -> None:
 def test_no_kerberos_ticket(kerberos: KerberosSshd) -> None:
     with pytest.raises(TransportError) as caught:
         connect("node", ssh_config=kerberos.ssh_config, wanted="openssh", ask=Answers())
-    assert "refuses to log in" in caught.value.cause
+    assert "refuses the login" in caught.value.cause
     assert "Permission denied (gssapi-with-mic)" in caught.value.cause
     assert (
         caught.value.hint
-        == "the server takes Kerberos tickets, and there is none here: kinit, then try again"
+        == "the server accepts Kerberos tickets, but you have none: run kinit, then try again"
     )
 
 

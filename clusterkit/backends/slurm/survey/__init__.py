@@ -30,7 +30,7 @@ class SlurmSurveyor:
         if partitions and partition not in (None, *partitions):
             raise ConfigError(
                 f"{survey.host_name} has no partition {partition!r}",
-                hint=f"there are: {', '.join(partitions)}",
+                hint=f"available: {', '.join(partitions)}",
             )
         accounts = sorted({one.account for one in slurm.associations})
         if accounts and account not in (None, *accounts):
@@ -67,7 +67,8 @@ class SlurmSurveyor:
         if _of_slurm(survey).slurm is None:
             raise SchedulerError(
                 f"no Slurm was found on {host}: no settings were written",
-                hint=f"{no_slurm(_of_slurm(survey)).do}; this machine itself is the cluster `local`",
+                hint=f"{no_slurm(_of_slurm(survey)).do}; or run on this machine alone: `clusterkit init "
+                "--local`",
             )
 
 

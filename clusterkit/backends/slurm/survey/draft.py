@@ -104,7 +104,7 @@ def _about(survey: SlurmSurvey) -> tuple[str, ...]:
         tools.append("internet" if survey.internet else "no internet")
     lines.append(f"Login node: {', '.join(tools)}. Compute nodes may differ.")
     if survey.workspaces:
-        lines.append("This site has workspaces: `ws_allocate NAME DAYS` there makes a folder for `root`.")
+        lines.append("This site has workspaces: `ws_allocate NAME DAYS` creates a folder for `root` there.")
     return tuple(lines)
 
 
@@ -122,7 +122,7 @@ def _cluster(
         entries.append(Entry("ssh_config", wishes.ssh_config))
     entries.append(Entry("root", wishes.root, wishes.root_about))
     image = wishes.image or before.get("image") or IMAGE
-    entries.append(Entry("image", image, "on this machine; `clusterkit build` makes one"))
+    entries.append(Entry("image", image, "on this machine; `clusterkit build` creates it"))
     entries += _container(wishes, runtime, before)
     if survey.login_shell:
         entries.append(Entry("login_shell", True, "Slurm is on PATH only there"))
@@ -154,7 +154,7 @@ def _container(wishes: Wishes, runtime: Runtime | None, before: Mapping[str, Any
         entries.append(Entry("container", runtime.name, f"the login node has {about}"))
         if runtime.module is not None:
             prelude = ["command -v module >/dev/null || . /etc/profile", f"module load {runtime.module}"]
-            entries.append(_kept(Entry("prelude", prelude, "each job runs this first"), before))
+            entries.append(_kept(Entry("prelude", prelude, "every job runs this first"), before))
     elif wishes.container is not None:
         entries.append(Entry("container", wishes.container))
     return entries
@@ -180,12 +180,12 @@ def _gpu(offer: Offer, slurm: Slurm, wishes: Wishes, limit: int | None, before: 
     if offer.request != "--gres=gpu:{type}:{count}":
         entries.append(_kept(Entry("request", offer.request, offer.hint), before))
     if account := account_for(slurm, wishes.account, partition):
-        entries.append(Entry("account", account, f"the partition does not take {wishes.account}"))
+        entries.append(Entry("account", account, f"the partition does not accept {wishes.account}"))
     if qos := qos_for(slurm, account or wishes.account, partition):
-        entries.append(Entry("qos", qos, "the partition takes no other of yours"))
+        entries.append(Entry("qos", qos, "the only one of yours that the partition accepts"))
     if offer.constraint is not None:
         entries.append(
-            Entry("constraint", offer.constraint, "tells these nodes from others of the partition")
+            Entry("constraint", offer.constraint, "distinguishes these nodes from others of the partition")
         )
     if offer.memory is not None:
         entries.append(_kept(Entry("memory", format_size(offer.memory), "of one GPU"), before))

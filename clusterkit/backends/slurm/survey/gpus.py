@@ -128,10 +128,10 @@ def _name(gres: Gpus, nodes: Nodes, partition: Partition) -> tuple[str, str | No
         return known[0] if known else _as_name(gres.type), None, f"sinfo calls it gpu:{gres.type}"
     for feature in nodes.features:
         if known := recognise(feature):
-            return known[0], feature, f"its GPUs have no type; a feature of its nodes is {feature}"
+            return known[0], feature, f"its GPUs have no type; taken from its nodes' feature {feature}"
     if known := recognise(partition.name):
-        return known[0], None, "its GPUs have no type; the partition's name says what they are"
-    return "gpu", None, "its GPUs have no type, and nothing says which card it is"
+        return known[0], None, "its GPUs have no type; taken from the partition's name"
+    return "gpu", None, "its GPUs have no type, so the card is not known"
 
 
 def _memory(gres: Gpus, nodes: Nodes, name: str) -> int | None:

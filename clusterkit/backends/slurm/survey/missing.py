@@ -7,7 +7,7 @@ from clusterkit.backends.slurm.survey.gpus import Offer
 from clusterkit.backends.survey import Missing, Root, Runtime
 from clusterkit.ownership import trust_line
 
-_AGAIN = "into ~/.bash_profile there, and run this again"
+_AGAIN = "into ~/.bash_profile there, and run this command again"
 
 
 def missing(
@@ -30,7 +30,7 @@ def no_slurm(survey: SlurmSurvey) -> Missing:
     modules = [name for name in survey.modules if "slurm" in name.lower()]
     line = f"module load {modules[0]}" if modules else "export PATH=/where/slurm/is/bin:$PATH"
     return Missing(
-        "no Slurm was found: sbatch is neither on PATH nor in a usual place",
+        "Slurm was not found: sbatch is neither on PATH nor in a usual place",
         f"is this the login node? If so, put `{line}` {_AGAIN}",
     )
 
@@ -40,12 +40,12 @@ def _slurm(survey: SlurmSurvey) -> Missing | None:
         return no_slurm(survey)
     if survey.slurm_path is not None:
         return Missing(
-            f"Slurm lies in {survey.slurm_path}, which is not on PATH, not even of a login shell",
+            f"Slurm is in {survey.slurm_path}, which is not on PATH, not even in a login shell",
             f"put `export PATH={survey.slurm_path}:$PATH` {_AGAIN}",
         )
     if not survey.slurm.partitions:
         return Missing(
-            "Slurm is there and shows no partition", "`sinfo` there should tell why; run this again"
+            "Slurm was found but shows no partition", "check `sinfo` there, then run this command again"
         )
     return None
 
@@ -56,12 +56,13 @@ def _gpus(survey: SlurmSurvey, types: tuple[Offer, ...]) -> Missing | None:
     theirs = [one.name for one in survey.slurm.partitions if one.has_gpus]
     if theirs:
         return Missing(
-            f"there are GPUs in {', '.join(theirs[:6])}, and you may not submit there now",
-            "closed, or not for your groups and accounts: ask the site, then run this again",
+            f"there are GPUs in {', '.join(theirs[:6])}, but you cannot submit there now",
+            "those partitions are down, or closed to your groups and accounts: ask the site, then run "
+            "this command again",
         )
     return Missing(
         "no partition shows a GPU (`sinfo -o '%P %G'`)",
-        "profiles without a GPU work; if there are GPUs all the same, write [clusters.NAME.gpus.TYPE]",
+        "profiles without a GPU work; if the site has GPUs anyway, add [clusters.NAME.gpus.TYPE]",
     )
 
 
@@ -73,7 +74,7 @@ def _runtime(survey: SlurmSurvey, runtime: Runtime | None, container: str | None
         if modules:
             return Missing(
                 f"no container runtime is on PATH; modules that may have one: {', '.join(modules[:6])}",
-                'set `prelude = ["module load NAME"]`, with those that it needs before it, and `container`',
+                'set `prelude = ["module load NAME"]`, preceded by the modules it needs, and `container`',
             )
         return Missing(
             f"no {container or 'Apptainer and no Singularity'} was found on the login node",
@@ -82,8 +83,8 @@ def _runtime(survey: SlurmSurvey, runtime: Runtime | None, container: str | None
         )
     if runtime.setuid is False and survey.user_namespaces is False:
         return Missing(
-            f"{runtime.name} is not setuid, and the login node lets nobody make user namespaces",
-            "compute nodes may: submit one of the profiles that begin with `check`, which tells",
+            f"{runtime.name} is not setuid, and the login node does not allow user namespaces",
+            "compute nodes may allow it: submit one of the profiles that begin with `check` to find out",
         )
     return None
 
@@ -91,9 +92,7 @@ def _runtime(survey: SlurmSurvey, runtime: Runtime | None, container: str | None
 def _folder(survey: SlurmSurvey) -> Missing | None:
     if any(root.writable for root in survey.roots):
         return None
-    return Missing(
-        "no folder was found that you can write to", "set `root` to one that login and compute nodes share"
-    )
+    return Missing("no writable folder was found", "set `root` to one that login and compute nodes share")
 
 
 def _others(root: Root) -> Missing | None:
@@ -101,8 +100,8 @@ def _others(root: Root) -> Missing | None:
         return None
     line = trust_line(root.faults)
     return Missing(
-        f"{root.path} is left out, as others could run code as you there: {root.faults[0].text}",
+        f"{root.path} is left out because others could run code as you there: {root.faults[0].text}",
         f"if you trust them with your account, set `root` to a folder in it and {line}"
         if line
-        else "ask whoever owns it to take away the right of others to write there",
+        else "ask its owner to remove other users' write permission",
     )

@@ -13,8 +13,8 @@ _MOST_TYPES = 8
 _LEAST_CPUS = 2
 _MIB, _GIB = 2**20, 2**30
 _TESTS = (
-    ("check", "check-{}", "Container, GPU and imports on one {}: minutes, and it trains nothing"),
-    ("mt10-test", "{}-test", "A short training on one {}, with its share of a node"),
+    ("check", "check-{}", "Tests container, GPU and imports on one {} in minutes; trains nothing"),
+    ("mt10-test", "{}-test", "A short training run on one {}, with its share of a node"),
 )
 
 
@@ -38,7 +38,7 @@ def fitting_profiles(
                 tables.append(Table(key, entries, (about.format(one.name),)))
         for profile in shipped.values():
             if profile.gpu == one.name and not _fits(profile, one, limits.get(one.name)):
-                head = (f"The shipped {profile.name} asks for more than a job may have there",)
+                head = (f"The shipped {profile.name} requests more than a job may have there",)
                 changes = _changes(profile, one, limits.get(one.name))
                 if profile.name not in (base for base, _, _ in _TESTS):
                     tables.append(Table(("profiles", profile.name), changes, head))
@@ -71,7 +71,7 @@ def _changes(profile: Profile, offer: Offer, limit: int | None) -> tuple[Entry, 
     if limit is not None and profile.time > limit:
         changes.append(Entry("time", format_duration(limit), "the longest job there"))
         if profile.recipe is not None:
-            changes.append(Entry("until_done", True, "so it goes on in the next job"))
+            changes.append(Entry("until_done", True, "so it continues in the next job"))
     return tuple(changes)
 
 

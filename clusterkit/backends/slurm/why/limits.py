@@ -9,23 +9,24 @@ from clusterkit.backends.slurm.why.told import Told
 
 TIME_OVER_PARTITION = Cause(
     "time-over-partition",
-    "it asks for more time than its partition allows and will never start",
-    "lower its time limit, which you may do yourself and which keeps its place; or choose another partition",
+    "it requests more time than its partition allows, so it will never start",
+    "lower its time limit, which you may do yourself without losing its place in the queue; or choose "
+    "another partition",
 )
 QOS_LIMIT = Cause(
     "qos-limit",
     "its QOS does not let it start",
-    "ask for less, wait until your other jobs end, or use another `qos`",
+    "request less, wait until your other jobs end, or use another `qos`",
 )
 ASSOCIATION_LIMIT = Cause(
     "association-limit",
     "its account does not let it start",
-    "ask for less, wait until the group's other jobs end, or use another `account`",
+    "request less, wait until the group's other jobs end, or use another `account`",
 )
 BAD_ACCOUNT = Cause(
     "bad-account",
-    "its account or QOS may not be used where it was sent",
-    "set `account`, `qos` and `partition` of the cluster to ones that go together",
+    "its account or QOS may not be used in its partition",
+    "set the cluster's `account`, `qos` and `partition` to a combination that the site allows",
 )
 
 _TRES = re.compile(r"([a-z/0-9:]+)=([0-9.]+)([KMGT]?)")
@@ -41,7 +42,7 @@ def time_over_partition(told: Told) -> Finding | None:
         told.queue,
         told.words("TimeLimit", "Partition"),
         limit,
-        detail=f"{told.job.get('TimeLimit')} asked, {longest} allowed in {partition}" if longest else "",
+        detail=f"{told.job.get('TimeLimit')} requested, {longest} allowed in {partition}" if longest else "",
         command=_shorten(told, longest),
     )
 
@@ -102,7 +103,7 @@ def _limit(told: Told, cause: Cause, begins: str, text: str, name: str) -> Findi
         detail = f"the budget of {name} is used up ({told.reason})"
         command = told.subject.here("sshare")
     elif over := _above(told.job.get("ReqTRES", ""), " ".join(line.text for line in lines)):
-        detail = f"it alone asks for more than {name} allows, {over}, so it will never start ({told.reason})"
+        detail = f"it alone requests more than {name} allows, {over}, so it will never start ({told.reason})"
         command = told.subject.cancel
     else:
         detail = f"{name} is used up for now ({told.reason}); it starts when another job ends"

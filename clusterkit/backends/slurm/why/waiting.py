@@ -10,32 +10,32 @@ from clusterkit.backends.slurm.why.told import Told
 
 NODES_DRAINED = Cause(
     "nodes-drained",
-    "no node of its partition takes jobs",
-    "wait for the administrators, who wrote the reason; or choose a GPU of another partition",
+    "no node of its partition accepts jobs",
+    "wait for the administrators, who gave the reason, or choose a GPU of another partition",
 )
 RESERVED = Cause(
     "reserved",
-    "its nodes are reserved before it could end, often for a maintenance",
-    "lower its time limit so that it ends before, or wait",
+    "its nodes are reserved from before it could end, often for maintenance",
+    "lower its time limit so that it ends before the reservation, or wait",
 )
 PARTITION_CLOSED = Cause(
     "partition-closed", "its partition is closed", "wait for the administrators, or choose another partition"
 )
 NEVER_FITS = Cause(
     "never-fits",
-    "no node of its partition has what it asks for, so it will never start",
-    "cancel it and ask for less memory, fewer processors or another GPU",
+    "no node of its partition has what it requests, so it will never start",
+    "cancel it, and request less memory, fewer CPUs or another GPU",
 )
-HELD_BY_YOU = Cause("held-by-you", "it is held, by its own user", "release it")
+HELD_BY_YOU = Cause("held-by-you", "you put it on hold", "release it")
 LAUNCH_FAILED = Cause(
     "launch-failed",
-    "Slurm could not start it on its node, and holds it now",
-    "release it, which tries again; should it come back, tell the administrators the node",
+    "Slurm could not start it on its node and now holds it",
+    "release it, so that Slurm tries again; if it is held again, report the node to the administrators",
 )
 HELD_BY_ADMIN = Cause(
     "held-by-admin",
     "it is held by the system or an administrator",
-    "only they can release it: ask them, with the job id",
+    "only the administrators can release it: ask them, and give the job id",
 )
 
 _UNFIT = r"BadConstraints|PartitionNodeLimit|PartitionConfig"
