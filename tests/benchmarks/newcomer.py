@@ -102,12 +102,12 @@ def newcomer(folder: Path, cluster: Cluster, image: Path, built: Path) -> tuple[
     person = Person(folder, f"{folder}/.venv/bin:{os.environ['PATH']}")
     pip = f"python -m pip install --quiet --retries=1 --timeout=10 {shlex.quote(str(built))}"
     source = "index"
-    if person.types(pip, shown="pip install clusterkit", check=False).returncode:
+    if person.types(pip, shown="pip install WHEEL", check=False).returncode:
         person.steps.clear()
         source = "packages here"
         (site,) = (folder / ".venv").glob("lib/python*/site-packages")
         (site / "here.pth").write_text("\n".join(path for path in sys.path if path.endswith("-packages")))
-        person.types(f"{pip} --no-deps", shown="pip install --no-deps clusterkit")
+        person.types(f"{pip} --no-deps", shown="pip install --no-deps WHEEL")
     os.link(image, folder / IMAGE)
     init = f"clusterkit init login --yes --ssh-config {cluster.ssh_config}"
     person.types(init, shown="clusterkit init login --yes")
