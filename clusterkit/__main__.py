@@ -1,10 +1,10 @@
-"""`clusterkit`, and `python -m clusterkit`."""
+"""`python -m clusterkit`, and what the console script (`clusterkit_rl`) goes on to."""
 
 from clusterkit.cli.edge import run
 
 
 def main() -> None:
-    """Console entry point. Every error ends in two lines and a documented exit code."""
+    """Runs the command line. Every error ends in two lines and a documented exit code."""
     run(_command)
 
 
@@ -15,4 +15,7 @@ def _command() -> None:
 
 
 if __name__ == "__main__":
+    from clusterkit_rl import refuse_namesakes
+
+    refuse_namesakes()
     main()

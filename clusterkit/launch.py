@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from typing import Any, NoReturn
@@ -60,9 +61,24 @@ def environment(run: dict[str, Any], run_dir: str) -> dict[str, str]:
     env["CLUSTERKIT_RUN_ID"] = str(run.get("run_id", os.path.basename(run_dir)))
     env.setdefault("CLUSTERKIT_ATTEMPT", "0")
     env.setdefault("CLUSTERKIT_SCRATCH", os.path.join(run_dir, "scratch"))
-    python_path = [*run.get("python_path", []), env.get("PYTHONPATH", "")]
+    python_path = [env.get("PYTHONPATH", "")]
+    argv = [str(argument) for argument in run["argv"]]
+    if is_trainer(argv):  # it starts with -P, which leaves out the folder that a user's environment lies in
+        python_path.insert(0, run.get("workdir") or run_dir)
+    if names_trainer(argv):  # any other program may import a `trainer` of its own
+        python_path = [*run.get("python_path", []), *python_path]
     env["PYTHONPATH"] = os.pathsep.join(path for path in python_path if path)
     return env
+
+
+def is_trainer(argv: list[str]) -> bool:
+    """Whether a program is the bundled trainer, whatever else is called `trainer` where it starts."""
+    return argv[:3] == ["python", "-m", "trainer"]
+
+
+def names_trainer(argv: list[str]) -> bool:
+    """Whether a program starts the bundled trainer, as torchrun or a shell may, too."""
+    return re.search(r"(^|\s)-m\s+trainer(\s|$)", " ".join(argv)) is not None
 
 
 def restore_signals() -> None:
@@ -89,7 +105,7 @@ def says_done(argv: list[str]) -> bool:
     The bundled trainer does, unless it writes elsewhere.
     """
     elsewhere = any(argument.split("=")[0] in ("--run-dir", "-h", "--help") for argument in argv)
-    return argv[:4] == ["python", "-m", "trainer", "train"] and not elsewhere
+    return is_trainer(argv) and argv[3:4] == ["train"] and not elsewhere
 
 
 def main(arguments: list[str]) -> NoReturn:
@@ -110,6 +126,8 @@ def main(arguments: list[str]) -> NoReturn:
     argv = arguments[1:] or [str(argument) for argument in run["argv"]]
     if own and says_done(argv):
         mark_launched("says-done\n")
+    if is_trainer(argv) and sys.version_info >= (3, 11):  # an older one cannot run it, and knows no -P
+        argv.insert(1, "-P")
     if argv[0] == "python":
         argv[0] = sys.executable  # also as argv[0]: by it Python finds its virtual environment
     restore_signals()

@@ -30,6 +30,12 @@ def page(name: str) -> str:
     return str(resource("docs", name))
 
 
+def trainer_packages() -> list[str]:
+    """What the trainer needs from the package index, as requirements."""
+    lines = resource("containers", "requirements.txt").read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if not line.startswith("#")]
+
+
 def launcher() -> bytes:
     """The launcher, which is copied into each run directory."""
     return (_PACKAGE / "launch.py").read_bytes()

@@ -23,7 +23,7 @@ from trainer.processors import usable_processors
 LEAST_SHARED_MEMORY = 64 << 20
 """Bytes of /dev/shm: the environments' shared block takes a fraction of this."""
 
-_REBUILD = "rebuild the image, or pip install 'clusterkit[train]'"
+_REBUILD = "rebuild the image, or without one install the extra `train` of clusterkit-rl for this Python"
 _PINNED = {"metaworld": "3.1.1", "mujoco": "3.3.0"}
 
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 
-from trainer.place import PARENT
+from trainer.place import PARENT, python
 from trainer.preemption import EXIT_INTERRUPTED, EXIT_REQUEUE
 
 _ORDERLY = (0, EXIT_REQUEUE, EXIT_INTERRUPTED)
@@ -49,7 +49,7 @@ def launch(argv: Sequence[str], size: int) -> int:
             own = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
             # a session of its own: Ctrl-C in a terminal goes to all of a group, and would come twice
             process = subprocess.Popen(
-                [sys.executable, "-m", "trainer", "train", *argv],
+                [*python(), "-m", "trainer", "train", *argv],
                 env={**os.environ, **shared, **own},
                 start_new_session=True,
             )

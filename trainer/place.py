@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -33,6 +34,11 @@ class RankPlace:
 
 
 ALONE = RankPlace()
+
+
+def python() -> list[str]:
+    """Returns how another process of the trainer starts, so that it finds the same packages as this one."""
+    return [sys.executable, *(["-P"] if sys.flags.safe_path else [])]
 
 
 def place_from(environ: Mapping[str, str], asked: int | None) -> RankPlace:

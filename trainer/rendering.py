@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trainer.place import python
+
 BACKENDS = ("egl", "osmesa")
 """Tried in this order when `$MUJOCO_GL` does not name one: the GPU first."""
 
@@ -64,7 +66,7 @@ def probe(backend: str, environ: Mapping[str, str] | None = None) -> RenderProbe
     environ = os.environ if environ is None else environ
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "trainer.rendering"],
+            [*python(), "-m", "trainer.rendering"],
             env={**environ, **environment(backend)},
             stdin=subprocess.DEVNULL,
             capture_output=True,

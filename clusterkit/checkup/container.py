@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from clusterkit.backends.checks import Verdict, failed, passed, skipped, warned
 from clusterkit.checkup.node import Node
+from clusterkit.resources import trainer_packages
 
 _OWN = "your own program may not need it"
 
@@ -90,7 +92,7 @@ def _missing(node: Node, fault: str) -> Verdict:
     if not node.trains:
         return skipped(f"{_OWN}: {fault}")
     if node.cluster.container == "none":
-        return failed(fault, f"{node.cluster.interpreter} -m pip install 'clusterkit[train]'")
+        return failed(fault, f"{node.cluster.interpreter} -m pip install {shlex.join(trainer_packages())}")
     return failed(fault, f"clusterkit build, clusterkit deploy --cluster {node.cluster.name}")
 
 

@@ -17,7 +17,7 @@ from clusterkit.checkup.check import Result, fault
 from clusterkit.checkup.examination import Examination
 from clusterkit.checkup.login import rsync_version
 from clusterkit.errors import WandbError
-from clusterkit.runs.check import another, check_script, hardware_of, lacks
+from clusterkit.runs.check import another, check_script, check_trainer, hardware_of, lacks
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.materials import image_of, take_snapshot
 from clusterkit.runs.pipeline import resolve
@@ -110,6 +110,8 @@ def _code(exam: Examination) -> Verdict:
     snapshot = take_snapshot(exam.settings)
     for planned in exam.planned.values():
         check_script(snapshot.project, planned.program.argv)
+        if planned.program.recipe is None:
+            check_trainer(snapshot, planned.program.argv)
     count = len(snapshot.project.files)
     return passed(f"{count} file{'' if count == 1 else 's'}, {format_bytes(snapshot.bytes)} with the trainer")
 

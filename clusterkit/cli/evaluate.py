@@ -24,7 +24,7 @@ def evaluate(
 ) -> None:
     """Measure a synced model's success rates, or returns, here.
 
-    Needs the trainer's packages: pip install 'clusterkit[train]'.
+    Needs the trainer's packages, the extra `train` of clusterkit-rl.
     """
     from clusterkit.cli.ui.model import print_json, show_choice, show_evaluated, working
     from clusterkit.commands.model import choose_model

@@ -37,7 +37,7 @@ def play(
 ) -> None:
     """Film a synced model here, task by task.
 
-    Needs the trainer's packages: pip install 'clusterkit[train]'.
+    Needs the trainer's packages, the extra `train` of clusterkit-rl.
     """
     from clusterkit.cli.ui.model import show_choice, show_films
     from clusterkit.commands.model import choose_model

@@ -18,6 +18,7 @@ from clusterkit.results.pulled import pulled_run
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.run_dir import read_run_dir
 from clusterkit.sharing.models import choose, models_here, telling_rows
+from clusterkit_rl import install_command
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
@@ -190,7 +191,7 @@ def _trainer(command: str, model: ChosenModel, options: Sequence[str], *, captur
     if missing:
         raise ClusterkitError(
             f"{' and '.join(missing)} not installed for {sys.executable}",
-            hint="`pip install 'clusterkit[train]'`",
+            hint=install_command(extra="train"),
         )
     whose = [word for folder in model.pulled for word in ("--pulled", str(folder))]
     if model.environment is not None:

@@ -21,7 +21,7 @@ from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.plan import After, Plan
 from clusterkit.runs.program import option_of, trains
 from clusterkit.site import Site, connected
-from clusterkit.snapshots import Tree
+from clusterkit.snapshots import Snapshot, Tree
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile
@@ -32,6 +32,9 @@ _NAMED = 3
 """Maximum number of profiles in a hint."""
 _FIRST = ("local-demo", "check")
 """Shipped profiles that run nearly everywhere."""
+_OWN_TRAINER = ("trainer.py", "trainer/__init__.py", "trainer/__main__.py")
+_OF_OURS = (["check"], ["drill"], ["bench"])
+"""Commands of the bundled trainer that a shipped profile, `drill` and `tune` run as programs."""
 _SHELL_OR_PYTHON = re.compile(r"(.*/)?(python[0-9.]*|(ba|z|da)?sh)")
 
 
@@ -245,6 +248,28 @@ def check_script(tree: Tree, argv: Sequence[str]) -> None:
         f"the program {script} is not in {tree.root}" + (f"; did you mean {close[0]}?" if close else ""),
         hint="programs start in the folder of clusterkit.toml; give the script's path relative to it",
     )
+
+
+def check_trainer(snapshot: Snapshot, argv: Sequence[str]) -> None:
+    """Checks, before submission, that `python -m trainer` as a user's own program is not ambiguous.
+
+    Args:
+        snapshot: the project files and the bundled trainer that are sent.
+        argv: the user's own program.
+
+    Raises:
+        ConfigError: it would start the bundled trainer, and the project has a `trainer` of its own.
+    """
+    tree = snapshot.project
+    own = next((file for file in tree.files if file in _OWN_TRAINER), None)
+    if tree.root.resolve() == snapshot.bundle.root:  # a checkout of clusterkit itself
+        return
+    if own and list(argv[:3]) == ["python", "-m", "trainer"] and list(argv[3:4]) not in _OF_OURS:
+        started = f"python {own}" if "/" not in own else "python -m trainer.__main__"
+        raise ConfigError(
+            f"`python -m trainer` is the bundled trainer, and {tree.root / own} has the same name",
+            hint=f"write `{started}` for your own",
+        )
 
 
 def _script(argv: Sequence[str]) -> str | None:

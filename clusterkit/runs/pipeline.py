@@ -23,7 +23,7 @@ from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ClusterkitError, ConfigError, SchedulerError
 from clusterkit.images.image import Image
 from clusterkit.probes import ask
-from clusterkit.runs.check import check, check_script, parents
+from clusterkit.runs.check import check, check_script, check_trainer, parents
 from clusterkit.runs.handover import Parcel, hand_over_parcel
 from clusterkit.runs.interpreter import with_program_python
 from clusterkit.runs.ledger import Ledger, LedgerRun
@@ -279,6 +279,8 @@ def _take(settings: Settings, plan: Plan, ledger: Ledger, bar: Bar) -> tuple[Sna
     snapshot = take_snapshot(settings, plan.allow_large, ledger)
     for run in plan.runs:
         check_script(snapshot.project, run.program.argv)
+        if run.program.recipe is None:
+            check_trainer(snapshot, run.program.argv)
     return snapshot, image
 
 

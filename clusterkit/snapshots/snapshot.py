@@ -268,13 +268,11 @@ def _check_sizes(root: Path, files: Mapping[str, os.stat_result], limit: int, al
 
 
 def _trainer_package() -> Path:
-    """The trainer's folder, located without importing it."""
-    from importlib.util import find_spec
-
-    spec = find_spec("trainer")
-    if spec is None or not spec.submodule_search_locations:
+    """The trainer's folder beside clusterkit's: a project may have another package of that name."""
+    package = Path(__file__).resolve().parents[2] / "trainer"
+    if not (package / "__init__.py").is_file():
         raise ClusterkitError("the trainer package is missing from this installation of clusterkit")
-    return Path(next(iter(spec.submodule_search_locations))).resolve()
+    return package
 
 
 def _package_files(package: Path) -> dict[str, os.stat_result]:

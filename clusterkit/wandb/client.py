@@ -21,6 +21,7 @@ from pathlib import Path
 
 from clusterkit.errors import WandbError
 from clusterkit.wandb.credentials import Credentials
+from clusterkit_rl import install_command
 
 OLDEST = (0, 28, 2)
 """The oldest supported client."""
@@ -70,7 +71,7 @@ def installed_version() -> str:
     except importlib.metadata.PackageNotFoundError:
         raise WandbError(
             "the wandb client is not installed here, so offline runs cannot be uploaded",
-            hint=f"{Path(sys.executable).name} -m pip install 'clusterkit[train]', or sync with --no-wandb",
+            hint=f"{install_command(extra='train')}, or sync with --no-wandb",
         ) from None
     if _numbers(version) < OLDEST:
         raise WandbError(

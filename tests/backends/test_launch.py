@@ -41,7 +41,7 @@ def test_environment_of_the_program(tmp_path: Path) -> None:
         "argv": ["python", "-c", TELL, "a b", ""],
         "env": {"OMP_NUM_THREADS": 2, "X": "é\n'"},
         "workdir": "/",
-        "python_path": ["/code", "/more"],
+        "python_path": ["/bundle"],
     }
     done = launch(tmp_path, run, CLUSTERKIT_ATTEMPT="3", CLUSTERKIT_SCRATCH=str(tmp_path), PYTHONPATH="/site")
     argv, env, cwd, interpreter = json.loads(done.stdout)
@@ -53,12 +53,58 @@ def test_environment_of_the_program(tmp_path: Path) -> None:
         "CLUSTERKIT_RUN_ID": "r-1",
         "CLUSTERKIT_ATTEMPT": "3",
         "CLUSTERKIT_SCRATCH": str(tmp_path),
-        "PYTHONPATH": "/code:/more:/site",
+        "PYTHONPATH": "/site",
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     assert wanted.items() <= env.items()
     assert (tmp_path / "launched").exists()
+
+
+BUNDLED = (
+    "import json, os, sys; print(json.dumps([__file__, sys.argv[1:], sys.path, os.environ['PYTHONPATH']]))"
+)
+
+
+@pytest.fixture
+def two_trainers(tmp_path: Path) -> dict[str, Any]:
+    """A run whose project has a `trainer` of its own; each of the two says which one it is."""
+    for folder in ("bundle", "project"):
+        package = tmp_path / folder / "trainer"
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+        (package / "__main__.py").write_text(BUNDLED)
+    (tmp_path / "project" / "train.py").write_text(
+        "import trainer, runpy; runpy.run_module('trainer.__main__')"
+    )
+    return {"workdir": str(tmp_path / "project"), "python_path": [str(tmp_path / "bundle")], "env": {}}
+
+
+@pytest.mark.parametrize(
+    ("argv", "whose"),
+    [
+        (["python", "-m", "trainer", "train", "--seed", "1"], "bundle"),
+        (["python", "-m", "trainer.__main__"], "project"),
+        (["python", "train.py"], "project"),
+        (["sh", "-c", f"cd / && exec {sys.executable} -m trainer check"], "bundle"),
+    ],
+)
+def test_the_trainer_of_a_run_is_the_bundled_one_only_where_the_program_is(
+    tmp_path: Path, two_trainers: dict[str, Any], argv: list[str], whose: str
+) -> None:
+    done = launch(tmp_path, {**two_trainers, "argv": argv})
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)[0] == str(tmp_path / whose / "trainer" / "__main__.py")
+
+
+def test_the_trainer_finds_the_projects_modules_after_its_own(
+    tmp_path: Path, two_trainers: dict[str, Any]
+) -> None:
+    argv = ["python", "-m", "trainer", "train", "--seed", "1"]
+    done = launch(tmp_path, {**two_trainers, "argv": argv}, PYTHONPATH="/site")
+    _, arguments, path, _ = json.loads(done.stdout)
+    assert arguments == argv[3:]
+    assert path[:3] == [str(tmp_path / "bundle"), str(tmp_path / "project"), "/site"]
 
 
 def test_another_program_in_the_place_changes_no_word_about_the_runs_own(tmp_path: Path) -> None:

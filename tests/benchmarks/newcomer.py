@@ -98,12 +98,12 @@ class Person:
 def installs(person: Person, folder: Path, built: Path) -> str:
     """Type `pip install` of a wheel; returns where the dependencies came from."""
     pip = f"python -m pip install --quiet --retries=1 --timeout=10 {shlex.quote(str(built))}"
-    if not person.types(pip, shown="pip install clusterkit-*.whl", check=False).returncode:
+    if not person.types(pip, shown="pip install WHEEL", check=False).returncode:
         return "index"
     person.steps.pop()
     (site,) = (folder / ".venv").glob("lib/python*/site-packages")
     (site / "here.pth").write_text("\n".join(path for path in sys.path if path.endswith("-packages")))
-    person.types(f"{pip} --no-deps", shown="pip install --no-deps clusterkit-*.whl")
+    person.types(f"{pip} --no-deps", shown="pip install --no-deps WHEEL")
     return "packages here"
 
 

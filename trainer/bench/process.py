@@ -6,13 +6,14 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from trainer.place import python
 
 _LOOK_SECONDS = 0.2
 _GRACE_SECONDS = 3.0
@@ -64,7 +65,7 @@ def measure(
         more = ["--wandb", "disabled", "--run-dir", str(Path(folder, "run"))]
         with errors.open("wb") as stream:
             process = subprocess.Popen(
-                [sys.executable, "-m", "trainer.bench.child", *words, *more],
+                [*python(), "-m", "trainer.bench.child", *words, *more],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stream,

@@ -16,6 +16,7 @@ from trainer.envs.faults import fault_of
 from trainer.errors import UsageError
 
 _TRIAL_STEPS = 100
+_RENAME = "give your package of that name another one, or keep the environment outside of it"
 
 
 def made(name: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
@@ -24,6 +25,12 @@ def made(name: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
     Raises:
         UsageError: it is unknown, or cannot be made here.
     """
+    module, colon, _rest = name.partition(":")
+    if colon and module.partition(".")[0] == "trainer":
+        raise UsageError(
+            f"the module {module} of {name} is not found: `trainer` is the name of the trainer's own package",
+            hint=_RENAME,
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a newer version: what was asked for is asked for
@@ -41,15 +48,20 @@ def made(name: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
     except gymnasium.error.DependencyNotInstalled as error:
         raise UsageError(f"{name} needs a package: {error}") from error
     except ImportError as error:
-        module, colon, _rest = name.partition(":")
         what = f"the module {module} of {name} cannot be imported" if colon else f"{name} cannot be made here"
         raise UsageError(
             f"{what}: {str(error).splitlines()[0]}",
-            hint="start in the module's folder, or install the module" if colon else None,
+            hint=_import_hint(error) if colon else None,
         ) from error
     except (Exception, SystemExit) as error:  # of somebody else's code
         fault = fault_of(error)
         raise UsageError(f"{name!r} cannot be made: {fault.cause}", hint=fault.where) from error
+
+
+def _import_hint(error: ImportError) -> str:
+    first = error.__cause__ if isinstance(error.__cause__, ImportError) else error  # Gymnasium says it anew
+    of_trainer = (first.name or "").partition(".")[0] == "trainer"
+    return _RENAME if of_trainer else "start in the folder of the module, or install it"
 
 
 def tried(
