@@ -12,8 +12,8 @@ import pytest
 
 from clusterkit.cli import images as show_images
 from clusterkit.cli.ui import model as show_model
-from clusterkit.commands.images import ImageRow
 from clusterkit.commands.model import ChosenModel, Evaluated, Score
+from clusterkit.commands.storage import ImageRow
 from clusterkit.images.inventory import StoredImage
 from clusterkit.probes.usage import Gpu
 from docs.tools import scratch

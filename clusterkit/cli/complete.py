@@ -191,7 +191,6 @@ FILES = ("FILE", "FOLDER", "IMAGE.sif", "FILE.tar.zst", "PATH")
 
 BY_OPTION: Mapping[str, Source] = {
     "--cluster": _clusters,
-    "--on": _clusters,
     "--name": _run_names,
     "--checkpoint": _checkpoints,
     "--set": _assignments,

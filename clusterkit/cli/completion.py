@@ -32,15 +32,16 @@ class Shell(StrEnum):
 
 def completion(
     shell: Annotated[
-        Shell | None, typer.Argument(metavar="bash|zsh|fish", help="Which shell; yours if left out.")
+        Shell | None, typer.Argument(metavar="bash|zsh|fish", help="Shell; yours if left out.")
     ] = None,
     install: Annotated[
-        bool, typer.Option("--install", help="Install it for your user, and say what was written.")
+        bool, typer.Option("--install", help="Install it for your user and print what was written.")
     ] = False,
 ) -> None:
     """Print or install completion for your shell.
 
-    Of commands, options, run ids, groups, profiles, clusters, tasks and checkpoints; no cluster is asked.
+    Completes commands, options, run ids, groups, profiles, clusters, tasks and checkpoints, without asking
+    any cluster.
     """
     from clusterkit.cli.ui.console import note
     from clusterkit.resources import resource

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 def demo(
     profile: Annotated[
-        str, typer.Option("--profile", "-p", metavar="PROFILE", help="What to run.")
+        str, typer.Option("--profile", "-p", metavar="PROFILE", help="Profile to run.")
     ] = "local-demo",
     config: ConfigOption = None,
 ) -> None:
-    """Train a small run here, start to finish.
+    """Train a small run on this machine, from submit to report.
 
-    Four real Meta-World tasks through the whole product: submit, watch, sync, report.
+    Four real Meta-World tasks go through every step: submit, status, sync and report.
     """
     from clusterkit.cli.ui.submit import show_submitted
     from clusterkit.commands.demo import demo as command
@@ -49,8 +49,8 @@ def demo(
             )
     except KeyboardInterrupt:
         for run_id in run_ids:  # the run is a job of its own
-            note("no longer watched; if it still runs, it goes on by itself")
-            note(f"next: clusterkit cancel {run_id}, or clusterkit watch {run_id}")
+            note("the demo ends here; the run itself continues if it has not ended")
+            note(f"next: clusterkit cancel {run_id}, or clusterkit curves {run_id}")
         raise
     show_demonstrated(done)
 

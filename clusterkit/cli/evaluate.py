@@ -22,9 +22,9 @@ def evaluate(
     as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Measure a synced model's success rates, or returns, here.
+    """Measure a synced model's success rate or return.
 
-    Needs the trainer's packages: pip install 'clusterkit[train]'.
+    Runs on this machine and needs the trainer's packages: pip install 'clusterkit[train]'.
     """
     from clusterkit.cli.ui.model import print_json, show_choice, show_evaluated, working
     from clusterkit.commands.model import choose_model

@@ -8,6 +8,7 @@ import typer
 
 from clusterkit.cli.common import (
     ConfigOption,
+    JsonOption,
     NativeOption,
     OtherProfileOption,
     OtherTimeOption,
@@ -26,19 +27,22 @@ def resume(
     profile: OtherProfileOption = None,
     cluster: Annotated[
         str | None,
-        typer.Option("--cluster", "-c", metavar="NAME", help="Move the run there, and go on there."),
+        typer.Option(
+            "--cluster", "-c", metavar="NAME", help="Move the run to this cluster and continue there."
+        ),
     ] = None,
     total_steps: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Train to so many steps.")
+        int | None, typer.Option(metavar="N", min=1, help="New total number of environment steps.")
     ] = None,
     until_done: UntilDoneAsBeforeOption = None,
     native: NativeOption = None,
+    as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Continue a run that ended too early.
 
-    One that failed, was cancelled or ran out of time goes on from its newest checkpoint, with the code and
-    the image it began with.
+    A run that failed, was cancelled or ran out of time continues from its newest checkpoint, with its
+    original code and image.
     """
     from clusterkit.cli.ui.submit import show_resumed
     from clusterkit.commands.resume import resume as command
@@ -54,4 +58,4 @@ def resume(
         native=native,
     )
     with open_ledger(settings, of=[name]) as ledger:
-        show_resumed(command(settings, request, ledger, name, bar=transfer_bar))
+        show_resumed(command(settings, request, ledger, name, bar=transfer_bar), as_json=as_json)

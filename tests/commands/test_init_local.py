@@ -55,7 +55,7 @@ def test_a_file_that_is_there_keeps_every_line(fresh: Project) -> None:
     before = '# mine\n[project]\nname = "x"  # kept\ndefault_cluster = "uni"\n'
     before += '\n[clusters.uni]\nhost = "u"\nroot = "~/ck"\n'
     (fresh.folder / "clusterkit.toml").write_text(before)
-    shown = fresh.run("init", "--local", "--diff").stdout
+    shown = fresh.run("init", "--local", "--dry-run").stdout
     assert "+program = " in shown
     assert (fresh.folder / "clusterkit.toml").read_text() == before
     refused = fresh.run("init", "--local", code=3).stderr

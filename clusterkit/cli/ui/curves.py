@@ -20,7 +20,7 @@ from clusterkit.runs.outlook import time_left
 from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:
-    from clusterkit.commands.watch import Curves
+    from clusterkit.commands.curves import Curves
 
 _WIDE = 120
 """Minimum number of columns to draw the curves side by side."""

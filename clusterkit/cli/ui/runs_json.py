@@ -1,0 +1,80 @@
+"""Runs as JSON, and what submit, resume and rerun print with --json; docs/json.md describes the fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from clusterkit.cli.ui.console import print_document
+
+if TYPE_CHECKING:
+    from clusterkit.runs.ledger import LedgerRun
+    from clusterkit.runs.pipeline import DryRun, Submitted
+
+_NULL_IF_EMPTY = ("recipe", "job_id", "submitted", "total_steps", "group", "until_done")
+"""Fields that the ledger leaves empty, or 0, where there is no value."""
+
+
+def run_object(run: LedgerRun) -> dict[str, Any]:
+    """Converts a run to plain values."""
+    values = asdict(run)
+    del values["last"]
+    return values | {name: values[name] or None for name in _NULL_IF_EMPTY}
+
+
+def print_submitted(done: Submitted, **more: Any) -> None:
+    """Prints the submitted runs as one JSON object; `more` are a command's own fields."""
+    group = done.plan.group
+    _print(
+        {
+            "carried_out": True,
+            "cluster": done.plan.cluster.name,
+            "group": group.id if group else None,
+            "runs": [run_object(run) for run in done.runs],
+            "missing": list(done.missing),
+            "until_done": done.continuation and {"way": done.continuation.way, "why": done.continuation.why},
+            "lacking": list(done.lacking),
+        }
+        | more
+    )
+
+
+def print_dry_run(found: DryRun) -> None:
+    """Prints the runs that would be submitted, in the same form."""
+    group, first = found.plan.group, found.first.row
+    folder = PurePosixPath(first.run_dir).parent
+    part_of = {index: part.number for part in found.parts for index in part.members}
+    runs = [
+        run_object(first)
+        | {
+            "run_id": one.run_id,
+            "profile": one.profile.name,
+            "recipe": one.recipe or None,
+            "seed": one.seed or 0,
+            "job_id": None,
+            "submitted": None,
+            "run_dir": str(folder / one.run_id),
+            "total_steps": one.total_steps,
+            "state": None,
+            "part": part_of.get(number, 0),
+        }
+        for number, one in enumerate(found.plan.runs)
+    ]
+    way = found.continuation
+    _print(
+        {
+            "carried_out": False,
+            "cluster": found.plan.cluster.name,
+            "group": group.id if group else None,
+            "runs": runs,
+            "missing": [],
+            "until_done": way and {"way": way.way, "why": way.why},
+            "lacking": [],
+        }
+    )
+
+
+def _print(document: Mapping[str, Any]) -> None:
+    print_document({"schema": 1, **document})
