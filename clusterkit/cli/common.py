@@ -101,7 +101,7 @@ UntilDoneOption = Annotated[
     ),
 ]
 SetOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change a recipe value.")
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change a recipe value, e.g. lr=3e-4.")
 ]
 UnlockOption = Annotated[
     list[str] | None,

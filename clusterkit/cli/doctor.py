@@ -69,7 +69,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 _TITLES = {
@@ -251,7 +251,7 @@ def _object(result: Result) -> dict[str, Any]:
         "place": result.check.place.value,
         "profile": result.profile or None,
         "outcome": result.verdict.outcome.value,
-        "evidence": "" if skipped else result.verdict.evidence,
+        "evidence": None if skipped else result.verdict.evidence,
         "because": result.verdict.evidence if skipped else None,
         "cure": result.verdict.cure or None,
         "fixed": result.fixed or None,

@@ -132,7 +132,7 @@ def plan(
     request = PlanRequest(run, _durations(times), tuple(_words(gpus)), spaces)
     forecast = command(settings, request, bar=transfer_bar)
     if as_json:
-        print_document(_document(forecast), indent=None, ensure_ascii=False)
+        print_document(_document(forecast))
     else:
         show_forecast(forecast)
 
@@ -216,7 +216,7 @@ def print_comparison_json(profile: Profile, rows: Sequence[ComparisonRow]) -> No
             for row in rows
         ],
     }
-    print_document(document, indent=None, ensure_ascii=False)
+    print_document(document)
 
 
 def _memory(row: ComparisonRow) -> tuple[str, str, Text]:

@@ -22,8 +22,8 @@ class ShellCommand(Command):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Returns to the command what stands after `--` but was read as the run."""
-        rest = super().parse_args(ctx, args)
         behind = args[args.index("--") + 1 :] if "--" in args else []
+        rest = super().parse_args(ctx, args)
         if behind and len(ctx.params.get("command") or ()) < len(behind):
             ctx.params |= {"name": "last", "command": behind}
         return rest

@@ -14,7 +14,7 @@ import pytest
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli.common import load, open_ledger
-from clusterkit.commands import watch as module
+from clusterkit.commands import curves as module
 from clusterkit.commands.curves import Curves, curves
 from clusterkit.config.settings import load_settings
 from clusterkit.errors import TransportError

@@ -1,4 +1,4 @@
-"""`clusterkit storage list` and `clusterkit storage prune` on the local cluster, with runs that wait, run and have ended."""
+"""storage list and storage prune on the local cluster, with runs that wait, run and have ended."""
 
 from __future__ import annotations
 

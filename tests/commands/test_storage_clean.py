@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.commands import clean as verb
+from clusterkit.commands import storage_clean as verb
 from clusterkit.results.cleaning import REMOVE
 from tests.commands.conftest import Project
 from tests.doubles.full_disk import fill, small_disk
@@ -137,7 +137,7 @@ def test_what_differs_by_one_bit_stays(site: SlurmSite) -> None:
     log.write_bytes(data)
     done = site.types("storage", "clean", "--yes", DONE.run_id)
     assert log.read_bytes() == data
-    assert "is not what lies here" in done.stderr
+    assert "differs from the local copy" in done.stderr
     mark = json.loads((there(site, DONE) / "cleaned.json").read_text())
     assert set(mark["cleanings"][0]["files"]) == {"attempts/0/stderr"}
 

@@ -100,7 +100,7 @@ def print_plan_json(plan: DeploymentPlan, *, carried_out: bool) -> None:
         "roots": [{**asdict(space), "left": space.left} for space in plan.spaces],
         "shortage": plan.shortage,
     }
-    print_document(document, indent=None)
+    print_document(document)
 
 
 def described(snapshot: Snapshot) -> str:

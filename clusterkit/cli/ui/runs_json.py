@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from clusterkit.cli.ui.console import print_document
 
 if TYPE_CHECKING:
+    from clusterkit.backends.base import Continuation
     from clusterkit.runs.ledger import LedgerRun
     from clusterkit.runs.pipeline import DryRun, Submitted
 
@@ -34,7 +35,7 @@ def print_submitted(done: Submitted, **more: Any) -> None:
             "group": group.id if group else None,
             "runs": [run_object(run) for run in done.runs],
             "missing": list(done.missing),
-            "until_done": done.continuation and {"way": done.continuation.way, "why": done.continuation.why},
+            "goes_on": _continuation(done.continuation),
             "lacking": list(done.lacking),
         }
         | more
@@ -62,7 +63,6 @@ def print_dry_run(found: DryRun) -> None:
         }
         for number, one in enumerate(found.plan.runs)
     ]
-    way = found.continuation
     _print(
         {
             "carried_out": False,
@@ -70,10 +70,14 @@ def print_dry_run(found: DryRun) -> None:
             "group": group.id if group else None,
             "runs": runs,
             "missing": [],
-            "until_done": way and {"way": way.way, "why": way.why},
+            "goes_on": _continuation(found.continuation),
             "lacking": [],
         }
     )
+
+
+def _continuation(found: Continuation | None) -> dict[str, str] | None:
+    return None if found is None else {"way": found.way, "why": found.why}
 
 
 def _print(document: Mapping[str, Any]) -> None:

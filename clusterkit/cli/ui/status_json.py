@@ -41,6 +41,7 @@ def _run(row: StatusRow) -> Mapping[str, Any]:
     state = asdict(row.state)
     del state["seen_step"], state["seen_time"]
     state |= {
+        "until_done": row.run.until_done or None,
         "job_id": row.state.job_id or row.run.job_id or None,
         "submission": max(row.state.submission or 0, row.run.submission),
     }
