@@ -10,12 +10,21 @@ from typing import Any
 
 import pytest
 
+from clusterkit.cli import report, storage_prune, sync_results
 from clusterkit.cli import storage_list as show_images
 from clusterkit.cli.ui import model as show_model
 from clusterkit.commands.model import ChosenModel, Evaluated, Score
-from clusterkit.commands.storage import ImageRow
+from clusterkit.commands.report import Reported, ReportRow
+from clusterkit.commands.storage import Garbage, ImageRow, Rubbish, Young
+from clusterkit.commands.sync import Synced
 from clusterkit.images.inventory import StoredImage
 from clusterkit.probes.usage import Gpu
+from clusterkit.report.advice import GroupAdvice
+from clusterkit.report.binding import Binding, Change
+from clusterkit.report.checks import RuleCheck, RuleVerdict
+from clusterkit.report.needs import ResourceNeed
+from clusterkit.results.pull import PulledRun
+from clusterkit.wandb.uploaded import RunUpload, UploadState
 from docs.tools import scratch
 from tests.documented import ROOT, commands, invoke, options
 
@@ -120,6 +129,26 @@ def test_a_run_without_group_recipe_or_until_done_has_null_there(printed: dict[s
 def test_the_sample_of_a_gpu(printed: dict[str, Any]) -> None:
     (gpu,) = samples()["top"]["gpus"]
     assert list(gpu) == list(Gpu.__dataclass_fields__)
+
+
+def test_the_samples_of_uploads_advice_and_images_to_remove(capsys: pytest.CaptureFixture[str]) -> None:
+    upload = RunUpload("a", "a", UploadState.FAILED, message="no answer")
+    sync_results.print_json(Synced(Path("results"), (PulledRun("a", found=True),), (upload,)))
+    assert_same(fields(samples()["sync-results"]), fields(json.loads(capsys.readouterr().out)))
+    advice = GroupAdvice(
+        label="a",
+        measured=(),
+        needs=(ResourceNeed("memory", "4 GiB", "4 GiB", "8 GiB", too_little=True),),
+        binding=Binding("physics", "It waits."),
+        changes=(Change("workers = 2", "it waits", 1.5),),
+        checks=(RuleCheck("Out of memory", "in its log", RuleVerdict.ACT, "more memory"),),
+    )
+    report.print_json(Reported((ReportRow("a", 1, 5, None),), (Path("report.html"),), (), (advice,)))
+    assert_same(fields(samples()["report"]), fields(json.loads(capsys.readouterr().out)))
+    young = Young("snapshot", "0a1b", None, 60)
+    rubbish = Rubbish((StoredImage("0123", 1, 1, False),), ("f25e",), (("image", ".upload"),), 1, (young,))
+    storage_prune.print_json(Garbage("uni", rubbish, removed=True))
+    assert_same(fields(samples()["storage prune"]), fields(json.loads(capsys.readouterr().out)))
 
 
 def test_the_samples_of_what_needs_a_site_or_a_model(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import typer
 from clusterkit.asking import agree, at_terminal
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli.common import ConfigOption, JsonOption, RunsArgument, YesOption, load, open_ledger
-from clusterkit.cli.ui.console import err, note, print_document, say, warn
+from clusterkit.cli.ui.console import err, note, plural, print_document, say, warn
 from clusterkit.cli.ui.status import status_table
 from clusterkit.errors import ConfigError, SchedulerError, TransportError
 
@@ -89,7 +89,8 @@ def ask_first(chosen: ChosenRuns, *, yes: bool) -> Agree:
             return True
         if not terminal:
             raise ConfigError(
-                f"this would cancel {len(rows)} runs, and there is no terminal to ask on", hint="use --yes"
+                f"this would cancel {plural(len(rows), 'run')}, and there is no terminal to ask on",
+                hint="use --yes",
             )
         if len(rows) == 1 and rows[0].state.state is not JobState.RUNNING:
             return True

@@ -29,7 +29,9 @@ Value = TypeVar("Value")
 ConfigOption = Annotated[
     Path | None,
     typer.Option(
-        "--config", metavar="FILE", help="Use this clusterkit.toml, not the nearest in or above this folder."
+        "--config",
+        metavar="FILE",
+        help="Settings file instead of the clusterkit.toml in or above this folder.",
     ),
 ]
 ClusterOption = Annotated[

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_ledger
-from clusterkit.cli.ui.console import format_count, note, out, printable
+from clusterkit.cli.ui.console import format_count, note, out, plural, printable
 from clusterkit.cli.ui.curves import CurvePanel, panels, show_live, show_once, view
 from clusterkit.cli.ui.lines import plain_table
 
@@ -81,7 +81,7 @@ def view_group(looks: Sequence[Curves], width: int, height: int | None) -> Rende
             one.run.run_id, str(one.state.state), "" if step is None else format_count(step), *cells, *small
         )
     hidden = len(looks) - fitting
-    more = [Text(f"and {hidden} more runs", "dim")] if hidden > 0 else []
+    more = [Text(f"and {plural(hidden, 'more run')}", "dim")] if hidden > 0 else []
     return Group(table, *more)
 
 

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, load, open_ledger
-from clusterkit.cli.ui.console import err, format_count, note, out
+from clusterkit.cli.ui.console import err, format_count, note, out, plural
 from clusterkit.cli.ui.progress import stage_lines, transfer_bar
 from clusterkit.cli.ui.status import status_table
 from clusterkit.units import format_bytes, format_seconds, percent, significant
@@ -97,7 +97,7 @@ def show_demonstrated(done: Demonstrated) -> None:
         label = ""
     files = sum(run.files for run in done.synced.runs)
     size = format_bytes(sum(run.bytes for run in done.synced.runs))
-    lines.append(("synced", f"{files} files, {size} to {done.synced.results / row.run.run_id}", ""))
+    lines.append(("synced", f"{plural(files, 'file')}, {size} to {done.synced.results / row.run.run_id}", ""))
     for path in done.reported.files:
         if path.name in _FILES:
             lines.append((_FILES[path.name], str(path), ""))

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, JsonOption, load, open_ledger
-from clusterkit.cli.ui.console import note, out, print_document, printable
+from clusterkit.cli.ui.console import note, out, plural, print_document, printable
 from clusterkit.sharing.comparison import as_json
 from clusterkit.sharing.description import DescribedRate
 from clusterkit.units import beside, format_bytes, format_seconds, percents_beside
@@ -100,7 +100,7 @@ def _show_code(comparison: Comparison) -> None:
             out.print(Text(title, style="bold"))
             out.print(_files(files))
             if len(files) > _MOST_FILES:
-                out.print(Text(f"  and {len(files) - _MOST_FILES} more files", style="dim"))
+                out.print(Text(f"  and {plural(len(files) - _MOST_FILES, 'more file')}", style="dim"))
 
 
 def _files(files: tuple[Changed, ...]) -> Table:

@@ -34,6 +34,6 @@ def evaluate(
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         model = choose_model(settings, ledger, name, checkpoint, environment)
     show_choice(model)
-    with working(f"{episodes} episodes of each task"):
+    with working(f"evaluating each task, {episodes} times"):
         evaluated = command(model, episodes)
     (print_json if as_json else show_evaluated)(evaluated)

@@ -14,7 +14,7 @@ from clusterkit.cli.common import (
     load,
     open_ledger,
 )
-from clusterkit.cli.ui.console import note, print_document, say
+from clusterkit.cli.ui.console import note, plural, print_document, say
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.units import format_bytes
 
@@ -60,7 +60,7 @@ def show_exported(done: Exported, *, as_json: bool = False) -> None:
         how = "" if done.with_image else " by its digest (--with-image includes it)"
         image = f"image {done.image[:12]}{how}"
     model = done.model.name if done.model else "no model"
-    note(f"{done.files} files, {format_bytes(done.bytes)}, read again and checked; {model}; {image}")
+    note(f"{plural(done.files, 'file')}, {format_bytes(done.bytes)}, verified; {model}; {image}")
     if not done.ended:
         note("the run has not ended; the archive holds its current state")
     if not as_json:

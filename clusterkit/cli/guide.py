@@ -78,9 +78,7 @@ class Command(TyperCommand):
         for title, records in sections.items():
             if records:
                 with formatter.section(title):  # padded to the same width, so that their second columns align
-                    formatter.write_dl(
-                        [(f"{name:{widest}}", text) for name, text in records], col_max=_WIDEST
-                    )
+                    formatter.write_dl([(f"{name:{widest}}", text) for name, text in records], col_max=widest)
 
 
 def long_name(option: Any) -> str:

@@ -47,9 +47,7 @@ def init(
     ] = None,
     user: Annotated[
         bool,
-        typer.Option(
-            "--user/--project", help="Write settings for all your projects, or for this project (default)."
-        ),
+        typer.Option("--user/--project", help="Write settings for all your projects, or for this one."),
     ] = False,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Accept every suggestion instead of asking.")

@@ -129,7 +129,7 @@ def view(place: Inside, usage: Usage, *, processes: int) -> RenderableType:
         parts.append(progress)
     parts += [Text(), _resources(usage), Text(), _processes(usage, processes)]
     if (hidden := len(usage.processes) - processes) > 0:
-        parts.append(Text(f"and {hidden} more processes", style="dim"))
+        parts.append(Text(f"and {hidden} more process{'es' * (hidden != 1)}", style="dim"))
     return Group(*parts)
 
 

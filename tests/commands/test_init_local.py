@@ -92,7 +92,7 @@ def test_a_program_that_comes_later_gets_its_profile(fresh: Project) -> None:
 
 def test_what_does_not_go_together(fresh: Project) -> None:
     assert "--program goes with --local" in fresh.run("init", "uni", "--program", "x", code=3).stderr
-    assert "--local is this machine" in fresh.run("init", "uni", "--local", code=3).stderr
+    assert "--local sets up this machine" in fresh.run("init", "uni", "--local", code=3).stderr
 
 
 @pytest.mark.parametrize("gpus", [None, (), (8 << 30,)])

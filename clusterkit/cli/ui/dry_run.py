@@ -15,6 +15,7 @@ from clusterkit.cli.ui.sweep import show_plan
 from clusterkit.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
+    from clusterkit.runs.group import GroupPart
     from clusterkit.runs.pipeline import DryRun
 
 _ROWS = 8
@@ -30,7 +31,7 @@ def show_dry_run(found: DryRun) -> None:
     if group:
         show_plan(found.plan, to=out, rows=_ROWS)
         for part in found.parts:
-            labelled(f"part {part.number}", f"{len(part.tasks)} jobs, {len(part.members)} runs")
+            labelled(f"part {part.number}", _size(part))
         out.print(f"\n[bold]the first of {len(found.plan.runs)} runs[/]")
     _show_run(found)
     warn_of(found.snapshot)
@@ -41,12 +42,14 @@ def show_dry_run(found: DryRun) -> None:
 def print_script(found: DryRun) -> None:
     """Prints the exact job script; for a group, each part's script and then the first run's."""
     for part, script in zip(found.parts, found.scripts, strict=True):
-        out.file.write(
-            f"# ---- part {part.number}: {len(part.tasks)} jobs, {len(part.members)} runs\n{script}"
-        )
+        out.file.write(f"# ---- part {part.number}: {_size(part)}\n{script}")
     if found.scripts:
         out.file.write(f"# ---- {found.first.spec.run_id}\n")
     out.file.write(found.first.script)
+
+
+def _size(part: GroupPart) -> str:
+    return f"{plural(len(part.tasks), 'job')}, {plural(len(part.members), 'run')}"
 
 
 def _show_run(found: DryRun) -> None:

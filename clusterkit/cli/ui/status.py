@@ -121,7 +121,7 @@ def show_status(report: StatusReport, *, expand: bool = False) -> None:
     if troubled:
         note(f"clusterkit why {troubled[-1]} shows the cause and what to do")
     if report.left_out > 0:
-        note(f"{report.left_out} older runs are not shown; --all shows them")
+        note(f"{plural(report.left_out, 'older run')} not shown; --all shows all of them")
 
 
 def status_table(lines: Sequence[StatusRow | Folded], *, width: int) -> tuple[Table, bool]:
@@ -216,7 +216,7 @@ def _folded_cells(line: Folded, *, bar: bool) -> dict[str, str | Text]:
     return {
         "run": line.group,
         "cluster": ", ".join(dict.fromkeys(row.run.cluster for row in line.rows)),
-        "state": Text(f"{len(states)} runs", style=_COLOURS.get(first, "red")),
+        "state": Text(plural(len(states), "run"), style=_COLOURS.get(first, "red")),
         "progress": _progress(line.progress, steps, bar=bar),
         "steps/s": significant(sum(rates)) if sum(rates) else "",
         "left": format_seconds(left) if left is not None else "",

@@ -127,7 +127,7 @@ def _summary(plan: Plan) -> str:
         job = plan.asked(group.dealt[0])
         sizes = [f"{job.cpus} CPUs"] if job.cpus else []
         sizes += [f"{format_size(job.memory)} memory"] if job.memory else []
-        packed = f" in {group.jobs} jobs of {' and '.join(sizes)}, {group.pack} on a GPU"
+        packed = f" in {plural(group.jobs, 'job')} of {' and '.join(sizes)}, {group.pack} on a GPU"
     if group.in_one > 1:
         packed += f", {group.in_one} in one process"
     at_once = f", {group.at_once} at a time" if group.at_once and group.at_once < group.jobs else ""
