@@ -18,7 +18,7 @@ from clusterkit.cli.examples import GUIDES, PANELS
 from clusterkit.cli.renamed import renamed_command, renamed_options
 from clusterkit.resources import page
 
-_TYPE = re.compile(r"^(  (?:-- )?[A-Z]\S*)( <\S+>)", re.MULTILINE)
+_TYPE = re.compile(r"^(  (?:-- )?[A-Za-z]\S*)( <\S+>)", re.MULTILINE)
 """An argument's metavar and Typer's name for its type."""
 
 _WIDEST = 25

@@ -154,7 +154,7 @@ def submit(
             hint="use it with --seeds, --sweep or --then; `--after RUN` makes one run wait for another",
         )
     if then_always and not then:
-        raise ConfigError("--then-always needs --then")
+        raise ConfigError("--then-always needs --then", hint="add --then PROFILE, or leave it out")
     if in_one and pack == 1:
         raise ConfigError(
             "--in-one trains all runs of a pack in one process, and there is no --pack",
