@@ -234,7 +234,7 @@ for folder in "$root" "$store" "$root/snapshots"; do
     test -z "$1" || test ! -O "$folder" || { chgrp "$1" "$folder" && chmod "$2" "$folder"; } || exit 1
 done
 """
-# df of the nearest folder that exists: --plan looks before anything was made.
+# df of the nearest folder that exists: a dry run of `deploy` looks before anything was made.
 _PRINT = r"""
 printf '%s\n%s\n%s\n' "$root" "$scratch" "$store"
 near=$store

@@ -6,7 +6,7 @@ import contextlib
 import io
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,7 +14,10 @@ from typing import Any
 
 import typer
 
+from clusterkit.cli import renamed
 from clusterkit.cli.app import app
+from clusterkit.cli.examples import GUIDES
+from clusterkit.cli.guide import load
 from clusterkit.errors import ClusterkitError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -69,6 +72,20 @@ def _commands(block: str, program: str) -> Iterator[str]:
 def group() -> Any:
     """The command line as click knows it; Typer brings a click of its own, or uses the installed one."""
     return typer.main.get_command(app)
+
+
+@cache
+def commands() -> dict[str, Any]:
+    """Every command by its whole name, also those in groups."""
+    return {name: load(name) for name in GUIDES}
+
+
+def called(words: Sequence[str]) -> tuple[str, list[str]]:
+    """The name of the command that a line calls, by its new name if it calls it by an old one; the rest."""
+    first, *rest = words
+    words = [*renamed.COMMANDS.get(first, first).split(), *rest]
+    count = 2 if " ".join(words[:2]) in GUIDES else 1
+    return " ".join(words[:count]), words[count:]
 
 
 def options(command: Any) -> set[str]:

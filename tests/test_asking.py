@@ -75,7 +75,7 @@ def interrupted_later() -> Iterator[Any]:
         lambda: watch.show_watch(interrupted(), expand=False, as_json=True),
         lambda: watch.show_watch(interrupted(), expand=False, as_json=False),
     ],
-    ids=["top", "top --json", "watch", "status --watch --json", "status --watch"],
+    ids=["top", "top --json", "curves", "status --watch --json", "status --watch"],
 )
 def test_ctrl_c_ends_a_view_with_130(show: Callable[[], None]) -> None:
     with pytest.raises(KeyboardInterrupt):  # which is 130 at the edge

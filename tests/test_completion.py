@@ -19,6 +19,7 @@ from clusterkit.cli import complete
 from clusterkit.cli.app import app
 from clusterkit.cli.completion import answer, words_of
 from clusterkit.runs.ledger import Ledger, LedgerRun
+from tests.documented import commands
 
 SETTINGS = """
 [project]
@@ -70,6 +71,11 @@ def told(line: str, shell: str = "fish") -> list[str]:
     [
         ("clusterkit sta", ["words", "status"]),
         ("clusterkit nonsense ", ["words"]),
+        ("clusterkit storage ", ["words", "list", "prune", "clean"]),
+        ("clusterkit storage clean --old", ["words", "--older"]),
+        ("clusterkit storage list --cluster u", ["words", "uni"]),
+        ("clusterkit storage nonsense ", ["words"]),
+        ("clusterkit submit --set lr", ["beginnings", "lr="]),
         ("clusterkit --ver", ["words", "--version"]),
         ("clusterkit why l", ["words", "last"]),
         ("clusterkit why mt10-20260102-030401", ["words", run(1).run_id]),
@@ -136,7 +142,7 @@ def test_nothing_is_made_where_there_is_no_ledger(tmp_path: Path, monkeypatch: p
 
 
 def test_every_value_has_a_source_or_is_free() -> None:
-    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+    for name, command in commands().items():
         for one in command.params:
             if getattr(one, "is_flag", False) or one.name == "help":
                 continue

@@ -10,16 +10,28 @@ from typing import Any
 
 import pytest
 
-from clusterkit.cli import images as show_images
+from clusterkit.cli import report, storage_prune, sync_results
+from clusterkit.cli import storage_list as show_images
 from clusterkit.cli.ui import model as show_model
-from clusterkit.commands.images import ImageRow
 from clusterkit.commands.model import ChosenModel, Evaluated, Score
+from clusterkit.commands.report import Reported, ReportRow
+from clusterkit.commands.storage import Garbage, ImageRow, Rubbish, Young
+from clusterkit.commands.sync import Synced
 from clusterkit.images.inventory import StoredImage
 from clusterkit.probes.usage import Gpu
+from clusterkit.report.advice import GroupAdvice
+from clusterkit.report.binding import Binding, Change
+from clusterkit.report.checks import RuleCheck, RuleVerdict
+from clusterkit.report.needs import ResourceNeed
+from clusterkit.results.pull import PulledRun
+from clusterkit.wandb.uploaded import RunUpload, UploadState
 from docs.tools import scratch
-from tests.documented import ROOT, group, invoke, options
+from tests.documented import ROOT, commands, invoke, options
 
-BY_NAME = {"states", "tasks", "heartbeat", "silent", "mute", "found"}
+BY_NAME = {
+    *("states", "tasks", "heartbeat", "silent", "mute", "found"),
+    *("settings", "origins", "left", "failed"),
+}
 """Objects whose keys are no field names of ours."""
 
 
@@ -55,8 +67,8 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         patch.chdir(folder)
         patch.setenv("XDG_CONFIG_HOME", str(folder / "none"))
         patch.setenv("STEPS", "4")
-        assert invoke(["submit", "--seeds", "1,2"])[0] == 0
-        assert invoke(["submit", "--name", "broken", "--", "--broken"])[0] == 0
+        submitted = invoke(["submit", "--seeds", "1,2", "--json"])[1]
+        run_id = invoke(["submit", "--name", "broken", "--", "--broken"])[1].strip()
         broken = invoke(["logs", "last", "--follow"])
         assert b"metawrld" in broken[1].encode()
         patch.setenv("STEPS", "1000")
@@ -68,19 +80,50 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         commands = {
             "status": ["status", "--all", "--json"],
             "why": ["why", "broken", "--json"],
-            "deploy": ["deploy", "--plan", "--json"],
+            "deploy": ["deploy", "--dry-run", "--json"],
             "diff": ["diff", "last", "broken", "--json"],
+            "profiles": ["profiles", "--json"],
+            "config": ["config", "project.default_cluster", "--show-origin", "--json"],
+            "sync-results": ["sync-results", "--no-wandb", "--json"],
+            "report": ["report", json.loads(submitted)["group"], "--json"],
+            "export": ["export", "broken", "--json"],
+            "storage prune": ["storage", "prune", "--dry-run", "--json"],
+            "storage clean": ["storage", "clean", "--dry-run", "--json"],
+            "rerun": ["rerun", run_id, "--json"],
+            "resume": ["resume", run_id, "--json"],
+            "cancel": ["cancel", "--all", "--yes", "--json"],
         }
         texts = {name: invoke(words)[1] for name, words in commands.items()}
-        assert invoke(["cancel", "last", "--yes"])[0] == 0
-    return {name: json.loads(text) for name, text in {**texts, "top": first}.items()}
+    return {name: json.loads(text) for name, text in {**texts, "top": first, "submit": submitted}.items()}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["status", "why", "deploy", "diff", "top"])
+@pytest.mark.parametrize("name", sorted(samples().keys() - {"evaluate", "storage list"}))
 def test_a_sample_has_the_fields_that_are_printed(name: str, printed: dict[str, Any]) -> None:
     assert_same(fields(samples()[name]), fields(printed[name]))
     assert samples()[name]["schema"] == printed[name]["schema"]
+
+
+@pytest.mark.slow
+def test_a_dry_run_of_submit_prints_the_fields_of_a_submission_and_submits_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch.make(tmp_path / "reacher")
+    monkeypatch.chdir(tmp_path / "reacher")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
+    code, text, error = invoke(["submit", "--seeds", "1..3", "--dry-run", "--json"])
+    assert code == 0, error
+    printed = json.loads(text)
+    assert_same(fields(samples()["submit"]), fields(printed))
+    assert (printed["carried_out"], [run["seed"] for run in printed["runs"]]) == (False, [1, 2, 3])
+    assert len({run["run_dir"] for run in printed["runs"]}) == 3
+    assert json.loads(invoke(["status", "--json"])[1])["runs"] == []
+
+
+@pytest.mark.slow
+def test_a_run_without_group_recipe_or_until_done_has_null_there(printed: dict[str, Any]) -> None:
+    (broken,) = [run for run in printed["status"]["runs"] if run["name"] == "broken"]
+    assert {broken["group"], broken["until_done"], broken["recipe"]} == {None}
 
 
 def test_the_sample_of_a_gpu(printed: dict[str, Any]) -> None:
@@ -88,10 +131,30 @@ def test_the_sample_of_a_gpu(printed: dict[str, Any]) -> None:
     assert list(gpu) == list(Gpu.__dataclass_fields__)
 
 
+def test_the_samples_of_uploads_advice_and_images_to_remove(capsys: pytest.CaptureFixture[str]) -> None:
+    upload = RunUpload("a", "a", UploadState.FAILED, message="no answer")
+    sync_results.print_json(Synced(Path("results"), (PulledRun("a", found=True),), (upload,)))
+    assert_same(fields(samples()["sync-results"]), fields(json.loads(capsys.readouterr().out)))
+    advice = GroupAdvice(
+        label="a",
+        measured=(),
+        needs=(ResourceNeed("memory", "4 GiB", "4 GiB", "8 GiB", too_little=True),),
+        binding=Binding("physics", "It waits."),
+        changes=(Change("workers = 2", "it waits", 1.5),),
+        checks=(RuleCheck("Out of memory", "in its log", RuleVerdict.ACT, "more memory"),),
+    )
+    report.print_json(Reported((ReportRow("a", 1, 5, None),), (Path("report.html"),), (), (advice,)))
+    assert_same(fields(samples()["report"]), fields(json.loads(capsys.readouterr().out)))
+    young = Young("snapshot", "0a1b", None, 60)
+    rubbish = Rubbish((StoredImage("0123", 1, 1, False),), ("f25e",), (("image", ".upload"),), 1, (young,))
+    storage_prune.print_json(Garbage("uni", rubbish, removed=True))
+    assert_same(fields(samples()["storage prune"]), fields(json.loads(capsys.readouterr().out)))
+
+
 def test_the_samples_of_what_needs_a_site_or_a_model(capsys: pytest.CaptureFixture[str]) -> None:
     image = StoredImage("0123", 1, 1, False)
     show_images.print_json("uni", [ImageRow(image, ("a",), (), True)])
-    assert_same(fields(samples()["images"]), fields(json.loads(capsys.readouterr().out)))
+    assert_same(fields(samples()["storage list"]), fields(json.loads(capsys.readouterr().out)))
     score = Score(0.5, 0.4, 0.6, 1.0, 500.0)
     model = ChosenModel(Path("m.pt"), "m", Path())
     show_model.print_json(Evaluated(model, 1, 50, {"reach-v3": score}, score))
@@ -99,7 +162,7 @@ def test_the_samples_of_what_needs_a_site_or_a_model(capsys: pytest.CaptureFixtu
 
 
 def test_every_command_with_json_has_a_sample_or_a_page_of_its_own() -> None:
-    named = {name for name, one in group().commands.items() if "--json" in options(one)}
+    named = {name for name, one in commands().items() if "--json" in options(one)}
     assert samples().keys() <= named
     for name in named - samples().keys():
         assert "\n## JSON\n" in (ROOT / "docs" / f"{name}.md").read_text()

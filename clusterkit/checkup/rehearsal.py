@@ -118,7 +118,7 @@ def _checkpoint(evidence: RehearsalEvidence, attempt: int) -> Verdict:
     if not saved:
         return failed(
             "no checkpoint was written after the signal",
-            "give it more time: `drill --time 10m` where programs are slow to start, "
+            "give it more time: `rehearse --time 10m` where programs are slow to start, "
             "a larger `signal_before` of the profile where checkpoints are slow to write",
         )
     last = saved[-1]

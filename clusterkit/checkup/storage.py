@@ -132,7 +132,7 @@ def image_there(storage: Storage) -> Verdict:
     part = storage.login.answer["image"]
     found = part.text.split()[4:5]
     send = f"clusterkit deploy --cluster {cluster}"
-    cure = send if storage.uploads else f"clusterkit build --on {cluster}"
+    cure = send if storage.uploads else f"clusterkit build --cluster {cluster}"
     if part.status != 0 or not found:
         return failed(f"{image.name[:19]}... is not in {storage.login.about('store')}", cure)
     if found[0] != str(image.bytes):
@@ -163,7 +163,10 @@ def _cure_of(words: str, storage: Storage) -> str:
     return f"set `root` of {storage.table} to a folder of your own"
 
 
-_MAKE_ROOM = "clusterkit gc, clusterkit clean; or set `root`, `scratch` or `image_store` to a larger disk"
+_MAKE_ROOM = (
+    "clusterkit storage prune, clusterkit storage clean; "
+    "or set `root`, `scratch` or `image_store` to a larger disk"
+)
 
 JUDGES: Mapping[str, Callable[[Storage], Verdict]] = {
     "root": root,

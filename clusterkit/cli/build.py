@@ -21,49 +21,52 @@ if TYPE_CHECKING:
 def build(
     output: Annotated[
         Path | None,
-        typer.Argument(help="Where to write it; left out: clusterkit-trainer.sif.", metavar="IMAGE.sif"),
+        typer.Argument(help="Image file to write; clusterkit-trainer.sif if left out.", metavar="IMAGE.sif"),
     ] = None,
     bootstrap: Annotated[
         str | None,
-        typer.Option(
-            metavar="WAY", help="How the image starts: docker (as when left out), debootstrap or localimage."
-        ),
+        typer.Option(metavar="WAY", help="Bootstrap agent: docker (the default), debootstrap or localimage."),
     ] = None,
     source: Annotated[
         str | None,
         typer.Option(
             "--from",
             metavar="BASE",
-            help="Base: a Docker image, a Debian suite, or a .sif file. Or a finished image to convert: "
-            "docker-daemon:NAME, docker-archive:FILE, oci:FOLDER, docker://NAME.",
+            help="What to build from: a Docker image, a Debian suite or a .sif file; or a finished image to "
+            "convert: docker-daemon:NAME, docker-archive:FILE, oci:FOLDER, docker://NAME.",
         ),
     ] = None,
     torch: Annotated[
-        str, typer.Option(metavar="cuda|cpu", help="Which torch: cuda, or cpu, which is 2 GB smaller.")
+        str,
+        typer.Option(
+            metavar="cuda|cpu", help="PyTorch with CUDA, or for the CPU only, which is 2 GB smaller."
+        ),
     ] = "cuda",
     definition: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="An Apptainer definition of your own instead of the trainer's."),
+        typer.Option(metavar="FILE", help="Your own Apptainer definition instead of the trainer's."),
     ] = None,
-    on: Annotated[
+    cluster: Annotated[
         str | None,
-        typer.Option("--on", metavar="CLUSTER", help="Build it on this cluster, as a job, and use it there."),
+        typer.Option(
+            "--cluster", "-c", metavar="NAME", help="Build on this cluster, as a job, for use there."
+        ),
     ] = None,
     native: Annotated[
         list[str] | None,
         typer.Option(
-            NATIVE_OPTION, metavar="OPTION", help="An sbatch option for the job of --on, e.g. partition=cpu."
+            NATIVE_OPTION, metavar="OPTION", help="An sbatch option for the build job, e.g. partition=cpu."
         ),
     ] = None,
     print_definition: Annotated[
-        bool, typer.Option("--print", help="Print the Apptainer definition and build nothing.")
+        bool, typer.Option("--print", help="Print the Apptainer definition only; build nothing.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing image.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the image file if it exists.")] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Build the trainer image, or convert an image of Docker's.
+    """Build the trainer image, or convert a Docker image.
 
-    It holds dependencies only; code comes with the snapshot.
+    The trainer image holds only dependencies; your code travels separately, as a snapshot.
     """
     from clusterkit.commands import build as command
 
@@ -71,21 +74,21 @@ def build(
     if print_definition:
         typer.echo(command.definition_text(request), nl=False)
         return
-    if on is None and native:
-        raise typer.BadParameter(f"{NATIVE_OPTION} is for a build on a cluster: --on CLUSTER")
-    if on is not None and output is not None:
-        raise typer.BadParameter(f"--on {on} leaves the image on the cluster: {output} has no meaning")
+    if cluster is None and native:
+        raise typer.BadParameter(f"{NATIVE_OPTION} needs a build on a cluster: --cluster NAME")
+    if cluster is not None and output is not None:
+        raise typer.BadParameter(f"--cluster {cluster} keeps the image on the cluster: leave {output} out")
     settings = load(config)
     with open_ledger(settings) as ledger:
-        if on is None:
+        if cluster is None:
             output = output or Path("clusterkit-trainer.sif")
             built = command.build_here(
                 settings, request, output, ledger, force=force, say=note, bar=transfer_bar
             )
         else:
             options = native_words(native)
-            where = settings.cluster(on)
-            note("this takes minutes")
+            where = settings.cluster(cluster)
+            note("this takes several minutes")
             built = command.build_there(
                 settings, where, request, ledger, native=options, say=note, bar=transfer_bar
             )
@@ -113,14 +116,14 @@ def show_built(built: Built) -> None:
 
 def _show_changes(changes: PackageChanges) -> None:
     if not changes:
-        out.print("  the same packages as in the build before")
+        out.print("  the same packages as in the previous build")
         return
     lines = [
         *(f"+ {name} {version}" for name, version in sorted(changes.added.items())),
         *(f"- {name} {version}" for name, version in sorted(changes.removed.items())),
         *(f"~ {name} {old} -> {new}" for name, (old, new) in sorted(changes.changed.items())),
     ]
-    out.print("  since the build before:")
+    out.print("  since the previous build:")
     for line in lines[:_SHOWN]:
         say(f"    {line}")
     if len(lines) > _SHOWN:

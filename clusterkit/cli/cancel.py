@@ -9,8 +9,8 @@ import typer
 
 from clusterkit.asking import agree, at_terminal
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.common import ConfigOption, RunsArgument, YesOption, load, open_ledger
-from clusterkit.cli.ui.console import err, note, say, warn
+from clusterkit.cli.common import ConfigOption, JsonOption, RunsArgument, YesOption, load, open_ledger
+from clusterkit.cli.ui.console import err, note, plural, print_document, say, warn
 from clusterkit.cli.ui.status import status_table
 from clusterkit.errors import ConfigError, SchedulerError, TransportError
 
@@ -23,21 +23,22 @@ def cancel(
     names: RunsArgument = None,
     group: Annotated[
         str | None,
-        typer.Option("--group", "-g", metavar="GROUP", help="All runs of a group, of a sweep for example."),
+        typer.Option("--group", "-g", metavar="GROUP", help="All runs of a group, such as a sweep."),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="All runs of this project that may still run.")
     ] = False,
     cluster: Annotated[
         str | None,
-        typer.Option("--cluster", "-c", metavar="NAME", help="With --all: only those of this cluster."),
+        typer.Option("--cluster", "-c", metavar="NAME", help="With --all: only runs on this cluster."),
     ] = None,
     yes: YesOption = False,
+    as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """End runs; what they have written stays.
+    """Cancel runs; what they have written stays.
 
-    On a terminal it asks first, where several runs or a running one would end.
+    On a terminal it asks first if several runs, or a running one, would be cancelled.
     """
     from clusterkit.commands.cancel import ChosenRuns
     from clusterkit.commands.cancel import cancel as command
@@ -45,8 +46,35 @@ def cancel(
     settings = load(config)
     chosen = ChosenRuns(tuple(names or ()), group=group, everything=everything, cluster=cluster)
     with open_ledger(settings, of=names or ()) as ledger:
-        code = show_cancelled(command(settings, ledger, chosen, agrees=ask_first(chosen, yes=yes)))
+        result = command(settings, ledger, chosen, agrees=ask_first(chosen, yes=yes))
+    code = show_cancelled(result, as_json=as_json)
     raise typer.Exit(code)
+
+
+def print_json(result: Cancellation) -> None:
+    """Prints one JSON object on standard output; see docs/json.md."""
+    print_document(
+        {
+            "schema": 1,
+            "carried_out": not result.refused,
+            "runs": [
+                {
+                    "run_id": row.run.run_id,
+                    "cluster": row.run.cluster,
+                    "state_before": row.state.state.value,
+                    "cancelled": not _had_ended(row),
+                }
+                for row in result.done
+            ],
+            "unclear": [run.run_id for run in result.unclear],
+            "silent": result.silent,
+        }
+    )
+
+
+def _had_ended(row: StatusRow) -> bool:
+    was = row.state.state
+    return not was.active and was is not JobState.UNKNOWN
 
 
 def ask_first(chosen: ChosenRuns, *, yes: bool) -> Agree:
@@ -61,7 +89,8 @@ def ask_first(chosen: ChosenRuns, *, yes: bool) -> Agree:
             return True
         if not terminal:
             raise ConfigError(
-                f"this would cancel {len(rows)} runs, and there is no terminal to ask on", hint="use --yes"
+                f"this would cancel {plural(len(rows), 'run')}, and there is no terminal to ask on",
+                hint="use --yes",
             )
         if len(rows) == 1 and rows[0].state.state is not JobState.RUNNING:
             return True
@@ -72,20 +101,21 @@ def ask_first(chosen: ChosenRuns, *, yes: bool) -> Agree:
     return agrees
 
 
-def show_cancelled(result: Cancellation) -> int:
-    """Prints one line per run; returns the command's exit code."""
-    for row in result.done:
-        was = row.state.state
-        ended = not was.active and was is not JobState.UNKNOWN
-        say(f"{row.run.run_id}  {f'had ended already ({was})' if ended else 'cancelled'}")
+def show_cancelled(result: Cancellation, *, as_json: bool = False) -> int:
+    """Prints one line per run, or a JSON object; returns the command's exit code."""
+    if as_json:
+        print_json(result)
+    for row in () if as_json else result.done:
+        had_ended = f"had ended already ({row.state.state})"
+        say(f"{row.run.run_id}  {had_ended if _had_ended(row) else 'cancelled'}")
     for cluster, cause in result.silent.items():
-        warn(f"{cluster} gives no answer, its runs go on:", f" {cause}")
+        warn(f"{cluster} does not answer, its runs continue:", f" {cause}")
     for run in result.unclear:
         warn(f"{run.run_id} is still being submitted:", " try again in a minute")
     if result.refused:
         note("nothing was cancelled")
     elif not (result.done or result.silent or result.unclear):
-        note("no run of this project waits or runs")
+        note("no run of this project is waiting or running")
     if result.silent:
         return TransportError.exit_code
     return SchedulerError.exit_code if result.unclear else 0

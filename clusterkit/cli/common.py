@@ -29,7 +29,9 @@ Value = TypeVar("Value")
 ConfigOption = Annotated[
     Path | None,
     typer.Option(
-        "--config", metavar="FILE", help="clusterkit.toml to use instead of the nearest one upwards."
+        "--config",
+        metavar="FILE",
+        help="Settings file instead of the clusterkit.toml in or above this folder.",
     ),
 ]
 ClusterOption = Annotated[
@@ -37,36 +39,37 @@ ClusterOption = Annotated[
     typer.Option("--cluster", "-c", metavar="NAME", help="Cluster to use instead of the default one."),
 ]
 OnlyClusterOption = Annotated[
-    str | None, typer.Option("--cluster", "-c", metavar="NAME", help="Only runs there.")
+    str | None, typer.Option("--cluster", "-c", metavar="NAME", help="Only runs on this cluster.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-RemoveNothingOption = Annotated[bool, typer.Option("--dry-run", help="Say what would go; remove nothing.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object for scripts.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would be done.")]
 AcceptNewOption = Annotated[
-    bool, typer.Option("--accept-new", help="Accept the key of a host not known yet; a changed one never.")
+    bool,
+    typer.Option("--accept-new", help="Accept the key of an unknown host; a changed key is always refused."),
 ]
 RunsArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="RUN", help="Run ids, groups, beginnings of them, job ids, or `last`."),
+    typer.Argument(metavar="RUN", help="Run ids, groups, the start of an id, job ids, or `last`."),
 ]
 RunArgument = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run id, its beginning, a job id, or `last`.")
+    str, typer.Argument(metavar="RUN", help="A run id, the start of one, a job id, or `last`.")
 ]
 RunOrGroupArgument = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run id, a group, its beginning, a job id, or `last`.")
+    str, typer.Argument(metavar="RUN", help="A run id, a group, the start of an id, a job id, or `last`.")
 ]
 OtherTimeOption = Annotated[
-    str | None, typer.Option("--time", metavar="TIME", help="Another time limit, e.g. 90m, 4h, 1d12h.")
+    str | None, typer.Option("--time", metavar="TIME", help="New time limit, e.g. 90m, 4h, 1d12h.")
 ]
 OtherProfileOption = Annotated[
     str | None,
-    typer.Option("--profile", "-p", metavar="PROFILE", help="Ask for what this profile asks for."),
+    typer.Option("--profile", "-p", metavar="PROFILE", help="Request the resources of this profile."),
 ]
 UntilDoneAsBeforeOption = Annotated[
     bool | None,
     typer.Option(
         "--until-done/--not-until-done",
-        help="Go on past the time limit, in as many attempts as it takes; as before if left out.",
+        help="Continue past the time limit, in as many attempts as needed; as before if left out.",
     ),
 ]
 NativeOption = Annotated[
@@ -74,21 +77,19 @@ NativeOption = Annotated[
     typer.Option(
         NATIVE_OPTION,
         metavar="OPTION",
-        help="An sbatch option that wins over all others, e.g. qos=long.",
+        help="An sbatch option, which overrides all other settings, e.g. qos=long.",
     ),
 ]
 SendLargeOption = Annotated[
-    bool, typer.Option("--send-large", help="Let files over `max_file_size` travel without asking.")
+    bool, typer.Option("--send-large", help="Send files larger than `max_file_size` without asking.")
 ]
-ScriptOption = Annotated[
-    bool, typer.Option("--script", help="Only print the job script that would be submitted; change nothing.")
-]
+ScriptOption = Annotated[bool, typer.Option("--script", help="Print the job script only; change nothing.")]
 
 
 ProfileOption = Annotated[
     str | None,
     typer.Option(
-        "--profile", "-p", metavar="PROFILE", help="What to ask for: `clusterkit profiles` lists them."
+        "--profile", "-p", metavar="PROFILE", help="Profile of the run; `clusterkit profiles` lists them."
     ),
 ]
 TotalStepsOption = Annotated[
@@ -98,35 +99,33 @@ TimeOption = Annotated[str | None, typer.Option(metavar="TIME", help="Time limit
 UntilDoneOption = Annotated[
     bool | None,
     typer.Option(
-        "--until-done/--not-until-done", help="Go on past the time limit, in as many attempts as it takes."
+        "--until-done/--not-until-done", help="Continue past the time limit, in as many attempts as needed."
     ),
 ]
 SetOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change a recipe value.")
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change a recipe value, e.g. lr=3e-4.")
 ]
 UnlockOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="Let a locked recipe value change; marks the run as modified."),
+    typer.Option(metavar="NAME", help="Allow a locked recipe value to change; marks the run as modified."),
 ]
 
 
 ModelArgument = Annotated[
     str,
     typer.Argument(
-        metavar="RUN", help="A run that was synced, a folder with one, or the path of a checkpoint or model."
+        metavar="RUN", help="A synced run, a folder with one, or the path of a checkpoint or model."
     ),
 ]
 CheckpointOption = Annotated[
-    str, typer.Option(metavar="best|last|NAME", help="Which checkpoint of the run; a path will do, too.")
+    str, typer.Option(metavar="best|last|NAME", help="Checkpoint of the run, by name or path.")
 ]
-EpisodesOption = Annotated[
-    int, typer.Option("--episodes", "-n", metavar="N", min=1, help="Episodes per task.")
-]
+EpisodesOption = Annotated[int, typer.Option("--episodes", metavar="N", min=1, help="Episodes per task.")]
 EnvironmentOption = Annotated[
     str | None,
     typer.Option(
         metavar="MODULE:ID",
-        help="What it was trained in, if that module is your own but neither installed nor tracked by git.",
+        help="The training environment, if its module is your own and neither installed nor in git.",
     ),
 ]
 
@@ -141,8 +140,8 @@ class ProgramCommand(Command):
         given = ctx.params.get("arguments") or []
         if len(given) > len(behind) and not ctx.resilient_parsing:  # not during shell completion
             raise ConfigError(
-                f"{given[0]!r} stands before any --",
-                hint="a profile is named by `--profile`; arguments of the program come last, behind `--`",
+                f"unexpected argument {given[0]!r}",
+                hint="name a profile with `--profile`; put the program's own arguments last, after `--`",
             )
         return rest
 

@@ -23,6 +23,9 @@ _SAFE = re.compile(r"[\w.@%+:,/=-]+")
 _MOST = 200
 """The maximum number of runs to offer; the newest ones are kept."""
 
+_SHORT_NAMES = (("lr=", "every learning rate"), ("task=", "the recipe of that task"))
+"""Short names of recipe values, for --set and --sweep."""
+
 Candidate = tuple[str, str]
 """A value and its description, which may be empty."""
 
@@ -96,7 +99,7 @@ def _runs_and_groups(at: ProjectFolder) -> Iterator[Candidate]:
 
 def _groups(at: ProjectFolder) -> Iterator[Candidate]:
     sizes = Counter(run.group for run in at.runs() if run.group)
-    return ((group, f"{size} run{'s' if size > 1 else ''}") for group, size in list(sizes.items())[:_MOST])
+    return ((group, f"{size} run{'s' * (size != 1)}") for group, size in list(sizes.items())[:_MOST])
 
 
 def _run_names(at: ProjectFolder) -> Iterator[Candidate]:
@@ -128,13 +131,14 @@ def _recipe_keys(_at: ProjectFolder) -> Iterator[Candidate]:
 
 
 def _assignments(at: ProjectFolder) -> Iterator[Candidate]:
-    return ((f"{key}=", about) for key, about in _recipe_keys(at))
+    yield from _SHORT_NAMES
+    yield from ((f"{key}=", about) for key, about in _recipe_keys(at))
 
 
 def _axes(at: ProjectFolder) -> Iterator[Candidate]:
     from trainer import recipe
 
-    yield from (("seed=", "also as --seeds"), ("lr=", "actor_lr, critic_lr and alpha_lr"), ("task=", ""))
+    yield "seed=", "also as --seeds"
     yield from ((f"profile={name}", "") for name, _ in _profiles(at))
     yield from ((f"recipe={name}", "") for name in recipe.names())
     yield from _assignments(at)
@@ -191,7 +195,6 @@ FILES = ("FILE", "FOLDER", "IMAGE.sif", "FILE.tar.zst", "PATH")
 
 BY_OPTION: Mapping[str, Source] = {
     "--cluster": _clusters,
-    "--on": _clusters,
     "--name": _run_names,
     "--checkpoint": _checkpoints,
     "--set": _assignments,

@@ -19,6 +19,7 @@ import typer
 from clusterkit import folders
 from clusterkit.cli.complete import FILES, Candidate, ProjectFolder, project, values_of
 from clusterkit.cli.examples import GUIDES
+from clusterkit.cli.guide import children
 from clusterkit.errors import ClusterkitError, ConfigError
 
 
@@ -32,15 +33,16 @@ class Shell(StrEnum):
 
 def completion(
     shell: Annotated[
-        Shell | None, typer.Argument(metavar="bash|zsh|fish", help="Which shell; yours if left out.")
+        Shell | None, typer.Argument(metavar="bash|zsh|fish", help="Shell; yours if left out.")
     ] = None,
     install: Annotated[
-        bool, typer.Option("--install", help="Install it for your user, and say what was written.")
+        bool, typer.Option("--install", help="Install it for your user and print what was written.")
     ] = False,
 ) -> None:
     """Print or install completion for your shell.
 
-    Of commands, options, run ids, groups, profiles, clusters, tasks and checkpoints; no cluster is asked.
+    Completes commands, options, run ids, groups, profiles, clusters, tasks and checkpoints, without asking
+    any cluster.
     """
     from clusterkit.cli.ui.console import note
     from clusterkit.resources import resource
@@ -144,15 +146,18 @@ def answer(group: Any, line: str, shell: str) -> str:
 def _complete(group: Any, words: list[str]) -> tuple[str, list[Candidate], str]:
     """Returns the kind, the candidates as whole words, and the word they complete."""
     *before, start = words[1:] or [""]
-    commands: Mapping[str, Any] = group.commands
-    given = [word for word in before if not word.startswith("-")]
-    if not given:
-        named = [(name, guide.short) for name, guide in GUIDES.items()]
-        return "words", _fitting(start, _options(group.params, ()) if start.startswith("-") else named), start
-    command = commands.get(given[0])
-    if command is None:
-        return "words", [], start
-    kind, found = _words_of_command(command, before[before.index(given[0]) + 1 :], start)
+    command, path = group, ""
+    while hasattr(command, "commands"):  # a group of commands
+        word = next((word for word in before if not word.startswith("-")), None)
+        if word is None:
+            named = [(word, GUIDES[name].short) for word, name in children(path).items()]
+            options = _options(command.params, ()) if start.startswith("-") else named
+            return "words", _fitting(start, options), start
+        if word not in command.commands:
+            return "words", [], start
+        command, path = command.commands[word], f"{path} {word}".strip()
+        before = before[before.index(word) + 1 :]
+    kind, found = _words_of_command(command, before, start)
     return kind, found, start
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
-from clusterkit.cli.common import ConfigOption, load
-from clusterkit.cli.ui.console import out
+from clusterkit.cli.common import ConfigOption, JsonOption, load
+from clusterkit.cli.ui.console import out, print_document
 from clusterkit.config.layers import COMMAND_LINE
 from clusterkit.config.lines import join_key, toml_value
 from clusterkit.config.settings import Setting, Settings
@@ -18,17 +18,18 @@ from clusterkit.config.sources import display_path
 
 def config(
     key: Annotated[
-        str, typer.Argument(metavar="KEY", help="Only what lies below this key, e.g. profiles.a40-2m.")
+        str, typer.Argument(metavar="KEY", help="Only the settings below this key, e.g. profiles.a40-2m.")
     ] = "",
     show_origin: Annotated[
-        bool, typer.Option("--show-origin", help="Say of each value where it was written.")
+        bool, typer.Option("--show-origin", help="Show where each value was set.")
     ] = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="With the profiles that are just as shipped.")
+        bool, typer.Option("--all", help="Include the built-in profiles that you did not change.")
     ] = False,
+    as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Print the resolved settings, as TOML."""
+    """Print the resolved settings as TOML."""
     settings = load(config)
     values = settings.values(key)
     hidden: set[str] = set()
@@ -36,6 +37,9 @@ def config(
         shown = _own_profiles(settings)
         hidden = {value.key[1] for value in values if value.key[0] == "profiles"} - shown
         values = [value for value in values if value.key[0] != "profiles" or value.key[1] in shown]
+    if as_json:
+        print_json(settings, values, show_origin=show_origin)
+        return
     if not key:
         _print(Text(f"# {' < '.join(('built-in', *map(display_path, settings.files)))}", style="dim"))
     for number, line in enumerate(_toml(values, show_origin=show_origin)):
@@ -44,6 +48,19 @@ def config(
         _print(line)
     if hidden:
         _print(Text(f"\n# {len(hidden)} built-in profiles are not shown: clusterkit profiles", style="dim"))
+
+
+def print_json(settings: Settings, values: Sequence[Setting], *, show_origin: bool) -> None:
+    """Prints one JSON object on standard output; see docs/json.md."""
+    tree: dict[str, Any] = {}
+    for value in values:
+        table = tree
+        for name in value.key[:-1]:
+            table = table.setdefault(name, {})
+        table[value.key[-1]] = value.value
+    origins = {join_key(value.key): str(value.origin) for value in values} if show_origin else None
+    files = [str(file) for file in settings.files]
+    print_document({"schema": 1, "files": files, "settings": tree, "origins": origins})
 
 
 def _own_profiles(settings: Settings) -> set[str]:

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, load, open_ledger
-from clusterkit.cli.ui.console import err, format_count, note, out
+from clusterkit.cli.ui.console import err, format_count, note, out, plural
 from clusterkit.cli.ui.progress import stage_lines, transfer_bar
 from clusterkit.cli.ui.status import status_table
 from clusterkit.units import format_bytes, format_seconds, percent, significant
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 def demo(
     profile: Annotated[
-        str, typer.Option("--profile", "-p", metavar="PROFILE", help="What to run.")
+        str, typer.Option("--profile", "-p", metavar="PROFILE", help="Profile to run.")
     ] = "local-demo",
     config: ConfigOption = None,
 ) -> None:
-    """Train a small run here, start to finish.
+    """Train a small run on this machine, from submit to report.
 
-    Four real Meta-World tasks through the whole product: submit, watch, sync, report.
+    Four real Meta-World tasks go through every step: submit, status, sync and report.
     """
     from clusterkit.cli.ui.submit import show_submitted
     from clusterkit.commands.demo import demo as command
@@ -49,8 +49,8 @@ def demo(
             )
     except KeyboardInterrupt:
         for run_id in run_ids:  # the run is a job of its own
-            note("no longer watched; if it still runs, it goes on by itself")
-            note(f"next: clusterkit cancel {run_id}, or clusterkit watch {run_id}")
+            note("the demo ends here; the run itself continues if it has not ended")
+            note(f"next: clusterkit cancel {run_id}, or clusterkit curves {run_id}")
         raise
     show_demonstrated(done)
 
@@ -97,7 +97,7 @@ def show_demonstrated(done: Demonstrated) -> None:
         label = ""
     files = sum(run.files for run in done.synced.runs)
     size = format_bytes(sum(run.bytes for run in done.synced.runs))
-    lines.append(("synced", f"{files} files, {size} to {done.synced.results / row.run.run_id}", ""))
+    lines.append(("synced", f"{plural(files, 'file')}, {size} to {done.synced.results / row.run.run_id}", ""))
     for path in done.reported.files:
         if path.name in _FILES:
             lines.append((_FILES[path.name], str(path), ""))

@@ -7,29 +7,39 @@ from typing import Annotated
 
 import typer
 
-from clusterkit.cli.common import ClusterOption, ConfigOption, SendLargeOption, large_files, load, open_ledger
+from clusterkit.cli.common import (
+    ClusterOption,
+    ConfigOption,
+    DryRunOption,
+    JsonOption,
+    SendLargeOption,
+    large_files,
+    load,
+    open_ledger,
+)
 from clusterkit.cli.ui.progress import transfer_bar
 
 
 def deploy(
     cluster: ClusterOption = None,
     image: Annotated[
-        Path | None, typer.Option(help="The .sif to send instead of the configured one.", metavar="FILE")
+        Path | None,
+        typer.Option(help="Image to send instead of the configured one, a .sif file.", metavar="FILE"),
     ] = None,
-    plan: Annotated[
-        bool,
-        typer.Option("--plan", help="Say what is there and what would be sent; change nothing."),
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
     send_large: SendLargeOption = False,
     verify_image: Annotated[
-        bool, typer.Option("--verify-image", help="Check an image that is already there, and repair it.")
+        bool,
+        typer.Option(
+            "--verify-image", help="Verify an image that is already there, and repair it if damaged."
+        ),
     ] = False,
     config: ConfigOption = None,
 ) -> None:
     """Send the image and the code to a cluster.
 
-    Only what is new travels; an interrupted upload goes on where it was.
+    Sends only what is new; an interrupted upload continues where it stopped.
     """
     from clusterkit.site import log_in_ahead
 
@@ -49,11 +59,11 @@ def deploy(
                 bar=transfer_bar,
                 allow_large=large_files(send_large),
                 verify_image=verify_image,
-                only_plan=plan,
+                only_plan=dry_run,
             )
     if as_json:
-        print_plan_json(done, carried_out=not plan)
-    elif plan:
+        print_plan_json(done, carried_out=not dry_run)
+    elif dry_run:
         show_plan(done)
     else:
         show_deployed(done)

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, JsonOption, load, open_ledger
-from clusterkit.cli.ui.console import note, out, print_document, printable
+from clusterkit.cli.ui.console import note, out, plural, print_document, printable
 from clusterkit.sharing.comparison import as_json
 from clusterkit.sharing.description import DescribedRate
 from clusterkit.units import beside, format_bytes, format_seconds, percents_beside
@@ -20,21 +20,29 @@ if TYPE_CHECKING:
 
 
 def diff(
-    a: Annotated[str, typer.Argument(metavar="A", help="A run, or a folder with one.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    a: Annotated[
+        str | None,
+        typer.Argument(metavar="A", help="A run, or a folder with one; the last two runs if left out."),
+    ] = None,
+    b: Annotated[
+        str | None,
+        typer.Argument(metavar="B", help="Another one; if left out, A and the run before it are compared."),
+    ] = None,
     as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Show what differs between two runs.
+    """Show the differences between two runs.
 
-    Recipe, profile, arguments, code, image, versions and results; of runs that were not synced all but the
-    results.
+    Compares recipe, profile, arguments, code, image, versions and results; without the results if a run was
+    not synced.
     """
     from clusterkit.commands.diff import diff as command
+    from clusterkit.commands.diff import pair
 
     settings = load(config)
-    with open_ledger(settings, only_reads=True, of=[a, b]) as ledger:
-        comparison = command(settings, ledger, a, b)
+    named = [name for name in (a, b) if name is not None]
+    with open_ledger(settings, only_reads=True, of=named) as ledger:
+        comparison = command(settings, ledger, *pair(ledger, named))
     (print_json if as_json else show_diff)(comparison)
 
 
@@ -74,7 +82,7 @@ def show_diff(comparison: Comparison) -> None:
 
 
 def print_json(comparison: Comparison) -> None:
-    """Prints one JSON object on standard output; see docs/sharing.md."""
+    """Prints one JSON object on standard output; see docs/json.md."""
     print_document(as_json(comparison))
 
 
@@ -92,7 +100,7 @@ def _show_code(comparison: Comparison) -> None:
             out.print(Text(title, style="bold"))
             out.print(_files(files))
             if len(files) > _MOST_FILES:
-                out.print(Text(f"  and {len(files) - _MOST_FILES} more files", style="dim"))
+                out.print(Text(f"  and {plural(len(files) - _MOST_FILES, 'more file')}", style="dim"))
 
 
 def _files(files: tuple[Changed, ...]) -> Table:

@@ -27,24 +27,24 @@ if TYPE_CHECKING:
 def doctor(
     profile: Annotated[
         list[str] | None,
-        typer.Option("--profile", "-p", metavar="PROFILE", help="Check for this profile; may be repeated."),
+        typer.Option("--profile", "-p", metavar="PROFILE", help="Profile to check for; can be repeated."),
     ] = None,
     cluster: ClusterOption = None,
     job: Annotated[
-        bool, typer.Option("--job/--no-job", help="Look at a compute node with a job of two minutes at most.")
+        bool, typer.Option("--job/--no-job", help="Check a compute node, with a job of at most two minutes.")
     ] = True,
     wait: Annotated[
-        str, typer.Option("--wait", metavar="TIME", help="How long to wait for that job's start.")
+        str, typer.Option("--wait", metavar="TIME", help="How long to wait for that job to start.")
     ] = "3m",
     fix: Annotated[
-        bool, typer.Option("--fix", help="Mend what is safe to mend; says what was done.")
+        bool, typer.Option("--fix", help="Repair what is safe to repair and print what was done.")
     ] = False,
     as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Check everything between here and a container on a node.
+    """Check every step from here to a container on a node.
 
-    Each check ends as ok, warn or FAIL, with what was seen and the cure. Ends with 1 if one failed.
+    Each check ends as ok, warn or FAIL, with the evidence and the cure. Exits with 1 if a check failed.
     """
     from clusterkit.commands.doctor import Wish
     from clusterkit.commands.doctor import doctor as command
@@ -69,7 +69,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 _TITLES = {
@@ -110,7 +110,7 @@ class DoctorList:
     def __enter__(self) -> Self:
         console = err if self._quiet else out  # on separate consoles, lines and spinner would overlap
         if console.is_terminal:
-            self._status = self._stack.enter_context(console.status("looking around", spinner="dots"))
+            self._status = self._stack.enter_context(console.status("checking", spinner="dots"))
         return self
 
     def __exit__(
@@ -251,7 +251,7 @@ def _object(result: Result) -> dict[str, Any]:
         "place": result.check.place.value,
         "profile": result.profile or None,
         "outcome": result.verdict.outcome.value,
-        "evidence": "" if skipped else result.verdict.evidence,
+        "evidence": None if skipped else result.verdict.evidence,
         "because": result.verdict.evidence if skipped else None,
         "cure": result.verdict.cure or None,
         "fixed": result.fixed or None,

@@ -22,9 +22,9 @@ def evaluate(
     as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Measure a synced model's success rates, or returns, here.
+    """Measure a synced model's success rate or return.
 
-    Needs the trainer's packages, the extra `train` of clusterkit-rl.
+    Runs on this machine and needs the trainer's packages, the extra `train` of clusterkit-rl.
     """
     from clusterkit.cli.ui.model import print_json, show_choice, show_evaluated, working
     from clusterkit.commands.model import choose_model
@@ -34,6 +34,6 @@ def evaluate(
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         model = choose_model(settings, ledger, name, checkpoint, environment)
     show_choice(model)
-    with working(f"{episodes} episodes of each task"):
+    with working(f"evaluating each task, {episodes} times"):
         evaluated = command(model, episodes)
     (print_json if as_json else show_evaluated)(evaluated)

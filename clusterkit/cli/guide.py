@@ -15,10 +15,14 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from clusterkit.cli.examples import GUIDES, PANELS
+from clusterkit.cli.renamed import renamed_command, renamed_options
 from clusterkit.resources import page
 
-_TYPE = re.compile(r"^(  (?:-- )?[A-Z]\S*)( <\S+>)", re.MULTILINE)
+_TYPE = re.compile(r"^(  (?:-- )?[A-Za-z]\S*)( <\S+>)", re.MULTILINE)
 """An argument's metavar and Typer's name for its type."""
+
+_WIDEST = 25
+"""A longer option has a line of its own, above its description."""
 
 
 def epilog(command: str) -> str:
@@ -46,31 +50,76 @@ def epilog(command: str) -> str:
 class Command(TyperCommand):
     """A command whose help ends with its examples and omits Python types."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Also accepts the old names of options."""
+        return super().parse_args(ctx, renamed_options(self.name or "", args))
+
     def get_help(self, ctx: Any) -> str:
         """Returns the help as printed."""
         self.epilog = epilog(self.name or "")
         return _TYPE.sub(lambda found: found[1] + " " * len(found[2]), super().get_help(ctx))
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Writes the arguments, then the options: in groups if there are many."""
+        from clusterkit.cli.option_groups import GROUPS, LAST
+
+        groups = GROUPS.get(self.name or "")
+        if groups is None:
+            super().format_options(ctx, formatter)
+            return
+        sections: dict[str, list[tuple[str, str]]] = {title: [] for title in ("Arguments", *groups)}
+        title_of = {name: title for title, names in groups.items() for name in names.split()}
+        for one in self.get_params(ctx):
+            title = "Arguments" if one.param_type_name == "argument" else title_of.get(long_name(one), LAST)
+            if (record := one.get_help_record(ctx)) is not None:
+                sections.setdefault(title, []).append(record)
+        names = [name for records in sections.values() for name, _ in records]
+        widest = max(len(name) for name in names if len(name) <= _WIDEST)
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):  # padded to the same width, so that their second columns align
+                    formatter.write_dl([(f"{name:{widest}}", text) for name, text in records], col_max=widest)
+
+
+def long_name(option: Any) -> str:
+    """Returns the first long name of an option; empty for an argument."""
+    return next((name for name in option.opts if name.startswith("--")), "")
+
+
+def children(group: str) -> dict[str, str]:
+    """Returns what stands in a group of commands: the last word of each name -> the name."""
+    start = f"{group} " if group else ""
+    rest = {name.removeprefix(start): name for name in GUIDES if name.startswith(start)}
+    return {word: name for word, name in rest.items() if " " not in word}
+
 
 class _Commands(Mapping[str, Any]):
-    """All commands by name, each imported on first access."""
+    """The commands of a group by the last word of their names, each imported on first access."""
 
-    def __getitem__(self, name: str) -> Any:
-        if name not in GUIDES:
-            raise KeyError(name)
-        return load(name)
+    def __init__(self, group: str) -> None:
+        self._names = children(group)
+
+    def __getitem__(self, word: str) -> Any:
+        return load(self._names[word])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(GUIDES)
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(GUIDES)
+        return len(self._names)
 
 
 @cache
 def load(name: str) -> Any:
-    """Imports a command: the function named like its module, with underscores for dashes."""
-    word = name.replace("-", "_")
+    """Imports a command: the function named like its module, with underscores between words.
+
+    A group of commands imports nothing.
+    """
+    if children(name):
+        return LazyGroup(
+            within=name, name=name, help=GUIDES[name].short, no_args_is_help=True, rich_markup_mode=None
+        )
+    word = re.sub(r"\W", "_", name)
     module = import_module(f"clusterkit.cli.{word}")
     one = typer.Typer(add_completion=False, rich_markup_mode=None)
     one.command(name, cls=getattr(module, "COMMAND", Command))(getattr(module, word))
@@ -78,29 +127,44 @@ def load(name: str) -> Any:
 
 
 class LazyGroup(TyperGroup):
-    """Groups commands by purpose, and imports a command only to run it or to show its own help."""
+    """Groups commands by purpose, and imports a command only to run it or to show its own help.
 
-    def __init__(self, **attributes: Any) -> None:
-        """Takes the same attributes as click's groups."""
+    Args:
+        within: name of the group; empty for all of clusterkit.
+        attributes: as of click's groups.
+    """
+
+    def __init__(self, within: str = "", **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = _Commands()  # type: ignore[assignment]
+        self._within = within
+        self.commands = _Commands(within)  # type: ignore[assignment]
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Returns the names, in the order of the help."""
         del ctx
-        return list(GUIDES)
+        return list(self.commands)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Also finds commands by their old names."""
+        return super().resolve_command(ctx, args if self._within else renamed_command(args))
+
+    def get_help(self, ctx: Any) -> str:
+        """Returns the help as printed; that of a group of commands ends with its examples."""
+        self.epilog = epilog(self._within)
+        return super().get_help(ctx)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes the commands, one list per group."""
         del ctx
-        widest = max(map(len, GUIDES))
-        for panel in PANELS:
+        names = children(self._within)
+        widest = max(map(len, names))
+        for panel in ("Commands",) if self._within else PANELS:
             with formatter.section(panel):
                 # Pad all lists to the same width, so that their second columns align.
                 formatter.write_dl(
                     [
-                        (f"{name:{widest}}", guide.short)
-                        for name, guide in GUIDES.items()
-                        if guide.panel == panel
+                        (f"{word:{widest}}", GUIDES[name].short)
+                        for word, name in names.items()
+                        if self._within or GUIDES[name].panel == panel
                     ]
                 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clusterkit.asking import at_terminal
-from clusterkit.cli.common import AcceptNewOption, ConfigOption, without_plugins
+from clusterkit.cli.common import AcceptNewOption, ConfigOption, DryRunOption, without_plugins
 from clusterkit.cli.ui.console import note
 from clusterkit.errors import ConfigError
 
@@ -19,67 +19,70 @@ if TYPE_CHECKING:
 def init(
     host: Annotated[
         str | None,
-        typer.Argument(metavar="HOST", help="As you type it after ssh; asked for if left out."),
+        typer.Argument(metavar="HOST", help="Host as you type it after ssh; asked for if left out."),
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option("--name", metavar="NAME", help="Name of the cluster; the host's if left out."),
+        typer.Option("--name", metavar="NAME", help="Name for the cluster; the host's name if left out."),
     ] = None,
     root: Annotated[
-        str | None, typer.Option("--root", metavar="PATH", help="Folder there for images, code and runs.")
+        str | None,
+        typer.Option("--root", metavar="PATH", help="Folder on the cluster for images, code and runs."),
     ] = None,
     account: Annotated[
-        str | None, typer.Option("--account", metavar="NAME", help="Account that pays for the jobs.")
+        str | None, typer.Option("--account", metavar="NAME", help="Slurm account to charge.")
     ] = None,
     partition: Annotated[
         str | None,
-        typer.Option("--partition", metavar="NAME", help="Partition to use for all that it has."),
+        typer.Option("--partition", metavar="NAME", help="Partition to use wherever it fits."),
     ] = None,
     container: Annotated[
         str | None,
-        typer.Option("--container", metavar="RUNTIME", help="apptainer, singularity or none."),
+        typer.Option(
+            "--container", metavar="RUNTIME", help="Container runtime: apptainer, singularity or none."
+        ),
     ] = None,
     image: Annotated[
-        str | None, typer.Option("--image", metavar="FILE", help="The image on this machine, a .sif.")
+        str | None, typer.Option("--image", metavar="FILE", help="Image on this machine, a .sif file.")
     ] = None,
     user: Annotated[
         bool,
-        typer.Option("--user/--project", help="For all your projects; or for this one, as if left out."),
+        typer.Option("--user/--project", help="Write settings for all your projects, or for this one."),
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Take what is suggested instead of asking.")
+        bool, typer.Option("--yes", "-y", help="Accept every suggestion instead of asking.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Change what is there already without asking.")
+        bool, typer.Option("--force", help="Also overwrite existing settings, without asking.")
     ] = False,
-    diff: Annotated[bool, typer.Option("--diff", help="Show what would change; write nothing.")] = False,
+    dry_run: DryRunOption = False,
     local: Annotated[
-        bool, typer.Option("--local", help="For this machine alone: no login, no cluster.")
+        bool, typer.Option("--local", help="Set up this machine only: no login, no cluster.")
     ] = False,
     program: Annotated[
         str | None,
         typer.Option(
-            "--program", metavar="COMMAND", help='With --local: your own program, e.g. "python train.py".'
+            "--program", metavar="COMMAND", help='With --local: your program, e.g. "python train.py".'
         ),
     ] = None,
     example: Annotated[
         str | None,
-        typer.Option("--example", metavar="NAME", help="Take a ready-made description; no login."),
+        typer.Option("--example", metavar="NAME", help="Write a ready-made description; no login."),
     ] = None,
     examples: Annotated[bool, typer.Option("--examples", help="List the ready-made descriptions.")] = False,
     accept_new: AcceptNewOption = False,
     ssh_config: Annotated[
         Path | None,
-        typer.Option("--ssh-config", metavar="FILE", help="Use this instead of ~/.ssh/config."),
+        typer.Option("--ssh-config", metavar="FILE", help="Use this file instead of ~/.ssh/config."),
     ] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Look at a cluster over one login and write its settings.
+    """Inspect a cluster over one login and write its settings.
 
-    With --local it looks at this machine and for your program instead, and logs in nowhere.
+    Finds GPU types and how the site spells them, partitions, limits, account, container runtime and folders,
+    and writes them with comments, along with small profiles that fit. Changes nothing on the cluster.
 
-    GPU types and how the site spells them, partitions, limits, account, container, folders: all with
-    comments, and small profiles that fit. Nothing changes on the cluster.
+    With --local, it looks at this machine and for your program instead, without a login.
     """
     with without_plugins():
         from clusterkit.cli.ui import init as ui
@@ -91,10 +94,10 @@ def init(
         return
     file = settings_file.target(config, user=user)
     if example is not None:
-        _settle(settings_file.from_example(example, file), yes=yes, force=force, diff=diff)
+        _settle(settings_file.from_example(example, file), yes=yes, force=force, dry_run=dry_run)
         return
     if local:
-        _local(file, host, program, yes=yes, force=force, diff=diff)
+        _local(file, host, program, yes=yes, force=force, dry_run=dry_run)
         return
     if program is not None:
         raise ConfigError("--program goes with --local", hint="or write `program` below [project] yourself")
@@ -112,7 +115,7 @@ def init(
         image=image,
         ssh_config=ssh_config and ssh_config.resolve(),
     )
-    note(f"looking at {request.host}, over one login")
+    note(f"inspecting {request.host} over one login")
     done = command.init(
         request,
         ask=accepting_new_hosts(ask_on_terminal) if accept_new else ask_on_terminal,
@@ -120,22 +123,24 @@ def init(
     )
     ui.show_site(done)
     done.surveyor.check_usable(done.survey, request.host)
-    if _settle(done, yes=yes, force=force, diff=diff):
+    if _settle(done, yes=yes, force=force, dry_run=dry_run):
         ui.show_next(done)
 
 
-def _local(file: Path, host: str | None, program: str | None, *, yes: bool, force: bool, diff: bool) -> None:
+def _local(
+    file: Path, host: str | None, program: str | None, *, yes: bool, force: bool, dry_run: bool
+) -> None:
     from clusterkit.cli.ui.init import show_here, show_next_here
     from clusterkit.commands.init_local import init_local
 
     if host is not None:
         raise ConfigError(
-            f"--local is this machine, and {host} was named, too",
+            f"--local sets up this machine, but the host {host} was named",
             hint=f'`clusterkit init --local --program "{host}"`, if it is your program',
         )
     done = init_local(file, program)
     show_here(done)
-    if _settle(done, yes=yes, force=force, diff=diff) or not (diff or done.changes):
+    if _settle(done, yes=yes, force=force, dry_run=dry_run) or not (dry_run or done.changes):
         show_next_here(done)
 
 
@@ -153,7 +158,7 @@ def _host(ssh_config: Path | None, *, asks: bool) -> str:
     return choose_host(hosts)
 
 
-def _settle(proposal: Proposal, *, yes: bool, force: bool, diff: bool) -> bool:
+def _settle(proposal: Proposal, *, yes: bool, force: bool, dry_run: bool) -> bool:
     """Shows the changes and writes them if the user agrees; returns whether they were written."""
     from clusterkit.cli.ui import init as ui
     from clusterkit.config.settings_file import save
@@ -161,15 +166,15 @@ def _settle(proposal: Proposal, *, yes: bool, force: bool, diff: bool) -> bool:
     if not proposal.changes:
         note("nothing to change: the settings are up to date")
         return False
-    if proposal.old is not None or diff:
+    if proposal.old is not None or dry_run:
         ui.show_changes(proposal)
-    if diff:
+    if dry_run:
         return False
     if proposal.old is not None and not force and not (yes and proposal.only_adds):
         if yes or not at_terminal():
             raise ConfigError(
-                f"{proposal.file} is there, and would change as shown; nothing was written",
-                hint="write it all the same with --force, or to another file with --config FILE",
+                f"{proposal.file} exists and would change as shown; nothing was written",
+                hint="overwrite it with --force, or write to another file with --config FILE",
             )
         if not ui.confirmed(proposal):
             note("nothing was written")

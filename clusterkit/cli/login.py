@@ -14,20 +14,21 @@ from clusterkit.units import format_duration, parse_duration
 
 def login(
     cluster: Annotated[
-        str | None, typer.Argument(metavar="CLUSTER", help="The default one if left out.")
+        str | None,
+        typer.Argument(metavar="CLUSTER", help="Cluster to log in to; the default one if left out."),
     ] = None,
     keep: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="End it after so long without a command, e.g. 30m; 8h if left out."
+            metavar="TIME", help="End the login after this time without a command, e.g. 30m; 8h if left out."
         ),
     ] = None,
     accept_new: AcceptNewOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Log in once, for all later commands.
+    """Log in once for all later commands.
 
-    OpenSSH asks its questions and holds the connection (ControlMaster).
+    OpenSSH asks for your credentials and keeps the connection open (ControlMaster).
     """
     from clusterkit.commands.login import login as command
     from clusterkit.transport.questions import accepting_new_hosts, ask_on_terminal

@@ -11,7 +11,9 @@ from clusterkit.cli.ui.console import say
 
 
 def logout(
-    cluster: Annotated[str | None, typer.Argument(metavar="CLUSTER", help="Every one if left out.")] = None,
+    cluster: Annotated[
+        str | None, typer.Argument(metavar="CLUSTER", help="Cluster to log out of; all clusters if left out.")
+    ] = None,
     config: ConfigOption = None,
 ) -> None:
     """End a kept login and the commands that use it."""

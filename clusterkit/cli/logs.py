@@ -17,26 +17,24 @@ _LINES, _LEAST = 50, 5
 def logs(
     name: RunOrGroupArgument = "last",
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on, from start to start, until the run ends.")
+        bool, typer.Option("--follow", "-f", help="Follow the log through all attempts, until the run ends.")
     ] = False,
-    tail: Annotated[
+    lines: Annotated[
         int | None,
-        typer.Option(
-            "--tail", "--lines", "-n", metavar="N", min=0, help="How many of the last lines; 50 if left out."
-        ),
+        typer.Option("--lines", "-n", metavar="N", min=0, help="Number of last lines; 50 if left out."),
     ] = None,
     attempt: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Which attempt; the newest if left out.")
+        int | None, typer.Option(metavar="N", min=0, help="Number of the attempt; the newest if left out.")
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="All attempts, whole, one after the other.")
+        bool, typer.Option("--all", help="All attempts in full, one after the other.")
     ] = False,
     stderr: Annotated[bool, typer.Option("--stderr", help="Only the program's standard error.")] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Print a run's log, or follow it.
+    """Print or follow the log of a run.
 
-    Followed, it goes on with the next attempt of a run that is requeued; Ctrl-C stops.
+    With --follow, it continues with the next attempt when the run is requeued; Ctrl-C exits.
     """
     import sys
 
@@ -46,8 +44,8 @@ def logs(
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         runs = [ledger.find_one(name)] if follow else ledger.find([name])
-    usual = max(_LEAST, _LINES // len(runs))
-    lines = usual if tail is None and not everything else tail
+    if lines is None and not everything:
+        lines = max(_LEAST, _LINES // len(runs))
     wanted = Wanted(lines=lines, attempt=attempt, everything=everything, stderr=stderr, follow=follow)
     for number, run in enumerate(runs):
         if len(runs) > 1:  # as `tail` does with several files

@@ -53,7 +53,7 @@ COMMAND = ProgramCommand
 def plan(
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="-- ARGUMENT", help="Of the program, as for submit."),
+        typer.Argument(metavar="-- ARGUMENT", help="Arguments of the program, as for submit."),
     ] = None,
     profile: ProfileOption = None,
     cluster: ClusterOption = None,
@@ -61,23 +61,25 @@ def plan(
         str | None, typer.Option(metavar="TIME,TIME", help="Time limits to try, e.g. 1h,4h,1d.")
     ] = None,
     gpus: Annotated[
-        str | None, typer.Option(metavar="GPU,GPU", help="GPU types to try; all of the cluster if left out.")
+        str | None,
+        typer.Option(metavar="GPU,GPU", help="GPU types to try; all types of the cluster if left out."),
     ] = None,
     compare: Annotated[
-        bool, typer.Option("--compare", help="The profile on every GPU type of every cluster; asks none.")
+        bool, typer.Option("--compare", help="Compare every GPU type of every cluster, without asking any.")
     ] = False,
     ranks: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="GPUs to learn on, instead of the profile's.")
+        int | None,
+        typer.Option(metavar="N", min=1, help="Number of GPUs to train on, instead of the profile's."),
     ] = None,
     observation_dim: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Numbers in an observation of an environment of your own."),
+        typer.Option(metavar="N", min=1, help="Size of an observation, for your own environment."),
     ] = None,
     action_dim: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Numbers in an action of it.")
+        int | None, typer.Option(metavar="N", min=1, help="Size of a continuous action.")
     ] = None,
     action_choices: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Instead: how many each choice of an action has.")
+        str | None, typer.Option(metavar="A,B", help="For discrete actions: number of values of each.")
     ] = None,
     total_steps: TotalStepsOption = None,
     time: TimeOption = None,
@@ -89,10 +91,10 @@ def plan(
     as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Say what a run would take and when it would start.
+    """Estimate what a run needs and when it would start.
 
-    Memory by part, bytes to upload, time, and the scheduler's predicted start for several requests. Nothing
-    is changed.
+    Shows its memory by part, the bytes to upload, the run time, and the start that the scheduler predicts
+    for several requests. Changes nothing.
     """
     from clusterkit.runs.program import assignments
     from clusterkit.runs.request import SubmitRequest
@@ -130,7 +132,7 @@ def plan(
     request = PlanRequest(run, _durations(times), tuple(_words(gpus)), spaces)
     forecast = command(settings, request, bar=transfer_bar)
     if as_json:
-        print_document(_document(forecast), indent=None, ensure_ascii=False)
+        print_document(_document(forecast))
     else:
         show_forecast(forecast)
 
@@ -214,7 +216,7 @@ def print_comparison_json(profile: Profile, rows: Sequence[ComparisonRow]) -> No
             for row in rows
         ],
     }
-    print_document(document, indent=None, ensure_ascii=False)
+    print_document(document)
 
 
 def _memory(row: ComparisonRow) -> tuple[str, str, Text]:

@@ -22,22 +22,22 @@ def play(
     name: ModelArgument = "last",
     tasks: Annotated[
         list[str] | None,
-        typer.Option("--task", "-t", metavar="TASK", help="Only this task; may be given several times."),
+        typer.Option("--task", "-t", metavar="TASK", help="Only this task; can be repeated."),
     ] = None,
     checkpoint: CheckpointOption = "last",
     episodes: EpisodesOption = 1,
     size: Annotated[
-        int, typer.Option(metavar="PIXELS", min=64, help="Width and height of the picture in pixels.")
+        int, typer.Option(metavar="PIXELS", min=64, help="Width and height of the video in pixels.")
     ] = 320,
     environment: EnvironmentOption = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Where the videos go.")
+        Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Folder to write the videos to.")
     ] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Film a synced model here, task by task.
+    """Film a synced model, task by task.
 
-    Needs the trainer's packages, the extra `train` of clusterkit-rl.
+    Runs on this machine and needs the trainer's packages, the extra `train` of clusterkit-rl.
     """
     from clusterkit.cli.ui.model import show_choice, show_films
     from clusterkit.commands.model import choose_model

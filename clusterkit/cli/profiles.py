@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from rich.text import Text
 
-from clusterkit.cli.common import ConfigOption, load
-from clusterkit.cli.ui.console import out
+from clusterkit.cli.common import ConfigOption, JsonOption, load
+from clusterkit.cli.ui.console import out, print_document
 from clusterkit.cli.ui.lines import plain_table
 from clusterkit.units import format_duration
 
+if TYPE_CHECKING:
+    from clusterkit.config.models import Profile
+    from clusterkit.config.settings import Settings
 
-def profiles(config: ConfigOption = None) -> None:
+
+def profiles(as_json: JsonOption = False, config: ConfigOption = None) -> None:
     """List the profiles; * marks the default one."""
     settings = load(config)
+    if as_json:
+        print_json(settings)
+        return
     titles = ("profile", "gpu", "cpus", "time", "recipe", "steps", "envs")
     table = plain_table(*titles, right=("cpus", "time", "steps", "envs"), padding=(0, 1))
     wide = out.width >= 110
@@ -31,6 +40,32 @@ def profiles(config: ConfigOption = None) -> None:
         ]
         table.add_row(*cells, *([Text(profile.description)] if wide else []))
     out.print(table)
+
+
+def print_json(settings: Settings) -> None:
+    """Prints one JSON object on standard output; see docs/json.md."""
+    print_document(
+        {
+            "schema": 1,
+            "default_profile": settings.project.default_profile,
+            "profiles": [_object(profile) for profile in settings.profiles.values()],
+        }
+    )
+
+
+def _object(profile: Profile) -> dict[str, Any]:
+    return {
+        "name": profile.name,
+        "description": profile.description or None,
+        "gpu": profile.gpu,
+        "gpus": profile.gpu_count,
+        "cpus": profile.cpus,
+        "memory_bytes": profile.memory,
+        "time_limit_seconds": profile.time,
+        "recipe": profile.recipe,
+        "total_steps": profile.total_steps,
+        "num_envs": profile.num_envs,
+    }
 
 
 def _count(steps: int | None) -> str:

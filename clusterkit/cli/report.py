@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from clusterkit.cli.common import ConfigOption, RunsArgument, load, open_ledger
-from clusterkit.cli.ui.console import err, note, out, printable, say
+from clusterkit.cli.common import ConfigOption, JsonOption, RunsArgument, load, open_ledger
+from clusterkit.cli.ui.console import err, note, out, print_document, printable, say
 from clusterkit.cli.ui.lines import plain_table
 from clusterkit.units import beside, percents_beside
 
@@ -27,29 +28,29 @@ _VERDICTS = {"fine": "green", "act": "yellow", "not measured": "dim"}
 def report(
     runs: RunsArgument = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Where to write the report.")
+        Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Folder to write the report to.")
     ] = None,
     metric: Annotated[
         str | None,
         typer.Option(
             metavar="METRIC",
-            help="Metric to report, by its logged name; if left out, success, else the return, else the "
-            "first one that the program logs.",
+            help="Metric to report, by its logged name; if left out, the success rate, else the return, else "
+            "the first logged one.",
         ),
     ] = None,
     advice: Annotated[
         bool,
         typer.Option(
             "--advice",
-            help="Write nothing; say what the runs asked for and used, what they waited for, and what would "
-            "be faster.",
+            help="Write nothing; print what the runs requested and used, and what would be faster.",
         ),
     ] = False,
+    as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Draw learning curves and write one page about runs.
+    """Draw learning curves and write a one-page report.
 
-    Of runs that were synced, the last one if none is named; groups of seeds are compared.
+    Reads synced runs: the last one, or those named. Runs that differ only in their seed are averaged.
     """
     from datetime import UTC, datetime
 
@@ -61,10 +62,71 @@ def report(
     with open_ledger(settings, only_reads=True, of=runs or ()) as ledger:
         folders = find_pulled(results, runs or ["last"], ledger)
     if advice:
-        show_advice(advise_runs(folders))
+        found = advise_runs(folders)
+        if as_json:
+            print_document({"schema": 1, "advice": [_advice_object(one) for one in found]})
+        else:
+            show_advice(found)
         return
     folder = out or report_folder(results, folders)
-    show_reported(command(folders, folder, now=datetime.now(UTC), metric=metric))
+    reported = command(folders, folder, now=datetime.now(UTC), metric=metric)
+    (print_json if as_json else show_reported)(reported)
+
+
+def print_json(reported: Reported) -> None:
+    """Prints one JSON object on standard output; see docs/json.md."""
+    print_document(
+        {
+            "schema": 1,
+            "groups": [_group_object(row) for row in reported.rows],
+            "files": [str(path) for path in reported.files],
+            "left_out": list(reported.left_out),
+            "advice": [_advice_object(one) for one in reported.advice],
+        }
+    )
+
+
+def _group_object(row: ReportRow) -> dict[str, Any]:
+    found = row.result
+    low, high = (found and found.point.interval) or (None, None)
+    return {
+        "group": row.group,
+        "runs": row.runs,
+        "step": row.step,
+        "metric": found and found.name,
+        "value": found and found.point.value,
+        "low": low,
+        "high": high,
+    }
+
+
+def _advice_object(one: GroupAdvice) -> dict[str, Any]:
+    return {
+        "group": one.label,
+        "headlines": one.headlines,
+        "needs": [
+            {
+                "resource": need.resource,
+                "requested": need.asked,
+                "used": need.used,
+                "enough": need.enough or None,
+                "setting": need.setting or None,
+                "too_little": need.too_little,
+            }
+            for need in one.needs
+        ],
+        "bottleneck": one.binding and {"part": one.binding.part, "text": one.binding.sentence},
+        "changes": [asdict(change) for change in one.changes],
+        "checks": [
+            {
+                "rule": check.rule,
+                "verdict": check.verdict,
+                "measured": check.measured,
+                "cure": check.cure or None,
+            }
+            for check in one.checks
+        ],
+    }
 
 
 def show_reported(reported: Reported) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from clusterkit.cli.common import (
     ConfigOption,
+    JsonOption,
     NativeOption,
     OtherProfileOption,
     OtherTimeOption,
@@ -19,6 +20,7 @@ from clusterkit.cli.common import (
 from clusterkit.cli.ui.console import note
 from clusterkit.cli.ui.lines import warn_of_trusted
 from clusterkit.cli.ui.progress import transfer_bar
+from clusterkit.cli.ui.runs_json import print_submitted
 from clusterkit.cli.ui.submit import note_continuation, note_name, show_job, warn_lacking, warn_untold_seed
 
 if TYPE_CHECKING:
@@ -36,23 +38,24 @@ def rerun(
             "--cluster",
             "-c",
             metavar="NAME",
-            help="Where; the run's cluster, or for an archive the default one.",
+            help="Cluster to use; if left out, the run's own, or for an archive the default one.",
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(metavar="N", min=0, help="Another seed.")] = None,
-    new_name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Another name.")] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", min=0, help="New seed.")] = None,
+    new_name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="New name.")] = None,
     profile: OtherProfileOption = None,
     time: OtherTimeOption = None,
     total_steps: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Train for so many steps.")
+        int | None, typer.Option(metavar="N", min=1, help="New total number of environment steps.")
     ] = None,
     until_done: UntilDoneAsBeforeOption = None,
     native: NativeOption = None,
+    as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Submit a run once more, as a new one; print its run id.
+    """Submit an earlier run again as a new run, and print its id.
 
-    With the code, the image and the arguments of that run, whatever the working tree is now.
+    Uses the code, image and arguments of that run, regardless of the current working tree.
     """
     from clusterkit.commands.rerun import rerun as command
 
@@ -67,12 +70,16 @@ def rerun(
         native=native,
     )
     with open_ledger(settings, of=[name]) as ledger:
-        for done in command(settings, again, ledger, name, name=new_name, seed=seed, bar=transfer_bar):
-            show_rerun(done)
+        done = []
+        for one in command(settings, again, ledger, name, name=new_name, seed=seed, bar=transfer_bar):
+            show_rerun(one, as_json=as_json)
+            done.append(one)
+    if as_json:
+        print_submitted(done, [{"rerun_of": one.placed[0].spec.rerun_of} for one in done])
 
 
-def show_rerun(done: Submitted) -> None:
-    """Prints only the run id on standard output; everything else goes to standard error."""
+def show_rerun(done: Submitted, *, as_json: bool) -> None:
+    """Prints only the run id on standard output, unless JSON follows; the rest goes to standard error."""
     (run,), (placed,) = done.runs, done.placed
     seed = f", seed {run.seed}" if run.recipe or run.seed else ""
     note(f"as {placed.spec.rerun_of}: its code, image and arguments{seed}")
@@ -82,4 +89,4 @@ def show_rerun(done: Submitted) -> None:
     warn_lacking(done.lacking)
     warn_of_trusted(done.trusted)
     note_continuation(done.continuation)
-    show_job(done)
+    show_job(done, as_json=as_json)

@@ -8,6 +8,7 @@ import typer
 
 from clusterkit.cli.common import (
     ConfigOption,
+    JsonOption,
     NativeOption,
     OtherProfileOption,
     OtherTimeOption,
@@ -27,21 +28,25 @@ def resume(
     profile: OtherProfileOption = None,
     cluster: Annotated[
         str | None,
-        typer.Option("--cluster", "-c", metavar="NAME", help="Move the run there, and go on there."),
+        typer.Option(
+            "--cluster", "-c", metavar="NAME", help="Move the run to this cluster and continue there."
+        ),
     ] = None,
     total_steps: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Train to so many steps.")
+        int | None, typer.Option(metavar="N", min=1, help="New total number of environment steps.")
     ] = None,
     until_done: UntilDoneAsBeforeOption = None,
     native: NativeOption = None,
+    as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Continue a run that ended too early.
 
-    One that failed, was cancelled or ran out of time goes on from its newest checkpoint, with the code and
-    the image it began with.
+    A run that failed, was cancelled or ran out of time continues from its newest checkpoint, with its
+    original code and image.
     """
-    from clusterkit.cli.ui.submit import show_resumed
+    from clusterkit.cli.ui.runs_json import print_submitted
+    from clusterkit.cli.ui.submit import resumed_object, show_resumed
     from clusterkit.commands.resume import resume as command
 
     settings = load(config)
@@ -55,5 +60,9 @@ def resume(
         native=native,
     )
     with open_ledger(settings, of=[name]) as ledger:
-        for done in command(settings, request, ledger, name, bar=transfer_bar, say=note):
-            show_resumed(done)
+        done = []
+        for one in command(settings, request, ledger, name, bar=transfer_bar, say=note):
+            show_resumed(one, as_json=as_json)
+            done.append(one)
+    if as_json:
+        print_submitted([one.done for one in done], [resumed_object(one) for one in done])

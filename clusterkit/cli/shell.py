@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from clusterkit.cli.common import ConfigOption, RunArgument, load, open_ledger
+from clusterkit.cli.guide import Command
 from clusterkit.cli.ui.console import note
 from clusterkit.errors import RunError
 
@@ -16,16 +17,32 @@ if TYPE_CHECKING:
     from clusterkit.runs.inside import Inside
 
 
+class ShellCommand(Command):
+    """Takes words after `--` as the command, also when no run is named."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Returns to the command what stands after `--` but was read as the run."""
+        behind = args[args.index("--") + 1 :] if "--" in args else []
+        rest = super().parse_args(ctx, args)
+        if behind and len(ctx.params.get("command") or ()) < len(behind):
+            ctx.params |= {"name": "last", "command": behind}
+        return rest
+
+
+COMMAND = ShellCommand
+
+
 def shell(
-    name: RunArgument,
+    name: RunArgument = "last",
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="COMMAND", help="After `--`: run this instead of a shell.")
+        list[str] | None,
+        typer.Argument(metavar="COMMAND", help="After `--`: run this command instead of a shell."),
     ] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Open a shell beside a running program.
+    """Open a shell next to a running program.
 
-    In the job's allocation and container, with the program's environment and working directory.
+    It runs in the job's allocation and container, with the program's environment and working directory.
     """
     from clusterkit.commands.shell import shell as open_shell
 
@@ -53,7 +70,7 @@ def own_terminal(*, needed: bool) -> str | None:
         return os.environ.get("TERM") or "dumb"
     if needed:
         raise RunError(
-            "a shell needs a terminal, and here is none",
+            "a shell needs a terminal, and there is none",
             hint="name the command to run: clusterkit shell RUN -- COMMAND",
         )
     return None

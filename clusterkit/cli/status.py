@@ -12,38 +12,42 @@ from clusterkit.errors import TransportError
 
 def status(
     names: RunsArgument = None,
-    everything: Annotated[bool, typer.Option("--all", help="Also runs that ended long ago.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Include runs that ended long ago.")] = False,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Go on until all have ended; Ctrl-C stops.")
+        bool, typer.Option("--watch", "-w", help="Keep updating until all runs have ended; Ctrl-C exits.")
     ] = False,
-    expand: Annotated[bool, typer.Option("--expand", help="Every run of a group on its own line.")] = False,
+    expand: Annotated[
+        bool, typer.Option("--expand", help="Show each run of a group on its own line.")
+    ] = False,
     states: Annotated[
         list[str] | None,
-        typer.Option("--state", metavar="STATE", help="Only these: running, failed, ..., active, ended."),
+        typer.Option(
+            "--state", metavar="STATE", help="Only runs in this state: running, failed, ..., active, ended."
+        ),
     ] = None,
     clusters: Annotated[
-        list[str] | None, typer.Option("--cluster", "-c", metavar="CLUSTER", help="Only runs there.")
+        list[str] | None, typer.Option("--cluster", "-c", metavar="NAME", help="Only runs on this cluster.")
     ] = None,
     groups: Annotated[
-        list[str] | None, typer.Option("--group", metavar="GROUP", help="Only runs of this group.")
+        list[str] | None, typer.Option("--group", "-g", metavar="GROUP", help="Only runs of this group.")
     ] = None,
     run_names: Annotated[
-        list[str] | None, typer.Option("--name", metavar="NAME", help="Only runs of this name.")
+        list[str] | None, typer.Option("--name", metavar="NAME", help="Only runs with this name.")
     ] = None,
     profiles: Annotated[
         list[str] | None,
-        typer.Option("--profile", "-p", metavar="PROFILE", help="Only runs of this profile."),
+        typer.Option("--profile", "-p", metavar="PROFILE", help="Only runs with this profile."),
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Only runs submitted since, e.g. 2d, 12h or 2026-01-31."),
+        typer.Option(metavar="TIME", help="Only runs submitted since then, e.g. 2d, 12h or 2026-01-31."),
     ] = None,
     as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Show where runs stand.
+    """Show the state of your runs.
 
-    State, progress, time left, why one waits or failed, and what its time limit will do to it.
+    State, progress, time left, why a run waits or failed, and what its time limit will do to it.
     """
     from datetime import UTC, datetime
 

@@ -10,6 +10,8 @@ from clusterkit.asking import at_terminal
 from clusterkit.cli.common import (
     ClusterOption,
     ConfigOption,
+    DryRunOption,
+    JsonOption,
     NativeOption,
     ProfileOption,
     ProgramCommand,
@@ -20,6 +22,7 @@ from clusterkit.cli.common import (
     TotalStepsOption,
     UnlockOption,
     UntilDoneOption,
+    YesOption,
     asking_for,
     given_words,
     large_files,
@@ -41,7 +44,7 @@ COMMAND = ProgramCommand
 def submit(
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="-- ARGUMENT", help="Passed to the program, to the letter."),
+        typer.Argument(metavar="-- ARGUMENT", help="Arguments passed to the program unchanged."),
     ] = None,
     profile: ProfileOption = None,
     cluster: ClusterOption = None,
@@ -53,61 +56,68 @@ def submit(
     time: TimeOption = None,
     until_done: UntilDoneOption = None,
     seeds: Annotated[
-        str | None, typer.Option(metavar="SEEDS", help="A run for each seed: 42..51 or 1,2,5.")
+        str | None, typer.Option(metavar="SEEDS", help="One run per seed: 42..51 or 1,2,5.")
     ] = None,
     sweep: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE,VALUE",
-            help="A run for each value; given again, for each combination. NAME is a recipe value, seed, "
-            "profile, recipe, task, lr, total_steps, or stands as {NAME} in the arguments.",
+            help="One run per value; if repeated, one per combination. NAME is a recipe value, seed, "
+            "profile, recipe, task, lr or total_steps, or appears as {NAME} in the arguments.",
         ),
     ] = None,
     max_parallel: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Jobs of the group that run at a time.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Maximum number of the group's jobs that run at once."),
     ] = None,
     pack: Annotated[
-        int, typer.Option(min=1, max=64, metavar="N", help="So many runs share one job and its GPU.")
+        int, typer.Option(min=1, max=64, metavar="N", help="Number of runs that share one job and its GPU.")
     ] = 1,
     in_one: Annotated[
         bool,
-        typer.Option("--in-one", help="One process trains all runs of a pack; seeds alone may differ."),
+        typer.Option("--in-one", help="Train all runs of a pack in one process; only seeds may differ."),
     ] = False,
     after: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="RUN", help="Start when this run or group has completed; RUN:any, when it has ended."
+            metavar="RUN", help="Start once this run or group has completed; with RUN:any, once it has ended."
         ),
     ] = None,
     then: Annotated[
         list[str] | None,
-        typer.Option(metavar="PROFILE", help="Then a run with this profile, after the one before."),
+        typer.Option(
+            metavar="PROFILE", help="Then submit a run with this profile, to start after the previous one."
+        ),
     ] = None,
     then_always: Annotated[
-        bool, typer.Option("--then-always", help="Go on with --then also when a run has failed.")
+        bool, typer.Option("--then-always", help="Continue with --then even if a run has failed.")
     ] = False,
     overrides: SetOption = None,
     unlock: UnlockOption = None,
     native: NativeOption = None,
     verify_image: Annotated[
-        bool, typer.Option("--verify-image", help="Let the job check its image's digest before it starts.")
+        bool, typer.Option("--verify-image", help="Have the job verify its image's digest before it starts.")
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would run, where, with what; change nothing.")
-    ] = False,
+    dry_run: DryRunOption = False,
     script: ScriptOption = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, however many runs.")] = False,
+    yes: YesOption = False,
     send_large: SendLargeOption = False,
+    as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Submit a run, or a group of runs; print its id.
+    """Submit a run or a group of runs, and print its id.
 
-    Every run is rendered from a profile and checked before anything is sent.
+    Each run is built from a profile and checked before anything is sent.
     """
     from clusterkit.runs import pipeline
     from clusterkit.runs.program import assignments
     from clusterkit.runs.request import SubmitRequest, parse_after
 
+    if script and as_json:
+        raise ConfigError(
+            "--script and --json both decide what is printed",
+            hint="leave one out; `--dry-run --json` describes the runs",
+        )
     settings = load(config)
     chosen = settings.profile(profile).name
     over = _axes(seeds, sweep) if seeds or sweep else ()
@@ -141,21 +151,22 @@ def submit(
     if max_parallel and not request.several:
         raise ConfigError(
             "--max-parallel is for runs that are submitted together",
-            hint="give it with --seeds, --sweep or --then; `--after RUN` makes one run wait for another",
+            hint="use it with --seeds, --sweep or --then; `--after RUN` makes one run wait for another",
         )
     if then_always and not then:
-        raise ConfigError("--then-always says how --then goes on, and there is no --then")
+        raise ConfigError("--then-always needs --then", hint="add --then PROFILE, or leave it out")
     if in_one and pack == 1:
         raise ConfigError(
-            "--in-one has one process train all runs of a pack, and this asks for no packs",
+            "--in-one trains all runs of a pack in one process, and there is no --pack",
             hint="add --seeds and --pack: --seeds 1..8 --pack 8 --in-one",
         )
     with open_ledger(settings, only_reads=dry_run or script) as ledger:
         planned = pipeline.resolve(settings, request)
         if dry_run or script:
             from clusterkit.cli.ui.dry_run import print_script, show_dry_run
+            from clusterkit.cli.ui.runs_json import print_dry_run
 
-            show = print_script if script else show_dry_run
+            show = print_script if script else print_dry_run if as_json else show_dry_run
             show(pipeline.dry_run(settings, planned, ledger, bar=transfer_bar))
             return
         done = pipeline.submit(
@@ -164,11 +175,11 @@ def submit(
         if done.plan.group:
             from clusterkit.cli.ui.sweep import show_group
 
-            show_group(done)
+            show_group(done, as_json=as_json)
         else:
             from clusterkit.cli.ui.submit import show_submitted
 
-            show_submitted(done)
+            show_submitted(done, as_json=as_json)
         if done.trouble:
             raise done.trouble
 
@@ -189,8 +200,8 @@ def _agree(plan: Plan, *, yes: bool) -> None:
     if len(plan.runs) > ASK_ABOVE and not yes:
         if not at_terminal():
             raise ConfigError(
-                f"{len(plan.runs)} runs: so many are asked about on a terminal, and there is none",
-                hint="--yes says that they are meant",
+                f"{len(plan.runs)} runs need confirmation, and there is no terminal to ask on",
+                hint="use --yes",
             )
         if not confirmed(plan):
             raise typer.Exit(1)

@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from clusterkit.cli.common import ConfigOption, OnlyClusterOption, RunsArgument, load, open_ledger, parsed
-from clusterkit.cli.ui.console import note, out, plural, say, warn
+from clusterkit.cli.common import (
+    ConfigOption,
+    JsonOption,
+    OnlyClusterOption,
+    RunsArgument,
+    load,
+    open_ledger,
+    parsed,
+)
+from clusterkit.cli.ui.console import note, out, plural, print_document, say, warn
 from clusterkit.cli.ui.lines import plain_table
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.errors import WandbError
@@ -38,18 +46,18 @@ def sync_results(
         Checkpoints,
         typer.Option(
             metavar="last|best|all|none",
-            help="Which checkpoints to bring: the last without its replay data (it can be evaluated and "
-            "filmed), the best by its evaluations likewise, all with it (they can be resumed elsewhere), or "
-            "none. The final model comes with all of them.",
+            help="Checkpoints to download: the last or the best one, without replay data (enough to evaluate "
+            "and film it); all, with replay data (enough to resume elsewhere); or none. The final model is "
+            "always included.",
         ),
     ] = Checkpoints.LAST,
     watch: Annotated[
         bool,
-        typer.Option("--watch", "-w", help="Go on every 30 s until all runs have ended; Ctrl-C stops."),
+        typer.Option("--watch", "-w", help="Repeat every 30 s until all runs have ended; Ctrl-C exits."),
     ] = False,
     no_wandb: Annotated[bool, typer.Option("--no-wandb", help="Upload nothing to W&B.")] = False,
     wandb_dry_run: Annotated[
-        bool, typer.Option("--wandb-dry-run", help="Say what would be uploaded to W&B, and upload nothing.")
+        bool, typer.Option("--wandb-dry-run", help="Show what would be uploaded to W&B; upload nothing.")
     ] = False,
     wandb_entity: Annotated[
         str | None, typer.Option(metavar="NAME", help="Upload to this W&B entity.")
@@ -58,14 +66,15 @@ def sync_results(
         str | None, typer.Option(metavar="NAME", help="Upload to this W&B project.")
     ] = None,
     bandwidth_limit: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Bytes a second at most, e.g. 5M.")
+        str | None, typer.Option(metavar="SIZE", help="Maximum bytes per second, e.g. 5M.")
     ] = None,
+    as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Bring home what is new, then upload to W&B.
+    """Download new results, then upload them to W&B.
 
-    Of all runs or the named ones; nothing here is deleted. Offline W&B runs are uploaded when
-    they have ended, with --watch while they go on.
+    Downloads the results of all runs, or of those named, and deletes nothing here. Offline W&B runs are
+    uploaded once they have ended, or with --watch while they run.
     """
     limit = parsed("--bandwidth-limit", parse_size, bandwidth_limit) if bandwidth_limit else None
     settings = load(config)
@@ -88,7 +97,8 @@ def sync_results(
         if watch:
             from clusterkit.commands.sync_watch import watch_results
 
-            synced = show_sync_watch(watch_results(settings, request, ledger, bar=transfer_bar))
+            looks = watch_results(settings, request, ledger, bar=transfer_bar)
+            synced = follow_quietly(looks) if as_json else show_sync_watch(looks)
         else:
             synced = command(
                 settings,
@@ -98,7 +108,7 @@ def sync_results(
                 login=login,
                 tell=lambda text: note(f"W&B: {text}"),
             )
-            show_synced(synced)
+            (print_json if as_json else show_synced)(synced)
     if synced.wandb_error:
         raise synced.wandb_error
     if synced.failed_uploads:
@@ -139,6 +149,51 @@ def show_sync_watch(looks: Iterator[SyncLook]) -> Synced:
         if seen:
             show_synced(seen[-1].synced)
     return seen[-1].synced
+
+
+def follow_quietly(looks: Iterator[SyncLook]) -> Synced:
+    """Prints one JSON object when the updates end, also by Ctrl-C."""
+    seen: list[Synced] = []
+    try:
+        for look in looks:
+            seen[:] = [look.synced]
+    finally:
+        if seen:
+            print_json(seen[-1])
+    return seen[-1]
+
+
+def print_json(synced: Synced) -> None:
+    """Prints one JSON object on standard output; see docs/json.md."""
+    print_document(
+        {
+            "schema": 1,
+            "results": str(synced.results),
+            "runs": [
+                {
+                    "run_id": run.run_id,
+                    "found": run.found,
+                    "files": run.files,
+                    "bytes": run.bytes,
+                    "total_bytes": run.total_bytes,
+                    "problems": list(run.problems),
+                }
+                for run in synced.runs
+            ],
+            "uploads": [
+                {
+                    "run_id": upload.run_id,
+                    "wandb_run_id": upload.wandb_run_id,
+                    "state": upload.state,
+                    "history": upload.history,
+                    "message": upload.message or None,
+                    "url": upload.url,
+                }
+                for upload in synced.uploads
+            ],
+            "waiting_for_key": synced.waiting_for_key,
+        }
+    )
 
 
 def _foot(look: SyncLook) -> str:

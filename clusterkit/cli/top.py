@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 def top(
     name: RunOrGroupArgument = "last",
-    once: Annotated[bool, typer.Option("--once", help="Print it once.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the usage once and exit.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON for scripts, an object a line.")
+        bool, typer.Option("--json", help="Print JSON for scripts, one object per line.")
     ] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Show live what a running run, or a group, uses.
+    """Show the live resource usage of a run or group.
 
-    GPUs, processors, memory and processes, from inside its job; Ctrl-C leaves it.
+    GPUs, processors, memory and processes, measured inside its job. Ctrl-C exits.
     """
     from clusterkit.commands.top import top as command
 
@@ -129,7 +129,7 @@ def view(place: Inside, usage: Usage, *, processes: int) -> RenderableType:
         parts.append(progress)
     parts += [Text(), _resources(usage), Text(), _processes(usage, processes)]
     if (hidden := len(usage.processes) - processes) > 0:
-        parts.append(Text(f"and {hidden} more processes", style="dim"))
+        parts.append(Text(f"and {hidden} more process{'es' * (hidden != 1)}", style="dim"))
     return Group(*parts)
 
 

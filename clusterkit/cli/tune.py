@@ -14,9 +14,11 @@ from clusterkit.backends.jobs import JobState
 from clusterkit.cli.common import (
     ClusterOption,
     ConfigOption,
+    DryRunOption,
     ScriptOption,
     SetOption,
     UnlockOption,
+    YesOption,
     load,
     open_ledger,
 )
@@ -43,40 +45,37 @@ if TYPE_CHECKING:
 def tune(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="RUN", help="A run of `tune` that has measured; left out, one is submitted."),
+        typer.Argument(metavar="RUN", help="An earlier run of `tune`; submits a new one if left out."),
     ] = None,
     profile: Annotated[
-        str | None, typer.Option("--profile", "-p", metavar="PROFILE", help="The profile to tune.")
+        str | None, typer.Option("--profile", "-p", metavar="PROFILE", help="Profile to tune.")
     ] = None,
     cluster: ClusterOption = None,
     minutes: Annotated[
-        int, typer.Option(metavar="N", min=1, max=120, help="Minutes that all measurements may take.")
+        int, typer.Option(metavar="N", min=1, max=120, help="Time limit of all measurements, in minutes.")
     ] = 10,
     num_envs: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Only these numbers of environments.")
+        str | None, typer.Option(metavar="A,B", help="Try only these numbers of environments.")
     ] = None,
     workers: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Only these numbers of environment processes.")
+        str | None, typer.Option(metavar="A,B", help="Try only these numbers of worker processes.")
     ] = None,
     overrides: SetOption = None,
     unlock: UnlockOption = None,
     precision: Annotated[
-        bool, typer.Option("--precision", help="Choose the precision too, which may change the numbers.")
+        bool, typer.Option("--precision", help="Also choose the precision, which may change the results.")
     ] = False,
-    wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Wait for the measurements, or only submit.")
-    ] = True,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be submitted, or written.")
-    ] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait for the measurements.")] = False,
+    dry_run: DryRunOption = False,
     script: ScriptOption = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Write the profile without asking.")] = False,
+    yes: YesOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Measure on the real node which settings are fastest.
+    """Measure on a compute node which settings are fastest.
 
-    A short job tries numbers of environments and worker processes (of PPO and A2C these alone); the fastest
-    safe ones are written into the profile after a yes. What a run learns is not touched.
+    A short job tries different numbers of environments and worker processes (for PPO and A2C only the
+    latter). After you agree, the fastest safe setting is written into the profile. What a run learns stays
+    the same.
     """
     from clusterkit.cli.ui.dry_run import print_script, show_dry_run
     from clusterkit.cli.ui.submit import show_submitted
@@ -89,8 +88,8 @@ def tune(
         if name is not None:
             if profile or cluster or num_envs or workers or overrides or unlock or script:
                 raise ConfigError(
-                    f"{name} has its profile, cluster and tries already",
-                    hint="leave RUN out to measure anew, or the options to see what it found",
+                    f"{name} was submitted with its own profile, cluster and settings to try",
+                    hint="leave RUN out to measure again, or leave the options out to see its results",
                 )
             run = ledger.find_one(name)
         else:
@@ -112,7 +111,7 @@ def tune(
             submitted = pipeline.submit(settings, planned, ledger, bar=transfer_bar)
             show_submitted(submitted)
             (run,) = submitted.runs
-        if wait:
+        if not no_wait:
             try:
                 with waiting() as on_row:
                     command.wait(settings, ledger, run, on_row)

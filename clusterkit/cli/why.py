@@ -20,10 +20,10 @@ def why(
     as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Say why a run waits, failed or is silent.
+    """Explain why a run waits, failed or is silent.
 
-    One cause, the lines that show it, and the one command to run next. Of a group, how many runs have which
-    cause, and one run of each.
+    Shows one cause, the log lines that prove it, and the command to run next. For a group, counts the runs
+    per cause and explains one run of each.
     """
     from clusterkit.commands.why import why as command
 
@@ -45,7 +45,7 @@ _NAMED = 3
 def show_causes(causes: Causes) -> None:
     """Prints the number of runs per cause, then one example run for each cause."""
     counts = ", ".join(f"{len(one.run_ids)} {one.exemplar.finding.cause.slug}" for one in causes.shared)
-    head = Text.assemble((causes.group, "bold"), f"  {causes.runs} runs: {counts}")
+    head = Text.assemble((causes.group, "bold"), f"  {plural(causes.runs, 'run')}: {counts}")
     out.print(head, soft_wrap=True)
     for one in causes.shared:
         out.print()

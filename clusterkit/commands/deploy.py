@@ -1,6 +1,6 @@
 """deploy: upload the image and the working tree to a cluster, sending only what is new.
 
-`deploy` carries out the same plan that `--plan` shows.
+`deploy` carries out the same plan that `--dry-run` shows.
 """
 
 from __future__ import annotations
@@ -129,13 +129,13 @@ def deploy(
             if found.shortage:
                 raise ImageError(
                     f"{site.transport.where}: no space left: {found.shortage}",
-                    hint="free some space there (`clusterkit gc` removes what no run uses), "
+                    hint="free some space there (`clusterkit storage prune` removes what no run uses), "
                     "or set `root` or `image_store` of the cluster to a larger file system",
                 )
         if wanted and not path and not found.image_plan.present:
             raise ImageError(
                 f"{site.transport.where}: the image this project uses there is gone, and none is here",
-                hint=f"`clusterkit build --on {cluster.name}` builds it again",
+                hint=f"`clusterkit build --cluster {cluster.name}` builds it again",
             )
         if wanted and path:
             if not found.image_plan.present:
@@ -164,14 +164,14 @@ def _wanted(
         return None, None
     path = image or cluster.image
     if image is None and not (path and path.is_file()):
-        deployed = ledger.deployment(cluster.name)  # `build --on` stores its image only on the cluster
+        deployed = ledger.deployment(cluster.name)  # `build --cluster` stores its image only on the cluster
         if deployed:
             return Image(*deployed), None
     if path is None:
         raise ImageError(
             f"cluster {cluster.name} runs {cluster.container} and has no image",
-            hint=f"`clusterkit build --on {cluster.name}` builds one there; or build one here, and name it "
-            "as `image` of the cluster or with --image FILE",
+            hint=f"`clusterkit build --cluster {cluster.name}` builds one there; or build one here and name "
+            "it as `image` of the cluster or with --image FILE",
         )
     return hash_image(path, ledger, bar), path
 
@@ -206,7 +206,7 @@ def _looked(
         elif wanted and not image_present(site, wanted):
             raise ImageError(
                 f"{site.transport.where}: image {wanted.digest[:12]} is not there any more",
-                hint=f"`clusterkit build --on {cluster.name}` builds it again; or use --image FILE",
+                hint=f"`clusterkit build --cluster {cluster.name}` builds it again; or use --image FILE",
             )
         standing = snapshots.look(site, snapshot, basis=basis, use=use)
         yield (

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import cache
 from typing import TYPE_CHECKING
 
+from clusterkit.errors import RunError
 from clusterkit.results import metrics
 from clusterkit.results.recorded import read_recorded
 from clusterkit.runs.ledger import Ledger
@@ -21,6 +22,34 @@ from clusterkit.transport.base import Transport
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
+
+
+def pair(ledger: Ledger, named: Sequence[str]) -> tuple[str, str]:
+    """Completes the names of the two runs to compare: the earlier one first.
+
+    Args:
+        ledger: knows the order in which runs were submitted.
+        named: two names; one, to compare that run with the one before it; or none, for the last two.
+
+    Raises:
+        RunError: the run is unknown, or no run was submitted before it.
+    """
+    if len(named) == 2:
+        return named[0], named[1]
+    known = ledger.runs()
+    if len(known) < 2:
+        raise RunError(
+            f"there is nothing to compare: this project has {len(known) or 'no'} run{'s' * (not known)}",
+            hint="`clusterkit submit` starts one",
+        )
+    later = ledger.find_one(named[0]) if named else known[-1]
+    place = known.index(later)
+    if place == 0:
+        raise RunError(
+            f"no run was submitted before {later.run_id}",
+            hint=f"name the run to compare it with: `clusterkit diff {later.run_id} RUN`",
+        )
+    return known[place - 1].run_id, later.run_id
 
 
 def diff(settings: Settings, ledger: Ledger, a: str, b: str) -> Comparison:

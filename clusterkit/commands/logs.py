@@ -103,7 +103,7 @@ class _Teller:
             yield from self._source.stream(at, lines=lines, follow=False)
 
     def _gone(self, at: int) -> Iterator[bytes]:
-        """Handles a missing log: it was removed by `clean`, or left behind when the run moved."""
+        """Handles a missing log: it was removed by `storage clean`, or left behind when the run moved."""
         run, name = self._source.run, "stderr" if self._wanted.stderr else "log"
         copy = self._results / run.run_id / "attempts" / str(at) / name
         if copy.is_file():

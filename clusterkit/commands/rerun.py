@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
 
 _THERE = 'test -d "$1" && touch -c "$1" 2>/dev/null; test -d "$1"'
-"""Whether a snapshot exists; also refreshes its mtime, so that gc keeps it."""
+"""Whether a snapshot exists; also refreshes its mtime, so that `storage prune` keeps it."""
 
 
 @dataclass(frozen=True)

@@ -177,9 +177,10 @@ def _check_checkpoints(site: Site, run: LedgerRun, newest: str | None, results: 
     gone = removed_checkpoint(answer, newest)
     if gone is not None:
         raise RunError(
-            f"{run.run_id} cannot go on: `clusterkit clean --all` has removed {gone} from {run.cluster}",
+            f"{run.run_id} cannot be resumed: `clusterkit storage clean --last-checkpoint` has removed "
+            f"{gone} from {run.cluster}",
             hint=f"copy {results / run.run_id / 'checkpoints'} back to {run.run_dir}; "
-            f"without {run.run_dir}/{CLEANED} it goes on from what is left there",
+            f"or remove {run.run_dir}/{CLEANED} to resume from what is left there",
         )
 
 

@@ -9,7 +9,7 @@ The store's folder contains, all private to the user:
 
 Every upload has its own folder, so that two of them never write to one file. An interrupted one is taken over
 by renaming its folder, which only one process can do. An image's time is that of its last upload or
-submission: `gc` keeps recent ones.
+submission: `storage prune` keeps recent ones.
 """
 
 from __future__ import annotations

@@ -179,5 +179,5 @@ def _check_room(site: Site, plan: UploadPlan) -> None:
         raise ImageError(
             f"{site.transport.where}: no space left for the image: {site.layout.images} has "
             f"{site.free_bytes / 2**30:.1f} GiB free, {needed / 2**30:.1f} GiB are needed",
-            hint="`clusterkit gc` removes what no run uses; or set `root` of the cluster to a larger disk",
+            hint="`clusterkit storage prune` removes what no run uses; or set `root` to a larger disk",
         )

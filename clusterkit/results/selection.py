@@ -24,7 +24,7 @@ APPENDED = re.compile(rf"{re.escape(SCHEDULER_LOG)}|attempts/\d+/(log|stderr)|me
 _LEFT_OUT = re.compile(r".*\.wandb\.(synced|syncstate)|(.*/)?\.clusterkit-partial(/.*)?", re.DOTALL)
 """The W&B client's marker files belong to the uploading machine; partial folders are rsync's own."""
 CLEANED = "cleaned.json"
-"""File in a run directory from which `clusterkit clean` has removed something."""
+"""File in a run directory from which `clusterkit storage clean` has removed something."""
 
 
 class Checkpoints(StrEnum):
@@ -65,8 +65,8 @@ def select(
         files: all files on the cluster.
         checkpoints: the checkpoints to select.
         best: run id -> step of its best evaluation; for a run without one the newest checkpoint is selected.
-        newest_here: run id -> name and time of the newest local checkpoint, for runs from which `clean`
-            removed files on the cluster.
+        newest_here: run id -> name and time of the newest local checkpoint, for runs from which
+            `storage clean` removed files on the cluster.
     """
     files = list(files)
     whole: dict[str, dict[str, int]] = defaultdict(dict)

@@ -1,4 +1,4 @@
-"""A deployment's plan, as `--plan` shows it: what the cluster has, what will be sent, and whether it fits."""
+"""A deployment's plan, which `--dry-run` shows: what the cluster has, what will be sent, and if it fits."""
 
 from __future__ import annotations
 

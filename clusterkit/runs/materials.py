@@ -42,7 +42,7 @@ def image_of(cluster: Cluster, ledger: Ledger, bar: Bar) -> Image | None:
         f"no image was deployed to {cluster.name}, and "
         + (f"{cluster.image} is not there" if cluster.image else "none is configured"),
         hint=f"`clusterkit build` makes one and `clusterkit deploy --cluster {cluster.name}` sends it; "
-        f"or `clusterkit build --on {cluster.name}`",
+        f"or `clusterkit build --cluster {cluster.name}`",
     )
 
 

@@ -100,9 +100,18 @@ def choose_recipe(name: str, overrides: Mapping[str, str], unlock: Sequence[str]
     try:
         return locked.override(overrides, unlock)
     except recipes.RecipeLocked as error:
-        raise RecipeLockedError(str(error), hint="the run will be marked as modified for ever") from error
+        all_rates = "--unlock lr allows all learning rates; " if _sets_all_rates(locked, overrides) else ""
+        raise RecipeLockedError(
+            str(error), hint=f"{all_rates}the run will be marked as modified permanently"
+        ) from error
     except recipes.RecipeError as error:
         raise ConfigError(str(error), hint=f"{name} has {', '.join(sorted(locked.values))}") from error
+
+
+def _sets_all_rates(recipe: recipes.Recipe, overrides: Mapping[str, str]) -> bool:
+    """Whether a user who wrote `lr` is told of the first of several locked values."""
+    rates = meant(recipe, "lr")
+    return len(rates) > 1 and set(rates) <= overrides.keys()
 
 
 def check_batches(recipe: recipes.Recipe, num_envs: int | None) -> None:

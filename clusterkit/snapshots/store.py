@@ -80,8 +80,8 @@ def look(site: Site, snapshot: Snapshot, *, basis: str | None = None, use: bool 
         site: the cluster.
         snapshot: the wanted snapshot.
         basis: id of the snapshot to compare with; the newest one if the cluster lacks it.
-        use: the snapshot is about to be used: protects it from `gc` for a while and removes useless remains
-            of interrupted uploads. Without it nothing on the cluster changes.
+        use: the snapshot is about to be used: protects it from `storage prune` for a while and removes
+            useless remains of interrupted uploads. Without it nothing on the cluster changes.
 
     Raises:
         TransportError: the cluster did not answer.
@@ -212,7 +212,7 @@ def transplant(site: Site, identity: str, folder: Path) -> None:
         raise TransportError(f"{site.transport.where}: cannot write {final}: {done.reason}")
 
 
-# A snapshot folder's mtime is when it was last wanted; gc keeps recent ones.
+# A snapshot folder's mtime is when it was last wanted; `storage prune` keeps recent ones.
 # $1 the snapshots folder, $2 the project's id, $3 the bundle's, $4 the preferred basis, $5 whether they are
 # about to be used. Prints yes or no for each tree, and the basis; the bytes in the partial folders of both,
 # and at most 8 of these folders; the basis's packed manifest. A bundle is never a basis. An interrupted

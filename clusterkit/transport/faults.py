@@ -94,7 +94,10 @@ def room_hint(words: str) -> str | None:
     """The next step where a tool says that a disk is full; None where it says something else."""
     if not _full_disk(words):
         return None
-    return "free space there: `clusterkit clean` and `clusterkit gc` remove what is not needed any more"
+    return (
+        "free space there: `clusterkit storage clean` and `clusterkit storage prune` remove what is not "
+        "needed any more"
+    )
 
 
 def unwritable(path: str, reason: str, *, where: str) -> TransportError:

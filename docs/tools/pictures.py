@@ -165,7 +165,7 @@ def make(project: Path) -> list[Path]:
     run(project, ["submit", "--name", "toy", "--seed", "7"], {})
     run(project, ["logs", "last", "--follow"], {})
     wide = Terminal(project, 140)
-    wide.type("clusterkit watch last --once")
+    wide.type("clusterkit curves last --once")
     made.append(wide.save("watch", "the curves of a toy"))
     plain = project.parent / "mt10"
     plain.mkdir()

@@ -235,7 +235,7 @@ def test_a_full_disk_is_told_in_the_tools_words(root: Root, new: bool) -> None:
         assert answer is not None
         assert answer.asked is None
         assert "No space left on device" in str(faults.telling(done.stderr))
-        assert "clusterkit clean" in str(faults.room_hint(done.stderr))
+        assert "clusterkit storage clean" in str(faults.room_hint(done.stderr))
         (root.path / "filler").unlink()
         assert root.times_asked == before
         done = root.hand_over("runs/a", int(not new), new=new, submit="echo 13")

@@ -85,7 +85,7 @@ def test_storage_on_which_something_is_not(
 def test_an_image_that_is_only_there_must_be_built_again() -> None:
     missing = {"image": (2, "no such file")}
     assert judged("image-there", **missing).cure == "clusterkit deploy --cluster uni"
-    assert judged("image-there", uploads=False, **missing).cure == "clusterkit build --on uni"
+    assert judged("image-there", uploads=False, **missing).cure == "clusterkit build --cluster uni"
 
 
 def test_what_is_not_ones_own_is_left_to_its_owner() -> None:

@@ -1,4 +1,4 @@
-"""`clusterkit build --on` a real cluster: a Slurm job builds with a real Apptainer, as an ordinary user."""
+"""`clusterkit build --cluster NAME`: a Slurm job builds with a real Apptainer, as an ordinary user."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def left(user: User) -> list[str]:
 
 def test_a_docker_archive_is_converted_in_a_job(builder: User) -> None:
     with builder.logging_in(times=1):
-        said = builder.types("build", "--on", "site", "--from", "docker-archive:tiny.tar")
+        said = builder.types("build", "--cluster", "site", "--from", "docker-archive:tiny.tar")
     ((digest, path),) = stored(builder).items()
     assert digest in said
     assert "1 package\n" in said
@@ -78,7 +78,9 @@ def test_a_docker_archive_is_converted_in_a_job(builder: User) -> None:
 
 def test_a_definition_is_built_and_becomes_the_projects_image(builder: User) -> None:
     define(builder)
-    done = builder.tries("build", "--on", "site", "--definition", "my.def", "--sbatch", "partition=gpu-a100")
+    done = builder.tries(
+        "build", "--cluster", "site", "--definition", "my.def", "--sbatch", "partition=gpu-a100"
+    )
     assert done.returncode == 0, done.stderr
     assert "building on a100n1" in done.stderr
     assert "post runs on tiny" in done.stderr
@@ -94,7 +96,7 @@ def test_a_base_that_is_in_the_store_does_not_travel(builder: User) -> None:
     shutil.copyfile(base, builder.folder / "base.sif")
     define(builder, bootstrap="localimage", base="base.sif", sleep=1)
     before = builder.cluster.sent_bytes()
-    builder.types("build", "--on", "site", "--definition", "my.def")
+    builder.types("build", "--cluster", "site", "--definition", "my.def")
     assert builder.cluster.sent_bytes() - before < base.stat().st_size / 4
 
 
@@ -103,7 +105,7 @@ def test_a_failed_build_says_why(builder: User) -> None:
     define(builder)
     with (builder.folder / "my.def").open("a") as definition:
         definition.write("    echo 'chown: /x: Invalid argument' >&2; exit 3\n")
-    done = builder.tries("build", "--on", "site", "--definition", "my.def")
+    done = builder.tries("build", "--cluster", "site", "--definition", "my.def")
     assert done.returncode == 6
     assert "the build failed: chown: /x: Invalid argument" in done.stderr
     assert "/etc/subuid" in done.stderr
@@ -115,7 +117,7 @@ def test_without_subordinate_ids_it_says_who_can_help(builder: User) -> None:
     cluster = builder.cluster
     ids = ["/etc/subuid", "/etc/subgid"]
     define(builder)
-    build = ["build", "--on", "site", "--definition", "my.def", "--sbatch", "partition=gpu-a40"]
+    build = ["build", "--cluster", "site", "--definition", "my.def", "--sbatch", "partition=gpu-a40"]
     with (builder.folder / "my.def").open("a") as definition:
         definition.write("%post\n    chown 50:50 /etc/name\n")
     for path in ids:
@@ -137,7 +139,7 @@ def test_a_full_scratch_disk_is_said_in_words(builder: User) -> None:
     builder.cluster.run("a40n1", ["mount", "-t", "tmpfs", "-o", "size=1m,mode=1777", "small", scratch])
     try:
         done = builder.tries(
-            "build", "--on", "site", "--definition", "my.def", "--sbatch", "partition=gpu-a40"
+            "build", "--cluster", "site", "--definition", "my.def", "--sbatch", "partition=gpu-a40"
         )
     finally:
         builder.cluster.run("a40n1", ["umount", scratch])
@@ -147,7 +149,7 @@ def test_a_full_scratch_disk_is_said_in_words(builder: User) -> None:
 
 
 def test_no_internet_is_said_in_words(builder: User) -> None:
-    done = builder.tries("build", "--on", "site", "--from", "docker://python:3.12-slim-bookworm")
+    done = builder.tries("build", "--cluster", "site", "--from", "docker://python:3.12-slim-bookworm")
     assert done.returncode == 6
     assert "cannot reach the internet" in done.stderr
 
@@ -155,7 +157,7 @@ def test_no_internet_is_said_in_words(builder: User) -> None:
 def test_an_interrupted_build_is_cancelled_and_leaves_no_image(builder: User) -> None:
     images = set(stored(builder))
     define(builder, sleep=300)
-    process = builder.starts("build", "--on", "site", "--definition", "my.def")
+    process = builder.starts("build", "--cluster", "site", "--definition", "my.def")
     assert process.stderr
     assert any("post runs" in line for line in process.stderr)
     process.send_signal(signal.SIGINT)
@@ -171,7 +173,7 @@ def test_an_interrupted_build_is_cancelled_and_leaves_no_image(builder: User) ->
 @pytest.mark.slow
 def test_a_job_that_dies_is_noticed(builder: User) -> None:
     define(builder, sleep=301)
-    process = builder.starts("build", "--on", "site", "--definition", "my.def")
+    process = builder.starts("build", "--cluster", "site", "--definition", "my.def")
     assert process.stderr
     assert any("post runs" in line for line in process.stderr)
     builder.cluster.run("login", ["scancel", "--signal=KILL", "--full", "-u", builder.cluster.user])

@@ -46,7 +46,7 @@ def until(user: User, run_id: str, *states: str) -> dict[str, object]:
 
 
 def unfinished(user: User) -> list[str]:
-    (image,) = json.loads(user.types("images", "--json"))["images"]
+    (image,) = json.loads(user.types("storage", "list", "--json"))["images"]
     return list(image["unfinished"])
 
 
@@ -80,17 +80,19 @@ def test_gc_leaves_what_queued_and_running_jobs_use(user: User, other: User, ima
         os.utime(path, (time.time() - DAY,) * 2)
     assert sorted(unfinished(user)) == sorted(unfinished(other)) == sorted([queued, running])
     with user.logging_in(times=1):
-        assert "nothing to remove" in other.tries("gc", "--ended", "--yes").stderr
+        assert "nothing to remove" in other.tries("storage", "prune", "--ended", "--yes").stderr
     user.types("cancel", queued, running)
     assert {run["state"] for run in user.ended(queued, running).values()} == {"CANCELLED"}
     user.cluster.run("login", ["scancel", blocker], user="bob")
     assert unfinished(user) == []
     assert unfinished(other) == [queued], "it never started, and this project does not know its job"
-    assert "nothing to remove" in other.tries("gc", "--ended", "--yes").stderr
+    assert "nothing to remove" in other.tries("storage", "prune", "--ended", "--yes").stderr
     for path in sorted((user.root / "runs" / queued).rglob("*"), reverse=True):
         path.unlink() if path.is_file() else path.rmdir()
-    assert "nothing to remove" in other.tries("gc", "--yes").stderr, "a run that ended keeps its image"
-    gone = other.types("gc", "--ended", "--yes")
+    assert "nothing to remove" in other.tries("storage", "prune", "--yes").stderr, (
+        "a run that ended keeps its image"
+    )
+    gone = other.types("storage", "prune", "--ended", "--yes")
     assert "removed" in gone
     assert not image.exists()
     assert list(user.root.glob("snapshots/*")) == []

@@ -99,7 +99,7 @@ def steps(cluster: Cluster) -> list[str]:
 
 def test_logs_follow_through_a_requeue_and_a_dropped_link(talker: User) -> None:
     run_id = talker.submits("--profile", "talk")
-    follower = talker.starts("logs", "-f", "--tail", "100000", run_id)
+    follower = talker.starts("logs", "-f", "--lines", "100000", run_id)
     begins(talker, run_id)
     until(lambda: follows(talker.cluster))
     before = talker.cluster.logins()

@@ -108,7 +108,7 @@ def deployed(learner: User) -> User:
 @pytest.fixture(scope="module")
 def drill(deployed: User) -> subprocess.Popen[str]:
     """A drill of the walk that goes on beside the others."""
-    return deployed.starts("drill", "--profile", "drilled")
+    return deployed.starts("rehearse", "--profile", "drilled")
 
 
 @pytest.fixture(scope="module")
@@ -135,8 +135,8 @@ def runs(deployed: User, drill: subprocess.Popen[str], rude: Run) -> tuple[Run, 
     whole = Run(user, user.submits("--profile", "whole", "--name", "whole", *LEARNS, *OPTIONS))
     walk.reaches(0)
     on_controller(walk, "EndTime=now+40")
-    until("the drill's run", lambda: any((user.root / "runs").glob("drill-*")))
-    drilled = Run(user, next((user.root / "runs").glob("drill-*")).name)
+    until("the drill's run", lambda: any((user.root / "runs").glob("rehearsal-*")))
+    drilled = Run(user, next((user.root / "runs").glob("rehearsal-*")).name)
     drilled.reaches(0)
     on_controller(drilled, "EndTime=now+40")
     until("the end of attempt 0", (walk.dir / "attempts/0/exit.json").exists)  # its time limit
@@ -354,6 +354,6 @@ def test_the_drill_says_that_it_works(drill: subprocess.Popen[str]) -> None:
 
 @pytest.mark.exhaustive  # its program in tests/trainer/test_drill.py, its words in test_rehearsal.py
 def test_the_drill_of_a_training(deployed: User) -> None:
-    said = deployed.types("drill", "--profile", "training")
+    said = deployed.types("rehearse", "--profile", "training")
     assert "FAIL" not in said
     assert said.count("ok  ") == 7, said

@@ -162,11 +162,11 @@ def test_a_killed_build_shows_no_image_and_the_next_one_does(
 def test_wrong_input(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "docker" in project.run("build", "--bootstrap", "dokcer", code=3).stderr
     assert "--from" in project.run("build", "--bootstrap", "localimage", code=3).stderr
-    assert "--on" in project.run("build", "--sbatch", "qos=long", code=2).stderr
-    assert "no containers" in project.run("build", "--on", "local", code=3).stderr
+    assert "--cluster" in project.run("build", "--sbatch", "qos=long", code=2).stderr
+    assert "no containers" in project.run("build", "--cluster", "local", code=3).stderr
     monkeypatch.setenv("PATH", str(tmp_path))
     said = project.run("build", code=6).stderr
-    assert "--on CLUSTER" in said
+    assert "--cluster NAME" in said
     assert "--print" in said
 
 
@@ -182,7 +182,7 @@ def box(project: Project, apptainer: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_build_as_a_job_ends_in_the_image_store(project: Project, box: Path) -> None:
-    done = project.run("build", "--on", "box")
+    done = project.run("build", "--cluster", "box")
     (image,) = (box / "images").glob("*.sif")
     digest = hashlib.sha256(image.read_bytes()).hexdigest()
     assert image.name == f"sha256-{digest}.sif"
@@ -196,7 +196,7 @@ def test_a_build_as_a_job_ends_in_the_image_store(project: Project, box: Path) -
     toml.write_text(f'{toml.read_text()}image = "not-here.sif"\n')  # as README.md has it
     assert f'"digest": "{digest}"' in project.run("deploy", "--cluster", "box", "--json").stdout
     image.unlink()
-    assert "build --on box" in project.run("deploy", "--cluster", "box", code=6).stderr
+    assert "build --cluster box" in project.run("deploy", "--cluster", "box", code=6).stderr
 
 
 DOCKER = """#!/bin/sh
@@ -214,17 +214,17 @@ def test_an_image_of_this_machines_docker_travels_as_an_archive(
     docker = apptainer.parent / "bin" / "docker"
     docker.write_text(DOCKER)
     docker.chmod(0o755)
-    project.run("build", "--on", "box", "--from", "docker-daemon:mine")
+    project.run("build", "--cluster", "box", "--from", "docker-daemon:mine")
     assert apptainer.read_text().splitlines()[-2] == "docker-archive:image.tar"
-    said = project.run("build", "--on", "box", "--from", "docker-daemon:other", code=6).stderr
+    said = project.run("build", "--cluster", "box", "--from", "docker-daemon:other", code=6).stderr
     assert "docker cannot save other:latest" in said
     assert "No such image" in said
 
 
 @pytest.mark.slow
 def test_deploy_takes_the_image_that_was_built_there(project: Project, box: Path) -> None:
-    assert "--on box" in project.run("deploy", "--cluster", "box", code=6).stderr
-    project.run("build", "--on", "box")
+    assert "--cluster box" in project.run("deploy", "--cluster", "box", code=6).stderr
+    project.run("build", "--cluster", "box")
     (image,) = (box / "images").glob("*.sif")
     plan = json.loads(project.run("deploy", "--cluster", "box", "--json").stdout)
     assert plan["image"]["digest"] in image.name
@@ -233,7 +233,7 @@ def test_deploy_takes_the_image_that_was_built_there(project: Project, box: Path
     image.unlink()
     said = project.run("deploy", "--cluster", "box", code=6).stderr
     assert "not there any more" in said
-    assert "--on box" in said
+    assert "--cluster box" in said
 
 
 @pytest.mark.slow
@@ -241,7 +241,7 @@ def test_a_failed_job_says_why_and_keeps_its_log(
     project: Project, box: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAIL", "chown: changing ownership of '/x': Invalid argument")
-    said = project.run("build", "--on", "box", code=6).stderr
+    said = project.run("build", "--cluster", "box", code=6).stderr
     assert "error: this machine: the build failed: chown" in " ".join(said.split())
     assert "/etc/subuid" in said
     assert not list((box / "images").iterdir())
@@ -249,7 +249,7 @@ def test_a_failed_job_says_why_and_keeps_its_log(
     assert "FATAL" in (folder / "log").read_text()
     assert not (folder / "image.sif").exists()
     monkeypatch.delenv("FAIL")
-    project.run("build", "--on", "box")
+    project.run("build", "--cluster", "box")
     assert len(list((box / "images").glob("*.sif"))) == 1
 
 
@@ -258,7 +258,7 @@ def test_an_interrupted_job_is_cancelled(
     project: Project, box: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLEEP", "60")
-    argv = [sys.executable, "-m", "clusterkit", "build", "--on", "box"]
+    argv = [sys.executable, "-m", "clusterkit", "build", "--cluster", "box"]
     process = subprocess.Popen(argv, cwd=project.folder, stderr=subprocess.PIPE, text=True)
     assert process.stderr
     assert any("sleeping" in line for line in process.stderr)
@@ -274,13 +274,13 @@ def test_the_same_build_twice_at_once_is_one_job(
     project: Project, box: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLEEP", "4")
-    argv = [sys.executable, "-m", "clusterkit", "build", "--on", "box"]
+    argv = [sys.executable, "-m", "clusterkit", "build", "--cluster", "box"]
     process = subprocess.Popen(argv, cwd=project.folder, stderr=subprocess.PIPE, text=True)
     assert process.stderr
     assert any("sleeping" in line for line in process.stderr)
     process.kill()  # as when the laptop sleeps: the job goes on
     process.stderr.close()
     process.wait()
-    said = project.run("build", "--on", "box").stderr
+    said = project.run("build", "--cluster", "box").stderr
     assert "builds this already" in said
     assert len(list((box / "images").glob("*.sif"))) == 1

@@ -43,11 +43,11 @@ def test_several_and_all(project: Project) -> None:
     first, second, third = sleeping(project, 3)
     assert project.run("cancel", first, second).stdout.split() == [first, "cancelled", second, "cancelled"]
     refused = project.run("cancel", "--all", code=3)
-    assert "would cancel 1 runs" in refused.stderr
+    assert "would cancel 1 run," in refused.stderr
     assert "--yes" in refused.stderr
     assert project.run("cancel", "--all", "--yes").stdout == f"{third}  cancelled\n"
     assert states(project) == ["CANCELLED"] * 3
-    assert "no run of this project waits or runs" in project.run("cancel", "--all", "--yes").stderr
+    assert "no run of this project is waiting or running" in project.run("cancel", "--all", "--yes").stderr
     for run_id in (first, second, third):
         record = json.loads((project.run_dir(run_id) / "attempts/0/cancel.json").read_text())
         assert record["job_id"] == json.loads(

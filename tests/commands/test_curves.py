@@ -14,8 +14,8 @@ import pytest
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli.common import load, open_ledger
-from clusterkit.commands import watch as module
-from clusterkit.commands.watch import Curves, curves
+from clusterkit.commands import curves as module
+from clusterkit.commands.curves import Curves, curves
 from clusterkit.config.settings import load_settings
 from clusterkit.errors import TransportError
 from clusterkit.runs.state import RunState, to_text
@@ -72,7 +72,7 @@ def test_a_run_that_goes_on(learning: tuple[Project, str], monkeypatch: pytest.M
 @pytest.mark.slow
 def test_it_is_drawn(learning: tuple[Project, str]) -> None:
     project, run_id = learning
-    shown = project.run("watch", "--once").stdout.splitlines()
+    shown = project.run("curves", "--once").stdout.splitlines()
     assert shown[0].startswith(f"{run_id}  RUNNING, step 1k of 2k")
     for words in ("success  25%  best 25% at 1k", "return  300  best 300 at 1k", "steps/s  500"):
         assert words in shown[1]
@@ -80,7 +80,7 @@ def test_it_is_drawn(learning: tuple[Project, str]) -> None:
     project.ended(run_id)
     project.run("sync-results", "--no-wandb")
     shutil.rmtree(project.run_dir(run_id))
-    shown = project.run("watch", run_id).stdout.splitlines()
+    shown = project.run("curves", run_id).stdout.splitlines()
     assert "COMPLETED, step 2k of 2k" in shown[0]
     assert "synced copy of 20" in shown[0]
     assert "success  75%" in shown[1]
@@ -93,7 +93,7 @@ def test_a_group_has_a_line_for_each_run(project: Project) -> None:
     for number in range(2):
         project.ended(f"{group}-{number}")
     for words in (("last",), (group, "--once")):
-        lines = project.run("watch", *words).stdout.splitlines()
+        lines = project.run("curves", *words).stdout.splitlines()
         assert lines[0].split() == ["run", "state", "step", "loss", "curve"]
         assert [line.split()[:4] for line in lines[1:]] == [
             [f"{group}-0", "COMPLETED", "30", "0.25"],
@@ -106,7 +106,7 @@ def test_a_group_has_a_line_for_each_run(project: Project) -> None:
 def test_a_run_without_metrics(project: Project) -> None:
     run_id = project.submit()
     project.ended(run_id)
-    failed = project.run("watch", code=8)
+    failed = project.run("curves", code=8)
     assert f"{run_id} is COMPLETED and has written no metrics" in failed.stderr
     assert failed.stdout == ""
 

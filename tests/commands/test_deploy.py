@@ -52,7 +52,7 @@ def answer(project: Project, *options: str) -> dict[str, Any]:
 
 
 def test_the_plan_changes_nothing_and_is_what_happens(remote: Project, tmp_path: Path) -> None:
-    plan = answer(remote, "--plan")
+    plan = answer(remote, "--dry-run")
     assert not (tmp_path / "far").exists()
     assert not plan["carried_out"]
     image_bytes = (remote.folder / "image.sif").stat().st_size
@@ -69,10 +69,10 @@ def test_the_plan_changes_nothing_and_is_what_happens(remote: Project, tmp_path:
     (image,) = (tmp_path / "far" / "store").glob("*.sif")
     assert image.read_bytes() == (remote.folder / "image.sif").read_bytes()
     assert (tmp_path / "far/root/snapshots" / done["code"]["id"] / "project/train.py").is_file()
-    again = answer(remote, "--plan")
+    again = answer(remote, "--dry-run")
     assert (again["bytes_to_send"], again["image"]["present"], again["code"]["present"]) == (0, True, True)
     (remote.folder / "train.py").write_text("print(1)\n")
-    small = answer(remote, "--plan")
+    small = answer(remote, "--dry-run")
     assert (small["code"]["files_to_send"], small["bytes_to_send"]) == (1, 9)
     assert small["rate"]["measured"]  # remembered from the deploy
 
@@ -102,7 +102,7 @@ def test_a_kept_login_needs_no_ssh_library_here(remote: Project, sshd: LoopbackS
         "atexit.register(lambda: print(sorted(heavy & set(sys.modules)), flush=True))\nmain()"
     )
     with runtime_folder():
-        for command in (["deploy"], ["deploy"], ["deploy", "--plan"], ["images"], ["status"]):
+        for command in (["deploy"], ["deploy"], ["deploy", "--dry-run"], ["storage", "list"], ["status"]):
             done = subprocess.run(
                 [sys.executable, "-c", watched, *command],
                 cwd=remote.folder,
@@ -121,7 +121,7 @@ def test_no_login_outlives_a_deploy_that_ends_before_it(remote: Project, sshd: L
 
 
 def test_the_plan_for_people(remote: Project) -> None:
-    shown = remote.run("deploy", "--plan")
+    shown = remote.run("deploy", "--dry-run")
     assert "to send in" in shown.stdout
     assert "measured now" in shown.stdout
     assert "room   work root:" in shown.stdout
@@ -137,7 +137,7 @@ def test_what_does_not_fit_the_quota_is_refused_before_it_travels(
     lfs.write_text('#!/bin/sh\nfor path; do :; done\necho "  $path 9000 0 10000 - 12 0 0 -"\n')
     lfs.chmod(0o755)
     (sshd.home / ".bashrc").write_text(f'PATH="{tools}:$PATH"\n')
-    plan = remote.run("deploy", "--plan")
+    plan = remote.run("deploy", "--dry-run")
     assert "quota leaves 1.0 MiB" in plan.stdout
     assert "does not fit:" in plan.stderr
     refused = remote.run("deploy", code=6)
@@ -148,8 +148,8 @@ def test_what_does_not_fit_the_quota_is_refused_before_it_travels(
 def test_a_large_file_needs_the_flag_where_nobody_can_be_asked(remote: Project) -> None:
     with (remote.folder / "data.bin").open("wb") as file:
         file.truncate(101 << 20)
-    assert "--send-large" in remote.run("deploy", "--plan", code=1).stderr
-    assert answer(remote, "--plan", "--send-large")["code"]["bytes"] > 100 << 20
+    assert "--send-large" in remote.run("deploy", "--dry-run", code=1).stderr
+    assert answer(remote, "--dry-run", "--send-large")["code"]["bytes"] > 100 << 20
 
 
 def test_stale_uploads_are_removed_on_the_way(remote: Project, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def offline(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 def test_without_any_cluster_it_looks_at_this_machine_and_says_so(offline: Project) -> None:
     seen = asks(offline)
-    assert seen[""]["schema"] == 1
+    assert seen[""]["schema"] == 2
     assert seen[""]["works"]
     assert seen["cluster"]["outcome"] == "warn"
     assert seen["cluster"]["cure"] == "clusterkit init"

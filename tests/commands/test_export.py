@@ -24,7 +24,7 @@ def run_id(project: Project) -> str:
 
 def export(project: Project, run_id: str, *more: str) -> Path:
     shown = project.run("export", run_id, *more)
-    assert "read again and checked" in shown.stderr
+    assert "verified" in shown.stderr
     return project.folder / shown.stdout.strip()
 
 

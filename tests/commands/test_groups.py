@@ -132,7 +132,7 @@ def test_wrong_requests_change_nothing(project: Project, gated: Path) -> None:
         ("--then", "second", "--sweep", "profile=tiny"): "every stage has its own profile",
         ("--after", "nothing:sometimes"): "RUN:any",
         ("--max-parallel", "2"): "submitted together",
-        ("--seeds", "1,2", "--then-always"): "there is no --then",
+        ("--seeds", "1,2", "--then-always"): "--then-always needs --then",
     }.items():
         assert said in project.run("submit", *words, code=3).stderr
     assert "none was submitted" in project.run("submit", "--after", "nothing", code=8).stderr

@@ -100,7 +100,7 @@ def test_changes_are_shown_and_asked_about(fresh: Laptop) -> None:
 
 
 def test_diff_writes_nothing(fresh: Laptop) -> None:
-    done = fresh.types("node", *fresh.ssh, "--yes", "--diff")
+    done = fresh.types("node", *fresh.ssh, "--yes", "--dry-run")
     assert done.returncode == 0
     assert "+[clusters.node.gpus.v100]" in done.stdout
     assert not fresh.file.exists()

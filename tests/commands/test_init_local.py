@@ -55,7 +55,7 @@ def test_a_file_that_is_there_keeps_every_line(fresh: Project) -> None:
     before = '# mine\n[project]\nname = "x"  # kept\ndefault_cluster = "uni"\n'
     before += '\n[clusters.uni]\nhost = "u"\nroot = "~/ck"\n'
     (fresh.folder / "clusterkit.toml").write_text(before)
-    shown = fresh.run("init", "--local", "--diff").stdout
+    shown = fresh.run("init", "--local", "--dry-run").stdout
     assert "+program = " in shown
     assert (fresh.folder / "clusterkit.toml").read_text() == before
     refused = fresh.run("init", "--local", code=3).stderr
@@ -107,7 +107,7 @@ def test_a_script_that_only_mentions_a_seed_gets_none(fresh: Project) -> None:
 
 def test_what_does_not_go_together(fresh: Project) -> None:
     assert "--program goes with --local" in fresh.run("init", "uni", "--program", "x", code=3).stderr
-    assert "--local is this machine" in fresh.run("init", "uni", "--local", code=3).stderr
+    assert "--local sets up this machine" in fresh.run("init", "uni", "--local", code=3).stderr
 
 
 @pytest.mark.parametrize("gpus", [None, (), (8 << 30,)])

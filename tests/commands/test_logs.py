@@ -43,7 +43,7 @@ def test_the_last_lines(talk: Project) -> None:
     talk.ended(run_id)
     log = (talk.run_dir(run_id) / "attempts/0/log").read_text().splitlines(keepends=True)
     for count in (0, 1, 7, 50, 99_000, 200_000):
-        assert talk.run("logs", "--tail", str(count)).stdout == "".join(
+        assert talk.run("logs", "--lines", str(count)).stdout == "".join(
             log[len(log) - min(count, len(log)) :]
         )
     assert talk.run("logs", "-n", "3").stdout == talk.run("logs", "--lines", "3").stdout == "".join(log[-3:])

@@ -9,24 +9,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import typer
 
-from clusterkit.cli.app import app
 from clusterkit.runs.ledger import Ledger
 from tests import forked
 from tests.commands.conftest import Project, new_project
+from tests.documented import commands
 
 pytestmark = pytest.mark.slow  # real jobs or servers, half a second or more each
 
 MANY: dict[str, tuple[str, ...]] = {
     "status": (),
     "why": (),
-    "watch": ("--once",),
+    "curves": ("--once",),
     "top": ("--once",),
     "export": (),
     "report": (),
     "sync-results": ("--no-wandb",),
-    "clean": ("--dry-run",),
+    "storage clean": ("--dry-run",),
     "cancel": ("--yes",),
     "logs": (),
     "resume": (),
@@ -48,7 +47,7 @@ RESOLVED = ("error: no run ", "' may mean ", "' means ")
 def test_every_command_that_takes_a_run_is_here() -> None:
     found = {
         name
-        for name, command in typer.main.get_group(app).commands.items()  # type: ignore[attr-defined]
+        for name, command in commands().items()
         for parameter in command.params
         if parameter.param_type_name == "argument" and str(parameter.metavar).split("|")[0] in ("RUN", "A")
     }
@@ -79,7 +78,9 @@ def _scene(project: Project) -> dict[str, str]:
 
 def said(project: Project, command: str, name: str, words: tuple[str, ...]) -> str:
     names = (name, name) if command == "diff" else (name,)
-    done = forked.run((command, *names, *words), folder=project.folder, env={**os.environ, "COLUMNS": "200"})
+    done = forked.run(
+        (*command.split(), *names, *words), folder=project.folder, env={**os.environ, "COLUMNS": "200"}
+    )
     assert "Traceback" not in done.stderr
     return done.stderr.partition("\nnext")[0]
 

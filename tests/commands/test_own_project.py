@@ -85,7 +85,7 @@ def test_the_commands_of_the_page(foreign: Project) -> None:
     out = ["--out", f"{foreign.run_dir(again)}/out", "--seed", "4"]
     assert (second["argv"], second["seed"]) == (["python", "train.py", *out, "--lr", "0.3"], 4)
     assert second["env"]["CLUSTERKIT_SEED"] == "4"
-    shown = foreign.run("watch", run_id, "--once").stdout
+    shown = foreign.run("curves", run_id, "--once").stdout
     assert "reward" in shown
     foreign.run("cancel", again, "--yes")
     differs = foreign.run("diff", run_id, again).stdout

@@ -211,7 +211,7 @@ def test_one_profile_on_every_gpu(trains: Project) -> None:
         (["--profile", "a40-2m", "--times", "soon"], 3, "'soon' is not a duration"),
         (["--profile", "a40-2m", "--times", "5s"], 3, "no time limit"),
         (["--profile", "a40-2m", "--gpus", "h100", "--cluster", "far"], 3, "available: a40, tiny"),
-        (["a40-2m"], 3, "stands before any --"),
+        (["a40-2m"], 3, "unexpected argument"),
         (["--profile", "tiny", "--compare"], 3, "neither a recipe nor a program"),
     ],
 )

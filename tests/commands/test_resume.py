@@ -258,10 +258,10 @@ def test_a_run_whose_newest_checkpoint_was_removed_does_not_begin_again(steps: P
     run_dir, here = steps.run_dir(run_id), steps.folder / "results" / run_id
     newest = f"checkpoints/{make_checkpoint(run_dir, 2000).name}"
     steps.run("sync-results", "--no-wandb", "--checkpoints", "all")
-    steps.run("clean", "--yes", "--all", run_id)
+    steps.run("storage", "clean", "--yes", "--last-checkpoint", run_id)
     assert not (run_dir / "checkpoints").exists()
     refused = steps.run("resume", run_id, code=8).stderr
-    assert "clean --all" in refused
+    assert "clean --last-checkpoint" in refused
     assert "step-000000002000" in refused
     make_checkpoint(run_dir, 1000)  # one that is older does not count when the heartbeat knows of a newer one
     (run_dir / "heartbeat.json").write_text(json.dumps({"schema": 1, "checkpoint": newest}))

@@ -217,7 +217,7 @@ def test_the_json_is_as_documented(site: SlurmSite) -> None:
     for run in document["runs"]:
         assert set(tables[1]) == set(run)
     assert set(tables[2]) == set(document["groups"][0])
-    assert document["schema"] == 2
+    assert document["schema"] == 3
     assert all(f"`{state}`" in page for state in JobState)
 
 

@@ -80,6 +80,7 @@ OF_THE_SUBMISSION = {
     "yes": "an answer to a question",
     "send_large": "an answer to a question",
     "config": "where the settings are",
+    "as_json": "how the answer is printed",
 }
 """What says nothing about a run, and why."""
 

@@ -184,7 +184,7 @@ def test_politeness_of_the_command(site: SlurmSite) -> None:
         _, errors = process.communicate(timeout=100)
     assert process.returncode == 130
     assert errors == ""
-    assert {document["schema"] for document in documents} == {2}
+    assert {document["schema"] for document in documents} == {3}
     assert site.calls() == {"squeue": 1}
     assert site.round_trips() >= 2
     assert site.server.accepted_logins() == 1

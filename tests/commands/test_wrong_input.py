@@ -33,7 +33,7 @@ def lines(stderr: str) -> list[str]:
 
 
 def test_an_image_for_a_cluster_without_containers(project: Project, tmp_path: Path) -> None:
-    for more in ([], ["--plan"]):
+    for more in ([], ["--dry-run"]):
         shown = project.run("deploy", "--image", str(tmp_path / "nosuch.sif"), *more, code=6).stderr
         assert "cluster local runs programs without a container" in shown
         assert len(lines(shown)) == 2
@@ -63,7 +63,7 @@ def test_arguments_behind_the_dashes_reach_the_program(project: Project) -> None
 
 @pytest.mark.parametrize(("time", "said"), [("30s", "take 1m at least"), ("soon", "'soon'")])
 def test_a_drill_needs_time_to_be_signalled(project: Project, time: str, said: str) -> None:
-    shown = project.run("drill", "--time", time, code=3).stderr
+    shown = project.run("rehearse", "--time", time, code=3).stderr
     assert shown.startswith("error: --time: ")
     assert said in shown
 

@@ -49,7 +49,7 @@ QUESTIONS: Mapping[str, Callable[[], object]] = {
     "init, host": lambda: init.choose_host(["uni", "other"]),
     "init, folder": lambda: init.choose(CHOICE),
     "init, write": lambda: init.confirmed(_any(FILE)),
-    "clean and gc": lambda: removal.may_remove("clean", 10, "uni", dry_run=False, yes=False),
+    "storage clean": lambda: removal.may_remove("storage clean", 10, "uni", dry_run=False, yes=False),
     "cancel": _cancel,
     "tune": lambda: tune.agreed(_any(FILE), yes=False),
     "deploy": lambda: deploy.ask_about_large(_any([("big.bin", 10**9)]), 10**6),

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterkit.commands.watch import MetricsReader
+from clusterkit.commands.curves import MetricsReader
 from clusterkit.results.metrics import (
     LONGEST_LINE,
     MetricRow,

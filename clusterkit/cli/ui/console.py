@@ -69,11 +69,11 @@ def say(line: str, *, head: str = "") -> None:
     sys.stdout.flush()  # it keeps its place among the lines on standard error
 
 
-def print_document(document: Mapping[str, Any], *, indent: int | None = 2, ensure_ascii: bool = True) -> None:
+def print_document(document: Mapping[str, Any], *, indent: int | None = 2) -> None:
     """Prints a JSON document on standard output; without indent it takes one line."""
     import json  # deferred: completion and help print none
 
-    sys.stdout.write(json.dumps(document, indent=indent, ensure_ascii=ensure_ascii) + "\n")
+    sys.stdout.write(json.dumps(document, indent=indent) + "\n")
     sys.stdout.flush()  # a reader of a live command gets each document at once
 
 

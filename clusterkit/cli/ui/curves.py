@@ -19,7 +19,7 @@ from clusterkit.results.metrics import MetricRow, latest, own_names, with_number
 from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:
-    from clusterkit.commands.watch import Curves
+    from clusterkit.commands.curves import Curves
 
 _WIDE = 120
 """Minimum number of columns to draw the curves side by side."""

@@ -61,11 +61,11 @@ def show_plan(plan: DeploymentPlan) -> None:
     if plan.shortage:
         warn("does not fit:", f" {plan.shortage}", colour="bold red")
     warn_of(plan.snapshot)
-    console.note("plan: nothing was changed" if plan.bytes_to_send else "plan: nothing to do")
+    console.note("dry run: nothing was changed" if plan.bytes_to_send else "dry run: nothing to send")
 
 
 def print_plan_json(plan: DeploymentPlan, *, carried_out: bool) -> None:
-    """Prints the plan as JSON; docs/commands.md lists the keys."""
+    """Prints the plan as JSON; docs/json.md lists the keys."""
     snapshot, standing = plan.snapshot, plan.standing
     image = plan.image and {
         "digest": plan.image.digest,
@@ -100,7 +100,7 @@ def print_plan_json(plan: DeploymentPlan, *, carried_out: bool) -> None:
         "roots": [{**asdict(space), "left": space.left} for space in plan.spaces],
         "shortage": plan.shortage,
     }
-    print_document(document, indent=None)
+    print_document(document)
 
 
 def described(snapshot: Snapshot) -> str:

@@ -33,7 +33,7 @@ def show_dry_run(found: DryRun) -> None:
     if group:
         show_plan(found.plan, to=out, rows=_ROWS)
         for part in found.parts:
-            labelled(f"part {part.number}", _counts(part))
+            labelled(f"part {part.number}", _size(part))
         out.print(f"\n[bold]the first of {len(found.plan.runs)} runs[/]")
     _show_run(found)
     warn_of(found.snapshot)
@@ -44,13 +44,13 @@ def show_dry_run(found: DryRun) -> None:
 def print_script(found: DryRun) -> None:
     """Prints the exact job script; for a group, each part's script and then the first run's."""
     for part, script in zip(found.parts, found.scripts, strict=True):
-        out.file.write(f"# ---- part {part.number}: {_counts(part)}\n{script}")
+        out.file.write(f"# ---- part {part.number}: {_size(part)}\n{script}")
     if found.scripts:
         out.file.write(f"# ---- {found.first.spec.run_id}\n")
     out.file.write(found.first.script)
 
 
-def _counts(part: GroupPart) -> str:
+def _size(part: GroupPart) -> str:
     return f"{plural(len(part.tasks), 'job')}, {plural(len(part.members), 'run')}"
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from clusterkit.cli.ui.console import err, note, out, print_document, printable, say
+from clusterkit.cli.ui.console import err, note, out, plural, print_document, printable, say
 from clusterkit.cli.ui.lines import plain_table
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def show_evaluated(evaluated: Evaluated) -> None:
         _add(table, name, score)
     _add(table, "mean", evaluated.mean, style="bold")
     out.print(table)
-    note(f"step {evaluated.step:,}, {evaluated.episodes} episodes a task")
+    note(f"step {evaluated.step:,}, {plural(evaluated.episodes, 'episode')} per task")
 
 
 def print_json(evaluated: Evaluated) -> None:
@@ -79,7 +79,7 @@ def _show_returns(evaluated: Evaluated) -> None:
         interval = f"{score.low:.1f} .. {score.high:.1f}" if known else ""
         table.add_row(Text(name), f"{score.mean_return:.1f}", interval, f"{score.steps:.0f}")
     out.print(table)
-    note(f"step {evaluated.step:,}, {evaluated.episodes} episodes")
+    note(f"step {evaluated.step:,}, {plural(evaluated.episodes, 'episode')}")
 
 
 def _add(table: Table, name: str, score: Score, style: str = "") -> None:

@@ -128,7 +128,7 @@ def show_status(report: StatusReport, *, expand: bool = False) -> None:
     if troubled:
         note(f"clusterkit why {troubled[-1]} shows the cause and what to do")
     if report.left_out > 0:
-        note(f"{report.left_out} older runs are not shown; --all shows them")
+        note(f"{plural(report.left_out, 'older run')} not shown; --all shows all of them")
 
 
 def status_table(lines: Sequence[StatusRow | Folded], *, width: int) -> tuple[Table, bool]:

@@ -8,12 +8,13 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from clusterkit.cli.ui.console import print_document
+from clusterkit.cli.ui.runs_json import run_object
 from clusterkit.cli.ui.status import Folded, fold_groups
 
 if TYPE_CHECKING:
     from clusterkit.runs.status import StatusReport, StatusRow
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 def print_json(report: StatusReport, *, indent: int | None = 2) -> None:
@@ -37,16 +38,14 @@ def document(report: StatusReport) -> dict[str, Any]:
 
 
 def _run(row: StatusRow) -> Mapping[str, Any]:
-    run = asdict(row.run)
-    del run["last"]
     state = asdict(row.state)
     del state["seen_step"], state["seen_time"]
     state |= {
-        "until_done": row.run.until_done,
+        "until_done": row.run.until_done or None,
         "job_id": row.state.job_id or row.run.job_id or None,
         "submission": max(row.state.submission or 0, row.run.submission),
     }
-    return run | state
+    return run_object(row.run) | state
 
 
 def _group(line: Folded) -> Mapping[str, Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from clusterkit.cli.ui.console import note, say, warn
 from clusterkit.cli.ui.lines import warn_of_trusted
+from clusterkit.cli.ui.runs_json import print_submitted
 
 if TYPE_CHECKING:
     from clusterkit.backends.base import Continuation
@@ -24,8 +25,8 @@ _ID_PARTS = 3
 """What a run's or group's id has after its name: day, time and token."""
 
 
-def show_submitted(done: Submitted) -> None:
-    """Prints only the run id on standard output, for scripts; everything else goes to standard error."""
+def show_submitted(done: Submitted, *, as_json: bool = False) -> None:
+    """Prints only the run id, or a JSON object, on standard output; the rest goes to standard error."""
     spec, recipe = done.placed[0].spec, done.placed[0].spec.recipe
     if recipe:
         note(f"recipe {recipe['name']}, {spec.total_steps:,} steps, seed {spec.seed}")
@@ -39,7 +40,9 @@ def show_submitted(done: Submitted) -> None:
     warn_of_trusted(done.trusted)
     warn_of_settled(done.settled)
     note_continuation(done.continuation)
-    show_job(done)
+    show_job(done, as_json=as_json)
+    if as_json:
+        print_submitted([done])
 
 
 def note_name(name: str, identity: str) -> None:
@@ -67,13 +70,19 @@ def warn_untold_seed() -> None:
     warn("the arguments do not contain {seed}", ", so the program must read $CLUSTERKIT_SEED")
 
 
-def show_resumed(done: Resumed) -> None:
-    """Prints a resumed run, like `show_submitted`."""
+def show_resumed(done: Resumed, *, as_json: bool = False) -> None:
+    """Prints a resumed run, like `show_submitted`, but no JSON."""
     where = f"from {done.checkpoint}" if done.checkpoint else "without a checkpoint, from the beginning"
     note(f"{done.was.state}: {done.was.why or 'it ended'}; it continues {where}")
     note_continuation(done.done.continuation)
     warn_of_trusted(done.done.trusted)
-    show_job(done.done)
+    show_job(done.done, as_json=as_json)
+
+
+def resumed_object(done: Resumed) -> dict[str, Any]:
+    """Returns what `resume --json` tells of a run beside the submission."""
+    was = {"state": done.was.state.value, "why": done.was.why}
+    return {"was": was, "checkpoint": done.checkpoint}
 
 
 def note_continuation(continuation: Continuation | None) -> None:
@@ -82,12 +91,13 @@ def note_continuation(continuation: Continuation | None) -> None:
         note(f"continues past its time limit by {described_way(continuation)}")
 
 
-def show_job(done: Submitted) -> None:
-    """Prints the job and the next commands of a run; its id alone goes to standard output."""
+def show_job(done: Submitted, *, as_json: bool = False) -> None:
+    """Prints the job and the next commands; standard output gets the run id alone, or is left to JSON."""
     (run,) = done.runs
     note(f"job {run.job_id} on {run.cluster}")
     note(f"next: clusterkit status, clusterkit logs {run.run_id} -f")
-    say(run.run_id)
+    if not as_json:
+        say(run.run_id)
 
 
 def described_way(continuation: Continuation) -> str:

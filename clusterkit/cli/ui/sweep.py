@@ -10,6 +10,7 @@ from rich.console import Console
 from clusterkit.asking import agree
 from clusterkit.cli.ui.console import err, listed, note, plural, say, warn
 from clusterkit.cli.ui.lines import plain_table, warn_of_trusted
+from clusterkit.cli.ui.runs_json import print_submitted
 from clusterkit.cli.ui.submit import note_name, warn_lacking, warn_of_settled
 from clusterkit.units import format_duration, format_size
 
@@ -69,8 +70,8 @@ def confirmed(plan: Plan) -> bool:
     return agree(f"Submit {len(plan.runs)} runs?")
 
 
-def show_group(done: Submitted) -> None:
-    """Prints only the group's id on standard output; everything else goes to standard error."""
+def show_group(done: Submitted, *, as_json: bool = False) -> None:
+    """Prints only the group's id, or a JSON object, on standard output; the rest goes to standard error."""
     warn_lacking(done.lacking)
     warn_of_settled(done.settled)
     warn_of_trusted(done.trusted)
@@ -87,7 +88,10 @@ def show_group(done: Submitted) -> None:
         were = "was" if first == last else "were"
         warn(f"{plural(len(done.missing), 'run')} {were} not accepted", f": {which}")
         note("later: clusterkit resume RUN submits one of them again")
-    say(group)
+    if as_json:
+        print_submitted([done])
+    else:
+        say(group)
 
 
 def _values(one: PlannedRun) -> Mapping[str, str]:
@@ -124,7 +128,7 @@ def _summary(plan: Plan) -> str:
         job = plan.asked(group.dealt[0])
         sizes = [f"{job.cpus} CPUs"] if job.cpus else []
         sizes += [f"{format_size(job.memory)} memory"] if job.memory else []
-        packed = f" in {group.jobs} jobs of {' and '.join(sizes)}, {group.pack} on a GPU"
+        packed = f" in {plural(group.jobs, 'job')} of {' and '.join(sizes)}, {group.pack} on a GPU"
     if group.in_one > 1:
         packed += f", {group.in_one} in one process"
     at_once = f", {group.at_once} at a time" if group.at_once and group.at_once < group.jobs else ""

@@ -25,7 +25,7 @@ HOME_FULL = Cause(
 ROOT_FULL = Cause(
     "root-full",
     "the file system of the run directory, or the quota there, is full",
-    "free it: `clusterkit gc` removes old images; or set `root` of the cluster to a larger one",
+    "free it: `clusterkit storage prune` removes old images; or set `root` of the cluster to a larger one",
 )
 CODE_READ_ONLY = Cause(
     "code-read-only",

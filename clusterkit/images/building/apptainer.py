@@ -40,7 +40,7 @@ def find_runtime() -> str:
     if runtime is None:
         raise ImageError(
             "neither apptainer nor singularity is on PATH",
-            hint="build on a cluster, as a job: `clusterkit build --on CLUSTER`; or take the definition "
+            hint="build on a cluster, as a job: `clusterkit build --cluster NAME`; or take the definition "
             "elsewhere: `clusterkit build --print`",
         )
     return runtime

@@ -1,4 +1,4 @@
-"""`clusterkit drill`."""
+"""`clusterkit rehearse`."""
 
 from __future__ import annotations
 
@@ -15,29 +15,35 @@ from clusterkit.cli.ui.progress import stage_lines, transfer_bar
 from clusterkit.units import parse_duration
 
 if TYPE_CHECKING:
-    from clusterkit.commands.drill import Drilled
+    from clusterkit.commands.rehearse import Rehearsed
     from clusterkit.runs.status import StatusRow
 
 
-def drill(
+def rehearse(
     profile: Annotated[
         str | None,
-        typer.Option("--profile", "-p", metavar="PROFILE", help="Whose resources and signal to rehearse."),
+        typer.Option(
+            "--profile", "-p", metavar="PROFILE", help="Profile whose resources and signal to rehearse."
+        ),
     ] = None,
     cluster: ClusterOption = None,
     time: Annotated[
         str | None,
-        typer.Option("--time", metavar="TIME", help="Of an attempt: more where a program is slow to start."),
+        typer.Option(
+            "--time",
+            metavar="TIME",
+            help="Time limit of each attempt; longer for programs that start slowly.",
+        ),
     ] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Rehearse how a run goes on past its time limit.
+    """Rehearse how a run continues past its time limit.
 
-    A real job of two minutes, or of --time, is signalled, checkpoints, goes on and is checked. Ends with 1 if
-    a step failed.
+    A real job of two minutes, or of --time, receives the signal, saves a checkpoint and continues, and every
+    step is checked. Exits with 1 if a step failed.
     """
     from clusterkit.cli.ui.submit import show_submitted
-    from clusterkit.commands.drill import drill as command
+    from clusterkit.commands.rehearse import rehearse as command
 
     settings = load(config)
     with open_ledger(settings) as ledger:
@@ -51,7 +57,7 @@ def drill(
             on_submit=show_submitted,
             on_row=stage_lines(_line, _line, seconds=math.inf),
         )
-    show_drilled(done)
+    show_rehearsed(done)
     if not done.passed:
         raise typer.Exit(1)
 
@@ -67,7 +73,7 @@ def _line(row: StatusRow) -> str:
     return state.state.capitalize() + (f": {state.why}" if state.why else "")
 
 
-def show_drilled(done: Drilled) -> None:
+def show_rehearsed(done: Rehearsed) -> None:
     """Prints a green or red line for each step, and the verdict."""
     from clusterkit.backends.checks import Outcome
 

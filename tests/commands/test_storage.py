@@ -1,4 +1,4 @@
-"""`clusterkit images` and `clusterkit gc` on the local cluster, with runs that wait, run and have ended."""
+"""storage list and storage prune on the local cluster, with runs that wait, run and have ended."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Stores:
 
     def listed(self) -> dict[str, dict[str, Any]]:
         """`images --json`, by the digest's first letter."""
-        answer = json.loads(self.project.run("images", "--json").stdout)
+        answer = json.loads(self.project.run("storage", "list", "--json").stdout)
         assert answer["schema"] == 1
         return {image["digest"][0]: image for image in answer["images"]}
 
@@ -80,33 +80,33 @@ def test_only_what_no_run_uses_goes(project: Project, stores: Stores, ended: str
     assert (listed["b"]["runs"], listed["b"]["unfinished"]) == ([ended], [])
     assert (listed["c"]["runs"], listed["c"]["bytes"]) == ([], 3 << 20)
     assert listed["e"]["damaged"]
-    table = project.run("images").stdout
+    table = project.run("storage", "list").stdout
     assert f"1 run, not ended: {running}" in table
     assert "1 run, all ended" in table
 
     everything = {path.name for path in (stores.root / "images").iterdir()}
-    shown = project.run("gc", "--dry-run")
+    shown = project.run("storage", "prune", "--dry-run")
     assert "c" * 12 in shown.stdout
     assert "e" * 12 in shown.stdout
     assert "would free 6.0 MiB" in shown.stderr
     said = " ".join(shown.stderr.split())
     assert f"stays: image {'d' * 12} (3.0 MiB, used 0 min ago); it can go in 60 min" in said
-    assert "use --yes" in project.run("gc", code=3).stderr
+    assert "use --yes" in project.run("storage", "prune", code=3).stderr
     assert {path.name for path in (stores.root / "images").iterdir()} == everything
 
-    assert "2 removed, 6.0 MiB freed" in project.run("gc", "--yes").stdout
+    assert "2 removed, 6.0 MiB freed" in project.run("storage", "prune", "--yes").stdout
     assert not unused.exists()
     assert not unused.with_suffix(".chunks").exists()
     assert not damaged.exists()
     assert all(path.exists() for path in (for_running, for_ended, young))
-    assert "nothing to remove" in project.run("gc", "--yes").stderr
+    assert "nothing to remove" in project.run("storage", "prune", "--yes").stderr
 
-    project.run("gc", "--ended", "--yes")
+    project.run("storage", "prune", "--ended", "--yes")
     assert not for_ended.exists()
     assert for_running.exists()
     project.run("cancel", running)
     project.ended(running)
-    project.run("gc", "--ended", "--yes")
+    project.run("storage", "prune", "--ended", "--yes")
     assert not for_running.exists()
 
 
@@ -118,16 +118,16 @@ def test_snapshots_go_when_their_last_run_is_gone(project: Project, stores: Stor
     there = set((stores.root / "snapshots").iterdir())
     bundles = {path for path in there if (path / "bundle").is_dir()}
     (unused,) = there - bundles - {used}
-    project.run("gc", "--yes")
+    project.run("storage", "prune", "--yes")
     assert unused.exists(), "it is young"
     for snapshot in there:
         os.utime(snapshot, (time.time() - DAY,) * 2)
-    freed = float(project.run("gc", "--dry-run").stderr.split("free ")[1].split(" MiB")[0])
+    freed = float(project.run("storage", "prune", "--dry-run").stderr.split("free ")[1].split(" MiB")[0])
     assert 2 <= freed < 2.3, "files that the other snapshot has too free nothing"
     project.run("deploy")
-    assert "nothing to remove" in project.run("gc", "--yes").stderr, "it was deployed again"
+    assert "nothing to remove" in project.run("storage", "prune", "--yes").stderr, "it was deployed again"
     os.utime(unused, (time.time() - DAY,) * 2)
-    project.run("gc", "--yes")
+    project.run("storage", "prune", "--yes")
     assert not unused.exists()
     assert used.exists()
     assert set((stores.root / "snapshots").iterdir()) == {used, *bundles}, "the run needs the trainer, too"
@@ -142,14 +142,14 @@ def test_a_run_that_waits_for_its_start_keeps_its_image(project: Project, stores
         path.unlink() if path.is_file() else path.rmdir()
     (project.folder / ".clusterkit" / "ledger.sqlite3").unlink()
     assert stores.listed()["a"]["unfinished"] == [ended]
-    assert "nothing to remove" in project.run("gc", "--ended", "--yes").stderr
+    assert "nothing to remove" in project.run("storage", "prune", "--ended", "--yes").stderr
     assert image.exists()
 
 
 def test_nothing_goes_while_a_run_cannot_be_read(project: Project, stores: Stores, ended: str) -> None:
     image = stores.image("a")
     (project.run_dir(ended) / "run.json").write_text("{")
-    refused = project.run("gc", "--yes", code=8)
+    refused = project.run("storage", "prune", "--yes", code=8)
     assert f"what {ended} uses cannot be read" in refused.stderr
     assert image.exists()
 
@@ -163,15 +163,15 @@ def test_what_broken_uploads_left_goes_after_a_day(project: Project, stores: Sto
         for path in (folder / "image", folder):
             os.utime(path, (time.time() - 2 * DAY,) * 2)
     os.utime(folders[2] / "image")
-    project.run("gc", "--yes")
+    project.run("storage", "prune", "--yes")
     assert [folder.exists() for folder in folders] == [False, False, True]
 
 
 def test_a_cluster_that_nothing_was_sent_to(project: Project) -> None:
-    assert "no images on local" in project.run("images").stderr
-    assert "nothing to remove" in project.run("gc").stderr
+    assert "no images on local" in project.run("storage", "list").stderr
+    assert "nothing to remove" in project.run("storage", "prune").stderr
 
 
 def test_no_images(project: Project, stores: Stores) -> None:
-    assert "no images on local" in project.run("images").stderr
+    assert "no images on local" in project.run("storage", "list").stderr
     assert stores.listed() == {}

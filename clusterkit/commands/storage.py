@@ -1,4 +1,4 @@
-"""images and gc: list a cluster's images with their users, and remove what no run uses."""
+"""storage list and storage prune: list a cluster's images with their users, and remove what no run uses."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Rubbish:
 
 @dataclass(frozen=True)
 class Garbage:
-    """The result of a `gc`."""
+    """The result of pruning."""
 
     cluster: str
     rubbish: Rubbish
@@ -112,7 +112,9 @@ def list_images(cluster: Cluster, ledger: Ledger) -> list[ImageRow]:
     ]
 
 
-def gc(cluster: Cluster, ledger: Ledger, *, ended: bool, agrees: Callable[[str, Rubbish], bool]) -> Garbage:
+def prune(
+    cluster: Cluster, ledger: Ledger, *, ended: bool, agrees: Callable[[str, Rubbish], bool]
+) -> Garbage:
     """Remove images and snapshots that no run uses, and the remains of interrupted uploads.
 
     Args:

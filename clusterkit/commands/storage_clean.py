@@ -1,4 +1,4 @@
-"""clean: free disk space on clusters by removing files that were synced."""
+"""storage clean: free disk space on clusters by removing files that were synced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`clusterkit images`."""
+"""`clusterkit storage list`."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from clusterkit.cli.ui.lines import plain_table
 from clusterkit.units import format_bytes
 
 if TYPE_CHECKING:
-    from clusterkit.commands.images import ImageRow
+    from clusterkit.commands.storage import ImageRow
 
 
-def images(
+def storage_list(
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """List the images of a cluster.
+    """List the images on a cluster.
 
-    Size, when each was last used, and the runs that use it; * marks what this project deploys.
+    Shows the size of each image, when it was last used and the runs that use it; * marks the image that
+    this project deploys.
     """
-    from clusterkit.commands.images import list_images
+    from clusterkit.commands.storage import list_images
 
     settings = load(config)
     where = settings.cluster(cluster)
@@ -52,7 +53,7 @@ def show_images(cluster: str, rows: Sequence[ImageRow]) -> None:
             "damaged" if row.image.damaged else _runs(row),
         )
     out.print(table)
-    note(f"{format_bytes(sum(row.image.bytes for row in rows))} on {cluster}; * is what this project deploys")
+    note(f"{format_bytes(sum(row.image.bytes for row in rows))} on {cluster}; this project deploys *")
 
 
 def _runs(row: ImageRow) -> str:

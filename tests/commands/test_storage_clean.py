@@ -1,4 +1,4 @@
-"""`clusterkit clean` over a real sshd: what goes, what stays, and that nothing is lost."""
+"""`clusterkit storage clean` over a real sshd: what goes, what stays, and that nothing is lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.commands import clean as verb
+from clusterkit.commands import storage_clean as verb
 from clusterkit.results.cleaning import REMOVE
 from tests.commands.conftest import Project
 from tests.doubles.full_disk import fill, small_disk
@@ -73,7 +73,7 @@ def test_what_is_here_goes_and_what_is_needed_stays(site: SlurmSite) -> None:
     before = {member: names(there(site, member)) for member in (DONE, RUNNING)}
     copies = {name: (here(site, DONE) / name).read_bytes() for name in names(here(site, DONE))}
     logins, trips = site.server.accepted_logins(), site.round_trips()
-    done = site.types("clean", "--yes")
+    done = site.types("storage", "clean", "--yes")
     assert site.server.accepted_logins() == logins + 1
     assert site.round_trips() <= trips + 6  # states, listing, two cleaned.json, and one for all comparisons
     gone = before[DONE] - names(there(site, DONE))
@@ -103,7 +103,7 @@ def test_what_is_here_goes_and_what_is_needed_stays(site: SlurmSite) -> None:
     states = {run["run_id"]: run["state"] for run in site.status("--all")["runs"]}
     assert states[DONE.run_id] == "COMPLETED"
     assert names(there(site, FAILED)) >= {"checkpoints/step-000000002000/model.pt"}
-    assert site.types("clean", "--yes").stdout == ""
+    assert site.types("storage", "clean", "--yes").stdout == ""
     sync(site)  # and it does not bring older checkpoints in the place of what has gone
     assert {name: (here(site, DONE) / name).read_bytes() for name in copies} == copies
 
@@ -111,7 +111,7 @@ def test_what_is_here_goes_and_what_is_needed_stays(site: SlurmSite) -> None:
 def test_all_takes_the_newest_checkpoint_too(site: SlurmSite) -> None:
     sync(site)
     assert not (here(site, DONE) / "checkpoints/step-000000001000").exists()
-    site.types("clean", "--yes", "--all", DONE.run_id)
+    site.types("storage", "clean", "--yes", "--last-checkpoint", DONE.run_id)
     left = {name for name in names(there(site, DONE)) if name.startswith("checkpoints")}
     assert left == {  # never here, so it stays
         "checkpoints/step-000000001000/manifest.json",
@@ -123,7 +123,7 @@ def test_all_takes_the_newest_checkpoint_too(site: SlurmSite) -> None:
     sync(site)
     assert not (here(site, DONE) / "checkpoints/step-000000001000").exists()
     sync(site, "--checkpoints", "all")
-    site.types("clean", "--yes", "--all", DONE.run_id)
+    site.types("storage", "clean", "--yes", "--last-checkpoint", DONE.run_id)
     assert not (there(site, DONE) / "checkpoints").exists()
     mark = json.loads((there(site, DONE) / "cleaned.json").read_text())
     assert len(mark["cleanings"]) == 2
@@ -135,9 +135,9 @@ def test_what_differs_by_one_bit_stays(site: SlurmSite) -> None:
     data = bytearray(log.read_bytes())
     data[5] ^= 1
     log.write_bytes(data)
-    done = site.types("clean", "--yes", DONE.run_id)
+    done = site.types("storage", "clean", "--yes", DONE.run_id)
     assert log.read_bytes() == data
-    assert "is not what lies here" in done.stderr
+    assert "differs from the local copy" in done.stderr
     mark = json.loads((there(site, DONE) / "cleaned.json").read_text())
     assert set(mark["cleanings"][0]["files"]) == {"attempts/0/stderr"}
 
@@ -145,11 +145,11 @@ def test_what_differs_by_one_bit_stays(site: SlurmSite) -> None:
 def test_it_asks_and_says_how_much(site: SlurmSite) -> None:
     sync(site)
     before = names(there(site, DONE))
-    done = site.types("clean", "--dry-run")
+    done = site.types("storage", "clean", "--dry-run")
     assert f"{DONE.run_id}  1.4 MiB" in done.stdout
     assert "step-000000002000  13 KiB" in done.stdout
     assert "would free 2.9 MiB on far; nothing was removed" in done.stderr
-    refused = site.types("clean", code=3)
+    refused = site.types("storage", "clean", code=3)
     assert "--yes or --dry-run" in refused.stderr
     assert names(there(site, DONE)) == before
 
@@ -158,29 +158,29 @@ def test_only_what_is_old(site: SlurmSite) -> None:
     sync(site)
     for path in there(site, FAILED).rglob("*"):
         os.utime(path, (time.time() - 40 * 86400,) * 2)
-    site.types("clean", "--yes", "--older", "30d")
+    site.types("storage", "clean", "--yes", "--older", "30d")
     assert (there(site, FAILED) / "cleaned.json").exists()
     assert not (there(site, DONE) / "cleaned.json").exists()
-    assert "--older" in site.types("clean", "--older", "soon", code=3).stderr
+    assert "--older" in site.types("storage", "clean", "--older", "soon", code=3).stderr
 
 
 def test_runs_that_are_left_alone(site: SlurmSite) -> None:
     sync(site)
-    done = site.types("clean", "--yes", RUNNING.run_id)
+    done = site.types("storage", "clean", "--yes", RUNNING.run_id)
     assert "is left alone: it is RUNNING and may still change" in done.stderr
     shutil.rmtree(there(site, DONE))
-    assert "is not on the cluster any more" in site.types("clean", "--yes", DONE.run_id).stderr
+    assert "is not on the cluster any more" in site.types("storage", "clean", "--yes", DONE.run_id).stderr
     shutil.rmtree(here(site, FAILED))
-    assert "nothing to remove" in site.types("clean", "--yes", FAILED.run_id).stderr
+    assert "nothing to remove" in site.types("storage", "clean", "--yes", FAILED.run_id).stderr
     assert names(there(site, FAILED)) >= {"attempts/0/stderr"}
-    assert "no run 'nobody'" in site.types("clean", "nobody", code=8).stderr
+    assert "no run 'nobody'" in site.types("storage", "clean", "nobody", code=8).stderr
 
 
 def test_the_only_copy_is_never_removed(site: SlurmSite) -> None:
     """The folder of results is that of the runs, by a mount or by a setting."""
     (site.project / "results").symlink_to(site.root / "runs")
     before = names(there(site, DONE))
-    done = site.types("clean", "--yes", "--all", DONE.run_id, code=8)
+    done = site.types("storage", "clean", "--yes", "--last-checkpoint", DONE.run_id, code=8)
     assert "there is no second copy" in done.stderr
     assert names(there(site, DONE)) == before
 
@@ -190,7 +190,7 @@ def test_a_link_here_is_no_copy(site: SlurmSite) -> None:
     sync(site)
     shutil.rmtree(here(site, DONE) / "wandb")
     (here(site, DONE) / "wandb").symlink_to(there(site, DONE) / "wandb")
-    site.types("clean", "--yes", DONE.run_id)
+    site.types("storage", "clean", "--yes", DONE.run_id)
     assert (there(site, DONE) / "wandb/offline-run-1/run-1.wandb").exists()
 
 
@@ -242,7 +242,7 @@ def test_a_full_disk_is_emptied(site: SlurmSite) -> None:
         fill(runs)
         with pytest.raises(OSError, match="No space left"):
             (there(site, DONE) / "x").write_text("x")
-        done = site.types("clean", "--yes", DONE.run_id)
+        done = site.types("storage", "clean", "--yes", DONE.run_id)
         assert "freed, of 1 run" in done.stdout
         assert not (there(site, DONE) / "attempts/0/stderr").exists()
         assert not (there(site, DONE) / "checkpoints/step-000000001000/model.pt").exists()
@@ -258,7 +258,7 @@ def test_what_cannot_be_removed_is_told_in_the_words_of_the_cluster(site: SlurmS
     tool = f"case $* in *stderr*) echo '{words}' >&2; exit 1 ;; esac\nexec /bin/rm \"$@\"\n"
     (site.bin / "rm").write_text(f"#!/bin/sh\n{tool}")
     (site.bin / "rm").chmod(0o755)
-    said = site.types("clean", "--yes", DONE.run_id, FAILED.run_id, code=4).stderr
+    said = site.types("storage", "clean", "--yes", DONE.run_id, FAILED.run_id, code=4).stderr
     assert f"could not be cleaned: {words}" in said
     assert "not what lies here" not in said
     assert names(there(site, DONE)) - before <= {"cleaned.json"}
@@ -270,7 +270,7 @@ def test_killed_in_the_middle(site: SlurmSite) -> None:
     copies = {name: (here(site, DONE) / name).read_bytes() for name in names(here(site, DONE))}
     for milliseconds in (300, 600, 900):
         with subprocess.Popen(
-            [sys.executable, "-m", "clusterkit", "clean", "--yes", "--all"],
+            [sys.executable, "-m", "clusterkit", "storage", "clean", "--yes", "--last-checkpoint"],
             cwd=site.project,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -280,7 +280,7 @@ def test_killed_in_the_middle(site: SlurmSite) -> None:
             process.kill()
         for path, data in copies.items():
             assert (here(site, DONE) / path).read_bytes() == data
-    site.types("clean", "--yes", "--all")
+    site.types("storage", "clean", "--yes", "--last-checkpoint")
     deadline = time.monotonic() + 60
     while (there(site, DONE) / "checkpoints").exists():  # a killed one may still be at it
         assert time.monotonic() < deadline
@@ -293,10 +293,10 @@ def test_a_run_of_this_machine(project: Project) -> None:
     there = project.run_dir(run_id)
     write(there / "video.mp4", os.urandom(20_000))
     project.run("sync-results", "--watch", "--no-wandb")
-    done = project.run("clean", "--yes", "last")
+    done = project.run("storage", "clean", "--yes", "last")
     assert "freed, of 1 run\n" in done.stdout
     assert not (there / "video.mp4").exists()
     assert (project.folder / "results" / run_id / "video.mp4").stat().st_size == 20_000
     assert "COMPLETED" in project.run("status", run_id).stdout
     assert "hello from" in project.run("logs", run_id).stdout
-    assert "nothing to remove" in project.run("clean", "--yes").stderr
+    assert "nothing to remove" in project.run("storage", "clean", "--yes").stderr

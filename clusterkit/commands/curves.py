@@ -1,4 +1,4 @@
-"""watch: show what runs have learned so far, from their metrics on the cluster or the synced copy."""
+"""curves: show what runs have learned so far, from their metrics on the cluster or the synced copy."""
 
 from __future__ import annotations
 

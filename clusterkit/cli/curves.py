@@ -1,4 +1,4 @@
-"""`clusterkit watch`."""
+"""`clusterkit curves`."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_ledger
-from clusterkit.cli.ui.console import format_count, note, out, printable
+from clusterkit.cli.ui.console import format_count, note, out, plural, printable
 from clusterkit.cli.ui.curves import CurvePanel, panels, show_live, show_once, view
 from clusterkit.cli.ui.lines import plain_table
 
 if TYPE_CHECKING:
-    from clusterkit.commands.watch import Curves
+    from clusterkit.commands.curves import Curves
 
 
-def watch(
+def curves(
     name: RunOrGroupArgument = "last",
-    once: Annotated[bool, typer.Option("--once", help="Print the curves once.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the curves and exit.")] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Draw the curves of a run or group in the terminal, live.
+    """Draw learning curves in the terminal, live.
 
-    Success, return and speed, from the metrics it writes, on its cluster or as they were synced; no account
-    is needed. Ctrl-C leaves it.
+    Shows the success, return and speed of a run or group, read from its metrics on the cluster or from the
+    synced copy. Needs no account. Ctrl-C exits.
     """
-    from clusterkit.commands.watch import curves, group_curves
+    from clusterkit.commands.curves import curves as command
+    from clusterkit.commands.curves import group_curves
 
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
@@ -38,7 +39,7 @@ def watch(
     if len(runs) > 1:
         show(group_curves(settings, runs, follow=live, say=note), view_group)
     else:
-        show(curves(settings, runs[0], follow=live, say=note), view)
+        show(command(settings, runs[0], follow=live, say=note), view)
 
 
 _LEVELS = " ▁▂▃▄▅▆▇█"
@@ -80,7 +81,7 @@ def view_group(looks: Sequence[Curves], width: int, height: int | None) -> Rende
             one.run.run_id, str(one.state.state), "" if step is None else format_count(step), *cells, *small
         )
     hidden = len(looks) - fitting
-    more = [Text(f"and {hidden} more runs", "dim")] if hidden > 0 else []
+    more = [Text(f"and {plural(hidden, 'more run')}", "dim")] if hidden > 0 else []
     return Group(table, *more)
 
 

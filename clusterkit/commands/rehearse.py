@@ -1,4 +1,4 @@
-"""drill: rehearse reaching a time limit and resuming with a short real job, and check every step."""
+"""rehearse: practise reaching a time limit and resuming with a short real job, and check every step."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ for folder in wandb/offline-run-* wandb/run-*; do test ! -d "$folder" || echo "w
 
 
 @dataclass(frozen=True)
-class Drilled:
+class Rehearsed:
     """The result of a rehearsal."""
 
     run: LedgerRun
@@ -65,7 +65,7 @@ class Drilled:
         return all(check.outcome is Outcome.PASS for check in self.checks)
 
 
-def drill(
+def rehearse(
     settings: Settings,
     ledger: Ledger,
     cluster: Cluster,
@@ -75,7 +75,7 @@ def drill(
     bar: Bar,
     on_submit: Callable[[Submitted], None],
     on_row: Callable[[StatusRow], None],
-) -> Drilled:
+) -> Rehearsed:
     """Submit a short run with a profile's resources, let it be interrupted and resumed, and check each step.
 
     A training profile is rehearsed with a tiny recipe; the user's own program runs itself until its second
@@ -103,7 +103,7 @@ def drill(
         )
     training = profile.program is None and settings.project.program is None and profile.recipe is not None
     short = _short(profile, seconds or shortest, training=training)
-    request = SubmitRequest(cluster, short, name="drill", until_done=True)
+    request = SubmitRequest(cluster, short, name="rehearsal", until_done=True)
     done = submit(settings, resolve(settings, request), ledger, bar=bar)
     on_submit(done)
     assert done.continuation is not None
@@ -119,7 +119,7 @@ def drill(
             _end(cluster, transport, row, record)
     signalled = backend_of(cluster).signalled(done.placed[0].job.options)
     checks = checklist(evidence, short.time, done.continuation.way, training=training, signalled=signalled)
-    return Drilled(run, done.continuation, checks)
+    return Rehearsed(run, done.continuation, checks)
 
 
 def _short(profile: Profile, seconds: int, *, training: bool) -> Profile:

@@ -1,0 +1,41 @@
+"""The groups in which `--help` lists the options of commands that have many."""
+
+from __future__ import annotations
+
+LAST = "Other options"
+"""The title above options that no group names: `--config` and `--help`."""
+
+GROUPS = {
+    "init": {
+        "Cluster": "--name --root --account --partition --container --image",
+        "This machine": "--local --program",
+        "Ready-made": "--example --examples",
+        "Settings file": "--user --yes --force --dry-run",
+        "Login": "--accept-new --ssh-config",
+    },
+    "plan": {
+        "Run": "--profile --cluster --time --until-done --sbatch --total-steps",
+        "Alternatives": "--times --gpus --ranks --compare",
+        "Recipe": "--set --unlock",
+        "Your own environment": "--observation-dim --action-dim --action-choices",
+        "Checks and output": "--send-large --json",
+    },
+    "tune": {
+        "Run": "--profile --cluster",
+        "Measurements": "--minutes --num-envs --workers --precision",
+        "Recipe": "--set --unlock",
+        "Checks and output": "--no-wait --dry-run --script --yes",
+    },
+    "submit": {
+        "Run": "--profile --cluster --name --seed --total-steps --time --until-done --sbatch",
+        "Several runs": "--seeds --sweep --max-parallel --pack --in-one",
+        "One after another": "--after --then --then-always",
+        "Recipe": "--set --unlock",
+        "Checks and output": "--dry-run --script --yes --send-large --verify-image --json",
+    },
+    "status": {
+        "Which runs": "--all --state --cluster --group --name --profile --since",
+        "Display": "--watch --expand --json",
+    },
+}
+"""Command -> title -> the long names of its options."""

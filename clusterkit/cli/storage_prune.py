@@ -1,0 +1,110 @@
+"""`clusterkit storage prune`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clusterkit.cli.common import (
+    ClusterOption,
+    ConfigOption,
+    DryRunOption,
+    JsonOption,
+    YesOption,
+    load,
+    open_ledger,
+)
+from clusterkit.cli.ui.console import err, note, out, print_document
+from clusterkit.cli.ui.removal import may_remove
+from clusterkit.units import format_bytes
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from clusterkit.commands.storage import Garbage, Rubbish, Young
+
+
+def storage_prune(
+    cluster: ClusterOption = None,
+    ended: Annotated[bool, typer.Option("--ended", help="Also what only ended runs used.")] = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+) -> None:
+    """Remove images and snapshots that no run uses.
+
+    Keeps what a waiting or running run uses and what this project deploys. Asks first.
+    """
+    from clusterkit.commands.storage import prune as command
+
+    settings = load(config)
+    agrees = ask_first(err if as_json else out, dry_run=dry_run, yes=yes)
+    with open_ledger(settings, only_reads=dry_run) as ledger:
+        done = command(settings.cluster(cluster), ledger, ended=ended, agrees=agrees)
+    (print_json if as_json else show_pruned)(done)
+
+
+def ask_first(to: Console, *, dry_run: bool, yes: bool) -> Callable[[str, Rubbish], bool]:
+    """Returns a callback that shows what was found, on `to`, and asks whether to remove it."""
+
+    def agrees(cluster: str, rubbish: Rubbish) -> bool:
+        for image in rubbish.images:
+            why = "damaged" if image.damaged else "no run uses it"
+            to.print(f"  image     {image.digest[:12]}  {format_bytes(image.bytes)}  {why}")
+        for name in rubbish.snapshots:
+            to.print(f"  snapshot  {name[:12]}")
+        for kind, name in rubbish.left_over:
+            to.print(f"  upload    {name} ({kind}), interrupted", markup=False, soft_wrap=True)
+        _say_what_is_young(rubbish.young)
+        return may_remove("storage prune", rubbish.bytes, cluster, dry_run=dry_run, yes=yes)
+
+    return agrees
+
+
+def _say_what_is_young(young: Sequence[Young]) -> None:
+    """Lists unused items that are too recent to remove, with their age and when they may be removed."""
+    for one in young:
+        name = one.name.removeprefix(".damaged-").removeprefix("sha256-")[:12]
+        size = f"{format_bytes(one.bytes)}, " if one.bytes is not None else ""
+        age = f"used {max(0, one.age) // 60} min ago"
+        note(f"stays: {one.kind} {name} ({size}{age}); it can go in {-(-one.left // 60)} min")
+
+
+def show_pruned(done: Garbage) -> None:
+    """Prints the outcome on one line."""
+    rubbish = done.rubbish
+    if not rubbish.things:
+        also = " besides" if rubbish.young else ""
+        note(f"{done.cluster}: nothing to remove; every image and snapshot{also} is in use")
+        _say_what_is_young(rubbish.young)
+    elif done.removed:
+        went = len(rubbish.things) - len(done.kept)
+        out.print(f"{done.cluster}: {went} removed, {format_bytes(rubbish.bytes)} freed")
+        if done.kept:
+            note(f"kept, because a run began to use it: {', '.join(sorted(done.kept))}")
+
+
+def print_json(done: Garbage) -> None:
+    """Prints one JSON object on standard output; see docs/json.md."""
+    rubbish = done.rubbish
+    print_document(
+        {
+            "schema": 1,
+            "carried_out": done.removed,
+            "cluster": done.cluster,
+            "bytes": rubbish.bytes,
+            "images": [
+                {"digest": one.digest, "bytes": one.bytes, "damaged": one.damaged} for one in rubbish.images
+            ],
+            "snapshots": list(rubbish.snapshots),
+            "uploads": [{"kind": kind, "name": name} for kind, name in rubbish.left_over],
+            "young": [
+                {"kind": one.kind, "name": one.name, "bytes": one.bytes, "seconds_left": one.left}
+                for one in rubbish.young
+            ],
+            "kept": sorted(done.kept),
+        }
+    )
