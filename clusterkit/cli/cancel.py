@@ -109,7 +109,7 @@ def show_cancelled(result: Cancellation, *, as_json: bool = False) -> int:
         had_ended = f"had ended already ({row.state.state})"
         say(f"{row.run.run_id}  {had_ended if _had_ended(row) else 'cancelled'}")
     for cluster, cause in result.silent.items():
-        warn(f"{cluster} does not answer, its runs continue:", f" {cause}")
+        warn(f"{cluster} gives no answer, its runs continue:", f" {cause}")
     for run in result.unclear:
         warn(f"{run.run_id} is still being submitted:", " try again in a minute")
     if result.refused:

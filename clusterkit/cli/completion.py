@@ -63,7 +63,7 @@ def _own_shell() -> Shell:
         return Shell(name)
     except ValueError:
         raise ConfigError(
-            f"there is no completion for your shell, {name or 'which $SHELL does not tell'}",
+            f"there is no completion for your shell, {name or 'which $SHELL does not name'}",
             hint="name one: `clusterkit completion bash`, `zsh` or `fish`",
         ) from None
 

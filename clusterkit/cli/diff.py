@@ -89,7 +89,7 @@ def print_json(comparison: Comparison) -> None:
 def _show_code(comparison: Comparison) -> None:
     code = comparison.code
     if code.between is None:
-        note("the commits are not both in this repository, so it is not known what changed between them")
+        note("this repository lacks one of the commits, so the changes between them are unknown")
     for title, files in (
         ("changed from A's commit to B's", code.between or ()),
         ("uncommitted in A", code.a),

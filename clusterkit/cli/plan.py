@@ -105,7 +105,7 @@ def plan(
     if ranks and settings.profile(chosen).gpu is None:
         raise ConfigError(
             f"--ranks: profile {chosen} asks for no GPU",
-            hint="processes that share a machine without one: `-- --ranks N` after all options",
+            hint="for several processes without a GPU, put `-- --ranks N` after all options",
         )
     spaces = _spaces(observation_dim, action_dim, action_choices)
     run = SubmitRequest(
@@ -195,7 +195,7 @@ def show_comparison(profile: Profile, rows: Sequence[ComparisonRow]) -> None:
     out.print(table)
     for gpu, speed in {row.gpu: row.speed for row in rows if row.speed}.items():
         out.print(Text.assemble((gpu or "no GPU", "bold"), f": {speed_words(speed)}"))
-    note("nothing is scaled from one GPU to another: what was not measured, a short run of yours tells")
+    note("figures are never scaled from one GPU to another; a short run of your own gives a missing one")
 
 
 def print_comparison_json(profile: Profile, rows: Sequence[ComparisonRow]) -> None:

@@ -81,5 +81,5 @@ def status(
     if report.nothing_learnt:
         raise TransportError(
             f"no run is known here, and {', '.join(report.silent)} gives no answer",
-            hint="restore the connection, then ask again: runs may be there",
+            hint="restore the connection, then try again: there may be runs",
         )

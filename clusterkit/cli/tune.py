@@ -141,7 +141,7 @@ def _take_up(
         note("dry run: nothing was written")
     elif agreed(change, yes=yes):
         save(change)
-        note(f"{display_path(change.file)} is written; the next run of {tuned.profile.name} takes it")
+        note(f"{display_path(change.file)} is written; the next run with {tuned.profile.name} uses it")
 
 
 @contextmanager
@@ -168,9 +168,9 @@ def show_tuned(tuned: Tuned) -> None:
     bench, chosen = tuned.bench, tuned.chosen
     note(f"measured {bench.day} on {bench.node} ({bench.device}), recipe {bench.recipe}")
     if tuned.state.state.active and not bench.complete:
-        note(f"it still measures; `clusterkit tune {tuned.run.run_id}` again has more")
+        note(f"it is still measuring; run `clusterkit tune {tuned.run.run_id}` again for more")
     elif not bench.complete:
-        warn("it was ended before it was done:", " what it had measured by then counts")
+        warn("it ended early:", " only what it had measured by then is used")
     if _settings(bench):
         out.print(_table(bench, tuned))
     if tuned.kept:
@@ -182,16 +182,16 @@ def show_tuned(tuned: Tuned) -> None:
         warn("no setting is both measured and safe;", " the profile stays as it is")
         return
     if chosen.row != chosen.fastest:
-        note(f"within {1 - NEAR:.0%} of the fastest, the one with less memory and fewer processes is taken")
+        note(f"within {1 - NEAR:.0%} of the fastest, the one with less memory and fewer processes is chosen")
     before = bench.of("loop", bench.own)
     gain = ""
     if before and before.steps_per_second and chosen.row.setting != bench.own:
         gain = f", {(chosen.row.steps_per_second or 0.0) / before.steps_per_second:.2f} times as fast as now"
     out.print(f"[bold]{chosen.row.setting}[/]{gain}", soft_wrap=True)
     if len(bench.loops) < 2:
-        note("nothing else could be compared in that time; --minutes gives it more")
+        note("there was no time to compare anything else; raise --minutes")
     if not tuned.changes:
-        out.print(f"profile {tuned.profile.name} is right as it is", soft_wrap=True)
+        out.print(f"profile {tuned.profile.name} needs no change", soft_wrap=True)
 
 
 def _show_failed(bench: Bench) -> None:
@@ -279,4 +279,4 @@ def agreed(change: Proposal, *, yes: bool) -> bool:
 
 def show_goes_on(run_id: str) -> None:
     """Prints how to collect the results later."""
-    note(f"the measuring goes on; `clusterkit tune {run_id}` takes up what it finds")
+    note(f"the measurement continues; `clusterkit tune {run_id}` collects its results")

@@ -59,7 +59,7 @@ def show_causes(causes: Causes) -> None:
         show_finding(one.exemplar)
     if causes.not_asked:
         out.print()
-        note(f"not looked at: {listed(causes.not_asked, _NAMED)}; `clusterkit why RUN` looks at one")
+        note(f"not looked at: {listed(causes.not_asked, _NAMED)}; `clusterkit why RUN` explains one")
 
 
 def print_group_json(causes: Causes) -> None:

@@ -32,7 +32,7 @@ def test_a_profile_is_tuned_by_what_its_node_can_do(learner: User) -> None:
     assert "a40n" in done.stderr
     assert "chosen" in done.stdout
     # the profile asks for two processors, and a learner with its evaluation has use for both
-    assert "profile tiny is right as it is" in done.stdout
+    assert "profile tiny needs no change" in done.stdout
     assert tomllib.loads(settings.read_text()) == tomllib.loads(before)
     (line,) = (user.folder / ".clusterkit" / "measured.jsonl").read_text().splitlines()
     kept = json.loads(line)

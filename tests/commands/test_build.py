@@ -76,7 +76,7 @@ def test_it_builds_beside_all_inputs_and_publishes_by_rename(project: Project, a
 def test_it_says_what_changed_since_the_build_before(
     project: Project, apptainer: Path, tmp_path: Path
 ) -> None:
-    assert "build before" not in project.run("build").stdout
+    assert "previous build" not in project.run("build").stdout
     assert "the same packages" in project.run("build", "--force").stdout
     (tmp_path / "packages").write_text("torch==2.13\nnew==1\n")
     said = project.run("build", "other.sif").stdout

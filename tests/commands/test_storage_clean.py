@@ -260,7 +260,7 @@ def test_what_cannot_be_removed_is_told_in_the_words_of_the_cluster(site: SlurmS
     (site.bin / "rm").chmod(0o755)
     said = site.types("storage", "clean", "--yes", DONE.run_id, FAILED.run_id, code=4).stderr
     assert f"could not be cleaned: {words}" in said
-    assert "not what lies here" not in said
+    assert "differs from the local copy" not in said
     assert names(there(site, DONE)) - before <= {"cleaned.json"}
 
 

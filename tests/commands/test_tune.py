@@ -54,10 +54,10 @@ def test_what_a_killed_bench_has_measured_is_written_into_the_profile(project: P
     def told_by_tune() -> str:  # which nobody has told that the run has ended
         return project.run("tune", run_id, "--no-wait", "--dry-run").stderr
 
-    project.until(lambda: "it still measures" not in told_by_tune())  # its job ends a moment after it
-    assert "ended before it was done" in told_by_tune()
+    project.until(lambda: "it is still measuring" not in told_by_tune())  # its job ends a moment after it
+    assert "ended early" in told_by_tune()
     told = project.run("tune", run_id)
-    assert "ended before it was done" in told.stderr
+    assert "ended early" in told.stderr
     assert "nothing was written; --yes writes it" in told.stderr
     assert "-cpus = 8     # far too many" in told.stdout
     assert file.read_text() == SETTINGS
@@ -75,7 +75,7 @@ def test_what_a_killed_bench_has_measured_is_written_into_the_profile(project: P
     assert (kept.recipe, kept.num_envs, kept.workers, kept.gpu) == ("sac", 4, 0, None)
     assert (kept.steps_per_second or 0) > 0
     assert json.loads((run_dir / "run.json").read_text())["argv"][:4] == ["python", "-m", "trainer", "bench"]
-    assert "is right as it is" in project.run("tune", run_id).stdout
+    assert "needs no change" in project.run("tune", run_id).stdout
 
 
 @pytest.mark.slow
