@@ -10,7 +10,7 @@ import pytest
 from clusterkit.backends.base import EarlySignal
 from clusterkit.backends.jobs import JobState
 from clusterkit.config.models import Cluster, Profile
-from clusterkit.runs.ledger import LedgerRun
+from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.pipeline import prepare
 from clusterkit.runs.plan import Materials, PlannedRun
 from clusterkit.runs.record import RunRecord
@@ -90,14 +90,14 @@ def test_an_image_that_was_to_be_verified_is_verified_again(request_: dict[str, 
 def test_what_the_program_sees_is_as_its_own_environment_says(tmp_path: Path) -> None:
     here = Cluster(name="here", kind="local", root=str(tmp_path / "root"), container="none")
     profile = Profile.model_validate({"name": "mine", "time": "1h"})
-    with open_site(here) as site:
+    with open_site(here) as site, Ledger(tmp_path / ".clusterkit" / "ledger") as ledger:
         root, before = site.layout.root, site.layout.run("r-0")
         run = LedgerRun("r-1", "here", "r", "mine", "", 0, "", "", site.layout.run("r-1"), 0, "PENDING")
 
         def job(**env: str) -> tuple[tuple[str, ...], bool]:
             found = ended(profile, run=run, root=root, env=env)
             plan = resume_plan(here, found, Changes())
-            made = prepare(site, None, plan, Materials.recorded(found.document)).placed[0].job  # type: ignore[arg-type]
+            made = prepare(site, ledger, plan, Materials.recorded(found.document)).placed[0].job
             return made.binds[1:], made.wandb_login
 
         assert job(CLUSTERKIT_PREVIOUS_RUN_DIR=before) == ((), False)

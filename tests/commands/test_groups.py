@@ -79,7 +79,7 @@ def test_a_grid_with_two_at_a_time(project: Project, gated: Path) -> None:
         json.loads((project.run_dir(f"{group}-{index}") / "arguments.json").read_text()) for index in range(4)
     ]
     assert [words[1:] for words in arguments] == [["a", "s=1"], ["a", "s=2"], ["b", "s=1"], ["b", "s=2"]]
-    assert "name one of them" in project.run("logs", group, code=8).stderr
+    assert "name one of them" in project.run("shell", group, "--", "true", code=8).stderr
     project.run("sync-results", group)
     spec = json.loads((project.folder / "results" / f"{group}-2" / "run.json").read_text())
     assert spec["group"] == {"id": group, "index": 2, "size": 4}

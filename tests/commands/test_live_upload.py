@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 
 import pytest
@@ -31,6 +32,8 @@ run.finish()
 
 def test_steps_arrive_while_it_runs_and_each_once(project: Project) -> None:
     (project.folder / "train.py").write_text(LOGS)
+    with (project.folder / "clusterkit.toml").open("a") as file:
+        file.write(f'\n[clusters.local]\npython = "{sys.executable}"\n')  # it has the wandb client
     with WandbServer() as server:
         run_id = project.submit()
         environment = {**os.environ, **server.client_env(project.folder.parent)}

@@ -19,6 +19,9 @@ CONFIG = """
 name = "failing"
 default_profile = "learner"
 
+[clusters.local]
+python = "PYTHON"
+
 [profiles.learner]
 time = "10m"
 recipe = "sac"
