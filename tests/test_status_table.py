@@ -35,7 +35,7 @@ STATES = [
         gpu=0.9,
         outlook=OUTLOOK,
     ),
-    RunState(JobState.OUT_OF_MEMORY, why="it used more main memory than it asked for", progress=0.2),
+    RunState(JobState.OUT_OF_MEMORY, why="it used more main memory than it requested", progress=0.2),
     RunState(JobState.PENDING, why="next in line", expected_start=9000.0, updated=0.0),
     RunState(JobState.PENDING, why="next in line"),
     RunState(JobState.PENDING, why="next in line"),
@@ -129,7 +129,7 @@ def test_a_reason_that_many_share_is_said_once() -> None:
     said = [text.plain for text in remarks(rows("r"))]
     assert said == [
         f"r-0: {OUTLOOK}",
-        "r-1: it used more main memory than it asked for",
+        "r-1: it used more main memory than it requested",
         "r-2 and 2 more: next in line",
     ]
 

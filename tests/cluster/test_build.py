@@ -129,7 +129,7 @@ def test_without_subordinate_ids_it_says_who_can_help(builder: User) -> None:
             cluster.run("a40n1", ["mv", f"{path}.kept", path])
     assert done.returncode == 6
     assert "Invalid argument" in done.stderr
-    assert "lines of it in /etc/subuid" in done.stderr
+    assert "ask for entries in /etc/subuid" in done.stderr
     builder.types(*build)
 
 

@@ -24,5 +24,5 @@ def test_a_run_of_many_jobs_is_waited_for_only_when_it_has_completed(tmp_path: P
             if waits:
                 check_after(ledger, HERE, [After("r-1")], ())
                 continue
-            with pytest.raises(ConfigError, match="more jobs than its first one"):
+            with pytest.raises(ConfigError, match="it continues in further jobs"):
                 check_after(ledger, HERE, [After("r-1")], ())

@@ -163,7 +163,7 @@ def test_wrong_input(project: Project, tmp_path: Path, monkeypatch: pytest.Monke
     assert "docker" in project.run("build", "--bootstrap", "dokcer", code=3).stderr
     assert "--from" in project.run("build", "--bootstrap", "localimage", code=3).stderr
     assert "--cluster" in project.run("build", "--sbatch", "qos=long", code=2).stderr
-    assert "no containers" in project.run("build", "--cluster", "local", code=3).stderr
+    assert "does not use containers" in project.run("build", "--cluster", "local", code=3).stderr
     monkeypatch.setenv("PATH", str(tmp_path))
     said = project.run("build", code=6).stderr
     assert "--cluster NAME" in said

@@ -124,7 +124,7 @@ def test_runs_are_cancelled_killed_and_resumed_one_by_one(seeds: Project) -> Non
     top = seeds.run("top", rest[0], "--once").stdout  # of one that only waits
     assert all(f"--seed {seed} " in top for seed in (1, 2, 3))
     seeds.run("cancel", first)
-    leaves = f"{first} leaves: the others go on"
+    leaves = f"{first} leaves: the others continue"
     seeds.until(lambda: all("[train]" in log(seeds, run_id).partition(leaves)[2] for run_id in rest), 300)
     for run_id in rest:
         assert "SIGTERM received" in log(seeds, run_id)
@@ -163,13 +163,13 @@ def test_what_cannot_be_trained_in_one_process_is_refused(seeds: Project) -> Non
     for words, said in {
         ("--seeds", "1,2", "--in-one"): "--pack 8 --in-one",
         (*pack,): "add --seeds",
-        (*pack, "--seeds", "1,2", "--sweep", "gae_lambda=0.9,0.95"): "alone, not in gae_lambda",
+        (*pack, "--seeds", "1,2", "--sweep", "gae_lambda=0.9,0.95"): "only in their seed, not in gae_lambda",
         (*pack, "--seeds", "1,2", "--max-parallel", "3"): "use --max-parallel 2",
         ("--pack", "8", "--in-one", "--seeds", "1..3", "--max-parallel", "2"): "use --max-parallel 3",
         (*pack, "--seeds", "1,2", "--until-done"): "use --not-until-done",
         (*pack, "--seeds", "1,2", "-p", "two", "-c", "far"): "has gpus = 2",
         (*pack, "--seeds", "1,2", "--", "--ranks", "2"): "--ranks 2 one run in several",
-        (*pack, "--seeds", "1,2", "--profile", "check"): "a program of your own",
+        (*pack, "--seeds", "1,2", "--profile", "check"): "your own program",
     }.items():
         assert said in seeds.run("submit", *words, code=3).stderr, words
 

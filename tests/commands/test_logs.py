@@ -84,7 +84,7 @@ def test_followed_from_start_to_start(talk: Project) -> None:
     shown, said = follower.communicate(timeout=180)
     assert first + shown == "".join((folder / f"attempts/{number}/log").read_text() for number in (0, 1))
     node = json.loads((folder / "attempts/0/start.json").read_text())["node"]
-    assert f"attempt 1 on {node} goes on" in said
+    assert f"attempt 1 on {node} continues" in said
 
 
 def test_a_silent_cluster_has_the_synced_copy(talk: Project) -> None:

@@ -141,7 +141,7 @@ def test_a_grid_reaches_the_arguments(foreign: Project) -> None:
     assert points == [["--seed", seed, "--lr", rate] for rate in ("0.1", "0.3") for seed in ("1", "2")]
     foreign.run("sync-results")
     assert len(list(foreign.folder.glob("results/*/out/progress.csv"))) == 4
-    assert "program of your own" in foreign.run("evaluate", runs[0], code=8).stderr
+    assert "your own program" in foreign.run("evaluate", runs[0], code=8).stderr
     assert re.search(r"reward +-\d", foreign.run("diff", runs[0], runs[1]).stdout)
     assert len(re.findall(r"^mine lr=0\.\d +2 +20", foreign.run("report", "last").stdout, re.MULTILINE)) == 2
 

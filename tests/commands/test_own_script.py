@@ -45,6 +45,6 @@ def test_the_nearest_name_and_what_keeps_a_file_here(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"did you mean train\.py\?"):
         check_script(Tree(tmp_path, FILES), ["python", "trian.py"])
     (tmp_path / "mine.py").touch()
-    with pytest.raises(ConfigError, match="stays here") as told:
+    with pytest.raises(ConfigError, match="would not be uploaded") as told:
         check_script(Tree(tmp_path, FILES), ["python", "mine.py"])
     assert '"/mine.py"' in (told.value.hint or "")

@@ -100,7 +100,7 @@ def test_runs_that_are_here_tell_the_time(trains: Project) -> None:
     shown = trains.run("plan", "--profile", "a40-2m", "--cluster", "local", "--time", "30m").stdout
     assert "2 runs of yours" in shown
     assert "--until-done continues past it, in up to 3 of 30m" in shown
-    assert "1.5 GiB of the GPU, 9.5 GiB of the node at most" in shown
+    assert "at most 1.5 GiB of the GPU, 9.5 GiB of the node" in shown
     assert "steps/s on a100, by you" in shown
     ten = trains.run("plan", "--profile", "a40-2m", "--cluster", "local", "--", "--num-envs", "10").stdout
     assert "measured with 32 environments, not 10" in ten
@@ -148,7 +148,7 @@ def test_an_environment_of_your_own_leaves_its_memory_open_until_you_say_its_siz
     found = plans(trains, *own, "--cluster", "local")
     assert (found["recipe"], found["num_envs"], found["memory"]) == ("guide-ppo-beast", 64, None)
     shown = trains.run("plan", *own, "--cluster", "local").stdout
-    assert "only mine:Maze-v0 tells how large an observation is" in shown.replace("\n", " ")
+    assert "only mine:Maze-v0 knows how large an observation is" in shown.replace("\n", " ")
     assert "rtx4060" in trains.run("plan", *own, "--compare").stdout
     wrong = ["--profile", "beast", "--set", "environment=HalfCheeta-v5", "--unlock", "environment"]
     shown = trains.run("plan", *wrong, "--cluster", "local").stdout
@@ -224,8 +224,8 @@ def test_a_program_of_the_user_s_own(project: Project) -> None:
     found = plans(project, "--profile", "tiny")
     assert (found["memory"], found["time"], found["recipe"]) == (None, None, None)
     assert found["upload"]["code_files"] > 0
-    assert "a program of its own" in project.run("plan").stdout
-    assert "trains no recipe" in project.run("plan", "--compare", code=3).stderr
+    assert "your own program" in project.run("plan").stdout
+    assert "has no recipe" in project.run("plan", "--compare", code=3).stderr
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ def test_it_is_written_to_the_byte_through_a_link(tmp_path: Path) -> None:
 def test_a_file_that_was_changed_meanwhile_is_left_alone(tmp_path: Path, old: str | None) -> None:
     file = tmp_path / "clusterkit.toml"
     file.write_text("x = 1\n")
-    with pytest.raises(ConfigError, match="changed meanwhile"):
+    with pytest.raises(ConfigError, match="changed in the meantime"):
         save(Proposal(file, old, NEW))
     assert file.read_text() == "x = 1\n"
 

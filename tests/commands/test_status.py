@@ -128,7 +128,7 @@ def test_the_cluster_cannot_be_reached(site: SlurmSite) -> None:
     assert re.fullmatch(r"last known \d+ s ago", run[RUNNING.run_id]["why"])
     assert (run[RUNNING.run_id]["progress"], run[RUNNING.run_id]["eta_seconds"]) == (0.25, None)
     assert run[DONE.run_id] == before[DONE.run_id]
-    assert "far gives no answer" in site.types("status").stderr
+    assert "far does not answer" in site.types("status").stderr
 
 
 def test_the_answer_is_cut_short(site: SlurmSite) -> None:

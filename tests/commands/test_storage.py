@@ -150,7 +150,7 @@ def test_nothing_goes_while_a_run_cannot_be_read(project: Project, stores: Store
     image = stores.image("a")
     (project.run_dir(ended) / "run.json").write_text("{")
     refused = project.run("storage", "prune", "--yes", code=8)
-    assert f"what {ended} uses cannot be read" in refused.stderr
+    assert f"the run.json of {ended} does not say" in refused.stderr
     assert image.exists()
 
 

@@ -207,7 +207,7 @@ def test_at_a_terminal_ctrl_c_leaves_the_table_and_the_terminal_as_they_should_b
     os.close(terminal)
     shown = b""
     try:
-        while b"Ctrl-C ends the watch" not in shown:
+        while b"Ctrl-C stops watching" not in shown:
             shown += os.read(controller, 65536)
         os.killpg(process.pid, signal.SIGINT)
         while process.poll() is None:
@@ -220,7 +220,7 @@ def test_at_a_terminal_ctrl_c_leaves_the_table_and_the_terminal_as_they_should_b
     assert process.wait() == 130
     text = shown.decode()
     assert "Traceback" not in text
-    after = text.rpartition("Ctrl-C ends the watch")[2]
+    after = text.rpartition("Ctrl-C stops watching")[2]
     assert RUNNING.run_id in after
     assert "\x1b[?25h" in after  # the cursor is back
 

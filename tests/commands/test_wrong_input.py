@@ -61,7 +61,7 @@ def test_arguments_behind_the_dashes_reach_the_program(project: Project) -> None
     assert "program     python train.py a -- --dry-run ''\n" in shown
 
 
-@pytest.mark.parametrize(("time", "said"), [("30s", "take 1m at least"), ("soon", "'soon'")])
+@pytest.mark.parametrize(("time", "said"), [("30s", "use at least 1m"), ("soon", "'soon'")])
 def test_a_drill_needs_time_to_be_signalled(project: Project, time: str, said: str) -> None:
     shown = project.run("rehearse", "--time", time, code=3).stderr
     assert shown.startswith("error: --time: ")

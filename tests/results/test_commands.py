@@ -183,7 +183,7 @@ def test_kill_9_in_the_middle_of_an_upload_changes_nothing(project: Project, req
     deadline = time.monotonic() + 240
     while "W&B uploads failed" in (printed := project.run("sync-results", code=None)):
         # The wandb client was not killed: it may still be sending, and then nobody else may.
-        assert "another upload of it is going on" in printed
+        assert "it is already being uploaded" in printed
         assert time.monotonic() < deadline
     run = project.server.runs[RUN]
     assert run.arrived_steps == list(STEPS)

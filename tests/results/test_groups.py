@@ -118,10 +118,10 @@ def test_speed_is_the_median(tmp_path: Path) -> None:
 
 
 def test_what_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="no run lies here"):
+    with pytest.raises(RunError, match="not a run directory"):
         load_runs([tmp_path])
     (tmp_path / "run.json").write_text("[]")
-    with pytest.raises(RunError, match="no run lies here"):
+    with pytest.raises(RunError, match="not a run directory"):
         load_runs([tmp_path])
     (tmp_path / "run.json").write_text(json.dumps({"run_id": "x"}))
     with pytest.raises(RunError, match="nothing to plot") as error:

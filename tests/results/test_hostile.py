@@ -182,7 +182,10 @@ CASES: dict[str, tuple[Callable[[Stage], object], str]] = {
         lambda s: link(s.there / "a", f"../../runs/{OTHER}"),
         "a: a link to outside",
     ),
-    "link in place of a folder": (lambda s: link(s.there / "attempts", "/etc"), "attempts: a link out"),
+    "link in place of a folder": (
+        lambda s: link(s.there / "attempts", "/etc"),
+        "attempts: a link to outside",
+    ),
     "link that stays inside": (lambda s: link(s.there / "wandb/latest-run", "offline-run-1"), ""),
     "link of a group": (
         lambda s: link(s.there / "submissions/0/answer", "../../../../groups/g-1/submissions/0/answer"),
@@ -195,11 +198,11 @@ CASES: dict[str, tuple[Callable[[Stage], object], str]] = {
     "link to the log of a job": (lambda s: link(s.there / "slurm.log", "../../groups/g-1/slurm-3.log"), ""),
     "link to another log": (
         lambda s: link(s.there / "slurm.log", "../../groups/g-1/../x/slurm-3.log"),
-        "slurm.log: a link out",
+        "slurm.log: a link to outside",
     ),
     "link that looks like one": (
         lambda s: link(s.there / "submissions/0/answer", "../../../../groups/../../mine/secret"),
-        "submissions/0/answer: a link out",
+        "submissions/0/answer: a link to outside",
     ),
     "link to itself": (lambda s: link(s.there / "a", "a"), ""),
     "named pipe": (lambda s: os.mkfifo(s.there / "a"), "a: a named pipe"),
@@ -226,7 +229,7 @@ CASES: dict[str, tuple[Callable[[Stage], object], str]] = {
     "time in the far future": (lambda s: os.utime(s.put("a"), (4e9, 4e9)), ""),
     "grows after the listing": (
         lambda s: grow_later(s, "a"),
-        "a: it changed while it was copied",
+        "a: it changed while it was being copied",
     ),
     "log that grows after the listing": (
         lambda s: grow_later(s, "attempts/0/log"),

@@ -133,7 +133,7 @@ def test_a_measurement_is_made_in_a_process_of_its_own_and_one_that_fails_costs_
     found = measure(order, ["--recipe", "a2c", *OPTIONS[2:]], 0.05, 300.0, never)
     assert found["env_steps_per_second"] > 0
     found = measure(order, ["--recipe", "local-demo", "--device", "cuda"], 60.0, 0.2, never)
-    assert "time was over" in found["error"]
+    assert "time was up" in found["error"]
     found = measure(order, ["--recipe", "nothing"], 0.1, 60.0, never)
     assert "unknown recipe" in found["error"]
     assert measure(order, OPTIONS, 0.1, 60.0, lambda: True) == {

@@ -188,7 +188,7 @@ def test_seeds_that_cannot_be(argv, message):
 
 
 def test_what_takes_one_run_takes_no_seeds():
-    with pytest.raises(UsageError, match="this is about one"):
+    with pytest.raises(UsageError, match="this is a single one"):
         read("--seeds", "1..2")
 
 

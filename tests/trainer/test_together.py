@@ -223,7 +223,7 @@ def test_a_run_that_may_not_begin_leaves_the_others(tmp_path):
     (runs[0].run_dir / "checkpoints" / "step-000000000001").mkdir(parents=True)
     (code, why), done = all_at_once(runs)
     assert code == 2
-    assert "already holds checkpoints\n  go on with --resume" in why
+    assert "already holds checkpoints\n  continue with --resume" in why
     assert done == (0, "")
 
 

@@ -90,5 +90,7 @@ def test_paramiko_refuses_what_it_would_ignore(line: str, tmp_path: Path) -> Non
     with pytest.raises(TransportError) as caught:
         connect("hpc", ssh_config=config, wanted="paramiko")
     keyword = line.split()[0]
-    assert caught.value.cause == f"the ssh configuration of hpc sets {keyword}, which paramiko does not do"
+    assert (
+        caught.value.cause == f"the ssh configuration of hpc sets {keyword}, which paramiko does not support"
+    )
     assert caught.value.hint == 'set transport = "auto" or "openssh" for the cluster'

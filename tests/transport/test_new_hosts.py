@@ -72,7 +72,7 @@ def test_anything_else_refuses_before_anything_is_sent(
     error = refused(sshd, Answers(*answers), config())
     assert f"127.0.0.1:{sshd.port}) is not known: ssh-ed25519 SHA256:" in error.cause
     assert error.hint
-    assert "accept it once with --accept-new (of init and login) or with: ssh -F" in error.hint
+    assert "accept it once with --accept-new (`init`, `login`) or with: ssh -F" in error.hint
     assert sshd.accepted_logins() == before
     assert not known.exists()
 
@@ -129,4 +129,4 @@ def test_a_file_that_cannot_be_written_is_told_and_no_obstacle(sshd: LoopbackSsh
     path, ask = tmp_path / "ssh_config", Answers("yes")
     path.write_text(sshd.host_block(lines=["UserKnownHostsFile /proc/nowhere/known_hosts"]))
     log_in(sshd, ask, path)
-    assert "could not be written down: /proc/nowhere" in ask.questions[-1].instructions
+    assert "could not be saved: /proc/nowhere" in ask.questions[-1].instructions

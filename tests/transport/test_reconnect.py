@@ -125,7 +125,7 @@ def test_nobody_is_asked_in_the_middle_of_something(tmp_path: Path) -> None:
         far = stack.enter_context(closing(connect(server.alias, ssh_config=server.ssh_config, ask=ask)))
         server.drop_connections()
         until(lambda: not far._link.alive)
-        with pytest.raises(TransportError, match=r"not possible: me@asks asks for 'One-time code'"):
+        with pytest.raises(TransportError, match=r"failed: me@asks asks for 'One-time code'"):
             far.run(["true"])
         assert len(ask.asked) == 1
         assert "keyboard-interactive bad" not in server.record.attempts

@@ -146,5 +146,5 @@ def test_a_leash_is_held_as_long_as_anyone_reads(transport: Transport) -> None:
 
 def test_no_terminal_is_said(transport: Transport, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "isatty", lambda _: False)
-    with pytest.raises(TransportError, match="no terminal"):
+    with pytest.raises(TransportError, match="this needs a terminal"):
         transport.attach(["sh"], terminal=True)

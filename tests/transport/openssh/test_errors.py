@@ -50,7 +50,7 @@ Host key verification failed.\r
             "Host key verification failed.\r\n",
             UnknownHostError,
             f"the host key of {WHERE} is not known; ssh says: Host key verification failed.",
-            "accept it once with --accept-new (of init and login) or with: ssh hpc",
+            "accept it once with --accept-new (`init`, `login`) or with: ssh hpc",
         ),
         (
             "Certificate invalid: name is not a listed principal\r\nHost key verification failed.\r\n",
