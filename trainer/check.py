@@ -200,6 +200,8 @@ def _wandb() -> CheckFinding:
 
 
 def _shared_memory() -> CheckFinding:
+    if sys.platform == "darwin":  # whose shared memory is no file system with a size of its own
+        return CheckFinding("shared memory", True, "has no limit of its own on macOS")
     usage = shutil.disk_usage("/dev/shm")  # noqa: S108 - the file system itself, not a file in it
     text = f"of {_gib(usage.total)} ({_gib(usage.free)} free)"
     hint = "give the container more of it, e.g. docker's --shm-size=1g; apptainer uses the node's"

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from trainer.place import python
 
-BACKENDS = ("egl", "osmesa")
+BACKENDS = ("cgl",) if sys.platform == "darwin" else ("egl", "osmesa")
 """Tried in this order when `$MUJOCO_GL` does not name one: the GPU first."""
 
 CAMERA = "corner4"
@@ -87,6 +87,8 @@ def probe(backend: str, environ: Mapping[str, str] | None = None) -> RenderProbe
 
 def environment(backend: str) -> dict[str, str]:
     """Returns the variables that make MuJoCo take this OpenGL; they must be set before it is imported."""
+    if backend == "cgl":  # macOS's own, which MuJoCo takes unasked, and Gymnasium does not know by this name
+        return {}
     return {"MUJOCO_GL": backend, "PYOPENGL_PLATFORM": backend}
 
 

@@ -42,7 +42,7 @@ renderer.update_scene(data)
 print(json.dumps({"version": mujoco.__version__, "contrast": float(renderer.render().std())}))
 """
 WANDB = "import json, wandb; print(json.dumps({'version': wandb.__version__}))"
-BACKENDS = ("egl", "osmesa")
+BACKENDS = ("cgl",) if sys.platform == "darwin" else ("egl", "osmesa")
 
 
 def tried(code: str, env: dict[str, str], end: float) -> dict[str, object]:
@@ -76,7 +76,8 @@ def rendering(env: dict[str, str], end: float) -> dict[str, object]:
     faults: dict[str, object] = {}
     asked = env.get("MUJOCO_GL")
     for backend in dict.fromkeys(([asked] if asked else []) + list(BACKENDS)):
-        found = tried(RENDERING, dict(env, MUJOCO_GL=backend, PYOPENGL_PLATFORM=backend), end)
+        chosen = {} if backend == "cgl" else {"MUJOCO_GL": backend, "PYOPENGL_PLATFORM": backend}
+        found = tried(RENDERING, dict(env, **chosen), end)
         contrast = found.get("contrast")
         if isinstance(contrast, float) and contrast > 1:
             return {"backend": backend, "version": found["version"], "faults": faults}

@@ -103,20 +103,22 @@ def quota_left(words: list[str]) -> int | None:
 # be made in. `quota` asks NFS servers and may hang.
 SCRIPT = r"""
 export LC_ALL=C
+limited=
+command -v timeout >/dev/null && limited='timeout 10'
 printf '== home %s\n' "$HOME"
 for path in "$@" "$HOME"; do
     place=$path
     while test ! -e "$place" && test -n "$place"; do place=${place%/*}; done
     printf '== df %s\n' "$path"
-    timeout 10 df -Pk "${place:-/}" 2>/dev/null
+    $limited df -Pk "${place:-/}" 2>/dev/null
     if command -v lfs >/dev/null; then
         printf '== lfs %s\n' "$path"
-        timeout 10 lfs quota -q -u "$(id -un)" "${place:-/}" 2>/dev/null
+        $limited lfs quota -q -u "$(id -un)" "${place:-/}" 2>/dev/null
     fi
 done
 if command -v quota >/dev/null; then
     printf '== quota\n'
-    timeout 10 quota -w 2>/dev/null
+    $limited quota -w 2>/dev/null
 fi
 exit 0
 """

@@ -36,11 +36,10 @@ _REPORT_SECONDS = 0.2
 
 
 @cache
-def say_once(where: str) -> None:
-    """Tell the user that this is the slow road, once."""
-    logging.getLogger("clusterkit").warning(
-        "rsync is not installed on %s: files are copied without it, which is slower", where
-    )
+def say_once(missing: str) -> None:
+    """Tell the user once that files travel the slow way; `missing` is the cause of a `NoRsyncError`."""
+    why = missing.partition(": ")[0]
+    logging.getLogger("clusterkit").warning("%s: files are copied without it, which is slower", why)
 
 
 def copy(

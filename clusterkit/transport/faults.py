@@ -39,12 +39,9 @@ _RSYNC = (
         "the login shell on {where} prints text that breaks rsync",
         "silence the shell start-up files there (~/.bashrc, ~/.profile): print only when $- contains i",
     ),
-    (
-        re.compile(r"unknown option|unrecognized option|invalid option"),
-        "rsync is too old (3.1 or newer is needed)",
-        "install a newer rsync; macOS ships an old one: brew install rsync",
-    ),
 )
+_OLD_RSYNC = re.compile(r"unknown option|unrecognized option|invalid option")
+_FAR_RSYNC = "on remote machine"
 NOT_FOUND = 127
 """Exit status of a shell that does not find the program (POSIX.1-2017, 2.8.2)."""
 
@@ -122,6 +119,13 @@ def rsync_failed(code: int, stderr: str, *, pulling: bool, where: str) -> Transp
             f"rsync is not installed on {where}: {line}",
             where=where,
             hint="install rsync there, or load the module that provides it in the shell start-up files",
+        )
+    for line in filter(_OLD_RSYNC.search, lines):
+        side = where if _FAR_RSYNC in line else "this machine"
+        return NoRsyncError(
+            f"rsync on {side} is too old (3.1 or newer is needed): {line}",
+            where=side,
+            hint="install a newer rsync; macOS ships an old one: brew install rsync",
         )
     for line in filter(_full_disk, lines):  # rsync names the side that suffers and what was being written
         receiver = "this machine" if pulling else where

@@ -149,13 +149,19 @@ def _copy(
 ) -> Transferred:
     try:
         rsync.find_rsync()
+        return _with_rsync(source, target, options, progress, pulling=pulling)
     except faults.NoRsyncError as missing:
         from clusterkit.transport.copying import copy, say_once
         from clusterkit.transport.sides import ThisMachine
 
-        say_once(missing.where)
+        say_once(missing.cause)
         here = ThisMachine()
         return copy(here, str(source), here, str(target), options, progress, pulling=pulling)
+
+
+def _with_rsync(
+    source: Path, target: Path, options: SyncOptions, progress: ProgressCallback | None, *, pulling: bool
+) -> Transferred:
     folder = source.is_dir()
     rsync.prepare_target(target, str(source), folder=folder)
     argv = rsync.build_argv(str(source), str(target), options, folder=folder, pulling=pulling)

@@ -197,7 +197,7 @@ class SshTransport:
             from clusterkit.transport import sftp  # this and paramiko's part of it are seldom needed
         from clusterkit.transport.copying import say_once
 
-        say_once(missing.where)
+        say_once(missing.cause)
 
         def move() -> Transferred:
             with self._session(sftp.SERVER) as session:

@@ -59,6 +59,8 @@ def test_the_report_of_this_machine(
 def test_each_fault_is_a_line_and_the_rest_goes_on(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import metaworld  # noqa: F401 - while MUJOCO_GL is right: MuJoCo refuses to be imported with a wrong one
+
     monkeypatch.setenv("MUJOCO_GL", "bogus")
     monkeypatch.setitem(sys.modules, "wandb", None)  # what an import finds where it is not installed
     assert check.main(["--device", "cpu"]) == 1

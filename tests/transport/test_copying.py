@@ -172,6 +172,31 @@ def test_it_says_so_once(
     ]
 
 
+@pytest.mark.parametrize("over", ["local", "ssh"])
+def test_with_an_rsync_that_lacks_an_option_files_travel_without_it(
+    serve: Callable[..., LoopbackSshd],
+    over: str,
+    tmp_path: Path,
+    here: Path,
+    there: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    old = tmp_path / "old" / "rsync"
+    old.parent.mkdir()
+    old.write_text("#!/bin/sh\necho \"rsync: unrecognized option '--info=progress2'\" >&2\nexit 1\n")
+    old.chmod(0o755)
+    copying.say_once.cache_clear()
+    (here / "file").write_text("x")
+    with closing(connect(None) if over == "local" else to(serve(""))) as transport:
+        monkeypatch.setenv("PATH", f"{old.parent}:{os.environ['PATH']}")
+        transport.push(here, str(there))
+    assert (there / "file").read_text() == "x"
+    assert [record.getMessage() for record in caplog.records if record.name == "clusterkit"] == [
+        "rsync on this machine is too old (3.1 or newer is needed): files are copied without it, which is slower"
+    ]
+
+
 def test_neither_rsync_nor_sftp_is_said(
     serve: Callable[..., LoopbackSshd], tmp_path: Path, here: Path, there: Path
 ) -> None:

@@ -202,7 +202,13 @@ def test_no_statistics_are_zeros() -> None:
             1,
             "rsync: --info=progress2: unknown option\n",
             False,
-            "rsync is too old (3.1 or newer is needed): ",
+            "rsync on this machine is too old (3.1 or newer is needed): ",
+        ),
+        (
+            1,
+            "rsync: on remote machine: --info=progress2: unknown option\n",
+            False,
+            "rsync on hpc is too old (3.1 or newer is needed): ",
         ),
         (
             23,
