@@ -190,7 +190,7 @@ def test_every_recipe_names_an_environment_whose_sizes_are_known() -> None:
 
 def test_an_environment_that_only_its_module_knows_is_said_to_be_so() -> None:
     sizes = sizes_of("ppo", environment="mine:Maze-v0")
-    assert "only mine:Maze-v0 tells" in sizes.unknown
+    assert "only mine:Maze-v0 knows" in sizes.unknown
     given = Sizes(sizes.recipe, given=Spaces(24, 2, (3, 3)))
     assert given.unknown == ""
     assert given.count.actor == (24 + 1) * 64 + 65 * 64 + 65 * 6, "no deviation a choice"

@@ -99,7 +99,7 @@ def test_a_repository_that_came_with_the_model_tracks_nothing(
 
 
 def test_an_environment_that_is_no_name_is_refused(project: Path) -> None:
-    with pytest.raises(UsageError, match="is no name"):
+    with pytest.raises(UsageError, match="is not a name"):
         check(project, ["results.run-1.evil:X-v0"])
 
 

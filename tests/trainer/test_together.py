@@ -204,7 +204,7 @@ def test_nothing_begins_where_something_is_wrong(tmp_path):
         return read_settings([*given, "--seed", str(seed), "--run-dir", str(tmp_path / str(seed))], {})
 
     one, two = settings(1), settings(2)
-    with pytest.raises(UsageError, match="differ in their seeds alone, and these in num_envs"):
+    with pytest.raises(UsageError, match="differ only in their seeds, but these differ in num_envs"):
         all_at_once([one, settings(2, "--num-envs", "4")])
     with pytest.raises(UsageError, match="the same directory"):
         all_at_once([one, replace(two, run_dir=one.run_dir)])

@@ -193,7 +193,8 @@ def test_with_an_rsync_that_lacks_an_option_files_travel_without_it(
         transport.push(here, str(there))
     assert (there / "file").read_text() == "x"
     assert [record.getMessage() for record in caplog.records if record.name == "clusterkit"] == [
-        "rsync on this machine is too old (3.1 or newer is needed): files are copied without it, which is slower"
+        "rsync on this machine is too old (3.1 or newer is needed): "
+        "files are copied without it, which is slower"
     ]
 
 
