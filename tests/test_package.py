@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.cli import renamed
 from clusterkit.cli.examples import GUIDES, PANELS
 from clusterkit.cli.guide import children
 from clusterkit.resources import page
@@ -88,15 +87,10 @@ def test_the_list_of_commands_keeps_to_forty_columns_and_is_not_cut() -> None:
     assert max(map(len, text.splitlines())) <= 40
 
 
-def _current(name: str) -> str:
-    """The name of a command that the page may still call by its old name."""
-    return renamed.COMMANDS.get(name, name)
-
-
 def test_the_commands_stand_in_the_documentation_in_the_order_of_the_help() -> None:
     text = (ROOT / "docs" / "commands.md").read_text()
     headings = [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
-    sections = [[_current(name) for name in line.split(", ")] for line in headings[:-1]]
+    sections = [line.split(", ") for line in headings[:-1]]
     named = [name for section in sections for name in section]
     assert sorted(named) == sorted(name for name in commands() if not children(name))
     sections = [section for section in sections if not section[0].startswith("storage ")]

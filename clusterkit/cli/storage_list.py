@@ -67,7 +67,7 @@ def _runs(row: ImageRow) -> str:
 
 
 def print_json(cluster: str, rows: Sequence[ImageRow]) -> None:
-    """Prints one JSON object on standard output; see docs/commands.md."""
+    """Prints one JSON object on standard output; see docs/json.md."""
     images = [
         {
             "digest": row.image.digest,

@@ -105,7 +105,7 @@ def show_once(samples: Samples) -> None:
 
 
 def print_json(samples: Samples) -> None:
-    """Prints one JSON object per line on standard output; see docs/commands.md."""
+    """Prints one JSON object per line on standard output; see docs/json.md."""
     with contextlib.closing(samples):
         for place, usage in samples:
             head = {

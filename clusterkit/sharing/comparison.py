@@ -106,7 +106,7 @@ def changed_in(diff: str) -> tuple[Changed, ...]:
 
 
 def as_json(comparison: Comparison) -> Mapping[str, Any]:
-    """The comparison as plain values; see docs/sharing.md."""
+    """The comparison as plain values; see docs/json.md."""
     code = comparison.code
     return {
         "schema": 1,

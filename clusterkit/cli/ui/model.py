@@ -51,7 +51,7 @@ def show_evaluated(evaluated: Evaluated) -> None:
 
 
 def print_json(evaluated: Evaluated) -> None:
-    """Prints one JSON object on standard output; see docs/sharing.md."""
+    """Prints one JSON object on standard output; see docs/json.md."""
     model = evaluated.model
     document = {
         "schema": 1,
