@@ -114,7 +114,7 @@ def test_logs_follow_through_a_requeue_and_a_dropped_link(talker: User) -> None:
     logs = [(folder(talker, run_id) / f"attempts/{number}/log").read_text() for number in (0, 1)]
     assert shown == "".join(logs)
     assert "logged in again" in said
-    assert "attempt 0 on a40n1 ended: it checkpointed after SIGTERM; attempt 1 on a40n1 goes on" in said
+    assert "attempt 0 on a40n1 ended: it checkpointed after SIGTERM; attempt 1 on a40n1 continues" in said
     errors = talker.types("logs", "--all", "--stderr", run_id).splitlines()
     assert {line for line in errors if "trouble" in line} == {
         line for text in logs for line in text.splitlines() if "trouble" in line

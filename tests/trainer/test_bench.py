@@ -214,7 +214,7 @@ def text(file: Path) -> str:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--try-workers", "a"], "--try-workers a: not whole numbers"),
+        (["--try-workers", "a"], "--try-workers a: must be whole numbers"),
         (["--try-precision", "fp8"], "'fp8' is not one of fp32, tf32, bf16"),
         (["--seconds", "3"], "3 is not a whole number of at least 20"),
         (["--no-such"], "unknown argument '--no-such'"),
