@@ -43,8 +43,8 @@ _HEAD = """# Troubleshooting
 
     clusterkit why RUN
 
-[names the cause and the next command](why.md). This page lists all causes, with words from the log or from Slurm,
-and the first remedy. If a command fails, see [exit codes](exit-codes.md).
+[names the cause and the next command](why.md). This page lists all causes, with words from the log or from
+Slurm, and the first remedy. If a command fails, see [exit codes](exit-codes.md).
 
 """
 _FINE = """
