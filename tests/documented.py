@@ -14,7 +14,6 @@ from typing import Any
 
 import typer
 
-from clusterkit.cli import renamed
 from clusterkit.cli.app import app
 from clusterkit.cli.examples import GUIDES
 from clusterkit.cli.guide import load
@@ -81,9 +80,7 @@ def commands() -> dict[str, Any]:
 
 
 def called(words: Sequence[str]) -> tuple[str, list[str]]:
-    """The name of the command that a line calls, by its new name if it calls it by an old one; the rest."""
-    first, *rest = words
-    words = [*renamed.COMMANDS.get(first, first).split(), *rest]
+    """The name of the command that a line calls, and the rest."""
     count = 2 if " ".join(words[:2]) in GUIDES else 1
     return " ".join(words[:count]), words[count:]
 

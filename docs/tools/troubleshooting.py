@@ -43,19 +43,18 @@ _HEAD = """# Troubleshooting
 
     clusterkit why RUN
 
-names the cause, shows the lines that prove it, and prints the next command to run ([how it decides](why.md)).
-This page lists all causes by name, with words from the log or from Slurm, and the first thing to do. If a
-command of clusterkit fails, see [exit codes](exit-codes.md).
+[names the cause and the next command](why.md). This page lists all causes, with words from the log or from
+Slurm, and the first remedy. If a command fails, see [exit codes](exit-codes.md).
 
 """
 _FINE = """
 ## Nothing wrong
 
-With these causes nothing is wrong; wait, and do not submit the run a second time: {}.
+Wait, and do not submit the run a second time: {}.
 """
-_LONGEST = 50
+_LONGEST = 40
 """Characters of a line that is shown."""
-_WORDS = 12
+_WORDS = 11
 """Words of a cure from which its later clauses are left to `why`; one of two words says too little alone."""
 _OWN = re.compile(r"/\S*(?:-testbed-|/runs/|/snapshots/|/cache/|/images/)\S*|[0-9a-f]{16,}|[\dT:-]{16,}")
 _NOISE = re.compile(

@@ -17,7 +17,7 @@ IMAGE_MISSING = Cause(
 IMAGE_DAMAGED = Cause(
     "image-damaged",
     "the image on the cluster is damaged",
-    "`clusterkit deploy --verify-image` checks and repairs it there; then `resume`",
+    "`clusterkit deploy --verify-image` repairs it; then `resume`",
 )
 IMAGE_CHANGED = Cause(
     "image-changed",
@@ -37,7 +37,7 @@ RUNTIME_MISSING = Cause(
 IMAGE_WITHOUT_PYTHON = Cause(
     "image-without-python",
     "the image has no Python to start the program with",
-    "build an image that contains Python, or set the cluster's `python` to its path",
+    "build an image with Python, or set the cluster's `python` to its path",
 )
 CONTAINER_FAILED = Cause(
     "container-failed",

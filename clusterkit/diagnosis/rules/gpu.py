@@ -15,18 +15,17 @@ from clusterkit.diagnosis.rules.said import by_message, said
 GPU_OUT_OF_MEMORY = Cause(
     "gpu-out-of-memory",
     "it ran out of GPU memory",
-    "use a smaller batch, fewer `num_envs`, a smaller replay buffer or network, or a GPU with more memory",
+    "use a smaller batch, replay buffer or network, fewer `num_envs`, or a larger GPU",
 )
 DRIVER_TOO_OLD = Cause(
     "driver-too-old",
     "the node's NVIDIA driver is too old for the image's PyTorch",
-    "build the image with a PyTorch for an older CUDA, or choose nodes with a newer driver",
+    "build the image for an older CUDA, or choose nodes with a newer driver",
 )
 GPU_UNSUPPORTED = Cause(
     "gpu-unsupported",
     "the image's PyTorch does not support the node's GPU",
-    "build the image with a PyTorch that supports this GPU (`torch.cuda.get_arch_list()`), or request "
-    "another GPU",
+    "build the image with a PyTorch for this GPU, or request another GPU",
 )
 GPU_BROKEN = Cause(
     "gpu-broken",
@@ -41,7 +40,7 @@ NO_GPU = Cause(
 CUDA_ERROR = Cause(
     "cuda-error",
     "a kernel of the program failed on the GPU",
-    "run it with `CUDA_LAUNCH_BLOCKING=1` in the profile's `env`, which names the line at fault",
+    "set `CUDA_LAUNCH_BLOCKING=1` in the profile's `env` to see the line at fault",
 )
 
 GPU_IDLE = Cause(

@@ -11,7 +11,7 @@ from clusterkit.diagnosis.rules.said import by_message, exited
 CODE_MISSING = Cause(
     "code-missing",
     "the code folder of the run is gone from the cluster",
-    "submit the run again, which uploads the code again",
+    "submit the run again, which uploads the code",
 )
 PROGRAM_MISSING = Cause(
     "program-missing",
@@ -21,7 +21,7 @@ PROGRAM_MISSING = Cause(
 NO_INTERPRETER = Cause(
     "no-interpreter",
     "the node has no Python to start the program with",
-    "set the cluster's `python` to an interpreter that every node has, or use a container",
+    "set the cluster's `python` to one that every node has, or use a container",
 )
 RUN_DIR_GONE = Cause(
     "run-directory-gone",

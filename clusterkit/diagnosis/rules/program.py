@@ -46,7 +46,7 @@ LEADER_GONE = Cause(
 ENDED_TOO_SOON = Cause(
     "ended-too-soon",
     "the trainer's process ended with exit code 0 before it was done",
-    "look for `os._exit` in the environment's code and its libraries; `resume` continues from the checkpoint",
+    "look for `os._exit` in the environment's code and libraries; `resume` continues from the checkpoint",
 )
 KILLED_BY_SIGNAL = Cause(
     "killed-by-signal",

@@ -25,7 +25,7 @@ HOME_FULL = Cause(
 ROOT_FULL = Cause(
     "root-full",
     "the file system of the run directory, or the quota there, is full",
-    "free it: `clusterkit storage prune` removes old images; or set `root` of the cluster to a larger one",
+    "`clusterkit storage prune` removes old images; or set `root` of the cluster to a larger one",
 )
 CODE_READ_ONLY = Cause(
     "code-read-only",
@@ -35,13 +35,12 @@ CODE_READ_ONLY = Cause(
 NOT_WRITABLE = Cause(
     "not-writable",
     "a folder is not writable",
-    "correct its permissions, or set the cluster's `root` or `scratch` to a folder of your own",
+    "correct its permissions, or use a `root` or `scratch` of your own",
 )
 CHANGEABLE = Cause(
     "changeable",
     "another user could change a folder that the run uses, and could so run code as you",
-    "set the cluster's `root` or `scratch` to a folder that only you can change, or list the users whom you "
-    "trust in `trust`",
+    "use a `root` or `scratch` that only you can change, or list whom you trust in `trust`",
 )
 
 _FULL = r"No space left on device|Disk quota exceeded|\[Errno 28\]|\[Errno 122\]|EDQUOT|ENOSPC|disk full\?"

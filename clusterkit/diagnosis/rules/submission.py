@@ -11,7 +11,7 @@ from clusterkit.diagnosis.rules.commands import resume, status, submit
 REFUSED = Cause(
     "submission-refused",
     "the scheduler refused it",
-    f"correct the option named in the error, in clusterkit.toml or after `{NATIVE_OPTION}`, and submit again",
+    f"correct the option named in the error, in clusterkit.toml or after `{NATIVE_OPTION}`",
 )
 NEVER_SUBMITTED = Cause(
     "never-submitted",

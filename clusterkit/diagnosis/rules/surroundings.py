@@ -17,7 +17,7 @@ IMPORT_ERROR = Cause(
 LIBRARY_MISSING = Cause(
     "library-missing",
     "a shared library is missing where the program runs",
-    "add the package that contains it to the image, or use only what the image contains",
+    "add the package that contains it to the image",
 )
 NO_DISPLAY = Cause(
     "no-display",
@@ -27,7 +27,7 @@ NO_DISPLAY = Cause(
 NO_INTERNET = Cause(
     "no-internet",
     "the program needed the internet, which the node cannot reach",
-    "download it in advance: into the image, the project, or a folder on the cluster that `binds` names",
+    "download it in advance, into the image, the project, or a folder in `binds`",
 )
 PROCESS_LIMIT = Cause(
     "process-limit",

@@ -10,8 +10,7 @@ from clusterkit.backends.slurm.why.told import Told
 TIME_OVER_PARTITION = Cause(
     "time-over-partition",
     "it requests more time than its partition allows, so it will never start",
-    "lower its time limit, which you may do yourself without losing its place in the queue; or choose "
-    "another partition",
+    "lower its time limit, which keeps its place in the queue; or choose another partition",
 )
 QOS_LIMIT = Cause(
     "qos-limit",

@@ -11,12 +11,12 @@ from clusterkit.backends.slurm.why.told import Told
 NODES_DRAINED = Cause(
     "nodes-drained",
     "no node of its partition accepts jobs",
-    "wait for the administrators, who gave the reason, or choose a GPU of another partition",
+    "wait for the administrators, or choose a GPU of another partition",
 )
 RESERVED = Cause(
     "reserved",
-    "its nodes are reserved from before it could end, often for maintenance",
-    "lower its time limit so that it ends before the reservation, or wait",
+    "a reservation of its nodes, often for maintenance, starts before it could end",
+    "lower its time limit to end before the reservation, or wait",
 )
 PARTITION_CLOSED = Cause(
     "partition-closed", "its partition is closed", "wait for the administrators, or choose another partition"
