@@ -1,8 +1,10 @@
 """`clusterkit export` on the local cluster."""
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -45,7 +47,8 @@ def test_an_archive_that_needs_nobody(project: Project, run_id: str, tmp_path: P
     # By hand, as the README says.
     _, _, by_hand = (root / "README.txt").read_text().partition("Again by hand, in this folder:\n")
     said = by_hand.partition("\n\nrun.json")[0]
-    subprocess.run(["sh", "-e", "-c", said], cwd=root, check=True)
+    search = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # Debian by itself has no `python`
+    subprocess.run(["sh", "-e", "-c", said], cwd=root, check=True, env=os.environ | {"PATH": search})
     assert json.loads((root / "out" / "arguments.json").read_text()) == ["0", "it's"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import getpass
 import itertools
 import os
@@ -22,6 +23,15 @@ _tried = itertools.count()
 def find_sshd() -> str | None:
     """The sshd program; outside an ordinary user's PATH on most systems."""
     return shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/sbin")
+
+
+@functools.cache
+def _no_penalties() -> list[str]:
+    """Lines for a server newer than OpenSSH 9.8, which would shut out the address of a login that failed."""
+    told = subprocess.run(["ssh", "-V"], capture_output=True, text=True, check=True).stderr
+    version = re.match(r"OpenSSH_(\d+)\.(\d+)", told)
+    assert version, told
+    return ["PerSourcePenalties no"] if tuple(map(int, version.groups())) >= (9, 8) else []
 
 
 def make_key(path: Path, *, kind: str = "ed25519", passphrase: str = "") -> Path:
@@ -103,6 +113,7 @@ class LoopbackSshd:
             "MaxStartups 100:30:200",
             "LogLevel VERBOSE",
             f"SetEnv HOME={self.home}",
+            *_no_penalties(),
         ]
 
     def host_block(self, *, alias: str | None = None, lines: Sequence[str] = ()) -> str:

@@ -257,6 +257,7 @@ def main(folder: Path) -> None:
         found["ppo-resumed"] = attempt(rollout_settings_of(cut, place, 1), ranks)
         found["captured"] = capture(ranks, folder, place)
         ranks.part()
+    os.environ["MASTER_PORT"] = os.environ["SECOND_PORT"]  # at the first the old meeting may still be found
     found["failed"] = fail(place)
     torch.save(found, folder / f"rank-{place.rank}.pt")
 

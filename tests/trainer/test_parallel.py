@@ -1,11 +1,11 @@
 """Two ranks learn what one process learns, and stop, fail and go on together. Real processes, over gloo."""
 
 import os
-import socket
 
 import pytest
 import torch
 
+from tests.doubles.loopback_sshd import free_port
 from tests.trainer.ranks_for_tests import attempt, forked, learn, learn_rollouts, learn_with_a2c, settings_of
 from tests.trainer.runs import rows
 from trainer.parallel import Ranks
@@ -22,10 +22,8 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def ranks(folder) -> list[dict]:
     """What each of two ranks has found."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    first, second = str(free_port()), str(free_port())
+    meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": first, "SECOND_PORT": second}
     started = [forked(folder, meeting | {"RANK": str(rank)}) for rank in range(2)]
     assert [os.waitpid(pid, 0)[1] for pid in started] == [0, 0]
     return [torch.load(folder / f"rank-{rank}.pt", weights_only=True) for rank in range(2)]
