@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.gpu_page [RESULT.json]
 
-Without a result the page says that nothing has been measured yet. Predictions are of an H200 with 16
-processors, made by arithmetic before any GPU was at hand; memory is what `clusterkit plan` reckons.
+Without a result the page says that nothing has been measured yet. docs/gpu.json is the result that the page
+in docs/ shows. Predictions are of an H200 with 16 processors, made by arithmetic before any GPU was at hand.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from trainer.recipe.memory import learner_parts, library_parts, replay_parts
 from trainer.recipe.sizes import Sizes
 
 PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
+RESULT = PAGE.with_suffix(".json")
 _NOTHING = "-"
 _HEAD = """# GPU performance: predicted and measured
 
 The predictions are calculations for one H200 with 16 processors. To measure, run
 `tests/benchmarks/gpu.sh --minutes 55 RESULT.json`, then
 `python -m tests.benchmarks.gpu_page RESULT.json > docs/gpu.md`. A dash means not measured yet.
+[gpu.json](gpu.json) holds all that was found.
 """
 
 
@@ -58,6 +60,16 @@ STEPS = (
     Steps("mclean2025-mt10", 10, "paper_mt10", "6,500 to 8,500", "updates and host"),
     Steps("mclean2025-mt10", 30, "paper_mt10_30", "9,000 to 11,000", "updates"),
 )
+PEERS = (
+    ("trainer, CUDA graph", "speed", "captured"),
+    ("trainer, eager", "speed", "eager"),
+    ("plain PyTorch, eager", "speed", "plain"),
+    ("plain PyTorch, its networks through torch.compile", "compiled", "plain_compiled"),
+    ("single file in LeanRL's manner, CUDA graph", "reference", "reference"),
+    ("the same, torch.compile and CUDA graph", "reference", "reference_compiled"),
+)
+"""Whoever is compared, with the part that measures it and the number's name there."""
+SEEDS = (1, 2, 4, 8)
 _BATCH = {"guide-mt10": 512, "mclean2025-mt10": 1280}
 
 
@@ -80,10 +92,30 @@ def page(result: Mapping[str, Any]) -> str:
         ),
         _table(
             "Environment steps per second of a whole run, tf32",
-            ("recipe", "environments", "predicted", "expected limit", "measured", "environments alone"),
+            (
+                "recipe",
+                "environments",
+                "predicted",
+                "expected limit",
+                "measured",
+                "GPU busy",
+                "environments alone",
+            ),
             _steps(found),
         ),
-        _table("GPU memory while training, GiB", ("recipe", "predicted", "measured"), _memory(found)),
+        _table(
+            "Updates per second beside other implementations, tf32",
+            ("implementation", *(f"batch of {batch:,}" for batch in _BATCH.values())),
+            _peers(found),
+        ),
+        _table(
+            "Updates per second of several seeds in one graph, added up, tf32",
+            ("recipe", *(f"{seeds} seed{'s' if seeds > 1 else ''}" for seeds in SEEDS)),
+            _seeds(found),
+        ),
+        _table(
+            "GPU memory while training, GiB", ("recipe", "by `clusterkit plan`", "measured"), _memory(found)
+        ),
         _table("Correctness", ("question", "predicted", "measured"), _truths(found)),
     ]
     return "\n".join(blocks)
@@ -114,10 +146,32 @@ def _steps(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
             each.predicted,
             each.binds,
             _number(found.get(each.part, {}).get("steps_per_second")),
+            _busy(found.get(each.part, {}).get("last") or {}),
             alone.get(each.environments, _NOTHING),
         )
         for each in STEPS
     ]
+
+
+def _peers(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """The guides' networks, the same data, one update at a time, by whoever computes it."""
+    rows = []
+    for text, part, key in PEERS:
+        seen = {
+            one["batch"]: one[key]
+            for one in found.get(part, {}).get("findings", ())
+            if one["precision"] == "tf32" and key in one
+        }
+        rows.append((text, *(_number(seen.get(batch)) for batch in _BATCH.values())))
+    return rows
+
+
+def _seeds(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    seen = {
+        (one["recipe"], one["seeds"]): one["updates_per_second"]
+        for one in found.get("seeds", {}).get("findings", ())
+    }
+    return [(name, *(_number(seen.get((name, seeds))) for seeds in SEEDS)) for name in _BATCH]
 
 
 def _memory(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -159,6 +213,11 @@ def _truths(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
             _NOTHING if success is None else f"{success:.1%}",
         ),
     ]
+
+
+def _busy(line: Mapping[str, Any]) -> str:
+    share = line.get("gpu/utilization")
+    return _NOTHING if share is None else f"{share:.0%}"
 
 
 def _number(value: float | None) -> str:

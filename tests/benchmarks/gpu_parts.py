@@ -77,7 +77,7 @@ class Parts:
             "tests": Part("the tests that only a GPU can run", 120, self.tests, ("pytest",)),
             "overlap": learner("acting alone and behind queued updates, compared to the bit", "overlap", 40),
             "speed": learner("updates a second and memory, by batch and precision", "speed", 90),
-            "equality": learner("captured against eager after 1 000 updates", "equality", 60),
+            "equality": learner("captured against eager after 1 000 updates", "equality", 90),
             "mt10": train("guide-mt10, 10 environments", "guide-mt10", 45),
             "mt10_30": train("guide-mt10, 30 environments", "guide-mt10", 45, "--num-envs", "30"),
             "paper_mt10": train("mclean2025-mt10, 10 environments", "mclean2025-mt10", 45),
@@ -94,7 +94,7 @@ class Parts:
             "mps": Part("the same under NVIDIA MPS", 60, functools.partial(self.pack, mps=True), WHOLE),
             "bandwidth": learner("copies between host and device", "bandwidth", 20),
             "profile": learner("the kernels of one update", "profile", 40),
-            "reference": learner("a single file in LeanRL's manner", "reference", 60),
+            "reference": learner("a single file in LeanRL's manner", "reference", 120),
             "compiled": learner("a plain implementation through torch.compile", "compiled", 60),
             "two_million": train(
                 "2M steps of guide-mt10, and its success", "guide-mt10", 1200, total=2_000_000

@@ -79,10 +79,12 @@ def test_a_part_that_does_not_exist_is_answered_with_those_that_do() -> None:
 
 
 def test_the_page_is_what_the_script_makes_and_takes_nothing_of_a_dry_run() -> None:
-    assert gpu_page.PAGE.read_text(encoding="utf-8") == gpu_page.page({})
+    assert gpu_page.PAGE.read_text(encoding="utf-8") == gpu_page.page(gpu_all.read(gpu_page.RESULT))
     filled = {
         "machine": {"device": {"name": "NVIDIA H200", "torch": "2.13.0"}},
         "speed": {"findings": [{"batch": 512, "precision": "tf32", "captured": 1433.3}]},
+        "reference": {"findings": [{"batch": 1280, "precision": "tf32", "reference_compiled": 1111.1}]},
+        "seeds": {"findings": [{"recipe": "guide-mt10", "seeds": 8, "updates_per_second": 2222.2}]},
         "mt10": {"steps_per_second": 8000.4, "last": {"gpu/memory_bytes": 2**30}},
         "overlap": {"findings": [{"different": 3}]},
         "resume": {"equal": False},
@@ -90,7 +92,7 @@ def test_the_page_is_what_the_script_makes_and_takes_nothing_of_a_dry_run() -> N
     }
     page = gpu_page.page(filled)
     assert "Measured on NVIDIA H200, PyTorch 2.13.0." in page
-    for cell in ("1,433", "8,000", "1.00", "| 3 |", "| different |", "50.0%"):
+    for cell in ("1,433", "1,111 |", "| 2,222 |", "8,000", "1.00", "| 3 |", "| different |", "50.0%"):
         assert cell in page
     assert gpu_page.page(filled | {"dry_run": True}) == gpu_page.page({})
 

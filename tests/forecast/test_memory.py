@@ -47,7 +47,7 @@ def test_what_no_fallback_helps_is_said_with_the_gpu_that_would() -> None:
     memory = judge(GUIDE, replace(MACHINE, gpu_memory=CUDA_BYTES), None, None)
     assert memory.gpu is not None
     assert memory.gpu.fit is Fit.TOO_LARGE
-    assert "choose a GPU with at least 2 GiB (2 GiB for the replay too)" in memory.gpu.advice
+    assert "choose a GPU with at least 2 GiB (3 GiB for the replay too)" in memory.gpu.advice
 
 
 def test_the_size_on_the_box_is_not_all_usable() -> None:
@@ -62,7 +62,7 @@ def test_a_gpu_of_unknown_size_is_no_verdict() -> None:
     assert memory.gpu is not None
     assert memory.gpu.fit is Fit.UNKNOWN
     assert "[clusters.site.gpus.a40]" in memory.gpu.advice
-    assert "2 GiB would be enough" in memory.gpu.advice
+    assert "3 GiB would be enough" in memory.gpu.advice
 
 
 def test_what_fits_the_smallest_of_its_name_fits() -> None:
@@ -101,7 +101,7 @@ def test_a_rollout_has_no_memory_fallback() -> None:
     small = judge(sizes, replace(MACHINE, gpu_memory=GIB), None, None).gpu
     assert small is not None
     assert small.fit is Fit.TOO_LARGE
-    assert small.advice == "choose a GPU with at least 2 GiB, or a smaller recipe"
+    assert small.advice == "choose a GPU with at least 3 GiB, or a smaller recipe"
 
 
 def test_ranks_share_the_node_and_have_a_gpu_each() -> None:
