@@ -125,7 +125,7 @@ def test_runs_that_shared_a_process_tell_their_speed_and_no_memory(trains: Proje
 
 def test_a_cluster_out_of_reach_takes_only_its_part_of_the_plan(trains: Project) -> None:
     done = trains.run("plan", "--profile", "a40-2m", "--cluster", "far")
-    assert re.search(r"total +1.3 GiB +fits: 44 GiB of 48 GiB", done.stdout)
+    assert re.search(r"total +1.9 GiB +fits: 44 GiB of 48 GiB", done.stdout)
     assert re.search(r"upload +not known", done.stdout)
     assert "nowhere.invalid" in done.stderr
     found = plans(trains, "--profile", "a40-2m", "--cluster", "far")
