@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.benchmarks.gpu_all import read
+from tests.benchmarks.gpu_learner import BATCHES, SEEDS
 from trainer import recipe
 from trainer.recipe.memory import learner_parts, library_parts, replay_parts
 from trainer.recipe.sizes import Sizes
@@ -23,10 +24,11 @@ RESULT = PAGE.with_suffix(".json")
 _NOTHING = "-"
 _HEAD = """# GPU performance: predicted and measured
 
-The predictions are calculations for one H200 with 16 processors. To measure, run
+The predictions are calculations for one H200 with 16 processors; the allowance of `clusterkit plan` for CUDA was set
+after the first measurement. To measure, run
 `tests/benchmarks/gpu.sh --minutes 55 RESULT.json`, then
 `python -m tests.benchmarks.gpu_page RESULT.json > docs/gpu.md`. A dash means not measured yet.
-[gpu.json](gpu.json) holds all that was found.
+[gpu.json](gpu.json) holds the figures, and which parts ran out of time.
 """
 
 
@@ -69,8 +71,6 @@ PEERS = (
     ("the same, torch.compile and CUDA graph", "reference", "reference_compiled"),
 )
 """Whoever is compared, with the part that measures it and the number's name there."""
-SEEDS = (1, 2, 4, 8)
-_BATCH = {"guide-mt10": 512, "mclean2025-mt10": 1280}
 
 
 def page(result: Mapping[str, Any]) -> str:
@@ -105,7 +105,7 @@ def page(result: Mapping[str, Any]) -> str:
         ),
         _table(
             "Updates per second beside other implementations, tf32",
-            ("implementation", *(f"batch of {batch:,}" for batch in _BATCH.values())),
+            ("implementation", *(f"batch of {batch:,}" for batch in BATCHES.values())),
             _peers(found),
         ),
         _table(
@@ -128,7 +128,7 @@ def _updates(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
         seen = [
             one["captured"]
             for one in found.get(part, {}).get("findings", ())
-            if one["precision"] == precision and one["batch"] == _BATCH[name] and "captured" in one
+            if one["precision"] == precision and one["batch"] == BATCHES[name] and "captured" in one
         ]
         rows.append((name, precision, predicted, f"{seen[0]:,.0f}" if seen else _NOTHING))
     return rows
@@ -162,7 +162,7 @@ def _peers(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
             for one in found.get(part, {}).get("findings", ())
             if one["precision"] == "tf32" and key in one
         }
-        rows.append((text, *(_number(seen.get(batch)) for batch in _BATCH.values())))
+        rows.append((text, *(_number(seen.get(batch)) for batch in BATCHES.values())))
     return rows
 
 
@@ -171,7 +171,7 @@ def _seeds(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
         (one["recipe"], one["seeds"]): one["updates_per_second"]
         for one in found.get("seeds", {}).get("findings", ())
     }
-    return [(name, *(_number(seen.get((name, seeds))) for seeds in SEEDS)) for name in _BATCH]
+    return [(name, *(_number(seen.get((name, seeds))) for seeds in SEEDS)) for name in BATCHES]
 
 
 def _memory(found: Mapping[str, Any]) -> list[tuple[str, ...]]:

@@ -27,7 +27,7 @@ def find_sshd() -> str | None:
 
 @functools.cache
 def _no_penalties() -> list[str]:
-    """Lines for a server newer than OpenSSH 9.8, which would shut out the address of a login that failed."""
+    """A line for OpenSSH 9.8 and newer, whose server would shut out the address of a login that failed."""
     told = subprocess.run(["ssh", "-V"], capture_output=True, text=True, check=True).stderr
     version = re.match(r"OpenSSH_(\d+)\.(\d+)", told)
     assert version, told
