@@ -24,8 +24,8 @@ RESULT = PAGE.with_suffix(".json")
 _NOTHING = "-"
 _HEAD = """# GPU performance: predicted and measured
 
-The predictions are calculations for one H200 with 16 processors; the allowance of `clusterkit plan` for CUDA was set
-after the first measurement. To measure, run
+The predictions are calculations for one H200 with 16 processors; the allowance of `clusterkit plan` for CUDA
+was set after the first measurement. To measure, run
 `tests/benchmarks/gpu.sh --minutes 55 RESULT.json`, then
 `python -m tests.benchmarks.gpu_page RESULT.json > docs/gpu.md`. A dash means not measured yet.
 [gpu.json](gpu.json) holds the figures, and which parts ran out of time.
