@@ -104,7 +104,7 @@ def page(result: Mapping[str, Any]) -> str:
             _steps(found),
         ),
         _table(
-            "Updates per second beside other implementations, tf32",
+            "Updates per second beside other implementations, and their ratio to ours, tf32",
             ("implementation", *(f"batch of {batch:,}" for batch in BATCHES.values())),
             _peers(found),
         ),
@@ -155,15 +155,23 @@ def _steps(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 def _peers(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """The guides' networks, the same data, one update at a time, by whoever computes it."""
-    rows = []
-    for text, part, key in PEERS:
-        seen = {
+    rates = [
+        {
             one["batch"]: one[key]
             for one in found.get(part, {}).get("findings", ())
             if one["precision"] == "tf32" and key in one
         }
-        rows.append((text, *(_number(seen.get(batch)) for batch in BATCHES.values())))
-    return rows
+        for _, part, key in PEERS
+    ]
+    return [
+        (text, *(_beside(seen.get(batch), rates[0].get(batch)) for batch in BATCHES.values()))
+        for (text, *_), seen in zip(PEERS, rates, strict=True)
+    ]
+
+
+def _beside(value: float | None, ours: float | None) -> str:
+    ratio = f" ({value / ours:.2f}x)" if value and ours else ""
+    return f"{_number(value)}{ratio}"
 
 
 def _seeds(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
