@@ -58,6 +58,15 @@ def test_code_beside_the_model_is_never_run(
         check(project, environment, named=environment if named else None, pulled=pulled)
 
 
+def test_a_folder_of_the_same_name_elsewhere_hides_no_code(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere" / "results").mkdir(parents=True)
+    monkeypatch.syspath_prepend(str(tmp_path / "elsewhere"))
+    with pytest.raises(UsageError, match=r"code that came with results: .*/results/run-1"):
+        check(project, "results.run-1.evil:X-v0")
+
+
 @pytest.mark.parametrize("environment", ["draft:X-v0", "package.new:X-v0"])
 def test_untracked_code_has_to_be_named(project: Path, environment: str) -> None:
     with pytest.raises(UsageError, match="neither installed nor tracked") as caught:

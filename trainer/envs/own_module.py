@@ -125,12 +125,13 @@ def _find(module: str) -> _FoundModule:
 
 
 def _first(name: str) -> ModuleSpec | None:
-    """Where a module or package of the first level is."""
+    """Where a module or package of the first level is, once the working directory can be imported from."""
     for finder in sys.meta_path:
         spec = finder.find_spec(name, None) if hasattr(finder, "find_spec") else None
-        if spec is not None:
+        if spec is not None and (spec.has_location or spec.submodule_search_locations is None):
             return spec
-    return PathFinder.find_spec(name, [str(Path.cwd())])
+    # folders of one name without code of their own are one package, that of the working directory among them
+    return PathFinder.find_spec(name, [*sys.path, str(Path.cwd())])
 
 
 def _own_folders() -> set[Path]:
