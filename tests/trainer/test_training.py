@@ -14,7 +14,7 @@ from tests.trainer.test_checkpoint import truncate
 from tests.trainer.test_off_policy import settings_for
 from tests.trainer.toys import Counter, CounterFactory
 from trainer import checkpoint, training
-from trainer.errors import CheckpointError, DivergedError
+from trainer.errors import CheckpointError, DivergedError, WorkerError
 from trainer.loops import attempt, checkpointed
 from trainer.loops.resuming import find
 from trainer.parallel import Ranks
@@ -81,6 +81,29 @@ def test_without_a_checkpoint_there_is_no_way_back(settings, monkeypatch):
     monkeypatch.setattr(Spoilt, "bad", range(10**9))
     with pytest.raises(DivergedError, match=r"10\d updates in a row"):
         carry_out(settings)
+
+
+class Secretive(Counter):
+    """Cannot say where it is."""
+
+    def state(self):
+        raise ValueError("the drawer is locked")
+
+
+@dataclass(frozen=True)
+class SecretiveFactory(CounterFactory):
+    def __call__(self, task):
+        return Secretive(task, self.fault)
+
+
+def test_a_worker_lost_while_a_checkpoint_is_written_costs_the_running_episodes_only(settings):
+    with pytest.raises(WorkerError, match="the drawer is locked"):
+        run(settings, SecretiveFactory())
+    state = newest(settings)["state"]
+    assert state["progress"]["step"] == 150
+    assert state["environments"] is None
+    assert run(settings, CounterFactory(), resume=True).code == 0
+    assert any("new episodes are started" in event for event in events(settings.run_dir))
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import numpy as np
 from trainer.checkpoint import CheckpointStore
 from trainer.envs.interface import EnvFactory
 from trainer.envs.vector import VectorEnv
+from trainer.errors import WorkerError
 from trainer.loops.episodes import plan_episodes
 from trainer.loops.evaluations import Evaluations
 from trainer.loops.learner import Learner
@@ -142,7 +143,12 @@ class CheckpointedRun(ABC, Generic[AnyLearner]):
         return None
 
     def _save(self, *, environments_lost: bool = False) -> None:
-        """Writes a checkpoint and records it; or says why there is none, and training continues."""
+        """Writes a checkpoint and records it; or says why there is none, and training continues.
+
+        Raises:
+            WorkerError: the environments cannot be asked for their states; the checkpoint, which is written
+                first, has all else.
+        """
         step = self._progress.step
         if int(self.learner.agent.skipped[1]) >= _TROUBLED:
             self._say(f"no checkpoint at step {step:,}: the last updates were not finite")
@@ -150,7 +156,13 @@ class CheckpointedRun(ABC, Generic[AnyLearner]):
         if align(self._ranks, self.learner.shared()) and self._ranks.writes:
             self._say("the ranks' networks had diverged: all continue with those of rank 0")
         with self._telemetry.clock("checkpoint"):
-            own = self._state(environments_lost=environments_lost)
+            environments, fault = None, None
+            if not environments_lost:
+                try:
+                    environments = stored_environments(self._schedule.state(), self._vector.state())
+                except WorkerError as error:
+                    fault = error
+            own = self._state(environments)
             state = {
                 "progress": self._progress.as_dict(),
                 "evaluations": self._evaluations.state_dict(),
@@ -165,12 +177,11 @@ class CheckpointedRun(ABC, Generic[AnyLearner]):
         if saved is not None:  # else rank 0 has written it
             path = saved.path.relative_to(self._settings.run_dir)
             self._telemetry.checkpoint(step, path, saved.nbytes, saved.seconds)
+        if fault is not None:
+            raise fault
 
-    def _state(self, *, environments_lost: bool) -> dict[str, Any]:
+    def _state(self, environments: Mapping[str, Any] | None) -> dict[str, Any]:
         """Returns what this rank adds to a checkpoint besides what has been learnt and the counters."""
-        environments = None
-        if not environments_lost:
-            environments = stored_environments(self._schedule.state(), self._vector.state())
         return {
             "generators": stored_generators(self._rng),
             "environments": environments,
