@@ -27,6 +27,7 @@ from clusterkit.config.values import (
 )
 
 _REQUEST = re.compile(r"--[a-z][a-z-]*=\S+")
+_INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,14}")
 
 
 def _request(template: str) -> str:
@@ -41,6 +42,12 @@ def _request(template: str) -> str:
             'write e.g. "--gres=gpu:{type}:{count}" or "--gpus={type}:{count}"'
         )
     return template
+
+
+def _interface(name: str) -> str:
+    if not _INTERFACE.fullmatch(name):
+        raise ValueError(f'{name!r} is not the name of a network interface; write e.g. "ib0" or "eth0"')
+    return name
 
 
 def _kind(name: str) -> str:
@@ -130,6 +137,8 @@ class Cluster(SettingsModel):
     continue_by: Literal["auto", "requeue", "array", "chain"] = "auto"
     """How runs go on past their time limit."""
     gpus: dict[Name, GpuTable] = Field(default_factory=dict)
+    interface: Annotated[Line, AfterValidator(_interface)] | None = None
+    """Network interface by which the nodes of a run talk to each other; None finds one."""
     mps: bool = False
     """Whether the runs of a pack use its GPU through NVIDIA MPS, which their job starts."""
     sbatch: Sbatch = Field(default_factory=dict)
@@ -171,6 +180,8 @@ class Profile(SettingsModel):
     description: Line = ""
     gpu: Line | None = None
     """A GPU type of the cluster's table; "none" takes back that of an extended profile."""
+    nodes: int = Field(default=1, ge=1)
+    """Nodes of one run. GPUs, processors, memory and scratch are those of each node."""
     gpus: int = Field(default=1, ge=1)
     cpus: int = Field(default=1, ge=1)
     memory: Size | None = None
@@ -211,11 +222,6 @@ class Profile(SettingsModel):
     """How long before the time limit the signal is sent, in seconds; a fifth of the limit at most."""
     sbatch: Sbatch = Field(default_factory=dict)
 
-    @property
-    def nodes(self) -> str:
-        """How many nodes its own options for the scheduler ask for."""
-        return str(self.sbatch.get("nodes", self.sbatch.get("N", 1)))
-
     @model_validator(mode="before")
     @classmethod
     def _follow_gpu(cls, data: Any) -> Any:
@@ -228,6 +234,12 @@ class Profile(SettingsModel):
         return {**derived, **data, "gpu": gpu}
 
     @model_validator(mode="after")
+    def _nodes_once(self) -> Profile:
+        if "nodes" in self.model_fields_set and self.nodes > 1 and {"nodes", "N"} & self.sbatch.keys():
+            raise ValueError("sets nodes, and sbatch nodes too; leave the latter out")
+        return self
+
+    @model_validator(mode="after")
     def _recipe_has_steps(self) -> Profile:
         if self.recipe is not None and self.total_steps is None:
             raise ValueError("has a recipe but no total_steps; set how long to train")
@@ -235,8 +247,13 @@ class Profile(SettingsModel):
 
     @property
     def gpu_count(self) -> int:
-        """GPUs asked for; 0 when no GPU type is named."""
+        """GPUs of each node; 0 when no GPU type is named."""
         return self.gpus if self.gpu is not None else 0
+
+    @property
+    def ranks(self) -> int:
+        """Processes that learn one run together: one for each GPU, or for each node without any."""
+        return self.nodes * max(self.gpu_count, 1)
 
 
 class Wandb(SettingsModel):
