@@ -253,7 +253,7 @@ def _hear(connection: socket.socket) -> dict[str, Any]:
     """Reads one line. Raises ValueError if it is none, OSError if the connection fails."""
     heard = b""
     while not heard.endswith(b"\n") and len(heard) < 65536:
-        piece = connection.recv(4096)
+        piece = connection.recv(1)  # what comes after the line is the next one's
         if not piece:
             raise ValueError("the connection was closed")
         heard += piece
