@@ -78,6 +78,7 @@ def _remote_root(path: str) -> str:
 
 RemotePath = Annotated[Line, AfterValidator(_remote_root)]
 """A path on the cluster; `~`, $USER and $HOME are expanded there."""
+Interface = Annotated[Line, AfterValidator(_interface)]
 
 
 class SettingsModel(BaseModel):
@@ -137,7 +138,7 @@ class Cluster(SettingsModel):
     continue_by: Literal["auto", "requeue", "array", "chain"] = "auto"
     """How runs go on past their time limit."""
     gpus: dict[Name, GpuTable] = Field(default_factory=dict)
-    interface: Annotated[Line, AfterValidator(_interface)] | None = None
+    interface: Interface | None = None
     """Network interface by which the nodes of a run talk to each other; None finds one."""
     mps: bool = False
     """Whether the runs of a pack use its GPU through NVIDIA MPS, which their job starts."""

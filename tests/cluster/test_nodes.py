@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -130,6 +131,7 @@ def test_nodes_that_cannot_meet_end_at_once_with_the_cause(pair: User, runs: dic
     assert ended["ended"] - begun["started"] < 30
     assert "the nodes cannot meet: on a" in run.log(0)
     assert "there is no network interface ib9 here; there are: eth0" in run.log(0)
+    assert "(nodes-apart)" in pair.types("why", run.id)
 
 
 def test_a_cancelled_run_ends_on_both_nodes(pair: User) -> None:
@@ -162,6 +164,27 @@ def test_a_killed_node_and_a_signal_cost_an_attempt_each_and_change_no_number(
     assert ends == [None, "requeue", "completed"]
     assert all(run.record(f"attempts/{number}/start.json")["checkpoint"] for number in (1, 2))
     assert run.digest() == runs["one"].digest()
+
+
+@pytest.mark.parametrize(("where", "outcome"), [("site", "pass"), ("apart", "fail")])
+def test_doctor_tries_the_network_between_two_nodes(pair: User, where: str, outcome: str) -> None:
+    words = ("doctor", "--cluster", where, "--profile", "own-program", "--json")
+    checks = json.loads(pair.tries(*words).stdout)["checks"]
+    (found,) = [check for check in checks if check["name"] == "nodes"]
+    assert found["outcome"] == outcome, found
+    if where == "site":
+        assert re.search(r"10\.\d+\.\d+\.\d+ through eth0: .+/s, \d+\.\d\d ms", found["evidence"])
+    else:
+        assert "there is no network interface ib9 here" in found["evidence"]
+        assert "interface = " in found["cure"]
+
+
+def test_what_another_rank_has_written_is_printed(pair: User, runs: dict[str, Run]) -> None:
+    assert "rank 1 is done" in pair.types("logs", runs["own"].id, "--rank", "1")
+    pair.types("sync-results", runs["own"].id)
+    assert "is done" in (pair.folder / "results" / runs["own"].id / "attempts/0/ranks/1.log").read_text()
+    said = pair.tries("logs", runs["own"].id, "--rank", "7")
+    assert "attempt 0 has no log of rank 7" in said.stderr
 
 
 def test_the_command_line_asks_for_nodes_too(pair: User) -> None:
