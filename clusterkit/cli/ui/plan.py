@@ -69,14 +69,14 @@ def speed_words(speed: Speed) -> str:
 def _title(forecast: Forecast) -> Text:
     profile, sizes, machine = forecast.profile, forecast.sizes, forecast.machine
     asks = [
-        f"{profile.nodes} nodes" if profile.nodes > 1 else "",
         f"{profile.gpu_count} {profile.gpu}" if profile.gpu else "no GPU",
         plural(machine.processors, "CPU"),
         f"{format_bytes(machine.host_memory)} memory" if machine.host_memory else "",
         f"{format_duration(profile.time)}{' at a time' if forecast.goes_on else ''}",
     ]
     text = Text.assemble((profile.name, "bold"), " on ", (forecast.cluster.name, "bold"))
-    text.append(": " + ", ".join(filter(None, asks)) + (", each" if profile.nodes > 1 else ""))
+    nodes = f"{profile.nodes} nodes, each with " if profile.nodes > 1 else ""
+    text.append(f": {nodes}{', '.join(filter(None, asks))}")
     if sizes:
         modified = " (modified)" if sizes.recipe.modified else ""
         steps = f", {format_count(forecast.total_steps)} steps" if forecast.total_steps else ""
