@@ -78,6 +78,8 @@ class Limits:
     """Whether jobs are requeued by default; None if the site does not say."""
     array_size: int | None = None
     """Most tasks of a job array; below 2 there are no arrays, None means no limit."""
+    jobs: int | None = None
+    """Most jobs that the user may have in the queue, tasks of arrays counted; None if unknown."""
     preempt_cancels: bool = False
     """Whether a preempted job is cancelled instead of requeued."""
     max_time: int | None = None

@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from clusterkit.backends.base import Backend, Way
-from clusterkit.backends.jobs import SCHEDULER_LOG, group_log
+from clusterkit.backends.jobs import DOUBTFUL, PATIENCE_SECONDS, SCHEDULER_LOG, group_log
 from clusterkit.errors import ConfigError
 from clusterkit.exit_codes import REQUEUE_CODE
 from clusterkit.ownership import EXIT_CODE
@@ -29,6 +29,9 @@ _GPU_VARIABLES = (
     "NVIDIA_VISIBLE_DEVICES",
     "ROCR_VISIBLE_DEVICES",
 )
+
+_FULL = r"(QOS|Assoc)[A-Za-z]*Submit|temporarily unable to accept"
+"""Refusals of sbatch that end when jobs of the user have ended."""
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -108,6 +111,7 @@ class GroupScript:
 
     job_name: str
     group_dir: str
+    group_id: str
     part: int
     origin: int
     """Number, within the group, of the job array's task 0."""
@@ -125,6 +129,8 @@ class GroupScript:
     """Whether the runs of a pack use its GPU through NVIDIA MPS."""
     prelude: tuple[str, ...] = ()
     """The cluster's shell lines, which may put the NVIDIA MPS commands on PATH."""
+    fed: bool = False
+    """Whether its jobs submit what of the group does not fit into the queue."""
     scratch_root: str | None = None
     """The node's folder where runs trained by one process meet; None without such runs."""
     trust: tuple[str, ...] = ()
@@ -177,15 +183,25 @@ def render_group(job: GroupScript, backend: Backend) -> str:
         ConfigError: an option cannot be written into a script.
     """
     log = group_log(job.part, "%a" if job.array else None)
+    directives = backend.directives(job.options, job_name=job.job_name, folder=job.group_dir, log=log)
+    return _group_text("group.sh.j2", job, directives=directives)
+
+
+def render_task(job: GroupScript) -> str:
+    """The text of task.sh, which starts the runs of any task of a group that is fed."""
+    return _group_text("task.sh.j2", job)
+
+
+def render_feed(job: GroupScript) -> str:
+    """The text of feed.sh, which submits what of a group does not fit into the queue."""
+    return _group_text("feed.sh.j2", job, full=_FULL, doubtful=DOUBTFUL, patience=round(PATIENCE_SECONDS))
+
+
+def _group_text(template: str, job: GroupScript, **values: object) -> str:
     return (
         templates()
-        .get_template("group.sh.j2")
-        .render(
-            job=job,
-            directives=backend.directives(job.options, job_name=job.job_name, folder=job.group_dir, log=log),
-            requeue_code=REQUEUE_CODE,
-            unsafe_code=EXIT_CODE,
-        )
+        .get_template(template)
+        .render(job=job, requeue_code=REQUEUE_CODE, unsafe_code=EXIT_CODE, **values)
     )
 
 

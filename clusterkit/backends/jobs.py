@@ -25,6 +25,8 @@ class JobState(StrEnum):
     REQUEUED = "REQUEUED"
     SUBMITTING = "SUBMITTING"
     """Ours: submitted, but whether there is a job is not known yet."""
+    DEFERRED = "DEFERRED"
+    """Ours: a job of its group submits it when the queue has room."""
     NOT_SUBMITTED = "NOT_SUBMITTED"
     """Ours: the submission failed; there is no job."""
     UNKNOWN = "UNKNOWN"
@@ -58,8 +60,14 @@ _ACTIVE = frozenset(
         JobState.COMPLETING,
         JobState.REQUEUED,
         JobState.SUBMITTING,
+        JobState.DEFERRED,
     }
 )
+
+PATIENCE_SECONDS = 150.0
+"""Seconds that a started submit command may take to reach the scheduler."""
+DOUBTFUL = "time(d )?out|unable to contact|connection|communication|zero bytes|receive|write|no space"
+"""Errors of a submit command, in any case, after which the scheduler may nevertheless have the job."""
 
 
 @dataclass(frozen=True)

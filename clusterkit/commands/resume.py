@@ -18,6 +18,7 @@ from clusterkit.results.moving import NOTES, check_target, leave_note, move
 from clusterkit.results.recorded import unreadable
 from clusterkit.results.selection import CLEANED
 from clusterkit.runs.check import check
+from clusterkit.runs.feeding import feed
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.materials import must_have_image
 from clusterkit.runs.observe import query
@@ -52,8 +53,9 @@ def resume(
 ) -> Iterator[Resumed]:
     """Submit a run again, over one login, to resume from its newest good checkpoint.
 
-    To resume on another cluster, the run is first moved there with all that it needs. Of a group, those runs
-    go on that can; `say` is told of each other one.
+    What waits for the queue is submitted, as far as the queue takes it. To resume on another cluster, the run
+    is first moved there with all that it needs. Of a group, those runs go on that can; `say` is told of each
+    other one.
 
     Raises:
         RunError: the run is unknown, may still run, is complete, or is gone from the cluster, its newest
@@ -67,7 +69,13 @@ def resume(
     resumed = 0
     with ExitStack() as stack:
         site_of = cache(lambda cluster: stack.enter_context(open_site(settings.cluster(cluster))))
+        waiting = [run for run in runs if run.state == JobState.DEFERRED]
+        for group, cluster in dict.fromkeys((run.group, run.cluster) for run in waiting):
+            accepted = len(feed(site_of(cluster), group))
+            say(f"{group}: the queue took {accepted} more of its jobs")
         for run in runs:
+            if run in waiting:
+                continue
             try:
                 ended = _look(site_of(run.cluster), ledger, run)
                 _check(ended, changes)
@@ -79,7 +87,7 @@ def resume(
                 continue
             yield _resume(settings, changes, ledger, ended, site_of, bar)
             resumed += 1
-    if not resumed:
+    if not resumed and not waiting:
         raise RunError(
             f"none of the {len(runs)} runs of {runs[0].group} can be resumed",
             hint=f"`clusterkit status {runs[0].group}` shows them",

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
-from clusterkit.backends.jobs import Job, JobState
+from clusterkit.backends.jobs import ENDS, Job, JobState
 from clusterkit.probes import Answers, Probe, ask
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.record import Records, RunRecord, records
 from clusterkit.runs.selection import known_state
 from clusterkit.runs.state import RunState, fold
-from clusterkit.runs.submission import Submission
+from clusterkit.runs.submission import DEFERRED, Submission
 from clusterkit.site import Site
 from clusterkit.transport.base import Transport
 
@@ -93,6 +93,8 @@ class Observer:
 
     def _state(self, run: LedgerRun, record: RunRecord, moment: float) -> RunState:
         last = known_state(run)
+        if run.state == JobState.DEFERRED:
+            last = _deferred(record, last)
         job_id, number = self._newest(run, record)
         job = self._job(job_id, run)
         if not job_id or (job is None and self._unheard(job_id)):
@@ -155,6 +157,16 @@ class Observer:
         if job.state is JobState.RUNNING and job.elapsed_seconds is not None:
             return replace(job, elapsed_seconds=job.elapsed_seconds + int(time.monotonic() - self._asked))
         return job
+
+
+def _deferred(record: RunRecord, last: RunState) -> RunState:
+    """Returns the state of a run that a job of its group was to submit, as far as no job is known."""
+    refusal = record.submission.refusal if record.submission else None
+    if record.cancelled:
+        return replace(last, state=JobState.CANCELLED, why=ENDS[JobState.CANCELLED], final=True)
+    if refusal is not None:
+        return replace(last, state=JobState.NOT_SUBMITTED, why=f"the scheduler refused it: {refusal}")
+    return replace(last, why=DEFERRED)
 
 
 def _owner(job_name: str) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from clusterkit.backends import backend_of
-from clusterkit.backends.base import Continuation, Kind, Parent
+from clusterkit.backends.base import Continuation, Kind, Limits, Parent
 from clusterkit.backends.job_script import GroupScript, render_group
 from clusterkit.backends.jobs import SCHEDULER_LOG, JobState, group_log
 from clusterkit.errors import ClusterkitError
@@ -21,18 +21,20 @@ from clusterkit.runs.submission import SubmissionRequest, job_name
 from clusterkit.site import Layout, Site
 
 
-def split_group(
-    plan: Plan, array_size: int | None, continuation: Continuation | None
-) -> tuple[GroupPart, ...]:
+def split_group(plan: Plan, limits: Limits, continuation: Continuation | None) -> tuple[GroupPart, ...]:
     """Returns a group's submissions, with the options for continuation; none for a single run.
 
     Args:
         plan: the group's plan.
-        array_size: maximum number of tasks in a job array; None for no limit.
+        limits: the site's. A group larger than the queue takes is cut into a quarter of that, so that the
+            queue is never empty while its jobs submit the rest.
         continuation: how runs continue past their time limits; None if they do not.
     """
     if plan.group is None:
         return ()
+    array_size = limits.array_size
+    if limits.jobs is not None and plan.group.jobs > limits.jobs:
+        array_size = min(array_size or limits.jobs, max(1, limits.jobs // 4))
     split = parts(plan.group.dealt, array_size=array_size, at_once=plan.group.at_once)
     if _alone(plan):  # jobs index the lines of `members` directly
         split = [replace(part, origin=0) for part in split]
@@ -54,27 +56,41 @@ def part_options(plan: Plan, part: GroupPart) -> tuple[str, ...]:
 
 def part_script(plan: Plan, part: GroupPart, layout: Layout, options: tuple[str, ...]) -> str:
     """Returns the job script of a part, with all its options."""
+    return render_group(group_script(plan, part, layout, options), backend_of(plan.cluster))
+
+
+def group_script(
+    plan: Plan, part: GroupPart, layout: Layout, options: tuple[str, ...], *, fed: bool = False
+) -> GroupScript:
+    """Returns the contents of a part's job script."""
     group, cluster = plan.group, plan.cluster
     assert group is not None
-    return render_group(
-        GroupScript(
-            job_name=job_name(group.id, part.number),
-            group_dir=f"{layout.root}/groups/{group.id}",
-            part=part.number,
-            origin=part.origin,
-            first=part.first,
-            pack=group.pack,
-            scratch_root=layout.scratch if group.in_one > 1 else None,
-            options=options,
-            array=part.tasks_of_array(always=_alone(plan)) is not None,
-            requeue=any(plan.runs[index].goes_on for index in part.members),
-            mps=cluster.mps and plan.runs[0].profile.gpu_count > 0,
-            prelude=cluster.prelude,
-            trust=cluster.trust,
-            group=cluster.group,
-        ),
-        backend_of(cluster),
+    return GroupScript(
+        job_name=job_name(group.id, part.number),
+        group_dir=f"{layout.root}/groups/{group.id}",
+        group_id=group.id,
+        part=part.number,
+        origin=part.origin,
+        first=part.first,
+        pack=group.pack,
+        scratch_root=layout.scratch if group.in_one > 1 else None,
+        options=options,
+        array=part.tasks_of_array(always=_alone(plan)) is not None,
+        requeue=any(plan.runs[index].goes_on for index in part.members),
+        mps=cluster.mps and plan.runs[0].profile.gpu_count > 0,
+        prelude=cluster.prelude,
+        trust=cluster.trust,
+        group=cluster.group,
+        fed=fed,
     )
+
+
+def fed(plan: Plan, split: Sequence[GroupPart]) -> bool:
+    """Returns whether jobs of the group submit its later parts when the queue has room.
+
+    Only without stages and dependencies: what a part waits for must still be known to the scheduler then.
+    """
+    return len(split) > 1 and not _alone(plan) and not plan.after and not any(part.stage for part in split)
 
 
 def hand_over_parts(
@@ -98,7 +114,7 @@ def hand_over_parts(
         for part in ready.split:
             try:
                 options = (*part_options(ready.plan, part), *_dependencies(ledger, ready, part, jobs))
-                parcel = _parcel(site.layout, ready, part, options)
+                parcel = parcel_of(site.layout, ready, part, options)
                 jobs[part.number] = hand_over_parcel(site, ledger, parcel, alive.name)
             except ClusterkitError as error:
                 if not jobs:
@@ -116,7 +132,7 @@ def hand_over_parts(
     return tuple(run for run in accepted if run is not None), trouble
 
 
-def _parcel(layout: Layout, ready: Ready, part: GroupPart, options: tuple[str, ...]) -> Parcel:
+def parcel_of(layout: Layout, ready: Ready, part: GroupPart, options: tuple[str, ...]) -> Parcel:
     """Returns the submission of a part, with all its options."""
     group = ready.plan.group
     assert group is not None
@@ -162,7 +178,8 @@ def _group_files(ready: Ready, group: PlannedGroup, owner: str) -> dict[str, byt
             one, task = ready.placed[index], part.task_of(index, always=alone)
             submission = f"{one.folder}/submissions/0"
             files |= one.files()
-            files[f"{submission}/request.json"] = one.request(options, task=task, pack=group.pack)
+            later = part.number > 0 and fed(ready.plan, ready.split)
+            files[f"{submission}/request.json"] = one.request(options, task=task, pack=group.pack, fed=later)
             for name in ("asked", "answer", "error", "status"):
                 files[f"{submission}/{name}"] = f"../../../../{owner}/submissions/{part.number}/{name}"
             if not alone:

@@ -177,7 +177,7 @@ def dry_run(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> DryR
     if plan.group is not None:
         from clusterkit.runs.parts import part_options, part_script, split_group
 
-        split = split_group(plan, None, continuation)
+        split = split_group(plan, Limits(), continuation)
         scripts = tuple(part_script(plan, part, layout, part_options(plan, part)) for part in split)
     return DryRun(plan, split, scripts, placed, snapshot, image, continuation)
 
@@ -226,7 +226,7 @@ def prepare(site: Site, ledger: Ledger, plan: Plan, materials: Materials) -> Rea
     if plan.group is not None:
         from clusterkit.runs.parts import split_group
 
-        split = split_group(plan, (limits or backend.usual_limits()).array_size, continuation)
+        split = split_group(plan, limits or backend.usual_limits(), continuation)
     part_of = {index: part.number for part in split for index in part.members}
     leaner = replace(materials, facts={**materials.facts, "diff": None})
     large = len(materials.facts.get("diff") or "") * len(plan.runs) > _DIFFS
@@ -295,9 +295,14 @@ def hand_over(site: Site, ledger: Ledger, ready: Ready) -> Submitted:
     """
     trouble: ClusterkitError | None = None
     if ready.split:
-        from clusterkit.runs.parts import hand_over_parts
+        from clusterkit.runs.parts import fed, hand_over_parts
 
-        accepted, trouble = hand_over_parts(site, ledger, ready)
+        if fed(ready.plan, ready.split):
+            from clusterkit.runs.feeding import hand_over_fed
+
+            accepted = hand_over_fed(site, ledger, ready)
+        else:
+            accepted, trouble = hand_over_parts(site, ledger, ready)
     else:
         (one,) = ready.placed
         options = (*one.job.options, *backend_of(site.cluster).dependency(ready.after))

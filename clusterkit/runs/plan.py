@@ -226,13 +226,16 @@ class PlacedRun:
             f"{self.folder}/attempts/": "",
         }
 
-    def request(self, options: tuple[str, ...], *, task: int | None = None, pack: int = 1) -> bytes:
+    def request(
+        self, options: tuple[str, ...], *, task: int | None = None, pack: int = 1, fed: bool = False
+    ) -> bytes:
         """Returns request.json of the run's submission.
 
         Args:
             options: the options given to the scheduler.
             task: the run's index in its job array, if any.
             pack: number of runs that share the job.
+            fed: whether jobs of its group submit it.
         """
         planned, spec = self.planned, self.spec
         before = planned.before if planned.again else None
@@ -253,6 +256,7 @@ class PlacedRun:
             in_one=max(1, len(planned.member.together)) if planned.member else 1,
             command=planned.command,
             verify_image=planned.verify_image,
+            fed=fed,
         ).to_json()
 
 

@@ -119,6 +119,7 @@ _SHAPES: Mapping[str, Shape] = {
         **dict.fromkeys(("number", "task", "part", "pack", "in_one"), whole),
         "env": table_of_texts,
         "verify_image": flag,
+        "fed": flag,
     },
 }
 """The structure of a run's small files (docs/run-directory.md)."""

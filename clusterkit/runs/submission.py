@@ -18,20 +18,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from clusterkit.backends.base import Backend
-from clusterkit.backends.jobs import Found, JobState
+from clusterkit.backends.jobs import DOUBTFUL, PATIENCE_SECONDS, Found, JobState
 from clusterkit.probes import Probe
 from clusterkit.probes.framing import MARK
 
 SCHEMA = 1
-PATIENCE_SECONDS = 150.0
-"""Seconds that a started sbatch may take to reach the controller."""
+DEFERRED = "the queue takes no more jobs of yours: a job of the group submits it when one ends"
 _GIVEN_UP = ".given-up"
 """Folder in the work root with a file for each submission whose command died before finishing it."""
-_DOUBTFUL = re.compile(
-    r"time(d )?out|unable to contact|connection|communication|zero bytes|receive|write|no space",
-    re.IGNORECASE,
-)
-"""Errors of sbatch after which the controller may nevertheless have the job."""
+_DOUBTFUL = re.compile(DOUBTFUL, re.IGNORECASE)
 _SILENT = re.compile(r"unable to contact", re.IGNORECASE)
 
 # $1: work root. $2: unique name of the staging folder. $3: `new` or `more`. $4: owner's folder in the root.
@@ -163,6 +158,8 @@ class SubmissionRequest:
     """The arguments of `submit` that reproduce the run; None if none do."""
     verify_image: bool = False
     """Whether the job checks its image's digest before starting the container."""
+    fed: bool = False
+    """Whether jobs of its group submit it when the queue has room."""
 
     def to_json(self) -> bytes:
         """Returns request.json."""
@@ -269,13 +266,16 @@ def outcome(
         now: Unix seconds of the cluster's clock.
         over: whether no fragment on the cluster can still ask the scheduler.
     """
-    task = ((submission.request if submission else None) or {}).get("task")
+    request = (submission.request if submission else None) or {}
+    task = request.get("task")
     job_id = (submission.job_id(backend) if submission else None) or started
     if job_id is None and found.ids:
         newest = max(found.ids, key=_ordinal)
         job_id = newest if task is None else backend.task_id(newest, int(task))
     if job_id is not None:
         return SubmissionOutcome(JobState.PENDING, job_id)
+    if request.get("fed") and submission is not None and submission.refusal is None:
+        return SubmissionOutcome(JobState.DEFERRED, why=DEFERRED)
     if submission is None or submission.asked is None:
         if not over:
             return SubmissionOutcome(JobState.SUBMITTING, why="it was interrupted, and cannot be withdrawn")

@@ -105,7 +105,7 @@ class SlurmBackend(SlurmOptions):
         """JobRequeue, MaxArraySize, PreemptMode; the partition's MaxTime."""
         from clusterkit.backends.slurm import limits
 
-        return limits.probe(read(options).partition)
+        return limits.probe(read(options))
 
     def usual_limits(self) -> Limits:
         """Slurm's defaults."""

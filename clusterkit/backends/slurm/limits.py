@@ -13,6 +13,7 @@ from typing import Literal
 
 from clusterkit.backends.base import Continuation, Limits, Way
 from clusterkit.backends.slurm.notation import default, parse_time, partitions
+from clusterkit.backends.slurm.request import JobRequest
 from clusterkit.errors import ConfigError, SchedulerError
 from clusterkit.probes import Probe
 from clusterkit.probes.framing import Section, sections
@@ -25,20 +26,29 @@ TASKS = 24
 """Tasks of an array; each waits in the queue and counts against the user's job limit."""
 
 
-def probe(partition: str | None) -> Probe[Limits]:
-    """A probe that asks scontrol about the site.
+def probe(asked: JobRequest) -> Probe[Limits]:
+    """A probe that asks scontrol about the site, and sacctmgr how many jobs the user may have.
 
     Args:
-        partition: the job's (the first of several); None for the default one.
+        asked: the job's request.
     """
-    name = shlex.quote((partition or "").partition(",")[0])
-    which = f" {name}" if partition else ""
-    script = f"ck_run config scontrol show config\nck_run partition scontrol -o show partition{which}"
-    return Probe("limits", script, parse_limits)
+    which = f" {shlex.quote(asked.partition)}" if asked.partition else ""
+    lines = [
+        "ck_run config scontrol show config",
+        f"ck_run partition scontrol -o show partition{which}",
+        'ck_run assoc sacctmgr -n -P show assoc user="$(id -un)" format=Account,MaxSubmit,DefaultQOS,QOS',
+        "ck_run qos sacctmgr -n -P show qos format=Name,MaxSubmitPU",
+    ]
+    return Probe("limits", "\n".join(lines), lambda answer: parse_limits(answer, asked.account, asked.qos))
 
 
-def parse_limits(answer: str) -> Limits:
+def parse_limits(answer: str, account: str = "", qos: str = "") -> Limits:
     """Parse the answer; missing values get Slurm's defaults.
+
+    Args:
+        answer: of the probe.
+        account: the job's account; empty for the default one.
+        qos: the job's quality of service; empty for the default one.
 
     Raises:
         SchedulerError: scontrol gave no configuration.
@@ -55,10 +65,28 @@ def parse_limits(answer: str) -> Limits:
     return Limits(
         requeue=config["JobRequeue"] != "0" if "JobRequeue" in config else None,
         array_size=array_size(said.text),
+        jobs=_jobs(told, account, qos),
         preempt_cancels=preempting and "CANCEL" in preempt.upper(),
         max_time=parse_time(partition.get("MaxTime", "")),
         partition=name,
     )
+
+
+def _jobs(told: Mapping[str, Section], account: str, qos: str) -> int | None:
+    """The least number of jobs that the user's associations and their quality of service allow."""
+    found: list[int] = []
+    names = {qos} if qos else set()
+    for line in told.get("assoc", Section()).lines:
+        mine, most, standard, allowed = ([*line.split("|"), "", "", ""])[:4]
+        if account and mine != account:
+            continue
+        found += [int(most)] if most.isdecimal() else []
+        if not qos:
+            names.add(standard or allowed.partition(",")[0])
+    for line in told.get("qos", Section()).lines:
+        name, _, most = line.partition("|")
+        found += [int(most)] if name in names and most.isdecimal() else []
+    return min(found, default=None)
 
 
 def _silent(words: str) -> SchedulerError:

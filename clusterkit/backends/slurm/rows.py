@@ -47,7 +47,7 @@ _ALIASES = {
     "STOPPED": JobState.SUSPENDED,
     "UPDATE_DB": JobState.COMPLETING,
 }
-_OURS = frozenset({JobState.UNKNOWN, JobState.SUBMITTING, JobState.NOT_SUBMITTED})
+_OURS = frozenset({JobState.UNKNOWN, JobState.SUBMITTING, JobState.DEFERRED, JobState.NOT_SUBMITTED})
 _STATES = {state.value: state for state in JobState if state not in _OURS} | _ALIASES
 
 

@@ -24,6 +24,7 @@ _COLOURS = {
     JobState.COMPLETED: "green",
     JobState.PENDING: "yellow",
     JobState.SUBMITTING: "yellow",
+    JobState.DEFERRED: "yellow",
     JobState.CANCELLED: "dim",
     JobState.PREEMPTED: "yellow",
 }

@@ -24,6 +24,12 @@ SUBMITTING = Cause(
     "ask again in two minutes; do not submit it again before then",
     trouble=False,
 )
+DEFERRED = Cause(
+    "deferred",
+    "the queue takes no more jobs of yours; a job of its group submits it when others have ended",
+    "there is nothing to do; if no job of the group is left, `resume` submits what the queue takes",
+    trouble=False,
+)
 
 
 def refused(evidence: Evidence) -> Finding | None:
@@ -70,4 +76,11 @@ def submitting(evidence: Evidence) -> Finding | None:
     )
 
 
-RULES = (refused, never_submitted, submitting)
+def deferred(evidence: Evidence) -> Finding | None:
+    """A job of its group has not submitted it yet."""
+    if evidence.state.state is not JobState.DEFERRED:
+        return None
+    return DEFERRED.found(Line("submissions/0/request.json", "fed"), command=resume(evidence))
+
+
+RULES = (refused, never_submitted, submitting, deferred)

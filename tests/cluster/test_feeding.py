@@ -1,0 +1,178 @@
+"""Groups larger than the queue takes, on a Slurm with limits: their own jobs submit the rest, once each."""
+
+from __future__ import annotations
+
+import collections
+import json
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.fixtures import do_without
+from tests.cluster.host import UnavailableError
+from tests.cluster.laptop import User
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1500)]
+
+LIMITS = "AccountingStorageEnforce=associations,limits,qos\n"
+ACCOUNTS = """
+sacctmgr -i add account lab
+sacctmgr -i add user alice account=lab
+sacctmgr -i modify user alice where account=lab set MaxSubmitJobs=5
+scontrol reconfigure
+"""
+SETTINGS = """
+[project]
+name = "fed"
+program = ["sh", "program.sh"]
+default_cluster = "site"
+default_profile = "tiny"
+
+[clusters.site]
+host = "login"
+ssh_config = "{ssh_config}"
+root = "/share/$USER/fed"
+container = "none"
+
+[profiles.tiny]
+cpus = 1
+memory = "100M"
+time = "5m"
+"""
+PROGRAM = """
+date >>"$CLUSTERKIT_RUN_DIR/started"
+sleep "$1"
+"""
+PATIENCE_SECONDS = 1200.0
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Cluster]:
+    """A cluster of its own, where alice may have five jobs, and an array ten tasks."""
+    try:
+        running = Cluster()
+    except UnavailableError as reason:
+        do_without(str(reason))
+    with running:
+        config = running.site.slurm / "slurm.conf"
+        text = re.sub(r"^(SchedulerParameters=.*)$", r"\1,max_array_tasks=10", config.read_text(), flags=re.M)
+        config.write_text(text + LIMITS)
+        running.run("ctl", ["sh", "-ec", ACCOUNTS])
+        yield running
+
+
+@pytest.fixture(scope="module")
+def user(site: Cluster, tmp_path_factory: pytest.TempPathFactory) -> User:
+    folder = tmp_path_factory.mktemp("laptop") / "project"
+    folder.mkdir()
+    (folder / "program.sh").write_text(PROGRAM)
+    (folder / "clusterkit.toml").write_text(SETTINGS.format(ssh_config=site.ssh_config))
+    return User(folder, site)
+
+
+def until(what: str, holds, patience: float = PATIENCE_SECONDS) -> None:  # type: ignore[no-untyped-def]
+    deadline = time.monotonic() + patience
+    while not holds():
+        assert time.monotonic() < deadline, f"{what}: not within {patience} s"
+        time.sleep(0.2)
+
+
+def completed(user: User, name: str) -> collections.Counter[str]:
+    """How many completed jobs Slurm has booked of each id, of all jobs whose name begins so."""
+    argv = ["sacct", "-n", "-P", "-X", "-D", "-u", "alice", "-S", "now-1days"]
+    said = user.cluster.run("ctl", [*argv, "-o", "JobID,JobName%100,State"]).stdout
+    rows = [line.split("|") for line in said.splitlines()]
+    return collections.Counter(
+        job for job, title, state in rows if title.startswith(name) and state == "COMPLETED"
+    )
+
+
+def finished(user: User, group: str, size: int) -> bool:
+    runs = (user.cluster.share / "alice/fed/runs").glob(f"{group}-*/attempts/*/exit.json")
+    return sum('"why": "completed"' in path.read_text() for path in runs) >= size
+
+
+def starts(user: User, group: str, *indices: int | str) -> list[int]:
+    """How often the programs of these runs have started."""
+    folders = [user.cluster.share / f"alice/fed/runs/{group}-{index}" for index in indices]
+    return [len((folder / "started").read_text().splitlines()) for folder in folders]
+
+
+def test_each_run_is_submitted_once_though_the_laptop_is_gone(user: User) -> None:
+    command = user.forks("submit", "--seeds", "1..16", "--name", "gone", "--", "0.3")
+    runs = user.cluster.share / "alice/fed/runs"
+    until("its first run", lambda: [*runs.glob("gone-*/attempts/0")] or command.poll() is not None)
+    command.kill()
+    command.communicate()
+    group = next(runs.glob("gone-*")).name.rpartition("-")[0]
+    until("the end of all", lambda: finished(user, group, 16), 300)
+    states = user.status(group)
+    assert {state["state"] for state in states.values()} == {"COMPLETED"}
+    assert starts(user, group, *(f"{index:02}" for index in range(16))) == [1] * 16
+    booked = completed(user, group)
+    assert sum(booked.values()) == 16
+    assert set(booked.values()) == {1}
+    login = user.cluster.run("login", ["pgrep", "-u", "alice", "-f", "feed.sh"], check=False)
+    assert login.stdout == ""
+
+
+def test_what_waits_is_shown_and_cancelled(user: User) -> None:
+    group = user.submits("--seeds", "1..9", "--name", "many", "--", "30")
+    states = [run["state"] for run in user.status(group).values()]
+    assert states.count("DEFERRED") == 4, states
+    assert "4 deferred" in user.types("status", group)
+    waiting = [run_id for run_id, run in user.status(group).items() if run["state"] == "DEFERRED"]
+    assert "(deferred)" in user.types("why", waiting[0])
+    user.types("cancel", waiting[-1])
+    assert user.status(waiting[-1])[waiting[-1]]["state"] == "CANCELLED"
+    user.types("cancel", "--group", group, "--yes")
+    until("the end of its jobs", lambda: not any(name.startswith(group) for name in user.active()), 120)
+    time.sleep(3)
+    assert not any(name.startswith(group) for name in user.active())
+    assert {run["state"] for run in user.status(group).values()} == {"CANCELLED"}
+    folders = [user.cluster.share / "alice/fed/runs" / run_id for run_id in waiting]
+    assert not any((folder / "started").exists() for folder in folders)
+
+
+def test_a_group_whose_jobs_are_all_gone_goes_on_by_resume(user: User) -> None:
+    group = user.submits("--seeds", "1..7", "--name", "lost", "--", "20")
+    jobs = user.cluster.run("ctl", ["squeue", "-h", "-u", "alice", "-o", "%A"]).stdout.split()
+    user.cluster.run("ctl", ["scancel", "-s", "KILL", "-b", *jobs])
+    user.cluster.run("ctl", ["scancel", *jobs])
+    until("their end", lambda: not any(name.startswith(group) for name in user.active()), 120)
+    assert [run["state"] for run in user.status(group).values()].count("DEFERRED") == 2
+    said = user.tries("resume", group)
+    assert "the queue took 2 more of its jobs" in said.stderr, said
+    runs = user.cluster.share / "alice/fed/runs"
+    until(
+        "the end",
+        lambda: all((runs / f"{group}-{seed}/attempts/0/exit.json").exists() for seed in (5, 6)),
+        200,
+    )
+    assert starts(user, group, 5, 6) == [1, 1]
+
+
+@pytest.mark.exhaustive
+def test_200_runs_a_killed_laptop_and_a_killed_node(user: User) -> None:
+    command = user.forks("submit", "--seeds", "1..200", "--name", "large", "--yes", "--", "1")
+    runs = user.cluster.share / "alice/fed/runs"
+    until("its first run", lambda: [*runs.glob("large-*/attempts/0")] or command.poll() is not None)
+    command.kill()
+    command.communicate()
+    group = next(runs.glob("large-*")).name.rpartition("-")[0]
+    until("a quarter", lambda: finished(user, group, 50))
+    user.cluster.kill_node("a40n1")
+    user.cluster.run("ctl", ["scontrol", "update", "NodeName=a40n1", "State=DOWN", "Reason=dead"])
+    time.sleep(5)
+    user.cluster.start_node("a40n1")
+    until("the end of all", lambda: finished(user, group, 200))
+    states = collections.Counter(state["state"] for state in user.status(group).values())
+    assert states == {"COMPLETED": 200}
+    ended = [json.loads(path.read_text())["why"] for path in runs.glob(f"{group}-*/attempts/*/exit.json")]
+    assert ended.count("completed") == 200
+    until("its booking", lambda: sum(completed(user, group).values()) == 200, 60)
+    login = user.cluster.run("login", ["pgrep", "-u", "alice", "-f", "feed.sh"], check=False)
+    assert login.stdout == ""
