@@ -139,6 +139,8 @@ def test_what_waits_is_shown_and_cancelled(user: User) -> None:
 
 def test_a_group_whose_jobs_are_all_gone_goes_on_by_resume(user: User) -> None:
     group = user.submits("--seeds", "1..7", "--name", "lost", "--", "20")
+    runs = user.cluster.share / "alice/fed/runs"
+    until("five runs", lambda: len([*runs.glob(f"{group}-*/started")]) == 5, 120)
     jobs = user.cluster.run("ctl", ["squeue", "-h", "-u", "alice", "-o", "%A"]).stdout.split()
     user.cluster.run("ctl", ["scancel", "-s", "KILL", "-b", *jobs])
     user.cluster.run("ctl", ["scancel", *jobs])
@@ -146,7 +148,6 @@ def test_a_group_whose_jobs_are_all_gone_goes_on_by_resume(user: User) -> None:
     assert [run["state"] for run in user.status(group).values()].count("DEFERRED") == 2
     said = user.tries("resume", group)
     assert "the queue took 2 more of its jobs" in said.stderr, said
-    runs = user.cluster.share / "alice/fed/runs"
     until(
         "the end",
         lambda: all((runs / f"{group}-{seed}/attempts/0/exit.json").exists() for seed in (5, 6)),
