@@ -30,8 +30,8 @@ _GPU_VARIABLES = (
     "ROCR_VISIBLE_DEVICES",
 )
 
-_FULL = r"(QOS|Assoc)[A-Za-z]*Submit|temporarily unable to accept"
-"""Refusals of sbatch that end when jobs of the user have ended."""
+_FULL = "(QOS|Assoc)[A-Za-z]*Submit|temporarily unable to accept|[Dd]enied"
+"""Refusals of sbatch that end when jobs of the user have ended, or on a node that may submit."""
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -111,7 +111,6 @@ class GroupScript:
 
     job_name: str
     group_dir: str
-    group_id: str
     part: int
     origin: int
     """Number, within the group, of the job array's task 0."""

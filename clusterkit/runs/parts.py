@@ -68,7 +68,6 @@ def group_script(
     return GroupScript(
         job_name=job_name(group.id, part.number),
         group_dir=f"{layout.root}/groups/{group.id}",
-        group_id=group.id,
         part=part.number,
         origin=part.origin,
         first=part.first,

@@ -10,6 +10,7 @@ import pytest
 
 from clusterkit.backends.base import Limits
 from clusterkit.backends.slurm.limits import choose, parse_limits, probe
+from clusterkit.backends.slurm.request import read
 from clusterkit.errors import ConfigError, SchedulerError
 from clusterkit.probes import script
 from clusterkit.probes.framing import MARK
@@ -33,8 +34,8 @@ PARTITION = (
 OTHER = "PartitionName=long Default=NO MaxTime=UNLIMITED PreemptMode=OFF\n"
 
 
-def answer(config: str = CONFIG, partition: str = PARTITION) -> str:
-    said = {"config": config, "partition": partition}
+def answer(config: str = CONFIG, partition: str = PARTITION, **more: str) -> str:
+    said = {"config": config, "partition": partition, **more}
     parts = (f"\n{MARK} begin {name}\n{text}\n{MARK} status 0\n\n" for name, text in said.items())
     return f"Welcome!\n{''.join(parts)}"
 
@@ -84,7 +85,7 @@ def test_the_question_fails_on_nothing(tmp_path: Path) -> None:
     fake.chmod(0o755)
     done = subprocess.run(
         ["sh"],
-        input=script([probe("a b,c")]),
+        input=script([probe(read(["--partition=a b,c"]))]),
         capture_output=True,
         text=True,
         env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
@@ -92,9 +93,28 @@ def test_the_question_fails_on_nothing(tmp_path: Path) -> None:
     )
     assert parse_limits(done.stdout).requeue
     assert calls.read_text() == "show config\n-o show partition a b\n"
-    without = subprocess.run(["sh"], input=script([probe(None)]), capture_output=True, text=True, check=True)
+    without = subprocess.run(
+        ["sh"], input=script([probe(read([]))]), capture_output=True, text=True, check=True
+    )
     with pytest.raises(SchedulerError, match=r"not found|No such file"):
         parse_limits(without.stdout)
+
+
+ASSOCIATIONS = "lab|50||small,normal\nnarrow|20|small|small\nfree|||normal\n"
+QUALITIES = "normal|\nsmall|10\nlarge|400\n"
+
+
+@pytest.mark.parametrize(
+    ("account", "qos", "jobs"),
+    [("lab", "", 10), ("lab", "large", 50), ("lab", "normal", 50), ("free", "", None), ("", "normal", 20)],
+)
+def test_how_many_jobs_the_user_may_have(account: str, qos: str, jobs: int | None) -> None:
+    told = answer(assoc=ASSOCIATIONS, qos=QUALITIES)
+    assert parse_limits(told, account, qos).jobs == jobs
+
+
+def test_a_site_without_accounting_limits_no_jobs() -> None:
+    assert parse_limits(answer(assoc="", qos="slurm_persist_conn_open: refused")).jobs is None
 
 
 def test_requeue_where_the_site_requeues() -> None:

@@ -335,6 +335,11 @@ def test_a_submission_that_is_still_open(tmp_path: Path) -> None:
     assert diagnosis_of(run).finding.cause.slug == "submitting"
 
 
+def test_a_run_that_waits_until_its_group_submits_it(tmp_path: Path) -> None:
+    run = submitted(make_run(tmp_path), **{"request.json": '{"fed": true}'})
+    assert diagnosis_of(run).finding.cause.slug == "deferred"
+
+
 OOM = "slurmstepd-a40n1: error: Detected 1 oom_kill event in StepId=25.batch. Some of the step tasks have"
 PREEMPTED = (
     "slurmstepd-a40n1: error: *** JOB 25 ON a40n1 CANCELLED AT 2026-11-20T12:43:13 DUE TO PREEMPTION ***"
