@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from clusterkit.backends import backend_of
-from clusterkit.cli.ui.console import note, say, warn
+from clusterkit.cli.ui.console import note, plural, say, warn
 from clusterkit.cli.ui.lines import warn_of_trusted
 from clusterkit.cli.ui.runs_json import print_submitted
 from clusterkit.units import format_size
@@ -107,12 +107,12 @@ def retry_words(plan: Plan) -> str | None:
     if retry is None or retry == type(retry)():
         return None
     if not backend_of(plan.cluster).can.retries:
-        return f"[retry] has no effect: {plan.cluster.name} cannot try a run again"
+        return f"the retry settings have no effect: {plan.cluster.name} cannot try a run again"
     words = []
     if retry.memory_up_to is not None:
         words.append(f"with up to {format_size(retry.memory_up_to)} when memory runs out")
     if retry.node_failures:
-        words.append(f"on another node after up to {retry.node_failures} node failures")
+        words.append(f"on another node after up to {plural(retry.node_failures, 'node failure')}")
     return f"tried again {', '.join(words)}"
 
 
