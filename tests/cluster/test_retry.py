@@ -133,6 +133,7 @@ def test_a_run_out_of_memory_is_tried_again_with_twice_as_much(
     run = ended["grows"]
     assert (run["state"], run["attempt"], run["submission"]) == ("COMPLETED", 1, 1)
     assert run["why"] == "try 2, with 120M after out of memory"
+    assert why(laptop, run["run_id"])["evidence"][-1]["text"] == run["why"]
     assert requested(laptop, run) == "120M"
     first, second = logs(laptop, run["run_id"])
     assert "from nothing" in first
@@ -148,7 +149,9 @@ def test_the_most_memory_is_not_exceeded(laptop: User, ended: dict[str, dict[str
     assert "150M is the most that memory_up_to allows" in run["why"]
     told = why(laptop, run["run_id"])
     assert told["cause"] == "out-of-memory"
-    assert any("150M is the most" in line["text"] for line in told["evidence"])
+    seen = [line["text"] for line in told["evidence"]]
+    assert "not tried again: 150M is the most that memory_up_to allows" in seen
+    assert "try 3, with 150M after out of memory" in seen
     assert "does it by itself" not in told["cure"]
 
 

@@ -44,7 +44,7 @@ def out_of_memory(evidence: Evidence) -> Finding | None:
         killed,
         *evidence.story.quote(Topic.OUT_OF_MEMORY),
         exited(evidence),
-        Line("exit.json", one_line(tries)) if tries else None,
+        Line(f"attempts/{evidence.state.attempt}/exit.json", one_line(tries)) if tries else None,
         detail=f"{asked_for} was requested" if asked_for else "",
         cure=retry(evidence, OUT_OF_MEMORY.cure, f'memory_up_to = "{more or "64G"}"'),
         command=_with_more(evidence),
