@@ -39,3 +39,8 @@ def trainer_packages() -> list[str]:
 def launcher() -> bytes:
     """The launcher, which is copied into each run directory."""
     return (_PACKAGE / "launch.py").read_bytes()
+
+
+def rendezvous() -> bytes:
+    """The program by which the nodes of a run find each other, which is copied beside the launcher."""
+    return (_PACKAGE / "rendezvous.py").read_bytes()

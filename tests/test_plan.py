@@ -150,6 +150,7 @@ def test_a_batch_that_does_not_divide_the_rollout_is_refused_before_a_job_waits_
 def test_several_gpus_learn_together() -> None:
     assert option(planned(profile(gpus=2)).argv, "--ranks") == "2"
     assert "--ranks" not in planned(profile()).argv
+    assert option(planned(profile(gpus=2, nodes=2)).argv, "--ranks") == "4"
     own = planned(profile(gpus=2), own_program=("python", "train.py"))
     assert "--ranks" not in own.argv
 
@@ -159,7 +160,10 @@ def test_several_gpus_learn_together() -> None:
     [
         ({"gpus": 3}, "32 environments cannot be shared by 3 ranks; 30 or 33 can"),
         ({"gpus": 3, "num_envs": 33}, "batch_size = 512 cannot be shared by 3 ranks; 510 or 513 can"),
-        ({"gpus": 2, "sbatch": {"nodes": 2}}, "asks for 2 nodes, but training uses the GPUs of one node"),
+        (
+            {"gpus": 2, "sbatch": {"nodes": 2}},
+            "asks for nodes by an sbatch option, which starts no process on them",
+        ),
     ],
 )
 def test_gpus_that_cannot_share_a_run_are_refused_here(more: dict[str, Any], message: str) -> None:

@@ -1,4 +1,4 @@
-"""Starts the ranks of a run on this machine, one process each, and ends as they end.
+"""Starts the ranks of a run on this node, one process each, and ends as they end.
 
 torchrun does the same but for what a run under a scheduler needs: it dies of SIGUSR1 unless it is told of it,
 and it ends with 1 whatever its processes end with.
@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 
-from trainer.place import PARENT, python
+from trainer.place import PARENT, RankPlace, python
 from trainer.preemption import EXIT_INTERRUPTED, EXIT_REQUEUE
 
 _ORDERLY = (0, EXIT_REQUEUE, EXIT_INTERRUPTED)
@@ -26,13 +26,17 @@ _LAST_WORDS = 5.0
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT)
 
 
-def launch(argv: Sequence[str], size: int) -> int:
-    """Runs `python -m trainer train` with these arguments in so many processes; returns the exit code.
+def launch(argv: Sequence[str], place: RankPlace) -> int:
+    """Runs `python -m trainer train` with these arguments in a process for each rank; returns the exit code.
 
     Signals go on to every rank. When one fails the others are ended too, within a minute.
 
+    Args:
+        argv: the arguments.
+        place: the node's first rank, and how many there are here and on all nodes.
+
     Returns:
-        That of the rank that failed, 128 and the signal's number if one was killed; else that of rank 0.
+        That of the rank that failed, 128 and the signal's number if one was killed; else that of the first.
     """
     ranks: list[subprocess.Popen[bytes]] = []
     received: list[int] = []
@@ -44,9 +48,9 @@ def launch(argv: Sequence[str], size: int) -> int:
 
     before = {number: signal.signal(number, forward) for number in _FORWARDED}
     try:
-        shared = _environment(size)
-        for rank in range(size):
-            own = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        shared = _environment(place)
+        for local in range(place.local_size):
+            own = {"RANK": str(place.rank + local), "LOCAL_RANK": str(local)}
             # a session of its own: Ctrl-C in a terminal goes to all of a group, and would come twice
             process = subprocess.Popen(
                 [*python(), "-m", "trainer", "train", *argv],
@@ -56,7 +60,7 @@ def launch(argv: Sequence[str], size: int) -> int:
             ranks.append(process)
             for number in list(received):
                 _signal(process, number)
-        return _wait(ranks)
+        return _wait(ranks, place)
     finally:
         for process in ranks:
             _signal(process, signal.SIGKILL)
@@ -65,23 +69,24 @@ def launch(argv: Sequence[str], size: int) -> int:
             signal.signal(number, handler)
 
 
-def _environment(size: int) -> dict[str, str]:
+def _environment(place: RankPlace) -> dict[str, str]:
+    shared = {
+        "WORLD_SIZE": str(place.size),
+        "LOCAL_WORLD_SIZE": str(place.local_size),
+        PARENT: str(os.getpid()),
+    }
+    if place.local_size < place.size:  # those on other nodes are met where the environment says
+        return shared
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    found = {
-        "WORLD_SIZE": str(size),
-        "LOCAL_WORLD_SIZE": str(size),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        PARENT: str(os.getpid()),
-    }
+    found = {**shared, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     if sys.platform == "linux":  # else it asks for the address of the host's name, which may have none
         found["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
     return found
 
 
-def _wait(ranks: Sequence[subprocess.Popen[bytes]]) -> int:
+def _wait(ranks: Sequence[subprocess.Popen[bytes]], place: RankPlace) -> int:
     """Waits for all, or for the first that fails and then for the others as long as that may take."""
     hung: list[int] = []
     while None in [process.poll() for process in ranks]:  # of all: each poll notes an end
@@ -94,7 +99,7 @@ def _wait(ranks: Sequence[subprocess.Popen[bytes]]) -> int:
         if process.returncode < 0:
             why = ", for it did not end by itself" if rank in hung else ""
             name = signal.Signals(-process.returncode).name
-            sys.stderr.write(f"trainer: rank {rank} of {len(ranks)} was ended by {name}{why}\n")
+            sys.stderr.write(f"trainer: rank {place.rank + rank} of {place.size} was ended by {name}{why}\n")
     if not failed:
         return codes[0]
     # the others end with 1 for its sake, so any other code is its own

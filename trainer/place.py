@@ -17,7 +17,7 @@ class RankPlace:
     """A rank: one of the processes that learn one run together, each on a GPU of its own.
 
     Attributes:
-        rank: 0 to size - 1; rank 0 is the one that writes.
+        rank: 0 to size - 1; rank 0 is the one that writes. Of a process that starts ranks, their first.
         size: how many there are.
         local_rank: its number among those of the same node.
         local_size: how many share the node's processors with it, itself included.
@@ -47,7 +47,8 @@ def place_from(environ: Mapping[str, str], asked: int | None) -> RankPlace:
     Args:
         environ: torchrun's `RANK`, `WORLD_SIZE`, `LOCAL_RANK` and `LOCAL_WORLD_SIZE`; or, in a step that srun
             has started with several tasks, `SLURM_PROCID`, `SLURM_STEP_NUM_TASKS` and `SLURM_LOCALID`.
-        asked: how many ranks the command line asks for; 1 is alone, whatever the environment says.
+        asked: how many ranks the command line asks for; 1 is alone, whatever the environment says. Where one
+            process has been started on each of several nodes (`NNODES`), each starts its share of more.
 
     Raises:
         UsageError: the command line and the environment do not agree, or the ranks could not meet.
@@ -57,6 +58,10 @@ def place_from(environ: Mapping[str, str], asked: int | None) -> RankPlace:
     place = _torchrun(environ) or _slurm(environ)
     if place is None:
         return ALONE if asked is None else RankPlace(size=asked, local_size=asked, started=False)
+    nodes = int(environ.get("NNODES") or 1)
+    if asked is not None and nodes == place.size < asked and asked % nodes == 0:
+        share = asked // nodes
+        return RankPlace(place.rank * share, asked, local_size=share, started=False)
     if asked not in (None, place.size):
         raise UsageError(
             f"--ranks {asked}, but {place.size} processes have been started",

@@ -29,7 +29,7 @@ def main(argv: Sequence[str]) -> int:
         from trainer.launching import launch
 
         # the folder may have been named after this very second
-        return launch([*argv, "--run-dir", str(settings.run_dir)], settings.place.size)
+        return launch([*argv, "--run-dir", str(settings.run_dir)], settings.place)
     if settings.place.size > 1:  # a rank that is gone is told in one line, not in fifty of C++
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     return _alone(settings)

@@ -153,6 +153,11 @@ class Backend:
             ConfigError: the cluster cannot provide the resources, or an option may not be set.
         """
         within_max_time(cluster, profile)
+        if profile.nodes > 1:
+            raise ConfigError(
+                f"profile {profile.name} asks for {profile.nodes} nodes, and {cluster.name} is one machine",
+                hint="use --nodes 1, or choose a cluster with --cluster",
+            )
         if cluster.gpus:
             gpu_of(cluster, profile)
         refuse_secrets(extra)

@@ -90,6 +90,12 @@ class JobScript:
     """Users who may own, and groups that may write to, the run's folders."""
     group: str | None = None
     """One more trusted group."""
+    nodes: int = 1
+    """Nodes of its job; on more than one, `render_node` starts the program on each."""
+    ranks_per_node: int = 1
+    """Processes of the program on each node."""
+    interface: str | None = None
+    """Network interface by which the nodes talk to each other; None finds one."""
 
     def __post_init__(self) -> None:
         if not _RUN_ID.fullmatch(self.run_id):
@@ -144,21 +150,28 @@ def render(job: JobScript, backend: Backend) -> str:
     Raises:
         ConfigError: an option cannot be written into a script.
     """
+    directives = backend.directives(job.options, job_name=job.job_name, folder=job.run_dir, log=SCHEDULER_LOG)
+    return _rendered("job.sh.j2", job, backend, directives=directives, warning=backend.held_back(job.options))
+
+
+def render_node(job: JobScript, backend: Backend) -> str:
+    """The text of node.sh, which starts the program on one of several nodes."""
+    return _rendered("node.sh.j2", job, backend)
+
+
+def _rendered(template: str, job: JobScript, backend: Backend, **values: object) -> str:
     return (
         templates()
-        .get_template("job.sh.j2")
+        .get_template(template)
         .render(
             job=job,
-            directives=backend.directives(
-                job.options, job_name=job.job_name, folder=job.run_dir, log=SCHEDULER_LOG
-            ),
             contained=job.container != "none",
             prefix=job.container.upper(),
             digest=(job.image_digest or "").removeprefix("sha256:"),
             passthrough=passed_on(backend),
             requeue_code=REQUEUE_CODE,
-            warning=backend.held_back(job.options),
             unsafe_code=EXIT_CODE,
+            **values,
         )
     )
 

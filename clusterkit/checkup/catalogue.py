@@ -78,6 +78,7 @@ _CONTAINER = checks_of(
     ("cuda", "PyTorch computes on the GPU", ("torch", "gpu")),
     ("rendering", "MuJoCo renders without a display", ("container",)),
     ("wandb", "W&B can be imported", ("container",)),
+    ("nodes", "the nodes of a run reach each other", ("container",)),
     of_profile=True,
 )
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from clusterkit.backends.checks import Verdict, failed, passed, skipped, warned
 from clusterkit.checkup.node import Node
 from clusterkit.resources import trainer_packages
+from clusterkit.units import format_bytes
 
 _OWN = "your own program may not need it"
 
@@ -96,6 +99,28 @@ def _missing(node: Node, fault: str) -> Verdict:
     return failed(fault, f"clusterkit build, clusterkit deploy --cluster {node.cluster.name}")
 
 
+def nodes(node: Node) -> Verdict:
+    """Whether the nodes of a run reach each other, by which interface and how fast."""
+    part = node.answer["nodes"]
+    found = _measured(part.lines)
+    if part.status == 0 and found:
+        speed = f"{format_bytes(int(found['bytes_per_second']))}/s, {1000 * found['seconds']:.2f} ms"
+        return passed(f"{found['address']} through {found['interface']}: {speed}")
+    told = [line.partition("[clusterkit] ")[2] for line in part.lines if "the nodes cannot meet" in line]
+    cure = f'interface = "..." in {node.table}: a network that joins all nodes'
+    return failed(told[0] if told else part.last or "they did not answer in time", cure)
+
+
+def _measured(lines: Sequence[str]) -> dict[str, Any]:
+    """The measurement among lines; empty without one."""
+    for line in lines:
+        if line.startswith('{"seconds": '):
+            with contextlib.suppress(ValueError):
+                found: dict[str, Any] = json.loads(line)
+                return found
+    return {}
+
+
 JUDGES: Mapping[str, Callable[[Node], Verdict]] = {
     "container": container,
     "temporary": temporary,
@@ -103,4 +128,5 @@ JUDGES: Mapping[str, Callable[[Node], Verdict]] = {
     "cuda": cuda,
     "rendering": rendering,
     "wandb": wandb,
+    "nodes": nodes,
 }

@@ -114,6 +114,8 @@ def applicable(
         without |= {"wandb-login", "wandb-server", "wandb"}
     if profile is not None and not wants_gpu(cluster, profile):
         without |= {check.name for check in of_place(place) if check.of_gpu}
+    if profile is not None and profile.nodes == 1:
+        without.add("nodes")
     if not cluster.mps or not backend_of(cluster).can.arrays:
         without.add("mps")
     if profile is not None and not (wants_gpu(cluster, profile) and profile.device != "cpu"):

@@ -25,11 +25,13 @@ from clusterkit.checkup.node import Node
 from clusterkit.checkup.node_script import (
     SECONDS,
     NodeJob,
+    between_program,
     inside_program,
     inside_request,
     node_script,
 )
 from clusterkit.errors import ClusterkitError, WandbError
+from clusterkit.resources import rendezvous
 from clusterkit.runs.check import wants_gpu
 from clusterkit.runs.handover import SubmissionRefusedError, hand_over_job
 from clusterkit.runs.observe import ask_job
@@ -39,7 +41,7 @@ from clusterkit.wandb import credentials
 if TYPE_CHECKING:
     from clusterkit.config.models import Profile, Project
 
-_TINY = {"cpus": 2, "memory": 4 << 30, "gpus": 1}
+_TINY = {"cpus": 2, "memory": 4 << 30, "gpus": 1, "nodes": 2}
 """Upper limits of the job's request, so that it starts soon."""
 _LOOK_SECONDS = 8
 _PATIENCE_SECONDS = 90.0
@@ -145,6 +147,7 @@ def _shared(exam: Examination, came: _Came) -> Verdict:
 def _options(exam: Examination, profile: Profile) -> tuple[str, ...]:
     changes: dict[str, object] = {"time": SECONDS, "cpus": min(profile.cpus, _TINY["cpus"])}
     changes["gpus"] = min(profile.gpus, _TINY["gpus"])
+    changes["nodes"] = min(profile.nodes, _TINY["nodes"])
     if profile.memory is not None:
         changes["memory"] = min(profile.memory, _TINY["memory"])
     tiny = profile.model_copy(update=changes)
@@ -168,6 +171,7 @@ def _run(exam: Examination, profile: Profile, seen: Login, options: tuple[str, .
         nv=wants_gpu(exam.cluster, profile),
         options=options,
         server=_server(),
+        nodes=min(profile.nodes, _TINY["nodes"]),
     )
     files: dict[str, bytes | str] = {
         f"{owner}/job.sh": node_script(job).encode("utf-8", "surrogateescape"),
@@ -175,6 +179,8 @@ def _run(exam: Examination, profile: Profile, seen: Login, options: tuple[str, .
         f"{owner}/inside.json": inside_request(exam.planned[profile.name].program.env),
         f"{owner}/token": token.encode(),
     }
+    if job.nodes > 1:
+        files |= {f"{owner}/rendezvous.py": rendezvous(), f"{owner}/between.py": between_program()}
     site = Site(exam.cluster, transport, layout, None)
     try:
         with ExitStack() as stack:

@@ -126,6 +126,20 @@ _INSIDE = r"""
   ck_own inside ${ck_limit:+timeout 100} ${command[@]+"${command[@]}"} \
     "$python" -X utf8 "$folder/inside.py" "$folder/inside.json"
 """
+# As node.sh of a run: on each node, in its own container, whose image was found above.
+_NODES = r"""
+mkdir -- "$folder/ranks"
+limit=${ck_limit:+timeout 60}
+try_nodes() {
+  $limit srun --quiet --input=none --cpu-bind=none --kill-on-bad-exit=1 bash -c '
+    for pair in NODE="$SLURM_NODEID" NODE_NAME="$SLURMD_NODENAME" NODES=COUNT RANKS=COUNT INTERFACE; do
+      export "CLUSTERKIT_$pair" "PREFIXENV_CLUSTERKIT_$pair"
+    done
+    exec "$@"' bash RUNTIME"$python" "$folder/rendezvous.py" "$folder/ranks" \
+    "$python" "$folder/between.py" 2>&1
+}
+ck_own nodes try_nodes
+"""
 
 
 @dataclass(frozen=True)
@@ -144,6 +158,8 @@ class NodeJob:
     """The job's options."""
     server: tuple[str, int] = ("pypi.org", 443)
     """Host and port to test the internet connection with."""
+    nodes: int = 1
+    """Nodes of the job; more than one try to reach each other."""
 
     @property
     def contained(self) -> bool:
@@ -181,12 +197,33 @@ def node_script(job: NodeJob) -> str:
         lines += [text.replace("NV--", "--nv --" if job.nv else "--"), _INSIDE, "fi"]
     else:
         lines += ["command=()", _INSIDE]
+    if job.nodes > 1:
+        lines.append(_nodes(job))
     return "\n".join([*lines, "ck_part clock date +%s", END])
+
+
+def _nodes(job: NodeJob) -> str:
+    cluster = job.cluster
+    values = {
+        "COUNT": str(job.nodes),
+        "RUNTIME": '"$runtime" exec --cleanenv --contain --bind "$folder" "$image" ' if job.contained else "",
+        " INTERFACE;": f" INTERFACE={cluster.interface};" if cluster.interface else ";",
+        "PREFIX": cluster.container.upper(),
+    }
+    text = _NODES
+    for name, value in values.items():
+        text = text.replace(name, value)
+    return text
 
 
 def inside_program() -> bytes:
     """The program that runs in the container."""
     return resources.files("clusterkit.checkup").joinpath("inside.py").read_bytes()
+
+
+def between_program() -> bytes:
+    """The program that measures the network between two nodes."""
+    return resources.files("clusterkit.checkup").joinpath("between.py").read_bytes()
 
 
 def inside_request(env: Mapping[str, str]) -> bytes:

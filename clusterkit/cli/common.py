@@ -96,6 +96,9 @@ TotalStepsOption = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="Environment steps over all tasks.")
 ]
 TimeOption = Annotated[str | None, typer.Option(metavar="TIME", help="Time limit, e.g. 90m, 4h, 1d12h.")]
+NodesOption = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Number of nodes, instead of the profile's.")
+]
 UntilDoneOption = Annotated[
     bool | None,
     typer.Option(
@@ -211,11 +214,12 @@ def asking_for(
     time: str | None,
     total_steps: int | None,
     gpus: int | None = None,
+    nodes: int | None = None,
 ) -> Settings:
     """Returns the settings with the command line's values applied to these profiles."""
     from clusterkit.config.lines import join_key
 
-    given = {"time": time, "total_steps": total_steps, "gpus": gpus}
+    given = {"time": time, "total_steps": total_steps, "gpus": gpus, "nodes": nodes}
     return settings.with_values(
         {
             join_key(("profiles", settings.profile(profile).name, key)): value
@@ -226,9 +230,9 @@ def asking_for(
     )
 
 
-def given_words(time: str | None, total_steps: int | None) -> tuple[str, ...]:
+def given_words(time: str | None, total_steps: int | None, nodes: int | None) -> tuple[str, ...]:
     """Returns the options that `asking_for` applied to a profile, as typed on the command line."""
-    given = {"--time": time, "--total-steps": total_steps}
+    given = {"--time": time, "--total-steps": total_steps, "--nodes": nodes}
     return tuple(word for name, value in given.items() if value for word in (name, str(value)))
 
 

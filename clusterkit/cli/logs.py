@@ -30,6 +30,9 @@ def logs(
         bool, typer.Option("--all", help="All attempts in full, one after the other.")
     ] = False,
     stderr: Annotated[bool, typer.Option("--stderr", help="Only the program's standard error.")] = False,
+    rank: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Output of another rank of a run on several nodes.")
+    ] = 0,
     config: ConfigOption = None,
 ) -> None:
     """Print or follow the log of a run.
@@ -46,7 +49,9 @@ def logs(
         runs = [ledger.find_one(name)] if follow else ledger.find([name])
     if lines is None and not everything:
         lines = max(_LEAST, _LINES // len(runs))
-    wanted = Wanted(lines=lines, attempt=attempt, everything=everything, stderr=stderr, follow=follow)
+    wanted = Wanted(
+        lines=lines, attempt=attempt, everything=everything, stderr=stderr, follow=follow, rank=rank
+    )
     for number, run in enumerate(runs):
         if len(runs) > 1:  # as `tail` does with several files
             head = f"==> {run.run_id} <==\n"

@@ -14,7 +14,7 @@ GROUPS = {
         "Login": "--accept-new --ssh-config",
     },
     "plan": {
-        "Run": "--profile --cluster --time --until-done --sbatch --total-steps",
+        "Run": "--profile --cluster --time --nodes --until-done --sbatch --total-steps",
         "Alternatives": "--times --gpus --ranks --compare",
         "Recipe": "--set --unlock",
         "Your own environment": "--observation-dim --action-dim --action-choices",
@@ -27,7 +27,7 @@ GROUPS = {
         "Checks and output": "--no-wait --dry-run --script --yes",
     },
     "submit": {
-        "Run": "--profile --cluster --name --seed --total-steps --time --until-done --sbatch",
+        "Run": "--profile --cluster --name --seed --total-steps --time --nodes --until-done --sbatch",
         "Several runs": "--seeds --sweep --max-parallel --pack --in-one",
         "One after another": "--after --then --then-always",
         "Recipe": "--set --unlock",

@@ -14,6 +14,7 @@ from clusterkit.cli.common import (
     ConfigOption,
     JsonOption,
     NativeOption,
+    NodesOption,
     ProfileOption,
     ProgramCommand,
     SendLargeOption,
@@ -83,6 +84,7 @@ def plan(
     ] = None,
     total_steps: TotalStepsOption = None,
     time: TimeOption = None,
+    nodes: NodesOption = None,
     until_done: UntilDoneOption = None,
     overrides: SetOption = None,
     unlock: UnlockOption = None,
@@ -101,7 +103,7 @@ def plan(
 
     settings = load(config)
     chosen = settings.profile(profile).name
-    settings = asking_for(settings, [chosen], time=time, total_steps=total_steps, gpus=ranks)
+    settings = asking_for(settings, [chosen], time=time, total_steps=total_steps, gpus=ranks, nodes=nodes)
     if ranks and settings.profile(chosen).gpu is None:
         raise ConfigError(
             f"--ranks: profile {chosen} asks for no GPU",

@@ -13,6 +13,7 @@ from clusterkit.cli.common import (
     DryRunOption,
     JsonOption,
     NativeOption,
+    NodesOption,
     ProfileOption,
     ProgramCommand,
     ScriptOption,
@@ -54,6 +55,7 @@ def submit(
     seed: Annotated[int | None, typer.Option(metavar="N", min=0, help="Seed of the run.")] = None,
     total_steps: TotalStepsOption = None,
     time: TimeOption = None,
+    nodes: NodesOption = None,
     until_done: UntilDoneOption = None,
     seeds: Annotated[
         str | None, typer.Option(metavar="SEEDS", help="One run per seed: 42..51 or 1,2,5.")
@@ -126,7 +128,7 @@ def submit(
         *(then or ()),
         *(value for axis in over if axis.name == "profile" for value in axis.values),
     }
-    settings = asking_for(settings, stages, time=time, total_steps=total_steps)
+    settings = asking_for(settings, stages, time=time, total_steps=total_steps, nodes=nodes)
     request = SubmitRequest(
         cluster=settings.cluster(cluster),
         profile=settings.profile(chosen),
@@ -140,7 +142,7 @@ def submit(
         allow_large=large_files(send_large),
         until_done=until_done,
         after=parse_after(after or ()),
-        given=given_words(time, total_steps),
+        given=given_words(time, total_steps, nodes),
         axes=over,
         max_parallel=max_parallel,
         pack=pack,

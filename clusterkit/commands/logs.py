@@ -47,12 +47,13 @@ def logs(
     """
     if wanted.everything and wanted.attempt is not None:
         raise ConfigError("--attempt and --all exclude each other", hint="leave one of them out")
+    if wanted.stderr and wanted.rank:
+        raise ConfigError("--stderr is rank 0's, whose errors alone have a file", hint="leave out --rank")
     with ExitStack() as stack:
         try:
             cluster = settings.cluster(run.cluster)
             transport = stack.enter_context(connected(cluster))
-            name = "stderr" if wanted.stderr else "log"
-            source = LogSource(transport, run, name, patient=wanted.follow, say=say)
+            source = LogSource(transport, run, wanted.file, patient=wanted.follow, say=say)
             look = source.look()
         except (TransportError, ConfigError) as error:
             yield from synced_logs(settings.project.results, run, wanted, silence=error, say=say)
@@ -104,11 +105,16 @@ class _Teller:
 
     def _gone(self, at: int) -> Iterator[bytes]:
         """Handles a missing log: it was removed by `storage clean`, or left behind when the run moved."""
-        run, name = self._source.run, "stderr" if self._wanted.stderr else "log"
+        run, name = self._source.run, self._wanted.file
         copy = self._results / run.run_id / "attempts" / str(at) / name
         if copy.is_file():
             self._say(f"the {name} of attempt {at} is no longer on {run.cluster}; this is the synced copy")
             yield from last_lines(copy, self._wanted.lines)
+        elif self._wanted.rank:
+            self._say(
+                f"attempt {at} has no log of rank {self._wanted.rank}: it ran on fewer nodes, or one node "
+                "has several ranks and its log is that of the first"
+            )
         elif self._wanted.stderr:
             self._say(f"attempt {at} has no separate standard error")
         else:

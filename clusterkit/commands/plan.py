@@ -211,7 +211,7 @@ def _duration(found: Forecast, speed: Speed | None) -> Duration | None:
     return lasts(
         found.total_steps,
         speed,
-        gpus=profile.gpu_count,
+        gpus=profile.nodes * profile.gpu_count,
         limit=profile.time,
         checkpoint_every=profile.checkpoint_every,
     )

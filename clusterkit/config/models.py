@@ -27,6 +27,7 @@ from clusterkit.config.values import (
 )
 
 _REQUEST = re.compile(r"--[a-z][a-z-]*=\S+")
+_INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,14}")
 
 
 def _request(template: str) -> str:
@@ -41,6 +42,12 @@ def _request(template: str) -> str:
             'write e.g. "--gres=gpu:{type}:{count}" or "--gpus={type}:{count}"'
         )
     return template
+
+
+def _interface(name: str) -> str:
+    if not _INTERFACE.fullmatch(name):
+        raise ValueError(f'{name!r} is not the name of a network interface; write e.g. "ib0" or "eth0"')
+    return name
 
 
 def _kind(name: str) -> str:
@@ -71,6 +78,7 @@ def _remote_root(path: str) -> str:
 
 RemotePath = Annotated[Line, AfterValidator(_remote_root)]
 """A path on the cluster; `~`, $USER and $HOME are expanded there."""
+Interface = Annotated[Line, AfterValidator(_interface)]
 
 
 class SettingsModel(BaseModel):
@@ -130,6 +138,8 @@ class Cluster(SettingsModel):
     continue_by: Literal["auto", "requeue", "array", "chain"] = "auto"
     """How runs go on past their time limit."""
     gpus: dict[Name, GpuTable] = Field(default_factory=dict)
+    interface: Interface | None = None
+    """Network interface by which the nodes of a run talk to each other; None finds one."""
     mps: bool = False
     """Whether the runs of a pack use its GPU through NVIDIA MPS, which their job starts."""
     sbatch: Sbatch = Field(default_factory=dict)
@@ -180,6 +190,8 @@ class Profile(SettingsModel):
     description: Line = ""
     gpu: Line | None = None
     """A GPU type of the cluster's table; "none" takes back that of an extended profile."""
+    nodes: int = Field(default=1, ge=1)
+    """Nodes of one run. GPUs, processors, memory and scratch are those of each node."""
     gpus: int = Field(default=1, ge=1)
     cpus: int = Field(default=1, ge=1)
     memory: Size | None = None
@@ -222,11 +234,6 @@ class Profile(SettingsModel):
     """What is tried again; None follows the project."""
     sbatch: Sbatch = Field(default_factory=dict)
 
-    @property
-    def nodes(self) -> str:
-        """How many nodes its own options for the scheduler ask for."""
-        return str(self.sbatch.get("nodes", self.sbatch.get("N", 1)))
-
     @model_validator(mode="before")
     @classmethod
     def _follow_gpu(cls, data: Any) -> Any:
@@ -239,6 +246,12 @@ class Profile(SettingsModel):
         return {**derived, **data, "gpu": gpu}
 
     @model_validator(mode="after")
+    def _nodes_once(self) -> Profile:
+        if "nodes" in self.model_fields_set and self.nodes > 1 and {"nodes", "N"} & self.sbatch.keys():
+            raise ValueError("sets nodes, and sbatch nodes too; leave the latter out")
+        return self
+
+    @model_validator(mode="after")
     def _recipe_has_steps(self) -> Profile:
         if self.recipe is not None and self.total_steps is None:
             raise ValueError("has a recipe but no total_steps; set how long to train")
@@ -246,8 +259,13 @@ class Profile(SettingsModel):
 
     @property
     def gpu_count(self) -> int:
-        """GPUs asked for; 0 when no GPU type is named."""
+        """GPUs of each node; 0 when no GPU type is named."""
         return self.gpus if self.gpu is not None else 0
+
+    @property
+    def ranks(self) -> int:
+        """Processes that learn one run together: one for each GPU, or for each node without any."""
+        return self.nodes * max(self.gpu_count, 1)
 
 
 class Wandb(SettingsModel):

@@ -72,6 +72,8 @@ class Machine:
     cluster: str
     gpu_memory_least: int | None = None
     """If unknown: that of the smallest card with that name."""
+    nodes: int = 1
+    """How many such machines share the run."""
 
 
 def judge(sizes: Sizes, machine: Machine, workers: int | None, episodes: int | None) -> Memory:
@@ -86,14 +88,19 @@ def judge(sizes: Sizes, machine: Machine, workers: int | None, episodes: int | N
     processes = host_parts(sizes, machine.processors, workers, episodes=episodes)
     if not sizes.on_gpu:
         own = _of_all(sizes, (*replay_parts(sizes), *learner_parts(sizes)))
-        return Memory(None, _host((*processes, *own), machine))
+        return Memory(None, _host(_of_each(machine, (*processes, *own)), machine))
     gpu, moved = _gpu(sizes, machine)
-    return Memory(gpu, _host((*processes, *_of_all(sizes, moved)), machine))
+    return Memory(gpu, _host(_of_each(machine, (*processes, *_of_all(sizes, moved))), machine))
 
 
 def _of_all(sizes: Sizes, parts: Sequence[Part]) -> tuple[Part, ...]:
-    """The parts of all ranks together, which share a node."""
+    """The parts of all ranks together."""
     return tuple(replace(part, bytes=sizes.ranks * part.bytes) for part in parts)
+
+
+def _of_each(machine: Machine, parts: Sequence[Part]) -> tuple[Part, ...]:
+    """What each node has of the parts of all ranks, which are spread evenly."""
+    return tuple(replace(part, bytes=-(-part.bytes // machine.nodes)) for part in parts)
 
 
 def _gpu(sizes: Sizes, machine: Machine) -> tuple[Store, tuple[Part, ...]]:

@@ -73,7 +73,7 @@ def machine_of(cluster: Cluster, profile: Profile, options: Sequence[str]) -> Ma
     """The run's request; scheduler options override the profile."""
     asked = backend_of(cluster).asked(options)
     memory = profile.memory if asked.memory is None else asked.memory or None  # 0 is all there is
-    machine = Machine(asked.cpus or profile.cpus, memory, None, None, cluster.name)
+    machine = Machine(asked.cpus or profile.cpus, memory, None, None, cluster.name, nodes=profile.nodes)
     return with_gpu(machine, cluster, profile.gpu)
 
 

@@ -23,11 +23,11 @@ from clusterkit.results.selection import CLEANED, newest
 from clusterkit.runs.run_dir import read_object
 
 _STAYS = re.compile(
-    r"run\.json|job\.sh|launch\.py|[a-z]+\.json|metrics\.jsonl|submissions/.*|attempts/[^/]*/[^/]*\.json",
+    r"run\.json|(job|node)\.sh|(launch|rendezvous)\.py|[a-z]+\.json|metrics\.jsonl|submissions/.*|attempts/[^/]*/[^/]*\.json",
     re.DOTALL,
 )
 """Small files that `status`, `why` and `resume` read."""
-_LOG = re.compile(rf"{re.escape(SCHEDULER_LOG)}|attempts/\d+/(log|stderr)")
+_LOG = re.compile(rf"{re.escape(SCHEDULER_LOG)}|attempts/\d+/(log|stderr|ranks/\d+\.log)")
 _SMALL_LOG = 1 << 20
 _CHECKPOINT = re.compile(r"checkpoints/(step-\d{12})/(.+)", re.DOTALL)
 _MANIFEST = re.compile(r"checkpoints/step-\d{12}/manifest\.json")

@@ -26,7 +26,7 @@ NOTES = ("stopped.json", "moved.json")
 """Files of a run directory that no longer hold when the run resumes in it."""
 _LEFT_BEHIND = (
     *("/wandb/", "/report/", f"/{SCHEDULER_LOG}", *(f"/{name}" for name in NOTES)),
-    *("/attempts/*/log", "/attempts/*/stderr"),
+    *("/attempts/*/log", "/attempts/*/stderr", "/attempts/*/ranks"),
 )
 """Files that resuming does not need; the local results keep them."""
 

@@ -20,7 +20,9 @@ from clusterkit.results.listing import RemoteFile
 _CHECKPOINT = re.compile(r"checkpoints/(step-\d{12})/(.+)")
 _UNFINISHED = re.compile(r"checkpoints/((\.[^/]*|[^/]*\.tmp|step-[^/]*)/|replay/\.[^/]*\.tmp)")
 _SEGMENT = re.compile(r"checkpoints/replay/\d{12}-[0-9a-f]{16}\.rows")
-APPENDED = re.compile(rf"{re.escape(SCHEDULER_LOG)}|attempts/\d+/(log|stderr)|metrics\.jsonl|wandb/.+\.wandb")
+APPENDED = re.compile(
+    rf"{re.escape(SCHEDULER_LOG)}|attempts/\d+/(log|stderr|ranks/\d+\.log)|metrics\.jsonl|wandb/.+\.wandb"
+)
 _LEFT_OUT = re.compile(r".*\.wandb\.(synced|syncstate)|(.*/)?\.clusterkit-partial(/.*)?", re.DOTALL)
 """The W&B client's marker files belong to the uploading machine; partial folders are rsync's own."""
 CLEANED = "cleaned.json"

@@ -34,8 +34,8 @@ def synced_logs(
         ClusterkitError: `silence`, if nothing of the run was synced.
         RunError: the wanted attempt was not synced.
     """
-    name = "stderr" if wanted.stderr else "log"
-    found = {int(path.parent.name): path for path in results.glob(f"{run.run_id}/attempts/[0-9]*/{name}")}
+    attempts = results.glob(f"{run.run_id}/attempts/[0-9]*")
+    found = {int(path.name): path / wanted.file for path in attempts if (path / wanted.file).is_file()}
     if not found:
         raise silence
     if wanted.attempt is not None and wanted.attempt not in found:

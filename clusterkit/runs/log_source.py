@@ -63,7 +63,7 @@ fi
 offset=$((${{offset:-0}}))
 echo "$offset"
 test -n "$4" || exec tail -c "+$((offset + 1))" "$file"
-folder=${{file%/*}}
+folder=${{file%/*}} folder=${{folder%/ranks}}
 next=${{folder%/*}}/$((${{folder##*/}} + 1))
 tail -c "+$((offset + 1))" -f "$file" & tail=$!
 trap 'kill $tail 2>/dev/null' EXIT
@@ -116,6 +116,15 @@ class Wanted:
     """Only standard error."""
     follow: bool = False
     """Continue until the run, or the chosen attempt, has ended."""
+    rank: int = 0
+    """Of a run on several nodes, the rank whose output to read."""
+
+    @property
+    def file(self) -> str:
+        """The file of each attempt."""
+        if self.rank:
+            return f"ranks/{self.rank}.log"
+        return "stderr" if self.stderr else "log"
 
 
 class LogSource:
@@ -124,7 +133,7 @@ class LogSource:
     Args:
         transport: the connection to the cluster.
         run: the run.
-        name: the file of each attempt: `log` or `stderr`.
+        name: the file of each attempt: `log`, `stderr` or one of `ranks/`.
         patient: wait some time for a lost network.
         say: called with a line about the lost network.
     """

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from clusterkit import __version__
 from clusterkit.backends import backend_of
 from clusterkit.backends.base import Continuation, JobResources, Kind, Parent
-from clusterkit.backends.job_script import JobScript, render
+from clusterkit.backends.job_script import JobScript, render, render_node
 from clusterkit.images.image import Image
-from clusterkit.resources import launcher
+from clusterkit.resources import launcher, rendezvous
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.program import Program
 from clusterkit.runs.spec import RunSpec, ledger_row, snapshot_ids
@@ -187,8 +187,8 @@ class Plan:
             asked = self.asked(batch)
             for task in batch.tasks:
                 profile = self.runs[task[0]].profile
-                gpu += profile.gpu_count * profile.time / 3600
-                cpu += (asked.cpus or profile.cpus) * profile.time / 3600
+                gpu += profile.nodes * profile.gpu_count * profile.time / 3600
+                cpu += profile.nodes * (asked.cpus or profile.cpus) * profile.time / 3600
         return gpu, cpu
 
 
@@ -201,6 +201,8 @@ class PlacedRun:
     """The run's description, written as run.json for a new run."""
     job: JobScript
     script: str
+    node_script: str
+    """Starts the program on each of several nodes; empty for a run on one."""
     row: LedgerRun
     """The run's ledger row before it has a job."""
 
@@ -212,6 +214,9 @@ class PlacedRun:
     def files(self) -> dict[str, bytes | str]:
         """Returns the run's files by path in the work root, without those of its submission."""
         script = {f"{self.folder}/job.sh": self.script.encode("utf-8", "surrogateescape")}
+        if self.node_script:
+            script[f"{self.folder}/node.sh"] = self.node_script.encode("utf-8", "surrogateescape")
+            script[f"{self.folder}/rendezvous.py"] = rendezvous()
         if self.planned.again:
             return {**script}
         return {
@@ -360,6 +365,9 @@ def place(
         libraries=(trainer,),
         trust=cluster.trust,
         group=cluster.group,
+        nodes=planned.profile.nodes,
+        ranks_per_node=max(planned.profile.gpu_count, 1),
+        interface=cluster.interface,
     )
     row = replace(
         ledger_row(asdict(spec), cluster=cluster.name, run_dir=run_dir),
@@ -367,7 +375,8 @@ def place(
         until_done=continuation.way if continuation else "",
         part=part,
     )
-    return PlacedRun(planned, spec, job, render(job, backend), row)
+    node_script = render_node(job, backend) if job.nodes > 1 else ""
+    return PlacedRun(planned, spec, job, render(job, backend), node_script, row)
 
 
 def _meeting(layout: Layout, member: GroupMember) -> str:

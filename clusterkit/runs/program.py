@@ -105,8 +105,8 @@ class Program:
             for name, value in options.items():
                 if value is not None:
                     changed = with_option(changed, name, str(value))
-            if profile.gpu_count > 1 or option_of(changed, "--ranks"):
-                changed = with_option(changed, "--ranks", str(max(profile.gpu_count, 1)))
+            if profile.ranks > 1 or option_of(changed, "--ranks"):
+                changed = with_option(changed, "--ranks", str(profile.ranks))
         graphics = {"MUJOCO_GL": profile.mujoco_gl} if profile.mujoco_gl else {}
         return replace(self, argv=changed, env={**self.env, **_threads(profile), **graphics, **profile.env})
 

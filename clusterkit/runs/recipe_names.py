@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from clusterkit.errors import ConfigError, RecipeLockedError
-from clusterkit.resources import page
 from trainer import recipe as recipes
 
 if TYPE_CHECKING:
@@ -124,25 +123,25 @@ def check_batches(recipe: recipes.Recipe, num_envs: int | None) -> None:
 
 
 def ranks(profile: Profile, recipe: recipes.Recipe) -> list[str]:
-    """Returns the trainer's option for one learner process per GPU; empty for one GPU.
+    """Returns the trainer's option for one learner process per GPU or node; empty for one.
 
     Raises:
         ConfigError: the processes cannot share the environments, the batch or the replay buffer; or they need
-            several nodes, which the job script does not support.
+            several nodes by an option of sbatch.
     """
-    if profile.gpu_count < 2:
+    if profile.ranks < 2:
         return []
-    nodes = profile.nodes
-    if nodes != "1":
+    if {"nodes", "N"} & profile.sbatch.keys():
         raise ConfigError(
-            f"profile {profile.name} asks for {nodes} nodes, but training uses the GPUs of one node",
-            hint=f"{page('trainer.md')}, Several GPUs, shows how to start one on several nodes by hand",
+            f"profile {profile.name} asks for nodes by an sbatch option, which starts no process on them",
+            hint="write `nodes = N` in the profile instead",
         )
     try:
-        recipes.check_shares(recipe, profile.num_envs, profile.gpu_count)
+        recipes.check_shares(recipe, profile.num_envs, profile.ranks)
     except recipes.RecipeError as error:
+        where = f"{profile.ranks} GPUs" if profile.gpu_count else f"{profile.nodes} nodes"
         raise ConfigError(
-            f"profile {profile.name}, learnt on {profile.gpu_count} GPUs: {error}",
-            hint="change that, or use another number of GPUs: `gpus` of the profile, or --ranks of `plan`",
+            f"profile {profile.name}, learnt on {where}: {error}",
+            hint="change that, or use another number: `gpus` or `nodes` of the profile, or --ranks of `plan`",
         ) from error
-    return ["--ranks", str(profile.gpu_count)]
+    return ["--ranks", str(profile.ranks)]

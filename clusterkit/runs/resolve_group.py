@@ -39,6 +39,11 @@ def resolve_group(settings: Settings, request: SubmitRequest) -> Plan:
         raise ConfigError(
             "--pack lets several runs share a GPU, but this is a single run", hint="add --seeds or --sweep"
         )
+    if request.pack > 1 and request.profile.nodes > 1:
+        raise ConfigError(
+            f"--pack lets several runs share a GPU, and each of these has {request.profile.nodes} nodes",
+            hint="leave --pack out, or use --nodes 1",
+        )
     request = replace(request, pack=min(request.pack, len(points)))
     _check_group(request)
     arrays = backend_of(cluster).can.arrays

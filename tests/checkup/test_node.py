@@ -27,6 +27,9 @@ INSIDE: dict[str, Any] = {
 }
 
 
+PAIR = '{"seconds": 0.0001, "bytes_per_second": 1e9, "address": "10.0.0.1", "interface": "ib0"}'
+
+
 def look(
     *,
     inside: dict[str, Any] | None = None,
@@ -47,6 +50,7 @@ def look(
         "nvidia_smi": (0, "NVIDIA A40, 46068 MiB, 570.86.15"),
         "shm": (0, SHM.format(free=65536000)),
         "internet": (1, ""),
+        "nodes": (0, f"[clusterkit] 2 nodes have met\n{PAIR}"),
         "inside": (0, "INFO: gocryptfs not found\n" + json.dumps({**INSIDE, **(inside or {})})),
     }
     cluster = Cluster(name="uni", host="uni", root="/share/me", prelude=("a",), binds=("/etc:/x",))
@@ -112,6 +116,13 @@ def test_a_driver_against_a_cuda(driver: str, cuda: str | None, outcome: Outcome
             Outcome.FAIL,
             "50 MiB free in /scratch/me",
         ),
+        (
+            "nodes",
+            {"nodes": (69, "[clusterkit] the nodes cannot meet: on g1, no ib9\nsrun: error")},
+            Outcome.FAIL,
+            "the nodes cannot meet: on g1, no ib9",
+        ),
+        ("nodes", {"nodes": (1, "srun: fatal")}, Outcome.FAIL, "srun: fatal"),
         ("gpu", {"devices": (0, "null"), "nvidia_smi": (127, "")}, Outcome.FAIL, "g1 has no GPU"),
         ("gpu", {"nvidia_smi": (127, "")}, Outcome.WARN, "nvidia-smi is not there"),
         ("mps", {"mps": (1, "")}, Outcome.WARN, "g1 has no nvidia-cuda-mps-control on PATH"),

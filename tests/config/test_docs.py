@@ -13,7 +13,16 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from clusterkit.backends.slurm.options import sbatch_options
-from clusterkit.config.models import Cluster, GpuTable, Profile, Project, RemotePath, Retry, Wandb
+from clusterkit.config.models import (
+    Cluster,
+    GpuTable,
+    Interface,
+    Profile,
+    Project,
+    RemotePath,
+    Retry,
+    Wandb,
+)
 from clusterkit.config.options import long_name
 from clusterkit.config.values import Duration, Line, Lines, LocalPath, Program, Size
 from clusterkit.units import format_duration
@@ -44,6 +53,7 @@ def rows(section: str) -> dict[str, list[str]]:
 
 TYPES = {
     Line: "text",
+    Interface: "text",
     Lines: "list",
     Program: "list",
     LocalPath: "path",

@@ -109,6 +109,9 @@ SAID = {
     "code-missing": (
         "[clusterkit] the code folder /share/s/x does not exist on a40n1: submit the run again",
     ),
+    "nodes-apart": (
+        "[rank 1] [clusterkit] the nodes cannot meet: on n2, there is no network interface ib9 here",
+    ),
     "launcher-failed": ("[clusterkit] cannot read /r/run.json: FileNotFoundError()",),
     "no-interpreter": (
         "bash: python3: command not found\n"

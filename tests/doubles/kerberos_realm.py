@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.doubles.loopback_sshd import free_port
+from tests.ports import free_port
 
 REALM = "CLUSTER.TEST"
 PERSON = f"person@{REALM}"

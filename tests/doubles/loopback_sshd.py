@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import getpass
-import itertools
 import os
 import re
 import shutil
@@ -16,8 +15,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.ports import free_port
+
 _START_SECONDS = 10.0
-_tried = itertools.count()
 
 
 def find_sshd() -> str | None:
@@ -174,18 +174,6 @@ class LoopbackSshd:
             time.sleep(0.02)
         self._process.kill()
         raise RuntimeError(f"sshd did not start: {self.log()}")
-
-
-def free_port() -> int:
-    """A port that nobody takes before the server it is for does.
-
-    Below those that the kernel hands out, and at another place for each process that runs tests.
-    """
-    while True:
-        port = 10_000 + (os.getpid() * 997 + next(_tried)) % 20_000
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 def _descendants(root: int) -> dict[int, str]:

@@ -26,6 +26,8 @@ if [ "$RANK" = "$DIES" ]; then kill -9 $$; fi
 while :; do sleep 0.05; done
 """
 
+THREE = RankPlace(0, 3, local_size=3, started=False)
+
 
 @pytest.mark.slow  # two processes import PyTorch
 def test_a_signal_to_the_launcher_stops_all_with_a_checkpoint(tmp_path):
@@ -54,13 +56,13 @@ def test_signals_go_on_to_every_rank(ranks):
     before = signal.getsignal(signal.SIGUSR1)
     timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR1))
     timer.start()
-    assert launching.launch([], 3) == 85
+    assert launching.launch([], THREE) == 85
     assert signal.getsignal(signal.SIGUSR1) == before
 
 
 def test_a_rank_that_is_killed_ends_the_others_and_is_named(ranks, monkeypatch, capfd):
     monkeypatch.setenv("DIES", "1")
-    assert launching.launch([], 3) == 128 + signal.SIGKILL
+    assert launching.launch([], THREE) == 128 + signal.SIGKILL
     assert "rank 1 of 3 was ended by SIGKILL" in capfd.readouterr().err
     children = subprocess.run(["ps", "--ppid", str(os.getpid())], capture_output=True, text=True).stdout
     assert "rank" not in children

@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from tests.doubles.loopback_sshd import free_port
+from tests.ports import free_port
 from tests.trainer.ranks_for_tests import attempt, forked, learn, learn_rollouts, learn_with_a2c, settings_of
 from tests.trainer.runs import rows
 from trainer.parallel import Ranks

@@ -33,6 +33,14 @@ def test_ranks_asked_for_are_to_be_started():
     assert place_from({}, 2) == RankPlace(0, 2, 0, 2, started=False)
 
 
+def test_a_process_on_each_node_starts_its_share_of_more_ranks():
+    second = MEETING | {"RANK": "1", "WORLD_SIZE": "2", "NNODES": "2", "NODE_RANK": "1"}
+    assert place_from(second, 2) == RankPlace(1, 2, 1, 2)
+    assert place_from(second, 6) == RankPlace(3, 6, 0, 3, started=False)
+    with pytest.raises(UsageError, match="--ranks 5, but 2 processes"):
+        place_from(second, 5)
+
+
 def test_a_contradiction_is_one_line():
     with pytest.raises(UsageError, match="--ranks 2, but 4 processes have been started"):
         place_from(TORCHRUN, 2)

@@ -140,7 +140,10 @@ def sbatch_options(
             sbatch option, or exposes a secret.
     """
     within_max_time(cluster, profile)
-    options: dict[str, Value] = {"nodes": 1, "ntasks": 1, "cpus-per-task": profile.cpus}
+    options: dict[str, Value] = {"nodes": profile.nodes, "ntasks": profile.nodes}
+    if profile.nodes > 1:
+        options["ntasks-per-node"] = 1
+    options["cpus-per-task"] = profile.cpus
     if profile.memory is not None:
         options["mem"] = slurm_memory(profile.memory)
     options["time"] = slurm_time(profile.time)
@@ -172,6 +175,8 @@ def site_options(cluster: Cluster, profile: Profile) -> dict[str, Value]:
     gpu = gpu_of(cluster, profile)
     if gpu is not None:
         name, _, value = gpu.request.format(type=profile.gpu, count=profile.gpus).partition("=")
+        if name == "--gpus" and profile.nodes > 1:  # those of the whole job, not spread evenly
+            name = "--gpus-per-node"
         options[name.removeprefix("--")] = value
     for name in ("partition", "account", "qos", "constraint"):
         value = (getattr(gpu, name) if gpu else None) or getattr(cluster, name)

@@ -38,7 +38,9 @@ class JobRequest:
     account: str
     qos: str
     seconds: int | None
+    nodes: int
     cpus: int
+    """Of each node, as memory and GPUs."""
     memory: int | None
     """Bytes."""
     gpus: Gpus | None
@@ -57,6 +59,7 @@ def read(options: Sequence[str]) -> JobRequest:
         account=given.get("--account", ""),
         qos=given.get("--qos", ""),
         seconds=parse_time(given.get("--time", "")),
+        nodes=ordinal(given.get("--nodes", "")) or 1,
         cpus=ordinal(given.get("--cpus-per-task", "")) or 1,
         memory=_memory(memory) if memory else None,
         gpus=_gpus(gpu_option) if gpu_option else None,
@@ -76,7 +79,7 @@ def counted(asked: JobRequest) -> dict[str, float]:
         found["gres/gpu"] = float(asked.gpus.count)
         if asked.gpus.type:
             found[f"gres/gpu:{asked.gpus.type.lower()}"] = float(asked.gpus.count)
-    return found
+    return {name: count * asked.nodes for name, count in found.items()}
 
 
 def held(gres: str) -> tuple[Gpus, ...]:

@@ -80,7 +80,8 @@ def _show_run(found: DryRun) -> None:
 
 
 def _resources(profile: Mapping[str, Any]) -> str:
-    words = [format_duration(profile["time"]), plural(profile["cpus"], "CPU")]
+    nodes = f"{profile['nodes']} nodes, each with " if profile.get("nodes", 1) > 1 else ""
+    words = [format_duration(profile["time"]), nodes + plural(profile["cpus"], "CPU")]
     if profile["memory"] is not None:
         words.append(format_bytes(profile["memory"]))
     if profile["gpu"] is not None:

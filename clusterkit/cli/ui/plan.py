@@ -75,7 +75,8 @@ def _title(forecast: Forecast) -> Text:
         f"{format_duration(profile.time)}{' at a time' if forecast.goes_on else ''}",
     ]
     text = Text.assemble((profile.name, "bold"), " on ", (forecast.cluster.name, "bold"))
-    text.append(": " + ", ".join(filter(None, asks)))
+    nodes = f"{profile.nodes} nodes, each with " if profile.nodes > 1 else ""
+    text.append(f": {nodes}{', '.join(filter(None, asks))}")
     if sizes:
         modified = " (modified)" if sizes.recipe.modified else ""
         steps = f", {format_count(forecast.total_steps)} steps" if forecast.total_steps else ""

@@ -23,6 +23,11 @@ NO_INTERPRETER = Cause(
     "the node has no Python to start the program with",
     "set the cluster's `python` to one that every node has, or use a container",
 )
+NODES_APART = Cause(
+    "nodes-apart",
+    "its nodes could not reach each other",
+    "set the cluster's `interface` to a network that joins all nodes; `doctor` tries it between two",
+)
 RUN_DIR_GONE = Cause(
     "run-directory-gone",
     "the run directory is gone from the cluster",
@@ -80,6 +85,7 @@ RULES = (
         ],
         command=settings,
     ),
+    by_message(NODES_APART, r"\[clusterkit\] the nodes cannot meet: .*", command=settings),
     by_message(
         LAUNCHER_FAILED,
         r"\[clusterkit\] (cannot read .*run\.json|usage: launch\.py)|launch\.py.*No such file",
