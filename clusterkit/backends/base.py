@@ -58,6 +58,8 @@ class Capabilities:
     """Whether runs submitted together become tasks of a job array; otherwise each is a separate job."""
     steps: bool
     """Whether commands inside a job are steps, which end with their starter's standard input."""
+    retries: bool = False
+    """Whether a job that ran out of memory, or lost its node, can be tried again without the laptop."""
 
 
 @dataclass(frozen=True)
@@ -271,6 +273,14 @@ class Backend:
         """
         del limits, wanted, options
         return Continuation("requeue", f"{self.title} starts it again", ("--requeue",))
+
+    def requeued(self, options: Sequence[str]) -> tuple[str, ...]:
+        """The options of a job that the scheduler starts again after a node failure.
+
+        Raises:
+            ConfigError: the options forbid it.
+        """
+        return tuple(options)
 
     def starts(self, requests: Mapping[str, Sequence[str]]) -> Probe[Predictions]:
         """A probe for the predicted starts of jobs with such options, keyed by a label."""

@@ -77,6 +77,12 @@ class JobScript:
     """Number of the submission this script belongs to."""
     until_done: Way | None = None
     """How it continues past its time limit; the options must match (`Backend.continuation`)."""
+    memory: int | None = None
+    """Memory of the job in bytes, where it may be tried again with more."""
+    memory_up_to: int | None = None
+    """Most memory in bytes with which it is tried again when it ran out; None: not at all."""
+    node_failures: int = 0
+    """How often it is tried again after a node failure; its options must let the job be requeued."""
     together: tuple[str, ...] = ()
     """Run directories, its own included, that one process trains."""
     meeting: str | None = None

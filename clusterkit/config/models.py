@@ -174,6 +174,15 @@ class Cluster(SettingsModel):
         return self.python or (sys.executable if self.here else "python3")
 
 
+class Retry(SettingsModel):
+    """What a cluster tries again by itself."""
+
+    memory_up_to: Size | None = None
+    """After running out of memory, twice as much each time, up to so many bytes; None is not at all."""
+    node_failures: int = Field(default=0, ge=0, le=4)
+    """After so many node failures, on another node. Slurm itself stops at five (max_batch_requeue)."""
+
+
 class Profile(SettingsModel):
     """The hardware one kind of run asks for and the settings tuned to that hardware."""
 
@@ -221,6 +230,8 @@ class Profile(SettingsModel):
     """Sent before the time limit; None is USR1 for training, nothing for a program that may not know it."""
     signal_before: Duration = Field(default="2m", validate_default=True)
     """How long before the time limit the signal is sent, in seconds; a fifth of the limit at most."""
+    retry: Retry | None = None
+    """What is tried again; None follows the project."""
     sbatch: Sbatch = Field(default_factory=dict)
 
     @model_validator(mode="before")
@@ -286,6 +297,7 @@ class Project(SettingsModel):
     """Files above this size (bytes) do not travel without being asked for."""
     until_done: bool = False
     """Whether runs go on past their time limit."""
+    retry: Retry = Retry()
     wandb: Wandb = Wandb()
 
 

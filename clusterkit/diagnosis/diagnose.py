@@ -8,6 +8,7 @@ from clusterkit.backends.causes import Cause, Finding, Line, Sure, Text
 from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules import findings
+from clusterkit.runs.state import tried_again
 
 UNKNOWN = Cause(
     "unknown",
@@ -40,6 +41,8 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     first, *others = ranked
     if not first.evidence and (said := _said(evidence)):
         first = replace(first, evidence=(said,))
+    if tries := tried_again(evidence.record):
+        first = replace(first, evidence=(*first.evidence, Line("submissions", tries)))
     # A bare exit code beside a real cause is no news.
     also = tuple(each for each in others if each.sure > Sure.GENERAL and each.cause.trouble)
     return Diagnosis(evidence, first, also)

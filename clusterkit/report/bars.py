@@ -13,6 +13,7 @@ from clusterkit.report.measured import PARTS, Measured
 from clusterkit.report.words import share
 from clusterkit.runs.run_dir import moment
 from clusterkit.units import format_seconds
+from clusterkit.untrusted import one_line
 
 _PARTS = {
     "c0": "updates",
@@ -88,7 +89,9 @@ def _attempts(run: ReportRun) -> tuple[Stretch, ...]:
             stretches.append(Stretch(now - origin, wait, "rest", f"waited {format_seconds(wait)}"))
         why = str((attempt.exit or {}).get("why") or "no record of its end")
         colour = _ENDS.get(why, "warn" if attempt.exit else "c5")
-        words = f"attempt {attempt.number}: {format_seconds(stop - start)}, {why}"
+        told = [why, (attempt.exit or {}).get("detail"), (attempt.start or {}).get("retry")]
+        said = ", ".join(one_line(each) for each in told if each)
+        words = f"attempt {attempt.number}: {format_seconds(stop - start)}, {said}"
         stretches.append(Stretch(start - origin, stop - start, colour, words))
         now = stop
     return tuple(stretches)

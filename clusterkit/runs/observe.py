@@ -120,7 +120,7 @@ class Observer:
             if later.number <= known or found is None:
                 continue
             if (later.request or {}).get("kind") == "chain" and not self._goes_on(job_id, later, run, record):
-                break
+                continue  # what tries again with more memory may come after it
             job_id, number = found, later.number
         return job_id, number
 

@@ -340,6 +340,7 @@ def place(
     previous = env.get(PREVIOUS, "") if previous_there else ""
     mounts = [f"{path}:{path}:ro" for path in (trainer, previous) if path]
     together = member.together if member else ()
+    retry = planned.profile.retry if backend.can.retries else None
     job = JobScript(
         run_id=planned.run_id,
         job_name=job_name(planned.run_id, planned.number),
@@ -360,6 +361,9 @@ def place(
         prelude=cluster.prelude,
         submission=planned.number,
         until_done=continuation.way if continuation else None,
+        memory=backend.asked(options).memory,
+        memory_up_to=retry.memory_up_to if retry else None,
+        node_failures=retry.node_failures if retry and continuation is None else 0,
         together=tuple(layout.run(one) for one in together),
         meeting=_meeting(layout, member) if member and together and not backend.can.arrays else None,
         libraries=(trainer,),

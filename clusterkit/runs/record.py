@@ -107,14 +107,14 @@ _SHAPES: Mapping[str, Shape] = {
     },
     "stopped.json": {"time": number, "why": text},
     "start.json": {
-        **dict.fromkeys(("job_id", "node", "checkpoint"), text),
+        **dict.fromkeys(("job_id", "node", "checkpoint", "retry"), text),
         **dict.fromkeys(("started", "step"), number),
         "submission": whole,
     },
     "exit.json": {"code": whole, "ended": number, **dict.fromkeys(("signal", "why", "detail"), text)},
     "cancel.json": dict.fromkeys(("job_id", "detail"), text),
     "request.json": {
-        **dict.fromkeys(("kind", "created", "until_done", "workdir"), text),
+        **dict.fromkeys(("kind", "created", "until_done", "workdir", "retry"), text),
         **dict.fromkeys(("options", "argv", "python_path", "command"), texts),
         **dict.fromkeys(("number", "task", "part", "pack", "in_one"), whole),
         "env": table_of_texts,

@@ -16,6 +16,7 @@ from clusterkit.runs.plan import After, GroupMember, PlannedRun
 from clusterkit.runs.program import Program, program
 from clusterkit.runs.spec import timestamp
 from clusterkit.snapshots import Allow
+from clusterkit.units import format_size
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile
@@ -138,6 +139,37 @@ def early_signal(profile: Profile, *, trains: bool, goes_on: bool) -> EarlySigna
     return EarlySignal(name, min(profile.signal_before, limit // 5))
 
 
+def with_retry(
+    cluster: Cluster, profile: Profile, options: tuple[str, ...], *, goes_on: bool
+) -> tuple[str, ...]:
+    """Returns a job's options with what it needs to be tried again as the profile says.
+
+    Args:
+        cluster: the target; nothing is tried again on one that cannot.
+        profile: the run's profile.
+        options: the job's.
+        goes_on: whether the run continues past its limit, and so after a node failure.
+
+    Raises:
+        ConfigError: there is no memory to raise, or the options contradict.
+    """
+    retry, backend = profile.retry, backend_of(cluster)
+    if retry is None or not backend.can.retries:
+        return options
+    memory, most = backend.asked(options).memory, retry.memory_up_to
+    if most is not None and not memory:
+        raise ConfigError(
+            f"retry.memory_up_to = {format_size(most)!r}, but no memory is requested that could be raised",
+            hint=f'set `memory` in [profiles.{profile.name}], e.g. "8G"',
+        )
+    if most is not None and memory and most < memory:
+        raise ConfigError(
+            f"retry.memory_up_to = {format_size(most)!r} is below the requested {format_size(memory)}",
+            hint="raise it, or request less memory",
+        )
+    return backend.requeued(options) if retry.node_failures and not goes_on else options
+
+
 def _seed(request: SubmitRequest) -> int:
     return request.profile.seed if request.seed is None else request.seed
 
@@ -159,6 +191,9 @@ def resolve_run(
         member: the run's position in its group, if any.
     """
     profile, executed = request.profile, program_of(settings, request)
+    # Runs that share a job run out of its memory together, and the job ends with the last of them.
+    retry = (profile.retry or settings.project.retry) if request.pack == 1 else None
+    profile = profile.model_copy(update={"retry": retry})
     past_limit = _goes_on(settings, request)
     signal = early_signal(profile, trains=executed.recipe is not None, goes_on=past_limit)
     return PlannedRun(
@@ -167,8 +202,13 @@ def resolve_run(
         created=timestamp(now),
         profile=profile,
         program=executed,
-        options=backend_of(request.cluster).options(
-            request.cluster, profile, signal=signal, extra=request.native
+        options=with_retry(
+            request.cluster,
+            profile,
+            backend_of(request.cluster).options(
+                request.cluster, profile, signal=signal, extra=request.native
+            ),
+            goes_on=past_limit,
         ),
         goes_on=past_limit,
         seed=_seed(request),

@@ -39,11 +39,6 @@ def resolve_group(settings: Settings, request: SubmitRequest) -> Plan:
         raise ConfigError(
             "--pack lets several runs share a GPU, but this is a single run", hint="add --seeds or --sweep"
         )
-    if request.pack > 1 and request.profile.nodes > 1:
-        raise ConfigError(
-            f"--pack lets several runs share a GPU, and each of these has {request.profile.nodes} nodes",
-            hint="leave --pack out, or use --nodes 1",
-        )
     request = replace(request, pack=min(request.pack, len(points)))
     _check_group(request)
     arrays = backend_of(cluster).can.arrays
@@ -178,6 +173,12 @@ def _member(
             raise
         point = ", ".join(f"{key}={text}" for key, text in values.items())
         raise type(error)(f"{point}: {error.cause}", hint=error.hint) from error
+    if request.pack > 1 and planned.profile.nodes > 1:
+        raise ConfigError(
+            f"--pack lets several runs share a GPU, and profile {planned.profile.name} has "
+            f"{planned.profile.nodes} nodes",
+            hint="leave --pack out, or use --nodes 1",
+        )
     if request.in_one:
         _check_trained_in_one(planned, request.cluster)
     return planned

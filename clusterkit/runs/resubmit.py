@@ -13,7 +13,7 @@ from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.plan import Plan, PlannedRun
 from clusterkit.runs.program import Program, trains, wandb_environment
 from clusterkit.runs.record import RunRecord
-from clusterkit.runs.request import Changes, early_signal
+from clusterkit.runs.request import Changes, early_signal, with_retry
 from clusterkit.runs.spec import RunSpec, run_id, timestamp
 from clusterkit.runs.state import RunState
 
@@ -128,9 +128,11 @@ def _in_wandb(program: Program, wandb: Wandb) -> Program:
 
 def recorded_profile(document: Mapping[str, Any]) -> Profile:
     """Returns the profile in a run.json, unvalidated because clusterkit checked it before writing."""
-    from clusterkit.config.models import Profile
+    from clusterkit.config.models import Profile, Retry
 
     known = {name: value for name, value in document["profile"].items() if name in Profile.model_fields}
+    if retry := known.get("retry"):
+        known["retry"] = Retry.model_construct(**retry)
     return Profile.model_construct(**known)
 
 
@@ -192,4 +194,5 @@ def _options(
         named = {each.partition("=")[0] for each in extra}
         extra = [each for each in kept if each.partition("=")[0] not in named] + extra
     signal = early_signal(profile, trains=trains(program.argv), goes_on=goes_on)
-    return backend.options(cluster, profile, signal=signal, extra=extra)
+    options = backend.options(cluster, profile, signal=signal, extra=extra)
+    return with_retry(cluster, profile, options, goes_on=goes_on)

@@ -16,7 +16,7 @@ from clusterkit.runs.record import RunRecord
 from clusterkit.runs.verdict import STALE_SECONDS, StateVerdict, number, silence, verdict
 from clusterkit.units import CLOCKS_DIFFER
 from clusterkit.untrusted import number as finite
-from clusterkit.untrusted import parse_json, text
+from clusterkit.untrusted import one_line, parse_json, text
 
 _FOREVER = 1e11
 """Seconds, thousands of years; longer estimates are dropped."""
@@ -104,7 +104,27 @@ def fold(
         job_id=job.job_id if job else text(start.get("job_id")),
         updated=updated,
     )
-    return _with_unreadable(_with_heartbeat(state, record, last, moment), record)
+    told = replace(state, why=_joined(tried_again(record), state.why))
+    return _with_unreadable(_with_heartbeat(told, record, last, moment), record)
+
+
+def tried_again(record: RunRecord) -> str | None:
+    """Returns which try of a submission by a user this is, and why, in words; None for the first."""
+    tries: list[str] = []
+    for submission in record.submissions:
+        request, number = submission.request or {}, submission.number
+        if submission.refusal is None and request.get("kind") == "retry":
+            tries.append(one_line(request.get("retry")))
+        elif request.get("kind") != "chain":
+            tries = []
+        starts = (attempt.start or {} for attempt in record.attempts)
+        mine = (start for start in starts if start.get("submission") == number and start.get("retry"))
+        tries += [one_line(start["retry"]) for start in mine]
+    return f"try {len(tries) + 1}, {tries[-1]}" if tries else None
+
+
+def _joined(first: str | None, second: str | None) -> str | None:
+    return "; ".join(part for part in (first, second) if part) or None
 
 
 def remembered(said: str) -> RunState | None:

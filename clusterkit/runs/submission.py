@@ -133,7 +133,7 @@ class SubmissionRequest:
     number: int
     """Number of the submission; 0 is a run's first."""
     kind: str
-    """`first`, `resume` or `chain`."""
+    """`first` or `resume`; jobs themselves write `chain` and `retry`."""
     created: str
     """UTC, ISO 8601."""
     options: Sequence[str]

@@ -114,7 +114,8 @@ def _state(
     if ended is not None and record.packed and _ended_alone(ended, job, cancelled=record.cancelled):
         return _by_exit(ended, cancelled=record.cancelled)
     if job is not None and job.state is JobState.OUT_OF_MEMORY:
-        return job.state, ENDS[JobState.OUT_OF_MEMORY]
+        said = one_line((ended or {}).get("detail") or "")
+        return job.state, _joined(ENDS[JobState.OUT_OF_MEMORY], said)
     if ended is not None and ended.get("why") == "completed":
         return JobState.COMPLETED, None
     if job is not None and job.state.waiting:

@@ -49,6 +49,8 @@ SCRIPTS: dict[str, dict[str, Any]] = {
     "singularity": CONTAINED
     | {"nv": True, "container": "singularity", "image_digest": None, "image_bytes": None},
     **{way: PLAIN | {"until_done": way} for way in ("requeue", "array", "chain")},
+    "retry": PLAIN | {"memory": 1 << 30, "memory_up_to": 1 << 34, "node_failures": 2},
+    "chain-retry": PLAIN | {"until_done": "chain", "memory": 1 << 30, "memory_up_to": 1 << 34},
     "together": CONTAINED
     | {"together": ("/data/runs/a b", PLAIN["run_dir"]), "meeting": "/data/where we 'meet'"},
     "hostile": PLAIN

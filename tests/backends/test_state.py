@@ -13,7 +13,7 @@ from clusterkit.backends.base import JobResources
 from clusterkit.backends.jobs import Job, JobState
 from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.runs.record import Attempt, RunRecord
-from clusterkit.runs.state import RunState, fold, remembered, to_text
+from clusterkit.runs.state import RunState, fold, remembered, to_text, tried_again
 from clusterkit.runs.submission import Submission
 from tests.backends.records import COMPLETED, NOW, REQUEUE, START, beating, ending, job, mute, record
 
@@ -280,3 +280,32 @@ def test_any_record_gives_an_answer(
     assert folded.why is None or "\n" not in folded.why
     assert remembered(to_text(folded)) == folded
     assert not (folded.final and folded.state.active)
+
+
+AGAIN = {"kind": "retry", "retry": "with 120M after out of memory"}
+
+
+@pytest.mark.parametrize(
+    ("requests", "starts", "said"),
+    [
+        ([{"kind": "first"}], [{"submission": 0}], None),
+        ([{"kind": "first"}, AGAIN], [{"submission": 0}], "try 2, with 120M after out of memory"),
+        (
+            [{"kind": "first"}, AGAIN],
+            [{"submission": 0}, {"submission": 1, "retry": "after node n1 failed"}],
+            "try 3, after node n1 failed",
+        ),
+        ([{"kind": "first"}, AGAIN, {"kind": "chain"}], [], "try 2, with 120M after out of memory"),
+        ([{"kind": "first"}, AGAIN, {"kind": "resume"}], [], None),
+        ([{"kind": "first"}, {"kind": "retry", "retry": 7}], [], "try 2, 7"),
+    ],
+)
+def test_tries(requests: list[dict[str, Any]], starts: list[dict[str, Any]], said: str | None) -> None:
+    submissions = tuple(Submission(number, request) for number, request in enumerate(requests))
+    attempts = tuple(Attempt(number, start) for number, start in enumerate(starts))
+    assert tried_again(RunRecord(submissions=submissions, attempts=attempts)) == said
+
+
+def test_a_refused_job_was_no_try() -> None:
+    refused = Submission(1, AGAIN, status=1, error="no")
+    assert tried_again(RunRecord(submissions=(Submission(0, {"kind": "first"}), refused))) is None

@@ -185,6 +185,7 @@ def test_a_request_says_all_that_was_asked_for() -> None:
         "in_one": 6,
         "command": ["--seeds", "1"],
         "verify_image": True,
+        "fed": True,
     }
     written = SubmissionRequest(**asked_for).to_json().decode("utf-8", "surrogateescape")  # type: ignore[arg-type]
     assert json.loads(written) == {"schema": 1, **asked_for}

@@ -13,7 +13,16 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from clusterkit.backends.slurm.options import sbatch_options
-from clusterkit.config.models import Cluster, GpuTable, Interface, Profile, Project, RemotePath, Wandb
+from clusterkit.config.models import (
+    Cluster,
+    GpuTable,
+    Interface,
+    Profile,
+    Project,
+    RemotePath,
+    Retry,
+    Wandb,
+)
 from clusterkit.config.options import long_name
 from clusterkit.config.values import Duration, Line, Lines, LocalPath, Program, Size
 from clusterkit.units import format_duration
@@ -22,6 +31,7 @@ from tests.config.conftest import Place
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TABLES = [
     ("[project]", Project, set()),
+    ("[project.retry]", Retry, set()),
     ("[project.wandb]", Wandb, set()),
     ("[clusters.NAME]", Cluster, {"name"}),
     ("[clusters.NAME.gpus.TYPE]", GpuTable, set()),
@@ -50,6 +60,7 @@ TYPES = {
     RemotePath: "path",
     Size: "size",
     Duration: "duration",
+    Retry: "table",
     int: "integer",
     bool: "boolean",
 }
@@ -87,7 +98,7 @@ def test_every_key_is_documented_with_its_default_or_its_type(
     section: str, model: type[BaseModel], internal: set[str]
 ) -> None:
     documented = rows(section)
-    subtables = {"wandb"} if model is Project else set()
+    subtables = {"retry", "wandb"} if model is Project else set()
     assert list(documented) == [key for key in model.model_fields if key not in internal | subtables]
     for name, cells in documented.items():
         expected = default_of(model, name)

@@ -14,6 +14,7 @@ import pytest
 from clusterkit.backends.slurm import why
 from clusterkit.diagnosis import CAUSES, Sure, diagnose, parse_evidence
 from clusterkit.errors import RunError
+from clusterkit.runs.submission import Submission
 from tests.diagnosis.run_dirs import RECORDED, ask, diagnosis_of, evidence_of, make_run, recorded
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    main()\n'
@@ -501,3 +502,24 @@ def test_without_an_image_a_missing_gpu_is_no_matter_of_an_image(tmp_path: Path)
     assert "local-demo" in finding.cure
     contained = make_run(tmp_path / "sif", said, script="image=/share/x.sif\n")
     assert diagnose(parse_evidence(ask(contained))).finding.next == "clusterkit build --help"
+
+
+@pytest.mark.parametrize(
+    ("name", "line"), [("node-failed--", "node_failures = 2"), ("out-of-memory--", 'memory_up_to = "120M"')]
+)
+def test_what_could_be_tried_again_is_offered(name: str, line: str) -> None:
+    assert f"`{line}` in [profiles." in diagnose(parse_evidence(recorded(name))).finding.cure
+
+
+def test_a_run_that_was_tried_again_says_so() -> None:
+    evidence = parse_evidence(recorded("out-of-memory--"))
+    again = Submission(9, {"kind": "retry", "retry": "with 120M after out of memory"})
+    ended = {"why": "signalled", "detail": "not tried again: 120M is the most that memory_up_to allows"}
+    attempts = tuple(replace(attempt, exit=ended) for attempt in evidence.record.attempts)
+    record = replace(evidence.record, attempts=attempts, submissions=(again,))
+    finding = diagnose(replace(evidence, record=record)).finding
+    assert [line.text for line in finding.evidence][-2:] == [
+        ended["detail"],
+        "try 2, with 120M after out of memory",
+    ]
+    assert finding.cure == finding.cause.cure

@@ -96,6 +96,14 @@ class SlurmOptions(Backend):
         unset = (each for each in own if each.partition("=")[0] not in given)
         return [directive(option) for option in (*unset, *options)]
 
+    def requeued(self, options: Sequence[str]) -> tuple[str, ...]:
+        """With `--requeue`, which counts whatever the site's JobRequeue says (man slurm.conf)."""
+        if "--no-requeue" in options:
+            raise ConfigError(
+                "retry.node_failures contradicts the sbatch option no-requeue", hint="remove one of them"
+            )
+        return (*(option for option in options if option != "--requeue"), "--requeue")
+
     def signalled(self, options: Sequence[str]) -> bool:
         """Whether there is a `--signal`."""
         return any(option.startswith("--signal=") for option in options)

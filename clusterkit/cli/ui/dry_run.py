@@ -10,7 +10,7 @@ from clusterkit.backends import backend_of
 from clusterkit.cli.ui.console import listed, note, out, plural, printable
 from clusterkit.cli.ui.deploy import described, warn_of
 from clusterkit.cli.ui.lines import labelled
-from clusterkit.cli.ui.submit import described_way, note_name
+from clusterkit.cli.ui.submit import described_way, note_name, retry_words
 from clusterkit.cli.ui.sweep import show_plan
 from clusterkit.units import format_bytes, format_duration
 
@@ -61,6 +61,8 @@ def _show_run(found: DryRun) -> None:
     labelled("resources", _resources(spec.profile))
     if found.continuation and found.first.planned.goes_on:
         labelled("time limit", f"continues past it by {described_way(found.continuation)}")
+    if words := retry_words(found.plan):
+        labelled("failures", words)
     labelled(backend_of(found.plan.cluster).tool, shlex.join(found.first.job.options))
     labelled("program", printable(shlex.join(spec.argv)))
     if found.plan.cluster.here and list(spec.argv[:1]) == ["python"]:

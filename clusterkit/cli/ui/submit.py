@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from clusterkit.cli.ui.console import note, say, warn
+from clusterkit.backends import backend_of
+from clusterkit.cli.ui.console import note, plural, say, warn
 from clusterkit.cli.ui.lines import warn_of_trusted
 from clusterkit.cli.ui.runs_json import print_submitted
+from clusterkit.units import format_size
 
 if TYPE_CHECKING:
     from clusterkit.backends.base import Continuation
     from clusterkit.commands.resume import Resumed
     from clusterkit.runs.pipeline import Submitted
+    from clusterkit.runs.plan import Plan
     from clusterkit.runs.submission import SubmissionOutcome
 
 _WAYS = {
@@ -40,6 +43,7 @@ def show_submitted(done: Submitted, *, as_json: bool = False) -> None:
     warn_of_trusted(done.trusted)
     warn_of_settled(done.settled)
     note_continuation(done.continuation)
+    note_retry(done.plan)
     show_job(done, as_json=as_json)
     if as_json:
         print_submitted([done])
@@ -89,6 +93,27 @@ def note_continuation(continuation: Continuation | None) -> None:
     """Prints how a run continues past its time limit, if it does."""
     if continuation:
         note(f"continues past its time limit by {described_way(continuation)}")
+
+
+def note_retry(plan: Plan) -> None:
+    """Says what is tried again by itself, or that nothing is although the settings ask for it."""
+    if words := retry_words(plan):
+        note(words)
+
+
+def retry_words(plan: Plan) -> str | None:
+    """Describes what is tried again; None if nothing was asked for."""
+    retry = plan.runs[0].profile.retry
+    if retry is None or retry == type(retry)():
+        return None
+    if not backend_of(plan.cluster).can.retries:
+        return f"the retry settings have no effect: {plan.cluster.name} cannot try a run again"
+    words = []
+    if retry.memory_up_to is not None:
+        words.append(f"with up to {format_size(retry.memory_up_to)} when memory runs out")
+    if retry.node_failures:
+        words.append(f"on another node after up to {plural(retry.node_failures, 'node failure')}")
+    return f"tried again {', '.join(words)}"
 
 
 def show_job(done: Submitted, *, as_json: bool = False) -> None:

@@ -26,6 +26,13 @@ def resume(evidence: Evidence, *options: str) -> str:
     )
 
 
+def retry(evidence: Evidence, cure: str, line: str) -> str:
+    """A cure, and the settings line with which such a run is tried again by itself, where that can be."""
+    if not evidence.backend.can.retries or "tried again" in str(evidence.exit.get("detail")):
+        return cure
+    return f"{cure}; `{line}` in [profiles.{evidence.subject.profile or 'NAME'}.retry] does it by itself"
+
+
 def words(evidence: Evidence) -> tuple[str, ...] | None:
     """The arguments of its `submit`; None if they were not recorded."""
     first = next((each for each in evidence.record.submissions if each.number == 0), None)

@@ -6,8 +6,9 @@ from clusterkit.backends.causes import Cause, Finding, Line, Sure
 from clusterkit.backends.jobs import SCHEDULER_LOG, JobState
 from clusterkit.backends.story import Topic
 from clusterkit.diagnosis.evidence import Evidence
-from clusterkit.diagnosis.rules.commands import logs, resume
+from clusterkit.diagnosis.rules.commands import logs, resume, retry
 from clusterkit.diagnosis.rules.said import by_message, exited
+from clusterkit.untrusted import one_line
 
 OUT_OF_MEMORY = Cause(
     "out-of-memory",
@@ -37,12 +38,15 @@ def out_of_memory(evidence: Evidence) -> Finding | None:
     killed = evidence.line(_KILLS, *texts) if named or evidence.ended_badly else None
     if not named and not killed:
         return None
-    asked_for = evidence.story.memory
+    asked_for, tries = evidence.story.memory, evidence.exit.get("detail")
+    more = next(iter(evidence.story.more_memory), "").partition("=")[2]
     return OUT_OF_MEMORY.found(
         killed,
         *evidence.story.quote(Topic.OUT_OF_MEMORY),
         exited(evidence),
+        Line(f"attempts/{evidence.state.attempt}/exit.json", one_line(tries)) if tries else None,
         detail=f"{asked_for} was requested" if asked_for else "",
+        cure=retry(evidence, OUT_OF_MEMORY.cure, f'memory_up_to = "{more or "64G"}"'),
         command=_with_more(evidence),
     )
 

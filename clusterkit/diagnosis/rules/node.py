@@ -6,7 +6,7 @@ from clusterkit.backends.causes import Cause, Finding, Line, Sure
 from clusterkit.backends.jobs import JobState
 from clusterkit.backends.story import Topic
 from clusterkit.diagnosis.evidence import Evidence
-from clusterkit.diagnosis.rules.commands import resume, status
+from clusterkit.diagnosis.rules.commands import resume, retry, status
 from clusterkit.diagnosis.rules.said import exited
 
 PREEMPTED = Cause(
@@ -67,6 +67,7 @@ def node_failed(evidence: Evidence) -> Finding | None:
         *evidence.story.quote(Topic.NODE_FAILED),
         Line(f"attempts/{evidence.state.attempt}", "no exit record") if vanished else None,
         detail=evidence.state.node or "",
+        cure=retry(evidence, NODE_FAILED.cure, "node_failures = 2"),
         command=resume(evidence),
         sure=Sure.CERTAIN if named else Sure.LIKELY,
     )
