@@ -84,12 +84,15 @@ def group_script(
     )
 
 
-def fed(plan: Plan, split: Sequence[GroupPart]) -> bool:
-    """Returns whether jobs of the group submit its later parts when the queue has room.
+def is_fed(plan: Plan, split: Sequence[GroupPart], limits: Limits) -> bool:
+    """Returns whether a group does not fit into the queue, so that its own jobs submit the later parts.
 
     Only without stages and dependencies: what a part waits for must still be known to the scheduler then.
     """
-    return len(split) > 1 and not _alone(plan) and not plan.after and not any(part.stage for part in split)
+    if plan.group is None or _alone(plan) or plan.after or any(part.stage for part in split):
+        return False
+    over = limits.jobs is not None and plan.group.jobs > limits.jobs
+    return len(split) > (1 if over else len(plan.group.dealt))
 
 
 def hand_over_parts(
@@ -177,7 +180,7 @@ def _group_files(ready: Ready, group: PlannedGroup, owner: str) -> dict[str, byt
             one, task = ready.placed[index], part.task_of(index, always=alone)
             submission = f"{one.folder}/submissions/0"
             files |= one.files()
-            later = part.number > 0 and fed(ready.plan, ready.split)
+            later = part.number > 0 and ready.fed
             files[f"{submission}/request.json"] = one.request(options, task=task, pack=group.pack, fed=later)
             for name in ("asked", "answer", "error", "status"):
                 files[f"{submission}/{name}"] = f"../../../../{owner}/submissions/{part.number}/{name}"

@@ -223,10 +223,13 @@ def prepare(site: Site, ledger: Ledger, plan: Plan, materials: Materials) -> Rea
     limits = ask_limits(site, plan) if asks else None
     continuation = _continuation(site, plan, limits)
     split: tuple[GroupPart, ...] = ()
+    fed = False
     if plan.group is not None:
-        from clusterkit.runs.parts import split_group
+        from clusterkit.runs.parts import is_fed, split_group
 
-        split = split_group(plan, limits or backend.usual_limits(), continuation)
+        site_limits = limits or backend.usual_limits()
+        split = split_group(plan, site_limits, continuation)
+        fed = is_fed(plan, split, site_limits)
     part_of = {index: part.number for part in split for index in part.members}
     leaner = replace(materials, facts={**materials.facts, "diff": None})
     large = len(materials.facts.get("diff") or "") * len(plan.runs) > _DIFFS
@@ -242,7 +245,7 @@ def prepare(site: Site, ledger: Ledger, plan: Plan, materials: Materials) -> Rea
         )
         for index, run in enumerate(plan.runs)
     )
-    return Ready(plan, placed, split, after, continuation)
+    return Ready(plan, placed, split, after, continuation, fed)
 
 
 def _measure(plan: Plan) -> PlannedRun:
@@ -295,9 +298,9 @@ def hand_over(site: Site, ledger: Ledger, ready: Ready) -> Submitted:
     """
     trouble: ClusterkitError | None = None
     if ready.split:
-        from clusterkit.runs.parts import fed, hand_over_parts
+        from clusterkit.runs.parts import hand_over_parts
 
-        if fed(ready.plan, ready.split):
+        if ready.fed:
             from clusterkit.runs.feeding import hand_over_fed
 
             accepted = hand_over_fed(site, ledger, ready)

@@ -272,6 +272,8 @@ class Ready:
     """The first stage's dependencies."""
     continuation: Continuation | None
     """How the runs continue past their time limits."""
+    fed: bool = False
+    """Whether the group's own jobs submit all parts but the first."""
 
 
 def place(

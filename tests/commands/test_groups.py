@@ -176,9 +176,9 @@ echo 77
 """
 
 
-def test_what_a_site_takes_stays_when_the_rest_is_refused(
-    project: Project, gated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def site(project: Project, gated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Slurm of scripts, whose sbatch takes one job; its arrays have two tasks at most. Returns its folder."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name, text in {
@@ -192,17 +192,40 @@ def test_what_a_site_takes_stays_when_the_rest_is_refused(
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     toml = project.folder / "clusterkit.toml"
     toml.write_text(toml.read_text() + f'[clusters.here]\nroot = "{tmp_path}/root"\ncontainer = "none"\n')
-    done = project.run("submit", "-c", "here", "--seeds", "1..5", code=5)
+    return folder
+
+
+def test_what_a_site_takes_stays_when_the_rest_is_refused(
+    project: Project, site: Path, tmp_path: Path
+) -> None:
+    words = ("submit", "-c", "here", "--sweep", "profile=tiny,second", "--seeds", "1,2")
+    done = project.run(*words, code=5)
     group = done.stdout.strip()
     assert "QOSMaxSubmitJobPerUserLimit" in done.stderr
-    assert f"3 runs were not accepted: {group}-2 to {group}-4" in done.stderr
+    assert f"2 runs were not accepted: {group}-2" in done.stderr
     with Ledger(project.folder / ".clusterkit" / "ledger.sqlite3") as ledger:
-        assert [run.job_id for run in ledger.find([group])] == ["77_0", "77_1", "", "", ""]
+        assert [run.job_id for run in ledger.find([group])] == ["77_0", "77_1", "", ""]
     rows = json.loads(project.run("status", "--json", group).stdout)["runs"]
-    assert [row["state"] for row in rows[2:]] == ["NOT_SUBMITTED"] * 3
+    assert [row["state"] for row in rows[2:]] == ["NOT_SUBMITTED"] * 2
     assert "QOSMaxSubmit" in rows[2]["why"]
-    assert len((folder / "calls").read_text().splitlines()) == 2
-    again = project.run("submit", "-c", "here", "--seeds", "1..5", code=5)
+    assert len((site / "calls").read_text().splitlines()) == 2
+    again = project.run(*words, code=5)
     assert "refused" in again.stderr
     assert len(list((tmp_path / "root" / "groups").iterdir())) == 1
-    assert len(list((tmp_path / "root" / "runs").iterdir())) == 5
+    assert len(list((tmp_path / "root" / "runs").iterdir())) == 4
+
+
+def test_a_group_larger_than_the_queue_takes_is_accepted_and_fed(project: Project, site: Path) -> None:
+    group = project.run("submit", "-c", "here", "--seeds", "1..5").stdout.strip()
+    assert states(project, group) == {
+        f"{group}-{index}": "DEFERRED" if index > 1 else "UNKNOWN" for index in range(5)
+    }
+    (site / "calls").unlink()
+    said = project.run("resume", group, code=None).stderr
+    assert "the queue took 1 more of its jobs" in said
+    with Ledger(project.folder / ".clusterkit" / "ledger.sqlite3") as ledger:
+        assert [run.state for run in ledger.find([group])][4:] == ["DEFERRED"]
+    calls = (site / "calls").read_text().splitlines()
+    assert f"--job-name={group}.1 " in calls[0]
+    assert "--array=0-1 " in calls[0]
+    assert f"--job-name={group}.2 " in calls[1]

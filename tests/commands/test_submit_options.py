@@ -51,6 +51,7 @@ KEPT: Mapping[str, tuple[tuple[str, ...], Holds]] = {
     "seed": (("--seed", "7", "--", "sleep", "{seed}"), lambda it: it.run["seed"] == 7 and it.argv[-1] == "7"),
     "cluster": (("--cluster", "local"), lambda it: it.run["cluster"] == "local"),
     "profile": (("--profile", "other"), lambda it: it.run["profile"]["name"] == "other"),
+    "nodes": (("--nodes", "1"), lambda it: it.run["profile"]["nodes"] == 1),
     "time": (("--time", "7m"), lambda it: "--time-limit=420" in it.options),
     "total_steps": (
         ("--total-steps", "12345", "--", "sleep", "{total_steps}"),
