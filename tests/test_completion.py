@@ -33,6 +33,7 @@ root = "/share/x"
 NO_SOURCE = {
     *("NAME=VALUE,VALUE", "N", "TIME", "SIZE", "SEEDS", "PIXELS", "OPTION", "NAME", "BASE", "COMMAND"),
     *("TIME,TIME", "GPU,GPU", "A,B", "-- ARGUMENT", "METRIC", "MODULE:ID"),
+    "KIND:A,B",
 }
 """Metavars of what only the person knows."""
 

@@ -29,6 +29,7 @@ NEED_MORE = {
     "shell": "a run that runs",
     "top": "a run that runs",
     "resume": "a run that ended early",
+    "--first": "a cluster with a queue",
     "--with-image": "an image",
     "paper.tar.zst": "what --with-image would have made",
     "--unlock": "the trainer",

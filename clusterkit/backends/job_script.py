@@ -58,6 +58,9 @@ class JobScript:
     """Interpreter for launch.py: in the image or, without a container, on the node."""
     options: tuple[str, ...] = ()
     """The backend's options; they may override those that clusterkit sets."""
+    alternatives: tuple[tuple[str, ...], ...] = ()
+    """The options of each of several jobs of which the first to start takes the run; then `options` are those
+    that they share."""
     container: Literal["apptainer", "singularity", "none"] = "none"
     image: str | None = None
     image_bytes: int | None = None
@@ -162,6 +165,11 @@ def render(job: JobScript, backend: Backend) -> str:
 def render_node(job: JobScript, backend: Backend) -> str:
     """The text of node.sh, which starts the program on one of several nodes."""
     return _rendered("node.sh.j2", job, backend)
+
+
+def render_others(job: JobScript, backend: Backend) -> str:
+    """The text of others.sh, which submits the other jobs of which the first to start takes the run."""
+    return _rendered("submit-others.sh.j2", job, backend)
 
 
 def _rendered(template: str, job: JobScript, backend: Backend, **values: object) -> str:

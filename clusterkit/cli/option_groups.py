@@ -27,7 +27,7 @@ GROUPS = {
         "Checks and output": "--no-wait --dry-run --script --yes",
     },
     "submit": {
-        "Run": "--profile --cluster --name --seed --total-steps --time --nodes --until-done --sbatch",
+        "Run": "--profile --cluster --name --seed --total-steps --time --nodes --first --until-done --sbatch",
         "Several runs": "--seeds --sweep --max-parallel --pack --in-one",
         "One after another": "--after --then --then-always",
         "Recipe": "--set --unlock",

@@ -94,6 +94,14 @@ def submit(
     then_always: Annotated[
         bool, typer.Option("--then-always", help="Continue with --then even if a run has failed.")
     ] = False,
+    first: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND:A,B",
+            help="Request the run several times, and run it once, where it starts first: gpu:a40,a100 or "
+            "partition:short,long.",
+        ),
+    ] = None,
     overrides: SetOption = None,
     unlock: UnlockOption = None,
     native: NativeOption = None,
@@ -112,6 +120,7 @@ def submit(
     Each run is built from a profile and checked before anything is sent.
     """
     from clusterkit.runs import pipeline
+    from clusterkit.runs.alternatives import parse_first
     from clusterkit.runs.program import assignments
     from clusterkit.runs.request import SubmitRequest, parse_after
 
@@ -149,6 +158,7 @@ def submit(
         then=tuple(then or ()),
         then_always=then_always,
         in_one=in_one,
+        first=parse_first(first) if first else None,
     )
     if max_parallel and not request.several:
         raise ConfigError(

@@ -131,7 +131,8 @@ def cancel(settings: Settings, ledger: Ledger, chosen: ChosenRuns, *, agrees: Ag
                 if row.run.cluster == name
             ]
             if mine:
-                _end(cluster, transport, ledger, mine)
+                others = [one for row in ending if row.run.cluster == name for one in row.state.others]
+                _end(cluster, transport, ledger, mine, others)
                 ledger.set_states((run.run_id, JobState.CANCELLED) for run in mine)
     result.done = ending if chosen.many else rows
     return result
@@ -178,14 +179,21 @@ def _settled(
     return [ledger.get(run.run_id) or run for run in runs]
 
 
-def _end(cluster: Cluster, transport: Transport, ledger: Ledger, runs: Sequence[LedgerRun]) -> None:
-    """Write the records and cancel the jobs, in one round trip."""
+def _end(
+    cluster: Cluster,
+    transport: Transport,
+    ledger: Ledger,
+    runs: Sequence[LedgerRun],
+    others: Sequence[str],
+) -> None:
+    """Write the records and cancel the jobs and the runs' other jobs, in one round trip."""
     now = int(time.time())
     lines = [_RECORD]
     for run in runs:
         record = json.dumps({"requested": now, "job_id": run.job_id})
         lines.append(shlex.join(["ck_record", run.run_dir, record]))
     jobs = [run.job_id for run in runs if run.job_id and not _shared(run, runs, ledger)]
+    jobs += others
     jobs += _links(backend_of(cluster), transport, runs)
     if jobs:
         argv = backend_of(cluster).cancel_argv(list(dict.fromkeys(jobs)))

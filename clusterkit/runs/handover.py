@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 
 from clusterkit.backends import backend_of
 from clusterkit.backends.jobs import JobState
-from clusterkit.errors import SchedulerError, TransportError, last_words
+from clusterkit.errors import ClusterkitError, SchedulerError, TransportError, last_words
 from clusterkit.folders import work_folder
 from clusterkit.probes import ask
 from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.record import records
 from clusterkit.runs.submission import (
     Submission,
     SubmissionOutcome,
@@ -131,6 +132,20 @@ def hand_over_parcel(site: Site, ledger: Ledger, parcel: Parcel, alive: str = ""
     if found is None:
         raise _open(transport, answer, done.error_text)
     return found
+
+
+def other_jobs(site: Site, run_dir: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns what came of a run's jobs beside the first: the ids, and why the scheduler refused others.
+
+    Both are empty if the cluster does not answer; `status` finds the jobs later.
+    """
+    probe = records([run_dir])
+    try:
+        found = ask(site.transport, probe).of(probe)[run_dir].alternatives[1:]
+    except ClusterkitError:
+        return (), ()
+    ids = (one.job_id(backend_of(site.cluster)) for one in found)
+    return tuple(filter(None, ids)), tuple(one.refusal for one in found if one.refusal is not None)
 
 
 def hand_over_job(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from clusterkit.backends import backend_of
 from clusterkit.backends.jobs import ENDS, Job, JobState
 from clusterkit.probes import Answers, Probe, ask
+from clusterkit.runs.alternatives import newest
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.record import Records, RunRecord, records
 from clusterkit.runs.selection import known_state
@@ -105,7 +106,10 @@ class Observer:
         if job is None or job.limit_seconds is None:
             limit = backend_of(self.cluster).asked(record.options).seconds
         state = fold(record, job, limit=limit, last=last, until_done=run.until_done, moment=moment)
-        return replace(state, job_id=job_id, submission=number)
+        others = self._others(job_id, record)
+        if others and state.state.waiting:
+            state = replace(state, why="; ".join(filter(None, (state.why, _also(others)))))
+        return replace(state, job_id=job_id, submission=number, others=others)
 
     def _newest(self, run: LedgerRun, record: RunRecord) -> tuple[str, int]:
         """Returns the id of the current job and the number of its submission.
@@ -114,6 +118,8 @@ class Observer:
         the next link, which is submitted before the current one ends.
         """
         job_id, number, backend = run.job_id, run.submission, backend_of(self.cluster)
+        if record.alternatives:
+            return self._first(run, record)
         for later in record.submissions:
             known = number if job_id else number - 1  # also read the answer to an interrupted one
             found = later.job_id(backend)
@@ -123,6 +129,21 @@ class Observer:
                 continue  # what tries again with more memory may come after it
             job_id, number = found, later.number
         return job_id, number
+
+    def _first(self, run: LedgerRun, record: RunRecord) -> tuple[str, int]:
+        """Returns the job that took a run, or else the one that is likely to: its id and its number."""
+        ids = _alternative_ids(self.cluster, record)
+        begun = (record.started.start if record.started else None) or {}
+        number = begun.get("submission")
+        if number not in ids:
+            number = newest(record.alternatives, ids, self._jobs)
+        return ids.get(number) or run.job_id, number
+
+    def _others(self, job_id: str, record: RunRecord) -> tuple[str, ...]:
+        """Returns the run's jobs that are in the queue beside that one."""
+        ids = _alternative_ids(self.cluster, record).values() if record.alternatives else ()
+        known = (self._jobs[one] for one in ids if one != job_id and one in self._jobs)
+        return tuple(one.job_id for one in known if one.state.active)
 
     def _goes_on(self, job_id: str, link: Submission, run: LedgerRun, record: RunRecord) -> bool:
         """Returns whether the next link of a chain has taken over from a job."""
@@ -167,6 +188,16 @@ def _deferred(record: RunRecord, last: RunState) -> RunState:
     if refusal is not None:
         return replace(last, state=JobState.NOT_SUBMITTED, why=f"the scheduler refused it: {refusal}")
     return replace(last, why=DEFERRED)
+
+
+def _also(others: Sequence[str]) -> str:
+    return f"or {' or '.join(others)} starts first"
+
+
+def _alternative_ids(cluster: Cluster, record: RunRecord) -> dict[int, str]:
+    """Returns the job ids of a run's alternatives, by the number of the submission."""
+    found = {one.number: one.job_id(backend_of(cluster)) for one in record.alternatives}
+    return {number: job_id for number, job_id in found.items() if job_id is not None}
 
 
 def _owner(job_name: str) -> str:

@@ -24,7 +24,7 @@ from clusterkit.errors import ClusterkitError, ConfigError, SchedulerError
 from clusterkit.images.image import Image
 from clusterkit.probes import ask
 from clusterkit.runs.check import check, check_script, check_trainer, parents
-from clusterkit.runs.handover import Parcel, hand_over_parcel
+from clusterkit.runs.handover import Parcel, hand_over_parcel, other_jobs
 from clusterkit.runs.interpreter import with_program_python
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.materials import (
@@ -65,6 +65,10 @@ class Submitted(Ready):
     """A line for each folder on the cluster that a trusted other user could change."""
     lacking: tuple[str, ...] = ()
     """Descriptions of requested hardware that the machine lacks, for runs that can start anyway."""
+    others: tuple[str, ...] = ()
+    """Ids of the run's further jobs, of which the first to start takes it."""
+    refused: tuple[str, ...] = ()
+    """Why the scheduler refused one of those."""
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -267,6 +271,12 @@ def _continuation(site: Site, plan: Plan, limits: Limits | None) -> Continuation
     if limits is not None:
         backend.check_limits(cluster, limits, options)
     found = backend.continuation(limits, cluster.continue_by, options)
+    if any(run.others for run in plan.runs) and found.way != "requeue":
+        raise ConfigError(
+            f"a run with --first continues past its time limit only by requeue, but {cluster.name} would use "
+            f"{found.way}: {found.why}",
+            hint="leave --first out, or submit without --until-done and `resume` the run",
+        )
     if plan.group is not None and found.way != "requeue":
         raise ConfigError(
             f"runs of a group continue past their time limit only by requeue, but {cluster.name} would use "
@@ -297,6 +307,8 @@ def hand_over(site: Site, ledger: Ledger, ready: Ready) -> Submitted:
             the submission stays open.
     """
     trouble: ClusterkitError | None = None
+    others: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
     if ready.split:
         from clusterkit.runs.parts import hand_over_parts
 
@@ -308,12 +320,16 @@ def hand_over(site: Site, ledger: Ledger, ready: Ready) -> Submitted:
             accepted, trouble = hand_over_parts(site, ledger, ready)
     else:
         (one,) = ready.placed
-        options = (*one.job.options, *backend_of(site.cluster).dependency(ready.after))
+        options = (*one.options, *backend_of(site.cluster).dependency(ready.after))
         number = one.planned.number
-        request = {f"{one.folder}/submissions/{number}/request.json": one.request(options)}
+        request = {f"{one.folder}/submissions/{number}/request.json": one.request(options, number=number)}
         parcel = Parcel((one.row,), one.folder, {**one.files(), **request}, options, number)
         accepted = (replace(one.row, job_id=hand_over_parcel(site, ledger, parcel)),)
-    return Submitted(**vars(ready), runs=accepted, trouble=trouble, trusted=site.notes)
+        if one.job.alternatives:
+            others, refused = other_jobs(site, one.row.run_dir)
+    return Submitted(
+        **vars(ready), runs=accepted, trouble=trouble, trusted=site.notes, others=others, refused=refused
+    )
 
 
 def _previous_there(site: Site, env: Mapping[str, str]) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from clusterkit import __version__
 from clusterkit.backends import backend_of
 from clusterkit.backends.base import Continuation, JobResources, Kind, Parent
-from clusterkit.backends.job_script import JobScript, render, render_node
+from clusterkit.backends.job_script import JobScript, render, render_node, render_others
 from clusterkit.images.image import Image
 from clusterkit.resources import launcher, rendezvous
 from clusterkit.runs.ledger import LedgerRun
@@ -97,6 +97,8 @@ class PlannedRun:
     program: Program
     options: tuple[str, ...]
     """The backend's options, except those for continuation, dependencies and sharing."""
+    others: tuple[tuple[str, ...], ...] = ()
+    """The options of further jobs, of which the first to start takes the run."""
     goes_on: bool
     """Whether it continues past its time limit."""
     seed: int | None
@@ -203,6 +205,8 @@ class PlacedRun:
     script: str
     node_script: str
     """Starts the program on each of several nodes; empty for a run on one."""
+    others_script: str
+    """Submits the jobs beside the first one; empty for a run with one job."""
     row: LedgerRun
     """The run's ledger row before it has a job."""
 
@@ -211,12 +215,21 @@ class PlacedRun:
         """The run directory, relative to the work root."""
         return f"runs/{self.spec.run_id}"
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The backend's options of the run's job; of several, those of the first."""
+        return self.job.alternatives[0] if self.job.alternatives else self.job.options
+
     def files(self) -> dict[str, bytes | str]:
         """Returns the run's files by path in the work root, without those of its submission."""
         script = {f"{self.folder}/job.sh": self.script.encode("utf-8", "surrogateescape")}
         if self.node_script:
             script[f"{self.folder}/node.sh"] = self.node_script.encode("utf-8", "surrogateescape")
             script[f"{self.folder}/rendezvous.py"] = rendezvous()
+        for number, options in enumerate(self.job.alternatives):
+            script[f"{self.folder}/submissions/{number}/request.json"] = self.request(options, number=number)
+        if self.others_script:
+            script[f"{self.folder}/others.sh"] = self.others_script.encode("utf-8", "surrogateescape")
         if self.planned.again:
             return {**script}
         return {
@@ -227,12 +240,19 @@ class PlacedRun:
         }
 
     def request(
-        self, options: tuple[str, ...], *, task: int | None = None, pack: int = 1, fed: bool = False
+        self,
+        options: tuple[str, ...],
+        *,
+        number: int | None = None,
+        task: int | None = None,
+        pack: int = 1,
+        fed: bool = False,
     ) -> bytes:
         """Returns request.json of the run's submission.
 
         Args:
             options: the options given to the scheduler.
+            number: of the submission, where a run has several at once; otherwise the planned one.
             task: the run's index in its job array, if any.
             pack: number of runs that share the job.
             fed: whether jobs of its group submit it.
@@ -241,7 +261,7 @@ class PlacedRun:
         before = planned.before if planned.again else None
         away = before is not None and before.cluster != self.row.cluster
         return SubmissionRequest(
-            planned.number,
+            planned.number if number is None else number,
             "resume" if planned.again else "first",
             planned.created,
             options,
@@ -257,6 +277,7 @@ class PlacedRun:
             command=planned.command,
             verify_image=planned.verify_image,
             fed=fed,
+            alternatives=len(self.job.alternatives),
         ).to_json()
 
 
@@ -307,7 +328,9 @@ def place(
     if member:
         env |= member.env
         env |= {PREVIOUS: layout.run(member.previous)} if member.previous else {}
-    options = (*planned.options, *(continuation.options if continuation else ()))
+    goes_on = continuation.options if continuation else ()
+    options = (*planned.options, *goes_on)
+    alternatives = tuple((*one, *goes_on) for one in (planned.options, *planned.others) if planned.others)
     template = planned.program.argv if planned.program.has_places else None
     values: dict[str, Any] = {
         "profile": planned.profile.model_dump(mode="json", warnings=False),
@@ -351,7 +374,8 @@ def place(
         scratch_root=layout.scratch,
         cache_root=layout.cache,
         python=cluster.interpreter,
-        options=options,
+        options=tuple(each for each in options if all(each in one for one in alternatives)),
+        alternatives=alternatives,
         container=cluster.container if image else "none",
         image=image.path(layout.images) if image else None,
         image_bytes=image.bytes if image else None,
@@ -382,7 +406,8 @@ def place(
         part=part,
     )
     node_script = render_node(job, backend) if job.nodes > 1 else ""
-    return PlacedRun(planned, spec, job, render(job, backend), node_script, row)
+    others_script = render_others(job, backend) if alternatives else ""
+    return PlacedRun(planned, spec, job, render(job, backend), node_script, others_script, row)
 
 
 def _meeting(layout: Layout, member: GroupMember) -> str:

@@ -116,7 +116,7 @@ _SHAPES: Mapping[str, Shape] = {
     "request.json": {
         **dict.fromkeys(("kind", "created", "until_done", "workdir", "retry"), text),
         **dict.fromkeys(("options", "argv", "python_path", "command"), texts),
-        **dict.fromkeys(("number", "task", "part", "pack", "in_one"), whole),
+        **dict.fromkeys(("number", "task", "part", "pack", "in_one", "alternatives"), whole),
         "env": table_of_texts,
         "verify_image": flag,
         "fed": flag,
@@ -161,16 +161,30 @@ class RunRecord:
         return next((attempt for attempt in reversed(self.attempts) if attempt.start is not None), None)
 
     @property
+    def alternatives(self) -> tuple[Submission, ...]:
+        """Submissions of which the first to start takes the run; empty without such or after a later one."""
+        if not self.submissions or not self.submissions[-1].alternatives:
+            return ()
+        return self.submissions
+
+    @property
     def submission(self) -> Submission | None:
-        """The newest submission."""
-        return self.submissions[-1] if self.submissions else None
+        """The newest submission; of alternatives the one that started, or else the first."""
+        return self._newest(self.submissions)
 
     @property
     def request(self) -> Mapping[str, Any]:
         """request.json of the newest submission that was not refused, or of the newest if all were."""
         taken = [each for each in self.submissions if each.refusal is None]
-        newest = (taken or self.submissions)[-1:]
-        return (newest[0].request if newest else None) or {}
+        newest = self._newest(taken or self.submissions)
+        return (newest.request if newest else None) or {}
+
+    def _newest(self, submissions: Sequence[Submission]) -> Submission | None:
+        if not self.alternatives:
+            return submissions[-1] if submissions else None
+        begun = (self.started.start if self.started else None) or {}
+        mine = (each for each in submissions if each.number == begun.get("submission"))
+        return next(mine, submissions[0] if submissions else None)
 
     @property
     def options(self) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from clusterkit.backends import backend_of
 from clusterkit.backends.base import EarlySignal
 from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.errors import ConfigError
+from clusterkit.runs.alternatives import First, alternatives
 from clusterkit.runs.own_words import check_arguments
 from clusterkit.runs.plan import After, GroupMember, PlannedRun
 from clusterkit.runs.program import Program, program
@@ -64,6 +65,8 @@ class SubmitRequest:
     """Whether a stage starts even if the previous one failed."""
     in_one: bool = False
     """Whether one process trains all runs of a pack."""
+    first: First | None = None
+    """Where the run may start, where a job of several starts first."""
 
     @property
     def several(self) -> bool:
@@ -191,25 +194,25 @@ def resolve_run(
         member: the run's position in its group, if any.
     """
     profile, executed = request.profile, program_of(settings, request)
+    if request.first and request.first.kind == "gpu":
+        profile = profile.model_copy(update={"gpu": request.first.values[0]})
     # Runs that share a job run out of its memory together, and the job ends with the last of them.
     retry = (profile.retry or settings.project.retry) if request.pack == 1 else None
     profile = profile.model_copy(update={"retry": retry})
     past_limit = _goes_on(settings, request)
     signal = early_signal(profile, trains=executed.recipe is not None, goes_on=past_limit)
+    options, *others = (
+        with_retry(request.cluster, one, options, goes_on=past_limit)
+        for one, options in _requested(request, profile, signal)
+    )
     return PlannedRun(
         run_id=identity,
         name=request.name or profile.name,
         created=timestamp(now),
         profile=profile,
         program=executed,
-        options=with_retry(
-            request.cluster,
-            profile,
-            backend_of(request.cluster).options(
-                request.cluster, profile, signal=signal, extra=request.native
-            ),
-            goes_on=past_limit,
-        ),
+        options=options,
+        others=tuple(others),
         goes_on=past_limit,
         seed=_seed(request),
         total_steps=profile.total_steps,
@@ -220,6 +223,27 @@ def resolve_run(
         member=member,
         command=_command(request, member),
     )
+
+
+def _requested(
+    request: SubmitRequest, profile: Profile, signal: EarlySignal | None
+) -> list[tuple[Profile, tuple[str, ...]]]:
+    """Returns the profile and the backend's options of each job that a run is offered as."""
+    cluster, native = request.cluster, request.native
+    if request.first is None:
+        return [(profile, backend_of(cluster).options(cluster, profile, signal=signal, extra=native))]
+    if request.several or request.after:
+        raise ConfigError(
+            "--first is for a single run that waits for no other",
+            hint="submit the runs one by one, or name one GPU type or partition",
+        )
+    if profile.retry and profile.retry.memory_up_to:
+        raise ConfigError(
+            "--first and retry.memory_up_to exclude each other",
+            hint=f"remove memory_up_to from [profiles.{profile.name}.retry] and [project.retry], or --first",
+        )
+    found = alternatives(cluster, profile, request.first, signal=signal, native=native)
+    return list(found.values())
 
 
 def _goes_on(settings: Settings, request: SubmitRequest) -> bool:
@@ -248,6 +272,8 @@ def _command(request: SubmitRequest, member: GroupMember | None) -> tuple[str, .
         words += ["--set", f"{name}={value}"]
     for name in request.unlock:
         words += ["--unlock", name]
+    if request.first is not None:
+        words += ["--first", str(request.first)]
     for option in request.native:
         words += [NATIVE_OPTION, option]
     if request.until_done is not None:

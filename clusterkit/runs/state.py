@@ -61,6 +61,8 @@ class RunState:
     """How it continues past its time limit: `requeue`, `array` or `chain`; "" means not at all."""
     node: str | None = None
     job_id: str | None = None
+    others: tuple[str, ...] = ()
+    """Ids of the run's other jobs in the queue, of which the first to start takes it."""
     seen_step: float | None = None
     """Step from which the next rate is measured, for a program that reports none."""
     seen_time: float | None = None
@@ -133,7 +135,11 @@ def remembered(said: str) -> RunState | None:
         known = parse_json(said)
         names = {field.name for field in fields(RunState)}
         return RunState(
-            **{**{key: known[key] for key in known if key in names}, "state": JobState(known["state"])}
+            **{
+                **{key: known[key] for key in known if key in names},
+                "state": JobState(known["state"]),
+                "others": tuple(known.get("others", ())),
+            }
         )
     except (ValueError, KeyError, TypeError):
         return None

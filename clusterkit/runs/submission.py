@@ -68,6 +68,9 @@ cd "$root/$owner/submissions/$number" || fail
 "$@" >answer 2>error </dev/null
 status=$?
 echo "$status" >.status && mv -f .status status
+if test "$mode$status" = new0 && test -f "$root/$owner/others.sh"; then
+  bash "$root/$owner/others.sh" </dev/null >/dev/null 2>&1
+fi
 echo "{MARK} $status"
 cat answer
 cat error >&2
@@ -105,6 +108,12 @@ class Submission:
             return None
         task = (self.request or {}).get("task")
         return backend.accepted(self.answer, None if task is None else int(task))
+
+    @property
+    def alternatives(self) -> int:
+        """Number of jobs, this one included, of which the first to start takes the run; 0 for one job."""
+        several = int((self.request or {}).get("alternatives") or 0)
+        return several if self.number < several else 0
 
     @property
     def unheard(self) -> bool:
@@ -160,6 +169,8 @@ class SubmissionRequest:
     """Whether the job checks its image's digest before starting the container."""
     fed: bool = False
     """Whether jobs of its group submit it when the queue has room."""
+    alternatives: int = 0
+    """Number of jobs, submissions 0 onwards, of which the first to start takes the run; 0 for one job."""
 
     def to_json(self) -> bytes:
         """Returns request.json."""

@@ -186,6 +186,7 @@ def test_a_request_says_all_that_was_asked_for() -> None:
         "command": ["--seeds", "1"],
         "verify_image": True,
         "fed": True,
+        "alternatives": 7,
     }
     written = SubmissionRequest(**asked_for).to_json().decode("utf-8", "surrogateescape")  # type: ignore[arg-type]
     assert json.loads(written) == {"schema": 1, **asked_for}

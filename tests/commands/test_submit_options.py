@@ -73,6 +73,7 @@ OF_THE_SUBMISSION = {
     "after": "it says when that submission may start",
     "then": "the runs after it are their own",
     "then_always": "as --then",
+    "first": "one job of several takes the run, and the next submission has the options of that one",
     "max_parallel": "it says how the runs of a group share the cluster",
     "pack": "a run that goes on has a job of its own",
     "in_one": "as --pack",

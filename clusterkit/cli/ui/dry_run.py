@@ -63,7 +63,7 @@ def _show_run(found: DryRun) -> None:
         labelled("time limit", f"continues past it by {described_way(found.continuation)}")
     if words := retry_words(found.plan):
         labelled("failures", words)
-    labelled(backend_of(found.plan.cluster).tool, shlex.join(found.first.job.options))
+    labelled(backend_of(found.plan.cluster).tool, shlex.join(found.first.options))
     labelled("program", printable(shlex.join(spec.argv)))
     if found.plan.cluster.here and list(spec.argv[:1]) == ["python"]:
         labelled("python", printable(found.first.job.python))

@@ -119,7 +119,10 @@ def retry_words(plan: Plan) -> str | None:
 def show_job(done: Submitted, *, as_json: bool = False) -> None:
     """Prints the job and the next commands; standard output gets the run id alone, or is left to JSON."""
     (run,) = done.runs
-    note(f"job {run.job_id} on {run.cluster}")
+    for words in done.refused:
+        warn("warning: ", f"one of the requests was refused and does not count: {words}")
+    others = f", or {' or '.join(done.others)}: the first to start runs it" if done.others else ""
+    note(f"job {run.job_id}{others} on {run.cluster}")
     note(f"next: clusterkit status, clusterkit logs {run.run_id} -f")
     if not as_json:
         say(run.run_id)
