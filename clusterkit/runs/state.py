@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
 from typing import Any
 
 from clusterkit.backends.jobs import Job, JobState, unix_seconds
@@ -129,6 +130,7 @@ def _joined(first: str | None, second: str | None) -> str | None:
     return "; ".join(part for part in (first, second) if part) or None
 
 
+@lru_cache(maxsize=10_000)
 def remembered(said: str) -> RunState | None:
     """Parses a state written by `to_text`; None for another version or no state."""
     try:

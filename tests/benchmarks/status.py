@@ -6,6 +6,9 @@ start and the login included; `round_trips`, `squeue_calls` and `sacct_calls` ar
 finds ten runs ended; when none has, sacct is not asked.
 `all_seconds`: with `--all`, a thousand lines. `ratio_by_hand`: time of one `ssh` that runs squeue and sacct
 and prints the heartbeats of the active runs, for a person to read, over `seconds`.
+`group_seconds`, `group_round_trips`: of a group of 5,000 runs, 2,000 of them done, 60 running, 40 in the
+queue and 2,900 that wait until the queue has room; `group_lines` are the lines it prints at 80 columns, the
+widest of which has `group_columns`.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import statistics
 import subprocess
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -24,6 +28,12 @@ from tests.benchmarks._report import arguments, report
 from tests.doubles.slurm_site import Member, SlurmSite
 
 RUNS, RUNNING, PENDING = 1000, 160, 50
+GROUP = {
+    JobState.COMPLETED: 2000,
+    JobState.RUNNING: 60,
+    JobState.PENDING: 40,
+    JobState.DEFERRED: 2900,
+}
 ENDED = 10
 """Of the running ones; they have ended since the look before."""
 BY_HAND = """squeue -h -r -t all -u "$(id -un)"; sacct -n -P -j {ids}; cd {root}/runs && cat {heartbeats}"""
@@ -84,11 +94,38 @@ def measure(folder: Path, repetitions: int) -> dict[str, float]:
         }
 
 
+def measure_group(folder: Path, repetitions: int) -> dict[str, float]:
+    """The metrics of a large group that its jobs submit."""
+    states = [state for state, count in GROUP.items() for _ in range(count)]
+    everyone = [
+        Member(number, state, group="big-20260101-000000-k3f9") for number, state in enumerate(states)
+    ]
+    with closing(SlurmSite(folder, cold=True)) as site:
+        site.settle(everyone)
+        site.remember(everyone)
+        site.answers([member for member in everyone if member.state is not JobState.DEFERRED])
+        before = site.round_trips()
+        shown = site.status()
+        used = site.round_trips() - before
+        found = Counter(run["state"] for run in shown["runs"])
+        if any(found[state] != GROUP[state] for state in GROUP if state.active):
+            raise AssertionError(f"wrong states: {found}")
+        lines = site.types("status", COLUMNS="80").stdout.splitlines()
+        return {
+            "group_runs": len(everyone),
+            "group_round_trips": used,
+            "group_seconds": median_seconds(lambda: site.types("status"), repetitions),
+            "group_lines": len(lines),
+            "group_columns": max(map(len, lines)),
+        }
+
+
 def main() -> None:
     """Run and report."""
     quick = arguments(__doc__).quick
     with tempfile.TemporaryDirectory(prefix="clusterkit-") as folder:
-        took = measure(Path(folder), repetitions=5 if quick else 15)
+        repetitions = 5 if quick else 15
+        took = measure(Path(folder, "many"), repetitions) | measure_group(Path(folder, "group"), repetitions)
     peer, hand = "squeue, sacct, cat by ssh", took["by_hand_seconds"]
     report(
         "status",

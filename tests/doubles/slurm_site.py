@@ -81,7 +81,7 @@ class SlurmSite:
     """
 
     def __init__(self, folder: Path, *, cold: bool = False) -> None:
-        self._run = forked.cold if cold else forked.run
+        self._cold = cold
         self.folder, self.root, self.project = folder, folder / "root", folder / "journey"
         self.bin = folder / "bin"
         for path in (self.bin, self.root / "runs", self.project):
@@ -173,7 +173,7 @@ class SlurmSite:
             profile="a40-2m",
             recipe="sac",
             seed=member.number,
-            job_id=member.job_id,
+            job_id="" if member.state is JobState.DEFERRED else member.job_id,
             submitted="2026-01-01T00:00:00Z",
             run_dir=f"{self.root}/runs/{member.run_id}",
             total_steps=TOTAL,
@@ -195,16 +195,21 @@ class SlurmSite:
             text=True,
         )
 
-    def types(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    def types(self, *words: str, code: int = 0, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run a clusterkit command to its end; the exit code must be `code`."""
-        done = self._run(words, folder=self.project, env=self._environment({}))
+        run = forked.cold if self._cold else forked.run
+        done = run(words, folder=self.project, env=self._environment(variables))
         assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
         assert "Traceback" not in done.stderr
         return done
 
     def _environment(self, variables: Mapping[str, str]) -> dict[str, str]:
         own = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "COLUMNS": "160"}
-        return forked.of_python() | own | variables
+        environment = forked.of_python() | own | variables
+        if self._cold:  # Python keeps what it compiles, as it does for a person
+            environment.pop("PYTHONDONTWRITEBYTECODE", None)
+            environment["PYTHONPYCACHEPREFIX"] = str(self.folder / "bytecode")
+        return environment
 
     def status(self, *words: str) -> dict[str, Any]:
         """`clusterkit status --json`."""
@@ -310,7 +315,12 @@ def run_files(member: Member) -> Mapping[str, Any]:
             "number": 0,
             "kind": "first",
             "options": ["--time=24:00:00"],
+            "fed": member.state is JobState.DEFERRED,
         },
+    }
+    if member.state is JobState.DEFERRED:
+        return files
+    files |= {
         "submissions/0/asked": "1767225600\n",
         "submissions/0/answer": f"{member.job_id}\n",
         "submissions/0/status": "0\n",
