@@ -338,18 +338,22 @@ class Backend:
         """
         raise NotImplementedError
 
-    def inside_argv(self, job_id: str, argv: Sequence[str], *, terminal: bool = False) -> list[str]:
+    def inside_argv(
+        self, job_id: str, argv: Sequence[str], *, terminal: bool = False, reads: bool = False
+    ) -> list[str]:
         """The argv that runs a command inside a running job, beside its program.
 
         Args:
             job_id: the job's id.
             argv: the command.
-            terminal: attach the terminal; otherwise the command reads nothing.
+            terminal: attach the terminal.
+            reads: without a terminal, the command gets the returned command's standard input, and must end
+                with it; otherwise it reads nothing.
 
         Raises:
             SchedulerError: the text is not a job id.
         """
-        del job_id, terminal
+        del job_id, terminal, reads
         return list(argv)
 
     def process_group(self, job_id: str) -> int | None:

@@ -218,7 +218,16 @@ GUIDES = {
             ("", "in the newest run"),
             ("last -- nvidia-smi", "run one command and return its exit status"),
         ),
-        ("top", "logs"),
+        ("top", "forward"),
+    ),
+    "forward": Guide(
+        WATCH,
+        "Reach ports of a running program on this machine, until Ctrl-C or the job's end.",
+        (
+            ("last 8888", "http://127.0.0.1:8888 here"),
+            ("last 9000:8888 :6006", "port 9000 here, and a free one"),
+        ),
+        ("shell", "dev", "interactive.md"),
     ),
     "top": Guide(
         WATCH,

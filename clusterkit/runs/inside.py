@@ -46,9 +46,9 @@ class Inside:
         """Whether the command from `argv`, without a terminal, ends when its standard input closes."""
         return backend_of(self.cluster).can.steps
 
-    def argv(self, argv: Sequence[str], *, terminal: bool = False) -> list[str]:
-        """Returns the command for the login node that runs `argv` beside the program."""
-        return backend_of(self.cluster).inside_argv(self.job_id, argv, terminal=terminal)
+    def argv(self, argv: Sequence[str], *, terminal: bool = False, reads: bool = False) -> list[str]:
+        """Returns the command for the login node that runs `argv` beside the program; see `inside_argv`."""
+        return backend_of(self.cluster).inside_argv(self.job_id, argv, terminal=terminal, reads=reads)
 
 
 @contextmanager

@@ -99,6 +99,26 @@ Bar = Callable[[str, int | None], AbstractContextManager[ProgressCallback]]
 """Opens a progress bar: label, total bytes."""
 
 
+class Conversation(Protocol):
+    """A running command whose standard input and output are a stream in both directions."""
+
+    def send(self, data: bytes) -> None:
+        """Send a piece of standard input. Raises OSError when the command no longer listens."""
+        ...
+
+    def output(self) -> Iterator[bytes]:
+        """Standard output as it comes."""
+        ...
+
+    def wait(self) -> int:
+        """The exit status, as of `Completed`, once standard output has ended.
+
+        Raises:
+            TransportError: the connection failed.
+        """
+        ...
+
+
 class Transport(Protocol):
     """One connection to one machine. Remote paths are absolute POSIX strings."""
 
@@ -132,6 +152,20 @@ class Transport(Protocol):
 
         Raises:
             TransportError: the connection failed, or the command ended with another status than 0.
+        """
+        ...
+
+    def talk(
+        self, argv: Sequence[str], *, on_error: Callable[[bytes], object]
+    ) -> AbstractContextManager[Conversation]:
+        """Run argv and hold both its streams; leaving the context ends its standard input, at least.
+
+        Args:
+            argv: the command.
+            on_error: given its standard error as it comes.
+
+        Raises:
+            TransportError: the connection failed.
         """
         ...
 

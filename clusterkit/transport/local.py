@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from clusterkit import folders
@@ -79,6 +79,24 @@ class LocalTransport:
             completed = Completed(tuple(argv), process.returncode, b"", b"".join(words))
             raise faults.command_failed(completed, where=_WHERE)
 
+    @contextlib.contextmanager
+    def talk(
+        self, argv: Sequence[str], *, on_error: Callable[[bytes], object]
+    ) -> Iterator[_LocalConversation]:
+        """See `Transport.talk`."""
+        try:
+            process = _start(argv, stdin=subprocess.PIPE)
+        except OSError as error:
+            missing = Completed(tuple(argv), faults.NOT_FOUND, b"", str(error).encode())
+            raise faults.command_failed(missing, where=_WHERE) from None
+        talking = _LocalConversation(process, on_error)
+        with process:
+            try:
+                yield talking
+            finally:
+                _stop(process)
+                talking.errors.join(_STOP_SECONDS)  # what the command left behind may keep it open
+
     def attach(self, argv: Sequence[str], *, terminal: bool, leash: bool = False) -> int:
         """See `Transport.attach`; on a terminal the command shares ours, and Ctrl-C is its own."""
         if terminal:
@@ -142,6 +160,39 @@ class LocalTransport:
 
     def close(self) -> None:
         """Nothing is held open."""
+
+
+class _LocalConversation:
+    """Implements `Conversation` over a process's pipes."""
+
+    def __init__(self, process: subprocess.Popen[bytes], on_error: Callable[[bytes], object]) -> None:
+        assert process.stdin and process.stdout and process.stderr
+        self._process = process
+        self._input, self._output, words = (
+            one.fileno() for one in (process.stdin, process.stdout, process.stderr)
+        )
+
+        def listen() -> None:
+            while data := os.read(words, _CHUNK):
+                on_error(data)
+
+        self.errors = threading.Thread(target=listen, daemon=True)
+        self.errors.start()
+
+    def send(self, data: bytes) -> None:
+        """See `Conversation.send`."""
+        left = memoryview(data)
+        while left:
+            left = left[os.write(self._input, left) :]
+
+    def output(self) -> Iterator[bytes]:
+        """See `Conversation.output`."""
+        while data := os.read(self._output, _CHUNK):
+            yield data
+
+    def wait(self) -> int:
+        """See `Conversation.wait`."""
+        return self._process.wait()
 
 
 def _copy(

@@ -48,7 +48,7 @@ class Session:
         timeout: float | None = None,
         prepare: str = "",
         screen: Screen | None = None,
-        on_error: Callable[[bytes], None] | None = None,
+        on_error: Callable[[bytes], object] | None = None,
     ) -> None:
         """Prepare the command.
 

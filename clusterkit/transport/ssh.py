@@ -84,6 +84,12 @@ class SshTransport:
         if status != 0:
             raise faults.command_failed(completed, where=self._where)
 
+    def talk(
+        self, argv: Sequence[str], *, on_error: Callable[[bytes], object]
+    ) -> contextlib.AbstractContextManager[Session]:
+        """See `Transport.talk`."""
+        return self._session(argv, on_error=on_error)
+
     def attach(self, argv: Sequence[str], *, terminal: bool, leash: bool = False) -> int:
         """See `Transport.attach`."""
         if terminal:

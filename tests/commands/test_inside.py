@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.commands.shell import enter_script
+from clusterkit.runs.entering import enter_script
 from clusterkit.config.models import Cluster
 from tests.commands.conftest import Project, new_project
 from tests.doubles.person import type_at_terminal

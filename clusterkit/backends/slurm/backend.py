@@ -68,7 +68,7 @@ status=$?
 kill "$leash" 2>/dev/null
 exit "$status"
 """
-_TERMINAL = r"""
+_DIRECT = r"""
 exec srun $clusters --jobid="$id" "$@"
 """
 
@@ -182,16 +182,18 @@ class SlurmBackend(SlurmOptions):
         ]
         return Probe(f"find {job_name}", "\n".join(lines), parse_find)
 
-    def inside_argv(self, job_id: str, argv: Sequence[str], *, terminal: bool = False) -> list[str]:
+    def inside_argv(
+        self, job_id: str, argv: Sequence[str], *, terminal: bool = False, reads: bool = False
+    ) -> list[str]:
         """The argv for the login node: a job step with srun, as one process on the job's first node.
 
         The step ends with its terminal or, without one, with the returned command's standard input.
         """
         ((cluster, (number,)),) = _grouped([job_id])
-        run = CLEAN_ENVIRONMENT + _STEP + (_TERMINAL if terminal else _LEASH)
+        run = CLEAN_ENVIRONMENT + _STEP + (_DIRECT if terminal or reads else _LEASH)
         # --overlap: without it the step would wait for the job's own program to end.
         options = ["--overlap", "--nodes=1", "--ntasks=1", "--relative=0", "--cpu-bind=none", "--quiet"]
-        stream = "--pty" if terminal else "--input=none"
+        stream = "--pty" if terminal else "--input=all" if reads else "--input=none"
         return ["sh", "-c", run, "srun", number, cluster, *options, stream, *argv]
 
     def checks(self) -> SchedulerChecks:

@@ -1,0 +1,179 @@
+"""forward: carry ports of a running program's node to this machine's loopback."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clusterkit import relay
+from clusterkit.backends.jobs import JobState
+from clusterkit.errors import ConfigError, RunError, last_words
+from clusterkit.runs.entering import enter_argv
+from clusterkit.runs.inside import Inside, inside
+from clusterkit.runs.ledger import LedgerRun
+from clusterkit.runs.observe import query
+from clusterkit.runs.relayed import Relayed, node_text, relayed
+from clusterkit.runs.state import RunState
+from clusterkit.transport.faults import LostError
+
+if TYPE_CHECKING:
+    from clusterkit.config.settings import Settings
+
+_HIGHEST = 65535
+_WORDS = 1 << 16
+
+
+@dataclass(frozen=True)
+class Ports:
+    """A port here and one on the node."""
+
+    local: int
+    """0 for a free one."""
+    remote: int
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A port of this machine's loopback that is open."""
+
+    ports: Ports
+    listening: socket.socket
+
+    @property
+    def local(self) -> int:
+        """The port's number."""
+        number: int = self.listening.getsockname()[1]
+        return number
+
+
+def parse_ports(text: str) -> Ports:
+    """Parses `PORT` and `LOCAL:PORT`, where LOCAL may be 0 or left out.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    local, colon, remote = text.rpartition(":")
+    here = local or "0" if colon else remote
+    if not (here.isdecimal() and remote.isdecimal() and int(here) <= _HIGHEST and 0 < int(remote) <= _HIGHEST):
+        raise ConfigError(
+            f"{text!r} is no port of the form PORT or LOCAL:PORT",
+            hint="8888 for the same port here, 9000:8888 for another one, :8888 for a free one",
+        )
+    return Ports(int(here), int(remote))
+
+
+@contextmanager
+def listening(ports: Sequence[Ports]) -> Iterator[list[Listener]]:
+    """Opens the ports here, on the loopback only.
+
+    Raises:
+        ConfigError: one cannot be opened.
+    """
+    with ExitStack() as stack:
+        opened = []
+        for one in ports:
+            try:
+                here = stack.enter_context(socket.create_server(("127.0.0.1", one.local)))
+            except OSError as error:
+                raise ConfigError(
+                    f"port {one.local} of this machine cannot be opened: {os.strerror(error.errno or 0)}",
+                    hint=f"choose another one, e.g. :{one.remote} for any that is free",
+                ) from None
+            opened.append(Listener(one, here))
+        yield opened
+
+
+def forward(
+    settings: Settings,
+    run: LedgerRun,
+    listeners: Sequence[Listener],
+    *,
+    on_ready: Callable[[Inside, bool], None],
+    on_refused: Callable[[str], None],
+) -> RunState:
+    """Carry connections to a run's node until its job ends, also over a new login once a connection is lost.
+
+    One job step carries all connections: a step of its own for each would take as long as a container's start.
+
+    Args:
+        settings: of the project.
+        run: the running run.
+        listeners: the ports.
+        on_ready: called once the node is reached; whether that was after a lost connection.
+        on_refused: called with why a connection was refused on the node.
+
+    Returns:
+        The run's state at the end.
+
+    Raises:
+        RunError: the run is not running, or nothing can be started in its job.
+        TransportError: the cluster cannot be reached.
+    """
+    before = False
+    while True:
+        carrying = _Carrying(listeners)
+        try:
+            with inside(settings, run) as place:
+                return carrying.serve(place, lambda again=before: on_ready(place, again), on_refused)
+        except LostError:
+            if not carrying.began:
+                raise
+            before = True
+        finally:
+            carrying.stop()
+
+
+class _Carrying:
+    """Accepts connections while one relay runs."""
+
+    def __init__(self, listeners: Sequence[Listener]) -> None:
+        self._listeners = listeners
+        self._numbers = itertools.count(1)
+        self._stopped = threading.Event()
+        self.began = False
+
+    def serve(
+        self, place: Inside, on_ready: Callable[[], None], on_refused: Callable[[str], None]
+    ) -> RunState:
+        words = bytearray()
+        argv = enter_argv(place, ["python", "-I", "-S", "-c", node_text(), "ports"])
+        with relayed(place, argv, on_error=words.extend) as relaying:
+            for kind, _, content in relaying.frames():
+                if kind == relay.REFUSED:
+                    on_refused(content.decode("utf-8", "replace"))
+                    continue
+                self.began = True
+                for one in self._listeners:
+                    threading.Thread(target=self._accept, args=(one, relaying), daemon=True).start()
+                on_ready()
+            relaying.talking.wait()
+        (state,) = query(place.cluster, place.transport, [place.run])
+        if state.state is JobState.RUNNING and state.attempt == place.attempt:
+            said = last_words(words[-_WORDS:].decode("utf-8", "replace")) or "no reason given"
+            raise RunError(
+                f"{place.run.run_id} runs, but no port can be forwarded: {said}",
+                hint="run the same command again",
+            )
+        return state
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _accept(self, one: Listener, relaying: Relayed) -> None:
+        one.listening.settimeout(0.2)  # it must notice that another relay takes over
+        while not self._stopped.is_set():
+            try:
+                peer, _ = one.listening.accept()
+            except TimeoutError:
+                continue
+            except OSError:  # closed
+                return
+            peer.settimeout(None)
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            relaying.connect(next(self._numbers), peer, b"%d" % one.ports.remote)
