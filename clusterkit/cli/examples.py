@@ -229,6 +229,21 @@ GUIDES = {
         ),
         ("shell", "dev", "interactive.md"),
     ),
+    "ssh": Guide(
+        WATCH,
+        "Open ssh to the job and container of a running program.",
+        (
+            ("last", "a shell"),
+            ("last -- nvidia-smi -L", "one command"),
+        ),
+        ("ssh-config", "shell", "interactive.md"),
+    ),
+    "ssh-config": Guide(
+        WATCH,
+        "Print the ssh configuration of a running program's job.",
+        (("last >> ~/.ssh/config", "then ssh, rsync, sftp, VS Code and PyCharm know the run"),),
+        ("ssh", "interactive.md"),
+    ),
     "top": Guide(
         WATCH,
         "Show the live resource usage of a run or group.",

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
 
 
+class EndedError(RunError):
+    """A run is not running and never will be."""
+
+
 @dataclass(frozen=True)
 class Inside:
     """A running run and the connection to its cluster."""
@@ -103,7 +107,7 @@ def _not_running(run: LedgerRun, state: RunState) -> RunError:
             f"{run.run_id} is not running, it is {state.state}{why}",
             hint=f"`clusterkit logs -f {run.run_id}` waits for it",
         )
-    return RunError(
+    return EndedError(
         f"{run.run_id} has ended as {state.state}{why}",
         hint=f"`clusterkit logs {run.run_id}` shows its output",
     )

@@ -1,0 +1,155 @@
+"""ssh, ssh-config: let OpenSSH and what builds on it reach inside a running run's job and container."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterkit import folders, relay
+from clusterkit.backends.jobs import JobState
+from clusterkit.errors import RunError, TransportError, last_words
+from clusterkit.runs.inside import EndedError, inside
+from clusterkit.runs.ledger import LedgerRun
+from clusterkit.runs.node_sshd import sshd_argv, sshd_input
+from clusterkit.runs.relayed import Relayed, relayed
+from clusterkit.runs.ssh_keys import forget, keys_of
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster
+    from clusterkit.config.settings import Settings
+
+_CHUNK = 1 << 16
+
+
+def host_entry(settings: Settings, run: LedgerRun, config: Path | None) -> str:
+    """Returns an ssh_config(5) entry for a run, and makes its keys. Needs no connection.
+
+    Args:
+        settings: of the project.
+        run: a run that has not ended, by its last known state.
+        config: the settings file that the user named.
+
+    Raises:
+        RunError: it has ended.
+        ConfigError: ssh is not installed here.
+    """
+    state = JobState(run.state)
+    if not state.active and state is not JobState.UNKNOWN:
+        raise RunError(
+            f"{run.run_id} has ended as {run.state}",
+            hint="`clusterkit dev` asks for a job to work in",
+        )
+    keys = keys_of(_home(settings), run.run_id)
+    again = [sys.executable, "-P", "-m", "clusterkit", "ssh", "--stdio", run.run_id]
+    again += ["--config", str(config.absolute())] if config else []
+    proxy = f"cd {shlex.quote(str(settings.project_dir))} && exec {shlex.join(again)}"
+    lines = [
+        f"Host {run.run_id}",
+        f"  HostName {run.run_id}",
+        f"  User {_user(settings.cluster(run.cluster))}",
+        f"  ProxyCommand {shlex.join(['sh', '-c', proxy]).replace('%', '%%')}",
+        f"  IdentityFile {_quoted(keys.identity)}",
+        "  IdentitiesOnly yes",
+        f"  UserKnownHostsFile {_quoted(keys.known_hosts)}",
+        f"  HostKeyAlias {run.run_id}",
+        "  StrictHostKeyChecking yes",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def ssh_argv(settings: Settings, run: LedgerRun, config: Path | None, command: Sequence[str]) -> list[str]:
+    """Returns the argv of OpenSSH's client for a run; its entry is written beside the keys.
+
+    Raises:
+        RunError, ConfigError: as `host_entry`.
+    """
+    entry = host_entry(settings, run, config)
+    file = keys_of(_home(settings), run.run_id).folder / "config"
+    folders.replace_file(file, entry.encode("utf-8", "surrogateescape"), mode=0o600)
+    return ["ssh", "-F", str(file), run.run_id, *([shlex.join(command)] if command else [])]
+
+
+def serve_stdio(settings: Settings, run: LedgerRun) -> None:
+    """Carry one ssh connection on standard input and output to an sshd inside the run's job, until it ends.
+
+    Raises:
+        RunError: the run is not running, or its node cannot serve ssh.
+        TransportError: the cluster cannot be reached, or the connection was lost.
+    """
+    home = _home(settings)
+    words = bytearray()
+    try:
+        with inside(settings, run) as place:
+            keys = keys_of(home, run.run_id)
+            prelude = sshd_input(place, keys.host_key, keys.public_key)
+            with relayed(place, sshd_argv(place), prelude=prelude, on_error=words.extend) as relaying:
+                served = _carry(relaying)
+    except EndedError:
+        forget(home, run.run_id)
+        raise
+    said = last_words(words.decode("utf-8", "replace"))
+    if not served:
+        raise RunError(
+            f"ssh cannot enter {run.run_id}: {said or 'the job step ended at once'}",
+            hint=f"`clusterkit shell {run.run_id}` needs neither sshd nor Python on the node",
+        )
+
+
+def _carry(relaying: Relayed) -> bool:
+    """Carries standard input and output; returns whether the node was reached."""
+    here, there = socket.socketpair()
+    reached, failed = threading.Event(), list[TransportError]()
+
+    def serve() -> None:
+        try:
+            for kind, _, _ in relaying.frames():
+                if kind == relay.READY:
+                    reached.set()
+        except TransportError as error:
+            failed.append(error)
+        finally:
+            relaying.relay.close()
+
+    def pass_up() -> None:
+        with suppress(OSError):  # the connection has ended
+            while data := os.read(0, _CHUNK):
+                here.sendall(data)
+            here.shutdown(socket.SHUT_WR)
+
+    relaying.connect(1, there)
+    for work in (serve, pass_up):
+        threading.Thread(target=work, daemon=True).start()
+    with here, suppress(BrokenPipeError):  # the client has ended
+        while data := here.recv(_CHUNK):
+            left = memoryview(data)
+            while left:
+                left = left[os.write(1, left) :]
+    if failed:
+        raise failed[0]
+    return reached.is_set()
+
+
+def _home(settings: Settings) -> Path:
+    return settings.project_dir / ".clusterkit"
+
+
+def _user(cluster: Cluster) -> str:
+    """The user's name on a cluster, which is the only one that an sshd of the user's own lets in."""
+    if cluster.host is None:
+        return folders.user_name()
+    from clusterkit.transport.resolve import resolve
+
+    return resolve(cluster.host, config=cluster.ssh_config).user
+
+
+def _quoted(path: Path) -> str:
+    """A path as an argument in ssh_config(5)."""
+    return '"{}"'.format(str(path).replace("%", "%%"))
