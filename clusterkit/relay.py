@@ -1,13 +1,13 @@
 """Carries many byte streams over one: between the laptop and the node on which a run's program runs.
 
-The laptop imports it. A node's Python runs its text: `python -I -c TEXT ports` connects each stream to the port
-of the loopback that it asks for, and `python -I -c TEXT program COMMAND...` to a new process of the command, on
-a socket that only the two hold. It ends with its standard input. So it uses only the standard library of
+The laptop imports it. A node's Python runs its text: `python -I -c TEXT ports` connects each stream to the
+port of the loopback that it asks for, `python -I -c TEXT program COMMAND...` to a new process of the command,
+on a socket that only the two hold. It ends with its standard input. It uses only the standard library of
 Python 3.8, of that only what Debian's python3-minimal has, and nothing of clusterkit.
 
 A frame is one line: a letter, the stream's number, a space, the data. A Slurm step passes its output on by
-lines, so a whole line arrives at once. Of each stream at most WINDOW bytes are on the way that its receiver has
-not passed on: a stream that nobody reads holds up no other, and fills no memory.
+lines, so a whole line arrives at once. A stream has at most WINDOW bytes on the way that its receiver has not
+passed on: one that nobody reads holds up no other, and fills no memory.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ WINDOW = 1 << 20
 _PIECE = 1 << 15
 """Bytes read at once, at most."""
 READY, OPEN, REFUSED = b"R", b"O", b"X"
-"""Frames that only the node sends (it is ready), only the laptop (connect a stream), and that end a stream which
-could not be connected, with the reason."""
+"""Frames: the node is ready; the laptop wants a stream connected; a stream could not be connected, and why."""
 _DATA, _END, _TAKEN = b"D", b"E", b"T"
 """Data; there is no more; so many bytes were passed on."""
 _LISTENS = "0A"
@@ -220,7 +219,7 @@ def start(command: Sequence[str]) -> socket.socket:
     """
     ours, theirs = socket.socketpair()
     with theirs:
-        process = subprocess.Popen(command, stdin=theirs, stdout=theirs)
+        process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=theirs.fileno())
     threading.Thread(target=process.wait, daemon=True).start()
     return ours
 

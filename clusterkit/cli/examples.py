@@ -178,6 +178,15 @@ GUIDES = {
         ),
         ("submit", "until-done.md"),
     ),
+    "dev": Guide(
+        RUN,
+        "Ask for a job to work in, and open a shell inside it once it runs.",
+        (
+            ("--profile a40-2m", "with the profile's resources"),
+            ("--time 30m --keep", "leave the job when the shell ends"),
+        ),
+        ("forward", "ssh-config", "interactive.md"),
+    ),
     "status": Guide(
         WATCH,
         "Show the state of your runs.",

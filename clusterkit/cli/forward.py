@@ -18,7 +18,8 @@ def forward(
     ports: Annotated[
         list[str],
         typer.Argument(
-            metavar="PORT", help="A port of the program; LOCAL:PORT for another one here, :PORT for a free one."
+            metavar="PORT",
+            help="A port of the program; LOCAL:PORT for another one here, :PORT for a free one.",
         ),
     ],
     config: ConfigOption = None,
@@ -52,4 +53,6 @@ def forward(
 
     with listening(wanted) as listeners:
         state = command(settings, run, listeners, on_ready=on_ready, on_refused=on_refused)
-    note(f"{run.run_id} {'has ended as' if state.final else 'is'} {state.state}: nothing is forwarded any more")
+    note(
+        f"{run.run_id} {'has ended as' if state.final else 'is'} {state.state}: nothing is forwarded any more"
+    )

@@ -10,8 +10,7 @@ from clusterkit.cli.common import ConfigOption, RunArgument, load, open_ledger
 def ssh_config(name: RunArgument = "last", config: ConfigOption = None) -> None:
     """Print the ssh configuration of a running program's job.
 
-    With it, ssh, rsync, sftp and editors reach the job by the run's id. Its keys are removed after the run has
-    ended.
+    With it, ssh, rsync, sftp and editors reach the job by the run's id, until the run ends.
     """
     from clusterkit.commands.ssh import host_entry
 

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import shlex
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from clusterkit.backends import backend_of
-from clusterkit.backends.base import Backend
 from clusterkit.backends.jobs import JobState
-from clusterkit.errors import ConfigError, RunError, SchedulerError, TransportError
-from clusterkit.probes import ask
+from clusterkit.errors import ConfigError, RunError, TransportError
+from clusterkit.runs.ending import end_runs
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import query
-from clusterkit.runs.record import records
 from clusterkit.runs.settling import settle
+from clusterkit.runs.ssh_keys import forget_ended
 from clusterkit.runs.status import StatusRow
 from clusterkit.site import connected
 from clusterkit.transport.base import Transport
@@ -26,24 +21,6 @@ from clusterkit.transport.base import Transport
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
-
-_CANCEL_SECONDS = 120.0
-
-# $1 run directory, $2 record. It is written to the newest attempt's folder, or that of the first one to come.
-# If it cannot be written, the scheduler still cancels the job.
-_RECORD = r"""
-umask 077
-ck_record() {
-  ck_newest=0
-  for ck_folder in "$1"/attempts/*/; do
-    ck_folder=${ck_folder%/} ck_folder=${ck_folder##*/}
-    if test "$ck_folder" -gt "$ck_newest" 2>/dev/null; then ck_newest=$ck_folder; fi
-  done
-  ck_folder=$1/attempts/$ck_newest
-  { test -d "$ck_folder" || mkdir -p "$ck_folder"; } && printf '%s\n' "$2" >"$ck_folder/.cancel.tmp" &&
-    mv -f "$ck_folder/.cancel.tmp" "$ck_folder/cancel.json"
-}
-"""
 
 _MAY_GO_ON = frozenset(
     {
@@ -132,8 +109,8 @@ def cancel(settings: Settings, ledger: Ledger, chosen: ChosenRuns, *, agrees: Ag
             ]
             if mine:
                 others = [one for row in ending if row.run.cluster == name for one in row.state.others]
-                _end(cluster, transport, ledger, mine, others)
-                ledger.set_states((run.run_id, JobState.CANCELLED) for run in mine)
+                end_runs(cluster, transport, ledger, mine, others)
+    forget_ended(settings.project_dir / ".clusterkit", ledger.runs())
     result.done = ending if chosen.many else rows
     return result
 
@@ -177,56 +154,6 @@ def _settled(
     if unclear:
         settle(cluster, transport, ledger, unclear)
     return [ledger.get(run.run_id) or run for run in runs]
-
-
-def _end(
-    cluster: Cluster,
-    transport: Transport,
-    ledger: Ledger,
-    runs: Sequence[LedgerRun],
-    others: Sequence[str],
-) -> None:
-    """Write the records and cancel the jobs and the runs' other jobs, in one round trip."""
-    now = int(time.time())
-    lines = [_RECORD]
-    for run in runs:
-        record = json.dumps({"requested": now, "job_id": run.job_id})
-        lines.append(shlex.join(["ck_record", run.run_dir, record]))
-    jobs = [run.job_id for run in runs if run.job_id and not _shared(run, runs, ledger)]
-    jobs += others
-    jobs += _links(backend_of(cluster), transport, runs)
-    if jobs:
-        argv = backend_of(cluster).cancel_argv(list(dict.fromkeys(jobs)))
-        lines.append(f"{shlex.join(argv)} </dev/null")
-    lines.append("")
-    script = "\n".join(lines).encode("utf-8", "surrogateescape")
-    result = transport.run(["sh"], stdin=script, check=False, timeout=_CANCEL_SECONDS)
-    if result.returncode != 0:
-        words = " / ".join(result.error_text.strip().splitlines()) or "no reason given"
-        raise SchedulerError(
-            f"{transport.where}: the scheduler did not cancel the runs: {words}",
-            hint="`clusterkit status` shows what is still running; run the same command again",
-        )
-
-
-def _links(backend: Backend, transport: Transport, runs: Sequence[LedgerRun]) -> list[str]:
-    """Job ids of runs that continue as a chain of jobs: the next job may already be queued."""
-    chains = [run.run_dir for run in runs if run.until_done == "chain"]
-    if not chains:
-        return []
-    files = records(chains)
-    read = ask(transport, files).of(files)
-    submissions = [one for record in read.values() for one in record.submissions]
-    return [job_id for one in submissions if (job_id := one.job_id(backend)) is not None]
-
-
-def _shared(run: LedgerRun, ending: Sequence[LedgerRun], ledger: Ledger) -> bool:
-    """Whether other runs continue in the same job, which then ends only this run when it sees the record."""
-    chosen = {one.run_id for one in ending}
-    return any(
-        other.job_id == run.job_id and other.run_id not in chosen and JobState(other.state).active
-        for other in ledger.runs(cluster=run.cluster)
-    )
 
 
 def _may_run(state: JobState) -> bool:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from clusterkit import relay
@@ -60,12 +61,13 @@ def parse_ports(text: str) -> Ports:
     """
     local, colon, remote = text.rpartition(":")
     here = local or "0" if colon else remote
-    if not (here.isdecimal() and remote.isdecimal() and int(here) <= _HIGHEST and 0 < int(remote) <= _HIGHEST):
+    numbers = [int(each) if each.isdecimal() else -1 for each in (here, remote)]
+    if not (0 <= numbers[0] <= _HIGHEST and 0 < numbers[1] <= _HIGHEST):
         raise ConfigError(
             f"{text!r} is no port of the form PORT or LOCAL:PORT",
             hint="8888 for the same port here, 9000:8888 for another one, :8888 for a free one",
         )
-    return Ports(int(here), int(remote))
+    return Ports(*numbers)
 
 
 @contextmanager
@@ -97,9 +99,9 @@ def forward(
     on_ready: Callable[[Inside, bool], None],
     on_refused: Callable[[str], None],
 ) -> RunState:
-    """Carry connections to a run's node until its job ends, also over a new login once a connection is lost.
+    """Carry connections to a run's node until its job ends; a lost connection to the cluster is made anew.
 
-    One job step carries all connections: a step of its own for each would take as long as a container's start.
+    One job step carries all of them: a step for each would add the start of a container.
 
     Args:
         settings: of the project.
@@ -120,7 +122,7 @@ def forward(
         carrying = _Carrying(listeners)
         try:
             with inside(settings, run) as place:
-                return carrying.serve(place, lambda again=before: on_ready(place, again), on_refused)
+                return carrying.serve(place, partial(on_ready, place, before), on_refused)
         except LostError:
             if not carrying.began:
                 raise

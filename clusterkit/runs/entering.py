@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
     from clusterkit.runs.inside import Inside
 
-# $1 job.sh, $2 attempt. Sets $scratch and $enter, a file that job.sh wrote when the program was about to start.
+# $1 job.sh, $2 attempt. Sets $scratch and $enter, a file that job.sh writes before it starts the program.
 _FIND = r"""
 must_be_owned() {
   own_check "$1" && return
@@ -56,7 +56,7 @@ exec sh -i
 
 
 def find_script(cluster: Cluster) -> str:
-    """Bash functions and lines that find a job's scratch, unless another user could have changed its files."""
+    """Bash lines that find a job's scratch, unless another user could have changed its input files."""
     owned = ownership.fragment(cluster.trust, cluster.group)
     return owned + _FIND.replace("UNSAFE", str(ownership.EXIT_CODE))
 

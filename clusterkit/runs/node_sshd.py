@@ -1,7 +1,7 @@
 """Builds the command that serves one ssh connection inside a job: OpenSSH's sshd on a stream. Pure.
 
-sshd runs on the node as the user, in inetd mode (sshd(8), -i), and listens on nothing. Each session enters the
-program's place as `clusterkit shell` does; file transfers stay on the node, because few images have their tools.
+sshd runs on the node as the user, in inetd mode (sshd(8), -i), and listens on nothing. Each session enters
+the program's place as `clusterkit shell` does. File transfers stay on the node: few images have their tools.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ else
 fi
 """
 
-# $1 job.sh, $2 attempt, $3 the relay's text. Reads three lines in base64: the host's key, the user's public one,
-# and what runs for a session. StrictModes looks at the folders above with less care than own_check has: it
-# refuses /tmp. Nothing may be opened for others to connect to, hence only local forwarding.
+# After `find_script`. $1 job.sh, $2 attempt, $3 the relay's text. Reads three lines in base64: the host's
+# key, the user's public one, the script of a session. StrictModes would refuse a folder below /tmp; own_check
+# has looked at the folders above. Only local forwarding: nothing may listen that others could connect to.
 _SSHD = r"""
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 sshd=$(command -v sshd) python=$(command -v python3 || command -v /usr/libexec/platform-python)
@@ -88,7 +88,7 @@ END
 
 
 def sshd_argv(place: Inside) -> list[str]:
-    """The argv, on the node, of a relay whose streams are connections to an sshd; it reads `sshd_input` first."""
+    """The argv, on the node, of a relay to an sshd for each stream; it reads `sshd_input` first."""
     script = find_script(place.cluster) + _SSHD
     return ["bash", "-c", script, "bash", f"{place.run.run_dir}/job.sh", str(place.attempt), node_text()]
 

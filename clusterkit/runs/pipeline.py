@@ -45,6 +45,7 @@ from clusterkit.transport.base import Bar
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
     from clusterkit.runs.group import GroupPart
+    from clusterkit.transport.ahead import LoginAhead
 
 _DIFFS = 16 << 20
 """Maximum characters of the diff in all run.json of a group; above it only the first contains the diff."""
@@ -121,6 +122,7 @@ def submit(
     *,
     bar: Bar,
     agree: Callable[[Plan], None] | None = None,
+    login: LoginAhead | None = None,
 ) -> Submitted:
     """Checks a plan of new runs, publishes their code and submits them, with one login.
 
@@ -132,6 +134,7 @@ def submit(
         ledger: the project's ledger.
         bar: opens progress bars.
         agree: called with the checked plan before any work; it raises to abort.
+        login: a login to the cluster that was started already; its starter ends it.
 
     Raises:
         ConfigError, RunError: the request is wrong; nothing was sent.
@@ -144,7 +147,7 @@ def submit(
     if agree is not None:
         agree(plan)
     snapshot, image = _take(settings, plan, ledger, bar)
-    with open_site(plan.cluster) as site:
+    with open_site(plan.cluster, login=login) as site:
         settled = settle_unclear(site, ledger)
         ready = prepare(site, ledger, plan, Materials.taken(snapshot, image))
         must_have_image(site, image, hint=f"run `clusterkit deploy --cluster {plan.cluster.name}` first")

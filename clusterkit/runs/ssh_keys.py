@@ -1,4 +1,4 @@
-"""The keys with which ssh enters a run's job: made for one run, on this machine, and removed once it has ended."""
+"""The keys with which ssh enters a run's job: made on this machine for one run, and removed with its end."""
 
 from __future__ import annotations
 

@@ -166,7 +166,9 @@ class _LocalConversation:
     """Implements `Conversation` over a process's pipes."""
 
     def __init__(self, process: subprocess.Popen[bytes], on_error: Callable[[bytes], object]) -> None:
-        assert process.stdin and process.stdout and process.stderr
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
         self._process = process
         self._input, self._output, words = (
             one.fileno() for one in (process.stdin, process.stdout, process.stderr)
