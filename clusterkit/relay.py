@@ -25,7 +25,7 @@ WINDOW = 1 << 20
 _PIECE = 1 << 15
 """Bytes read at once, at most."""
 READY, OPEN, REFUSED = b"R", b"O", b"X"
-"""Frames: the node is ready; the laptop wants a stream connected; a stream could not be connected, and why."""
+"""Frames: the node is ready; the laptop wants a stream connected; one could not be connected, and why."""
 _DATA, _END, _TAKEN = b"D", b"E", b"T"
 """Data; there is no more; so many bytes were passed on."""
 _LISTENS = "0A"

@@ -76,9 +76,10 @@ def dev(
                 _show_submitted,
                 stage_lines(_waits, _waits_for, seconds=math.inf),
                 lambda place: _show_begun(place, shell=terminal is not None),
+                lambda left: _show_left(left, "the job is cancelled"),
             ),
         )
-    _show_left(left)
+    _show_left(left, "the job has ended with the shell")
     raise typer.Exit(left.status if left.status >= 0 else 128 - left.status)
 
 
@@ -129,11 +130,11 @@ def _show_begun(place: Inside, *, shell: bool) -> None:
     note(f"it runs on {state.node}{until}" + ("; Ctrl-D leaves it" if shell else ""))
 
 
-def _show_left(left: Left) -> None:
+def _show_left(left: Left, ended: str) -> None:
     if left.trouble is not None:
         warn(f"{left.run_id} may go on:", f" {left.trouble.cause}; `clusterkit cancel {left.run_id}` ends it")
     elif left.state is None:
-        note("the job has ended with the shell")
+        note(ended)
     elif left.state.final:
         why = f": {left.state.why}" if left.state.why else ""
         note(f"the job has ended as {left.state.state}{why}")

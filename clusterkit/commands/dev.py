@@ -66,6 +66,8 @@ class Told:
     waits: Callable[[StatusRow], None]
     """Called repeatedly."""
     begins: Callable[[Inside], None]
+    cancelled: Callable[[Left], None]
+    """Called where the command is interrupted."""
 
 
 def dev(
@@ -118,7 +120,8 @@ def dev(
             tell.begins(place)
             status = run_in(place, (), terminal=terminal) if terminal is not None else 0
         except BaseException:
-            _end(settings, ledger, cluster, transport, run)
+            trouble = _end(settings, ledger, cluster, transport, run)
+            tell.cancelled(Left(run.run_id, 1, None, trouble))
             raise
         (state,) = query(cluster, transport, [run])
         ledger.set_states([(run.run_id, state.state)])

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
 
 _CHUNK = 1 << 16
+_OURS = "[clusterkit] "
 
 
 def host_entry(settings: Settings, run: LedgerRun, config: Path | None) -> str:
@@ -91,28 +92,30 @@ def serve_stdio(settings: Settings, run: LedgerRun) -> None:
             keys = keys_of(home, run.run_id)
             prelude = sshd_input(place, keys.host_key, keys.public_key)
             with relayed(place, sshd_argv(place), prelude=prelude, on_error=words.extend) as relaying:
-                served = _carry(relaying)
+                served = _carry(relaying, words)
     except EndedError:
         forget(home, run.run_id)
         raise
-    said = last_words(words.decode("utf-8", "replace"))
     if not served:
         raise RunError(
-            f"ssh cannot enter {run.run_id}: {said or 'the job step ended at once'}",
+            f"ssh cannot enter {run.run_id}: {_reason(words.decode('utf-8', 'replace'))}",
             hint=f"`clusterkit shell {run.run_id}` needs neither sshd nor Python on the node",
         )
 
 
-def _carry(relaying: Relayed) -> bool:
-    """Carries standard input and output; returns whether the node was reached."""
+def _carry(relaying: Relayed, words: bytearray) -> bool:
+    """Carries standard input and output; returns whether an sshd was started, or tells the words why not."""
     here, there = socket.socketpair()
     reached, failed = threading.Event(), list[TransportError]()
 
     def serve() -> None:
         try:
-            for kind, _, _ in relaying.frames():
+            for kind, _, content in relaying.frames():
                 if kind == relay.READY:
                     reached.set()
+                else:
+                    reached.clear()
+                    words.extend(content)
         except TransportError as error:
             failed.append(error)
         finally:
@@ -135,6 +138,12 @@ def _carry(relaying: Relayed) -> bool:
     if failed:
         raise failed[0]
     return reached.is_set()
+
+
+def _reason(said: str) -> str:
+    """The line of clusterkit's own script, or else what the step's starter has said."""
+    own = [line.removeprefix(_OURS) for line in said.splitlines() if line.startswith(_OURS)]
+    return own[-1] if own else last_words(said) or "the job step ended at once"
 
 
 def _home(settings: Settings) -> Path:

@@ -53,7 +53,7 @@ _SSHD = r"""
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 sshd=$(command -v sshd) python=$(command -v python3 || command -v /usr/libexec/platform-python)
 for one in "sshd:$sshd" "python3:$python"; do
-  if [ -z "${one#*:}" ]; then
+  if [ ! -x "${one#*:}" ]; then
     echo "[clusterkit] $(uname -n) has no ${one%%:*}" >&2
     exit 127
   fi
