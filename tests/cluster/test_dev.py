@@ -87,9 +87,10 @@ def listening(web: User, node: str) -> list[int]:
 
 
 def unix_listeners(web: User, node: str) -> list[str]:
-    """The paths of Unix sockets on which a process of the node listens."""
+    """The paths of Unix sockets on which a process of the node listens, but for Slurm's own of each step."""
     rows = web.cluster.run(node, ["cat", "/proc/net/unix"]).stdout.splitlines()[1:]
-    return sorted(row.split()[-1] for row in rows if row.split()[3] == "00010000")
+    paths = [row.split()[-1] for row in rows if row.split()[3] == "00010000"]
+    return sorted(path for path in paths if not path.startswith("/var/spool/slurmd/"))
 
 
 def processes(web: User, node: str) -> str:
