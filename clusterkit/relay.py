@@ -33,7 +33,7 @@ _LISTENS = "0A"
 _CONNECT_SECONDS = 10.0
 
 
-class Lines:
+class LineSplitter:
     """Splits bytes that arrive in pieces into lines."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Relay:
         """
         self._send = send
         self._sending = threading.Lock()
-        self._streams: dict[int, _Stream] = {}
+        self._streams: dict[int, _RelayedStream] = {}
 
     def write(self, data: bytes) -> None:
         """Sends a frame; nothing once the other side is gone, of which whoever reads from it learns."""
@@ -90,7 +90,7 @@ class Relay:
             number: of the stream.
             connect: returns the socket, or raises OSError.
         """
-        stream = self._streams[number] = _Stream(number, self.write)
+        stream = self._streams[number] = _RelayedStream(number, self.write)
 
         def serve() -> None:
             try:
@@ -112,7 +112,7 @@ class Relay:
             stream.take(REFUSED, b"")
 
 
-class _Stream:
+class _RelayedStream:
     """One stream. What comes from the other side is kept until there is a socket to pass it on to."""
 
     def __init__(self, number: int, write: Callable[[bytes], None]) -> None:
@@ -232,7 +232,7 @@ def main(kind: str, *command: str) -> None:
         while left:
             left = left[os.write(1, left) :]
 
-    relay, lines = Relay(send), Lines()
+    relay, lines = Relay(send), LineSplitter()
     relay.write(frame(READY, 0))
     while True:
         data = os.read(0, 1 << 18)

@@ -86,8 +86,9 @@ def called(words: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def options(command: Any) -> set[str]:
-    """The long names of a command's options."""
-    names = [name for one in command.params for name in (*one.opts, *one.secondary_opts)]
+    """The long names of a command's options, but for hidden ones."""
+    shown = [one for one in command.params if not getattr(one, "hidden", False)]
+    names = [name for one in shown for name in (*one.opts, *one.secondary_opts)]
     return {name for name in names if name.startswith("--")} | {"--help"}
 
 

@@ -34,6 +34,7 @@ NO_SOURCE = {
     *("NAME=VALUE,VALUE", "N", "TIME", "SIZE", "SEEDS", "PIXELS", "OPTION", "NAME", "BASE", "COMMAND"),
     *("TIME,TIME", "GPU,GPU", "A,B", "-- ARGUMENT", "METRIC", "MODULE:ID"),
     "KIND:A,B",
+    "PORT",
 }
 """Metavars of what only the person knows."""
 

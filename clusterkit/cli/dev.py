@@ -48,15 +48,15 @@ def dev(
     send_large: SendLargeOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Ask for a job to work in, and open a shell inside it once it runs.
+    """Ask for a job to work in, and open a shell inside it.
 
     The shell is in the container, with a copy of this project's code. The job ends with it, and Ctrl-C while
     waiting cancels the job.
     """
-    from clusterkit.commands.dev import USUAL_SECONDS, Told
+    from clusterkit.commands.dev import USUAL_SECONDS, Callbacks
     from clusterkit.commands.dev import dev as command
 
-    terminal = own_terminal(needed=not keep)
+    terminal = own_terminal(needed=not keep, hint="with --keep, none is opened where there is no terminal")
     settings = load(config)
     chosen = settings.profile(profile)
     limit = time or format_duration(min(chosen.time, USUAL_SECONDS))
@@ -72,7 +72,7 @@ def dev(
             keep=keep,
             terminal=terminal,
             bar=transfer_bar,
-            tell=Told(
+            tell=Callbacks(
                 _show_submitted,
                 stage_lines(_waits, _waits_for, seconds=math.inf),
                 lambda place: _show_begun(place, shell=terminal is not None),

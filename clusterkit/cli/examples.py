@@ -180,7 +180,7 @@ GUIDES = {
     ),
     "dev": Guide(
         RUN,
-        "Ask for a job to work in, and open a shell inside it once it runs.",
+        "Ask for a job to work in, and open a shell inside it.",
         (
             ("--profile a40-2m", "with the profile's resources"),
             ("--time 30m --keep", "leave the job when the shell ends"),
@@ -231,7 +231,7 @@ GUIDES = {
     ),
     "forward": Guide(
         WATCH,
-        "Reach ports of a running program on this machine, until Ctrl-C or the job's end.",
+        "Reach ports of a running program on this machine.",
         (
             ("last 8888", "http://127.0.0.1:8888 here"),
             ("last 9000:8888 :6006", "port 9000 here, and a free one"),
@@ -250,7 +250,7 @@ GUIDES = {
     "ssh-config": Guide(
         WATCH,
         "Print the ssh configuration of a running program's job.",
-        (("last >> ~/.ssh/config", "then ssh, rsync, sftp, VS Code and PyCharm know the run"),),
+        (("", "of the newest run"), ("last", "for a file that ~/.ssh/config includes")),
         ("ssh", "interactive.md"),
     ),
     "top": Guide(

@@ -24,9 +24,10 @@ def forward(
     ],
     config: ConfigOption = None,
 ) -> None:
-    """Reach ports of a running program on this machine, until Ctrl-C or the job's end.
+    """Reach ports of a running program on this machine.
 
-    They are those of the node's loopback, 127.0.0.1, and open on this machine's loopback only.
+    They are those of the node's loopback, and open on this machine's loopback only, until Ctrl-C or the job's
+    end.
     """
     from clusterkit.commands.forward import forward as command
     from clusterkit.commands.forward import listening, parse_ports

@@ -60,7 +60,9 @@ def shell(
     raise typer.Exit(status if status >= 0 else 128 - status)
 
 
-def own_terminal(*, needed: bool) -> str | None:
+def own_terminal(
+    *, needed: bool, hint: str = "name the command to run: clusterkit shell RUN -- COMMAND"
+) -> str | None:
     """Returns the value of TERM if this process has a terminal; None otherwise.
 
     Raises:
@@ -71,6 +73,6 @@ def own_terminal(*, needed: bool) -> str | None:
     if needed:
         raise RunError(
             "a shell needs a terminal, and there is none",
-            hint="name the command to run: clusterkit shell RUN -- COMMAND",
+            hint=hint,
         )
     return None

@@ -59,8 +59,8 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What is called as a session goes on."""
+class Callbacks:
+    """What `dev` calls as the session goes on."""
 
     submitted: Callable[[Submitted, Profile], None]
     waits: Callable[[StatusRow], None]
@@ -81,7 +81,7 @@ def dev(
     keep: bool,
     terminal: str | None,
     bar: Bar,
-    tell: Told,
+    tell: Callbacks,
 ) -> Left:
     """Submit a run that only sleeps, wait until it runs, and open a shell beside it, all with one login.
 

@@ -46,7 +46,7 @@ class Relayed:
         Raises:
             TransportError: the connection failed.
         """
-        lines = relay.Lines()
+        lines = relay.LineSplitter()
         for data in self.talking.output():
             for line in lines.feed(data):
                 kind, number, content = relay.read_frame(line)

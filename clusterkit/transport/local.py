@@ -94,6 +94,7 @@ class LocalTransport:
             try:
                 yield talking
             finally:
+                talking.over = True
                 _stop(process)
                 talking.errors.join(_STOP_SECONDS)  # what the command left behind may keep it open
 
@@ -170,6 +171,8 @@ class _LocalConversation:
         assert process.stdout
         assert process.stderr
         self._process = process
+        self.over = False
+        """Whether its descriptors may be others' by now."""
         self._input, self._output, words = (
             one.fileno() for one in (process.stdin, process.stdout, process.stderr)
         )
@@ -185,6 +188,8 @@ class _LocalConversation:
         """See `Conversation.send`."""
         left = memoryview(data)
         while left:
+            if self.over:
+                raise BrokenPipeError
             left = left[os.write(self._input, left) :]
 
     def output(self) -> Iterator[bytes]:

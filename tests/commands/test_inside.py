@@ -1,9 +1,10 @@
-"""shell and top on the local cluster: beside the program, in its environment and working directory."""
+"""shell, forward, ssh and top on the local cluster: beside the program, in its environment and folder."""
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -12,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.runs.entering import enter_script
 from clusterkit.config.models import Cluster
+from clusterkit.runs.entering import enter_script
 from tests.commands.conftest import Project, new_project
 from tests.doubles.person import type_at_terminal
 
@@ -61,6 +62,36 @@ def test_a_person_in_the_shell(running: tuple[Project, str]) -> None:
     assert done.returncode == 3, done.stdout
     assert f"42 {run_id}" in done.stdout
     assert (project.run_dir(run_id) / "cwd").read_text() in done.stdout
+
+
+def test_ports_and_ssh_of_a_local_run(running: tuple[Project, str]) -> None:
+    project, run_id = running
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        forward = subprocess.Popen(
+            [sys.executable, "-m", "clusterkit", "forward", run_id, f":{port}"],
+            cwd=project.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert forward.stdout is not None
+        here = int(forward.stdout.readline().split()[0].rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", here), 30) as near, server.accept()[0] as far:
+            near.sendall(b"there\n")
+            assert far.recv(100) == b"there\n"
+            far.sendall(b"back\\\n")
+            assert near.recv(100) == b"back\\\n"
+        forward.terminate()
+        forward.communicate(timeout=60)
+    entry = project.folder / "entry"
+    entry.write_text(project.run("ssh-config", run_id).stdout)
+    argv = ["ssh", "-F", str(entry), run_id, "echo $CLUSTERKIT_RUN_ID; pwd; exit 5"]
+    done = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+    where = (project.run_dir(run_id) / "cwd").read_text()
+    assert (done.returncode, done.stdout) == (5, f"{run_id}\n{where}\n"), done.stderr
+    bad = project.run("forward", run_id, "80:x", code=3).stderr
+    assert "'80:x' is no port of the form PORT or LOCAL:PORT" in bad
 
 
 def test_what_a_local_run_uses(project: Project) -> None:

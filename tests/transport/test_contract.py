@@ -158,6 +158,28 @@ def test_closing_a_stream_ends_the_command(transport: Transport) -> None:
     assert gone(f"sleep {SECONDS}")
 
 
+def test_a_conversation_goes_both_ways(transport: Transport) -> None:
+    said: list[bytes] = []
+    script = 'read -r one; echo "<$one>"; echo trouble >&2; read -r two; echo "<$two>"; cat; exit 7'
+    with transport.talk(["sh", "-c", script], on_error=said.append) as talking:
+        output = talking.output()
+        talking.send(b"a\n")
+        assert next(output) == b"<a>\n"
+        talking.send(b"b\n")
+        assert next(output) == b"<b>\n"
+    assert b"".join(said) == b"trouble\n"
+    with transport.talk(["sh", "-c", "exit 7"], on_error=said.append) as talking:
+        assert b"".join(talking.output()) == b""
+        assert talking.wait() == 7
+
+
+def test_the_end_of_a_conversation_ends_the_command(transport: Transport) -> None:
+    with transport.talk(["sh", "-c", f"cat; : {SECONDS}"], on_error=print) as talking:
+        talking.send(b"x")
+        assert next(talking.output()) == b"x"
+    assert gone(SECONDS)
+
+
 @pytest.mark.slow
 def test_a_failed_stream_says_so(transport: Transport) -> None:
     with pytest.raises(TransportError, match=r"sh failed with status 5 on .*: no more"):

@@ -1,0 +1,184 @@
+"""The relay: frames, streams that do not hold up each other, and whose ports it connects to."""
+
+from __future__ import annotations
+
+import ast
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusterkit import relay
+
+FILE = Path(relay.__file__)
+
+
+@given(st.binary(), st.integers(0, 10**6), st.lists(st.integers(1, 9), max_size=20))
+def test_a_frame_is_one_line_whatever_it_holds(data: bytes, number: int, cuts: list[int]) -> None:
+    line = relay.frame(b"D", number, data)
+    assert line.count(b"\n") == 1
+    split, rest, lines = relay.LineSplitter(), line * 2, list[bytes]()
+    for cut in cuts:
+        lines += split.feed(rest[:cut])
+        rest = rest[cut:]
+    lines += split.feed(rest)
+    assert [relay.read_frame(one) for one in lines] == [(b"D", number, data)] * 2
+
+
+def test_the_node_needs_only_python_3_8_with_little_of_its_library() -> None:
+    tree = ast.parse(FILE.read_text(), feature_version=(3, 8))
+    names = [one.names[0].name for one in ast.walk(tree) if isinstance(one, ast.Import)]
+    names += [one.module or "" for one in ast.walk(tree) if isinstance(one, ast.ImportFrom)]
+    there = {"collections", "collections.abc", "contextlib", "os", "socket", "subprocess", "sys", "threading"}
+    assert set(names) <= there | {"__future__"}
+
+
+class Node:
+    """A relay as on a node, and this side's."""
+
+    def __init__(self, *arguments: str) -> None:
+        argv = [sys.executable, "-I", "-S", "-c", FILE.read_text(), *arguments]
+        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self.process.stdin is not None
+        self.input = self.process.stdin
+        self.relay = relay.Relay(self.send)
+        self.refused: list[bytes] = []
+        self.ready = threading.Event()
+        threading.Thread(target=self.listen, daemon=True).start()
+        assert self.ready.wait(30)
+
+    def send(self, data: bytes) -> None:
+        if self.input.closed:
+            raise BrokenPipeError
+        self.input.write(data)
+        self.input.flush()
+
+    def listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            kind, number, data = relay.read_frame(line.rstrip(b"\n"))
+            self.ready.set()
+            self.relay.take(kind, number, data)
+            if kind == relay.REFUSED:
+                self.refused.append(data)
+
+    def connect(self, number: int, wanted: bytes = b"") -> socket.socket:
+        ours, theirs = socket.socketpair()
+        ours.settimeout(30)
+
+        def opened() -> socket.socket:
+            self.relay.write(relay.frame(relay.OPEN, number, wanted))
+            return theirs
+
+        self.relay.open(number, opened)
+        return ours
+
+    def close(self) -> None:
+        self.input.close()
+        assert self.process.wait(30) == 0
+
+
+@pytest.fixture
+def server() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(30)
+        yield listening
+
+
+def port_of(server: socket.socket) -> bytes:
+    return b"%d" % server.getsockname()[1]
+
+
+def test_a_stream_that_nobody_reads_holds_up_no_other(server: socket.socket) -> None:
+    node = Node("ports")
+    with node.connect(1, port_of(server)) as stuck, server.accept()[0] as flood:
+        flood.setblocking(False)
+        sent = 0
+        try:
+            while sent < 64 * relay.WINDOW:  # `stuck` is not read: it must not be taken without bounds
+                sent += flood.send(bytes(1 << 16))
+                threading.Event().wait(0.001)
+        except BlockingIOError:
+            pass
+        assert sent < 64 * relay.WINDOW
+        with node.connect(2, port_of(server)) as near, server.accept()[0] as far:
+            body = os.urandom(3 << 20)
+            threading.Thread(target=far.sendall, args=(body,), daemon=True).start()
+            came = b""
+            while len(came) < len(body):
+                came += near.recv(1 << 16)
+            assert came == body
+        left = 0
+        while left < sent:
+            left += len(stuck.recv(1 << 16))
+        assert left == sent
+    node.close()
+
+
+def test_each_way_ends_by_itself(server: socket.socket) -> None:
+    node = Node("ports")
+    with node.connect(1, port_of(server)) as near, server.accept()[0] as far:
+        near.sendall(b"question")
+        near.shutdown(socket.SHUT_WR)
+        assert far.recv(100) == b"question"
+        assert far.recv(100) == b""
+        far.sendall(b"answer")
+        far.close()
+        assert near.recv(100) == b"answer"
+        assert near.recv(100) == b""
+    node.close()
+
+
+def test_a_port_on_which_nobody_listens(server: socket.socket) -> None:
+    port = port_of(server)
+    server.close()
+    node = Node("ports")
+    with node.connect(1, port) as near:
+        assert near.recv(100) == b""
+    assert node.refused == [b"nothing listens on port " + port]
+    node.close()
+
+
+def test_a_process_for_each_stream() -> None:
+    node = Node("program", "sh", "-c", 'read -r word; echo "$word $$"')
+    answers = set()
+    for number in (1, 2):
+        with node.connect(number) as near:
+            near.sendall(b"hello\n")
+            answers.add(near.makefile("rb").read())
+    assert len(answers) == 2
+    assert all(one.startswith(b"hello ") for one in answers)
+    node.close()
+    node = Node("program", "/nowhere/sshd")
+    with node.connect(1) as near:
+        assert near.recv(100) == b""
+    assert node.refused == [b"No such file or directory"]
+    node.close()
+
+
+def test_who_listens_is_read_from_the_kernels_table(server: socket.socket) -> None:
+    table = Path("/proc/net/tcp").read_text()
+    port = server.getsockname()[1]
+    assert relay.listener_of(port, table) == os.getuid()
+    assert relay.listener_of(0, table) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+def test_a_port_of_another_user_is_refused(server: socket.socket) -> None:
+    argv = ["setpriv", "--reuid=41002", "--clear-groups", sys.executable, "-S", "-c"]
+    text = "import socket, time; s = socket.create_server(('127.0.0.1', 0)); "
+    text += "print(s.getsockname()[1], flush=True); time.sleep(600)"
+    stranger = subprocess.Popen([*argv, text], stdout=subprocess.PIPE)
+    assert stranger.stdout is not None
+    port = int(stranger.stdout.readline())
+    with pytest.raises(PermissionError, match=f"port {port} is another user's"):
+        relay.connect_to(port)
+    stranger.kill()
+    stranger.communicate()
