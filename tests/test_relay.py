@@ -65,9 +65,9 @@ class Node:
         for line in self.process.stdout:
             kind, number, data = relay.read_frame(line.rstrip(b"\n"))
             self.ready.set()
-            self.relay.take(kind, number, data)
             if kind == relay.REFUSED:
                 self.refused.append(data)
+            self.relay.take(kind, number, data)
 
     def connect(self, number: int, wanted: bytes = b"") -> socket.socket:
         ours, theirs = socket.socketpair()
