@@ -77,6 +77,7 @@ class Relay:
         self._send = send
         self._sending = threading.Lock()
         self._streams: dict[int, _RelayedStream] = {}
+        self._over = False
 
     def write(self, data: bytes) -> None:
         """Sends a frame; nothing once the other side is gone, of which whoever reads from it learns."""
@@ -99,6 +100,8 @@ class Relay:
                 self._streams.pop(number, None)
 
         threading.Thread(target=serve, daemon=True).start()
+        if self._over:
+            stream.take(REFUSED, b"")
 
     def take(self, kind: bytes, number: int, data: bytes) -> None:
         """Takes a frame of the other side. Never waits; a stream that has ended takes nothing."""
@@ -107,7 +110,8 @@ class Relay:
             stream.take(kind, data)
 
     def close(self) -> None:
-        """Ends all streams, once the other side is gone."""
+        """Ends all streams, also those to come, once the other side is gone."""
+        self._over = True
         for stream in list(self._streams.values()):
             stream.take(REFUSED, b"")
 
@@ -121,6 +125,7 @@ class _RelayedStream:
         self._news = threading.Condition()
         self._pieces: deque[bytes | None] = deque()
         self._peer: socket.socket | None = None
+        self._over = False
 
     def take(self, kind: bytes, data: bytes) -> None:
         with self._news:
@@ -129,9 +134,9 @@ class _RelayedStream:
             else:
                 self._pieces.append(data if kind == _DATA else None)
             self._news.notify_all()
-        if kind == REFUSED and self._peer is not None:
-            with contextlib.suppress(OSError):
-                self._peer.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads it
+        if kind == REFUSED:
+            self._over = True
+            self._wake()
 
     def serve(self, connect: Callable[[], socket.socket]) -> None:
         try:
@@ -140,16 +145,24 @@ class _RelayedStream:
             self._write(frame(REFUSED, self._number, (error.strerror or str(error)).encode()))
             return
         with peer:
+            if self._over:
+                self._wake()
             reader = threading.Thread(target=self._read, args=(peer,), daemon=True)
             reader.start()
             self._pass_on(peer)
             reader.join()
 
+    def _wake(self) -> None:
+        """Ends the thread that reads the socket, if there is one yet."""
+        if self._peer is not None:
+            with contextlib.suppress(OSError):
+                self._peer.shutdown(socket.SHUT_RDWR)
+
     def _read(self, peer: socket.socket) -> None:
         with contextlib.suppress(OSError):  # its other end is gone
             while True:
                 with self._news:
-                    self._news.wait_for(lambda: self._window > 0)
+                    self._news.wait_for(lambda: self._window > 0 or self._over)
                 data = peer.recv(min(_PIECE, self._window))
                 if not data:
                     break

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _HIGHEST = 65535
 _WORDS = 1 << 16
+_LOOK_SECONDS = 0.5
+"""How often an acceptor looks whether the command has ended."""
 
 
 @dataclass(frozen=True)
@@ -117,59 +119,80 @@ def forward(
         RunError: the run is not running, or nothing can be started in its job.
         TransportError: the cluster cannot be reached.
     """
-    before = False
-    while True:
-        carrying = _Carrying(listeners)
-        try:
-            with inside(settings, run) as place:
-                return carrying.serve(place, partial(on_ready, place, before), on_refused)
-        except LostError:
-            if not carrying.began:
-                raise
-            before = True
-        finally:
-            carrying.stop()
+    with _Acceptor(listeners) as acceptor:
+        again = False
+        while True:
+            try:
+                with inside(settings, run) as place:
+                    return _serve(place, acceptor, partial(on_ready, place, again), on_refused)
+            except LostError:
+                if not acceptor.served:
+                    raise
+                again = True
 
 
-class _Carrying:
-    """Accepts connections while one relay runs."""
+def _serve(
+    place: Inside, acceptor: _Acceptor, on_ready: Callable[[], None], on_refused: Callable[[str], None]
+) -> RunState:
+    """Carries connections over one relay until it ends; returns the run's state then."""
+    words = bytearray()
+    argv = enter_argv(place, ["python", "-I", "-S", "-c", node_text(), "ports"])
+    with relayed(place, argv, on_error=words.extend) as relaying, acceptor.lost_at_end():
+        for kind, _, content in relaying.frames():
+            if kind == relay.REFUSED:
+                on_refused(content.decode("utf-8", "replace"))
+            else:
+                acceptor.pass_to(relaying)
+                on_ready()
+        relaying.talking.wait()
+    (state,) = query(place.cluster, place.transport, [place.run])
+    if state.state is JobState.RUNNING and state.attempt == place.attempt:
+        said = last_words(words[-_WORDS:].decode("utf-8", "replace")) or "no reason given"
+        raise RunError(
+            f"{place.run.run_id} runs, but no port can be forwarded: {said}",
+            hint="run the same command again",
+        )
+    return state
+
+
+class _Acceptor:
+    """Accepts connections, and keeps each until there is a relay."""
 
     def __init__(self, listeners: Sequence[Listener]) -> None:
         self._listeners = listeners
         self._numbers = itertools.count(1)
-        self._stopped = threading.Event()
-        self.began = False
+        self._news = threading.Condition()
+        self._relaying: Relayed | None = None
+        self._over = False
+        self.served = False
+        """Whether there ever was a relay."""
 
-    def serve(
-        self, place: Inside, on_ready: Callable[[], None], on_refused: Callable[[str], None]
-    ) -> RunState:
-        words = bytearray()
-        argv = enter_argv(place, ["python", "-I", "-S", "-c", node_text(), "ports"])
-        with relayed(place, argv, on_error=words.extend) as relaying:
-            for kind, _, content in relaying.frames():
-                if kind == relay.REFUSED:
-                    on_refused(content.decode("utf-8", "replace"))
-                    continue
-                self.began = True
-                for one in self._listeners:
-                    threading.Thread(target=self._accept, args=(one, relaying), daemon=True).start()
-                on_ready()
-            relaying.talking.wait()
-        (state,) = query(place.cluster, place.transport, [place.run])
-        if state.state is JobState.RUNNING and state.attempt == place.attempt:
-            said = last_words(words[-_WORDS:].decode("utf-8", "replace")) or "no reason given"
-            raise RunError(
-                f"{place.run.run_id} runs, but no port can be forwarded: {said}",
-                hint="run the same command again",
-            )
-        return state
+    def __enter__(self) -> _Acceptor:
+        for one in self._listeners:
+            threading.Thread(target=self._accept, args=(one,), daemon=True).start()
+        return self
 
-    def stop(self) -> None:
-        self._stopped.set()
+    def __exit__(self, *_: object) -> None:
+        with self._news:
+            self._over = True
+            self._news.notify_all()
 
-    def _accept(self, one: Listener, relaying: Relayed) -> None:
-        one.listening.settimeout(0.2)  # it must notice that another relay takes over
-        while not self._stopped.is_set():
+    def pass_to(self, relaying: Relayed) -> None:
+        with self._news:
+            self._relaying, self.served = relaying, True
+            self._news.notify_all()
+
+    @contextmanager
+    def lost_at_end(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            with self._news:
+                self._relaying = None
+
+    def _accept(self, one: Listener) -> None:
+        one.listening.settimeout(_LOOK_SECONDS)
+        while not self._over:
             try:
                 peer, _ = one.listening.accept()
             except TimeoutError:
@@ -178,4 +201,8 @@ class _Carrying:
                 return
             peer.settimeout(None)
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            relaying.connect(next(self._numbers), peer, b"%d" % one.ports.remote)
+            with self._news:
+                self._news.wait_for(lambda: self._relaying or self._over)
+                relaying = self._relaying
+            if relaying is not None:
+                relaying.connect(next(self._numbers), peer, b"%d" % one.ports.remote)

@@ -175,6 +175,18 @@ def test_a_killed_forward_leaves_no_step(web: User, running: str) -> None:
     until(lambda: "srun" not in processes(web, "login"))
 
 
+def test_forward_outlives_a_dropped_link(web: User, running: str) -> None:
+    with forwarding(web, running, f":{PORT}") as (process, (here,)):
+        before = web.cluster.logins()
+        web.cluster.run("login", ["pkill", "-KILL", "-u", web.cluster.user, "sshd"])
+        until(lambda: web.cluster.logins() > before)
+        assert fetch(here) == f"hello from {NODE}".encode()
+        process.terminate()
+        _, said = process.communicate()
+    assert "the connection was lost; logged in again" in said
+    until(lambda: not steps(web))
+
+
 def test_stock_ssh_rsync_and_sftp_reach_inside(web: User, running: str, tmp_path: Path) -> None:
     web.types("login", "site")
     entry = tmp_path / "entry"
