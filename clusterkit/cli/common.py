@@ -190,7 +190,12 @@ def open_ledger(settings: Settings, *, only_reads: bool = False, of: Iterable[st
         _must_be_project(settings, home)
     sweep(home)
     path = home / "ledger.sqlite3"
-    return Ledger.for_reading(path) if only_reads else Ledger(path)
+    ledger = Ledger.for_reading(path) if only_reads else Ledger(path)
+    if (home / "ssh").is_dir():
+        from clusterkit.runs.ssh_keys import forget_ended
+
+        forget_ended(home, ledger.runs())
+    return ledger
 
 
 def _must_be_project(settings: Settings, home: Path) -> None:

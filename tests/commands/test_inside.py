@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -92,6 +93,21 @@ def test_ports_and_ssh_of_a_local_run(running: tuple[Project, str]) -> None:
     assert (done.returncode, done.stdout) == (5, f"{run_id}\n{where}\n"), done.stderr
     bad = project.run("forward", run_id, "80:x", code=3).stderr
     assert "'80:x' is no port of the form PORT or LOCAL:PORT" in bad
+
+
+def test_keys_go_once_a_run_is_known_to_have_ended(project: Project) -> None:
+    run_id = project.submit("--", "sleep")
+    keys = project.folder / ".clusterkit/ssh" / run_id
+    project.run("ssh-config", run_id)
+    project.run("status")
+    assert {path.name for path in keys.iterdir()} == {"host", "host.pub", "id", "id.pub", "known_hosts"}
+    os.kill(
+        json.loads((project.run_dir(run_id) / "attempts/0/start.json").read_text())["pid"], signal.SIGTERM
+    )
+    project.ended(run_id)
+    project.until(lambda: "CANCELLED" in project.run("status").stdout or not keys.parent.exists())
+    project.run("status")
+    assert not keys.parent.exists()
 
 
 def test_what_a_local_run_uses(project: Project) -> None:
