@@ -1,8 +1,7 @@
 """The protocol of a backend: everything clusterkit knows about one scheduler.
 
 A backend is pure: it builds argv and shell fragments and parses their output; the layers above run them over
-    a
-transport. All differences between schedulers are behind it: code above asks for a capability, never for a
+a transport. All differences between schedulers are behind it: code above asks for a capability, never for a
 kind. `backend_of` in `clusterkit.backends` returns a cluster's backend.
 """
 
