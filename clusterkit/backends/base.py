@@ -405,6 +405,16 @@ def within_max_time(cluster: Cluster, profile: Profile) -> None:
         )
 
 
+def on_one_node_with_pyxis(cluster: Cluster, profile: Profile) -> None:
+    """Raises ConfigError if a profile asks for several nodes of a cluster whose containers Pyxis starts."""
+    if cluster.container == "pyxis" and profile.nodes > 1:
+        raise ConfigError(
+            f"profile {profile.name} asks for {profile.nodes} nodes, and cluster {cluster.name} starts "
+            "containers with Pyxis, which works on one node only",
+            hint='use --nodes 1, or container = "apptainer" if the cluster has it',
+        )
+
+
 def gpu_of(cluster: Cluster, profile: Profile) -> GpuTable | None:
     """The cluster's table for a profile's GPU; None if the profile names none.
 

@@ -39,11 +39,11 @@ def init(
     container: Annotated[
         str | None,
         typer.Option(
-            "--container", metavar="RUNTIME", help="Container runtime: apptainer, singularity or none."
+            "--container", metavar="RUNTIME", help="Container runtime: apptainer, singularity, pyxis or none."
         ),
     ] = None,
     image: Annotated[
-        str | None, typer.Option("--image", metavar="FILE", help="Image on this machine, a .sif file.")
+        str | None, typer.Option("--image", metavar="FILE", help="Image on this machine.")
     ] = None,
     user: Annotated[
         bool,

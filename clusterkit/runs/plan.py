@@ -354,7 +354,7 @@ def place(
             seed=planned.seed,
             time_limit_seconds=planned.profile.time,
             wandb={"run_id": planned.run_id, **planned.wandb},
-            versions={"clusterkit": __version__, "python": platform.python_version()},
+            versions=_versions(cluster),
             project=planned.project,
             group=member.group if member else None,
             sweep=member.values if member else planned.before.sweep if planned.before else None,
@@ -365,6 +365,7 @@ def place(
     previous = env.get(PREVIOUS, "") if previous_there else ""
     mounts = [f"{path}:{path}:ro" for path in (trainer, previous) if path]
     together = member.together if member else ()
+    drawn = spec.versions.get("image")  # from a registry
     retry = planned.profile.retry if backend.can.retries else None
     job = JobScript(
         run_id=planned.run_id,
@@ -376,8 +377,8 @@ def place(
         python=cluster.interpreter,
         options=tuple(each for each in options if all(each in one for one in alternatives)),
         alternatives=alternatives,
-        container=cluster.container if image else "none",
-        image=image.path(layout.images) if image else None,
+        container=cluster.container if image or drawn else "none",
+        image=image.path(layout.images) if image else drawn,
         image_bytes=image.bytes if image else None,
         image_digest=image.digest if image else None,
         verify_image=planned.verify_image,
@@ -408,6 +409,12 @@ def place(
     node_script = render_node(job, backend) if job.nodes > 1 else ""
     others_script = render_others(job, backend) if alternatives else ""
     return PlacedRun(planned, spec, job, render(job, backend), node_script, others_script, row)
+
+
+def _versions(cluster: Cluster) -> dict[str, str]:
+    """Returns what made a run, as far as its other facts do not say it."""
+    found = {"clusterkit": __version__, "python": platform.python_version()}
+    return found | ({"image": cluster.registry_image} if cluster.registry_image else {})
 
 
 def _meeting(layout: Layout, member: GroupMember) -> str:

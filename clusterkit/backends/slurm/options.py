@@ -7,7 +7,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from clusterkit.backends.base import Backend, EarlySignal, JobResources, gpu_of, within_max_time
+from clusterkit.backends.base import (
+    Backend,
+    EarlySignal,
+    JobResources,
+    gpu_of,
+    on_one_node_with_pyxis,
+    within_max_time,
+)
 from clusterkit.backends.slurm.request import read
 from clusterkit.config.options import long_name, parse_options, refuse_secrets, rivals
 from clusterkit.errors import ConfigError
@@ -139,6 +146,7 @@ def sbatch_options(
             sbatch option, or exposes a secret.
     """
     within_max_time(cluster, profile)
+    on_one_node_with_pyxis(cluster, profile)
     options: dict[str, Value] = {"nodes": profile.nodes, "ntasks": profile.nodes}
     if profile.nodes > 1:
         options["ntasks-per-node"] = 1
