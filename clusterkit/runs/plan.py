@@ -10,7 +10,7 @@ import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clusterkit import __version__
 from clusterkit.backends import backend_of
@@ -85,6 +85,15 @@ class GroupMember:
     """Ids of the runs, including this one, that one process trains; empty for a run with its own process."""
 
 
+class Alternative(NamedTuple):
+    """One of several jobs of which the first to start takes a run."""
+
+    gpu: str | None
+    """The GPU type that it asks for."""
+    options: tuple[str, ...]
+    """The backend's options."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlannedRun:
     """One submission of one run."""
@@ -97,8 +106,8 @@ class PlannedRun:
     program: Program
     options: tuple[str, ...]
     """The backend's options, except those for continuation, dependencies and sharing."""
-    others: tuple[tuple[str, ...], ...] = ()
-    """The options of further jobs, of which the first to start takes the run."""
+    others: tuple[Alternative, ...] = ()
+    """Further jobs, of which the first to start takes the run."""
     goes_on: bool
     """Whether it continues past its time limit."""
     seed: int | None
@@ -227,7 +236,8 @@ class PlacedRun:
             script[f"{self.folder}/node.sh"] = self.node_script.encode("utf-8", "surrogateescape")
             script[f"{self.folder}/rendezvous.py"] = rendezvous()
         for number, options in enumerate(self.job.alternatives):
-            script[f"{self.folder}/submissions/{number}/request.json"] = self.request(options, number=number)
+            request = self.request(options, number=number)
+            script[f"{self.folder}/submissions/{number}/request.json"] = request
         if self.others_script:
             script[f"{self.folder}/others.sh"] = self.others_script.encode("utf-8", "surrogateescape")
         if self.planned.again:
@@ -258,6 +268,7 @@ class PlacedRun:
             fed: whether jobs of its group submit it.
         """
         planned, spec = self.planned, self.spec
+        gpus = (planned.profile.gpu, *(other.gpu for other in planned.others))
         before = planned.before if planned.again else None
         away = before is not None and before.cluster != self.row.cluster
         return SubmissionRequest(
@@ -278,6 +289,7 @@ class PlacedRun:
             verify_image=planned.verify_image,
             fed=fed,
             alternatives=len(self.job.alternatives),
+            gpu=gpus[number] if number is not None and self.job.alternatives else gpus[0],
         ).to_json()
 
 
@@ -330,7 +342,9 @@ def place(
         env |= {PREVIOUS: layout.run(member.previous)} if member.previous else {}
     goes_on = continuation.options if continuation else ()
     options = (*planned.options, *goes_on)
-    alternatives = tuple((*one, *goes_on) for one in (planned.options, *planned.others) if planned.others)
+    alternatives = tuple((*other.options, *goes_on) for other in planned.others)
+    if alternatives:
+        alternatives = (options, *alternatives)
     template = planned.program.argv if planned.program.has_places else None
     values: dict[str, Any] = {
         "profile": planned.profile.model_dump(mode="json", warnings=False),
