@@ -87,14 +87,14 @@ def restore_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def mark_launched(word: str = "") -> None:
-    """Write a file that tells job.sh that the container started; a full disk does not stop the run."""
+def tell(name: str, text: str = "") -> None:
+    """Write a file that job.sh reads in the scratch folder; a full disk does not stop the run."""
     scratch = os.environ.get("CLUSTERKIT_SCRATCH")
     if scratch is None:
         return
     try:
-        with open(os.path.join(scratch, "launched"), "w") as file:
-            file.write(word)
+        with open(os.path.join(scratch, name), "w") as file:
+            file.write(text)
     except OSError as error:
         print(f"[clusterkit] cannot write to the scratch folder: {error}", file=sys.stderr, flush=True)
 
@@ -115,7 +115,8 @@ def main(arguments: list[str]) -> NoReturn:
     run_dir = os.path.abspath(arguments[0])
     own = not arguments[1:]
     if own:
-        mark_launched()
+        tell("launched")  # the container started
+        tell("pid", str(os.getpid()))
     run = submitted(load(run_dir), run_dir)
     env = environment(run, run_dir)
     workdir = run.get("workdir") or run_dir
@@ -125,7 +126,7 @@ def main(arguments: list[str]) -> NoReturn:
         fail(f"cannot enter the working directory {workdir}: {error.strerror}", 2)
     argv = arguments[1:] or [str(argument) for argument in run["argv"]]
     if own and says_done(argv):
-        mark_launched("says-done\n")
+        tell("launched", "says-done\n")
     if is_trainer(argv) and sys.version_info >= (3, 11):  # an older one cannot run it, and knows no -P
         argv.insert(1, "-P")
     if argv[0] == "python":

@@ -119,17 +119,21 @@ class Site:
 
 
 @contextmanager
-def connected(cluster: Cluster, *, ask: Ask = ask_on_terminal) -> Iterator[Transport]:
+def connected(
+    cluster: Cluster, *, ask: Ask = ask_on_terminal, login: tuple[str, LoginAhead] | None = None
+) -> Iterator[Transport]:
     """A connection to a cluster, closed at the end; it reuses a kept login.
 
     Args:
         cluster: where.
         ask: answers the login's questions.
+        login: a cluster's name and a login to it that was started already.
 
     Raises:
         TransportError: the host cannot be reached or refuses the login.
     """
-    transport = _log_in(cluster, ask)
+    ahead = login[1] if login is not None and login[0] == cluster.name else None
+    transport = ahead.transport() if ahead is not None else _log_in(cluster, ask)
     try:
         yield transport
     finally:

@@ -47,6 +47,7 @@ CLUSTER_SECONDS = {
     "tests/cluster/test_inside.py": 40,
     "tests/cluster/test_tune.py": 40,
     "tests/cluster/test_one_login.py": 40,
+    "tests/cluster/test_pyxis.py": 30,
 }
 """About how long these files take on a cluster, to deal all of them evenly; others take `SOME_SECONDS`."""
 SOME_SECONDS = 20

@@ -65,6 +65,7 @@ ANSWERS = {
     "config": "config",
     "profiles": "profiles",
     "completion": "completion bash",
+    "skill": "skill",
     "demo": "demo --config größe.toml",
 }
 """Command -> words that are quick and change nothing; one run, größe-1, is known and has no folder."""

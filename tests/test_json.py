@@ -10,13 +10,25 @@ from typing import Any
 
 import pytest
 
-from clusterkit.cli import report, storage_prune, sync_results
+from clusterkit.backends.base import Continuation
+from clusterkit.backends.checks import Outcome, Verdict
+from clusterkit.backends.jobs import JobState
+from clusterkit.cli import build, login, rehearse, report, storage_prune, sync_results, tune
 from clusterkit.cli import storage_list as show_images
 from clusterkit.cli.ui import model as show_model
+from clusterkit.commands.build import Built
+from clusterkit.commands.login import LoggedIn
 from clusterkit.commands.model import ChosenModel, Evaluated, Score
+from clusterkit.commands.rehearse import Rehearsed
 from clusterkit.commands.report import Reported, ReportRow
 from clusterkit.commands.storage import Garbage, ImageRow, Rubbish, Young
 from clusterkit.commands.sync import Synced
+from clusterkit.commands.tune import Tuned
+from clusterkit.config.models import Profile
+from clusterkit.forecast.bench import Bench, BenchRow, BenchSetting
+from clusterkit.forecast.tuning import Chosen
+from clusterkit.images.building.packages import PackageChanges
+from clusterkit.images.image import Image
 from clusterkit.images.inventory import StoredImage
 from clusterkit.probes.usage import Gpu
 from clusterkit.report.advice import GroupAdvice
@@ -24,15 +36,21 @@ from clusterkit.report.binding import Binding, Change
 from clusterkit.report.checks import RuleCheck, RuleVerdict
 from clusterkit.report.needs import ResourceNeed
 from clusterkit.results.pull import PulledRun
+from clusterkit.runs.ledger import LedgerRun
+from clusterkit.runs.state import RunState
 from clusterkit.wandb.uploaded import RunUpload, UploadState
 from docs.tools import scratch
 from tests.documented import ROOT, commands, invoke, options
 
 BY_NAME = {
     *("states", "tasks", "heartbeat", "silent", "mute", "found"),
-    *("settings", "origins", "left", "failed"),
+    *("settings", "origins", "left", "failed", "added", "removed", "changed"),
 }
 """Objects whose keys are no field names of ours."""
+
+
+NEEDS_A_SITE = {"evaluate", "storage list", "login", "build", "tune", "rehearse"}
+"""What `test_the_samples_of_what_needs_a_site_or_a_model` compares."""
 
 
 def samples() -> dict[str, Any]:
@@ -81,6 +99,9 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             "status": ["status", "--all", "--json"],
             "why": ["why", "broken", "--json"],
             "deploy": ["deploy", "--dry-run", "--json"],
+            "logs": ["logs", "broken", "--json"],
+            "init": ["init", "--local", "--program", "python3 train.py", "--dry-run", "--json"],
+            "logout": ["logout", "--json"],
             "diff": ["diff", "last", "broken", "--json"],
             "profiles": ["profiles", "--json"],
             "config": ["config", "project.default_cluster", "--show-origin", "--json"],
@@ -98,7 +119,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(samples().keys() - {"evaluate", "storage list"}))
+@pytest.mark.parametrize("name", sorted(samples().keys() - NEEDS_A_SITE))
 def test_a_sample_has_the_fields_that_are_printed(name: str, printed: dict[str, Any]) -> None:
     assert_same(fields(samples()[name]), fields(printed[name]))
     assert samples()[name]["schema"] == printed[name]["schema"]
@@ -151,6 +172,15 @@ def test_the_samples_of_uploads_advice_and_images_to_remove(capsys: pytest.Captu
     assert_same(fields(samples()["storage prune"]), fields(json.loads(capsys.readouterr().out)))
 
 
+def a_tuning(run: LedgerRun) -> Tuned:
+    setting = BenchSetting(1, 1, "fp32")
+    row = BenchRow("loop", setting, None, None, 1.0, None, None, None)
+    bench = Bench(0.0, True, "n1", "CPU", None, "sac", False, setting, (row,))
+    profile = Profile.model_validate({"name": "a", "time": "1h", "precision": "fp32", "device": "cpu"})
+    chosen = Chosen(row, row, {setting: "is too large"})
+    return Tuned(run, RunState(JobState.COMPLETED), profile, bench, chosen, {"workers": 1}, 0)
+
+
 def test_the_samples_of_what_needs_a_site_or_a_model(capsys: pytest.CaptureFixture[str]) -> None:
     image = StoredImage("0123", 1, 1, False)
     show_images.print_json("uni", [ImageRow(image, ("a",), (), True)])
@@ -159,6 +189,17 @@ def test_the_samples_of_what_needs_a_site_or_a_model(capsys: pytest.CaptureFixtu
     model = ChosenModel(Path("m.pt"), "m", Path())
     show_model.print_json(Evaluated(model, 1, 50, {"reach-v3": score}, score))
     assert_same(fields(samples()["evaluate"]), fields(json.loads(capsys.readouterr().out)))
+    login.print_json(LoggedIn("uni", "login.uni.edu", new=True, seconds=60))
+    assert_same(fields(samples()["login"]), fields(json.loads(capsys.readouterr().out)))
+    changes = PackageChanges({}, {}, {})
+    build.print_json(Built(Image("0123", 1), "a.sif", 1, changes))
+    assert_same(fields(samples()["build"]), fields(json.loads(capsys.readouterr().out)))
+    run = LedgerRun("a", "b", "c", "d", "e", 1, "f", "g", "h", 1, "COMPLETED")
+    tune.print_json(a_tuning(run), carried_out=True)
+    assert_same(fields(samples()["tune"]), fields(json.loads(capsys.readouterr().out)))
+    verdicts = (Verdict(Outcome.FAIL, "no checkpoint", "save one"),)
+    rehearse.print_json(Rehearsed(run, Continuation("requeue", ""), verdicts))
+    assert_same(fields(samples()["rehearse"]), fields(json.loads(capsys.readouterr().out)))
 
 
 def test_every_command_with_json_has_a_sample_or_a_page_of_its_own() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 from clusterkit.backends.base import EarlySignal
 from clusterkit.backends.jobs import JobState
 from clusterkit.config.models import Cluster, Profile
+from clusterkit.errors import ConfigError
 from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.materials import must_start_alike
 from clusterkit.runs.pipeline import prepare
 from clusterkit.runs.plan import Materials, PlannedRun
 from clusterkit.runs.record import RunRecord
@@ -124,3 +127,20 @@ def test_the_signal_before_the_limit(
 ) -> None:
     own = Profile.model_validate({"name": "p", "time": "4h", **changes})
     assert early_signal(own, trains=trains, goes_on=goes_on) == expected
+
+
+@pytest.mark.parametrize("began", ["image", "registry", "none"])
+@pytest.mark.parametrize("goes_on", ["image", "registry", "none"])
+def test_a_run_goes_on_only_in_the_same_kind_of_container(began: str, goes_on: str) -> None:
+    reference = "docker://nvcr.io#nvidia/pytorch:24.05-py3"
+    document = {
+        "image": {"digest": "0f"} if began == "image" else None,
+        "versions": {"image": reference} if began == "registry" else {},
+    }
+    cluster = {
+        "image": Cluster(name="site", root="/w"),
+        "registry": Cluster(name="site", root="/w", container="pyxis", registry_image=reference),
+        "none": SITE,
+    }[goes_on]
+    with nullcontext() if began == goes_on else pytest.raises(ConfigError, match="has container = "):
+        must_start_alike("run-1", document, cluster)

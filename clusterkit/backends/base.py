@@ -1,8 +1,7 @@
 """The protocol of a backend: everything clusterkit knows about one scheduler.
 
 A backend is pure: it builds argv and shell fragments and parses their output; the layers above run them over
-    a
-transport. All differences between schedulers are behind it: code above asks for a capability, never for a
+a transport. All differences between schedulers are behind it: code above asks for a capability, never for a
 kind. `backend_of` in `clusterkit.backends` returns a cluster's backend.
 """
 
@@ -407,6 +406,16 @@ def within_max_time(cluster: Cluster, profile: Profile) -> None:
             f"profile {profile.name} requests {format_duration(profile.time)} and cluster {cluster.name} "
             f"allows {format_duration(cluster.max_time)} (clusters.{cluster.name}.max_time)",
             hint="set a shorter time limit, or choose another cluster",
+        )
+
+
+def on_one_node_with_pyxis(cluster: Cluster, profile: Profile) -> None:
+    """Raises ConfigError if a profile asks for several nodes of a cluster whose containers Pyxis starts."""
+    if cluster.container == "pyxis" and profile.nodes > 1:
+        raise ConfigError(
+            f"profile {profile.name} asks for {profile.nodes} nodes, and cluster {cluster.name} starts "
+            "containers with Pyxis, which works on one node only",
+            hint='use --nodes 1, or container = "apptainer" if the cluster has it',
         )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
+from clusterkit.backends import pyxis
 from clusterkit.backends.base import Backend, Way
 from clusterkit.backends.jobs import DOUBTFUL, PATIENCE_SECONDS, SCHEDULER_LOG, group_log
 from clusterkit.errors import ConfigError
@@ -61,7 +62,7 @@ class JobScript:
     alternatives: tuple[tuple[str, ...], ...] = ()
     """The options of each of several jobs of which the first to start takes the run; then `options` are those
     that they share."""
-    container: Literal["apptainer", "singularity", "none"] = "none"
+    container: Literal["apptainer", "singularity", "pyxis", "none"] = "none"
     image: str | None = None
     image_bytes: int | None = None
     image_digest: str | None = None
@@ -108,10 +109,18 @@ class JobScript:
             raise ConfigError(f"{self.run_id!r} is not a run id", hint="use only letters, digits and . _ -")
         for name in ("run_dir", "workdir", "scratch_root", "cache_root"):
             _check_path(name, getattr(self, name), mounted=self.container != "none")
+        if self.container == "pyxis":
+            pyxis.check((self.run_dir, self.workdir, self.scratch_root, *self.binds, *self.together))
         if self.container != "none":
             if not self.image:
                 raise ConfigError(f"{self.container} needs an image", hint='or set container = "none"')
-            _check_path("image", self.image, mounted=False)
+            if not self.from_registry:
+                _check_path("image", self.image, mounted=False)
+
+    @property
+    def from_registry(self) -> bool:
+        """Whether each job takes the image from a registry."""
+        return self.container == "pyxis" and (self.image or "").startswith(pyxis.REGISTRY)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,6 +188,8 @@ def _rendered(template: str, job: JobScript, backend: Backend, **values: object)
         .render(
             job=job,
             contained=job.container != "none",
+            image_file=job.container != "none" and not job.from_registry,
+            pyxis=pyxis if job.container == "pyxis" else None,
             prefix=job.container.upper(),
             digest=(job.image_digest or "").removeprefix("sha256:"),
             passthrough=passed_on(backend),

@@ -32,7 +32,8 @@ _ELSEWHERE = {
     "job",
     "image-visible",
 }
-_IMAGE = {"image-here", "image-there", "image-whole", "runtime-there", "runtime", "image-visible"}
+_IMAGE = {"image-here", "image-there", "image-whole", "image-visible"}
+_RUNTIME = {"runtime-there", "runtime"}
 
 
 @dataclass
@@ -105,6 +106,8 @@ def applicable(
     if not backend_of(cluster).can.queue:
         without |= _ELSEWHERE
     if cluster.container == "none":
+        without |= _RUNTIME
+    if not cluster.stores_image:
         without |= _IMAGE
     if not cluster.prelude:
         without.add("prelude")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterkit import ownership
-from clusterkit.backends import backend_of
+from clusterkit.backends import backend_of, pyxis
 from clusterkit.backends.checks import END, Answer, Verdict, failed, parse_answer, passed, warned
 from clusterkit.images.image import Image
 from clusterkit.probes import Probe
@@ -121,7 +121,8 @@ def login_probe(
     backend = backend_of(cluster)
     if backend.can.queue and cluster.container != "none":
         prelude = "\n".join(cluster.prelude)
-        look = f"{prelude}\ncommand -v {cluster.container} && {cluster.container} --version"
+        found = f"command -v {cluster.container} && {cluster.container} --version"
+        look = f"{prelude}\n{pyxis.FOUND if cluster.container == 'pyxis' else found}"
         lines.append(f"ck_part runtime bash -c {shlex.quote(look)}")
     if (checks := backend.checks()) is not None:
         lines.append(checks.script(requests))
@@ -193,6 +194,10 @@ def runtime_there(login: Login) -> Verdict:
     part, runtime = login.answer["runtime"], login.cluster.container
     if part.status == 0:
         return passed(part.lines[-1] if part.lines else runtime)
+    if runtime == "pyxis":
+        return warned(
+            f"srun on {login.about('host')} {pyxis.ABSENT}; the nodes may have it anyway", pyxis.ASK
+        )
     return warned(
         f"no {runtime} on {login.about('host')}: {part.last}; the nodes may have it anyway",
         f"add what provides it to `prelude` of [clusters.{login.cluster.name}], e.g. module load {runtime}",

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from clusterkit import ownership
-from clusterkit.backends import backend_of
+from clusterkit.backends import backend_of, pyxis
 from clusterkit.backends.checks import Answer, Verdict, failed, passed, shortlist, skipped, warned
 from clusterkit.checkup.login import skew
 from clusterkit.images.image import Image
@@ -136,6 +136,8 @@ def runtime(node: Node) -> Verdict:
     part, name = node.answer["runtime"], node.cluster.container
     if part.status == 0:
         return passed(part.lines[-1] if part.lines else name)
+    if name == "pyxis":
+        return failed(f"srun on {node.name} {pyxis.ABSENT}", pyxis.ASK)
     return failed(
         f"{name} is not on PATH on {node.name}",
         f'prelude = ["module load {name}"] in {node.table}, or container = ... for another runtime',

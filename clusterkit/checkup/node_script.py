@@ -13,7 +13,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from clusterkit import ownership
-from clusterkit.backends import backend_of
+from clusterkit.backends import backend_of, pyxis
 from clusterkit.backends.checks import END
 from clusterkit.backends.job_script import passed_on
 from clusterkit.backends.jobs import SCHEDULER_LOG
@@ -122,6 +122,22 @@ command=("$runtime" exec NV--cleanenv --contain --home "$work/home" --pwd /tmp -
   --bind "$work/tmp:/tmp" --bind "$work/tmp:/var/tmp" ${binds[@]+"${binds[@]}"} "$image")
 if command -v "$runtime" >/dev/null && [ -f "$image" ]; then
 """
+# As pyxis.sh.j2 of a run.
+_PYXIS = r"""
+look=LOOK registry=REGISTRY
+ck_part runtime bash -c "$look"
+[ -z "$image" ] || ck_part image ls -lLn "$image"
+export HOME="$work/home" TMPDIR=/tmp NVIDIA_VISIBLE_DEVICES=GPUS NVIDIA_DRIVER_CAPABILITIES=all
+names=HOME,TMPDIR,NVIDIA_DRIVER_CAPABILITIES
+for variable in PASSTHROUGH; do
+  [ -z "${!variable+set}" ] || names="$names,$variable"
+done
+mounts="$work/tmp:/tmp,$work/tmp:/var/tmp,$folder:$folder,$work:$work"
+for bind in ${binds[@]+"${binds[@]}"}; do [ "$bind" = --bind ] || mounts="$mounts,$bind"; done
+command=(SRUN --export="$names" --container-env="$names" --container-workdir=/tmp --container-mounts="$mounts"
+  --container-image="${image:-$registry}")
+if bash -c "$look" >/dev/null && { [ -z "$image" ] || [ -f "$image" ]; }; then
+"""
 _INSIDE = r"""
   ck_own inside ${ck_limit:+timeout 100} ${command[@]+"${command[@]}"} \
     "$python" -X utf8 "$folder/inside.py" "$folder/inside.json"
@@ -187,13 +203,21 @@ def node_script(job: NodeJob) -> str:
     lines += [_SCRATCH.replace("BYTES", str(_PROBE_BYTES))]
     if cluster.prelude:
         lines.append(_PRELUDE.replace("PRELUDE", "\n".join(cluster.prelude)))
-    lines.append(_BINDS.replace("BINDS", shlex.join(cluster.binds)))
+    through_pyxis = cluster.container == "pyxis"
+    binds = pyxis.mounts(cluster.binds) if through_pyxis else cluster.binds
+    lines.append(_BINDS.replace("BINDS", shlex.join(binds)))
     if job.nv:
         lines.append(_GPU)
     lines.append(_INTERNET.replace("HOST", shlex.quote(host)).replace("PORT", str(port)))
-    if job.contained:
+    passthrough = " ".join(passed_on(backend))
+    if through_pyxis:
+        text = _PYXIS.replace("GPUS", "all" if job.nv else "void").replace("SRUN", pyxis.SRUN)
+        text = text.replace("REGISTRY", shlex.quote(cluster.registry_image or ""))
+        text = text.replace("LOOK", shlex.quote(pyxis.FOUND)).replace("PASSTHROUGH", passthrough)
+        lines += [text, _INSIDE, "fi"]
+    elif job.contained:
         prefix = cluster.container.upper()
-        text = _CONTAINED.replace("PASSTHROUGH", " ".join(passed_on(backend))).replace("PREFIX", prefix)
+        text = _CONTAINED.replace("PASSTHROUGH", passthrough).replace("PREFIX", prefix)
         lines += [text.replace("NV--", "--nv --" if job.nv else "--"), _INSIDE, "fi"]
     else:
         lines += ["command=()", _INSIDE]

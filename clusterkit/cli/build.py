@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clusterkit.cli.common import ConfigOption, load, native_words, open_ledger
-from clusterkit.cli.ui.console import note, out, plural, say, warn
+from clusterkit.cli.common import ConfigOption, JsonOption, load, native_words, open_ledger
+from clusterkit.cli.ui.console import note, out, plural, print_document, say, warn
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.units import format_bytes
@@ -62,6 +63,7 @@ def build(
         bool, typer.Option("--print", help="Print the Apptainer definition only; build nothing.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the image file if it exists.")] = False,
+    as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Build the trainer image, or convert a Docker image.
@@ -92,7 +94,22 @@ def build(
             built = command.build_there(
                 settings, where, request, ledger, native=options, say=note, bar=transfer_bar
             )
-    show_built(built)
+    (print_json if as_json else show_built)(built)
+
+
+def print_json(built: Built) -> None:
+    """Prints the same as JSON."""
+    print_document(
+        {
+            "schema": 1,
+            "where": built.where,
+            "digest": built.image.digest,
+            "bytes": built.image.bytes,
+            "packages": built.packages or None,
+            "changes": asdict(built.changes) if built.changes is not None else None,
+            "hidden_by": str(built.hidden_by) if built.hidden_by else None,
+        }
+    )
 
 
 _SHOWN = 40

@@ -218,7 +218,7 @@ BY_METAVAR: Mapping[str, Source] = {
     "TASK": _tasks,
     "KEY": _keys,
     "HOST": _hosts,
-    "RUNTIME": _these("apptainer", "singularity", "none"),
+    "RUNTIME": _these("apptainer", "singularity", "pyxis", "none"),
 }
 
 

@@ -24,7 +24,7 @@ def deploy(
     cluster: ClusterOption = None,
     image: Annotated[
         Path | None,
-        typer.Option(help="Image to send instead of the configured one, a .sif file.", metavar="FILE"),
+        typer.Option(help="Image to send instead of the configured one.", metavar="FILE"),
     ] = None,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,

@@ -104,6 +104,12 @@ GUIDES = {
         (("--install", "for your shell"), ("zsh", "print the script for zsh")),
         ("commands.md",),
     ),
+    "skill": Guide(
+        START,
+        "Print a one-page guide to this version for coding agents.",
+        (("", "print it"), ("--out .claude/skills/clusterkit/SKILL.md", "where an agent reads it")),
+        ("json.md",),
+    ),
     "logout": Guide(
         START,
         "End a kept login and the commands that use it.",

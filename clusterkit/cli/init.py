@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clusterkit.asking import at_terminal
-from clusterkit.cli.common import AcceptNewOption, ConfigOption, DryRunOption, without_plugins
-from clusterkit.cli.ui.console import note
+from clusterkit.cli.common import AcceptNewOption, ConfigOption, DryRunOption, JsonOption, without_plugins
+from clusterkit.cli.ui.console import note, print_document
 from clusterkit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ def init(
     container: Annotated[
         str | None,
         typer.Option(
-            "--container", metavar="RUNTIME", help="Container runtime: apptainer, singularity or none."
+            "--container", metavar="RUNTIME", help="Container runtime: apptainer, singularity, pyxis or none."
         ),
     ] = None,
     image: Annotated[
-        str | None, typer.Option("--image", metavar="FILE", help="Image on this machine, a .sif file.")
+        str | None, typer.Option("--image", metavar="FILE", help="Image on this machine.")
     ] = None,
     user: Annotated[
         bool,
@@ -75,6 +75,7 @@ def init(
         Path | None,
         typer.Option("--ssh-config", metavar="FILE", help="Use this file instead of ~/.ssh/config."),
     ] = None,
+    as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Inspect a cluster over one login and write its settings.
@@ -90,14 +91,19 @@ def init(
         from clusterkit.config import settings_file
 
     if examples:
-        ui.show_examples(settings_file.examples())
+        known = settings_file.examples()
+        if as_json:
+            print_document({"schema": 1, "examples": dict(known)})
+        else:
+            ui.show_examples(known)
         return
     file = settings_file.target(config, user=user)
     if example is not None:
-        _settle(settings_file.from_example(example, file), yes=yes, force=force, dry_run=dry_run)
+        proposal = settings_file.from_example(example, file)
+        _settle(proposal, yes=yes, force=force, dry_run=dry_run, as_json=as_json)
         return
     if local:
-        _local(file, host, program, yes=yes, force=force, dry_run=dry_run)
+        _local(file, host, program, yes=yes, force=force, dry_run=dry_run, as_json=as_json)
         return
     if program is not None:
         raise ConfigError("--program goes with --local", hint="or write `program` below [project] yourself")
@@ -123,12 +129,19 @@ def init(
     )
     ui.show_site(done)
     done.surveyor.check_usable(done.survey, request.host)
-    if _settle(done, yes=yes, force=force, dry_run=dry_run):
+    if _settle(done, yes=yes, force=force, dry_run=dry_run, as_json=as_json) and not as_json:
         ui.show_next(done)
 
 
 def _local(
-    file: Path, host: str | None, program: str | None, *, yes: bool, force: bool, dry_run: bool
+    file: Path,
+    host: str | None,
+    program: str | None,
+    *,
+    yes: bool,
+    force: bool,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     from clusterkit.cli.ui.init import show_here, show_next_here
     from clusterkit.commands.init_local import init_local
@@ -140,7 +153,8 @@ def _local(
         )
     done = init_local(file, program)
     show_here(done)
-    if _settle(done, yes=yes, force=force, dry_run=dry_run) or not (dry_run or done.changes):
+    written = _settle(done, yes=yes, force=force, dry_run=dry_run, as_json=as_json)
+    if not as_json and (written or not (dry_run or done.changes)):
         show_next_here(done)
 
 
@@ -158,15 +172,23 @@ def _host(ssh_config: Path | None, *, asks: bool) -> str:
     return choose_host(hosts)
 
 
-def _settle(proposal: Proposal, *, yes: bool, force: bool, dry_run: bool) -> bool:
+def _settle(proposal: Proposal, *, yes: bool, force: bool, dry_run: bool, as_json: bool) -> bool:
     """Shows the changes and writes them if the user agrees; returns whether they were written."""
+    written = _write(proposal, yes=yes, force=force, dry_run=dry_run, shown=not as_json)
+    if as_json:
+        document = {"file": str(proposal.file), "diff": proposal.changes}
+        print_document({"schema": 1, "carried_out": written, **document})
+    return written
+
+
+def _write(proposal: Proposal, *, yes: bool, force: bool, dry_run: bool, shown: bool) -> bool:
     from clusterkit.cli.ui import init as ui
     from clusterkit.config.settings_file import save
 
     if not proposal.changes:
         note("nothing to change: the settings are up to date")
         return False
-    if proposal.old is not None or dry_run:
+    if shown and (proposal.old is not None or dry_run):
         ui.show_changes(proposal)
     if dry_run:
         return False

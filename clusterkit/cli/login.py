@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clusterkit.cli.common import AcceptNewOption, ConfigOption, load, parsed
-from clusterkit.cli.ui.console import say
+from clusterkit.cli.common import AcceptNewOption, ConfigOption, JsonOption, load, parsed
+from clusterkit.cli.ui.console import print_document, say
 from clusterkit.errors import ConfigError
 from clusterkit.units import format_duration, parse_duration
+
+if TYPE_CHECKING:
+    from clusterkit.commands.login import LoggedIn
 
 
 def login(
@@ -24,6 +27,7 @@ def login(
         ),
     ] = None,
     accept_new: AcceptNewOption = False,
+    as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Log in once for all later commands.
@@ -38,6 +42,9 @@ def login(
         raise ConfigError("--keep: must be more than zero", hint="`clusterkit logout` ends a kept login")
     ask = accepting_new_hosts(ask_on_terminal) if accept_new else ask_on_terminal
     done = command(load(config).cluster(cluster), keep=seconds, ask=ask)
+    if as_json:
+        print_json(done)
+        return
     state = "logged in" if done.new else "already logged in"
     if done.seconds is None:
         say(f"{done.cluster} ({done.host}): {state}, over an ssh connection of your own (ControlPath)")
@@ -46,3 +53,9 @@ def login(
         f"{done.cluster} ({done.host}): {state}; kept until {format_duration(done.seconds)} pass without a "
         f"command, or `clusterkit logout {done.cluster}`"
     )
+
+
+def print_json(done: LoggedIn) -> None:
+    """Prints the same as JSON."""
+    found = {"cluster": done.cluster, "host": done.host, "new": done.new, "kept_seconds": done.seconds}
+    print_document({"schema": 1, **found})

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_ledger
-from clusterkit.cli.ui.console import note
+from clusterkit.cli.common import ConfigOption, JsonOption, RunOrGroupArgument, load, open_ledger
+from clusterkit.cli.ui.console import note, print_document
 from clusterkit.errors import RunError
 
 _LINES, _LEAST = 50, 5
@@ -33,6 +33,7 @@ def logs(
     rank: Annotated[
         int, typer.Option(metavar="N", min=0, help="Output of another rank of a run on several nodes.")
     ] = 0,
+    as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Print or follow the log of a run.
@@ -52,6 +53,17 @@ def logs(
     wanted = Wanted(
         lines=lines, attempt=attempt, everything=everything, stderr=stderr, follow=follow, rank=rank
     )
+    if as_json:
+        from clusterkit.cli.ui.logs_json import bounded, lines_of
+
+        if follow:
+            for line, _ in lines_of(command(settings, runs[0], wanted, say=note)):
+                print_document({"schema": 1, "run_id": runs[0].run_id, "line": line}, indent=None)
+            return
+        texts = {run.run_id: bounded(command(settings, run, wanted, say=note)) for run in runs}
+        found = [{"run_id": name, "lines": text.lines, "cut": text.cut} for name, text in texts.items()]
+        print_document({"schema": 1, "runs": found})
+        return
     for number, run in enumerate(runs):
         if len(runs) > 1:  # as `tail` does with several files
             head = f"==> {run.run_id} <==\n"

@@ -10,7 +10,7 @@ GROUPS = {
         "Cluster": "--name --root --account --partition --container --image",
         "This machine": "--local --program",
         "Ready-made": "--example --examples",
-        "Settings file": "--user --yes --force --dry-run",
+        "Settings file": "--user --yes --force --dry-run --json",
         "Login": "--accept-new --ssh-config",
     },
     "plan": {
@@ -24,7 +24,7 @@ GROUPS = {
         "Run": "--profile --cluster",
         "Measurements": "--minutes --num-envs --workers --precision",
         "Recipe": "--set --unlock",
-        "Checks and output": "--no-wait --dry-run --script --yes",
+        "Checks and output": "--no-wait --dry-run --script --yes --json",
     },
     "submit": {
         "Run": "--profile --cluster --name --seed --total-steps --time --nodes --first --until-done --sbatch",

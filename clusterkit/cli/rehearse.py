@@ -9,8 +9,8 @@ import typer
 from rich.text import Text
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.common import ClusterOption, ConfigOption, load, open_ledger, parsed
-from clusterkit.cli.ui.console import out, say
+from clusterkit.cli.common import ClusterOption, ConfigOption, JsonOption, load, open_ledger, parsed
+from clusterkit.cli.ui.console import out, print_document, say
 from clusterkit.cli.ui.progress import stage_lines, transfer_bar
 from clusterkit.units import parse_duration
 
@@ -35,6 +35,7 @@ def rehearse(
             help="Time limit of each attempt; longer for programs that start slowly.",
         ),
     ] = None,
+    as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Rehearse how a run continues past its time limit.
@@ -42,7 +43,7 @@ def rehearse(
     A real job of two minutes, or of --time, receives the signal, saves a checkpoint and continues, and every
     step is checked. Exits with 1 if a step failed.
     """
-    from clusterkit.cli.ui.submit import show_submitted
+    from clusterkit.cli.ui.submit import note_jobs, show_submitted
     from clusterkit.commands.rehearse import rehearse as command
 
     settings = load(config)
@@ -54,12 +55,21 @@ def rehearse(
             settings.profile(profile),
             None if time is None else parsed("--time", parse_duration, time),
             bar=transfer_bar,
-            on_submit=show_submitted,
+            on_submit=note_jobs if as_json else show_submitted,
             on_row=stage_lines(_line, _line, seconds=math.inf),
         )
-    show_rehearsed(done)
+    (print_json if as_json else show_rehearsed)(done)
     if not done.passed:
         raise typer.Exit(1)
+
+
+def print_json(done: Rehearsed) -> None:
+    """Prints the verdict and its steps as JSON."""
+    steps = [
+        {"outcome": check.outcome.value, "evidence": check.evidence, "cure": check.cure or None}
+        for check in done.checks
+    ]
+    print_document({"schema": 1, "run_id": done.run.run_id, "passed": done.passed, "steps": steps})
 
 
 def _line(row: StatusRow) -> str:

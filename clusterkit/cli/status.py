@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clusterkit.cli.common import ConfigOption, JsonOption, RunsArgument, load, open_ledger
 from clusterkit.errors import TransportError
+
+if TYPE_CHECKING:
+    from clusterkit.config.settings import Settings
+    from clusterkit.runs.selection import Selection
+    from clusterkit.transport.ahead import LoginAhead
 
 
 def status(
@@ -51,9 +57,6 @@ def status(
     """
     from datetime import UTC, datetime
 
-    from clusterkit.cli.ui.status import show_status
-    from clusterkit.cli.ui.status_json import print_json
-    from clusterkit.commands.status import status as command
     from clusterkit.runs.selection import Selection, parse_since, parse_states
 
     selection = Selection(
@@ -65,7 +68,7 @@ def status(
         since=parse_since(since, datetime.now(UTC)) if since else None,
     )
     settings = load(config)
-    with open_ledger(settings, only_reads=True, of=names or ()) as ledger:
+    with open_ledger(settings, only_reads=True, of=names or ()) as ledger, ExitStack() as stack:
         if watch:
             from clusterkit.cli.ui.watch import show_watch
             from clusterkit.runs.watching import watch as looks
@@ -73,7 +76,15 @@ def status(
             seen = looks(settings, ledger, names=names or (), selection=selection)
             show_watch(seen, expand=expand or bool(groups), as_json=as_json)
             return
-        report = command(settings, ledger, names=names or (), everything=everything, selection=selection)
+        login = None if names else _log_in_ahead(settings, selection, stack)
+
+        from clusterkit.cli.ui.status import show_status
+        from clusterkit.cli.ui.status_json import print_json
+        from clusterkit.commands.status import status as command
+
+        report = command(
+            settings, ledger, names=names or (), everything=everything, selection=selection, login=login
+        )
     if as_json:
         print_json(report)
     else:
@@ -83,3 +94,15 @@ def status(
             f"no run is known here, and {', '.join(report.silent)} gives no answer",
             hint="restore the connection, then try again: there may be runs",
         )
+
+
+def _log_in_ahead(
+    settings: Settings, selection: Selection, stack: ExitStack
+) -> tuple[str, LoginAhead] | None:
+    """Starts a login that is needed in any case, which then runs during the remaining imports."""
+    from clusterkit.site import log_in_ahead
+
+    cluster = settings.cluster(min(selection.clusters, default=None))
+    if cluster.here:
+        return None
+    return cluster.name, stack.enter_context(log_in_ahead(cluster))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +16,7 @@ from clusterkit.cli.common import (
     ClusterOption,
     ConfigOption,
     DryRunOption,
+    JsonOption,
     ScriptOption,
     SetOption,
     UnlockOption,
@@ -22,7 +24,7 @@ from clusterkit.cli.common import (
     load,
     open_ledger,
 )
-from clusterkit.cli.ui.console import err, note, out, plural, warn
+from clusterkit.cli.ui.console import err, note, out, plural, print_document, warn
 from clusterkit.cli.ui.lines import plain_table
 from clusterkit.cli.ui.progress import stage_lines, transfer_bar
 from clusterkit.config.sources import display_path
@@ -69,6 +71,7 @@ def tune(
     dry_run: DryRunOption = False,
     script: ScriptOption = False,
     yes: YesOption = False,
+    as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Measure on a compute node which settings are fastest.
@@ -78,7 +81,8 @@ def tune(
     the same.
     """
     from clusterkit.cli.ui.dry_run import print_script, show_dry_run
-    from clusterkit.cli.ui.submit import show_submitted
+    from clusterkit.cli.ui.runs_json import print_dry_run
+    from clusterkit.cli.ui.submit import note_jobs, show_submitted
     from clusterkit.commands import tune as command
     from clusterkit.runs import pipeline
     from clusterkit.runs.program import assignments
@@ -105,11 +109,11 @@ def tune(
             )
             planned = pipeline.resolve(settings, request)
             if dry_run or script:
-                show = print_script if script else show_dry_run
+                show = print_script if script else print_dry_run if as_json else show_dry_run
                 show(pipeline.dry_run(settings, planned, ledger, bar=transfer_bar))
                 return
             submitted = pipeline.submit(settings, planned, ledger, bar=transfer_bar)
-            show_submitted(submitted)
+            (note_jobs if as_json else show_submitted)(submitted)
             (run,) = submitted.runs
         if not no_wait:
             try:
@@ -120,28 +124,63 @@ def tune(
                 raise
         elif name is None:
             show_goes_on(run.run_id)
+            if as_json:
+                print_document({"schema": 1, "run_id": run.run_id, "complete": False})
             return
-        _take_up(settings, ledger, run, precision=precision, dry_run=dry_run, yes=yes)
+        _take_up(settings, ledger, run, precision=precision, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 def _take_up(
-    settings: Settings, ledger: Ledger, run: LedgerRun, *, precision: bool, dry_run: bool, yes: bool
+    settings: Settings,
+    ledger: Ledger,
+    run: LedgerRun,
+    *,
+    precision: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     from clusterkit.cli.ui.init import show_changes
     from clusterkit.commands import tune as command
     from clusterkit.config.settings_file import save
 
     tuned = command.collect(settings, ledger, run, precision=precision)
-    show_tuned(tuned)
-    if not tuned.changes:
-        return
-    change = command.edit(settings, tuned)
-    show_changes(change)
-    if dry_run:
-        note("dry run: nothing was written")
-    elif agreed(change, yes=yes):
-        save(change)
-        note(f"{display_path(change.file)} is written; the next run with {tuned.profile.name} uses it")
+    if not as_json:
+        show_tuned(tuned)
+    written = False
+    if tuned.changes:
+        change = command.edit(settings, tuned)
+        if not as_json:
+            show_changes(change)
+        if dry_run:
+            note("dry run: nothing was written")
+        elif agreed(change, yes=yes):
+            save(change)
+            written = True
+            note(f"{display_path(change.file)} is written; the next run with {tuned.profile.name} uses it")
+    if as_json:
+        print_json(tuned, carried_out=written)
+
+
+def print_json(tuned: Tuned, *, carried_out: bool) -> None:
+    """Prints the measurements and the chosen setting as JSON."""
+    bench, chosen = tuned.bench, tuned.chosen
+    print_document(
+        {
+            "schema": 1,
+            "carried_out": carried_out,
+            "run_id": tuned.run.run_id,
+            "profile": tuned.profile.name,
+            "complete": bench.complete,
+            "node": bench.node,
+            "device": bench.device,
+            "recipe": bench.recipe,
+            "rows": [asdict(row) for row in bench.rows],
+            "chosen": asdict(chosen.row.setting) if chosen.row else None,
+            "unsafe": [{"setting": asdict(setting), "why": why} for setting, why in chosen.unsafe.items()],
+            "changes": dict(tuned.changes),
+        }
+    )
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from clusterkit.probes.space import Space, space
 from clusterkit.runs.deployment import DeploymentPlan, TransferRate
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.materials import (
+    IMPORT,
     RATE_FROM,
     chunk_cache,
     hash_image,
@@ -155,10 +156,11 @@ def deploy(
 def _wanted(
     cluster: Cluster, ledger: Ledger, image: Path | None, bar: Bar
 ) -> tuple[Image | None, Path | None]:
-    if cluster.container == "none":
+    if not cluster.stores_image:
         if image:
+            how = f"in {cluster.registry_image}" if cluster.registry_image else "without a container"
             raise ImageError(
-                f"cluster {cluster.name} runs programs without a container: no image is used there",
+                f"cluster {cluster.name} runs programs {how}: no image file is used there",
                 hint="leave --image out, or choose another cluster with --cluster",
             )
         return None, None
@@ -170,10 +172,12 @@ def _wanted(
     if path is None:
         raise ImageError(
             f"cluster {cluster.name} runs {cluster.container} and has no image",
-            hint=f"`clusterkit build --cluster {cluster.name}` builds one there; or build one here and name "
+            hint=IMPORT
+            if cluster.container == "pyxis"
+            else f"`clusterkit build --cluster {cluster.name}` builds one there; or build one here and name "
             "it as `image` of the cluster or with --image FILE",
         )
-    return hash_image(path, ledger, bar), path
+    return hash_image(path, ledger, bar, runtime=cluster.container), path
 
 
 @contextmanager

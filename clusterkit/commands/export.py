@@ -202,8 +202,9 @@ class _ExportSource:
 
     def image(self, wanted: Image) -> Path:
         """The image's file: this machine's if it has it, else pulled."""
-        local = self._cluster.image
-        if local and local.is_file() and hash_image(local, self._ledger, self._bar) == wanted:
+        cluster = self._cluster
+        local = cluster.image if cluster.image and cluster.image.is_file() else None
+        if local and hash_image(local, self._ledger, self._bar, runtime=cluster.container) == wanted:
             return local
         if not image_present(self._site, wanted):
             raise ImageError(

@@ -21,7 +21,7 @@ from clusterkit.results.pulled import folder_of, runs_meant
 from clusterkit.results.recorded import Recorded, read_recorded
 from clusterkit.runs.check import check
 from clusterkit.runs.ledger import Ledger
-from clusterkit.runs.materials import chunk_cache, must_have_image, snapshots_home
+from clusterkit.runs.materials import chunk_cache, must_have_image, must_start_alike, snapshots_home
 from clusterkit.runs.pipeline import Submitted, hand_over, prepare
 from clusterkit.runs.plan import Materials
 from clusterkit.runs.request import Changes
@@ -144,7 +144,7 @@ def _rerun(
     )
     lacking = check(settings, plan, ledger)
     site = site_of(cluster.name)
-    _check_container(site, document)
+    must_start_alike(document["run_id"], document, site.cluster)
     ready = prepare(site, ledger, plan, Materials.recorded(document))
     _publish(settings, site, document, origin, bar)
     return replace(hand_over(site, ledger, ready), lacking=lacking)
@@ -189,17 +189,6 @@ def _known(settings: Settings, ledger: Ledger, name: str, site_of: Callable[[str
         return folder if folder.is_dir() else fetch(site_of(cluster), identity, home)
 
     return _RerunOrigin(recorded, copy_of)
-
-
-def _check_container(site: Site, document: Mapping[str, Any]) -> None:
-    """Raises ConfigError if a run in a container would run without one, or vice versa."""
-    facts, cluster = document.get("image"), site.cluster
-    if (facts is None) != (cluster.container == "none"):
-        began = "without a container" if facts is None else "in an image"
-        raise ConfigError(
-            f'{document["run_id"]} ran {began}, and {cluster.name} has container = "{cluster.container}"',
-            hint="use --cluster to choose a cluster that runs programs in the same way",
-        )
 
 
 def _publish(

@@ -21,6 +21,7 @@ from clusterkit.site import connected
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
+    from clusterkit.transport.ahead import LoginAhead
 
 
 def status(
@@ -30,6 +31,7 @@ def status(
     names: Sequence[str] = (),
     everything: bool = False,
     selection: Selection = Selection(),  # noqa: B008 - frozen
+    login: tuple[str, LoginAhead] | None = None,
 ) -> StatusReport:
     """Query the state of runs.
 
@@ -42,6 +44,7 @@ def status(
         names: runs, as `Ledger.find` takes them; empty for all that may still run and the last few ended.
         everything: without names, all runs.
         selection: filters; with any, all matching runs.
+        login: a cluster and a login to it already in progress; other clusters are logged in to as needed.
 
     Raises:
         RunError: a name matches no run.
@@ -59,7 +62,7 @@ def status(
         mine = [run for run in chosen if run.cluster == cluster_name]
         try:
             cluster = settings.cluster(cluster_name)
-            with connected(cluster) as transport:
+            with connected(cluster, login=login) as transport:
                 observer = Observer(cluster, transport)
                 answer = ask_cluster(settings, ledger, observer, mine, search=cluster_name in searched)
         except ClusterkitError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -27,7 +26,6 @@ from clusterkit.wandb.upload import UploadTarget, upload_runs
 from clusterkit.wandb.uploaded import RunUpload, UploadState
 
 if TYPE_CHECKING:
-    from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
     from clusterkit.transport.ahead import LoginAhead
     from clusterkit.transport.base import Bar
@@ -107,7 +105,7 @@ def sync_results(
 
     for cluster, there in groupby(sorted(runs, key=place), key=lambda run: run.cluster):
         with (
-            _connection(settings.cluster(cluster), login) as transport,
+            connected(settings.cluster(cluster), login=login) as transport,
             bar(f"results from {cluster}", None) as progress,
         ):
             for some in pull_there(transport, there, request, results, progress=progress, waiting=waiting):
@@ -147,13 +145,6 @@ def pull_there(
             progress=progress,
             waiting=waiting,
         )
-
-
-def _connection(cluster: Cluster, login: tuple[str, LoginAhead] | None) -> AbstractContextManager[Transport]:
-    """The connection to a cluster, which closes on exit."""
-    if login is not None and login[0] == cluster.name:
-        return closing(login[1].transport())
-    return connected(cluster)
 
 
 def upload(

@@ -117,9 +117,11 @@ class Cluster(SettingsModel):
     """Unix group that may read images and snapshots; None keeps them private."""
     trust: Lines = ()
     """Users who may own, and Unix groups who may write to, the folders there; `*` is everybody."""
-    container: Literal["apptainer", "singularity", "none"] = "apptainer"
+    container: Literal["apptainer", "singularity", "pyxis", "none"] = "apptainer"
     image: LocalPath | None = None
-    """The .sif on this machine."""
+    """The image on this machine: a .sif, or with Pyxis a squashfs file."""
+    registry_image: Line | None = None
+    """With Pyxis, an image that each job takes from a registry instead, as enroot names it."""
     python: Line | None = None
     binds: Annotated[Lines, AfterValidator(_binds)] = ()
     prelude: ShellLines = ()
@@ -153,6 +155,24 @@ class Cluster(SettingsModel):
             )
         return self
 
+    @model_validator(mode="after")
+    def _pyxis_has_srun(self) -> Cluster:
+        if self.container == "pyxis" and self.here:
+            raise ValueError(f'container = "pyxis" needs Slurm, and kind = "{self.kind}" is without it')
+        if self.container == "pyxis" and self.mps:
+            raise ValueError('mps = true and container = "pyxis" exclude each other')
+        if self.registry_image is None:
+            return self
+        if self.container != "pyxis":
+            raise ValueError('registry_image needs container = "pyxis"')
+        if self.image is not None:
+            raise ValueError("image and registry_image exclude each other")
+        if not self.registry_image.startswith("docker://"):
+            raise ValueError(
+                f'{self.registry_image!r} is not an image of enroot; write e.g. "docker://nvcr.io#nvidia/pytorch:24.05-py3"'
+            )
+        return self
+
     @property
     def here(self) -> bool:
         """Whether its jobs are processes of this machine."""
@@ -167,6 +187,11 @@ class Cluster(SettingsModel):
     def image_root(self) -> str:
         """Where images are kept."""
         return self.image_store or f"{self.root.rstrip('/')}/images"
+
+    @property
+    def stores_image(self) -> bool:
+        """Whether its containers start from an image in its store."""
+        return self.container != "none" and self.registry_image is None
 
     @property
     def interpreter(self) -> str:

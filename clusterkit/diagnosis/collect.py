@@ -47,7 +47,7 @@ ck_part about printf '%s\n' "user $(id -u) $(id -un)" "home $HOME" "host $(uname
 ck_part files ls -lAn . attempts
 [ ! -f job.sh ] ||
   ck_part script sh -c 'head -c {_SCRIPT_BYTES} job.sh | grep -E "$1"' sh \
-    '^#[A-Z]+ |^  --bind |^verify|^(python|runtime|image)='
+    '^#[A-Z]+ |^  --bind |^mounts\+=|^verify|^(python|runtime|image)='
 ck_tail {SCHEDULER_LOG} 60
 ck_newest=$(ls attempts 2>/dev/null | grep -x '[0-9]*' | sort -n | tail -n 1)
 if [ -n "$ck_newest" ]; then

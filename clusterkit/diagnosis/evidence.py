@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,8 @@ from clusterkit.backends.story import JobStory, Subject
 from clusterkit.config.kinds import find_kind
 from clusterkit.runs.record import RunRecord
 from clusterkit.runs.state import RunState
+
+_OF_SRUN = re.compile(r"srun: error: \S+: tasks? [\d,-]+: ")
 
 
 @dataclass(frozen=True)
@@ -85,8 +88,9 @@ class Evidence:
 
     @property
     def program_log(self) -> Text:
-        """The output of the newest attempt."""
-        return self.texts.get("log", Text("log"))
+        """The output of the newest attempt, without what srun says of its end."""
+        log = self.texts.get("log", Text("log"))
+        return Text(log.source, tuple(line for line in log.lines if not _OF_SRUN.match(line)))
 
     def space(self, role: str) -> DiskSpace | None:
         """The file system of a root."""

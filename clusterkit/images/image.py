@@ -12,13 +12,14 @@ from clusterkit.errors import ImageError
 from clusterkit.site import Site
 
 # A SIF starts with a run script line and has its magic at byte 32 (github.com/apptainer/sif, header.go).
-_MAGIC_OFFSET, _MAGIC = 32, b"SIF_MAGIC"
+_SIF = (32, b"SIF_MAGIC", "SIF", "convert it: `clusterkit build --from docker-archive:FILE`")
+_SQUASHFS = (0, b"hsqs", "squashfs", "Pyxis takes what `enroot import` and `enroot export` make")
 _BLOCK = 4 << 20
 
 
 @dataclass(frozen=True)
 class Image:
-    """An image by content."""
+    """An image by content, whatever its format."""
 
     digest: str
     """sha256, hexadecimal."""
@@ -46,29 +47,33 @@ class DigestMemory(Protocol):
         ...
 
 
-def local_image(path: Path, memory: DigestMemory, *, hashed: Callable[[int], None] | None = None) -> Image:
+def local_image(
+    path: Path,
+    memory: DigestMemory,
+    *,
+    runtime: str = "apptainer",
+    hashed: Callable[[int], None] | None = None,
+) -> Image:
     """The digest of an image file; an unchanged file is not hashed again.
 
     Args:
-        path: a .sif file on this machine.
+        path: an image on this machine.
         memory: the digest cache.
+        runtime: the container runtime that is to start it.
         hashed: called with the number of bytes hashed so far.
 
     Raises:
-        ImageError: the file is missing or not a SIF image.
+        ImageError: the file is missing, or not an image of the runtime.
     """
     path = path.resolve()
     if not path.is_file():
         raise ImageError(
             f"{path}: no such image", hint="build one with `clusterkit build`, or set the cluster's `image`"
         )
+    offset, magic, form, hint = _SQUASHFS if runtime == "pyxis" else _SIF
     with path.open("rb") as file:
-        header = file.read(_MAGIC_OFFSET + len(_MAGIC))
-        if header[_MAGIC_OFFSET:] != _MAGIC:
-            raise ImageError(
-                f"{path}: not a SIF image",
-                hint="convert it: `clusterkit build --from docker-archive:FILE`",
-            )
+        if file.read(offset + len(magic))[offset:] != magic:
+            raise ImageError(f"{path}: not a {form} image", hint=hint)
     digest = memory.digest(path)
     if digest is None:
         digest = sha256_of(path, hashed)

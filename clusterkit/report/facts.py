@@ -106,7 +106,7 @@ def describe(run: ReportRun) -> RunFacts:
         Fact("device", _device(run)),
         Fact("code", _code(run)),
         Fact("snapshot", str(snapshot.get("id") or "-")),
-        Fact("image", str(image["digest"]) if image.get("digest") else "no container"),
+        Fact("image", str(image.get("digest") or table(document, "versions").get("image") or "no container")),
         Fact("created", str(document.get("created") or "-")),
         Fact("W&B run", str(wandb.get("run_id") or "-")),
         Fact("versions", ", ".join(f"{name} {text}" for name, text in _versions(run).items()) or "-"),

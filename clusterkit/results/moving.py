@@ -12,12 +12,13 @@ from typing import Any
 
 from clusterkit import snapshots
 from clusterkit.backends.jobs import SCHEDULER_LOG
-from clusterkit.errors import ConfigError, ImageError, RunError
+from clusterkit.errors import ImageError, RunError
 from clusterkit.images.image import Image
 from clusterkit.images.image import present as image_present
 from clusterkit.results.pull import NOT_HOME, PulledRun, pull_runs
 from clusterkit.results.selection import Checkpoints
 from clusterkit.runs.ledger import LedgerRun
+from clusterkit.runs.materials import must_start_alike
 from clusterkit.runs.spec import snapshot_ids
 from clusterkit.site import Site
 from clusterkit.transport.base import Bar, SyncOptions
@@ -39,12 +40,7 @@ def check_target(target: Site, run: LedgerRun, document: Mapping[str, Any]) -> N
         ImageError: the target lacks its image.
     """
     facts, cluster = document.get("image"), target.cluster
-    if (facts is None) != (cluster.container == "none"):
-        began = "without a container" if facts is None else "in an image"
-        raise ConfigError(
-            f'{run.run_id} began {began}, and {cluster.name} has container = "{cluster.container}"',
-            hint="choose a cluster that runs programs in the same way",
-        )
+    must_start_alike(run.run_id, document, cluster)
     if facts and not image_present(target, Image(str(facts["digest"]), int(facts["bytes"]))):
         raise ImageError(
             f"{target.transport.where}: the run's image {str(facts['digest'])[:12]} is not there",

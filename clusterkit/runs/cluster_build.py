@@ -76,9 +76,11 @@ def build_on(
         SchedulerError: the scheduler refused the job.
         TransportError: the cluster cannot be reached.
     """
-    if cluster.container == "none":
+    if cluster.container in ("none", "pyxis"):
         raise ConfigError(
-            f"cluster {cluster.name} does not use containers",
+            f"cluster {cluster.name} does not use containers"
+            if cluster.container == "none"
+            else f"cluster {cluster.name} starts containers with Pyxis, which builds no images",
             hint='set container = "apptainer" of the cluster, if Apptainer is installed there',
         )
     options = _job_options(cluster, native)

@@ -37,6 +37,7 @@ for name in $(compgen -e); do unset "$name" 2>/dev/null; done
 . "$enter"
 export TERM="$terminal" APPTAINERENV_TERM="$terminal" SINGULARITYENV_TERM="$terminal"
 [ "${command[1]}" != exec ] || command=("${command[0]}" --quiet "${command[@]:1}") # a container runtime
+[ "${command[0]}" != srun ] || [ ! -t 0 ] || command=(srun --pty "${command[@]:1}") # Pyxis
 exec "${command[@]}" "$@"
 """
 

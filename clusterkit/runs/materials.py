@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from clusterkit import snapshots
-from clusterkit.errors import ImageError
+from clusterkit.errors import ConfigError, ImageError
 from clusterkit.images.image import Image, local_image
 from clusterkit.images.image import present as image_present
 from clusterkit.runs.ledger import Ledger
@@ -24,24 +25,29 @@ if TYPE_CHECKING:
 RATE_FROM = 4 << 20
 """Bytes; smaller transfers measure round trips rather than bandwidth."""
 
+IMPORT = "make one with `enroot import`, and name it as `image` of the cluster or with `deploy --image FILE`"
+"""Hint for a cluster with Pyxis that has no image."""
+
 
 def image_of(cluster: Cluster, ledger: Ledger, bar: Bar) -> Image | None:
-    """Returns the image of new runs on a cluster; None if the cluster uses no container.
+    """Returns the image of new runs on a cluster; None if the cluster uses none of its store.
 
     Raises:
         ImageError: no image is configured and none was deployed.
     """
-    if cluster.container == "none":
+    if not cluster.stores_image:
         return None
     if cluster.image and cluster.image.is_file():
-        return hash_image(cluster.image, ledger, bar)
+        return hash_image(cluster.image, ledger, bar, runtime=cluster.container)
     deployed = ledger.deployment(cluster.name)
     if deployed:
         return Image(*deployed)
     raise ImageError(
         f"no image was deployed to {cluster.name}, and "
         + (f"{cluster.image} is not there" if cluster.image else "none is configured"),
-        hint=f"`clusterkit build` makes one and `clusterkit deploy --cluster {cluster.name}` sends it; "
+        hint=IMPORT
+        if cluster.container == "pyxis"
+        else f"`clusterkit build` makes one and `clusterkit deploy --cluster {cluster.name}` sends it; "
         f"or `clusterkit build --cluster {cluster.name}`",
     )
 
@@ -65,6 +71,20 @@ def must_have_image(site: Site, image: Image | None, *, hint: str) -> None:
         raise ImageError(f"{site.transport.where}: image {image.digest[:12]} is not there", hint=hint)
 
 
+def must_start_alike(run_id: str, document: Mapping[str, Any], cluster: Cluster) -> None:
+    """Raises ConfigError if a cluster would start a recorded run in another kind of container, or in none."""
+    facts, drawn = document.get("image"), (document.get("versions") or {}).get("image")
+    if (facts is not None, drawn) != (cluster.stores_image, cluster.registry_image):
+        began = "in an image" if facts else f"in {drawn}" if drawn else "without a container"
+        here = f'container = "{cluster.container}"'
+        if cluster.registry_image:
+            here += f', registry_image = "{cluster.registry_image}"'
+        raise ConfigError(
+            f"{run_id} ran {began}, and {cluster.name} has {here}",
+            hint="use --cluster to choose a cluster that runs programs in the same way",
+        )
+
+
 def send_snapshot(site: Site, snapshot: Snapshot, ledger: Ledger, bar: Bar) -> bool:
     """Sends a snapshot to a cluster; returns False if the cluster already had it."""
     standing = snapshots.look(site, snapshot, basis=ledger.snapshot(site.cluster.name), use=True)
@@ -72,7 +92,7 @@ def send_snapshot(site: Site, snapshot: Snapshot, ledger: Ledger, bar: Bar) -> b
     return not standing.present
 
 
-def hash_image(path: Path, ledger: Ledger, bar: Bar) -> Image:
+def hash_image(path: Path, ledger: Ledger, bar: Bar, *, runtime: str = "apptainer") -> Image:
     """Returns the image with its digest; shows a bar while hashing it for the first time."""
     size = path.stat().st_size if path.is_file() else None
     with ExitStack() as stack:
@@ -83,7 +103,7 @@ def hash_image(path: Path, ledger: Ledger, bar: Bar) -> Image:
             show = show or stack.enter_context(bar("hashing the image", size))
             show(TransferProgress(done, size, 0.0))
 
-        return local_image(path, ledger, hashed=hashed)
+        return local_image(path, ledger, runtime=runtime, hashed=hashed)
 
 
 def excluded(settings: Settings) -> list[str]:

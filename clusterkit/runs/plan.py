@@ -10,7 +10,7 @@ import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clusterkit import __version__
 from clusterkit.backends import backend_of
@@ -85,6 +85,15 @@ class GroupMember:
     """Ids of the runs, including this one, that one process trains; empty for a run with its own process."""
 
 
+class Alternative(NamedTuple):
+    """One of several jobs of which the first to start takes a run."""
+
+    gpu: str | None
+    """The GPU type that it asks for."""
+    options: tuple[str, ...]
+    """The backend's options."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlannedRun:
     """One submission of one run."""
@@ -97,8 +106,8 @@ class PlannedRun:
     program: Program
     options: tuple[str, ...]
     """The backend's options, except those for continuation, dependencies and sharing."""
-    others: tuple[tuple[str, ...], ...] = ()
-    """The options of further jobs, of which the first to start takes the run."""
+    others: tuple[Alternative, ...] = ()
+    """Further jobs, of which the first to start takes the run."""
     goes_on: bool
     """Whether it continues past its time limit."""
     seed: int | None
@@ -227,7 +236,8 @@ class PlacedRun:
             script[f"{self.folder}/node.sh"] = self.node_script.encode("utf-8", "surrogateescape")
             script[f"{self.folder}/rendezvous.py"] = rendezvous()
         for number, options in enumerate(self.job.alternatives):
-            script[f"{self.folder}/submissions/{number}/request.json"] = self.request(options, number=number)
+            request = self.request(options, number=number)
+            script[f"{self.folder}/submissions/{number}/request.json"] = request
         if self.others_script:
             script[f"{self.folder}/others.sh"] = self.others_script.encode("utf-8", "surrogateescape")
         if self.planned.again:
@@ -258,6 +268,7 @@ class PlacedRun:
             fed: whether jobs of its group submit it.
         """
         planned, spec = self.planned, self.spec
+        gpus = (planned.profile.gpu, *(other.gpu for other in planned.others))
         before = planned.before if planned.again else None
         away = before is not None and before.cluster != self.row.cluster
         return SubmissionRequest(
@@ -278,6 +289,7 @@ class PlacedRun:
             verify_image=planned.verify_image,
             fed=fed,
             alternatives=len(self.job.alternatives),
+            gpu=gpus[number] if number is not None and self.job.alternatives else gpus[0],
         ).to_json()
 
 
@@ -330,7 +342,9 @@ def place(
         env |= {PREVIOUS: layout.run(member.previous)} if member.previous else {}
     goes_on = continuation.options if continuation else ()
     options = (*planned.options, *goes_on)
-    alternatives = tuple((*one, *goes_on) for one in (planned.options, *planned.others) if planned.others)
+    alternatives = tuple((*other.options, *goes_on) for other in planned.others)
+    if alternatives:
+        alternatives = (options, *alternatives)
     template = planned.program.argv if planned.program.has_places else None
     values: dict[str, Any] = {
         "profile": planned.profile.model_dump(mode="json", warnings=False),
@@ -354,7 +368,7 @@ def place(
             seed=planned.seed,
             time_limit_seconds=planned.profile.time,
             wandb={"run_id": planned.run_id, **planned.wandb},
-            versions={"clusterkit": __version__, "python": platform.python_version()},
+            versions=_versions(cluster),
             project=planned.project,
             group=member.group if member else None,
             sweep=member.values if member else planned.before.sweep if planned.before else None,
@@ -365,6 +379,7 @@ def place(
     previous = env.get(PREVIOUS, "") if previous_there else ""
     mounts = [f"{path}:{path}:ro" for path in (trainer, previous) if path]
     together = member.together if member else ()
+    drawn = spec.versions.get("image")  # from a registry
     retry = planned.profile.retry if backend.can.retries else None
     job = JobScript(
         run_id=planned.run_id,
@@ -376,8 +391,8 @@ def place(
         python=cluster.interpreter,
         options=tuple(each for each in options if all(each in one for one in alternatives)),
         alternatives=alternatives,
-        container=cluster.container if image else "none",
-        image=image.path(layout.images) if image else None,
+        container=cluster.container if image or drawn else "none",
+        image=image.path(layout.images) if image else drawn,
         image_bytes=image.bytes if image else None,
         image_digest=image.digest if image else None,
         verify_image=planned.verify_image,
@@ -408,6 +423,12 @@ def place(
     node_script = render_node(job, backend) if job.nodes > 1 else ""
     others_script = render_others(job, backend) if alternatives else ""
     return PlacedRun(planned, spec, job, render(job, backend), node_script, others_script, row)
+
+
+def _versions(cluster: Cluster) -> dict[str, str]:
+    """Returns what made a run, as far as its other facts do not say it."""
+    found = {"clusterkit": __version__, "python": platform.python_version()}
+    return found | ({"image": cluster.registry_image} if cluster.registry_image else {})
 
 
 def _meeting(layout: Layout, member: GroupMember) -> str:

@@ -114,7 +114,7 @@ _SHAPES: Mapping[str, Shape] = {
     "exit.json": {"code": whole, "ended": number, **dict.fromkeys(("signal", "why", "detail"), text)},
     "cancel.json": dict.fromkeys(("job_id", "detail"), text),
     "request.json": {
-        **dict.fromkeys(("kind", "created", "until_done", "workdir", "retry"), text),
+        **dict.fromkeys(("kind", "created", "until_done", "workdir", "retry", "gpu"), text),
         **dict.fromkeys(("options", "argv", "python_path", "command"), texts),
         **dict.fromkeys(("number", "task", "part", "pack", "in_one", "alternatives"), whole),
         "env": table_of_texts,
@@ -194,18 +194,28 @@ class RunRecord:
 
     @property
     def cancelled(self) -> bool:
-        """Whether a cancel was requested for the newest attempt or before the first."""
+        """Whether a cancel was requested for the newest attempt or before the first.
+
+        Not one of a job that has ended and was resumed since.
+        """
         newest = self.started
-        return any(
-            attempt.cancel is not None
-            and (
-                newest is None
-                or newest.start is None
-                or attempt.number >= newest.number
-                or (attempt.cancel.get("job_id") or None) == newest.start.get("job_id")
-            )
-            for attempt in self.attempts
+        if newest is None or newest.start is None:
+            return any(attempt.cancel is not None for attempt in self.attempts)
+        job_id, last = newest.start.get("job_id"), self.submission
+        resumed = (
+            last is not None
+            and (last.request or {}).get("kind") == "resume"
+            and last.number > (newest.start.get("submission") or 0)
         )
+        for attempt in self.attempts:
+            if attempt.cancel is None:
+                continue
+            of_newest = (attempt.cancel.get("job_id") or None) == job_id
+            if of_newest and not resumed:
+                return True
+            if not of_newest and attempt.number >= newest.number:
+                return True
+        return False
 
     @property
     def packed(self) -> bool:

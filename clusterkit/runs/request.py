@@ -13,7 +13,7 @@ from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.errors import ConfigError
 from clusterkit.runs.alternatives import First, alternatives
 from clusterkit.runs.own_words import check_arguments
-from clusterkit.runs.plan import After, GroupMember, PlannedRun
+from clusterkit.runs.plan import After, Alternative, GroupMember, PlannedRun
 from clusterkit.runs.program import Program, program
 from clusterkit.runs.spec import timestamp
 from clusterkit.snapshots import Allow
@@ -201,8 +201,8 @@ def resolve_run(
     profile = profile.model_copy(update={"retry": retry})
     past_limit = _goes_on(settings, request)
     signal = early_signal(profile, trains=executed.recipe is not None, goes_on=past_limit)
-    options, *others = (
-        with_retry(request.cluster, one, options, goes_on=past_limit)
+    first, *others = (
+        Alternative(one.gpu, with_retry(request.cluster, one, options, goes_on=past_limit))
         for one, options in _requested(request, profile, signal)
     )
     return PlannedRun(
@@ -211,7 +211,7 @@ def resolve_run(
         created=timestamp(now),
         profile=profile,
         program=executed,
-        options=options,
+        options=first.options,
         others=tuple(others),
         goes_on=past_limit,
         seed=_seed(request),

@@ -147,6 +147,8 @@ def _changed(
 ) -> dict[str, Any]:
     """Returns the `PlannedRun` fields taken from the previous submission, with the changes applied."""
     profile = changes.profile or recorded_profile(document)
+    if not changes.profile and before.get("gpu"):  # of several requests, that of the job that took the run
+        profile = profile.model_copy(update={"gpu": before["gpu"]})
     if changes.profile:
         program = program.with_hardware(changes.profile)
     if changes.total_steps is not None:

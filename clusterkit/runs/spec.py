@@ -60,6 +60,7 @@ class RunSpec:
         for name in ("argv", "python_path"):
             known[name] = tuple(known[name] or ())
         known["project"] = known["project"] or ""
+        known["versions"] = known["versions"] or {}
         known["template"] = tuple(known["template"]) if known["template"] else None
         return cls(**known)
 

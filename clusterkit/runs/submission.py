@@ -171,6 +171,8 @@ class SubmissionRequest:
     """Whether jobs of its group submit it when the queue has room."""
     alternatives: int = 0
     """Number of jobs, submissions 0 onwards, of which the first to start takes the run; 0 for one job."""
+    gpu: str | None = None
+    """The GPU type that the job asks for."""
 
     def to_json(self) -> bytes:
         """Returns request.json."""

@@ -126,6 +126,7 @@ def readme(document: Mapping[str, Any], request: Mapping[str, Any], about: Mappi
             commit=commit + (changes if snapshot.get("dirty") else ""),
             packages=about["packages"],
             image=about["image"],
+            registry=(document.get("versions") or {}).get("image"),
             env=env,
             argv=argv,
         )

@@ -81,7 +81,7 @@ def describe(
         ("environment", _environment(document, request)),
         ("sbatch", _native(request)),
         ("code", _code(document)),
-        ("image", iter((table(document, "image") or {"digest": "no container"}).items())),
+        ("image", iter((table(document, "image") or {"digest": _no_file(document)}).items())),
         ("versions", iter(_versions(document, rows or ()).items())),
         (
             "results",
@@ -173,6 +173,10 @@ def _code(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "uncommitted changes", bool(snapshot.get("dirty"))
     for bundle in _list(document, "python_path"):
         yield "trainer", posixpath.basename(posixpath.dirname(str(bundle)))
+
+
+def _no_file(document: Mapping[str, Any]) -> str:
+    return str(table(document, "versions").get("image") or "no container")
 
 
 def _versions(document: Mapping[str, Any], rows: Sequence[MetricRow]) -> dict[str, str]:

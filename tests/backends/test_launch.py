@@ -59,6 +59,7 @@ def test_environment_of_the_program(tmp_path: Path) -> None:
     }
     assert wanted.items() <= env.items()
     assert (tmp_path / "launched").exists()
+    assert (tmp_path / "pid").read_text().isdigit()
 
 
 BUNDLED = (

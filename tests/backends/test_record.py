@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from clusterkit.errors import RunError
 from clusterkit.probes import script
 from clusterkit.runs.record import Attempt, RunRecord, parse_records, read_record, records
 from clusterkit.runs.run_dir import newest_request
+from clusterkit.runs.submission import Submission
 from clusterkit.runs.verdict import silence
 from clusterkit.untrusted import RECORD_BYTES
 from tests.backends.runs import collect
@@ -179,6 +181,16 @@ def test_no_runs() -> None:
 )
 def test_whom_a_cancel_meant(attempts: tuple[Attempt, ...], cancelled: bool) -> None:
     assert RunRecord(attempts=attempts).cancelled is cancelled
+
+
+def test_a_cancel_does_not_count_for_a_submission_after_it() -> None:
+    ended = Attempt(0, start={"job_id": "1", "submission": 0}, cancel={"job_id": "1"})
+    submissions = (Submission(0, {"kind": "first"}), Submission(1, {"kind": "resume"}))
+    assert not RunRecord(attempts=(ended,), submissions=submissions).cancelled
+    link = (submissions[0], Submission(1, {"kind": "chain"}))
+    assert RunRecord(attempts=(ended,), submissions=link).cancelled
+    again = replace(ended, cancel={"job_id": "2"})
+    assert RunRecord(attempts=(again,), submissions=submissions).cancelled
 
 
 def test_a_request_keeps_only_what_has_the_right_type() -> None:

@@ -34,6 +34,13 @@ CONTAINED: dict[str, Any] = PLAIN | {
     "prelude": ("module load apptainer/1.4",),
 }
 
+PYXIS: dict[str, Any] = CONTAINED | {"container": "pyxis", "binds": ("/data:/data:ro",)}
+REGISTRY: dict[str, Any] = {
+    "image": "docker://nvcr.io#nvidia/pytorch:24.05-py3",
+    "image_bytes": None,
+    "image_digest": None,
+}
+
 
 def text(**changes: Any) -> str:
     return render(JobScript(**(PLAIN | changes)), SlurmBackend())
@@ -48,6 +55,10 @@ SCRIPTS: dict[str, dict[str, Any]] = {
     "contained": CONTAINED,
     "singularity": CONTAINED
     | {"nv": True, "container": "singularity", "image_digest": None, "image_bytes": None},
+    "pyxis": PYXIS
+    | {"nv": True, "wandb_login": True, "together": ("/data/runs/ab",)}
+    | {"memory": 1 << 30, "memory_up_to": 1 << 34},
+    "pyxis-registry": PYXIS | REGISTRY,
     **{way: PLAIN | {"until_done": way} for way in ("requeue", "array", "chain")},
     "retry": PLAIN | {"memory": 1 << 30, "memory_up_to": 1 << 34, "node_failures": 2},
     "chain-retry": PLAIN | {"until_done": "chain", "memory": 1 << 30, "memory_up_to": 1 << 34},
@@ -149,6 +160,37 @@ def test_container_isolates_and_binds() -> None:
     ):
         assert part in script
     assert "prefix=SINGULARITY\n" in contained(container="singularity")
+
+
+def test_pyxis_starts_the_container_by_srun() -> None:
+    script = text(**PYXIS | {"binds": ("/a", "/b:/c", "/d:/e:ro,nosuid")})
+    assert "command=(srun --quiet" in script
+    assert [line for line in script.splitlines() if line.startswith("mounts+=,/")] == [
+        "mounts+=,/a:/a",
+        "mounts+=,/b:/c",
+        "mounts+=,/d:/e:ro+nosuid",
+    ]
+    assert "--cleanenv" not in script
+    assert "pass NVIDIA_VISIBLE_DEVICES void" in script
+    assert "pass NVIDIA_VISIBLE_DEVICES all" in text(**PYXIS, nv=True)
+
+
+def test_an_image_of_a_registry_is_no_file() -> None:
+    script = text(**PYXIS | REGISTRY)
+    assert "image=docker://nvcr.io#nvidia/pytorch:24.05-py3\n" in script.replace("'", "")
+    assert '--container-image="$image"' in script
+    assert "image_there" not in script
+    assert 'must_be_owned "$image"' not in script
+    assert "pass ENROOT_CONFIG_PATH" in script
+    assert "ENROOT_CONFIG_PATH" not in text(**PYXIS)
+
+
+@pytest.mark.parametrize("name", ["run_dir", "workdir", "scratch_root", "binds"])
+@pytest.mark.parametrize("bad", [" ", "$", "`", '"', "\\"])
+def test_pyxis_refuses_a_mount_that_bash_would_read(name: str, bad: str) -> None:
+    path = f"/w/a{bad}b"
+    with pytest.raises(ConfigError, match="a mount of Pyxis cannot contain"):
+        JobScript(**(PYXIS | {name: (path,) if name == "binds" else path}))
 
 
 def test_nv_only_when_a_gpu_is_asked_for() -> None:

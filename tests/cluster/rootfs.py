@@ -43,6 +43,7 @@ PACKAGES = [
     "slurm-client",
     "mariadb-server-core",
     "mariadb-client-core",
+    "libslurm-dev",
     "apptainer",
     "squashfuse",
     "fuse-overlayfs",

@@ -152,9 +152,12 @@ def test_both_start_at_once(laptop: User) -> None:
         assert jobs(laptop)[run_id] == ["CANCELLED", "COMPLETED"]
 
 
-def test_the_one_that_started_is_requeued_and_starts_again(laptop: User) -> None:
-    run_id = laptop.submits(*EITHER[1:], "--", "30")
-    until("its start", lambda: starts(laptop)[run_id] == 1)
+@pytest.mark.parametrize("taken", ["a40", "a100"])
+def test_the_one_that_started_is_requeued_and_starts_again(laptop: User, taken: str) -> None:
+    """And what is resumed asks for what that one had: its GPU type, not the first of them."""
+    with full(laptop.cluster, taken):
+        run_id = laptop.submits(*EITHER[1:], "--", "25")
+        until("its start", lambda: starts(laptop)[run_id] == 1)
     until("the other's end", lambda: laptop.status(run_id)[run_id]["others"] == [])
     run = laptop.status(run_id)[run_id]
     laptop.cluster.run("login", ["scontrol", "requeue", run["job_id"]], user="alice")
@@ -167,7 +170,8 @@ def test_the_one_that_started_is_requeued_and_starts_again(laptop: User) -> None
     laptop.types("resume", run_id)
     settled(laptop)
     run = laptop.status(run_id)[run_id]
-    assert (run["state"], run["submission"]) == ("COMPLETED", 2)
+    other = {"a40": "a100n1", "a100": "a40n1"}[taken]
+    assert (run["state"], run["submission"], run["node"]) == ("COMPLETED", 2, other)
     assert starts(laptop)[run_id] == 3
 
 

@@ -117,6 +117,27 @@ def fault(place: Place, toml: str) -> ConfigError:
             '1: clusters.x: kind = "local" runs on this machine; drop host, or write kind = "slurm"',
         ),
         (
+            CLUSTER + "kind = 'local'\ncontainer = 'pyxis'",
+            '1: clusters.x: container = "pyxis" needs Slurm, and kind = "local" is without it',
+        ),
+        (
+            CLUSTER + "mps = true\ncontainer = 'pyxis'",
+            '1: clusters.x: mps = true and container = "pyxis" exclude each other',
+        ),
+        (
+            CLUSTER + "registry_image = 'docker://a'",
+            '1: clusters.x: registry_image needs container = "pyxis"',
+        ),
+        (
+            CLUSTER + "container = 'pyxis'\nregistry_image = 'a:b'",
+            "1: clusters.x: 'a:b' is not an image of enroot; "
+            'write e.g. "docker://nvcr.io#nvidia/pytorch:24.05-py3"',
+        ),
+        (
+            CLUSTER + "container = 'pyxis'\nregistry_image = 'docker://a'\nimage = 'a.sqsh'",
+            "1: clusters.x: image and registry_image exclude each other",
+        ),
+        (
             CLUSTER + "binds = ['a:b:c:d']",
             "3: clusters.x.binds: 'a:b:c:d' is not a bind mount; "
             'write "source", "source:target" or "source:target:ro"',

@@ -127,6 +127,7 @@ REFUSED = {
     "apptainer is not on PATH on a40n1: add what provides it (module load ...) to the cluster's prelude": (
         "runtime-missing"
     ),
+    "srun on a40n1 has no --container-image: it lacks Pyxis": "runtime-missing",
     "something new": "container-failed",
 }
 

@@ -30,5 +30,16 @@ def test_what_is_no_sif_is_refused(tmp_path: Path, ledger: Ledger) -> None:
         local_image(tmp_path / "absent.sif", ledger)
 
 
+def test_each_runtime_takes_its_own_format(tmp_path: Path, ledger: Ledger) -> None:
+    squashfs, sif = tmp_path / "image.sqsh", tmp_path / "image.sif"
+    squashfs.write_bytes(b"hsqs" + b"\0" * 100)
+    sif.write_bytes(b"\0" * 32 + b"SIF_MAGIC")
+    assert local_image(squashfs, ledger, runtime="pyxis").bytes == 104
+    with pytest.raises(ImageError, match="not a SIF image"):
+        local_image(squashfs, ledger)
+    with pytest.raises(ImageError, match="not a squashfs image"):
+        local_image(sif, ledger, runtime="pyxis")
+
+
 def test_paths() -> None:
     assert Image("ab", 1).path(Layout("/r", "/s").images) == "/r/images/sha256-ab.sif"

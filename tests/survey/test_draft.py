@@ -87,6 +87,16 @@ def test_modules_are_loaded_where_they_are_needed() -> None:
     assert cluster.partition == "normal"
 
 
+def test_pyxis_is_taken_at_its_word() -> None:
+    found = drafted(UNIVERSITY, container="pyxis")
+    cluster = loaded(merged("", found)).cluster()
+    assert (cluster.container, cluster.image) == ("pyxis", HERE / "image.sqsh")
+    assert not [one for one in found.missing if "container" in one.what]
+    table = {"host": "uni", "root": "/w", "container": "pyxis", "registry_image": "docker://a#b"}
+    again = drafted(UNIVERSITY, container="pyxis", before=table)
+    assert "image" not in {entry.key for entry in again.cluster[0].entries}
+
+
 def test_an_account_that_a_partition_refuses_is_replaced_there() -> None:
     rows = "mine||normal|normal||\ntheirs||normal|normal||\n"
     partitions = text_of(TESTBED, "partitions").replace("AllowAccounts=ALL", "AllowAccounts=theirs", 1)

@@ -7,7 +7,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from clusterkit.backends.base import Backend, EarlySignal, JobResources, gpu_of, within_max_time
+from clusterkit.backends.base import (
+    Backend,
+    EarlySignal,
+    JobResources,
+    gpu_of,
+    on_one_node_with_pyxis,
+    within_max_time,
+)
 from clusterkit.backends.slurm.request import read
 from clusterkit.config.options import long_name, parse_options, refuse_secrets, rivals
 from clusterkit.errors import ConfigError
@@ -125,9 +132,8 @@ def sbatch_options(
     """The options of a job, each "--name=value" or "--flag", in a stable order.
 
     Precedence, weakest first: the profile's resources, the cluster's partition, account, qos and constraint,
-        and
-    the signal; the `sbatch` tables of the cluster, of the GPU type and of the profile; the command line. In a
-    table, false removes an option and true makes it a flag.
+    and the signal; the `sbatch` tables of the cluster, of the GPU type and of the profile; the command line. In
+    a table, false removes an option and true makes it a flag.
 
     Args:
         cluster: the target.
@@ -140,6 +146,7 @@ def sbatch_options(
             sbatch option, or exposes a secret.
     """
     within_max_time(cluster, profile)
+    on_one_node_with_pyxis(cluster, profile)
     options: dict[str, Value] = {"nodes": profile.nodes, "ntasks": profile.nodes}
     if profile.nodes > 1:
         options["ntasks-per-node"] = 1

@@ -43,9 +43,8 @@ def parse_query(stdout: str) -> QueryResult:
     """Parse the jobs that were asked about, their array tasks, and all others that squeue lists, by id.
 
     Slurm has forgotten a job that is absent from the answer or, without accounting, it ended minutes ago: its
-        exit
-    record decides. If squeue did not answer and sacct does not know the end either, the job is UNKNOWN with
-    the reason.
+    exit record decides. If squeue did not answer and sacct does not know the end either, the job is UNKNOWN
+    with the reason.
 
     Raises:
         SchedulerError: the answer is missing or was cut short.

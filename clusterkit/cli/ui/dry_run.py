@@ -72,7 +72,7 @@ def _show_run(found: DryRun) -> None:
     if image:
         labelled("image", f"{image.digest[:12]}, {format_bytes(image.bytes)}, uploaded by deploy")
     else:
-        labelled("image", "none: it runs without a container")
+        labelled("image", spec.versions.get("image") or "none: it runs without a container")
     labelled("code", described(snapshot))
     names = [printable(name) for name in snapshot.project.files]
     labelled("", listed(names, _FILES))

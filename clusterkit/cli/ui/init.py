@@ -129,7 +129,8 @@ def show_next(done: Described) -> None:
     words = []
     if done.questions:
         words.append((f"clusterkit login {done.name}", "one login for the day"))
-    if cluster.image is not None and cluster.container != "none" and not cluster.image.is_file():
+    builds = cluster.container not in ("none", "pyxis")
+    if cluster.image is not None and builds and not cluster.image.is_file():
         words.append((f"clusterkit build {display_path(cluster.image)}", "the image, once"))
     words.append((f"clusterkit deploy{at}", "image and code"))
     if done.draft.gpus:

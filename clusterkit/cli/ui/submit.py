@@ -128,6 +128,11 @@ def show_job(done: Submitted, *, as_json: bool = False) -> None:
         say(run.run_id)
 
 
+def note_jobs(done: Submitted) -> None:
+    """Names the jobs on standard error only, for commands that print something else."""
+    note(f"submitted {', '.join(f'{run.run_id} (job {run.job_id})' for run in done.runs)}")
+
+
 def described_way(continuation: Continuation) -> str:
     """Describes how a run continues past its time limit, and why in that way."""
     return f"{_WAYS[continuation.way]}: {continuation.why}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from clusterkit.backends import pyxis
 from clusterkit.backends.causes import Cause, Finding, Line, Sure, Text
 from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules.commands import deploy, logs, settings, submit
@@ -31,8 +32,9 @@ BIND_MISSING = Cause(
 )
 RUNTIME_MISSING = Cause(
     "runtime-missing",
-    "the node has no Apptainer on PATH",
-    'load it in the cluster\'s `prelude`, e.g. "module load apptainer"; then submit again',
+    "the node lacks the cluster's container runtime",
+    'load Apptainer in the cluster\'s `prelude`, e.g. "module load apptainer", or ask the site for Pyxis; '
+    "then submit again",
 )
 IMAGE_WITHOUT_PYTHON = Cause(
     "image-without-python",
@@ -48,6 +50,8 @@ CONTAINER_FAILED = Cause(
 
 _UNREADABLE = r"(?i)input/output error"
 """The kernel's error for a damaged compressed file system."""
+
+_SPEAKER = re.compile(r"^(.*pyxis: *(\[ERROR\])?|[^:]*:)")
 
 
 def image_missing(evidence: Evidence) -> Finding | None:
@@ -65,6 +69,7 @@ def image_damaged(evidence: Evidence) -> Finding | None:
         r"the image .* has \d+ bytes, not|the image .* has the SHA-256|image format not recognized"
         r"|could not open image .*(EOF|descriptors|invalid)"
         r"|[Ff]ailed to mount.*squashfs|[Ss]quashfs.*(error|corrupt)"
+        r"|pyxis: .*Invalid image format"
     )
     line = _line(evidence, words)
     if line is None and _unlaunched(evidence):
@@ -85,11 +90,15 @@ def image_changed(evidence: Evidence) -> Finding | None:
 
 def bind_missing(evidence: Evidence) -> Finding | None:
     """A mount's source is missing."""
-    line = _line(evidence, r"mount source .* doesn't exist|unable to add .* to mount list.*no such file")
+    line = _line(
+        evidence,
+        r"mount source .* doesn't exist|unable to add .* to mount list.*no such file"
+        r"|source path does not exist: |enroot-mount: failed to mount: .*No such file",
+    )
     if line is None:
         return None
-    match = re.search(r"mount source (\S+) doesn't", line.text)
-    source = match[1] if match else ""
+    match = re.search(r"mount source (\S+) doesn't|(?:does not exist|failed to mount): (\S+)", line.text)
+    source = match[1] or match[2] if match else ""
     bind = evidence.line(re.escape(source), "script") if source else None
     return BIND_MISSING.found(
         line,
@@ -100,8 +109,8 @@ def bind_missing(evidence: Evidence) -> Finding | None:
 
 
 def runtime_missing(evidence: Evidence) -> Finding | None:
-    """There is no Apptainer."""
-    line = _line(evidence, r"is not on PATH on .*: add what provides it")
+    """There is no Apptainer, or no Pyxis."""
+    line = _line(evidence, rf"is not on PATH on .*: add what provides it|srun on .* {pyxis.ABSENT}")
     if line is None:
         return None
     return RUNTIME_MISSING.found(line, exited(evidence), command=settings(evidence))
@@ -122,11 +131,11 @@ def container_failed(evidence: Evidence) -> Finding | None:
     """Any other refusal of the runtime."""
     if evidence.exit.get("why") != "container":
         return None
-    fatal = evidence.line(r"^FATAL:|ERROR\s*:", "log", "stderr")
+    fatal = evidence.line(r"^FATAL:|ERROR\s*:|error: pyxis: ", "log", "stderr")
     return CONTAINER_FAILED.found(
         fatal or Line("exit.json", refused(evidence) or "the container did not start"),
         *(() if fatal else evidence.texts.get("log", Text("log")).tail(3)),
-        detail=fatal.text.partition(":")[2].strip() if fatal else refused(evidence),
+        detail=_SPEAKER.sub("", fatal.text).strip() if fatal else refused(evidence),
         command=logs(evidence),
         sure=Sure.GENERAL,
     )

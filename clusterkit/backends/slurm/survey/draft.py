@@ -121,8 +121,11 @@ def _cluster(
     if wishes.ssh_config is not None:
         entries.append(Entry("ssh_config", wishes.ssh_config))
     entries.append(Entry("root", wishes.root, wishes.root_about))
-    image = wishes.image or before.get("image") or IMAGE
-    entries.append(Entry("image", image, "on this machine; `clusterkit build` creates it"))
+    with_pyxis = wishes.container == "pyxis"
+    image = wishes.image or before.get("image") or ("image.sqsh" if with_pyxis else IMAGE)
+    maker = "enroot import" if with_pyxis else "clusterkit build"
+    if "registry_image" not in before:
+        entries.append(Entry("image", image, f"on this machine; `{maker}` creates it"))
     entries += _container(wishes, runtime, before)
     if survey.login_shell:
         entries.append(Entry("login_shell", True, "Slurm is on PATH only there"))

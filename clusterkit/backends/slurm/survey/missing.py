@@ -67,7 +67,7 @@ def _gpus(survey: SlurmSurvey, types: tuple[Offer, ...]) -> Missing | None:
 
 
 def _runtime(survey: SlurmSurvey, runtime: Runtime | None, container: str | None) -> Missing | None:
-    if container == "none":
+    if container in ("none", "pyxis"):
         return None
     if runtime is None:
         modules = [name for name in survey.modules if "slurm" not in name.lower()]
@@ -78,8 +78,8 @@ def _runtime(survey: SlurmSurvey, runtime: Runtime | None, container: str | None
             )
         return Missing(
             f"no {container or 'Apptainer and no Singularity'} was found on the login node",
-            "ask the site: on some, only compute nodes have it and all is well; where there is none, set "
-            '`container = "none"` and `python`',
+            "ask the site: on some, only compute nodes have it and all is well; with Pyxis, set `container = "
+            '"pyxis"`; where there is none, set `container = "none"` and `python`',
         )
     if runtime.setuid is False and survey.user_namespaces is False:
         return Missing(
