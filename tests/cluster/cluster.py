@@ -29,7 +29,7 @@ from tests.cluster import cgroups, janitor
 from tests.cluster.host import TestbedError, last_line, prepare
 from tests.cluster.network import Network, limit_argv
 from tests.cluster.node import Node, Role, identity
-from tests.cluster.rootfs import rootfs
+from tests.cluster.rootfs import SUITE, rootfs
 from tests.cluster.site import Site
 
 ROLES = {
@@ -47,6 +47,7 @@ class Cluster:
 
     Args:
         control_groups: False for a Slurm that sets no limits, as where there are no control groups.
+        suite: Debian's release, and with it the version of Slurm.
 
     Raises:
         UnavailableError: this machine does not offer what it needs.
@@ -56,12 +57,13 @@ class Cluster:
     user = "alice"
     """An ordinary user with a key for the login node."""
 
-    def __init__(self, *, control_groups: bool = True) -> None:
+    def __init__(self, *, control_groups: bool = True, suite: str = SUITE) -> None:
         self.name = f"ck{os.getpid():x}{chr(ord('a') + next(_numbers) % 26)}"
         state = Path(tempfile.mkdtemp(prefix="clusterkit-testbed-"))
         self.site = Site(state)
         self._nodes = {name: Node(name, role, state) for name, role in ROLES.items()}
         self._network = Network(self.name)
+        self._suite = suite
         self._cgroups = control_groups and cgroups.available()
         self._janitor = _hire()
         self._leave("tree", str(state))
@@ -203,7 +205,7 @@ class Cluster:
 
     def _up(self) -> None:
         prepare(Path(tempfile.mkdtemp(dir=self.site.state)))
-        self._rootfs = rootfs()
+        self._rootfs = rootfs(self._suite)
         self._leave("link", self._network.uplink)
         self._network.up()
         addresses = {name: self._network.address(role.host) for name, role in ROLES.items()}

@@ -1,7 +1,8 @@
 """The root file system all nodes share, read-only: Debian with Slurm, OpenSSH, rsync, MariaDB and Apptainer.
 
-And the smaller one that the trainer's image is built on. `python -m tests.cluster.rootfs` makes both; the
-standard library is all it needs, so that it can run while packages are still being installed.
+And the smaller one that the trainer's image is built on. `python -m tests.cluster.rootfs` makes them, with
+those of an older and a newer Slurm; the standard library is all it needs, so that it can run while packages
+are still being installed.
 
 Apptainer is only in Debian's unstable branch and needs nothing else from there, so unstable is pinned below
 the stable release and serves this one package.
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from tests.cluster.cache import cached, remove
@@ -27,7 +29,11 @@ from tests.cluster.host import (
 )
 
 SUITE = os.environ.get("CLUSTERKIT_TESTBED_SUITE", "trixie")
-"""`sid` is a second, newer version of Slurm."""
+"""Whose Slurm the tests run on: 24.11 of trixie; `bookworm` has 22.05, `sid` 26.05."""
+VERSIONS = {"bookworm": "22.05", "sid": "26.05"}
+"""Further releases that `make test` runs a short path on, and their Slurm."""
+WITHOUT_APPTAINER = ("bookworm",)
+"""Releases that are too old for unstable's Apptainer: jobs run without a container there."""
 BASE = "bookworm"
 """What the trainer's image is built on."""
 MINIMAL = ("--mode=root", "--variant=minbase", "--format=directory")
@@ -86,13 +92,24 @@ _MAKE_DATABASE = (
 )
 
 
-def rootfs() -> Path:
+def rootfs(suite: str = SUITE) -> Path:
     """Folder with the root file system, built in about half a minute the first time.
+
+    Args:
+        suite: Debian's release.
 
     Raises:
         TestbedError: it cannot be built; the message holds the builder's last line.
     """
-    return cached("rootfs", [SUITE, *PACKAGES, _PIN_UNSTABLE, _ADD_USERS, _MAKE_DATABASE], _build)
+    said = [suite, *_packages(suite), _PIN_UNSTABLE, _ADD_USERS, _MAKE_DATABASE]
+    return cached("rootfs", said, partial(_build, suite))
+
+
+def _packages(suite: str) -> list[str]:
+    if suite not in WITHOUT_APPTAINER:
+        return PACKAGES
+    # whose smallest Python has too little of its library for launch.py
+    return [*(name for name in PACKAGES if name not in ("apptainer", "python3-minimal")), "python3"]
 
 
 def base() -> Path:
@@ -114,9 +131,9 @@ def _build_base(folder: Path) -> None:
     (folder / "dev").mkdir()
 
 
-def _build(folder: Path) -> None:
+def _build(suite: str, folder: Path) -> None:
     options = [
-        f"--include={','.join(PACKAGES)}",
+        f"--include={','.join(_packages(suite))}",
         '--aptopt=Acquire::Check-Valid-Until "false"',  # mirrors of unstable may lag behind
         '--aptopt=APT::Install-Recommends "false"',
         '--aptopt=Acquire::Languages "none"',
@@ -125,7 +142,8 @@ def _build(folder: Path) -> None:
         f"--customize-hook={_ADD_USERS}",
         f"--customize-hook={_MAKE_DATABASE}",
     ]
-    debian(folder, [*dict.fromkeys([SUITE, "sid"])], options)
+    newest = [] if suite in WITHOUT_APPTAINER else ["sid"]
+    debian(folder, [*dict.fromkeys([suite, *newest])], options)
 
 
 def debian(folder: Path, suites: Sequence[str], options: Sequence[str] = ()) -> None:
@@ -155,7 +173,8 @@ def main() -> None:
     try:
         with tempfile.TemporaryDirectory() as scratch:
             prepare(Path(scratch))
-        rootfs()
+        for suite in (SUITE, *VERSIONS):
+            rootfs(suite)
         base()
     except UnavailableError as reason:
         print(f"no test cluster: {reason}", file=sys.stderr)
