@@ -132,8 +132,8 @@ def sbatch_options(
     """The options of a job, each "--name=value" or "--flag", in a stable order.
 
     Precedence, weakest first: the profile's resources, the cluster's partition, account, qos and constraint,
-    and the signal; the `sbatch` tables of the cluster, of the GPU type and of the profile; the command line. In
-    a table, false removes an option and true makes it a flag.
+    and the signal; the `sbatch` tables of the cluster, of the GPU type and of the profile; the command line.
+    In a table, false removes an option and true makes it a flag.
 
     Args:
         cluster: the target.
