@@ -100,6 +100,8 @@ def test_unknown_reasons(reason: str) -> None:
             "before you submit again",
         ),
         ("sh: 1: exec: sbatch: not found", "login_shell"),
+        ("sbatch: option '--requeue' doesn't allow an argument", "25.11"),
+        ("sbatch: error: Invalid --requeue specification", "25.11"),
         (
             FAILED + "User's group not permitted to use this partition",
             "another",

@@ -10,6 +10,7 @@ import pytest
 
 from clusterkit.backends.base import Limits
 from clusterkit.backends.slurm.limits import choose, parse_limits, probe
+from clusterkit.backends.slurm.options import SlurmOptions
 from clusterkit.backends.slurm.request import read
 from clusterkit.errors import ConfigError, SchedulerError
 from clusterkit.probes import script
@@ -43,6 +44,16 @@ def answer(config: str = CONFIG, partition: str = PARTITION, **more: str) -> str
 def config(**changes: str) -> str:
     lines = [line.partition("=") for line in CONFIG.splitlines()]
     return "".join(f"{key}{sign} {changes.get(key.strip(), value.strip())}\n" for key, sign, value in lines)
+
+
+def test_expedited_requeue_stays_as_it_was_asked_for() -> None:
+    asked = ("--time=10", "--requeue=expedite")
+    assert choose(Limits(), "auto", asked).options == ()
+    assert choose(Limits(), "auto", ["--time=10"]).options == ("--requeue",)
+    backend = SlurmOptions()
+    assert backend.requeued(asked) == asked
+    assert backend.carried_over(asked, time=True, packed=False) == list(asked)
+    assert backend.carried_over(["--requeue"], time=True, packed=False) == []
 
 
 def test_a_usual_site() -> None:

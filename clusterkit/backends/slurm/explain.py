@@ -105,6 +105,10 @@ _REFUSALS: tuple[tuple[str, str], ...] = (
         r"requested time limit is invalid|time limit.*(exceed|invalid)",
         "request less `time`; `sinfo -o '%P %l'` on the cluster shows the limit of each partition",
     ),
+    (
+        r"--requeue",
+        '`requeue = true` works everywhere; `requeue = "expedite"` needs Slurm 25.11, and other values are refused',
+    ),
     (r"invalid --?time|time limit specification", "write the time as D-HH:MM:SS"),
     (
         r"memory specification|requested.*memory.*(exceed|not available)",

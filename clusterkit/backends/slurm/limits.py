@@ -13,7 +13,7 @@ from typing import Literal
 
 from clusterkit.backends.base import Continuation, Limits, Way
 from clusterkit.backends.slurm.notation import default, parse_time, partitions
-from clusterkit.backends.slurm.request import JobRequest
+from clusterkit.backends.slurm.request import JobRequest, asks_for_requeue
 from clusterkit.errors import ConfigError, SchedulerError
 from clusterkit.probes import Probe
 from clusterkit.probes.framing import Section, sections
@@ -121,7 +121,7 @@ def choose(limits: Limits | None, wanted: Literal["auto"] | Way, options: Sequen
             raise ConfigError(
                 'continue_by = "array", but this site has no job arrays', hint='set continue_by = "auto"'
             )
-        return _choice(wanted, "continue_by is set to it", site)
+        return _choice(wanted, "continue_by is set to it", site, options)
     obstacles = []
     if site.requeue is None and not names & {"--requeue", "--no-requeue"}:
         raise _silent("its configuration has no JobRequeue")
@@ -132,15 +132,15 @@ def choose(limits: Limits | None, wanted: Literal["auto"] | Way, options: Sequen
     elif site.preempt_cancels:
         obstacles.append("this site cancels preempted jobs (PreemptMode)")
     else:
-        return _choice("requeue", "this site requeues jobs", site)
+        return _choice("requeue", "this site requeues jobs", site, options)
     if _size(site) >= 2:
-        return _choice("array", obstacles[0], site)
-    return _choice("chain", f"{obstacles[0]} and has no job arrays (MaxArraySize)", site)
+        return _choice("array", obstacles[0], site, options)
+    return _choice("chain", f"{obstacles[0]} and has no job arrays (MaxArraySize)", site, options)
 
 
-def _choice(way: Way, why: str, site: Limits) -> Continuation:
+def _choice(way: Way, why: str, site: Limits, options: Sequence[str]) -> Continuation:
     if way == "requeue":
-        return Continuation(way, why, ("--requeue",))
+        return Continuation(way, why, () if asks_for_requeue(options) else ("--requeue",))
     if way == "array":
         return Continuation(way, why, (f"--array=0-{min(TASKS, _size(site)) - 1}%1",))
     return Continuation(way, why)

@@ -15,7 +15,7 @@ from clusterkit.backends.base import (
     on_one_node_with_pyxis,
     within_max_time,
 )
-from clusterkit.backends.slurm.request import read
+from clusterkit.backends.slurm.request import asks_for_requeue, read
 from clusterkit.config.options import long_name, parse_options, refuse_secrets, rivals
 from clusterkit.errors import ConfigError
 from clusterkit.units import parse_size
@@ -58,7 +58,9 @@ class SlurmOptions(Backend):
     def carried_over(self, options: Sequence[str], *, time: bool, packed: bool) -> list[str]:
         """All but the options chosen anew for each submission."""
         left = {*_OF_ONE_SUBMISSION, *(_OF_THE_PACK if packed else ()), *(() if time else _OF_THE_TIME)}
-        return [option for option in options if option.partition("=")[0] not in left]
+        return [
+            option for option in options if option.partition("=")[0] not in left or asks_for_requeue([option])
+        ]
 
     def brief(self, options: Sequence[str], seconds: int) -> tuple[str, ...]:
         """No log, no mail, no second start."""
@@ -109,6 +111,8 @@ class SlurmOptions(Backend):
             raise ConfigError(
                 "retry.node_failures contradicts the sbatch option no-requeue", hint="remove one of them"
             )
+        if asks_for_requeue(options):
+            return tuple(options)
         return (*(option for option in options if option != "--requeue"), "--requeue")
 
     def signalled(self, options: Sequence[str]) -> bool:

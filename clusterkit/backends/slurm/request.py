@@ -67,6 +67,14 @@ def read(options: Sequence[str]) -> JobRequest:
     )
 
 
+def asks_for_requeue(options: Sequence[str]) -> bool:
+    """Whether the user asks for a way of requeueing: `--requeue=expedite`, since Slurm 25.11 (man sbatch).
+
+    It means `--requeue` and more, so that nothing is added to it.
+    """
+    return any(option.startswith("--requeue=") for option in options)
+
+
 def counted(asked: JobRequest) -> dict[str, float]:
     """The request in Slurm's trackable resources (TRES), by lower-case name; `mem` in GiB.
 
