@@ -107,7 +107,7 @@ _REFUSALS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"--requeue",
-        '`requeue = true` works everywhere; `requeue = "expedite"` needs Slurm 25.11, and other values are refused',
+        '`requeue = true` works everywhere; "expedite" needs Slurm 25.11, and other values are refused',
     ),
     (r"invalid --?time|time limit specification", "write the time as D-HH:MM:SS"),
     (
