@@ -107,7 +107,7 @@ GUIDES = {
     "skill": Guide(
         START,
         "Print a one-page guide to this version for coding agents.",
-        (("", "print it"), ("--out .claude/skills/clusterkit/SKILL.md", "where an agent reads it")),
+        (("", "print it"), ("--out agents/clusterkit.txt", "where an agent reads it")),
         ("json.md",),
     ),
     "logout": Guide(

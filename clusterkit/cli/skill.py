@@ -26,7 +26,7 @@ def skill(
 
     Markdown that says which commands to use, what they print and what needs your consent.
     """
-    text = templates().get_template("skill.md.j2").render(version=__version__, docs=resource("docs"))
+    text = templates().get_template("skill.txt.j2").render(version=__version__, docs=resource("docs"))
     if out is None:
         sys.stdout.write(text)
         return

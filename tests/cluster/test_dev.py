@@ -229,7 +229,21 @@ def test_without_sshd_it_says_what_works(web: User, running: str) -> None:
     assert f"`clusterkit shell {running}` needs neither" in done.stderr
 
 
-def test_nobody_else_gets_in_and_nothing_stays(web: User, running: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def before(web: User) -> dict[str, str]:
+    """What was on the nodes before the first of these tests."""
+    return {node: left_over(web, node) for node in (NODE, "login")}
+
+
+def left_over(user: User, node: str) -> str:
+    """Private keys anywhere, and what lies in a node's /tmp: also what other tests have left there."""
+    search = "grep -rlI -e 'PRIVATE KEY' /tmp /var/tmp /dev/shm /run /share 2>/dev/null; ls /tmp"
+    return user.cluster.run(node, ["sh", "-c", search]).stdout
+
+
+def test_nobody_else_gets_in_and_nothing_stays(
+    web: User, running: str, before: dict[str, str], tmp_path: Path
+) -> None:
     run_id, sockets = running, unix_listeners(web, NODE)
     entry = tmp_path / "entry"
     entry.write_text(web.types("ssh-config", run_id))
@@ -264,9 +278,8 @@ def test_nobody_else_gets_in_and_nothing_stays(web: User, running: str, tmp_path
     until(lambda: "srun" not in processes(web, "login"))
     assert listening(web, NODE) == []
     assert unix_listeners(web, NODE) == sockets
-    search = "grep -rlI -e 'PRIVATE KEY' /tmp /var/tmp /dev/shm /run /share 2>/dev/null; ls /tmp"
-    for node in (NODE, "login"):
-        assert web.cluster.run(node, ["sh", "-c", search]).stdout == ""
+    for node, found in before.items():
+        assert left_over(web, node) == found
     assert not list((web.root / "scratch").iterdir())
     assert not (web.folder / ".clusterkit/ssh").exists()
     with pytest.raises(ConnectionRefusedError):

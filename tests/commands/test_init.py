@@ -130,7 +130,7 @@ def test_the_users_own_file(fresh: Laptop) -> None:
         (["node"], "set it with --account"),
         (["node", "--account", "nobody"], "yours: proj_a, proj_b"),
         (["node", "--partition", "gpus"], "available: small, gpu, gputest"),
-        (["node", "--container", "docker"], "must be 'apptainer', 'singularity' or 'none'"),
+        (["node", "--container", "docker"], "must be 'apptainer', 'singularity', 'pyxis' or 'none'"),
         (["node", "--root", "here"], "is not absolute"),
         (["node", "--name", "a b"], "is not a name"),
         (["node", "--name", "local"], "give the new one another name"),

@@ -34,6 +34,9 @@ MANY: dict[str, tuple[str, ...]] = {
 """Commands that take a group for all of its runs, with what keeps them short."""
 ONE: dict[str, tuple[str, ...]] = {
     "shell": ("--", "true"),
+    "forward": ("8888",),
+    "ssh": ("--", "true"),
+    "ssh-config": (),
     "diff": (),
     "evaluate": (),
     "play": (),
