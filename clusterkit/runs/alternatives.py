@@ -81,8 +81,6 @@ def alternatives(
         raise ConfigError(
             f"--first {first}: profile {profile.name} asks for no GPU", hint="choose a profile with one"
         )
-    if any(option.partition("=")[0] == "--job-name" for option in native):
-        raise ConfigError("--first needs jobs with names of their own", hint="leave --sbatch job-name out")
     found = {}
     for value in first.values:
         one, extra = profile, tuple(native)

@@ -111,7 +111,7 @@ def test_options_are_added_changed_and_removed() -> None:
     site = cluster(sbatch={"mem": False, "exclusive": True, "mail_user": "me@x.org", "nice": 100})
     assert sbatch_options(site, profile(sbatch={"exclusive": False, "N": 2})) == (
         "--nodes=2",
-        "--ntasks=1",
+        "--ntasks=2",
         "--cpus-per-task=16",
         "--time=04:00:00",
         "--mail-user=me@x.org",
@@ -124,6 +124,17 @@ def test_of_options_sbatch_takes_only_one_of_the_stronger_stays(option: str, gon
     options = sbatch_options(cluster(), profile(sbatch={option: "2G"}))
     assert f"--{option}=2G" in options
     assert not any(o.startswith(gone) for o in options)
+
+
+@pytest.mark.parametrize("option", ["gpus=2", "gpus-per-node=a40:2", "gpus-per-task=1"])
+def test_gpus_are_asked_for_in_one_way(option: str) -> None:
+    site = cluster(gpus={"a40": {}})
+    options = sbatch_options(site, profile(gpu="a40"), extra=[f"--{option}"])
+    assert [each for each in options if "gpu" in each] == [f"--{option}"]
+    back = sbatch_options(site, profile(gpu="a40", sbatch={"gpus": 1}), extra=["--gres=gpu:a40:2"])
+    assert [each for each in back if "gpu" in each] == ["--gres=gpu:a40:2"]
+    both = sbatch_options(site, profile(sbatch={"gres": "lustre:1"}), extra=[f"--{option}"])
+    assert "--gres=lustre:1" in both
 
 
 def test_requeue_and_its_opposite_do_not_meet() -> None:

@@ -207,7 +207,6 @@ def test_the_client_is_killed_at_any_moment(laptop: User, kills: int) -> None:
         (("--first", "gpu:a40,a100", "--seeds", "1..3"), "single run"),
         (("--first", "gpu:a40,a100", "--profile", "more"), "memory_up_to"),
         (("--first", "gpu:a40,a100", "--cluster", "local"), "starts a run at once"),
-        (("--first", "partition:x,y", "--sbatch", "job-name=x"), "names of their own"),
     ],
 )
 def test_what_cannot_be(laptop: User, words: tuple[str, ...], cause: str) -> None:

@@ -95,6 +95,10 @@ def laptop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     except UnavailableError as reason:
         do_without(str(reason))
     with running:
+        if request.param == "sid":
+            with (running.site.slurm / "slurm.conf").open("a") as config:
+                config.write("SlurmctldParameters=enable_expedited_requeue\n")
+            running.run("ctl", ["scontrol", "reconfigure"])
         folder = tmp_path_factory.mktemp("versions") / "project"
         folder.mkdir()
         (folder / "program.sh").write_text(PROGRAM)
@@ -138,13 +142,25 @@ def test_a_run_goes_on_past_its_signal(laptop: Laptop) -> None:
     assert (run["state"], run["attempt"], run["job_id"]) == ("COMPLETED", 1, job)
 
 
-def test_an_expedited_requeue_is_refused_in_words(laptop: Laptop) -> None:
-    """It came with 25.11, and a site must have set it up, which this one has not."""
-    words = ("submit", "--until-done", "--sbatch", "requeue=expedite", "--", "hello")
-    done = laptop.user.tries(*words)
-    told = {"22.05": "needs Slurm 25.11", "26.05": "not supported on this system"}
-    assert done.returncode == 5
-    assert told[laptop.version] in done.stderr, done.stderr
+def test_an_expedited_requeue_where_slurm_knows_it(laptop: Laptop) -> None:
+    """Since 25.11, and where the site has set it up; clusterkit adds no option of its own to it."""
+    user = laptop.user
+    done = user.tries("submit", "--until-done", "--sbatch", "requeue=expedite", "--", "hello")
+    if laptop.version == "22.05":
+        assert done.returncode == 5
+        assert "needs Slurm 25.11" in done.stderr, done.stderr
+        return
+    run_id = done.stdout.strip()
+    assert laptop.ends(run_id)["state"] == "COMPLETED", done.stderr
+    request = user.cluster.share / "alice/versions/runs" / run_id / "submissions/0/request.json"
+    options = json.loads(request.read_text())["options"]
+    assert [option for option in options if "requeue" in option] == ["--requeue=expedite"]
+
+
+def test_gpus_asked_for_in_another_way(laptop: Laptop) -> None:
+    """26.05 refuses a request that asks for them in two ways."""
+    run_id = laptop.user.submits("--sbatch", "gpus-per-node=a40:1", "--", "hello")
+    assert laptop.ends(run_id)["state"] == "COMPLETED"
 
 
 def test_why_it_failed_was_cancelled_or_had_too_little_memory(laptop: Laptop) -> None:

@@ -109,6 +109,10 @@ _REFUSALS: tuple[tuple[str, str], ...] = (
         r"--requeue",
         '`requeue = true` works everywhere; "expedite" needs Slurm 25.11, and other values are refused',
     ),
+    (
+        r"not supported on this system",
+        'the site has not set up what an option asks for, e.g. requeue = "expedite"; leave the option out',
+    ),
     (r"invalid --?time|time limit specification", "write the time as D-HH:MM:SS"),
     (
         r"memory specification|requested.*memory.*(exceed|not available)",

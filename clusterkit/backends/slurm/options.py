@@ -30,6 +30,7 @@ _OF_ONE_SUBMISSION = ("--requeue", "--array", "--dependency", "--kill-on-invalid
 """Options that are chosen anew for each submission."""
 _OF_THE_PACK = ("--cpus-per-task", "--mem")
 """Options requested for all runs of a shared job."""
+_GPU_OPTIONS = ("gpus", "gpus-per-node", "gpus-per-task")
 _OF_THE_TIME = ("--time", "--signal")
 _OF_ONE_RUN = (
     "--requeue",
@@ -168,12 +169,26 @@ def sbatch_options(
             if value is False:
                 options.pop(name, None)
                 continue
-            for rival in rivals(name):
+            for rival in (*rivals(name), *_other_gpu_requests(name, value, options)):
                 options.pop(rival, None)
             options[name] = value
+    nodes, tasks = (ordinal(str(options.get(name))) for name in ("nodes", "ntasks"))
+    if nodes is not None and tasks is not None and tasks < nodes:
+        options["ntasks"] = nodes  # fewer are refused by Slurm 26.05
     rendered = _rendered(options)
     refuse_secrets(rendered)
     return rendered
+
+
+def _other_gpu_requests(name: str, value: Value, options: Mapping[str, Value]) -> tuple[str, ...]:
+    """The options that ask for GPUs in another way than this one: Slurm 26.05 refuses both together."""
+    if name == "gres" and _gpus_of_gres(value):
+        return _GPU_OPTIONS
+    return ("gres",) if name in _GPU_OPTIONS and _gpus_of_gres(options.get("gres", "")) else ()
+
+
+def _gpus_of_gres(value: Value) -> bool:
+    return re.match(r"(gres[/:])?gpu\b", str(value)) is not None
 
 
 def site_options(cluster: Cluster, profile: Profile) -> dict[str, Value]:
