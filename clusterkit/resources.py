@@ -44,3 +44,8 @@ def launcher() -> bytes:
 def rendezvous() -> bytes:
     """The program by which the nodes of a run find each other, which is copied beside the launcher."""
     return (_PACKAGE / "rendezvous.py").read_bytes()
+
+
+def with_secrets() -> bytes:
+    """The program that gives a run its secrets, which is copied beside them."""
+    return (_PACKAGE / "with_secrets.py").read_bytes()

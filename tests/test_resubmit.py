@@ -19,6 +19,7 @@ from clusterkit.runs.plan import Materials, PlannedRun
 from clusterkit.runs.record import RunRecord
 from clusterkit.runs.request import Changes, early_signal
 from clusterkit.runs.resubmit import Ended, resume_plan
+from clusterkit.runs.secret_values import SecretValues
 from clusterkit.runs.state import RunState
 from clusterkit.runs.submission import Submission
 from clusterkit.site import open_site
@@ -100,7 +101,9 @@ def test_what_the_program_sees_is_as_its_own_environment_says(tmp_path: Path) ->
         def job(**env: str) -> tuple[tuple[str, ...], bool]:
             found = ended(profile, run=run, root=root, env=env)
             plan = resume_plan(here, found, Changes())
-            made = prepare(site, ledger, plan, Materials.recorded(found.document)).placed[0].job
+            made = (
+                prepare(site, ledger, plan, Materials.recorded(found.document), SecretValues()).placed[0].job
+            )
             return made.binds[1:], made.wandb_login
 
         assert job(CLUSTERKIT_PREVIOUS_RUN_DIR=before) == ((), False)

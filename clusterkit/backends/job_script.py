@@ -103,6 +103,10 @@ class JobScript:
     """Processes of the program on each node."""
     interface: str | None = None
     """Network interface by which the nodes talk to each other; None finds one."""
+    secrets: str | None = None
+    """Folder with the program's encrypted secrets, removed when the run has ended; None without any."""
+    secret_names: tuple[str, ...] = ()
+    """Their environment variables."""
 
     def __post_init__(self) -> None:
         if not _RUN_ID.fullmatch(self.run_id):

@@ -27,6 +27,7 @@ from clusterkit.runs.plan import Materials
 from clusterkit.runs.request import Changes
 from clusterkit.runs.resubmit import rerun_plan
 from clusterkit.runs.run_dir import newest_request, read_run_dir
+from clusterkit.runs.secret_values import find_secrets
 from clusterkit.runs.spec import snapshot_ids
 from clusterkit.sharing import archive
 from clusterkit.sharing.received import check_document, describes, sizes_of
@@ -143,9 +144,10 @@ def _rerun(
         same_place=same_place,
     )
     lacking = check(settings, plan, ledger)
+    secrets = find_secrets(settings.secrets)
     site = site_of(cluster.name)
     must_start_alike(document["run_id"], document, site.cluster)
-    ready = prepare(site, ledger, plan, Materials.recorded(document))
+    ready = prepare(site, ledger, plan, Materials.recorded(document), secrets)
     _publish(settings, site, document, origin, bar)
     return replace(hand_over(site, ledger, ready), lacking=lacking)
 

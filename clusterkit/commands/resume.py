@@ -29,6 +29,7 @@ from clusterkit.runs.record import records
 from clusterkit.runs.request import Changes
 from clusterkit.runs.resubmit import Ended, resume_plan
 from clusterkit.runs.roster import document
+from clusterkit.runs.secret_values import find_secrets
 from clusterkit.runs.settling import settle
 from clusterkit.runs.state import RunState
 from clusterkit.site import Site, open_site
@@ -106,10 +107,11 @@ def _resume(
     target = settings.cluster(changes.cluster or before)
     plan, materials = resume_plan(target, ended, changes), Materials.recorded(ended.document)
     check(settings, plan, ledger)
+    secrets = find_secrets(settings.secrets)
     site, there = site_of(before), site_of(target.name)
     if there is not site:
         check_target(there, ended.run, ended.document)
-    ready = prepare(there, ledger, plan, materials)  # raises before anything is moved
+    ready = prepare(there, ledger, plan, materials, secrets)  # raises before anything is moved
     if there is not site:
         move(site, there, ended.run, ended.document, settings.project.results, bar=bar)
     _must_be_there(there, ended.run, materials)

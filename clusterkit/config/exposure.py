@@ -9,10 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-HINT = (
-    "keep it on the cluster in a file that only you can read (W&B: ~/.netrc), and have a line of `prelude` "
-    "read it there"
-)
+HINT = "put its name into `names` of [secrets]: the program gets the value, and nobody else sees it"
 _NAME = r"(?:API|ACCESS|SECRET|PRIVATE)_?KEY|SECRET|TOKEN|PASSPHRASE"
 _SECRET_NAME = re.compile(rf"(?:(?:^|_)(?:{_NAME})|PASSWORD|PASSWD|SSHPASS)$", re.IGNORECASE)
 # A value that begins with `$` is looked up where the text runs; an empty one gives nothing away.

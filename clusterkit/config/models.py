@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from clusterkit.config.kinds import DEFAULT as DEFAULT_KIND
 from clusterkit.config.kinds import find_kind
 from clusterkit.config.values import (
     Duration,
     Environment,
+    EnvironmentName,
     Line,
     Lines,
     LocalPath,
@@ -24,6 +26,7 @@ from clusterkit.config.values import (
     Sbatch,
     ShellLines,
     Size,
+    as_tuple,
 )
 
 _REQUEST = re.compile(r"--[a-z][a-z-]*=\S+")
@@ -326,9 +329,25 @@ class Project(SettingsModel):
     wandb: Wandb = Wandb()
 
 
+class SecretsTable(SettingsModel):
+    """The secrets that programs get in their environment; the values are never settings."""
+
+    names: Annotated[tuple[EnvironmentName, ...], BeforeValidator(as_tuple)] = ()
+    """Environment variables."""
+    commands: Mapping[EnvironmentName, Program] = Field(default_factory=dict)
+    """Argv of a program on this machine that prints the value, by variable."""
+
+    @model_validator(mode="after")
+    def _commands_have_names(self) -> SecretsTable:
+        if other := next((name for name in self.commands if name not in self.names), None):
+            raise ValueError(f"has a command for {other}, which is not among its names")
+        return self
+
+
 class Document(SettingsModel):
     """A whole merged settings document."""
 
     clusters: dict[Name, Cluster]
     profiles: dict[Name, Profile]
     project: Project
+    secrets: SecretsTable = SecretsTable()

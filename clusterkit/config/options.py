@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from clusterkit.config.exposure import HINT, assigned_secret
+from clusterkit.config.exposure import HINT, assigned_secret, names_secret
 from clusterkit.errors import ConfigError
 
 NATIVE_OPTION = "--sbatch"
@@ -77,7 +77,8 @@ def refuse_secrets(options: Iterable[str]) -> None:
     """Raises ConfigError where the value of an option looks like a secret: others can read them."""
     for option in options:
         name, _, value = option.partition("=")
-        if secret := assigned_secret(value):
+        passed = (part.partition("=")[0] for part in value.split(",")) if name == "--export" else ()
+        if secret := assigned_secret(value) or next(filter(names_secret, passed), None):
             raise ConfigError(
                 f"{name}: {secret} looks like a secret, and Slurm shows the options of a job to others",
                 hint=HINT,

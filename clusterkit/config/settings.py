@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from clusterkit.config.layers import COMMAND_LINE, DEFAULT, Layer, Merged, Origin, merge, nearest
 from clusterkit.config.lines import Key, join_key, split_key
-from clusterkit.config.models import Cluster, Document, Profile, Project
+from clusterkit.config.models import Cluster, Document, Profile, Project, SecretsTable
 from clusterkit.config.sources import (
     built_in_layer,
     find_project_file,
@@ -74,6 +74,7 @@ class Settings:
         clusters: by name; always holds `local`.
         profiles: by name, the shipped ones included.
         project: the user's project.
+        secrets: those that programs get.
         project_dir: absolute folder of clusterkit.toml, or the current one without such a file.
         files: the user's settings files that were read, weakest first.
     """
@@ -81,6 +82,7 @@ class Settings:
     clusters: Mapping[str, Cluster]
     profiles: Mapping[str, Profile]
     project: Project
+    secrets: SecretsTable
     project_dir: Path
     files: tuple[Path, ...]
     layers: tuple[Layer, ...]
@@ -151,6 +153,7 @@ class Settings:
     def _leaves(self) -> Iterator[tuple[Key, object]]:
         data = self.merged.data
         yield from _walk(self.project, data.get("project", {}), ("project",))
+        yield from _walk(self.secrets, data.get("secrets", {}), ("secrets",))
         for name, cluster in self.clusters.items():
             yield from _walk(cluster, data["clusters"][name], ("clusters", name))
         for name, profile in self.profiles.items():
@@ -194,6 +197,7 @@ def settings_from(
         clusters=document.clusters,
         profiles=Profiles(document.profiles, checked),
         project=document.project,
+        secrets=document.secrets,
         project_dir=project_dir,
         files=files,
         layers=layers,

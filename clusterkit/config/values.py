@@ -39,7 +39,8 @@ def _positive(value: int) -> int:
     return value
 
 
-def _tuple(value: object) -> object:
+def as_tuple(value: object) -> object:
+    """A list of a settings file as a tuple."""
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -76,8 +77,12 @@ def _name(value: str) -> str:
 def _environment_name(value: str) -> str:
     if not _ENVIRONMENT_NAME.fullmatch(value):
         raise ValueError("is not a name of an environment variable")
+    return value
+
+
+def _open_name(value: str) -> str:
     if names_secret(value):
-        raise ValueError("looks like a secret; it would be written to run.json in plain text")
+        raise ValueError("looks like a secret and would be written to run.json; name it in [secrets] instead")
     return value
 
 
@@ -106,15 +111,16 @@ Duration = Annotated[int, BeforeValidator(_duration), AfterValidator(_positive)]
 """Seconds; written as text such as "4h"."""
 Line = Annotated[str, AfterValidator(_one_line)]
 """Text without control characters."""
-Lines = Annotated[tuple[Line, ...], BeforeValidator(_tuple)]
-ShellLines = Annotated[tuple[Annotated[Line, AfterValidator(_shell_line)], ...], BeforeValidator(_tuple)]
+Lines = Annotated[tuple[Line, ...], BeforeValidator(as_tuple)]
+ShellLines = Annotated[tuple[Annotated[Line, AfterValidator(_shell_line)], ...], BeforeValidator(as_tuple)]
 """Lines of a shell script."""
 Program = Annotated[Lines, AfterValidator(_not_empty)]
 """Argv of a program."""
 LocalPath = Annotated[Path, BeforeValidator(_local_path)]
 """A path on this machine; `~` is expanded and a relative one starts at the project folder."""
 Name = Annotated[str, AfterValidator(_name)]
-Environment = Mapping[Annotated[str, AfterValidator(_environment_name)], Line]
+EnvironmentName = Annotated[str, AfterValidator(_environment_name)]
+Environment = Mapping[Annotated[EnvironmentName, AfterValidator(_open_name)], Line]
 Sbatch = Mapping[
     Annotated[str, AfterValidator(_option_name)], Annotated[bool | int | str, AfterValidator(_option_value)]
 ]

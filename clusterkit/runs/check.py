@@ -50,8 +50,22 @@ def check(settings: Settings, plan: Plan, ledger: Ledger) -> tuple[str, ...]:
         TransportError: the machine did not answer.
     """
     check_after(ledger, plan.cluster, plan.after, plan.native)
+    for run in plan.runs:
+        _check_exports(run.options, settings.secrets.names)
     wanted = {run.profile.name: (run.profile, run.program.argv) for run in plan.runs}
     return check_fit(settings, plan.cluster, wanted.values())
+
+
+def _check_exports(options: Sequence[str], secrets: Sequence[str]) -> None:
+    """Raises ConfigError if an option passes a secret on to the scheduler, which shows it to others."""
+    for option in options:
+        name, _, value = option.partition("=")
+        passed = {text.partition("=")[0] for text in value.split(",")} if name == "--export" else set()
+        if shown := passed.intersection(secrets):
+            raise ConfigError(
+                f"{option.partition('=')[0]} names {min(shown)}, which is among the names of [secrets]",
+                hint="leave it out: the program gets its value anyway",
+            )
 
 
 def hardware_of(cluster: Cluster) -> Hardware | None:

@@ -18,6 +18,7 @@ from clusterkit.errors import SchedulerError
 from clusterkit.probes import ask
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.record import records
+from clusterkit.runs.sealing import forget_secrets
 from clusterkit.transport.base import Transport
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def end_runs(
             hint="`clusterkit status` shows what is still running; run the same command again",
         )
     ledger.set_states((run.run_id, JobState.CANCELLED) for run in runs)
+    forget_secrets(cluster, transport, ledger)
 
 
 def _links(backend: Backend, transport: Transport, runs: Sequence[LedgerRun]) -> list[str]:

@@ -15,6 +15,7 @@ from clusterkit.folders import work_folder
 from clusterkit.probes import ask
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.record import records
+from clusterkit.runs.sealing import folders_of
 from clusterkit.runs.submission import (
     Submission,
     SubmissionOutcome,
@@ -92,6 +93,7 @@ def hand_over_parcel(site: Site, ledger: Ledger, parcel: Parcel, alive: str = ""
     intent = [replace(run, state=JobState.SUBMITTING, job_id="", last=last) for run in concerned]
     ledger.add_all(intent)
     transport, backend, root = site.transport, backend_of(site.cluster), site.layout.root
+    ledger.add_secrets(site.cluster.name, [f"{root}/{folder}" for folder in folders_of(parcel.files)])
     submit = backend.submit_argv(
         f"{root}/{parcel.owner}/job.sh",
         run_dir=f"{root}/{parcel.owner}",
@@ -201,10 +203,12 @@ def hand_over_job(
 
 
 def _clear(site: Site, parcel: Parcel) -> None:
-    """Removes the files of new runs after a refusal."""
+    """Removes the files of new runs, and all secrets, after a refusal."""
+    gone = [f"{site.layout.root}/{folder}" for folder in folders_of(parcel.files)]
     if parcel.number == 0:
-        gone = [run.run_dir for run in (*parcel.runs, *parcel.later)]
+        gone += [run.run_dir for run in (*parcel.runs, *parcel.later)]
         gone.append(f"{site.layout.root}/{parcel.owner}")
+    if gone:
         site.transport.run(["rm", "-rf", *gone], check=False)
 
 

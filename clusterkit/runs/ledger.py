@@ -16,7 +16,7 @@ from pathlib import Path
 from clusterkit.errors import ClusterkitError
 from clusterkit.folders import make_ignored
 
-_VERSION = 3
+_VERSION = 4
 _BUSY_SECONDS = 10.0
 _IN_USE = ("another clusterkit process is using it", "try again when it is done")
 _CAUSES = {
@@ -91,6 +91,7 @@ _TABLES = (
     """CREATE TABLE IF NOT EXISTS strangers (
         cluster TEXT NOT NULL, run_id TEXT NOT NULL, PRIMARY KEY (cluster, run_id)
     )""",
+    "CREATE TABLE IF NOT EXISTS secrets (folder TEXT PRIMARY KEY, cluster TEXT NOT NULL)",
 )
 
 
@@ -360,3 +361,17 @@ class Ledger:
         self.connection.execute(
             "INSERT OR REPLACE INTO rates VALUES (?, ?, ?)", (cluster, bytes_per_second, day)
         )
+
+    def secrets(self, cluster: str) -> list[str]:
+        """Returns the folders on a cluster that may hold secrets of runs; absolute paths."""
+        rows = self.connection.execute("SELECT folder FROM secrets WHERE cluster = ?", (cluster,))
+        return [row[0] for row in rows]
+
+    def add_secrets(self, cluster: str, folders: Iterable[str]) -> None:
+        """Records folders of secrets before they are written."""
+        rows = [(folder, cluster) for folder in folders]
+        self.connection.executemany("INSERT OR REPLACE INTO secrets VALUES (?, ?)", rows)
+
+    def remove_secrets(self, folders: Iterable[str]) -> None:
+        """Records that folders of secrets no longer exist."""
+        self.connection.executemany("DELETE FROM secrets WHERE folder = ?", [(folder,) for folder in folders])

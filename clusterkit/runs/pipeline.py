@@ -11,10 +11,10 @@ A dry run stops after the check. A single run is a group of one, with one part.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
@@ -36,6 +36,7 @@ from clusterkit.runs.materials import (
 )
 from clusterkit.runs.plan import PREVIOUS, Materials, PlacedRun, Plan, PlannedRun, Ready, place
 from clusterkit.runs.request import SubmitRequest, resolve_run
+from clusterkit.runs.secret_values import SecretValues, find_secrets
 from clusterkit.runs.spec import run_id
 from clusterkit.runs.submission import SubmissionOutcome
 from clusterkit.site import Site, open_site
@@ -110,7 +111,7 @@ def resolve(settings: Settings, request: SubmitRequest) -> Plan:
 
         return resolve_group(settings, request)
     now = datetime.now(UTC)
-    identity = run_id(request.name or request.profile.name, now, secrets.token_hex(2))
+    identity = run_id(request.name or request.profile.name, now, token_hex(2))
     run = resolve_run(settings, request, identity, now)
     return Plan(request.cluster, (run,), None, request.after, request.native, request.allow_large)
 
@@ -146,10 +147,11 @@ def submit(
     lacking = check(settings, plan, ledger)
     if agree is not None:
         agree(plan)
+    secrets = find_secrets(settings.secrets)
     snapshot, image = _take(settings, plan, ledger, bar)
     with open_site(plan.cluster, login=login) as site:
         settled = settle_unclear(site, ledger)
-        ready = prepare(site, ledger, plan, Materials.taken(snapshot, image))
+        ready = prepare(site, ledger, plan, Materials.taken(snapshot, image), secrets)
         must_have_image(site, image, hint=f"run `clusterkit deploy --cluster {plan.cluster.name}` first")
         send_snapshot(site, snapshot, ledger, bar)
         done = hand_over(site, ledger, ready)
@@ -166,6 +168,7 @@ def dry_run(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> DryR
         ConfigError, RunError, ImageError, SchedulerError, TransportError: as `submit`.
     """
     check(settings, plan, ledger)
+    secrets = find_secrets(settings.secrets)
     snapshot, image = _take(settings, plan, ledger, bar)
     continuation = None
     if any(run.goes_on for run in plan.runs):
@@ -176,9 +179,8 @@ def dry_run(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> DryR
         layout = layout_of(plan.cluster)
     first = plan.runs[0]
     cluster = with_program_python(plan.cluster, first.program.argv, settings.project_dir)
-    placed = place(
-        first, Materials.taken(snapshot, image), cluster, layout, continuation if first.goes_on else None
-    )
+    materials, goes_on = Materials.taken(snapshot, image), continuation if first.goes_on else None
+    placed = place(first, materials, cluster, layout, goes_on, secrets)
     split: tuple[GroupPart, ...] = ()
     scripts: tuple[str, ...] = ()
     if plan.group is not None:
@@ -216,7 +218,7 @@ def ask_limits(site: Site, plan: Plan) -> Limits | None:
         return None
 
 
-def prepare(site: Site, ledger: Ledger, plan: Plan, materials: Materials) -> Ready:
+def prepare(site: Site, ledger: Ledger, plan: Plan, materials: Materials, secrets: SecretValues) -> Ready:
     """Asks the cluster for limits and dependencies and makes all files; writes nothing yet.
 
     Raises:
@@ -247,6 +249,7 @@ def prepare(site: Site, ledger: Ledger, plan: Plan, materials: Materials) -> Rea
             with_program_python(plan.cluster, run.program.argv, ledger.folder.parent),
             site.layout,
             continuation if run.goes_on else None,
+            secrets,
             part=part_of.get(index, 0),
             previous_there=run.member is not None or _previous_there(site, run.program.env),
         )

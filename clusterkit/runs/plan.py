@@ -20,6 +20,8 @@ from clusterkit.images.image import Image
 from clusterkit.resources import launcher, rendezvous
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.program import Program
+from clusterkit.runs.sealing import Sealed, seal
+from clusterkit.runs.secret_values import SecretValues
 from clusterkit.runs.spec import RunSpec, ledger_row, snapshot_ids
 from clusterkit.runs.submission import SubmissionRequest, job_name
 from clusterkit.site import Layout
@@ -218,6 +220,8 @@ class PlacedRun:
     """Submits the jobs beside the first one; empty for a run with one job."""
     row: LedgerRun
     """The run's ledger row before it has a job."""
+    sealed: Sealed | None = None
+    """The program's secrets."""
 
     @property
     def folder(self) -> str:
@@ -231,7 +235,8 @@ class PlacedRun:
 
     def files(self) -> dict[str, bytes | str]:
         """Returns the run's files by path in the work root, without those of its submission."""
-        script = {f"{self.folder}/job.sh": self.script.encode("utf-8", "surrogateescape")}
+        text = self.script.encode("utf-8", "surrogateescape")
+        script: dict[str, bytes | str] = {f"{self.folder}/job.sh": text}
         if self.node_script:
             script[f"{self.folder}/node.sh"] = self.node_script.encode("utf-8", "surrogateescape")
             script[f"{self.folder}/rendezvous.py"] = rendezvous()
@@ -240,6 +245,7 @@ class PlacedRun:
             script[f"{self.folder}/submissions/{number}/request.json"] = request
         if self.others_script:
             script[f"{self.folder}/others.sh"] = self.others_script.encode("utf-8", "surrogateescape")
+        script |= self.sealed.files if self.sealed else {}
         if self.planned.again:
             return {**script}
         return {
@@ -290,6 +296,7 @@ class PlacedRun:
             fed=fed,
             alternatives=len(self.job.alternatives),
             gpu=gpus[number] if number is not None and self.job.alternatives else gpus[0],
+            seal=self.sealed.key if self.sealed else None,
         ).to_json()
 
 
@@ -315,6 +322,7 @@ def place(
     cluster: Cluster,
     layout: Layout,
     continuation: Continuation | None,
+    secrets: SecretValues,
     *,
     part: int = 0,
     previous_there: bool = True,
@@ -327,6 +335,7 @@ def place(
         cluster: the target.
         layout: the cluster's paths.
         continuation: how the run continues past its time limit; None if it does not.
+        secrets: the program's.
         part: number of the submission within the group.
         previous_there: whether the previous stage's run directory exists, or will exist, on the cluster.
 
@@ -381,6 +390,7 @@ def place(
     together = member.together if member else ()
     drawn = spec.versions.get("image")  # from a registry
     retry = planned.profile.retry if backend.can.retries else None
+    sealed = seal(secrets, planned.run_id)
     job = JobScript(
         run_id=planned.run_id,
         job_name=job_name(planned.run_id, planned.number),
@@ -413,6 +423,8 @@ def place(
         nodes=planned.profile.nodes,
         ranks_per_node=max(planned.profile.gpu_count, 1),
         interface=cluster.interface,
+        secrets=f"{layout.root}/{sealed.folder}" if sealed else None,
+        secret_names=sealed.names if sealed else (),
     )
     row = replace(
         ledger_row(asdict(spec), cluster=cluster.name, run_dir=run_dir),
@@ -422,7 +434,7 @@ def place(
     )
     node_script = render_node(job, backend) if job.nodes > 1 else ""
     others_script = render_others(job, backend) if alternatives else ""
-    return PlacedRun(planned, spec, job, render(job, backend), node_script, others_script, row)
+    return PlacedRun(planned, spec, job, render(job, backend), node_script, others_script, row, sealed)
 
 
 def _versions(cluster: Cluster) -> dict[str, str]:

@@ -12,6 +12,7 @@ from clusterkit.probes.framing import shell_path
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import Observer
 from clusterkit.runs.roster import adopt, roster
+from clusterkit.runs.sealing import forget_secrets
 from clusterkit.runs.selection import Selection, known_state, recent, settled
 from clusterkit.runs.settling import settle_open
 from clusterkit.runs.state import RunState, to_text
@@ -133,6 +134,7 @@ def ask_cluster(
             states += observer.ask(news)[0]
             going += news
     record(ledger, going, states, certain=observer.trouble is None)
+    forget_secrets(cluster, transport, ledger)
     known = {run.run_id: known_state(run) for run in runs}
     known |= {run.run_id: state for run, state in zip(going, states, strict=True)}
     return ClusterAnswer(known, tuple(found), mute or observer.trouble)

@@ -55,6 +55,9 @@ if test "$mode" = new; then
   done
 else
   cd "$root/$owner" || fail "the run directory $root/$owner is gone"
+  for folder in "$stage/secrets"/*; do
+    test ! -d "$folder" || {{ LC_ALL=C mkdir -p "$root/secrets" && mv "$folder" "$root/secrets/"; }} || fail
+  done
   LC_ALL=C mkdir -p submissions && mv -f "$stage/$owner/job.sh" "$stage/$owner/submissions/$number/" || fail
   # A folder with something in it is not replaced, whoever is quicker.
   said=$(LC_ALL=C mv "$stage/$owner/submissions/$number" submissions/ 2>&1 </dev/null) || {{
@@ -173,6 +176,8 @@ class SubmissionRequest:
     """Number of jobs, submissions 0 onwards, of which the first to start takes the run; 0 for one job."""
     gpu: str | None = None
     """The GPU type that the job asks for."""
+    seal: str | None = None
+    """The key of the run's secrets, in hexadecimal; None if it has none."""
 
     def to_json(self) -> bytes:
         """Returns request.json."""

@@ -188,6 +188,7 @@ def test_a_request_says_all_that_was_asked_for() -> None:
         "fed": True,
         "alternatives": 7,
         "gpu": "a40",
+        "seal": "00ff",
     }
     written = SubmissionRequest(**asked_for).to_json().decode("utf-8", "surrogateescape")  # type: ignore[arg-type]
     assert json.loads(written) == {"schema": 1, **asked_for}

@@ -36,6 +36,7 @@ recipe = "none"
 until_done = false
 program = ["python", "own.py"]
 """
+SECRETS = '\n[secrets]\nnames = ["HF_TOKEN"]\n'
 OWN = """
 import json, os, sys, time
 rank = os.environ["RANK"]
@@ -49,9 +50,10 @@ dist.init_process_group("gloo")
 total = torch.tensor([float(dist.get_rank() + 1)])
 dist.all_reduce(total)
 told = {name: os.environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "GLOO_SOCKET_IFNAME")}
+told["token"] = len(os.environ.get("HF_TOKEN", ""))
 path = os.environ["CLUSTERKIT_RUN_DIR"] + f"/sum-{dist.get_rank()}.json"
 open(path, "w").write(json.dumps({**told, "sum": total.item(), "node": os.uname().nodename}))
-print("rank", dist.get_rank(), "is done")
+print("rank", dist.get_rank(), "is done", os.environ.get("HF_TOKEN", ""))
 """
 
 
@@ -88,8 +90,8 @@ def runs(pair: User) -> dict[str, Run]:
     for what, words in asked.items():
         if what == "torchrun":
             launched = '["python", "-m", "torch.distributed.run", "own.py"]'
-            settings.write_text(text.replace('["python", "own.py"]', launched))
-        found[what] = Run(pair, pair.submits(*words))
+            settings.write_text(text.replace('["python", "own.py"]', launched) + SECRETS)
+        found[what] = Run(pair, pair.types("submit", *words, HF_TOKEN="hf_0123456789").strip())
     settings.write_text(text)
     return found
 
@@ -112,6 +114,15 @@ def test_a_program_of_ones_own_finds_the_others(runs: dict[str, Run], how: str) 
     assert {each["GLOO_SOCKET_IFNAME"] for each in told} == {"eth0"}
     assert "rank 0 is done" in run.log(0)
     assert "rank 1 is done" in (run.dir / "attempts/0/ranks/1.log").read_text()
+
+
+def test_each_node_has_the_secrets_and_masks_them(pair: User, runs: dict[str, Run]) -> None:
+    run = runs["torchrun"]
+    assert run.ends() == "COMPLETED", run.log(0)
+    assert [run.record(f"sum-{rank}.json")["token"] for rank in (0, 1)] == [13, 13]
+    assert "rank 0 is done ***\n" in run.log(0)
+    assert "rank 1 is done ***\n" in (run.dir / "attempts/0/ranks/1.log").read_text()
+    assert list((pair.root / "secrets").iterdir()) == []
 
 
 def test_a_rank_that_fails_ends_all_and_is_named(runs: dict[str, Run]) -> None:

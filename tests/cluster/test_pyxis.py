@@ -254,6 +254,19 @@ def test_shell_enters_and_cancel_ends_the_program(user: User) -> None:
     assert (folder / "terminated").exists()
 
 
+def test_program_has_its_secrets(user: User) -> None:
+    settings = user.folder / "clusterkit.toml"
+    text = settings.read_text()
+    settings.write_text(text + '\n[secrets]\nnames = ["HF_TOKEN"]\n')
+    run_id = user.types("submit", "--profile", "one", "--", "facts", HF_TOKEN="hf_0123456789").strip()
+    settings.write_text(text)
+    user.ended(run_id)
+    env = json.loads((user.root / "runs" / run_id / "facts.json").read_text())["env"]
+    assert env["HF_TOKEN"] == "hf_0123456789"
+    assert list((user.root / "secrets").iterdir()) == []
+    assert "said on stdout" in user.types("logs", run_id)
+
+
 def test_an_image_of_a_registry_runs_and_is_recorded(user: User) -> None:
     words = ("--profile", "one", "--", "facts")
     found, absent = (user.submits("--cluster", name, *words) for name in ("drawn", "none"))

@@ -72,7 +72,7 @@ def test_any_document_is_settings_or_a_clear_error(document: dict[str, object]) 
     except ConfigError as error:
         fault = error
     else:
-        assert {value.key[0] for value in found.values()} == {"project", "clusters", "profiles"}
+        assert {value.key[0] for value in found.values()} == {"project", "secrets", "clusters", "profiles"}
         return
     assert all(line.startswith("mine.toml: ") for line in fault.cause.splitlines())
     assert fault.hint

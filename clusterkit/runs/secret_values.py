@@ -1,0 +1,99 @@
+"""Finds the values of secrets on this machine: in the environment, by a command, or in the keyring."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from clusterkit.errors import ConfigError, last_words
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import SecretsTable
+
+KEYRING_SERVICE = "clusterkit"
+_SHORTEST = 8
+"""Characters; the mask of a shorter value would hide ordinary words in logs."""
+_LONGEST = 16 << 10
+_COMMAND_SECONDS = 120.0
+"""A password manager may have to ask for its own password."""
+
+
+@dataclass(frozen=True)
+class SecretValues:
+    """Values of secrets, by the name of the environment variable."""
+
+    values: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __bool__(self) -> bool:
+        return bool(self.values)
+
+
+def find_secrets(table: SecretsTable, environment: Mapping[str, str] | None = None) -> SecretValues:
+    """Finds all values; the environment wins over the command, and both over the keyring.
+
+    Raises:
+        ConfigError: a value is found nowhere, its command failed, or it is too short or too long.
+    """
+    environment = os.environ if environment is None else environment
+    found = {}
+    for name in table.names:
+        value, trouble = environment.get(name) or _printed(name, table.commands.get(name)), ""
+        if not value:
+            value, trouble = _kept(name)
+        if not value:
+            raise ConfigError(
+                f"the secret {name} has no value on this machine{trouble}",
+                hint=f"set it in the environment, or with `keyring set {KEYRING_SERVICE} {name}`",
+            )
+        if not _SHORTEST <= len(value) <= _LONGEST:
+            raise ConfigError(
+                f"the secret {name} has {len(value)} characters, and must have {_SHORTEST} to {_LONGEST}",
+                hint="shorter ones could not be masked in logs without hiding ordinary words",
+            )
+        if "\0" in value:
+            raise ConfigError(f"the secret {name} contains a NUL, which an environment variable cannot")
+        found[name] = value
+    return SecretValues(found)
+
+
+def _printed(name: str, argv: Sequence[str] | None) -> str:
+    """Returns what a command prints, without the line break at its end; empty without a command."""
+    if argv is None:
+        return ""
+    hint = f"`{shlex.join(argv)}` must print the value alone"
+    try:
+        done = subprocess.run(argv, stdout=subprocess.PIPE, timeout=_COMMAND_SECONDS, check=False)
+    except OSError as error:
+        cause = f"the command of the secret {name} cannot be run: {error.strerror}"
+        raise ConfigError(cause, hint=hint) from None
+    except subprocess.TimeoutExpired:
+        cause = f"the command of the secret {name} has not ended within {_COMMAND_SECONDS:.0f} s"
+        raise ConfigError(cause, hint=hint) from None
+    if done.returncode != 0:
+        raise ConfigError(f"the command of the secret {name} ended with {done.returncode}", hint=hint)
+    try:
+        return done.stdout.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise ConfigError(f"the command of the secret {name} printed no text", hint=hint) from None
+
+
+def _kept(name: str) -> tuple[str, str]:
+    """Returns the value that the keyring's own program prints; else why it failed, if it did."""
+    if importlib.util.find_spec("keyring") is not None:
+        start = [sys.executable, "-m", "keyring"]
+    elif found := shutil.which("keyring"):
+        start = [found]
+    else:
+        return "", ""
+    done = subprocess.run([*start, "get", KEYRING_SERVICE, name], capture_output=True, check=False)
+    if done.returncode == 0:
+        return done.stdout.decode(errors="replace").removesuffix("\n"), ""
+    said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]  # a traceback's last line
+    return "", f"; the keyring said: {last_words(said, 400)}" if said else ""
