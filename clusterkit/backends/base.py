@@ -59,6 +59,8 @@ class Capabilities:
     """Whether commands inside a job are steps, which end with their starter's standard input."""
     retries: bool = False
     """Whether a job that ran out of memory, or lost its node, can be tried again without the laptop."""
+    mails: bool = False
+    """Whether the scheduler mails at the end of a job."""
 
 
 @dataclass(frozen=True)
@@ -280,6 +282,16 @@ class Backend:
             ConfigError: the options forbid it.
         """
         return tuple(options)
+
+    def mailed(self, options: Sequence[str], address: str, *, only_failures: bool) -> tuple[str, ...]:
+        """The options of a job at whose end the scheduler mails, as far as it can; own ones stay."""
+        del address, only_failures
+        return tuple(options)
+
+    def mails(self, options: Sequence[str]) -> bool:
+        """Whether options ask for mail, which the job script stops where another job goes on."""
+        del options
+        return False
 
     def starts(self, requests: Mapping[str, Sequence[str]]) -> Probe[Predictions]:
         """A probe for the predicted starts of jobs with such options, keyed by a label."""

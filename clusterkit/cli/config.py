@@ -74,7 +74,7 @@ def _own_profiles(settings: Settings) -> set[str]:
 
 def _toml(values: Sequence[Setting], *, show_origin: bool) -> Iterable[Text]:
     """Yields TOML lines with one table per cluster and profile; deeper keys are dotted."""
-    depth = {"project": 1, "secrets": 1, "clusters": 2, "profiles": 2}
+    depth = {"project": 1, "secrets": 1, "clusters": 2, "profiles": 2, "notify": 1}
     lines = [join_key(v.key[depth[v.key[0]] :]) + " = " + toml_value(v.value) for v in values]
     width = min(max(map(len, lines)), 60)
     table = None

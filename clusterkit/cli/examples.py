@@ -265,6 +265,12 @@ GUIDES = {
         (("last", ""), ("last --once", ""), ("last --json", "one object per line")),
         ("shell", "report.md"),
     ),
+    "notify": Guide(
+        WATCH,
+        "Send a test notice to where notices of ended runs go.",
+        (("", "to the webhook and the command of [notify]"), ("--json", "for scripts")),
+        ("status", "notify.md"),
+    ),
     "sync-results": Guide(
         RESULTS,
         "Download new results, then upload them to W&B.",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clusterkit.cli.common import ConfigOption, JsonOption, RunsArgument, load, open_ledger
+from clusterkit.cli.ui.notices import Notices
 from clusterkit.errors import TransportError
 
 if TYPE_CHECKING:
@@ -69,12 +70,14 @@ def status(
     )
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=names or ()) as ledger, ExitStack() as stack:
+        notices = Notices(settings, ledger)
+        stack.callback(notices.show_faults)
         if watch:
             from clusterkit.cli.ui.watch import show_watch
             from clusterkit.runs.watching import watch as looks
 
-            seen = looks(settings, ledger, names=names or (), selection=selection)
-            show_watch(seen, expand=expand or bool(groups), as_json=as_json)
+            seen = looks(settings, ledger, names=names or (), selection=selection, ended=notices.ended)
+            show_watch(seen, expand=expand or bool(groups), as_json=as_json, foot=notices.foot)
             return
         login = None if names else _log_in_ahead(settings, selection, stack)
 
@@ -83,7 +86,13 @@ def status(
         from clusterkit.commands.status import status as command
 
         report = command(
-            settings, ledger, names=names or (), everything=everything, selection=selection, login=login
+            settings,
+            ledger,
+            names=names or (),
+            everything=everything,
+            selection=selection,
+            login=login,
+            ended=notices.ended,
         )
     if as_json:
         print_json(report)

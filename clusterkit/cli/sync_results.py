@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +20,7 @@ from clusterkit.cli.common import (
 )
 from clusterkit.cli.ui.console import note, out, plural, print_document, say, warn
 from clusterkit.cli.ui.lines import plain_table
+from clusterkit.cli.ui.notices import Notices
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.errors import WandbError
 from clusterkit.results.selection import Checkpoints
@@ -79,6 +80,8 @@ def sync_results(
     limit = parsed("--bandwidth-limit", parse_size, bandwidth_limit) if bandwidth_limit else None
     settings = load(config)
     with open_ledger(settings, of=runs or ()) as ledger, ExitStack() as stack:
+        notices = Notices(settings, ledger)
+        stack.callback(notices.show_faults)
         login = None if watch else _log_in_ahead(settings, ledger, runs or (), cluster, stack)
 
         from clusterkit.commands.sync import SyncRequest
@@ -97,8 +100,8 @@ def sync_results(
         if watch:
             from clusterkit.commands.sync_watch import watch_results
 
-            looks = watch_results(settings, request, ledger, bar=transfer_bar)
-            synced = follow_quietly(looks) if as_json else show_sync_watch(looks)
+            looks = watch_results(settings, request, ledger, bar=transfer_bar, ended=notices.ended)
+            synced = follow_quietly(looks) if as_json else show_sync_watch(looks, also=notices.foot)
         else:
             synced = command(
                 settings,
@@ -132,8 +135,11 @@ def _log_in_ahead(
     return name, stack.enter_context(log_in_ahead(settings.cluster(name)))
 
 
-def show_sync_watch(looks: Iterator[SyncLook]) -> Synced:
-    """Shows updates until they end; the last one and a summary stay on the screen, even after Ctrl-C."""
+def show_sync_watch(looks: Iterator[SyncLook], *, also: Callable[[], str] = str) -> Synced:
+    """Shows updates until they end; the last one and a summary stay on the screen, even after Ctrl-C.
+
+    On a terminal, what `also` returns is shown below the table.
+    """
     from clusterkit.cli.ui.watch import show_watch
 
     seen: list[SyncLook] = []
@@ -144,7 +150,12 @@ def show_sync_watch(looks: Iterator[SyncLook]) -> Synced:
             yield look.watched
 
     try:
-        show_watch(watched(), expand=False, as_json=False, foot=lambda: _foot(seen[-1]))
+        show_watch(
+            watched(),
+            expand=False,
+            as_json=False,
+            foot=lambda: "; ".join(filter(None, (_foot(seen[-1]), also()))),
+        )
     finally:
         if seen:
             show_synced(seen[-1].synced)

@@ -10,6 +10,7 @@ from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.observe import Observer
 from clusterkit.runs.selection import Selection, known_state, settled
 from clusterkit.runs.status import (
+    Ended,
     StatusReport,
     StatusRow,
     as_remembered,
@@ -32,6 +33,7 @@ def status(
     everything: bool = False,
     selection: Selection = Selection(),  # noqa: B008 - frozen
     login: tuple[str, LoginAhead] | None = None,
+    ended: Ended | None = None,
 ) -> StatusReport:
     """Query the state of runs.
 
@@ -45,6 +47,7 @@ def status(
         everything: without names, all runs.
         selection: filters; with any, all matching runs.
         login: a cluster and a login to it already in progress; other clusters are logged in to as needed.
+        ended: called with the runs that have ended since the last query.
 
     Raises:
         RunError: a name matches no run.
@@ -65,6 +68,8 @@ def status(
             with connected(cluster, login=login) as transport:
                 observer = Observer(cluster, transport)
                 answer = ask_cluster(settings, ledger, observer, mine, search=cluster_name in searched)
+                if ended is not None:
+                    ended(cluster, transport, answer.ended)
         except ClusterkitError as error:
             silent[cluster_name] = error.cause
             states |= {run.run_id: as_remembered(run) for run in mine}

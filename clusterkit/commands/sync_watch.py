@@ -14,7 +14,7 @@ from clusterkit.results.places import choose_runs
 from clusterkit.results.pull import PulledRun
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.selection import Selection, settled
-from clusterkit.runs.status import StatusReport, StatusRow, as_remembered, searched_clusters
+from clusterkit.runs.status import Ended, StatusReport, StatusRow, as_remembered, searched_clusters
 from clusterkit.runs.watching import Paces, Watched, watch
 from clusterkit.transport.base import Transport
 from clusterkit.wandb.log import find_logs
@@ -46,6 +46,7 @@ def watch_results(
     bar: Bar,
     environment: Mapping[str, str] = os.environ,
     paces: Paces = PACES,
+    ended: Ended | None = None,
 ) -> Iterator[SyncLook]:
     """Sync runs repeatedly until none of them is active.
 
@@ -60,6 +61,7 @@ def watch_results(
         bar: opens progress bars, for the first look.
         environment: where the W&B key may be.
         paces: how often to look.
+        ended: called with runs that have ended, at the look that finds it.
 
     Raises:
         ConfigError: the cluster is not known.
@@ -81,7 +83,15 @@ def watch_results(
         yield SyncLook(watched, follower.take_news(), follower.synced)
     else:
         names = [run.run_id for run in going] if request.names else ()
-        looks = watch(settings, ledger, names=names, selection=selection, paces=paces, also=follower.pull)
+        looks = watch(
+            settings,
+            ledger,
+            names=names,
+            selection=selection,
+            paces=paces,
+            also=follower.pull,
+            ended=ended,
+        )
         for watched in looks:
             follower.upload()
             yield SyncLook(watched, follower.take_news(), follower.synced)

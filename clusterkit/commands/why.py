@@ -42,8 +42,17 @@ def why(settings: Settings, ledger: Ledger, run: LedgerRun) -> Diagnosis:
         return diagnose(parse_evidence(ask(cluster, transport, ledger, run)))
 
 
-def ask(cluster: Cluster, transport: Transport, ledger: Ledger, run: LedgerRun) -> str:
+def ask(
+    cluster: Cluster, transport: Transport, ledger: Ledger, run: LedgerRun, *, seconds: float = _SECONDS
+) -> str:
     """Collect a run's evidence from the cluster, in the format that `parse_evidence` reads.
+
+    Args:
+        cluster: of the run.
+        transport: to it.
+        ledger: of the project.
+        run: its row.
+        seconds: time limit of each of at most two round trips.
 
     Raises:
         TransportError: the cluster cannot be reached.
@@ -51,12 +60,12 @@ def ask(cluster: Cluster, transport: Transport, ledger: Ledger, run: LedgerRun) 
     if run.state == JobState.SUBMITTING:
         settle(cluster, transport, ledger, [run])
         run = ledger.get(run.run_id) or run
-    text = _collect(cluster, transport, run)
+    text = _collect(cluster, transport, run, seconds)
     later = _later_job(backend_of(cluster), parse_evidence(text), run)
-    return _collect(cluster, transport, replace(run, job_id=later)) if later else text
+    return _collect(cluster, transport, replace(run, job_id=later), seconds) if later else text
 
 
-def _collect(cluster: Cluster, transport: Transport, run: LedgerRun) -> str:
+def _collect(cluster: Cluster, transport: Transport, run: LedgerRun, seconds: float) -> str:
     subject = Subject(
         run.run_id,
         run.job_id,
@@ -67,7 +76,7 @@ def _collect(cluster: Cluster, transport: Transport, run: LedgerRun) -> str:
         cluster=run.cluster,
     )
     probe = question(subject)
-    return probes.ask(transport, probe, timeout=_SECONDS).of(probe)
+    return probes.ask(transport, probe, timeout=seconds).of(probe)
 
 
 def _later_job(backend: Backend, evidence: Evidence, run: LedgerRun) -> str | None:

@@ -1,4 +1,4 @@
-"""What can be configured: clusters, profiles and the project, as strict frozen models.
+"""What can be configured: clusters, profiles, the project and notices, as strict frozen models.
 
 Every field is documented in docs/configuration.md; a test compares the two.
 """
@@ -10,10 +10,11 @@ import sys
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from clusterkit.config.kinds import DEFAULT as DEFAULT_KIND
 from clusterkit.config.kinds import find_kind
+from clusterkit.config.notify import Notify
 from clusterkit.config.values import (
     Duration,
     Environment,
@@ -24,6 +25,7 @@ from clusterkit.config.values import (
     Name,
     Program,
     Sbatch,
+    SettingsModel,
     ShellLines,
     Size,
     as_tuple,
@@ -82,12 +84,6 @@ def _remote_root(path: str) -> str:
 RemotePath = Annotated[Line, AfterValidator(_remote_root)]
 """A path on the cluster; `~`, $USER and $HOME are expanded there."""
 Interface = Annotated[Line, AfterValidator(_interface)]
-
-
-class SettingsModel(BaseModel):
-    """Base of all settings: unknown keys are errors, nothing is converted, nothing changes later."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class GpuTable(SettingsModel):
@@ -351,3 +347,4 @@ class Document(SettingsModel):
     profiles: dict[Name, Profile]
     project: Project
     secrets: SecretsTable = SecretsTable()
+    notify: Notify = Notify()

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from clusterkit.config.layers import COMMAND_LINE, DEFAULT, Layer, Merged, Origin, merge, nearest
 from clusterkit.config.lines import Key, join_key, split_key
 from clusterkit.config.models import Cluster, Document, Profile, Project, SecretsTable
+from clusterkit.config.notify import Notify, refuse_shared_webhook, without_secret
 from clusterkit.config.sources import (
     built_in_layer,
     find_project_file,
@@ -20,6 +21,7 @@ from clusterkit.config.sources import (
     shipped_layer,
     shipped_profiles,
     user_file,
+    user_path,
 )
 from clusterkit.errors import ConfigError
 
@@ -75,6 +77,7 @@ class Settings:
         profiles: by name, the shipped ones included.
         project: the user's project.
         secrets: those that programs get.
+        notify: notices of ended runs.
         project_dir: absolute folder of clusterkit.toml, or the current one without such a file.
         files: the user's settings files that were read, weakest first.
     """
@@ -83,6 +86,7 @@ class Settings:
     profiles: Mapping[str, Profile]
     project: Project
     secrets: SecretsTable
+    notify: Notify
     project_dir: Path
     files: tuple[Path, ...]
     layers: tuple[Layer, ...]
@@ -158,6 +162,10 @@ class Settings:
             yield from _walk(cluster, data["clusters"][name], ("clusters", name))
         for name, profile in self.profiles.items():
             yield from _walk(profile, data["profiles"][name], ("profiles", name))
+        notify = dict(data.get("notify", {}))
+        if self.notify.webhook:
+            notify["webhook"] = without_secret(self.notify.webhook)
+        yield from _walk(self.notify, notify, ("notify",))
 
     def _named(self, kind: str, known: Mapping[str, _Named], name: str | None, default: str) -> _Named:
         wanted = name if name is not None else getattr(self.project, default)
@@ -183,6 +191,7 @@ def settings_from(
     """
     shipped = shipped_profiles()
     merged = merge((*_shipped_layers(layers, shipped, also), *layers), shipped)
+    refuse_shared_webhook(merged, user_path())
     try:
         document = Document.model_validate(_with_names(merged), context={"project_dir": project_dir})
     except ValidationError as error:
@@ -198,6 +207,7 @@ def settings_from(
         profiles=Profiles(document.profiles, checked),
         project=document.project,
         secrets=document.secrets,
+        notify=document.notify,
         project_dir=project_dir,
         files=files,
         layers=layers,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, ValidationInfo
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationInfo
 
 from clusterkit.config.exposure import assigned_secret, names_secret
 from clusterkit.config.options import long_name
@@ -125,3 +125,9 @@ Sbatch = Mapping[
     Annotated[str, AfterValidator(_option_name)], Annotated[bool | int | str, AfterValidator(_option_value)]
 ]
 """sbatch options: text or a number is a value, true makes a flag, false removes the option."""
+
+
+class SettingsModel(BaseModel):
+    """Base of all settings: unknown keys are errors, nothing is converted, nothing changes later."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

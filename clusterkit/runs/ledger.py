@@ -148,6 +148,8 @@ class Ledger:
     def __init__(self, path: Path, *, copy: bool = False) -> None:
         self.folder = path.parent
         """The project's private folder."""
+        self.lasting = not copy
+        """Whether what it records is kept."""
         if not copy:
             _make_folder(self.folder)
         try:

@@ -173,6 +173,15 @@ def with_retry(
     return backend.requeued(options) if retry.node_failures and not goes_on else options
 
 
+def _with_mail(settings: Settings, cluster: Cluster, options: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns a job's options with the mail that the settings ask for."""
+    notify = settings.notify
+    if notify.mail is None or not notify.on:
+        return options
+    only_failures = notify.on == ("failed",)
+    return backend_of(cluster).mailed(options, notify.mail, only_failures=only_failures)
+
+
 def _seed(request: SubmitRequest) -> int:
     return request.profile.seed if request.seed is None else request.seed
 
@@ -202,7 +211,12 @@ def resolve_run(
     past_limit = _goes_on(settings, request)
     signal = early_signal(profile, trains=executed.recipe is not None, goes_on=past_limit)
     first, *others = (
-        Alternative(one.gpu, with_retry(request.cluster, one, options, goes_on=past_limit))
+        Alternative(
+            one.gpu,
+            _with_mail(
+                settings, request.cluster, with_retry(request.cluster, one, options, goes_on=past_limit)
+            ),
+        )
         for one, options in _requested(request, profile, signal)
     )
     return PlannedRun(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,10 @@ from clusterkit.runs.sealing import forget_secrets
 from clusterkit.runs.selection import Selection, known_state, recent, settled
 from clusterkit.runs.settling import settle_open
 from clusterkit.runs.state import RunState, to_text
+from clusterkit.transport.base import Transport
 
 if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
 
 
@@ -27,6 +29,10 @@ class StatusRow:
 
     run: LedgerRun
     state: RunState
+
+
+Ended = Callable[["Cluster", Transport, Sequence[StatusRow]], None]
+"""A callback for runs that have ended: their cluster, the connection, their earlier rows and new states."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,8 @@ class ClusterAnswer:
     """Runs that are new to the ledger."""
     mute: str | None
     """Why the scheduler did not answer; None if it did."""
+    ended: tuple[StatusRow, ...] = ()
+    """Runs that the ledger knew as active and that have ended."""
 
 
 def choose(
@@ -124,6 +132,7 @@ def ask_cluster(
     folder = f"{shell_path(cluster.root.rstrip('/'))}/runs"
     listing = roster(folder, ((run.run_dir, run.submission) for run in ended))
     states, answers = observer.ask(going, *([listing] if search else []))
+    over = newly_ended(going, states)
     mute, found = observer.trouble, []
     if search:
         there = answers.of(listing)
@@ -137,7 +146,16 @@ def ask_cluster(
     forget_secrets(cluster, transport, ledger)
     known = {run.run_id: known_state(run) for run in runs}
     known |= {run.run_id: state for run, state in zip(going, states, strict=True)}
-    return ClusterAnswer(known, tuple(found), mute or observer.trouble)
+    return ClusterAnswer(known, tuple(found), mute or observer.trouble, over)
+
+
+def newly_ended(runs: Sequence[LedgerRun], states: Sequence[RunState]) -> tuple[StatusRow, ...]:
+    """Returns those of active runs that have ended, with their earlier rows."""
+    return tuple(
+        StatusRow(run, state)
+        for run, state in zip(runs, states, strict=True)
+        if state.final or state.state is JobState.NOT_SUBMITTED
+    )
 
 
 def record(

@@ -21,11 +21,13 @@ from clusterkit.runs.selection import Selection, settled
 from clusterkit.runs.settling import settle_open
 from clusterkit.runs.state import RunState
 from clusterkit.runs.status import (
+    Ended,
     StatusReport,
     StatusRow,
     as_remembered,
     ask_cluster,
     choose,
+    newly_ended,
     record,
     searched_clusters,
 )
@@ -95,6 +97,7 @@ def watch(
     selection: Selection = Selection(),  # noqa: B008 - frozen
     paces: Paces = Paces(),
     also: Also | None = None,
+    ended: Ended | None = None,
 ) -> Iterator[Watched]:
     """Yields looks at runs until none is active; the last look shows how they ended.
 
@@ -105,6 +108,7 @@ def watch(
         selection: filters.
         paces: the intervals between looks.
         also: called at each look, with the same connection, after the states are recorded.
+        ended: likewise, with the runs that have ended since the last look.
 
     Raises:
         RunError: a name matches no run.
@@ -122,7 +126,8 @@ def watch(
             for name in dict.fromkeys([*(run.cluster for run in runs if not settled(run)), *searched]):
                 if name not in stations and name in settings.clusters:
                     search = name in searched
-                    station = _Station(settings, settings.cluster(name), paces, search=search, also=also)
+                    cluster = settings.cluster(name)
+                    station = _Station(settings, cluster, paces, search=search, also=also, ended=ended)
                     stations[name] = station
                     stack.callback(station.close)
             for name, station in stations.items():
@@ -176,7 +181,14 @@ class _Station:
     """One watched cluster: its connection, pace and last answer."""
 
     def __init__(
-        self, settings: Settings, cluster: Cluster, paces: Paces, *, search: bool, also: Also | None = None
+        self,
+        settings: Settings,
+        cluster: Cluster,
+        paces: Paces,
+        *,
+        search: bool,
+        also: Also | None = None,
+        ended: Ended | None = None,
     ) -> None:
         self.states: dict[str, RunState] = {}
         self.silent: str | None = None
@@ -185,7 +197,8 @@ class _Station:
         self.due = self.question = time.monotonic()
         """Times of the next look and of the next query to the scheduler, by the monotonic clock."""
         here = cluster.here
-        self._settings, self._cluster, self._search, self._also = settings, cluster, search, also
+        self._settings, self._cluster, self._search = settings, cluster, search
+        self._also, self._ended = also, ended
         self._look_seconds = paces.local if here else paces.heartbeat
         self._pace = LookPace(paces.local if here else paces.scheduler)
         self._logins = LookPace(paces.login)
@@ -262,6 +275,7 @@ class _Station:
         else:
             answer = ask_cluster(self._settings, ledger, observer, going, search=self._search)
             self.states |= answer.states
+            self._over(answer.ended)
             self.mute, found = answer.mute, list(answer.found)
             self.found += len(found)
             self._search = False
@@ -275,7 +289,12 @@ class _Station:
         states = self._observer.look(going)
         record(ledger, going, states, certain=self.mute is None)
         self.states |= {run.run_id: state for run, state in zip(going, states, strict=True)}
+        self._over(newly_ended(going, states))
         return []
+
+    def _over(self, rows: Sequence[StatusRow]) -> None:
+        if self._ended is not None and self._observer is not None:
+            self._ended(self._cluster, self._observer.transport, rows)
 
 
 class _HopelessError(TransportError):

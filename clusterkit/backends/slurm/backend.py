@@ -78,7 +78,7 @@ class SlurmBackend(SlurmOptions):
 
     title = "Slurm"
     tool = "sbatch"
-    can = Capabilities(queue=True, arrays=True, steps=True, retries=True)
+    can = Capabilities(queue=True, arrays=True, steps=True, retries=True, mails=True)
     allocated = ("SLURM_JOB_CPUS_PER_NODE", "SLURM_MEM_PER_NODE")
     variables = (
         "SLURM_ARRAY_JOB_ID",

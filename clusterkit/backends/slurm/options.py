@@ -116,6 +116,21 @@ class SlurmOptions(Backend):
             return tuple(options)
         return (*(option for option in options if option != "--requeue"), "--requeue")
 
+    def mailed(self, options: Sequence[str], address: str, *, only_failures: bool) -> tuple[str, ...]:
+        """With `--mail-user` and `--mail-type`, unless one of them is set already.
+
+        A time limit or too little memory is a failure to Slurm; a requeue is neither END nor FAIL, and of a
+        job array they mean the whole.
+        """
+        if any(option.startswith("--mail-") for option in options):
+            return tuple(options)
+        types = "FAIL" if only_failures else "END,FAIL"
+        return (*options, f"--mail-user={address}", f"--mail-type={types}")
+
+    def mails(self, options: Sequence[str]) -> bool:
+        """Whether there is a `--mail-type`."""
+        return any(option.startswith("--mail-type=") for option in options)
+
     def signalled(self, options: Sequence[str]) -> bool:
         """Whether there is a `--signal`."""
         return any(option.startswith("--signal=") for option in options)

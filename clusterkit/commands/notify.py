@@ -1,0 +1,156 @@
+"""notify: tell of runs that have ended, once each; and try whether a notice arrives."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clusterkit.backends import backend_of
+from clusterkit.backends.jobs import JobState
+from clusterkit.config.sources import display_path, user_path
+from clusterkit.errors import ClusterkitError, ConfigError
+from clusterkit.notices.notice import Cause, Notice, as_one, failed, of_group, of_run, trial
+from clusterkit.notices.send import send
+from clusterkit.notices.told import claim
+from clusterkit.resources import page
+from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.selection import known_state, settled
+from clusterkit.runs.status import StatusRow
+from clusterkit.transport.base import Transport
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster
+    from clusterkit.config.settings import Settings
+
+_CAUSES = 3
+"""Most runs of one look whose cause is collected, one round trip each; of others the state is told."""
+_SECONDS = 20.0
+"""Of waiting for one cause."""
+
+
+class Teller:
+    """Tells of ended runs as the settings ask; what goes wrong becomes a line in `faults`, never an error."""
+
+    def __init__(self, settings: Settings, ledger: Ledger) -> None:
+        self.faults: list[str] = []
+        """Why notices did not arrive; they are not sent again."""
+        self._notify, self._ledger = settings.notify, ledger
+
+    def tell(self, cluster: Cluster, transport: Transport, ended: Sequence[StatusRow]) -> None:
+        """Sends one notice of the runs of a cluster that were found to have ended, unless they were told of.
+
+        Args:
+            cluster: of the runs.
+            transport: open, for their causes.
+            ended: runs with the rows that the ledger had before, and their new states.
+        """
+        if not ended or not self._notify.from_here or not self._ledger.lasting:
+            return
+        try:
+            runs, groups = self._claimed(ended)
+        except sqlite3.DatabaseError as error:
+            self.faults.append(f"no notice of {_names(ended)}: the ledger: {error}")
+            return
+        notices: list[Notice] = []
+        for number, row in enumerate(sorted(runs, key=failed, reverse=True)):
+            notices.append(of_run(row, self._cause(cluster, transport, row) if number < _CAUSES else None))
+        for rows in groups[:_CAUSES]:
+            bad = [row for row in rows if failed(row) and row.run.cluster == cluster.name]
+            notices.append(of_group(rows, self._cause(cluster, transport, bad[-1]) if bad else None))
+        notices += [of_group(rows) for rows in groups[_CAUSES:]]
+        if notices:
+            notice = as_one(notices)
+            for place, fault in send(self._notify, notice):
+                if fault:
+                    self.faults.append(f'no notice "{notice.title}" by {place}: {fault}')
+
+    def _claimed(self, ended: Sequence[StatusRow]) -> tuple[list[StatusRow], list[list[StatusRow]]]:
+        """Returns the runs, and the groups with all of their runs, that this process is to tell of."""
+        connection, on = self._ledger.connection, self._notify.on
+        groups = []
+        for group in dict.fromkeys(row.run.group for row in ended if row.run.group):
+            rows = self._whole(group, ended) if "group" in on else []
+            if rows and claim(connection, "group", group, sum(map(_number, rows))):
+                groups.append(rows)
+        over = {rows[0].run.group for rows in groups}
+        runs = []
+        for row in ended:
+            event, group = "failed" if failed(row) else "ended", row.run.group
+            by_hand = row.state.state is JobState.CANCELLED and row.run.state == JobState.CANCELLED
+            if event not in on or by_hand or (group and event == "ended"):
+                continue
+            # Of a group only the first failure: an error in the program fails all of its runs.
+            mine = claim(connection, event, group or row.run.run_id, _number(row))
+            if mine and group not in over:
+                runs.append(row)
+        return runs, groups
+
+    def _whole(self, group: str, ended: Sequence[StatusRow]) -> list[StatusRow]:
+        """Returns all runs of a group that has ended otherwise than by a cancel; none while it goes on."""
+        now = {row.run.run_id: row for row in ended}
+        rows = []
+        for run in self._ledger.runs():
+            if run.group != group:
+                continue
+            if run.run_id not in now and not settled(run):
+                return []
+            rows.append(now.get(run.run_id) or StatusRow(run, known_state(run)))
+        cancelled = all(row.state.state is JobState.CANCELLED for row in rows)
+        return [] if cancelled else rows
+
+    def _cause(self, cluster: Cluster, transport: Transport, row: StatusRow) -> Cause | None:
+        """Returns why a run failed; its state's reason if the evidence names no cause or does not come."""
+        if not failed(row):
+            return None
+        from clusterkit.commands.why import ask
+        from clusterkit.diagnosis import UNKNOWN, diagnose, parse_evidence
+
+        try:
+            text = ask(cluster, transport, self._ledger, row.run, seconds=_SECONDS)
+            finding = diagnose(parse_evidence(text)).finding
+        except ClusterkitError:
+            finding = None
+        if finding is not None and finding.cause.slug != UNKNOWN.slug:
+            return Cause(row.run.run_id, finding.sentence)
+        return Cause(row.run.run_id, row.state.why) if row.state.why else None
+
+
+def _number(row: StatusRow) -> int:
+    """The number of the submission that ended."""
+    return max(row.run.submission, row.state.submission or 0)
+
+
+def _names(rows: Sequence[StatusRow]) -> str:
+    return rows[0].run.run_id + (f" and {len(rows) - 1} more" if len(rows) > 1 else "")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What came of a test notice."""
+
+    sent: tuple[tuple[str, str | None], ...]
+    """Places, each with why nothing arrived there, or None."""
+    mail: str | None
+    """The address to which schedulers mail."""
+    mailing: tuple[str, ...]
+    """Clusters whose scheduler mails."""
+
+
+def test_notice(settings: Settings) -> Trial:
+    """Sends a test notice to each place of the settings.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    notify = settings.notify
+    sent = send(notify, trial())
+    if not sent and notify.mail is None:
+        own = user_path()
+        raise ConfigError(
+            "notices go nowhere: [notify] has no mail, webhook or command",
+            hint=f"add one to {display_path(own) if own else 'your settings file'}; see {page('notify.md')}",
+        )
+    able = [name for name, cluster in settings.clusters.items() if backend_of(cluster).can.mails]
+    return Trial(tuple(sent), notify.mail, tuple(able) if notify.mail else ())

@@ -1,0 +1,90 @@
+"""Sends a notice by the settings' webhook and command, in bounded time. Nothing here raises."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from clusterkit.config.notify import kind_of, url_fault, without_secret
+from clusterkit.notices.notice import Notice
+from clusterkit.notices.webhook import SECONDS, post
+from clusterkit.untrusted import one_line
+
+if TYPE_CHECKING:
+    from clusterkit.config.notify import Notify
+
+
+def send(notify: Notify, notice: Notice) -> list[tuple[str, str | None]]:
+    """Sends a notice once to each place; returns the places, each with why nothing arrived there, or None."""
+    ways: list[Callable[[Notify, Notice], tuple[str, str | None]]] = []
+    if notify.webhook or notify.webhook_command:
+        ways.append(_by_webhook)
+    if notify.command:
+        ways.append(_by_command)
+    return [way(notify, notice) for way in ways]
+
+
+def _by_webhook(notify: Notify, notice: Notice) -> tuple[str, str | None]:
+    url = notify.webhook
+    if url is None:
+        place = f"webhook of {(notify.webhook_command or ('',))[0]}"
+        said, fault = _run(notify.webhook_command or ())
+        if fault:
+            return place, fault
+        url = said.strip()
+        if fault := url_fault(url):
+            return place, f"what it printed {fault}"
+    place = f"webhook {without_secret(url)}"
+    kind = notify.webhook_kind or kind_of(url)
+    if kind is None:
+        return place, "its host does not tell what it expects: set notify.webhook_kind"
+    return place, post(url, kind, notice)
+
+
+def _by_command(notify: Notify, notice: Notice) -> tuple[str, str | None]:
+    argv = notify.command or ()
+    variables = {
+        "CLUSTERKIT_NOTICE_EVENT": notice.event,
+        "CLUSTERKIT_NOTICE_TITLE": notice.title,
+        "CLUSTERKIT_NOTICE_TEXT": notice.text,
+        "CLUSTERKIT_NOTICE_RUNS": " ".join(notice.runs),
+    }
+    # Not among the arguments: there, a text that begins with a dash is an option.
+    _, fault = _run(argv, variables, said=f"{notice.title}\n{notice.text}\n")
+    return f"command {argv[0]}", fault
+
+
+def _run(
+    argv: Sequence[str], variables: dict[str, str] | None = None, said: str = ""
+) -> tuple[str, str | None]:
+    """Runs a program for at most `SECONDS`; returns its output, and what went wrong, or None."""
+    try:
+        process = subprocess.Popen(
+            argv,
+            env={**os.environ, **(variables or {})},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        return "", getattr(error, "strerror", None) or "it cannot be started"
+    with process:
+        try:
+            out, err = process.communicate(said.encode(), timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            return "", f"it had not ended after {SECONDS:g} s"
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    if process.returncode:
+        last = err.decode(errors="replace").strip().splitlines()[-1:]
+        return "", one_line(": ".join((f"it ended with code {process.returncode}", *last)))
+    return out.decode(errors="replace"), None
