@@ -74,6 +74,8 @@ class Site:
             text = string.Template((FILES / name).read_text()).substitute(values)
             (self.slurm / name).write_text(text)
             (self.slurm / name).chmod(0o644)
+        shutil.copy(FILES / "mail", self.slurm)
+        (self.slurm / "mail").chmod(0o755)
         os.chown(self.slurm / "slurmdbd.conf", slurm, slurm)
         (self.slurm / "slurmdbd.conf").chmod(0o600)
 

@@ -142,7 +142,9 @@ def _choice(way: Way, why: str, site: Limits, options: Sequence[str]) -> Continu
     if way == "requeue":
         return Continuation(way, why, () if asks_for_requeue(options) else ("--requeue",))
     if way == "array":
-        return Continuation(way, why, (f"--array=0-{min(TASKS, _size(site)) - 1}%1",))
+        # One mail for the whole array would call it failed, because of the tasks that handed on.
+        mail = (f"{one},ARRAY_TASKS" for one in options if one.startswith("--mail-type="))
+        return Continuation(way, why, (f"--array=0-{min(TASKS, _size(site)) - 1}%1", *mail))
     return Continuation(way, why)
 
 
