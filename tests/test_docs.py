@@ -33,6 +33,7 @@ NEED_MORE = {
     "ssh-config": "a run that runs",
     "top": "a run that runs",
     "resume": "a run that ended early",
+    "notify": "a webhook",
     "--first": "a cluster with a queue",
     "--with-image": "an image",
     "paper.tar.zst": "what --with-image would have made",

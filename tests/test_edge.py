@@ -61,6 +61,7 @@ ANSWERS = {
     "storage prune": "storage prune --dry-run",
     "login": "login nowhere",
     "logout": "logout nowhere",
+    "notify": "notify",
     "build": "build --cluster nowhere",
     "config": "config",
     "profiles": "profiles",

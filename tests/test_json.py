@@ -84,6 +84,8 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("XDG_CONFIG_HOME", str(folder / "none"))
+        (folder / "none" / "clusterkit").mkdir(parents=True)
+        (folder / "none" / "clusterkit" / "config.toml").write_text("[notify]\ncommand = ['true']")
         patch.setenv("STEPS", "4")
         submitted = invoke(["submit", "--seeds", "1,2", "--json"])[1]
         run_id = invoke(["submit", "--name", "broken", "--", "--broken"])[1].strip()
@@ -98,6 +100,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         commands = {
             "status": ["status", "--all", "--json"],
             "why": ["why", "broken", "--json"],
+            "notify": ["notify", "--json"],
             "deploy": ["deploy", "--dry-run", "--json"],
             "logs": ["logs", "broken", "--json"],
             "init": ["init", "--local", "--program", "python3 train.py", "--dry-run", "--json"],

@@ -11,7 +11,7 @@ from clusterkit.backends import backend_of
 from clusterkit.backends.jobs import JobState
 from clusterkit.config.sources import display_path, user_path
 from clusterkit.errors import ClusterkitError, ConfigError
-from clusterkit.notices.notice import Cause, Notice, as_one, failed, of_group, of_run, trial
+from clusterkit.notices.notice import FailureCause, Notice, as_one, failed, of_group, of_run, trial
 from clusterkit.notices.send import send
 from clusterkit.notices.told import claim
 from clusterkit.resources import page
@@ -30,7 +30,7 @@ _SECONDS = 20.0
 """Of waiting for one cause."""
 
 
-class Teller:
+class Notifier:
     """Tells of ended runs as the settings ask; what goes wrong becomes a line in `faults`, never an error."""
 
     def __init__(self, settings: Settings, ledger: Ledger) -> None:
@@ -100,21 +100,25 @@ class Teller:
         cancelled = all(row.state.state is JobState.CANCELLED for row in rows)
         return [] if cancelled else rows
 
-    def _cause(self, cluster: Cluster, transport: Transport, row: StatusRow) -> Cause | None:
-        """Returns why a run failed; its state's reason if the evidence names no cause or does not come."""
+    def _cause(self, cluster: Cluster, transport: Transport, row: StatusRow) -> FailureCause | None:
+        """Returns why a run failed; its state's reason if the evidence says less or does not come."""
         if not failed(row):
             return None
         from clusterkit.commands.why import ask
-        from clusterkit.diagnosis import UNKNOWN, diagnose, parse_evidence
+        from clusterkit.diagnosis import UNKNOWN, Sure, diagnose, parse_evidence
 
+        said = row.state.why
         try:
             text = ask(cluster, transport, self._ledger, row.run, seconds=_SECONDS)
             finding = diagnose(parse_evidence(text)).finding
         except ClusterkitError:
-            finding = None
-        if finding is not None and finding.cause.slug != UNKNOWN.slug:
-            return Cause(row.run.run_id, finding.sentence)
-        return Cause(row.run.run_id, row.state.why) if row.state.why else None
+            pass
+        else:
+            vague = finding.sure is Sure.GENERAL and (
+                finding.cause is UNKNOWN or row.state.state is not JobState.FAILED
+            )
+            said = said if said and vague else finding.sentence
+        return FailureCause(row.run.run_id, said) if said else None
 
 
 def _number(row: StatusRow) -> int:

@@ -78,14 +78,18 @@ def without_secret(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}/..."
 
 
+MailAddress = Annotated[str, AfterValidator(_address)]
+WebhookUrl = Annotated[str, BeforeValidator(_webhook)]
+
+
 class Notify(SettingsModel):
     """Notices of runs that have ended. Without mail, webhook or command there are none."""
 
     on: Annotated[tuple[Event, ...], BeforeValidator(as_tuple)] = ("ended", "failed", "group")
     """Runs of no group that ended well; runs that failed, of a group only the first; groups that are done."""
-    mail: Annotated[str, AfterValidator(_address)] | None = None
+    mail: MailAddress | None = None
     """The scheduler mails there; not of runs on this machine."""
-    webhook: Annotated[str, BeforeValidator(_webhook)] | None = Field(default=None, repr=False)
+    webhook: WebhookUrl | None = Field(default=None, repr=False)
     webhook_command: Program | None = None
     """Argv of a program that prints the webhook's address."""
     webhook_kind: WebhookKind | None = None

@@ -20,7 +20,7 @@ _WELL = (JobState.COMPLETED, JobState.CANCELLED)
 
 
 @dataclass(frozen=True)
-class Cause:
+class FailureCause:
     """Why a run failed, as `clusterkit why` finds it."""
 
     run_id: str
@@ -51,7 +51,7 @@ def failed(row: StatusRow) -> bool:
     return row.state.state not in _WELL
 
 
-def of_run(row: StatusRow, cause: Cause | None = None) -> Notice:
+def of_run(row: StatusRow, cause: FailureCause | None = None) -> Notice:
     """Returns the notice of one ended run."""
     run, state = row.run, row.state
     if failed(row):
@@ -67,7 +67,7 @@ def of_run(row: StatusRow, cause: Cause | None = None) -> Notice:
     return _notice("failed" if failed(row) else "ended", title, lines, [run.run_id])
 
 
-def of_group(rows: Sequence[StatusRow], cause: Cause | None = None) -> Notice:
+def of_group(rows: Sequence[StatusRow], cause: FailureCause | None = None) -> Notice:
     """Returns the notice of a group, all of whose runs have ended; `cause` is that of one that failed."""
     first = rows[0].run
     states = Counter(row.state.state for row in rows)

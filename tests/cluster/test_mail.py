@@ -41,7 +41,7 @@ retry.memory_up_to = "600M"
 mail = "alice@example.org"
 """
 PROGRAM = (
-    'case $1 in again) test -e "$CLUSTERKIT_RUN_DIR/begun" && exit; : >"$CLUSTERKIT_RUN_DIR/begun"; exit 85;; '
+    'cd "$CLUSTERKIT_RUN_DIR"; case $1 in again) test -e begun && exit; : >begun; exit 85;; '
     'swells) exec python3 -c "b = bytearray(2**28)"; esac; exit ${1:-0}'
 )
 

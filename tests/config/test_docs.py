@@ -23,6 +23,7 @@ from clusterkit.config.models import (
     Retry,
     Wandb,
 )
+from clusterkit.config.notify import MailAddress, Notify, WebhookUrl
 from clusterkit.config.options import long_name
 from clusterkit.config.values import Duration, Line, Lines, LocalPath, Program, Size
 from clusterkit.units import format_duration
@@ -36,6 +37,7 @@ TABLES = [
     ("[clusters.NAME]", Cluster, {"name"}),
     ("[clusters.NAME.gpus.TYPE]", GpuTable, set()),
     ("[profiles.NAME]", Profile, {"name"}),
+    ("[notify]", Notify, set()),
 ]
 
 
@@ -53,6 +55,8 @@ def rows(section: str) -> dict[str, list[str]]:
 
 TYPES = {
     Line: "text",
+    MailAddress: "text",
+    WebhookUrl: "text",
     Interface: "text",
     Lines: "list",
     Program: "list",

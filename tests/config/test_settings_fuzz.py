@@ -58,8 +58,17 @@ _profile = st.fixed_dictionaries(
 _odd = st.dictionaries(_keys, _values, max_size=4) | _values
 _clusters = st.dictionaries(st.sampled_from(["local", "x y", "x"]), _cluster | _odd, max_size=2)
 _profiles = st.dictionaries(st.sampled_from(["a40-2m", "p", "q"]), _profile | _odd, max_size=3)
+_notify = st.fixed_dictionaries(
+    {}, optional=dict.fromkeys(("on", "mail", "webhook", "webhook_command", "command"), _values)
+)
 _documents = st.fixed_dictionaries(
-    {}, optional={"clusters": _clusters | _odd, "profiles": _profiles | _odd, "project": _odd}
+    {},
+    optional={
+        "clusters": _clusters | _odd,
+        "profiles": _profiles | _odd,
+        "project": _odd,
+        "notify": _notify | _odd,
+    },
 )
 
 
@@ -72,7 +81,8 @@ def test_any_document_is_settings_or_a_clear_error(document: dict[str, object]) 
     except ConfigError as error:
         fault = error
     else:
-        assert {value.key[0] for value in found.values()} == {"project", "secrets", "clusters", "profiles"}
+        tables = {"project", "secrets", "clusters", "profiles", "notify"}
+        assert {value.key[0] for value in found.values()} == tables
         return
     assert all(line.startswith("mine.toml: ") for line in fault.cause.splitlines())
     assert fault.hint
