@@ -139,6 +139,12 @@ def test_an_array_where_it_does_not() -> None:
     assert "JobRequeue=0" in choice.why
 
 
+def test_an_array_that_mails_does_so_by_task() -> None:
+    mail = ["--mail-user=me@x.org", "--mail-type=END,FAIL"]
+    options = choose(Limits(requeue=False, array_size=1001), "auto", mail).options
+    assert options == ("--array=0-23%1", "--mail-type=END,FAIL,ARRAY_TASKS")
+
+
 def test_a_small_array_where_large_ones_are_not_allowed() -> None:
     assert choose(Limits(requeue=False, array_size=5), "auto").options == ("--array=0-4%1",)
 

@@ -50,6 +50,7 @@ def contained(**changes: Any) -> str:
     return render(JobScript(**(CONTAINED | changes)), SlurmBackend())
 
 
+MAIL = ("--mail-user=me@example.org", "--mail-type=END,FAIL")
 SCRIPTS: dict[str, dict[str, Any]] = {
     "plain": PLAIN,
     "contained": CONTAINED,
@@ -61,6 +62,8 @@ SCRIPTS: dict[str, dict[str, Any]] = {
     "pyxis-registry": PYXIS | REGISTRY,
     **{way: PLAIN | {"until_done": way} for way in ("requeue", "array", "chain")},
     "retry": PLAIN | {"memory": 1 << 30, "memory_up_to": 1 << 34, "node_failures": 2},
+    **{f"{way}-mail": PLAIN | {"until_done": way, "options": MAIL} for way in ("array", "chain")},
+    "retry-mail": PLAIN | {"memory": 1 << 30, "memory_up_to": 1 << 34, "options": MAIL},
     "chain-retry": PLAIN | {"until_done": "chain", "memory": 1 << 30, "memory_up_to": 1 << 34},
     "together": CONTAINED
     | {"together": ("/data/runs/a b", PLAIN["run_dir"]), "meeting": "/data/where we 'meet'"},
@@ -98,6 +101,13 @@ def test_directives_come_first_and_the_users_win() -> None:
         "#SBATCH --job-name=mine",
     ]
     assert "#SBATCH" not in "\n".join(lines[6:])
+
+
+@pytest.mark.parametrize("way", ["array", "chain"])
+def test_a_job_turns_its_mail_off_only_where_it_has_any(way: str) -> None:
+    assert "no_mail" in text(until_done=way, options=MAIL)
+    assert "no_mail" not in text(until_done=way)
+    assert "no_mail" not in text(options=MAIL)
 
 
 def test_a_percent_sign_in_the_log_path_is_no_sbatch_field() -> None:

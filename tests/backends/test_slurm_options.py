@@ -119,6 +119,22 @@ def test_options_are_added_changed_and_removed() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("given", "only_failures", "added"),
+    [
+        ((), False, ("--mail-user=me@x.org", "--mail-type=END,FAIL")),
+        ((), True, ("--mail-user=me@x.org", "--mail-type=FAIL")),
+        (("--mail-user=you@x.org",), False, ()),
+        (("--mail-type=ALL",), False, ()),
+    ],
+)
+def test_mail_is_asked_for_unless_the_options_do(
+    given: tuple[str, ...], only_failures: bool, added: tuple[str, ...]
+) -> None:
+    mailed = SlurmBackend().mailed(given, "me@x.org", only_failures=only_failures)
+    assert mailed == (*given, *added)
+
+
 @pytest.mark.parametrize(("option", "gone"), [("mem-per-cpu", "--mem="), ("mem-per-gpu", "--mem=")])
 def test_of_options_sbatch_takes_only_one_of_the_stronger_stays(option: str, gone: str) -> None:
     options = sbatch_options(cluster(), profile(sbatch={option: "2G"}))

@@ -143,7 +143,8 @@ def _choice(way: Way, why: str, site: Limits, options: Sequence[str]) -> Continu
         return Continuation(way, why, () if asks_for_requeue(options) else ("--requeue",))
     if way == "array":
         # One mail for the whole array would call it failed, because of the tasks that handed on.
-        mail = (f"{one},ARRAY_TASKS" for one in options if one.startswith("--mail-type="))
+        told = (one for one in options if one.startswith("--mail-type=") and "ARRAY_TASKS" not in one)
+        mail = (f"{one},ARRAY_TASKS" for one in told)
         return Continuation(way, why, (f"--array=0-{min(TASKS, _size(site)) - 1}%1", *mail))
     return Continuation(way, why)
 
