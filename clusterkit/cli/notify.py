@@ -29,9 +29,10 @@ def notify(as_json: JsonOption = False, config: ConfigOption = None) -> None:
             else:
                 say(f"{place}: sent")
         if trial.mail:
-            where = ", ".join(trial.mailing) or "no cluster of these settings"
             note(
-                f"mail to {trial.mail} comes when a job ends, from the scheduler of {where}; it is not tried"
+                f"mail to {trial.mail}: not tried; the scheduler of {', '.join(trial.mailing)} sends it"
+                if trial.mailing
+                else f"mail to {trial.mail}: no cluster of these settings has a scheduler that sends it"
             )
     if faults:
         raise ClusterkitError(

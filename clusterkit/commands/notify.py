@@ -15,8 +15,9 @@ from clusterkit.notices.notice import FailureCause, Notice, as_one, failed, of_g
 from clusterkit.notices.send import send
 from clusterkit.notices.told import claim
 from clusterkit.resources import page
-from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.selection import known_state, settled
+from clusterkit.runs.state import remembered
 from clusterkit.runs.status import StatusRow
 from clusterkit.transport.base import Transport
 
@@ -37,6 +38,8 @@ class Notifier:
         self.faults: list[str] = []
         """Why notices did not arrive; they are not sent again."""
         self._notify, self._ledger = settings.notify, ledger
+        self._silent = False
+        """Whether the cluster has not given the evidence of a cause at this look."""
 
     def tell(self, cluster: Cluster, transport: Transport, ended: Sequence[StatusRow]) -> None:
         """Sends one notice of the runs of a cluster that were found to have ended, unless they were told of.
@@ -53,6 +56,7 @@ class Notifier:
         except sqlite3.DatabaseError as error:
             self.faults.append(f"no notice of {_names(ended)}: the ledger: {error}")
             return
+        self._silent = False
         notices: list[Notice] = []
         for number, row in enumerate(sorted(runs, key=failed, reverse=True)):
             notices.append(of_run(row, self._cause(cluster, transport, row) if number < _CAUSES else None))
@@ -78,8 +82,7 @@ class Notifier:
         runs = []
         for row in ended:
             event, group = "failed" if failed(row) else "ended", row.run.group
-            by_hand = row.state.state is JobState.CANCELLED and row.run.state == JobState.CANCELLED
-            if event not in on or by_hand or (group and event == "ended"):
+            if event not in on or _was_seen(row.run) or (group and event == "ended"):
                 continue
             # Of a group only the first failure: an error in the program fails all of its runs.
             mine = claim(connection, event, group or row.run.run_id, _number(row))
@@ -102,23 +105,27 @@ class Notifier:
 
     def _cause(self, cluster: Cluster, transport: Transport, row: StatusRow) -> FailureCause | None:
         """Returns why a run failed; its state's reason if the evidence says less or does not come."""
-        if not failed(row):
-            return None
-        from clusterkit.commands.why import ask
-        from clusterkit.diagnosis import UNKNOWN, Sure, diagnose, parse_evidence
-
         said = row.state.why
-        try:
-            text = ask(cluster, transport, self._ledger, row.run, seconds=_SECONDS)
-            finding = diagnose(parse_evidence(text)).finding
-        except ClusterkitError:
-            pass
-        else:
-            vague = finding.sure is Sure.GENERAL and (
-                finding.cause is UNKNOWN or row.state.state is not JobState.FAILED
-            )
-            said = said if said and vague else finding.sentence
+        if failed(row) and not self._silent:
+            from clusterkit.commands.why import ask
+            from clusterkit.diagnosis import UNKNOWN, Sure, diagnose, parse_evidence
+
+            try:
+                text = ask(cluster, transport, self._ledger, row.run, seconds=_SECONDS)
+                finding = diagnose(parse_evidence(text)).finding
+            except ClusterkitError:
+                self._silent = True
+            else:
+                failed_state = row.state.state is JobState.FAILED
+                vague = finding.sure is Sure.GENERAL and (finding.cause is UNKNOWN or not failed_state)
+                said = said if said and vague else finding.sentence
         return FailureCause(row.run.run_id, said) if said else None
+
+
+def _was_seen(run: LedgerRun) -> bool:
+    """Returns whether a command that the user watched has noted the end: `cancel`, `dev` or `rehearse`."""
+    last = remembered(run.last)
+    return not JobState(run.state).active and (last is None or last.state != run.state)
 
 
 def _number(row: StatusRow) -> int:

@@ -178,7 +178,7 @@ def _with_mail(settings: Settings, cluster: Cluster, options: tuple[str, ...]) -
     notify = settings.notify
     if notify.mail is None or not notify.on:
         return options
-    only_failures = notify.on == ("failed",)
+    only_failures = set(notify.on) == {"failed"}
     return backend_of(cluster).mailed(options, notify.mail, only_failures=only_failures)
 
 

@@ -125,11 +125,15 @@ def test_what_had_ended_before_and_what_another_laptop_ran_is_no_news(
     assert told == []
 
 
-def test_a_run_cancelled_by_a_command_of_ours_is_no_news(site: SlurmSite, told: list[Post]) -> None:
+@pytest.mark.parametrize("state", [JobState.CANCELLED, JobState.COMPLETED])
+def test_an_end_that_a_command_has_noted_is_no_news(
+    site: SlurmSite, told: list[Post], state: JobState
+) -> None:
     site.knows([RUNNING])
-    with site.ledger() as ledger:
-        ledger.set_states([(RUNNING.run_id, JobState.CANCELLED)])
-    end(site, [RUNNING], JobState.CANCELLED)
+    site.status()
+    with site.ledger() as ledger:  # as cancel and dev do
+        ledger.set_states([(RUNNING.run_id, state)])
+    end(site, [RUNNING], state)
     site.status()
     assert told == []
 
@@ -239,10 +243,8 @@ def test_notify_says_where_to_begin_without_settings(project: Project) -> None:
 
 def test_notify_says_which_clusters_mail(site: SlurmSite) -> None:
     wants(site, 'mail = "me@example.org"')
-    assert (
-        "mail to me@example.org comes when a job ends, from the scheduler of far"
-        in site.types("notify").stderr
-    )
+    said = "mail to me@example.org: not tried; the scheduler of far sends it\n"
+    assert site.types("notify").stderr == said
 
 
 def test_a_command_tells_of_a_run_here(project: Project) -> None:
