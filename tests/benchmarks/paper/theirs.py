@@ -22,18 +22,9 @@ def main() -> None:
     code, start, result, width, precision = sys.argv[1:]
     sys.path.insert(0, code)
     import jax
-    import jax.numpy as jnp
 
-    jax.config.update("jax_platforms", "cpu")
+    adapt_jax()
     jax.config.update("jax_enable_x64", precision == "float64")
-    clip = jnp.clip
-
-    def clip_as_named_before(x: Any, *limits: Any, a_min: Any = None, a_max: Any = None, **more: Any) -> Any:
-        if a_min is not None or a_max is not None:
-            return clip(x, a_min, a_max)
-        return clip(x, *limits, **more)
-
-    jnp.clip = clip_as_named_before  # newer JAX calls them min and max
 
     given = dict(np.load(start))
     agent = taken_over(their_agent(int(width)), given)
@@ -49,6 +40,22 @@ def main() -> None:
             found.setdefault(name, []).append(float(logs[theirs]))
         found.setdefault("log_alpha", []).append(np.array(agent.alpha.params["params"]["log_alpha"]))
     np.savez(result, **{name: np.array(values) for name, values in found.items()})
+
+
+def adapt_jax() -> None:
+    """Lets their code run on a newer JAX, and on the CPU."""
+    import jax
+    import jax.numpy as jnp
+
+    jax.config.update("jax_platforms", "cpu")
+    clip = jnp.clip
+
+    def clip_as_named_before(x: Any, *limits: Any, a_min: Any = None, a_max: Any = None, **more: Any) -> Any:
+        if a_min is not None or a_max is not None:
+            return clip(x, a_min, a_max)
+        return clip(x, *limits, **more)
+
+    jnp.clip = clip_as_named_before  # newer JAX calls them min and max
 
 
 NAMES = {

@@ -1,0 +1,254 @@
+"""Learning curves of our trainer and of the paper's own code, on the same tasks, by the same evaluator.
+
+    python -m tests.benchmarks.paper.curves run --code FOLDER --python INTERPRETER --work FOLDER
+        [--seeds 1..5] [--sides ours,theirs] [--at-once 2]
+    python -m tests.benchmarks.paper.curves page
+
+FOLDER and INTERPRETER are those of `lockstep`. A piece is one seed of one side; docs/paper-curves.json keeps
+those that were run, and `run` leaves them out, so the experiment may be cut into pieces. `page` draws
+docs/pictures/paper-curves.svg and prints what docs/paper.md says of it.
+
+Both sides learn four tasks with one environment each, multi-head networks of 3 x 128, 128 transitions a task
+in each batch, 100,000 a task in the buffer, one update for each vector step after 16,000 steps of warm-up,
+and everything else as in `mclean2025-mt10`. Every 30,000 steps the deterministic policy plays all 50 training
+goals of each task. The verdict is about the area under the mean success from 60,000 to 300,000 steps:
+equivalent if the 90% Welch interval of the difference lies within 0.10 of zero.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import stats
+
+from tests.benchmarks.paper.lockstep import RECIPE
+from trainer import recipe
+from trainer.algorithms.sac_config import SACConfig
+from trainer.algorithms.sac_learner import SAC
+from trainer.envs.choice import factory_for
+from trainer.evaluation.evaluator import Evaluator, every_goal
+
+TASKS = ("reach", "drawer-close", "window-close", "button-press-topdown")
+WIDTH, ROWS, CAPACITY, WARMUP = 128, 128, 100_000, 16_000
+STEPS, EVERY, EPISODES = 300_000, 30_000, 50
+FIRST, MARGIN, CONFIDENCE = 60_000, 0.10, 0.90
+ROOT = Path(__file__).parents[3]
+RESULTS, PICTURE = ROOT / "docs" / "paper-curves.json", ROOT / "docs" / "pictures" / "paper-curves.svg"
+Piece = dict[str, Any]
+
+
+def values() -> dict[str, Any]:
+    """The recipe's values with those of this experiment."""
+    changed = {
+        "tasks": list(TASKS),
+        "actor_hidden": [WIDTH] * 3,
+        "critic_hidden": [WIDTH] * 3,
+        "batch_size": ROWS * len(TASKS),
+        "replay_capacity": CAPACITY * len(TASKS),
+        "env_steps_per_update": float(len(TASKS)),
+        "warmup_steps": WARMUP,
+    }
+    return {**recipe.load(RECIPE).values, **changed}
+
+
+def ours(seed: int, folder: Path, _given: argparse.Namespace) -> Piece:
+    """A run of our trainer, which evaluates itself."""
+    changed = {name: value for name, value in values().items() if value != recipe.load(RECIPE).values[name]}
+    argv = [sys.executable, "-m", "trainer", "train", "--recipe", RECIPE, "--run-dir", str(folder)]
+    for name, value in changed.items():
+        text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        argv += ["--unlock", name, "--set", f"{name}={text}"]
+    options = {"total-steps": STEPS, "num-envs": len(TASKS), "seed": seed, "eval-every": EVERY}
+    options |= {"eval-episodes": EPISODES, "workers": 0, "threads": 1, "checkpoint-every": 0}
+    argv += [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    run([*argv, "--precision", "fp32", "--device", "cpu", "--wandb", "disabled"], folder)
+    rows = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    found = [row for row in rows if row["kind"] == "eval"]
+    names = {task: next(name for name in found[0] if name.startswith(f"success/{task}-")) for task in TASKS}
+    return {
+        "steps": [row["step"] for row in found],
+        "success": {task: [round(row[name], 4) for row in found] for task, name in names.items()},
+    }
+
+
+def theirs(seed: int, folder: Path, given: argparse.Namespace) -> Piece:
+    """A run of the authors' code, whose actors our evaluator scores."""
+    script = Path(__file__).with_name("theirs_curve.py")
+    numbers = (WIDTH, STEPS, EVERY, ROWS * len(TASKS), CAPACITY * len(TASKS), WARMUP)
+    argv = [given.python, script, given.code.resolve(), folder, seed, ",".join(TASKS), *numbers]
+    run(list(map(str, argv)), folder)
+    evaluator = Evaluator(factory_for(values(), [f"{task}-v3" for task in TASKS], goals=seed), EPISODES)
+    agent = SAC(SACConfig.from_values(values()), 39, 4, len(TASKS))
+    success: dict[str, list[float]] = {task: [] for task in TASKS}
+    steps = list(range(EVERY, STEPS + 1, EVERY))
+    for step in steps:
+        take_over(agent, dict(np.load(folder / f"{step}.npz")))
+        found = evaluator.run(partial(agent.policy.act, greedy=True), every_goal(values(), EPISODES))
+        assert found is not None
+        assert found.success is not None
+        for task, row in zip(TASKS, found.success, strict=True):
+            success[task].append(round(float(row.mean()), 4))
+    evaluator.close()
+    official = json.loads((folder / "official.json").read_text())
+    return {"steps": steps, "success": success, "official": {task: official[task] for task in TASKS}}
+
+
+def take_over(agent: SAC, given: dict[str, Any]) -> None:
+    """Gives our policy their actor's weights."""
+    actor = agent.policy.actor
+    with torch.no_grad():
+        for kind, mine in (("weight", actor.weights), ("bias", actor.biases)):
+            for layer, parameter in enumerate(mine):
+                parameter.copy_(torch.from_numpy(given[f"{kind}.{layer}"]).reshape(parameter.shape))
+
+
+def run(argv: Sequence[str], folder: Path) -> None:
+    """Run one side on one thread; its output goes into a file.
+
+    Raises:
+        SystemExit: it failed.
+    """
+    flags = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "XLA_FLAGS": flags}
+    with (folder / "output").open("wb") as output:
+        done = subprocess.run(argv, cwd=ROOT, env=env, stdout=output, stderr=output, check=False)
+    if done.returncode:
+        raise SystemExit(f"{argv[:4]} failed: see {folder / 'output'}")
+
+
+def pieces() -> list[Piece]:
+    """The pieces that are there."""
+    found: list[Piece] = json.loads(RESULTS.read_text())["pieces"] if RESULTS.exists() else []
+    return found
+
+
+def run_all(given: argparse.Namespace) -> None:
+    """Run the pieces that are missing, the sides in turn."""
+    low, high = map(int, given.seeds.split(".."))
+    there = {(one["side"], one["seed"]) for one in pieces()}
+    sides = given.sides.split(",")
+    wanted = [(side, seed) for seed in range(low, high + 1) for side in sides if (side, seed) not in there]
+    lock = threading.Lock()
+
+    def piece(side: str, seed: int) -> None:
+        folder = given.work / f"{side}-{seed}"
+        folder.mkdir(parents=True, exist_ok=True)
+        began = time.time()
+        found = (ours if side == "ours" else theirs)(seed, folder, given)
+        one = {"side": side, "seed": seed, "minutes": round((time.time() - began) / 60, 1), **found}
+        with lock:
+            document = {"schema": 1, "pieces": sorted([*pieces(), one], key=lambda p: (p["side"], p["seed"]))}
+            part = RESULTS.with_suffix(".part")
+            part.write_text(json.dumps(document, indent=1) + "\n")
+            part.replace(RESULTS)
+        print(f"{side}, seed {seed}: area {area(one):.3f}, {one['minutes']} min", flush=True)
+
+    with ThreadPoolExecutor(given.at_once) as pool:
+        for _ in pool.map(piece, *zip(*wanted, strict=True)) if wanted else ():
+            pass
+
+
+def mean(piece: Piece) -> list[float]:
+    """Mean success over the tasks, by evaluation."""
+    return [statistics.fmean(row) for row in zip(*piece["success"].values(), strict=True)]
+
+
+def area(piece: Piece) -> float:
+    """Area under the mean success from `FIRST` on, by the trapezoid rule, divided by the steps."""
+    kept = [(step, value) for step, value in zip(piece["steps"], mean(piece), strict=True) if step >= FIRST]
+    steps, success = zip(*kept, strict=True)
+    return float(np.trapezoid(success, steps) / (steps[-1] - steps[0]))
+
+
+def welch(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
+    """Welch's interval of the difference of two means (Welch 1947)."""
+    parts = [statistics.variance(side) / len(side) for side in (first, second)]
+    error = math.sqrt(sum(parts))
+    spread = sum(part**2 / (len(side) - 1) for part, side in zip(parts, (first, second), strict=True))
+    reach = float(stats.t.ppf(0.5 + CONFIDENCE / 2, sum(parts) ** 2 / spread)) * error
+    difference = statistics.fmean(first) - statistics.fmean(second)
+    return difference - reach, difference + reach
+
+
+def page() -> None:
+    """Draw the curves and print the verdict."""
+    found = pieces()
+    areas = {side: [area(one) for one in found if one["side"] == side] for side in ("ours", "theirs")}
+    print(
+        "| code | seed | " + " | ".join(TASKS) + " | area | minutes |\n|---|---|" + "---|" * (len(TASKS) + 2)
+    )
+    for one in found:
+        ends = " | ".join(f"{one['success'][task][-1]:.2f}" for task in TASKS)
+        print(f"| {one['side']} | {one['seed']} | {ends} | {area(one):.3f} | {one['minutes']} |")
+    draw(found)
+    if min(map(len, areas.values())) < 2:
+        print("\nToo few seeds for a verdict.")
+        return
+    low, high = welch(areas["ours"], areas["theirs"])
+    verdict = "equivalent" if low >= -MARGIN and high <= MARGIN else "not shown to be equivalent"
+    means = ", ".join(f"{side} {statistics.fmean(each):.3f}" for side, each in areas.items())
+    print(f"\nAreas: {means}; difference {low:+.3f} to {high:+.3f} (90% Welch interval): {verdict}.")
+    apart = [
+        abs(one["official"][task] - one["success"][task][-1])
+        for one in found
+        if "official" in one
+        for task in TASKS
+    ]
+    print(
+        f"Our evaluator and Meta-World's own on their last actors: at most {max(apart):.2f} apart in a task."
+    )
+
+
+def draw(found: Sequence[Piece]) -> None:
+    """Draw the mean success of each piece, and of each task beside it."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    colours = {"ours": "#1f6fb4", "theirs": "#d1701f"}
+    with rc_context({"svg.hashsalt": "paper-curves", "font.size": 9}):
+        figure = Figure(figsize=(11, 2.6), layout="constrained")
+        for axes, name in zip(figure.subplots(1, 1 + len(TASKS), sharey=True), ("mean", *TASKS), strict=True):
+            for one in found:
+                success = mean(one) if name == "mean" else one["success"][name]
+                axes.plot(np.array(one["steps"]) / 1000, success, color=colours[one["side"]], lw=1)
+            axes.set(title=name, xlabel="thousand steps", ylim=(-0.02, 1.02))
+        for side, colour in colours.items():
+            figure.axes[0].plot([], [], color=colour, label=side)
+        figure.axes[0].set_ylabel("success")
+        figure.axes[0].legend(loc="upper left", frameon=False)
+        figure.savefig(PICTURE, metadata={"Date": None})
+
+
+def main() -> None:
+    """Run pieces, or make the page."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    runs = commands.add_parser("run")
+    runs.add_argument("--code", type=Path, required=True, help="the authors' code, rainx0r/mtrl at f5c121f")
+    runs.add_argument("--python", type=Path, required=True, help="a Python 3.12 with what their code needs")
+    runs.add_argument("--work", type=Path, required=True, help="a folder for runs and weights")
+    runs.add_argument("--seeds", default="1..5")
+    runs.add_argument("--sides", default="ours,theirs")
+    runs.add_argument("--at-once", type=int, default=2, help="pieces at a time, of one thread each")
+    commands.add_parser("page")
+    given = parser.parse_args()
+    run_all(given) if given.command == "run" else page()
+
+
+if __name__ == "__main__":
+    main()
