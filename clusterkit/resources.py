@@ -49,3 +49,8 @@ def rendezvous() -> bytes:
 def with_secrets() -> bytes:
     """The program that gives a run its secrets, which is copied beside them."""
     return (_PACKAGE / "with_secrets.py").read_bytes()
+
+
+def webhook() -> bytes:
+    """The program by which a job tells of its end, which is copied beside the secrets."""
+    return (_PACKAGE / "webhook.py").read_bytes()

@@ -18,7 +18,7 @@ import select
 import signal
 import sys
 import time
-from typing import NoReturn
+from typing import Any, NoReturn
 
 MASK = b"***"
 _SHORTEST_LINE = 8
@@ -49,18 +49,18 @@ def fail(message: str) -> NoReturn:
     raise SystemExit(2)
 
 
-def read(run_dir: str) -> dict[str, str]:
-    """The values by name. Exits with 2 if they cannot be read."""
+def read(run_dir: str) -> dict[str, Any]:
+    """What is encrypted: `environment`, values by name, and `webhook`. Exits with 2 if it cannot be read."""
     number = os.environ.get("CLUSTERKIT_SUBMISSION", "0")
     folder = os.path.dirname(os.path.abspath(__file__))
     try:
         with open(os.path.join(run_dir, "submissions", number, "request.json"), encoding="utf-8") as file:
             key = bytes.fromhex(json.load(file)["seal"])
         with open(os.path.join(folder, "values"), "rb") as sealed:
-            values: dict[str, str] = json.loads(crypt(key, sealed.read()))
+            found: dict[str, Any] = json.loads(crypt(key, sealed.read()))
     except (OSError, ValueError, KeyError, TypeError) as error:
         fail(f"its secrets cannot be read: {type(error).__name__}")  # the message could quote them
-    return values
+    return found
 
 
 class Masker:
@@ -162,7 +162,7 @@ def main(arguments: list[str]) -> NoReturn:
     if len(arguments) < 2:
         fail("usage: with_secrets.py RUN_DIR PROGRAM [ARGUMENT...]")
     run_dir, *argv = arguments
-    values = read(run_dir)
+    values: dict[str, str] = read(run_dir)["environment"]
     environment = {**os.environ, **values}
     if argv[-2:] != [os.path.join(run_dir, "launch.py"), run_dir]:
         os.execvpe(argv[0], argv, environment)

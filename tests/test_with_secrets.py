@@ -27,7 +27,7 @@ KEY_FILE = "-----BEGIN KEY-----\nMIIEvQIBADANBg\n}\n"
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
     """A run directory whose secrets lie beside it, as on a cluster."""
-    sealed = seal(SecretValues({"TOKEN": TOKEN, "KEY_FILE": KEY_FILE}), "r-1")
+    sealed = seal(SecretValues({"TOKEN": TOKEN, "KEY_FILE": KEY_FILE}), "r-1", alone=True)
     assert sealed is not None
     for path, content in sealed.files.items():
         assert isinstance(content, bytes)

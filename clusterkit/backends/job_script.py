@@ -107,6 +107,8 @@ class JobScript:
     """Folder with the program's encrypted secrets, removed when the run has ended; None without any."""
     secret_names: tuple[str, ...] = ()
     """Their environment variables."""
+    tells: bool = False
+    """Whether the job tells a webhook of its end, whose address is among the secrets."""
 
     def __post_init__(self) -> None:
         if not _RUN_ID.fullmatch(self.run_id):

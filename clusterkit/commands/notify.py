@@ -86,7 +86,7 @@ class Notifier:
                 continue
             # Of a group only the first failure: an error in the program fails all of its runs.
             mine = claim(connection, event, group or row.run.run_id, _number(row))
-            if mine and group not in over:
+            if mine and group not in over and not row.state.told:
                 runs.append(row)
         return runs, groups
 

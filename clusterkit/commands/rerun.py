@@ -144,7 +144,7 @@ def _rerun(
         same_place=same_place,
     )
     lacking = check(settings, plan, ledger)
-    secrets = find_secrets(settings.secrets)
+    secrets = find_secrets(settings)
     site = site_of(cluster.name)
     must_start_alike(document["run_id"], document, site.cluster)
     ready = prepare(site, ledger, plan, Materials.recorded(document), secrets)

@@ -107,7 +107,7 @@ def _resume(
     target = settings.cluster(changes.cluster or before)
     plan, materials = resume_plan(target, ended, changes), Materials.recorded(ended.document)
     check(settings, plan, ledger)
-    secrets = find_secrets(settings.secrets)
+    secrets = find_secrets(settings)
     site, there = site_of(before), site_of(target.name)
     if there is not site:
         check_target(there, ended.run, ended.document)

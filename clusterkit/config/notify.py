@@ -94,8 +94,16 @@ class Notify(SettingsModel):
     """Argv of a program that prints the webhook's address."""
     webhook_kind: WebhookKind | None = None
     """What the webhook expects; None for a host that tells."""
+    from_job: bool = False
+    """Whether a job tells the webhook of its own end, if its node reaches it; not of a group's runs."""
     command: Program | None = None
     """Argv of a program that tells; the notice is in its environment and on its standard input."""
+
+    @model_validator(mode="after")
+    def _job_has_webhook(self) -> Notify:
+        if self.from_job and not (self.webhook or self.webhook_command):
+            raise ValueError("from_job needs a webhook or webhook_command")
+        return self
 
     @model_validator(mode="after")
     def _one_webhook_of_known_kind(self) -> Notify:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from clusterkit.config.notify import kind_of, url_fault, without_secret
 from clusterkit.notices.notice import Notice
-from clusterkit.notices.webhook import SECONDS, post
 from clusterkit.untrusted import one_line
+from clusterkit.webhook import SECONDS, post, request
 
 if TYPE_CHECKING:
     from clusterkit.config.notify import Notify
@@ -42,7 +42,8 @@ def _by_webhook(notify: Notify, notice: Notice) -> tuple[str, str | None]:
     kind = notify.webhook_kind or kind_of(url)
     if kind is None:
         return place, "its host does not tell what it expects: set notify.webhook_kind"
-    return place, post(url, kind, notice)
+    what = request(url, kind, notice.event, notice.title, notice.lines, notice.runs)
+    return place, post(what)
 
 
 def _by_command(notify: Notify, notice: Notice) -> tuple[str, str | None]:

@@ -147,7 +147,7 @@ def submit(
     lacking = check(settings, plan, ledger)
     if agree is not None:
         agree(plan)
-    secrets = find_secrets(settings.secrets)
+    secrets = find_secrets(settings)
     snapshot, image = _take(settings, plan, ledger, bar)
     with open_site(plan.cluster, login=login) as site:
         settled = settle_unclear(site, ledger)
@@ -168,7 +168,7 @@ def dry_run(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> DryR
         ConfigError, RunError, ImageError, SchedulerError, TransportError: as `submit`.
     """
     check(settings, plan, ledger)
-    secrets = find_secrets(settings.secrets)
+    secrets = find_secrets(settings)
     snapshot, image = _take(settings, plan, ledger, bar)
     continuation = None
     if any(run.goes_on for run in plan.runs):

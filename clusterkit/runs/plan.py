@@ -390,7 +390,7 @@ def place(
     together = member.together if member else ()
     drawn = spec.versions.get("image")  # from a registry
     retry = planned.profile.retry if backend.can.retries else None
-    sealed = seal(secrets, planned.run_id)
+    sealed = seal(secrets, planned.run_id, alone=member is None)
     job = JobScript(
         run_id=planned.run_id,
         job_name=job_name(planned.run_id, planned.number),
@@ -425,6 +425,7 @@ def place(
         interface=cluster.interface,
         secrets=f"{layout.root}/{sealed.folder}" if sealed else None,
         secret_names=sealed.names if sealed else (),
+        tells=sealed.tells if sealed else False,
     )
     row = replace(
         ledger_row(asdict(spec), cluster=cluster.name, run_dir=run_dir),

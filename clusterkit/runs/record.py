@@ -111,7 +111,12 @@ _SHAPES: Mapping[str, Shape] = {
         **dict.fromkeys(("started", "step"), number),
         "submission": whole,
     },
-    "exit.json": {"code": whole, "ended": number, **dict.fromkeys(("signal", "why", "detail"), text)},
+    "exit.json": {
+        **dict.fromkeys(("signal", "why", "detail"), text),
+        "code": whole,
+        "ended": number,
+        "told": flag,
+    },
     "cancel.json": dict.fromkeys(("job_id", "detail"), text),
     "request.json": {
         **dict.fromkeys(("kind", "created", "until_done", "workdir", "retry", "gpu"), text),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.resources import with_secrets
+from clusterkit.resources import webhook, with_secrets
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.secret_values import SecretValues
 from clusterkit.transport.base import Transport
@@ -38,22 +38,35 @@ class Sealed:
     """The key, in hexadecimal."""
     names: tuple[str, ...]
     """The environment variables."""
+    tells: bool
+    """Whether the job tells a webhook of its end."""
     content: bytes = field(repr=False)
 
     @property
     def files(self) -> dict[str, bytes | str]:
-        """The values and the program that decrypts them, by path in the work root."""
-        return {f"{self.folder}/values": self.content, f"{self.folder}/with_secrets.py": with_secrets()}
+        """The values and the programs that use them, by path in the work root."""
+        files: dict[str, bytes | str] = {
+            f"{self.folder}/values": self.content,
+            f"{self.folder}/with_secrets.py": with_secrets(),
+        }
+        return {**files, f"{self.folder}/webhook.py": webhook()} if self.tells else files
 
 
-def seal(values: SecretValues, run_id: str) -> Sealed | None:
-    """Encrypts the secrets of a run with a new key; None if there are none."""
-    if not values:
+def seal(found: SecretValues, run_id: str, *, alone: bool) -> Sealed | None:
+    """Encrypts the secrets of a run with a new key; None if there are none.
+
+    Args:
+        found: the secrets.
+        run_id: the run.
+        alone: whether it is in no group; of a group the laptop tells, which knows all of its runs.
+    """
+    told = found.webhook if alone else None
+    if not found.values and told is None:
         return None
     key = secrets.token_bytes(32)
-    text = json.dumps(dict(values.values)).encode()
+    text = json.dumps({"environment": dict(found.values), "webhook": told}).encode()
     folder = f"{FOLDER}/{run_id}.{secrets.token_hex(4)}"
-    return Sealed(folder, key.hex(), tuple(values.values), crypt(key, text))
+    return Sealed(folder, key.hex(), tuple(found.values), told is not None, crypt(key, text))
 
 
 def folders_of(paths: Iterable[str]) -> list[str]:

@@ -10,12 +10,15 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from clusterkit.config.notify import kind_of, url_fault
 from clusterkit.errors import ConfigError, last_words
 
 if TYPE_CHECKING:
     from clusterkit.config.models import SecretsTable
+    from clusterkit.config.notify import Notify
+    from clusterkit.config.settings import Settings
 
 KEYRING_SERVICE = "clusterkit"
 _SHORTEST = 8
@@ -27,24 +30,34 @@ _COMMAND_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class SecretValues:
-    """Values of secrets, by the name of the environment variable."""
+    """What a job gets and nobody else may see."""
 
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Values by the name of the environment variable."""
+    webhook: Mapping[str, Any] | None = field(default=None, repr=False)
+    """`url`, `kind` and `on` of the webhook that a job tells of its end; None if it tells nobody."""
 
-    def __bool__(self) -> bool:
-        return bool(self.values)
+
+def find_secrets(settings: Settings) -> SecretValues:
+    """Finds all values on this machine.
+
+    Raises:
+        ConfigError: a value is found nowhere, its command failed, or it is too short or too long; or the
+            webhook's address is not one.
+    """
+    values = find_values(settings.secrets, os.environ)
+    return SecretValues(values, _webhook(settings.notify) if settings.notify.from_job else None)
 
 
-def find_secrets(table: SecretsTable, environment: Mapping[str, str] | None = None) -> SecretValues:
-    """Finds all values; the environment wins over the command, and both over the keyring.
+def find_values(table: SecretsTable, environment: Mapping[str, str]) -> dict[str, str]:
+    """Finds the programs' secrets: the environment wins over the command, and both over the keyring.
 
     Raises:
         ConfigError: a value is found nowhere, its command failed, or it is too short or too long.
     """
-    environment = os.environ if environment is None else environment
     found = {}
     for name in table.names:
-        value, trouble = environment.get(name) or _printed(name, table.commands.get(name)), ""
+        value, trouble = environment.get(name) or _printed(f"secret {name}", table.commands.get(name)), ""
         if not value:
             value, trouble = _kept(name)
         if not value:
@@ -60,10 +73,20 @@ def find_secrets(table: SecretsTable, environment: Mapping[str, str] | None = No
         if "\0" in value:
             raise ConfigError(f"the secret {name} contains a NUL, which an environment variable cannot")
         found[name] = value
-    return SecretValues(found)
+    return found
 
 
-def _printed(name: str, argv: Sequence[str] | None) -> str:
+def _webhook(notify: Notify) -> dict[str, Any]:
+    url = notify.webhook or _printed("webhook", notify.webhook_command)
+    if fault := url_fault(url):
+        raise ConfigError(f"what webhook_command of [notify] printed {fault}", hint="correct it")
+    kind = notify.webhook_kind or kind_of(url)
+    if kind is None:
+        raise ConfigError("the webhook's host does not tell what it expects", hint="set notify.webhook_kind")
+    return {"url": url, "kind": kind, "on": list(notify.on)}
+
+
+def _printed(whose: str, argv: Sequence[str] | None) -> str:
     """Returns what a command prints, without the line break at its end; empty without a command."""
     if argv is None:
         return ""
@@ -71,17 +94,17 @@ def _printed(name: str, argv: Sequence[str] | None) -> str:
     try:
         done = subprocess.run(argv, stdout=subprocess.PIPE, timeout=_COMMAND_SECONDS, check=False)
     except OSError as error:
-        cause = f"the command of the secret {name} cannot be run: {error.strerror}"
+        cause = f"the command of the {whose} cannot be run: {error.strerror}"
         raise ConfigError(cause, hint=hint) from None
     except subprocess.TimeoutExpired:
-        cause = f"the command of the secret {name} has not ended within {_COMMAND_SECONDS:.0f} s"
+        cause = f"the command of the {whose} has not ended within {_COMMAND_SECONDS:.0f} s"
         raise ConfigError(cause, hint=hint) from None
     if done.returncode != 0:
-        raise ConfigError(f"the command of the secret {name} ended with {done.returncode}", hint=hint)
+        raise ConfigError(f"the command of the {whose} ended with {done.returncode}", hint=hint)
     try:
         return done.stdout.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
-        raise ConfigError(f"the command of the secret {name} printed no text", hint=hint) from None
+        raise ConfigError(f"the command of the {whose} printed no text", hint=hint) from None
 
 
 def _kept(name: str) -> tuple[str, str]:

@@ -64,6 +64,8 @@ class RunState:
     job_id: str | None = None
     others: tuple[str, ...] = ()
     """Ids of the run's other jobs in the queue, of which the first to start takes it."""
+    told: bool = False
+    """Whether the job has sent the notice of the run's end."""
     seen_step: float | None = None
     """Step from which the next rate is measured, for a program that reports none."""
     seen_time: float | None = None
@@ -105,6 +107,7 @@ def fold(
         until_done=until_done,
         node=(job.node if job else None) or text(start.get("node")),
         job_id=job.job_id if job else text(start.get("job_id")),
+        told=judged.final and ((newest.exit if newest else None) or {}).get("told") is True,
         updated=updated,
     )
     told = replace(state, why=_joined(tried_again(record), state.why))

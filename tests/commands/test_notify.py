@@ -260,3 +260,63 @@ def test_a_command_tells_of_a_run_here(project: Project) -> None:
     assert said.count(f"{run_id} failed on local") == 1
     assert "ValueError: a hole in the lake" in said
     assert f"next: clusterkit why {run_id}" in said
+
+
+@pytest.fixture
+def telling(project: Project, hook: Webhook) -> Project:
+    """A project whose jobs tell of their end themselves."""
+    (project.folder.parent / "hook").write_text(hook.url)
+    settings = project.folder / "clusterkit.toml"
+    told = 'webhook_command = ["cat", "../hook"]\nwebhook_kind = "json"\nfrom_job = true'
+    settings.write_text(f"{settings.read_text()}\n[notify]\n{told}\n")
+    return project
+
+
+def over(project: Project, run_id: str) -> None:
+    project.until(lambda: json.loads(project.run("status", "--json", run_id).stdout)["runs"][0]["final"])
+
+
+def test_a_job_tells_of_its_own_end_and_the_laptop_not_again(telling: Project, hook: Webhook) -> None:
+    run_id = telling.submit()
+    telling.ended(run_id)
+    (said,) = documents(hook.posts)
+    assert (said["event"], said["runs"]) == ("ended", [run_id])
+    assert said["title"] == f"{run_id} completed on local"
+    over(telling, run_id)
+    telling.run("status", "--all")
+    assert len(hook.posts) == 1
+    local = telling.folder / ".clusterkit" / "local"
+    assert not [path for path in local.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+    telling.until(lambda: not list((local / "secrets").iterdir()))
+
+
+def test_a_job_tells_why_it_failed(telling: Project, hook: Webhook) -> None:
+    (telling.folder / "train.py").write_text('import sys; sys.exit("there is no such data set")')
+    run_id = telling.submit()
+    telling.ended(run_id)
+    (said,) = documents(hook.posts)
+    assert (said["event"], said["title"]) == ("failed", f"{run_id} failed on local")
+    assert said["text"] == f"there is no such data set\nnext: clusterkit why {run_id}"
+
+
+def test_the_laptop_tells_what_the_job_could_not(telling: Project, hook: Webhook) -> None:
+    hook.status = 500
+    run_id = telling.submit()
+    telling.ended(run_id)
+    assert "the notice was not sent: the server answered 500" in telling.run("logs", run_id).stdout
+    hook.status = 200
+    over(telling, run_id)
+    assert [said["runs"] for said in documents(hook.posts)] == [[run_id], [run_id]]
+
+
+def test_the_laptop_tells_of_a_group(telling: Project, hook: Webhook) -> None:
+    group = telling.submit("--seeds", "1,2")
+    status = ("status", "--json", group)
+    telling.until(lambda: all(run["final"] for run in json.loads(telling.run(*status).stdout)["runs"]))
+    assert [(said["event"], said["runs"]) for said in documents(hook.posts)] == [("group", [group])]
+
+
+def test_a_job_needs_a_webhook_to_tell(project: Project) -> None:
+    settings = project.folder / "clusterkit.toml"
+    settings.write_text(f"{settings.read_text()}\n[notify]\nfrom_job = true\n")
+    assert "from_job needs a webhook or webhook_command" in project.run("submit", code=3).stderr

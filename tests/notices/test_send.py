@@ -14,10 +14,15 @@ import pytest
 from clusterkit.config.notify import Notify, WebhookKind
 from clusterkit.notices.notice import Notice
 from clusterkit.notices.send import send
-from clusterkit.notices.webhook import post
+from clusterkit.webhook import post, request
 from tests.doubles.webhook import SECRET, Webhook
 
 NOTICE = Notice("failed", "r-1 failed on uni", ("<!channel> it is über & over", "next: why"), ("r-1",))
+
+
+def posted(hook: Webhook, kind: str, seconds: float = 10.0) -> str | None:
+    what = request(hook.url, kind, NOTICE.event, NOTICE.title, NOTICE.lines, NOTICE.runs)
+    return post(what, seconds=seconds)
 
 
 def notify(**values: Any) -> Notify:
@@ -26,7 +31,7 @@ def notify(**values: Any) -> Notify:
 
 @pytest.mark.parametrize("kind", ["slack", "teams", "json"])
 def test_a_webhook_of_json_gets_its_shape(hook: Webhook, kind: WebhookKind) -> None:
-    assert post(hook.url, kind, NOTICE) is None
+    assert posted(hook, kind) is None
     (got,) = hook.posts
     assert got.headers["Content-Type"] == "application/json"
     document = json.loads(got.body)
@@ -49,7 +54,7 @@ def test_a_webhook_of_json_gets_its_shape(hook: Webhook, kind: WebhookKind) -> N
 
 
 def test_ntfy_gets_the_text_and_the_title(hook: Webhook) -> None:
-    assert post(hook.url, "ntfy", NOTICE) is None
+    assert posted(hook, "ntfy") is None
     (got,) = hook.posts
     assert (got.path, got.headers["Title"], got.body) == (f"/{SECRET}", NOTICE.title, NOTICE.text)
 
@@ -57,14 +62,14 @@ def test_ntfy_gets_the_text_and_the_title(hook: Webhook) -> None:
 @pytest.mark.parametrize("status", [302, 404, 500])
 def test_an_answer_other_than_ok_is_a_fault_and_is_not_followed(hook: Webhook, status: int) -> None:
     hook.status = status
-    assert post(hook.url, "ntfy", NOTICE) == f"the server answered {status}"
+    assert posted(hook, "ntfy") == f"the server answered {status}"
     assert len(hook.posts) == 1
 
 
 def test_a_server_that_never_answers_costs_the_time_allowed(hook: Webhook) -> None:
     hook.held = threading.Event()
     began = time.monotonic()
-    assert post(hook.url, "ntfy", NOTICE, seconds=0.5) in ("no answer in 0.5 s", "timed out", "TimeoutError")
+    assert posted(hook, "ntfy", seconds=0.5) in ("no answer in 0.5 s", "timed out", "TimeoutError")
     assert time.monotonic() - began < 5
 
 
