@@ -77,3 +77,9 @@ class WandbError(ClusterkitError):
     """An upload to W&B failed or could not be verified."""
 
     exit_code = 9
+
+
+class TrackerError(ClusterkitError):
+    """Event files or MLflow runs could not be brought up to date."""
+
+    exit_code = 9

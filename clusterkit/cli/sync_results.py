@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,6 +23,7 @@ from clusterkit.cli.ui.console import note, out, plural, print_document, say, wa
 from clusterkit.cli.ui.lines import plain_table
 from clusterkit.cli.ui.notices import Notices
 from clusterkit.cli.ui.progress import transfer_bar
+from clusterkit.config.values import tracking_uri
 from clusterkit.errors import WandbError
 from clusterkit.results.selection import Checkpoints
 from clusterkit.units import format_bytes, parse_size
@@ -66,6 +68,13 @@ def sync_results(
     wandb_project: Annotated[
         str | None, typer.Option(metavar="NAME", help="Upload to this W&B project.")
     ] = None,
+    tensorboard: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write TensorBoard event files to this folder.")
+    ] = None,
+    mlflow: Annotated[
+        str | None,
+        typer.Option(metavar="URI", help="Log to MLflow: a folder, sqlite:///FILE, or a server's address."),
+    ] = None,
     bandwidth_limit: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Maximum bytes per second, e.g. 5M.")
     ] = None,
@@ -77,6 +86,7 @@ def sync_results(
     Downloads the results of all runs, or of those named, and deletes nothing here. Offline W&B runs are
     uploaded once they have ended, or with --watch while they run.
     """
+    place = parsed("--mlflow", lambda text: tracking_uri(text, Path.cwd()), mlflow) if mlflow else None
     limit = parsed("--bandwidth-limit", parse_size, bandwidth_limit) if bandwidth_limit else None
     settings = load(config)
     with open_ledger(settings, of=runs or ()) as ledger, ExitStack() as stack:
@@ -96,6 +106,8 @@ def sync_results(
             wandb_dry_run=wandb_dry_run,
             wandb_entity=wandb_entity,
             wandb_project=wandb_project,
+            tensorboard=tensorboard and tensorboard.absolute(),
+            mlflow=place,
         )
         if watch:
             from clusterkit.commands.sync_watch import watch_results
@@ -109,9 +121,12 @@ def sync_results(
                 ledger,
                 bar=transfer_bar,
                 login=login,
-                tell=lambda text: note(f"W&B: {text}"),
+                tell=note,
             )
             (print_json if as_json else show_synced)(synced)
+    for tracked in synced.tracked:
+        if tracked.error:
+            raise tracked.error
     if synced.wandb_error:
         raise synced.wandb_error
     if synced.failed_uploads:
@@ -203,6 +218,15 @@ def print_json(synced: Synced) -> None:
                 for upload in synced.uploads
             ],
             "waiting_for_key": synced.waiting_for_key,
+            "trackers": [
+                {
+                    "tracker": tracked.tracker,
+                    "where": tracked.where,
+                    "runs": list(tracked.runs),
+                    "error": tracked.error and tracked.error.cause,
+                }
+                for tracked in synced.tracked
+            ],
         }
     )
 
@@ -248,6 +272,11 @@ def show_synced(synced: Synced) -> None:
     for upload in synced.uploads:
         _show_upload_details(upload)
     note(f"results lie in {synced.results}")
+    for tracked in synced.tracked:
+        if tracked.runs:
+            note(
+                f"{tracked.tracker}: {plural(len(tracked.runs), 'run')} brought up to date in {tracked.where}"
+            )
     _show_wandb_advice(synced)
 
 

@@ -1,4 +1,4 @@
-"""sync-results: pull new results, then upload ended offline W&B runs."""
+"""sync-results: pull new results, copy their metrics to trackers, upload ended offline W&B runs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterkit import folders
+from clusterkit.commands.track import Tracked, track
 from clusterkit.errors import RunError, WandbError
 from clusterkit.results.places import choose_runs, place
 from clusterkit.results.pull import PulledRun, pull_runs
@@ -48,11 +49,15 @@ class SyncRequest:
     """Whether to upload the logs so far of runs that have not ended, too."""
     wandb_entity: str | None = None
     wandb_project: str | None = None
+    tensorboard: Path | None = None
+    """TensorBoard's log folder, in place of the settings'."""
+    mlflow: str | None = None
+    """As `Trackers.mlflow`, in place of it."""
 
 
 @dataclass(frozen=True)
 class Synced:
-    """The pulled runs and their W&B uploads."""
+    """The pulled runs, and what trackers and W&B got of them."""
 
     results: Path
     runs: tuple[PulledRun, ...]
@@ -61,6 +66,7 @@ class Synced:
     """Number of offline W&B logs skipped because there is no key."""
     wandb_error: WandbError | None = None
     """The error that stopped the uploads; the pulled files are unaffected."""
+    tracked: tuple[Tracked, ...] = ()
 
     @property
     def failed_uploads(self) -> int:
@@ -78,7 +84,7 @@ def sync_results(
     tell: Callable[[str], None] = lambda _: None,
     environment: Mapping[str, str] = os.environ,
 ) -> Synced:
-    """Mirror runs to the results folder, with one login per cluster, then upload to W&B if there is a key.
+    """Mirror runs to the results folder, with one login per cluster, then to trackers, and to W&B with a key.
 
     Args:
         settings: of the project.
@@ -112,7 +118,10 @@ def sync_results(
                 pulled += some
     order = {run.run_id: number for number, run in enumerate(runs)}
     synced = Synced(results, tuple(sorted(pulled, key=lambda run: order[run.run_id])))
-    return upload(synced, request, ledger, runs, tell, environment) if request.wandb else synced
+    synced = replace(synced, tracked=copy_to_trackers(settings, request, runs, waiting))
+    if not request.wandb:
+        return synced
+    return upload(synced, request, ledger, runs, lambda text: tell(f"W&B: {text}"), environment)
 
 
 def pull_there(
@@ -145,6 +154,19 @@ def pull_there(
             progress=progress,
             waiting=waiting,
         )
+
+
+def copy_to_trackers(
+    settings: Settings,
+    request: SyncRequest,
+    runs: Sequence[LedgerRun],
+    waiting: Callable[[], None] = lambda: None,
+) -> tuple[Tracked, ...]:
+    """Copy what is new of some runs' metrics to the trackers; see `track`."""
+    project = settings.project
+    mine = {"tensorboard": request.tensorboard, "mlflow": request.mlflow}
+    trackers = project.trackers.model_copy(update={name: place for name, place in mine.items() if place})
+    return track(runs, project.results, trackers, experiment=project.name, waiting=waiting)
 
 
 def upload(

@@ -8,7 +8,15 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from clusterkit.commands.sync import Synced, SyncRequest, pull_there, sync_results, upload
+from clusterkit.commands.sync import (
+    Synced,
+    SyncRequest,
+    copy_to_trackers,
+    pull_there,
+    sync_results,
+    upload,
+)
+from clusterkit.commands.track import joined
 from clusterkit.errors import TransportError
 from clusterkit.results.places import choose_runs
 from clusterkit.results.pull import PulledRun
@@ -51,8 +59,8 @@ def watch_results(
     """Sync runs repeatedly until none of them is active.
 
     The first look pulls all selected runs, later ones only active runs. A run is pulled once more after it
-    has ended; then its offline W&B runs are uploaded. A broken connection is replaced unless that would need
-    the user.
+    has ended; then its offline W&B runs are uploaded. Trackers get what each look brings. A broken
+    connection is replaced unless that would need the user.
 
     Args:
         settings: of the project.
@@ -106,7 +114,7 @@ def watch_results(
 
 
 class _UploadFollower:
-    """Pulls and uploads what is new at each look."""
+    """Pulls, copies and uploads what is new at each look."""
 
     def __init__(
         self,
@@ -160,15 +168,18 @@ class _UploadFollower:
         return [run for run in known if run is not None and settled(run) and run.cluster not in silent]
 
     def upload(self) -> None:
-        """Upload what was pulled since the last call, also of active runs."""
+        """Copy and upload what was pulled since the last call, also of active runs."""
         pulled, self._to_upload = self._to_upload, {}
-        if pulled and self._request.wandb:
-            known = [self._ledger.get(run_id) for run_id in pulled]
-            synced = Synced(self._settings.project.results, tuple(pulled.values()))
-            runs = [run for run in known if run is not None]
+        if not pulled:
+            return
+        known = [self._ledger.get(run_id) for run_id in pulled]
+        runs = [run for run in known if run is not None]
+        tracked = copy_to_trackers(self._settings, self._request, runs)
+        synced = Synced(self._settings.project.results, tuple(pulled.values()), tracked=tracked)
+        if self._request.wandb:
             request = replace(self._request, wandb_live=True)
-            done = upload(synced, request, self._ledger, runs, lambda _: None, self._environment)
-            self._join(done, pulled)
+            synced = upload(synced, request, self._ledger, runs, lambda _: None, self._environment)
+        self._join(synced, pulled)
 
     def take_news(self) -> tuple[PulledRun, ...]:
         """What was pulled since the last call."""
@@ -185,7 +196,7 @@ class _UploadFollower:
         self.synced = replace(self.synced, runs=tuple(self._runs.values()))
 
     def _join(self, synced: Synced, tried: Mapping[str, PulledRun]) -> None:
-        if synced.wandb_error:
+        if synced.wandb_error or any(each.error for each in synced.tracked):
             self._to_upload = {**tried, **self._to_upload}  # the next look tries again
         uploads = {(each.run_id, each.wandb_run_id): each for each in (*self.synced.uploads, *synced.uploads)}
         self.synced = replace(
@@ -193,6 +204,7 @@ class _UploadFollower:
             uploads=tuple(uploads.values()),
             waiting_for_key=self._logs() if synced.waiting_for_key else self.synced.waiting_for_key,
             wandb_error=synced.wandb_error,
+            tracked=joined(self.synced.tracked, synced.tracked),
         )
 
     def _logs(self) -> int:

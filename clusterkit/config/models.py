@@ -28,6 +28,7 @@ from clusterkit.config.values import (
     SettingsModel,
     ShellLines,
     Size,
+    TrackingUri,
     as_tuple,
 )
 
@@ -303,6 +304,15 @@ class Wandb(SettingsModel):
     mode: Literal["offline", "online", "disabled"] = "offline"
 
 
+class Trackers(SettingsModel):
+    """Where the metrics of fetched runs are copied to, on this machine or from it."""
+
+    tensorboard: LocalPath | None = None
+    """TensorBoard's log folder."""
+    mlflow: TrackingUri | None = None
+    """A folder, `sqlite:///` and a file, or a server's address."""
+
+
 class Project(SettingsModel):
     """The user's own project: what runs by default, what travels, where results go."""
 
@@ -323,6 +333,7 @@ class Project(SettingsModel):
     """Whether runs go on past their time limit."""
     retry: Retry = Retry()
     wandb: Wandb = Wandb()
+    trackers: Trackers = Trackers()
 
 
 class SecretsTable(SettingsModel):

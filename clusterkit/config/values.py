@@ -68,6 +68,44 @@ def _local_path(value: object, info: ValidationInfo) -> object:
         raise ValueError(f"{value!r} starts with a home folder that is not known") from None
 
 
+def _tracking_uri(value: object, info: ValidationInfo) -> object:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a place of MLflow; write text")
+    return tracking_uri(value, (info.context or {}).get("project_dir", "."))
+
+
+def tracking_uri(text: str, folder: str | Path) -> str:
+    """An address as MLflow's client takes it, or an absolute folder.
+
+    >>> tracking_uri("sqlite:///results/mlflow.db", "/home/you/mine")
+    'sqlite:////home/you/mine/results/mlflow.db'
+
+    Args:
+        text: a folder, `sqlite:///FILE`, or an http(s) address.
+        folder: absolute; where relative paths start.
+
+    Raises:
+        ValueError: it is none of these, or names a user.
+    """
+    scheme, address, rest = _one_line(text).partition("://")
+    if not address:
+        scheme, rest = "", text
+    if scheme in ("http", "https") and rest:
+        if "@" in rest.partition("/")[0]:
+            raise ValueError(
+                "names a user; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD instead"
+            )
+        return text
+    path = rest.removeprefix("/") if scheme == "sqlite" else rest
+    if scheme not in ("", "sqlite") or not path or (scheme == "sqlite" and path == rest):
+        raise ValueError('is no place of MLflow; write a folder, "sqlite:///FILE" or "https://HOST"')
+    try:
+        absolute = Path(folder) / Path(path).expanduser()
+    except RuntimeError:
+        raise ValueError(f"{text!r} starts with a home folder that is not known") from None
+    return f"sqlite:///{absolute}" if scheme else str(absolute)
+
+
 def _name(value: str) -> str:
     if not _NAME.fullmatch(value):
         raise ValueError("is not a name; use letters, digits, dots, dashes and underscores")
@@ -118,6 +156,8 @@ Program = Annotated[Lines, AfterValidator(_not_empty)]
 """Argv of a program."""
 LocalPath = Annotated[Path, BeforeValidator(_local_path)]
 """A path on this machine; `~` is expanded and a relative one starts at the project folder."""
+TrackingUri = Annotated[str, BeforeValidator(_tracking_uri)]
+"""A place of MLflow, see `tracking_uri`; a relative path starts at the project folder."""
 Name = Annotated[str, AfterValidator(_name)]
 EnvironmentName = Annotated[str, AfterValidator(_environment_name)]
 Environment = Mapping[Annotated[EnvironmentName, AfterValidator(_open_name)], Line]

@@ -97,7 +97,7 @@ def pull_runs(
         return []
     make_ignored(results)
     pull = _Pull(transport, runs_root, results, bandwidth_limit, progress)
-    with _alone(results, waiting):
+    with alone(results, waiting):
         for tries in reversed(range(_TRIES)):
             listing = list_runs(transport, runs_root, run_ids)
             try:
@@ -120,7 +120,7 @@ def pull_runs(
 
 
 @contextmanager
-def _alone(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
+def alone(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
     """Hold the folder's lock, which ends with the process; continue without one if locks are unsupported."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:

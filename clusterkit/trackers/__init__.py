@@ -1,0 +1,1 @@
+"""Copies the metrics of pulled runs into TensorBoard event files and MLflow, each step once."""

@@ -1,0 +1,97 @@
+"""Writes a run's TensorBoard event file. Needs the package `tensorboard`, not TensorFlow.
+
+Event files are derived data, so a changed one is written anew. A file's name has the size of the
+metrics.jsonl that it was made from: this says whether it is up to date, and makes each file the next one of
+its folder, which is how a running TensorBoard finds it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from itertools import chain, groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from clusterkit.errors import TrackerError
+from clusterkit.folders import make_ignored, make_private
+from clusterkit.trackers.points import Point, points
+from clusterkit.untrusted import open_regular
+from clusterkit_rl import install_command
+
+if TYPE_CHECKING:
+    from tensorboard.compat.proto.event_pb2 import Event
+
+_FILES = "events.out.tfevents.*.clusterkit"
+_UNFINISHED = ".unfinished"
+
+
+def write_event_file(metrics: Path, folder: Path, run_id: str) -> bool:
+    """Bring a run's event file up to date; returns whether it has changed.
+
+    Only one process may do so at a time. A repetition after a crash leaves the same files.
+
+    Args:
+        metrics: the run's metrics.jsonl.
+        folder: the log folder that TensorBoard is started with; created if missing.
+        run_id: of the run; names its folder there.
+
+    Raises:
+        TrackerError: the package `tensorboard` is missing, or a file cannot be read or written.
+    """
+    own = folder / run_id
+    try:
+        with open_regular(metrics) as file:
+            name = f"events.out.tfevents.{os.fstat(file.fileno()).st_size:012d}.clusterkit"
+            there = sorted(own.glob(_FILES))
+            if [path.name for path in there if path.stat().st_size] == [name]:
+                return False
+            found = points(file)
+            first = next(found, None)
+            if first is None:
+                return False
+            make_ignored(folder)
+            make_private(own)
+            part = own / _UNFINISHED
+            with part.open("wb") as out:
+                _write(out, first.step, chain([first], found))
+            part.replace(own / name)
+    except OSError as error:
+        raise TrackerError(f"{error.filename or own}: {error.strerror or error}") from error
+    _retire([path for path in there if path.name != name])
+    return True
+
+
+def _retire(files: list[Path]) -> None:
+    """Remove earlier event files; the newest is only emptied, because a TensorBoard may be reading it."""
+    for path in files[:-1]:
+        path.unlink(missing_ok=True)
+    for path in files[-1:]:
+        os.truncate(path, 0)  # without the data server, TensorBoard never gets past a file that is gone
+
+
+def _write(out: BinaryIO, first_step: int, found: Iterable[Point]) -> None:
+    try:
+        from tensorboard.summary.writer.record_writer import RecordWriter
+    except ImportError:
+        raise TrackerError(
+            "the package tensorboard is not installed here, so no event files are written",
+            hint=install_command(extra="trackers"),
+        ) from None
+    writer = RecordWriter(out)
+    for event in _events(first_step, found):
+        writer.write(event.SerializeToString())
+    out.flush()
+    os.fsync(out.fileno())
+
+
+def _events(first_step: int, found: Iterable[Point]) -> Iterator[Event]:
+    from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+    from tensorboard.compat.proto.summary_pb2 import Summary
+
+    yield Event(file_version="brain.Event:2")
+    # A TensorBoard that has read an earlier file of this run drops what it has from this step on.
+    yield Event(step=first_step, session_log=SessionLog(status=SessionLog.START))
+    for (step, time), together in groupby(found, key=lambda point: (point.step, point.time)):
+        values = [Summary.Value(tag=point.name, simple_value=point.value) for point in together]
+        yield Event(step=step, wall_time=time, summary=Summary(value=values))

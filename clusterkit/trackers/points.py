@@ -1,0 +1,70 @@
+"""The numbers of a metrics.jsonl, of each step once, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from clusterkit.results.metrics import LONGEST_LINE, MetricRow, each, lines_of
+
+_KINDS = ("train", "eval")
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One number."""
+
+    name: str
+    """Its kind and name, e.g. `train/loss`."""
+    step: int
+    time: float
+    """Unix seconds."""
+    value: float
+    """May be infinite or NaN: a run that diverges shows it."""
+
+
+def points(file: BinaryIO, known: int = 0) -> Iterator[Point]:
+    """Yield each name and step once, by step.
+
+    As in `metrics.latest`, the highest attempt counts, and its last line that has the number. Lines are read
+    twice, because their numbers may not fit in memory.
+
+    Args:
+        file: a metrics.jsonl, open at its start.
+        known: leave out the names and steps that the first so many bytes have.
+    """
+    places: dict[tuple[int, str], list[tuple[int, int, int]]] = {}
+    end = 0
+    for line in lines_of(file):
+        start, end = end, end + len(line)
+        for row in each((line,)):
+            if row.kind in _KINDS:
+                # Without its line end: the last line may get it later.
+                place = (row.attempt, start, start + len(line.rstrip(b"\n")))
+                places.setdefault((row.step, row.kind), []).append(place)
+    for (step, kind), lines in sorted(places.items()):
+        if max(until for _, _, until in lines) <= known:
+            continue
+        found: dict[str, Point] = {}
+        old: set[str] = set()
+        for _, start, until in sorted(lines):
+            file.seek(start)
+            for row in each((file.readline(LONGEST_LINE),)):
+                numbers = _numbers(row)
+                if until <= known:
+                    old |= numbers.keys()
+                for name, value in numbers.items():
+                    found[name] = Point(f"{kind}/{name}", step, max(row.time, 0.0), value)
+        yield from (point for name, point in found.items() if name not in old)
+
+
+def _numbers(row: MetricRow) -> dict[str, float]:
+    numbers = {}
+    for name, value in row.values.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            try:
+                numbers[name] = float(value)
+            except OverflowError:
+                continue  # a whole number of more than 300 digits
+    return numbers
