@@ -8,7 +8,7 @@ its folder, which is how a running TensorBoard finds it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -54,7 +54,7 @@ def write_event_file(metrics: Path, folder: Path, run_id: str) -> bool:
             make_private(own)
             part = own / _UNFINISHED
             with part.open("wb") as out:
-                _write(out, first.step, chain([first], found))
+                _write(out, first, found)
             part.replace(own / name)
     except OSError as error:
         raise TrackerError(f"{error.filename or own}: {error.strerror or error}") from error
@@ -70,7 +70,7 @@ def _retire(files: list[Path]) -> None:
         os.truncate(path, 0)  # without the data server, TensorBoard never gets past a file that is gone
 
 
-def _write(out: BinaryIO, first_step: int, found: Iterable[Point]) -> None:
+def _write(out: BinaryIO, first: Point, others: Iterator[Point]) -> None:
     try:
         from tensorboard.summary.writer.record_writer import RecordWriter
     except ImportError:
@@ -79,19 +79,20 @@ def _write(out: BinaryIO, first_step: int, found: Iterable[Point]) -> None:
             hint=install_command(extra="trackers"),
         ) from None
     writer = RecordWriter(out)
-    for event in _events(first_step, found):
+    for event in _events(first, others):
         writer.write(event.SerializeToString())
     out.flush()
     os.fsync(out.fileno())
 
 
-def _events(first_step: int, found: Iterable[Point]) -> Iterator[Event]:
+def _events(first: Point, others: Iterator[Point]) -> Iterator[Event]:
     from tensorboard.compat.proto.event_pb2 import Event, SessionLog
     from tensorboard.compat.proto.summary_pb2 import Summary
 
-    yield Event(file_version="brain.Event:2")
+    yield Event(wall_time=first.time, file_version="brain.Event:2")
     # A TensorBoard that has read an earlier file of this run drops what it has from this step on.
-    yield Event(step=first_step, session_log=SessionLog(status=SessionLog.START))
-    for (step, time), together in groupby(found, key=lambda point: (point.step, point.time)):
+    start = SessionLog(status=SessionLog.START)
+    yield Event(wall_time=first.time, step=first.step, session_log=start)
+    for (step, time), together in groupby(chain([first], others), key=lambda point: (point.step, point.time)):
         values = [Summary.Value(tag=point.name, simple_value=point.value) for point in together]
         yield Event(step=step, wall_time=time, summary=Summary(value=values))

@@ -1,4 +1,4 @@
-"""A run that was requeued twice, whose metrics.jsonl grows from sync to sync, and what its trackers must show."""
+"""A run that was requeued twice: its metrics.jsonl, and what its trackers must show."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def lines(steps: Iterable[int], attempt: int) -> str:
     text = ""
     for step in steps:
         speed = {"speed": 10.0 * attempt} if step % 3 == 0 else {}
-        text += line(step, attempt, loss=attempt + step / 100, **speed)
+        text += line(step, attempt, loss=attempt + step / 128, **speed)
         if step % 10 == 0:
-            text += line(step, attempt, "eval", **{"success/mean": step / 100})
+            text += line(step, attempt, "eval", **{"success/mean": step / 128})
     return text
 
 
@@ -44,5 +44,5 @@ def expected(starts: Sequence[Iterable[int]] = STARTS, *, first: bool = False) -
     for attempt, steps in enumerate(starts):
         for step in steps:
             if not (first and step in found):
-                found[step] = attempt + step / 100
+                found[step] = attempt + step / 128
     return found

@@ -49,11 +49,22 @@ def test_a_later_line_of_a_known_step_adds_only_names_that_it_did_not_have(tmp_p
     metrics = append(tmp_path, line(1, loss=1.0))
     known = metrics.stat().st_size
     append(tmp_path, line(1, attempt=1, loss=2.0, accuracy=0.5) + line(2, attempt=1, loss=3.0))
-    assert [(one.name, one.step) for one in points_of(metrics, known)] == [("train/accuracy", 1), ("train/loss", 2)]
+    assert [(one.name, one.step) for one in points_of(metrics, known)] == [
+        ("train/accuracy", 1),
+        ("train/loss", 2),
+    ]
 
 
 def test_only_numbers_of_training_and_evaluation_count(tmp_path: Path) -> None:
-    odd = {"text": "a", "flag": True, "none": None, "list": [1], "nan": math.nan, "huge": 10**400, "inf": -math.inf}
+    odd = {
+        "text": "a",
+        "flag": True,
+        "none": None,
+        "list": [1],
+        "nan": math.nan,
+        "huge": 10**400,
+        "inf": -math.inf,
+    }
     text = line(1, kind="run", seed=1) + line(1, kind="checkpoint", bytes=9) + line(1, **odd) + "{]\n\n[1]\n"
     found = {one.name: one.value for one in points_of(append(tmp_path, text))}
     assert found.keys() == {"train/nan", "train/inf"}
@@ -87,5 +98,10 @@ def test_syncs_at_any_bytes_bring_each_name_and_step_once(
         metrics.write_text(text[:cut])
         got.update((one.name, one.step) for one in points_of(metrics, known))
         known = cut
-    wanted = {(f"train/{name}", json.loads(row)["step"]) for row in text.splitlines() for name in "abc" if f'"{name}"' in row}
+    wanted = {
+        (f"train/{name}", json.loads(row)["step"])
+        for row in text.splitlines()
+        for name in "abc"
+        if f'"{name}"' in row
+    }
     assert got == Counter(wanted)

@@ -1,0 +1,314 @@
+"""MLflow's stores after runs are requeued and synced again and again, read by MLflow's own client."""
+
+from __future__ import annotations
+
+import math
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterkit.errors import TrackerError
+from clusterkit.trackers.described import DescribedRun, RunStatus
+from clusterkit.trackers.mlflow_runs import MlflowRuns
+from tests.trackers.run_files import ALL_STEPS, RUN_ID, STARTS, append, expected, line, lines
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+pytest.importorskip("mlflow", reason="mlflow-skinny is not installed (extra `trackers`)")
+
+RUN = DescribedRun(
+    RUN_ID,
+    RunStatus.RUNNING,
+    started=1767243600.5,
+    ended=None,
+    parameters={"seed": "3", "recipe": "a40", "long": "x" * 9000, **{f"p{n}": str(n) for n in range(150)}},
+    tags={"clusterkit.cluster": "far"},
+)
+
+
+@dataclass(frozen=True)
+class Store:
+    """A store of MLflow, and the run directory whose metrics it gets."""
+
+    uri: str
+    run_dir: Path
+
+    def sync(self, text: str = "", run: DescribedRun = RUN) -> bool:
+        """What a `sync-results` does once `text` has come home."""
+        return MlflowRuns(self.uri, "mine").log(run, append(self.run_dir, text))
+
+    @property
+    def client(self) -> MlflowClient:
+        from mlflow import MlflowClient
+
+        return MlflowClient(tracking_uri=Path(self.uri).as_uri() if self.uri.startswith("/") else self.uri)
+
+    @property
+    def run(self) -> Run:
+        """The only run there."""
+        from mlflow.entities import ViewType
+
+        found = self.client.get_experiment_by_name("mine")
+        assert found is not None
+        (run,) = self.client.search_runs([found.experiment_id], run_view_type=ViewType.ALL)
+        return run
+
+    def history(self, key: str) -> list[tuple[int, float]]:
+        return [(one.step, one.value) for one in self.client.get_metric_history(self.run.info.run_id, key)]
+
+
+@pytest.fixture(params=["folder", "sqlite"])
+def store(tmp_path: Path, request: pytest.FixtureRequest) -> Store:
+    place = tmp_path / "my results"
+    uri = str(place / "mlruns") if request.param == "folder" else f"sqlite:///{place}/mlflow.db"
+    return Store(uri, tmp_path / RUN_ID)
+
+
+def each_step_once(store: Store, starts: Sequence[range] = STARTS) -> bool:
+    return (
+        store.history("train/loss") == list(expected(starts, first=True).items())
+        and [step for step, _ in store.history("eval/success/mean")] == ALL_STEPS[9 : starts[-1][-1] : 10]
+        and [step for step, _ in store.history("train/speed")] == ALL_STEPS[2 : starts[-1][-1] : 3]
+    )
+
+
+def test_a_run_requeued_twice_and_synced_after_each_start_has_each_step_once(store: Store) -> None:
+    for attempt, steps in enumerate(STARTS):
+        assert store.sync(lines(steps, attempt))
+        assert each_step_once(store, STARTS[: attempt + 1])
+        for _ in range(2):
+            assert not store.sync()
+    assert each_step_once(store)
+
+
+def test_a_run_synced_only_at_its_end_shows_the_last_starts(store: Store) -> None:
+    store.sync("".join(lines(steps, attempt) for attempt, steps in enumerate(STARTS)))
+    assert store.history("train/loss") == list(expected().items())
+
+
+def test_parameters_tags_state_and_times_are_the_runs(store: Store) -> None:
+    store.sync(lines(STARTS[0], 0))
+    run = store.run
+    assert run.info.run_name == RUN_ID
+    assert run.data.params == {**RUN.parameters, "long": "x" * 6000}
+    assert run.data.tags.items() >= {"clusterkit.run": RUN_ID, "clusterkit.cluster": "far"}.items()
+    assert (run.info.status, run.info.start_time, run.info.end_time) == ("RUNNING", 1767243600500, None)
+    ended = replace(RUN, status=RunStatus.FAILED, ended=1767243700.25)
+    assert store.sync(run=ended)
+    assert not store.sync(run=ended)
+    assert (store.run.info.status, store.run.info.end_time) == ("FAILED", 1767243700250)
+    assert store.sync(lines(STARTS[1], 1))  # it was resumed
+    assert store.run.info.status == "RUNNING"
+    assert store.sync(run=replace(ended, status=RunStatus.FINISHED, ended=1767243800.0))
+    assert (store.run.info.status, store.run.info.end_time) == ("FINISHED", 1767243800000)
+
+
+def test_an_end_whose_time_is_unknown_is_recorded_once(store: Store) -> None:
+    died = replace(RUN, status=RunStatus.FAILED)
+    assert store.sync(lines(STARTS[0], 0), run=died)
+    assert not store.sync(run=died)
+
+
+SYNC = """
+import sys
+from pathlib import Path
+from tests.trackers.test_mlflow_runs import Store
+Store(sys.argv[1], Path(sys.argv[2])).sync()
+"""
+
+
+@pytest.mark.slow
+def test_a_sync_killed_between_two_batches_and_repeated_has_each_step_once(store: Store) -> None:
+    steps = range(1, 30_001)
+    append(store.run_dir, "".join(line(step, loss=step, speed=1) for step in steps))
+    for kill in range(3):
+        command = [sys.executable, "-c", SYNC, store.uri, str(store.run_dir)]
+        with subprocess.Popen(command, cwd=Path(__file__).parents[2]) as process:
+            before, deadline = arrived(store), time.monotonic() + 60
+            while arrived(store) <= before:
+                assert process.poll() is None, f"it ended before kill {kill}"
+                assert time.monotonic() < deadline
+            process.send_signal(signal.SIGKILL)
+        assert store.run.data.tags["clusterkit.logged"] == "unfinished"
+        there = [step for step, _ in store.history("train/loss")]
+        assert there == list(range(1, len(there) + 1))
+        assert 0 < len(there) < len(steps)
+    append(store.run_dir, "".join(line(step, 1, loss=-step) for step in range(29_000, 31_001)))
+    assert store.sync()
+    assert not store.sync()
+    assert store.history("train/loss") == [
+        (step, step if step <= 30_000 else -step) for step in range(1, 31_001)
+    ]
+    assert [step for step, _ in store.history("train/speed")] == list(steps)
+
+
+def arrived(store: Store) -> int:
+    """How many numbers of the run there are, whatever writes meanwhile."""
+    if store.uri.startswith("/"):
+        files = [*Path(store.uri).glob("*/*/metrics/train/loss")]
+        return sum(path.read_bytes().count(b"\n") for path in files)
+    import sqlite3
+
+    try:
+        with sqlite3.connect(store.uri.removeprefix("sqlite:///"), timeout=60) as database:
+            return int(database.execute("SELECT count(*) FROM metrics").fetchone()[0])
+    except sqlite3.OperationalError:  # it is not made yet
+        return 0
+
+
+def test_a_metrics_file_that_became_shorter_is_compared_with_what_is_there(store: Store) -> None:
+    text = lines(STARTS[0], 0)
+    store.sync(text)
+    (store.run_dir / "metrics.jsonl").write_text(line(1, loss=5.0) + line(100, loss=6.0))
+    assert store.sync()
+    assert store.history("train/loss") == [*expected(STARTS[:1]).items(), (100, 6.0)]
+
+
+NAMES = {
+    "a b": "train/a b",
+    "größe/ü": "train/größe/ü",
+    "/": "train/_/_-",
+    "../../x": "train/_/_/x-",
+    "a//b": "train/a/_/b-",
+    "": "train/_-",
+    "[x]\n<script>": "train/_x___script_-",
+    "x%y": "train/x_y-",
+    "x&y": "train/x_y-",
+    "ü" * 5000: "train/üüü",
+    "half \ud800": "train/half _-",
+}
+
+
+def test_hostile_names_arrive_each_as_one_metric(store: Store) -> None:
+    text = line(1, **dict.fromkeys(NAMES, 1.0)) + line(2, **dict.fromkeys(NAMES, 2.0))
+    assert store.sync(text)
+    assert not store.sync()
+    keys = store.run.data.metrics
+    assert len(keys) == len(NAMES)
+    for name, start in NAMES.items():
+        if start.endswith("-") or len(name) > 1000:
+            assert any(key.startswith(start) for key in keys), name
+        else:
+            assert start in keys
+    for key in keys:
+        assert store.history(key) == [(1, 1.0), (2, 2.0)]
+
+
+def test_hostile_numbers_arrive(store: Store) -> None:
+    store.sync(
+        line(-5, x=math.nan) + line(10**17, x=math.inf) + line(1, x=-math.inf, big=10**400) + line(2, x=1e300)
+    )
+    found = dict(store.history("train/x"))
+    assert math.isnan(found.pop(-5))
+    assert found[2] == 1e300
+    assert found[10**17] >= sys.float_info.max  # SQLite has no infinity
+    assert found[1] <= -sys.float_info.max
+    assert not store.sync()
+
+
+@pytest.mark.parametrize("order", [("loss", "loss/critic"), ("loss/critic", "loss")])
+def test_a_metric_and_a_group_of_the_same_name_have_each_step_once(
+    store: Store, order: tuple[str, str]
+) -> None:
+    for step, names in enumerate((order[:1], order[1:], order, order)):
+        store.sync(line(step, **dict.fromkeys(names, 1.0)))
+    histories = {key: [step for step, _ in store.history(key)] for key in store.run.data.metrics}
+    assert sorted(histories.values()) == [[0, 2, 3], [1, 2, 3]]
+    assert f"train/{order[0]}" in histories
+
+
+def test_a_run_deleted_in_mlflow_stays_deleted(store: Store) -> None:
+    store.sync(lines(STARTS[0], 0))
+    store.client.delete_run(store.run.info.run_id)
+    assert not store.sync(lines(STARTS[1], 1))
+    assert store.run.info.lifecycle_stage == "deleted"
+
+
+def test_a_store_that_was_removed_is_filled_anew(store: Store) -> None:
+    store.sync(lines(STARTS[0], 0))
+    place = Path(store.uri.removeprefix("sqlite:///"))
+    place.rename(place.with_name("gone"))
+    if store.uri.startswith("sqlite"):
+        _forget_databases()
+    assert store.sync(lines(STARTS[1], 1))
+    assert store.history("train/loss") == list(expected(STARTS[:2]).items())
+
+
+def _forget_databases() -> None:
+    """Another process would know none; this one keeps a connection to the file that was renamed."""
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+    from mlflow.tracking._tracking_service import utils
+
+    utils._tracking_store_registry._get_store_with_resolved_uri.cache_clear()
+    SqlAlchemyStore._db_uri_sql_alchemy_engine_map.clear()
+
+
+def test_several_runs_and_strangers_in_the_experiment_stay_apart(store: Store) -> None:
+    store.sync(lines(STARTS[0], 0))
+    experiment = store.run.info.experiment_id
+    stranger = store.client.create_run(experiment, run_name=RUN_ID)
+    store.client.log_metric(stranger.info.run_id, "train/loss", 7.0, step=1)
+    other = replace(RUN, run_id="other")
+    for _ in range(2):
+        runs = MlflowRuns(store.uri, "mine")
+        runs.log(RUN, append(store.run_dir, ""))
+        runs.log(other, append(store.run_dir.with_name("other"), lines(STARTS[0], 0)))
+    found = store.client.search_runs([experiment])
+    assert len(found) == 3
+    again = [run for run in found if run.data.tags.get("clusterkit.run") == "other"]
+    history = store.client.get_metric_history(again[0].info.run_id, "train/loss")
+    assert len(history) == 2 * 30 - 30
+
+
+def test_an_unreachable_server_is_one_clear_line() -> None:
+    with pytest.raises(TrackerError, match=r"MLflow at http://127.0.0.1:9") as raised:
+        MlflowRuns("http://127.0.0.1:9", "mine")
+    assert "\n" not in raised.value.cause
+
+
+def test_a_store_that_cannot_be_opened_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_text("no database\n" * 100)
+    with pytest.raises(TrackerError, match="file is not a database") as raised:
+        MlflowRuns(f"sqlite:///{tmp_path}/mlflow.db", "mine")
+    assert "\n" not in raised.value.cause
+
+
+@pytest.mark.parametrize("package", ["mlflow", "alembic", "sqlalchemy"])
+def test_without_a_package_the_error_says_how_to_install_it(
+    tmp_path: Path, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(TrackerError, match=f"the package {package} is not installed") as raised:
+        MlflowRuns(f"sqlite:///{tmp_path}/mlflow.db", "mine")
+    assert "[trackers]" in (raised.value.hint or "")
+
+
+QUIET = """
+import socket, sys
+def refuse(event, arguments):
+    if event in ("socket.connect", "socket.getaddrinfo", "socket.sendto"):
+        print("network:", event, arguments, file=sys.stderr)
+sys.addaudithook(refuse)
+"""
+
+
+def test_nothing_is_printed_and_no_connection_is_made(store: Store) -> None:
+    append(store.run_dir, lines(STARTS[0], 0))
+    done = subprocess.run(
+        [sys.executable, "-c", QUIET + SYNC, store.uri, str(store.run_dir)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ("", "")
+    assert each_step_once(store, STARTS[:1])
