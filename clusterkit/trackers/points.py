@@ -9,6 +9,7 @@ from typing import BinaryIO
 from clusterkit.results.metrics import LONGEST_LINE, MetricRow, each, lines_of
 
 _KINDS = ("train", "eval")
+_YEAR_9999 = 253_370_764_800.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def points(file: BinaryIO, known: int = 0) -> Iterator[Point]:
                 if until <= known:
                     old |= numbers.keys()
                 for name, value in numbers.items():
-                    found[name] = Point(f"{kind}/{name}", step, max(row.time, 0.0), value)
+                    found[name] = Point(f"{kind}/{name}", step, min(max(row.time, 0.0), _YEAR_9999), value)
         yield from (point for name, point in found.items() if name not in old)
 
 

@@ -1,0 +1,127 @@
+"""Trackers through the real command line: a run requeued twice on this machine, synced after each start."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.commands.conftest import Project
+
+pytestmark = pytest.mark.slow
+
+pytest.importorskip("tensorboard", reason="tensorboard is not installed (extra `trackers`)")
+pytest.importorskip("mlflow", reason="mlflow-skinny is not installed (extra `trackers`)")
+
+PROGRAM = """
+import json, os, pathlib, sys, time
+run, attempt = pathlib.Path(os.environ["CLUSTERKIT_RUN_DIR"]), int(os.environ["CLUSTERKIT_ATTEMPT"])
+checkpoint = run / "checkpoint"
+begin = int(checkpoint.read_text()) if checkpoint.exists() else 0
+reached, saved = [(20, 15), (40, 31), (60, 60)][attempt]
+with (run / "metrics.jsonl").open("a") as file:
+    for step in range(begin + 1, reached + 1):
+        row = {"kind": "train", "step": step, "time": time.time(), "attempt": attempt, "loss": attempt}
+        file.write(json.dumps(row) + "\\n")
+checkpoint.write_text(str(saved))
+(run / f"logged-{attempt}").touch()
+while not (run / f"synced-{attempt}").exists():
+    time.sleep(0.05)
+sys.exit(85 if attempt < 2 else 0)
+"""
+SETTINGS = """
+[project.trackers]
+tensorboard = "results/tensorboard"
+mlflow = "sqlite:///results/mlflow.db"
+"""
+STEPS = list(range(1, 61))
+
+
+def tensorboard(folder: Path) -> dict[int, float]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    reader = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    reader.Reload()
+    scalars = reader.Scalars("train/loss")
+    assert max(Counter(one.step for one in scalars).values()) == 1
+    return {one.step: one.value for one in scalars}
+
+
+def mlflow(uri: str) -> tuple[dict[int, float], str]:
+    os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=uri)
+    experiment = client.get_experiment_by_name("demo")
+    assert experiment is not None
+    (run,) = client.search_runs([experiment.experiment_id])
+    history = client.get_metric_history(run.info.run_id, "train/loss")
+    assert max(Counter(one.step for one in history).values()) == 1
+    return {one.step: one.value for one in history}, run.info.status
+
+
+def test_a_run_requeued_twice_and_synced_three_times_has_each_step_once_in_every_store(
+    project: Project,
+) -> None:
+    (project.folder / "train.py").write_text(PROGRAM)
+    with (project.folder / "clusterkit.toml").open("a") as file:
+        file.write(SETTINGS)
+    run_id = project.submit("--until-done")
+    run_dir, results = project.run_dir(run_id), project.folder / "results"
+    database, folder = f"sqlite:///{results}/mlflow.db", results / "mlruns"
+    for attempt, reached in enumerate((20, 40, 60)):
+        project.until((run_dir / f"logged-{attempt}").exists)
+        synced = project.run("sync-results", "--no-wandb")
+        assert "TensorBoard: 1 run brought up to date" in synced.stderr
+        assert "MLflow: 1 run brought up to date" in synced.stderr
+        assert sorted(tensorboard(results / "tensorboard" / run_id)) == STEPS[:reached]
+        assert sorted(mlflow(database)[0]) == STEPS[:reached]
+        also = json.loads(
+            project.run("sync-results", "--no-wandb", "--mlflow", "results/mlruns", "--json").stdout
+        )
+        assert also["trackers"] == [
+            {"tracker": "TensorBoard", "where": str(results / "tensorboard"), "runs": [], "error": None},
+            {"tracker": "MLflow", "where": str(folder), "runs": [run_id], "error": None},
+        ]
+        (run_dir / f"synced-{attempt}").touch()
+    project.until((run_dir / "attempts/2/exit.json").exists)
+    for _ in range(3):
+        project.run("sync-results", "--no-wandb", "--watch")
+        project.run("sync-results", "--no-wandb", "--mlflow", "results/mlruns")
+    starts = {step: 0 if step <= 15 else 1 if step <= 31 else 2 for step in STEPS}
+    assert tensorboard(results / "tensorboard" / run_id) == starts
+    first = {step: 0 if step <= 20 else 1 if step <= 40 else 2 for step in STEPS}
+    assert mlflow(database) == (first, "FINISHED")
+    assert mlflow(folder.as_uri()) == (first, "FINISHED")
+    (attempts,) = {len(list((results / run_id / "attempts").iterdir()))}
+    assert attempts == 3
+
+
+def test_a_tracker_that_fails_says_so_and_the_next_sync_catches_up(project: Project) -> None:
+    (project.folder / "train.py").write_text(
+        PROGRAM.replace("[attempt]", "[2]").replace("attempt < 2", "False")
+    )
+    run_id = project.submit()
+    (project.run_dir(run_id) / "synced-0").touch()
+    project.ended(run_id)
+    broken = project.folder / "broken.db"
+    broken.write_text("no database\n" * 100)
+    done = project.run(
+        "sync-results", "--no-wandb", "--tensorboard", "boards", "--mlflow", "sqlite:///broken.db", code=9
+    )
+    assert "file is not a database" in done.stderr
+    assert f"results lie in {project.folder / 'results'}" in done.stderr
+    assert list(tensorboard(project.folder / "boards" / run_id)) == STEPS
+    broken.unlink()
+    project.run("sync-results", "--no-wandb", "--tensorboard", "boards", "--mlflow", "sqlite:///broken.db")
+    assert list(mlflow(f"sqlite:///{broken}")[0]) == STEPS
+
+
+def test_an_invalid_place_is_refused_before_anything_is_done(project: Project) -> None:
+    for place in ("mysql://host/db", "sqlite://file.db", "https://me:secret@host"):
+        done = project.run("sync-results", "--mlflow", place, code=3)
+        assert done.stderr.startswith("error: --mlflow: ")
+        assert "secret" not in done.stderr
