@@ -33,6 +33,11 @@ GROUPS = {
         "Recipe": "--set --unlock",
         "Checks and output": "--dry-run --script --yes --send-large --verify-image --json",
     },
+    "sync-results": {
+        "Download": "--cluster --checkpoints --watch --bandwidth-limit --json",
+        "W&B": "--no-wandb --wandb-dry-run --wandb-entity --wandb-project",
+        "Other trackers": "--tensorboard --mlflow",
+    },
     "status": {
         "Which runs": "--all --state --cluster --group --name --profile --since",
         "Display": "--watch --expand --json",

@@ -23,7 +23,6 @@ from clusterkit.cli.ui.console import note, out, plural, print_document, say, wa
 from clusterkit.cli.ui.lines import plain_table
 from clusterkit.cli.ui.notices import Notices
 from clusterkit.cli.ui.progress import transfer_bar
-from clusterkit.config.values import tracking_uri
 from clusterkit.errors import WandbError
 from clusterkit.results.selection import Checkpoints
 from clusterkit.units import format_bytes, parse_size
@@ -84,8 +83,11 @@ def sync_results(
     """Download new results, then upload them to W&B.
 
     Downloads the results of all runs, or of those named, and deletes nothing here. Offline W&B runs are
-    uploaded once they have ended, or with --watch while they run.
+    uploaded once they have ended, or with --watch while they run. Metrics are copied to TensorBoard and
+    MLflow if the settings or options say where.
     """
+    from clusterkit.config.values import tracking_uri
+
     place = parsed("--mlflow", lambda text: tracking_uri(text, Path.cwd()), mlflow) if mlflow else None
     limit = parsed("--bandwidth-limit", parse_size, bandwidth_limit) if bandwidth_limit else None
     settings = load(config)

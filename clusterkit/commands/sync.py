@@ -118,7 +118,7 @@ def sync_results(
                 pulled += some
     order = {run.run_id: number for number, run in enumerate(runs)}
     synced = Synced(results, tuple(sorted(pulled, key=lambda run: order[run.run_id])))
-    synced = replace(synced, tracked=copy_to_trackers(settings, request, runs, waiting))
+    synced = replace(synced, tracked=copy_to_trackers(settings, request, runs, waiting, tell))
     if not request.wandb:
         return synced
     return upload(synced, request, ledger, runs, lambda text: tell(f"W&B: {text}"), environment)
@@ -161,12 +161,13 @@ def copy_to_trackers(
     request: SyncRequest,
     runs: Sequence[LedgerRun],
     waiting: Callable[[], None] = lambda: None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[Tracked, ...]:
     """Copy what is new of some runs' metrics to the trackers; see `track`."""
     project = settings.project
     mine = {"tensorboard": request.tensorboard, "mlflow": request.mlflow}
     trackers = project.trackers.model_copy(update={name: place for name, place in mine.items() if place})
-    return track(runs, project.results, trackers, experiment=project.name, waiting=waiting)
+    return track(runs, project.results, trackers, experiment=project.name, waiting=waiting, tell=tell)
 
 
 def upload(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,7 @@ def track(
     *,
     experiment: str,
     waiting: Callable[[], None] = lambda: None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[Tracked, ...]:
     """Copy what is new of some runs' metrics to each tracker. An error of one does not stop the other.
 
@@ -47,6 +49,7 @@ def track(
         trackers: the places.
         experiment: name of MLflow's experiment.
         waiting: called if another process writes to the results folder.
+        tell: called with a line about what takes long.
     """
     metrics = {run: results / run.run_id / "metrics.jsonl" for run in runs}
     here = {run: path for run, path in metrics.items() if path.is_file()}
@@ -58,7 +61,8 @@ def track(
             folder = trackers.tensorboard
             done.append(_collected("TensorBoard", str(folder), _to_event_files(here, folder)))
         if trackers.mlflow is not None:
-            done.append(_collected("MLflow", trackers.mlflow, _to_mlflow(here, trackers.mlflow, experiment)))
+            runs_there = partial(MlflowRuns, trackers.mlflow, experiment, tell=tell)
+            done.append(_collected("MLflow", trackers.mlflow, _to_mlflow(here, runs_there)))
     return tuple(done)
 
 
@@ -75,8 +79,8 @@ def _to_event_files(here: Mapping[LedgerRun, Path], folder: Path) -> Iterator[st
             yield run.run_id
 
 
-def _to_mlflow(here: Mapping[LedgerRun, Path], uri: str, experiment: str) -> Iterator[str]:
-    there = MlflowRuns(uri, experiment)
+def _to_mlflow(here: Mapping[LedgerRun, Path], runs_there: Callable[[], MlflowRuns]) -> Iterator[str]:
+    there = runs_there()
     for run, metrics in here.items():
         try:
             directory = read_run_dir(metrics.parent)

@@ -6,9 +6,10 @@ what is in doubt after a crash is read back first.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -33,6 +34,8 @@ _SQLITE = "sqlite:///"
 _PAGE = _BATCH = 1000
 _PARAMETERS = 100
 """The most that MLflow takes at once."""
+_TOLD = 100
+"""Batches between two lines for the user; they take some seconds."""
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
@@ -48,13 +51,14 @@ class MlflowRuns:
     Args:
         uri: an absolute folder, `sqlite:///` with an absolute path, or an http(s) address.
         experiment: its name; it is created if missing.
+        tell: called with a line while many numbers of a run are logged.
 
     Raises:
         TrackerError: the client is missing, or MLflow cannot be reached or opened.
     """
 
-    def __init__(self, uri: str, experiment: str) -> None:
-        self._uri, self._is_folder = uri, uri.startswith("/")
+    def __init__(self, uri: str, experiment: str, *, tell: Callable[[str], None] = lambda _: None) -> None:
+        self._uri, self._is_folder, self._tell = uri, uri.startswith("/"), tell
         with self._explained():
             self._client = self._open()
             self._experiment = self._experiment_id(experiment)
@@ -161,9 +165,14 @@ class MlflowRuns:
             for key in (there.data.metrics if in_doubt else ())
         }
         new = (one for one in found if one.step not in steps.get(names[one.name], ()))
-        while some := list(islice(new, _BATCH)):
+        for count in itertools.count(1):
+            some = list(islice(new, _BATCH))
+            if not some:
+                return
             batch = [Metric(names[one.name], one.value, int(one.time * 1000), one.step) for one in some]
             self._client.log_batch(run_id, batch, synchronous=True)
+            if count % _TOLD == 0:
+                self._tell(f"MLflow: {count * _BATCH:,} numbers of {there.info.run_name} logged so far")
 
     def _end(self, there: Run, run: DescribedRun) -> bool:
         """Record the run's state and end; returns whether they have changed."""
