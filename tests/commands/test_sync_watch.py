@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections.abc import Iterator
@@ -117,6 +118,43 @@ def test_a_refused_login_ends_it_and_is_said(site: SlurmSite, looks: Iterator[Sy
     site.server.drop_connections()
     with pytest.raises(TransportError, match="far"):
         list(looks)
+
+
+def test_trackers_get_what_each_look_brings_and_one_that_failed_catches_up(site: SlurmSite) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    settings = load_settings(config=site.project / "clusterkit.toml")
+    boards = site.project / "boards"
+    request = SyncRequest(wandb=False, tensorboard=boards)
+
+    def log_step(step: int) -> None:
+        with (site.root / "runs" / RUNNING.run_id / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps({"kind": "train", "step": step, "time": 1.0, "attempt": 0, "x": 1}) + "\n")
+
+    def shown() -> list[int]:
+        reader = accumulator.EventAccumulator(str(boards / RUNNING.run_id))
+        reader.Reload()
+        return [one.step for one in reader.Scalars("train/x")]
+
+    with site.ledger() as ledger:
+        looks = watch_results(
+            settings, request, ledger, bar=lambda *_: nullcontext(lambda _: None), paces=QUICK
+        )
+        log_step(1)
+        assert next(looks).synced.tracked[0].runs == (RUNNING.run_id,)
+        assert shown() == [1]
+        log_step(2)
+        boards.rename(site.project / "aside")
+        boards.write_text("a file")
+        assert next(looks).synced.tracked[0].error is not None
+        boards.unlink()
+        (site.project / "aside").rename(boards)
+        assert next(looks).synced.tracked[0].error is None  # nothing new has come
+        assert shown() == [1, 2]
+        end(site)
+        log_step(3)
+        *_, last = looks
+        assert [one.runs for one in last.synced.tracked] == [(RUNNING.run_id,)]
+        assert shown() == [1, 2, 3]
 
 
 def test_it_asks_slurm_no_more_than_status_does() -> None:

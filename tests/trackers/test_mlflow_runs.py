@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+import urllib.request
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +20,7 @@ import pytest
 from clusterkit.errors import TrackerError
 from clusterkit.trackers.described import DescribedRun, RunStatus
 from clusterkit.trackers.mlflow_runs import MlflowRuns
+from tests.ports import free_port
 from tests.trackers.run_files import ALL_STEPS, RUN_ID, STARTS, append, expected, line, lines
 
 if TYPE_CHECKING:
@@ -76,6 +79,33 @@ def store(tmp_path: Path, request: pytest.FixtureRequest) -> Store:
     return Store(uri, tmp_path / RUN_ID)
 
 
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    """The address of a tracking server."""
+    pytest.importorskip("flask", reason="the whole package mlflow is not installed")
+    port = free_port()
+    words = ["--backend-store-uri", f"sqlite:///{tmp_path}/server.db", "--port", str(port), "--workers", "1"]
+    command = [sys.executable, "-m", "mlflow", "server", *words]
+    with (
+        (tmp_path / "server.log").open("wb") as log,
+        subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True) as process,
+    ):
+        try:
+            until_it_answers(f"http://127.0.0.1:{port}/health")
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+
+
+def until_it_answers(url: str) -> None:
+    deadline = time.monotonic() + 120
+    while True:
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5):
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
 def each_step_once(store: Store, starts: Sequence[range] = STARTS) -> bool:
     return (
         store.history("train/loss") == list(expected(starts, first=True).items())
@@ -90,6 +120,17 @@ def test_a_run_requeued_twice_and_synced_after_each_start_has_each_step_once(sto
         assert each_step_once(store, STARTS[: attempt + 1])
         for _ in range(2):
             assert not store.sync()
+    assert each_step_once(store)
+
+
+@pytest.mark.slow
+def test_a_server_has_each_step_once_too(server: str, tmp_path: Path) -> None:
+    store = Store(server, tmp_path / RUN_ID)
+    for attempt, steps in enumerate(STARTS):
+        assert store.sync(lines(steps, attempt))
+        assert not store.sync()
+    store.client.set_tag(store.run.info.run_id, "clusterkit.logged", "unfinished")
+    assert store.sync()
     assert each_step_once(store)
 
 
