@@ -35,6 +35,7 @@ NO_SOURCE = {
     *("TIME,TIME", "GPU,GPU", "A,B", "-- ARGUMENT", "METRIC", "MODULE:ID"),
     "KIND:A,B",
     "PORT",
+    "URI",
 }
 """Metavars of what only the person knows."""
 

@@ -93,12 +93,12 @@ def tracking_uri(text: str, folder: str | Path) -> str:
     if scheme in ("http", "https") and rest:
         if "@" in rest.partition("/")[0]:
             raise ValueError(
-                "names a user; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD instead"
+                "the address names a user; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD instead"
             )
         return text
     path = rest.removeprefix("/") if scheme == "sqlite" else rest
     if scheme not in ("", "sqlite") or not path or (scheme == "sqlite" and path == rest):
-        raise ValueError('is no place of MLflow; write a folder, "sqlite:///FILE" or "https://HOST"')
+        raise ValueError('this is no place of MLflow; write a folder, "sqlite:///FILE" or "https://HOST"')
     try:
         absolute = Path(folder) / Path(path).expanduser()
     except RuntimeError:

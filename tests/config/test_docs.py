@@ -21,11 +21,12 @@ from clusterkit.config.models import (
     Project,
     RemotePath,
     Retry,
+    Trackers,
     Wandb,
 )
 from clusterkit.config.notify import MailAddress, Notify, WebhookUrl
 from clusterkit.config.options import long_name
-from clusterkit.config.values import Duration, Line, Lines, LocalPath, Program, Size
+from clusterkit.config.values import Duration, Line, Lines, LocalPath, Program, Size, TrackingUri
 from clusterkit.units import format_duration
 from tests.config.conftest import Place
 
@@ -34,6 +35,7 @@ TABLES = [
     ("[project]", Project, set()),
     ("[project.retry]", Retry, set()),
     ("[project.wandb]", Wandb, set()),
+    ("[project.trackers]", Trackers, set()),
     ("[clusters.NAME]", Cluster, {"name"}),
     ("[clusters.NAME.gpus.TYPE]", GpuTable, set()),
     ("[profiles.NAME]", Profile, {"name"}),
@@ -61,6 +63,7 @@ TYPES = {
     Lines: "list",
     Program: "list",
     LocalPath: "path",
+    TrackingUri: "text",
     RemotePath: "path",
     Size: "size",
     Duration: "duration",
@@ -102,7 +105,7 @@ def test_every_key_is_documented_with_its_default_or_its_type(
     section: str, model: type[BaseModel], internal: set[str]
 ) -> None:
     documented = rows(section)
-    subtables = {"retry", "wandb"} if model is Project else set()
+    subtables = {"retry", "wandb", "trackers"} if model is Project else set()
     assert list(documented) == [key for key in model.model_fields if key not in internal | subtables]
     for name, cells in documented.items():
         expected = default_of(model, name)

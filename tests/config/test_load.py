@@ -26,6 +26,21 @@ def test_without_any_file_there_is_the_local_cluster_and_the_demo(place: Place) 
     assert settings.files == ()
 
 
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("mlruns", "{project}/mlruns"),
+        ("/far/mlruns", "/far/mlruns"),
+        ("sqlite:///results/m l.db", "sqlite:///{project}/results/m l.db"),
+        ("sqlite:////far/m.db", "sqlite:////far/m.db"),
+        ("https://host:5000/path", "https://host:5000/path"),
+    ],
+)
+def test_a_place_of_mlflow_starts_at_the_project(place: Place, written: str, read: str) -> None:
+    place.write(f"[project.trackers]\nmlflow = '{written}'")
+    assert place.load().project.trackers.mlflow == read.format(project=place.project)
+
+
 def test_later_layers_win_key_by_key(place: Place) -> None:
     place.user('[profiles.a40-2m]\ntime = "2h"\nmemory = "10G"\n[project]\nwandb.entity = "me"')
     place.write('[profiles.a40-2m]\ntime = "3h"\n[project]\nwandb.project = "mt"')

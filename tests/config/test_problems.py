@@ -197,6 +197,13 @@ def test_a_secret_is_refused_and_not_repeated(place: Place, name: str) -> None:
     assert "abc123" not in f"{error.cause}{error.hint}"
 
 
+def test_a_password_in_a_trackers_address_is_refused_and_not_repeated(place: Place) -> None:
+    for address in ("https://me:abc123@host", "postgresql://me:abc123@host/mlflow"):
+        error = fault(place, f"[project.trackers]\nmlflow = '{address}'")
+        assert error.cause.startswith("clusterkit.toml:2: project.trackers.mlflow: th")
+        assert "abc123" not in f"{error.cause}{error.hint}"
+
+
 def test_a_name_that_only_resembles_a_secret_is_fine(place: Place) -> None:
     profile = place.load(PROFILE + "env.TOKENIZERS_PARALLELISM = 'false'").profile("x")
     assert dict(profile.env) == {"TOKENIZERS_PARALLELISM": "false"}
