@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from clusterkit.errors import TrackerError
 from clusterkit.folders import make_ignored, make_private
-from clusterkit.trackers.points import Point, points
+from clusterkit.trackers.points import MetricPoint, points
 from clusterkit.untrusted import open_regular
 from clusterkit_rl import install_command
 
@@ -70,7 +70,7 @@ def _retire(files: list[Path]) -> None:
         os.truncate(path, 0)  # without the data server, TensorBoard never gets past a file that is gone
 
 
-def _write(out: BinaryIO, first: Point, others: Iterator[Point]) -> None:
+def _write(out: BinaryIO, first: MetricPoint, others: Iterator[MetricPoint]) -> None:
     try:
         from tensorboard.summary.writer.record_writer import RecordWriter
     except ImportError:
@@ -85,7 +85,7 @@ def _write(out: BinaryIO, first: Point, others: Iterator[Point]) -> None:
     os.fsync(out.fileno())
 
 
-def _events(first: Point, others: Iterator[Point]) -> Iterator[Event]:
+def _events(first: MetricPoint, others: Iterator[MetricPoint]) -> Iterator[Event]:
     from tensorboard.compat.proto.event_pb2 import Event, SessionLog
     from tensorboard.compat.proto.summary_pb2 import Summary
 

@@ -19,7 +19,7 @@ from clusterkit.errors import TrackerError, last_words
 from clusterkit.folders import make_ignored
 from clusterkit.trackers.described import DescribedRun, RunStatus
 from clusterkit.trackers.mlflow_names import file_name, mlflow_name
-from clusterkit.trackers.points import Point, points
+from clusterkit.trackers.points import MetricPoint, points
 from clusterkit.untrusted import open_regular, ordinal
 from clusterkit_rl import install_command
 
@@ -155,7 +155,7 @@ class MlflowRuns:
         while some := list(islice(found, _PARAMETERS)):
             self._client.log_batch(there.info.run_id, params=some, synchronous=True)
 
-    def _log_points(self, there: Run, found: Iterator[Point], *, in_doubt: bool) -> None:
+    def _log_points(self, there: Run, found: Iterator[MetricPoint], *, in_doubt: bool) -> None:
         """Log the points, except those that MLflow has if that is in doubt."""
         from mlflow.entities import Metric
 

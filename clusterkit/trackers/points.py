@@ -13,7 +13,7 @@ _YEAR_9999 = 253_370_764_800.0
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class MetricPoint:
     """One number."""
 
     name: str
@@ -25,7 +25,7 @@ class Point:
     """May be infinite or NaN: a run that diverges shows it."""
 
 
-def points(file: BinaryIO, known: int = 0) -> Iterator[Point]:
+def points(file: BinaryIO, known: int = 0) -> Iterator[MetricPoint]:
     """Yield each name and step once, by step.
 
     As in `metrics.latest`, the highest attempt counts, and its last line that has the number. Lines are read
@@ -47,7 +47,7 @@ def points(file: BinaryIO, known: int = 0) -> Iterator[Point]:
     for (step, kind), lines in sorted(places.items()):
         if max(until for _, _, until in lines) <= known:
             continue
-        found: dict[str, Point] = {}
+        found: dict[str, MetricPoint] = {}
         old: set[str] = set()
         for _, start, until in sorted(lines):
             file.seek(start)
@@ -56,7 +56,9 @@ def points(file: BinaryIO, known: int = 0) -> Iterator[Point]:
                 if until <= known:
                     old |= numbers.keys()
                 for name, value in numbers.items():
-                    found[name] = Point(f"{kind}/{name}", step, min(max(row.time, 0.0), _YEAR_9999), value)
+                    found[name] = MetricPoint(
+                        f"{kind}/{name}", step, min(max(row.time, 0.0), _YEAR_9999), value
+                    )
         yield from (point for name, point in found.items() if name not in old)
 
 

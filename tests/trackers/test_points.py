@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusterkit.results.metrics import read, with_number
-from clusterkit.trackers.points import Point, points
+from clusterkit.trackers.points import MetricPoint, points
 from tests.trackers.run_files import ALL_STEPS, STARTS, append, expected, line, lines
 
 
-def points_of(metrics: Path, known: int = 0) -> list[Point]:
+def points_of(metrics: Path, known: int = 0) -> list[MetricPoint]:
     with metrics.open("rb") as file:
         return list(points(file, known))
 
