@@ -39,7 +39,7 @@ _TOLD = 100
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    "MLFLOW_ALLOW_FILE_STORE": "true",  # else MLflow 3.7 and later refuse a folder
+    "MLFLOW_ALLOW_FILE_STORE": "true",  # newer releases refuse a folder without it
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
 }
