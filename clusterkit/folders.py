@@ -114,9 +114,9 @@ def work_folder(home: Path) -> Iterator[Path]:
     work = home / _WORK
     work.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.ExitStack() as held:
-        with _locked(work, wait=True):  # so that nobody sweeps it before it is held
+        with locked(work, wait=True):  # so that nobody sweeps it before it is held
             folder = Path(tempfile.mkdtemp(dir=work))
-            held.enter_context(_locked(folder, wait=True))
+            held.enter_context(locked(folder, wait=True))
         held.callback(shutil.rmtree, folder, ignore_errors=True)
         yield folder
 
@@ -126,24 +126,26 @@ def sweep(home: Path) -> None:
     import shutil
 
     work = home / _WORK
-    with contextlib.suppress(OSError), _locked(work):
+    with contextlib.suppress(OSError), locked(work):
         for folder in work.iterdir():
-            with contextlib.suppress(OSError), _locked(folder):
+            with contextlib.suppress(OSError), locked(folder):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_held(home: Path, name: str) -> bool:
     """Whether a process holds the work folder of this name; False without file locks."""
     try:
-        with _locked(home / _WORK / name, fcntl.LOCK_SH):
+        with locked(home / _WORK / name, fcntl.LOCK_SH):
             return False
     except OSError as error:
         return isinstance(error, BlockingIOError)
 
 
 @contextmanager
-def _locked(folder: Path, kind: int = fcntl.LOCK_EX, *, wait: bool = False) -> Iterator[None]:
-    """Hold a folder's lock; with `wait` once it is free, and without it where the file system has no locks.
+def locked(folder: Path, kind: int = fcntl.LOCK_EX, *, wait: bool = False) -> Iterator[None]:
+    """Hold a folder's lock, which the end of this process frees; with `wait` once it is free.
+
+    With `wait`, nothing is locked where the file system has no locks.
 
     Raises:
         OSError: another process holds it, or the file system has no locks.

@@ -38,6 +38,12 @@ GROUPS = {
         "W&B": "--no-wandb --wandb-dry-run --wandb-entity --wandb-project",
         "Other trackers": "--tensorboard --mlflow",
     },
+    "search": {
+        "Search": "--space --metric --direction --trials --at-once --sampler --prune",
+        "Run": "--profile --cluster --total-steps --time --sbatch",
+        "Recipe": "--set --unlock",
+        "Checks and output": "--best --send-large --json",
+    },
     "status": {
         "Which runs": "--all --state --cluster --group --name --profile --since",
         "Display": "--watch --expand --json",

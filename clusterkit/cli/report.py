@@ -13,11 +13,12 @@ from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, JsonOption, RunsArgument, load, open_ledger
 from clusterkit.cli.ui.console import err, note, out, print_document, printable, say
-from clusterkit.cli.ui.lines import plain_table
+from clusterkit.cli.ui.lines import best_line, plain_table
 from clusterkit.units import beside, percents_beside
 
 if TYPE_CHECKING:
     from clusterkit.commands.report import Reported, ReportRow
+    from clusterkit.config.settings import Settings
     from clusterkit.report.advice import GroupAdvice
     from clusterkit.report.main_metric import MainResult
 
@@ -70,7 +71,21 @@ def report(
         return
     folder = out or report_folder(results, folders)
     reported = command(folders, folder, now=datetime.now(UTC), metric=metric)
-    (print_json if as_json else show_reported)(reported)
+    if as_json:
+        print_json(reported)
+        return
+    show_reported(reported)
+    _note_best(settings, folders)
+
+
+def _note_best(settings: Settings, folders: Sequence[Path]) -> None:
+    """Says which trial is the best of a search among the runs."""
+    from clusterkit.search.summary import read_bests
+
+    names = {folder.resolve().name for folder in folders}
+    for best in read_bests(settings.project_dir / ".clusterkit").values():
+        if best.run_id in names and len(names) > 1:
+            note(best_line(best))
 
 
 def print_json(reported: Reported) -> None:

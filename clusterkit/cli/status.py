@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ from clusterkit.errors import TransportError
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
     from clusterkit.runs.selection import Selection
+    from clusterkit.search.summary import Best
     from clusterkit.transport.ahead import LoginAhead
 
 
@@ -94,15 +96,29 @@ def status(
             login=login,
             ended=notices.ended,
         )
+    from clusterkit.search.summary import read_bests
+
+    bests = read_bests(settings.project_dir / ".clusterkit")
     if as_json:
-        print_json(report)
+        print_json(report, bests=bests)
     else:
         show_status(report, expand=expand or bool(groups))
+        _note_bests(bests, {row.run.group for row in report.rows})
     if report.nothing_learnt:
         raise TransportError(
             f"no run is known here, and {', '.join(report.silent)} gives no answer",
             hint="restore the connection, then try again: there may be runs",
         )
+
+
+def _note_bests(bests: Mapping[str, Best], groups: Set[str]) -> None:
+    """Prints a line for each group that is a search and has a best trial."""
+    for group, best in bests.items():
+        if group in groups:
+            from clusterkit.cli.ui.console import note
+            from clusterkit.cli.ui.lines import best_line
+
+            note(best_line(best))
 
 
 def _log_in_ahead(

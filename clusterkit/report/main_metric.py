@@ -64,7 +64,7 @@ def result(group: ReportGroup, wanted: str | None = None) -> MainResult | None:
         group: runs that differ in their seed.
         wanted: the name of another logged number.
     """
-    names = [_SHORT.get(wanted, wanted)] if wanted else [SUCCESS, RETURN, *_own(group)]
+    names = [full_name(wanted)] if wanted else [SUCCESS, RETURN, *_own(group)]
     for name in names:
         if name.startswith(("success/", "return/")):
             point = group.final(name)
@@ -75,6 +75,11 @@ def result(group: ReportGroup, wanted: str | None = None) -> MainResult | None:
             runs = sum(bool(with_number(run.rows, name)) for run in group.runs)
             return MainResult(name, point, runs, min(steps))
     return None
+
+
+def full_name(wanted: str) -> str:
+    """The name of a metric as it is logged; `success` and `return` stand for their means."""
+    return _SHORT.get(wanted, wanted)
 
 
 def final(group: ReportGroup, name: str) -> Point | None:

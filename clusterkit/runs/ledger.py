@@ -16,6 +16,8 @@ from pathlib import Path
 from clusterkit.errors import ClusterkitError
 from clusterkit.folders import make_ignored
 
+ALONE = -1
+"""The `part` of a group's run that was submitted by itself, as the trials of a search are."""
 _VERSION = 4
 _BUSY_SECONDS = 10.0
 _IN_USE = ("another clusterkit process is using it", "try again when it is done")
@@ -60,7 +62,7 @@ class LedgerRun:
     last: str = ""
     """The last known RunState as JSON, for ended runs and clusters that do not answer."""
     part: int = 0
-    """Number, within the group, of the submission that it belongs to."""
+    """Number, within the group, of the submission that it belongs to; ALONE for one of its own."""
 
 
 _COLUMNS = [f'"{field.name}"' for field in fields(LedgerRun)]

@@ -26,7 +26,7 @@ from clusterkit.probes import ask
 from clusterkit.runs.check import check, check_script, check_trainer, parents
 from clusterkit.runs.handover import Parcel, hand_over_parcel, other_jobs
 from clusterkit.runs.interpreter import with_program_python
-from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.ledger import ALONE, Ledger, LedgerRun
 from clusterkit.runs.materials import (
     image_of,
     layout_of,
@@ -148,7 +148,7 @@ def submit(
     if agree is not None:
         agree(plan)
     secrets = find_secrets(settings)
-    snapshot, image = _take(settings, plan, ledger, bar)
+    snapshot, image = take(settings, plan, ledger, bar)
     with open_site(plan.cluster, login=login) as site:
         settled = settle_unclear(site, ledger)
         ready = prepare(site, ledger, plan, Materials.taken(snapshot, image), secrets)
@@ -169,7 +169,7 @@ def dry_run(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> DryR
     """
     check(settings, plan, ledger)
     secrets = find_secrets(settings)
-    snapshot, image = _take(settings, plan, ledger, bar)
+    snapshot, image = take(settings, plan, ledger, bar)
     continuation = None
     if any(run.goes_on for run in plan.runs):
         with open_site(plan.cluster, create=False) as site:
@@ -250,7 +250,7 @@ def prepare(site: Site, ledger: Ledger, plan: Plan, materials: Materials, secret
             site.layout,
             continuation if run.goes_on else None,
             secrets,
-            part=part_of.get(index, 0),
+            part=part_of.get(index, ALONE if run.member else 0),
             previous_there=run.member is not None or _previous_there(site, run.program.env),
         )
         for index, run in enumerate(plan.runs)
@@ -292,7 +292,7 @@ def _continuation(site: Site, plan: Plan, limits: Limits | None) -> Continuation
     return found
 
 
-def _take(settings: Settings, plan: Plan, ledger: Ledger, bar: Bar) -> tuple[Snapshot, Image | None]:
+def take(settings: Settings, plan: Plan, ledger: Ledger, bar: Bar) -> tuple[Snapshot, Image | None]:
     """Reads the image and the working tree, and checks that the programs' scripts are in it."""
     image = image_of(plan.cluster, ledger, bar)
     snapshot = take_snapshot(settings, plan.allow_large, ledger)

@@ -63,7 +63,7 @@ def resolve_group(settings: Settings, request: SubmitRequest) -> Plan:
             if len(others) > 1
             else (),
         )
-        one = _member(settings, replace(request, name=name), stages[stage], member, now)
+        one = resolve_member(settings, replace(request, name=name), stages[stage], member, now)
         runs.append(one)
         options.append(backend_of(cluster).packed(one.options, pack, request.native))
     at_once = request.max_parallel
@@ -130,14 +130,25 @@ def _check_in_one(request: SubmitRequest, names: set[str]) -> None:
         )
 
 
-def _member(
+def resolve_member(
     settings: Settings,
     request: SubmitRequest,
     profile_name: str,
     member: GroupMember,
     now: datetime,
 ) -> PlannedRun:
-    """Resolves one run of a group."""
+    """Resolves one run of a group.
+
+    Args:
+        settings: the project's settings.
+        request: the request for the whole group.
+        profile_name: of the run's stage.
+        member: its position and values; `env` and `unused` are filled in.
+        now: time of the request.
+
+    Raises:
+        ConfigError, RecipeLockedError: a value is wrong.
+    """
     values = member.values
     profile = settings.profile(values.get("profile", profile_name))
     try:

@@ -12,7 +12,7 @@ from clusterkit.backends import backend_of
 from clusterkit.backends.jobs import JobState
 from clusterkit.folders import is_held
 from clusterkit.probes import ask
-from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.ledger import ALONE, Ledger, LedgerRun
 from clusterkit.runs.record import RunRecord, records
 from clusterkit.runs.submission import SubmissionOutcome, give_up, job_name, outcome
 from clusterkit.transport.base import Transport
@@ -97,7 +97,8 @@ def _handing(run: LedgerRun) -> str:
 
 def _token(cluster: Cluster, run: LedgerRun) -> str:
     """Returns the name of the run's newest job; without job arrays each run of a group has its own job."""
-    if run.group and run.submission == 0 and backend_of(cluster).can.arrays:
+    in_array = run.group and run.part != ALONE and backend_of(cluster).can.arrays
+    if in_array and run.submission == 0:
         return job_name(run.group, run.part)
     return job_name(run.run_id, run.submission)
 

@@ -26,7 +26,7 @@ MOST_RUNS = 10_000
 OF_THE_RUN = ("seed", "profile", "recipe", "total_steps")
 _FILLED_LATER = ("seed", "total_steps")
 """Placeholders in a user's own arguments that `plan` fills in, swept or not."""
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
 
@@ -65,9 +65,11 @@ def axes(seeds: str | None, sweeps: Sequence[str]) -> tuple[SweepAxis, ...]:
     found = []
     for text in sweeps:
         name, equals, listed = text.partition("=")
-        if not equals or not _NAME.fullmatch(name):
+        if not equals or not NAME.fullmatch(name):
             raise ConfigError(f"--sweep {text}: not of the form name=value,value")
-        values = _seeds(listed, f"--sweep {text}") if name == "seed" else _values(listed, text)
+        values = (
+            _seeds(listed, f"--sweep {text}") if name == "seed" else split_values(listed, f"--sweep {text}")
+        )
         found.append(SweepAxis(name, values))
     if seeds is not None:
         found.append(SweepAxis("seed", _seeds(seeds, f"--seeds {seeds}")))
@@ -176,11 +178,15 @@ def meaning(
     )
 
 
-def _values(text: str, option: str) -> tuple[str, ...]:
-    """Splits comma-separated values; commas in brackets belong to a value."""
+def split_values(text: str, option: str) -> tuple[str, ...]:
+    """Splits comma-separated values; commas in brackets belong to a value.
+
+    Raises:
+        ConfigError: a value is missing; `option` is what the user typed.
+    """
     found = tuple(part.strip() for part in re.split(r",(?![^\[]*\])", text))
     if not all(found):
-        raise ConfigError(f"--sweep {option}: a value is missing", hint="write name=value,value")
+        raise ConfigError(f"{option}: a value is missing", hint="write name=value,value")
     return found
 
 

@@ -1,0 +1,255 @@
+"""`clusterkit search`."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from clusterkit.cli.common import (
+    ClusterOption,
+    ConfigOption,
+    JsonOption,
+    NativeOption,
+    ProfileOption,
+    ProgramCommand,
+    SendLargeOption,
+    SetOption,
+    TimeOption,
+    TotalStepsOption,
+    UnlockOption,
+    asking_for,
+    given_words,
+    large_files,
+    load,
+    native_words,
+    open_ledger,
+)
+from clusterkit.errors import ConfigError, RunError
+
+if TYPE_CHECKING:
+    from clusterkit.config.settings import Settings
+    from clusterkit.runs.request import SubmitRequest
+    from clusterkit.search.definition import Definition
+
+
+COMMAND = ProgramCommand
+
+
+class Direction(StrEnum):
+    """What is better."""
+
+    MAXIMIZE = "maximize"
+    MINIMIZE = "minimize"
+
+
+class Sampler(StrEnum):
+    """How values are chosen."""
+
+    TPE = "tpe"
+    RANDOM = "random"
+
+
+class Prune(StrEnum):
+    """How trials are ended early."""
+
+    ASHA = "asha"
+    NONE = "none"
+
+
+def search(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the search, old or new.")],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="-- ARGUMENT", help="Arguments of the program; {NAME} stands for a parameter."
+        ),
+    ] = None,
+    space: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUES",
+            help="A parameter and its values: LOW:HIGH, log:LOW:HIGH or VALUE,VALUE; or a TOML file with "
+            "such pairs. Names mean the same as for `submit --sweep`.",
+        ),
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option(metavar="METRIC", help="Metric to improve; success if left out.")
+    ] = None,
+    direction: Annotated[
+        Direction | None,
+        typer.Option(metavar="maximize|minimize", help="Which is better; a higher one if left out."),
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Number of trials; 24 if left out.")
+    ] = None,
+    at_once: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Maximum number of trials under way; 4 if left out."),
+    ] = None,
+    sampler: Annotated[
+        Sampler | None, typer.Option(metavar="tpe|random", help="How values are chosen; tpe if left out.")
+    ] = None,
+    prune: Annotated[
+        Prune | None,
+        typer.Option(metavar="asha|none", help="How bad trials are ended early; asha if left out."),
+    ] = None,
+    profile: ProfileOption = None,
+    cluster: ClusterOption = None,
+    total_steps: TotalStepsOption = None,
+    time: TimeOption = None,
+    overrides: SetOption = None,
+    unlock: UnlockOption = None,
+    native: NativeOption = None,
+    best: Annotated[
+        bool, typer.Option("--best", help="Only show the trials so far, the best first; ask no cluster.")
+    ] = False,
+    send_large: SendLargeOption = False,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+) -> None:
+    """Search for the best values of parameters.
+
+    Each trial is a run. The command submits them, ends bad ones early, and stays until all have ended. After
+    an interruption, `clusterkit search NAME` goes on.
+    """
+    from clusterkit.cli.ui.search import show_trials
+    from clusterkit.report.main_metric import full_name
+    from clusterkit.search.definition import folder_of, held, read_definition
+    from clusterkit.search.space import read_space
+
+    settings = load(config)
+    folder = folder_of(settings.project_dir / ".clusterkit", name)
+    if best:
+        _show_known(folder, name, as_json=as_json)
+        return
+    given: dict[str, Any] = {
+        "space": read_space(space) if space else None,
+        "metric": full_name(metric) if metric else None,
+        "direction": direction and direction.value,
+        "trials": trials,
+        "at_once": at_once,
+        "sampler": sampler and sampler.value,
+        "prune": prune and prune.value,
+        "profile": profile,
+        "cluster": cluster,
+        "total_steps": total_steps,
+        "time": time,
+        "overrides": _tuple(overrides),
+        "unlock": _tuple(unlock),
+        "native": native_words(native) or None,
+        "arguments": _tuple(arguments),
+    }
+    with open_ledger(settings) as ledger:
+        from clusterkit.cli.ui.console import note
+        from clusterkit.cli.ui.progress import transfer_bar
+        from clusterkit.commands.search import SearchTools
+        from clusterkit.commands.search import search as command
+        from clusterkit.folders import make_private
+        from clusterkit.search.plan import check_search
+
+        known = read_definition(folder)
+        definition = known.changed(given) if known else _new(settings, name, given)
+        asked, request = _request(settings, definition, send_large=send_large)
+        unused = check_search(asked, ledger, definition, request)
+        if unused and known is None:
+            note_unused(unused)
+        make_private(folder)
+        with held(folder, name):
+            known = read_definition(folder)  # another command may have begun it meanwhile
+            definition = known.changed(given) if known else definition
+            definition.write(folder)
+            note(f"{'goes on with' if known else 'begins'} search {name}: group {definition.group}")
+            tools = SearchTools(asked, ledger, request, folder, transfer_bar, note)
+            found = command(definition, tools)
+    show_trials(definition, found, as_json=as_json)
+    if not any(one.state == "complete" for one in found):
+        raise RunError(
+            f"no trial of search {name} has completed", hint=f"`clusterkit why {definition.group}` says why"
+        )
+
+
+def note_unused(names: tuple[str, ...]) -> None:
+    """Says which parameters the program can only read from its environment."""
+    from clusterkit.cli.ui.console import warn
+
+    places = ", ".join(f"{{{name}}}" for name in names)
+    variables = ", ".join(f"$CLUSTERKIT_SWEEP_{name.upper()}" for name in names)
+    warn(f"the arguments do not contain {places}", f", so the program must read {variables}")
+
+
+def _show_known(folder: Path, name: str, *, as_json: bool) -> None:
+    from clusterkit.cli.ui.search import show_trials
+    from clusterkit.search.definition import read_definition
+    from clusterkit.search.study import Study
+
+    definition = read_definition(folder)
+    if definition is None:
+        others = sorted(one.name for one in folder.parent.glob("*"))
+        raise RunError(
+            f"no search {name!r} in this project",
+            hint=f"searches: {', '.join(others)}"
+            if others
+            else "`clusterkit search NAME --space ...` begins one",
+        )
+    show_trials(definition, Study(folder, definition).trials(), as_json=as_json)
+
+
+def _new(settings: Settings, name: str, given: Mapping[str, Any]) -> Definition:
+    from clusterkit.report.main_metric import SUCCESS
+    from clusterkit.runs.spec import run_id, timestamp
+    from clusterkit.search.definition import TRIALS, Definition
+
+    if not given["space"]:
+        raise ConfigError(
+            f"no search {name!r} in this project, and a new one needs --space",
+            hint="e.g. --space lr=log:1e-5:1e-2 --space batch=128,256",
+        )
+    now = datetime.now(UTC)
+    usual = {
+        "metric": SUCCESS,
+        "direction": Direction.MAXIMIZE.value,
+        "sampler": Sampler.TPE.value,
+        "prune": Prune.ASHA.value,
+        "profile": settings.profile(given["profile"]).name,
+        "cluster": settings.cluster(given["cluster"]).name,
+    }
+    return Definition(
+        name=name,
+        group=run_id(name, now, secrets.token_hex(2)),
+        created=timestamp(now),
+        size=given["trials"] or TRIALS,
+        **{**usual, **{field: value for field, value in given.items() if value is not None}},
+    )
+
+
+def _request(
+    settings: Settings, definition: Definition, *, send_large: bool
+) -> tuple[Settings, SubmitRequest]:
+    """Returns the request for a trial without its values, and the settings with the search's changes."""
+    from clusterkit.runs.program import assignments
+    from clusterkit.runs.request import SubmitRequest
+
+    time, total_steps = definition.time, definition.total_steps
+    settings = asking_for(settings, [definition.profile], time=time, total_steps=total_steps)
+    request = SubmitRequest(
+        cluster=settings.cluster(definition.cluster),
+        profile=settings.profile(definition.profile),
+        name=definition.name,
+        arguments=definition.arguments,
+        overrides=assignments(definition.overrides, "--set"),
+        unlock=definition.unlock,
+        native=definition.native,
+        allow_large=large_files(send_large),
+        given=given_words(time, total_steps, None),
+    )
+    return settings, request
+
+
+def _tuple(texts: list[str] | None) -> tuple[str, ...] | None:
+    return tuple(texts) if texts else None

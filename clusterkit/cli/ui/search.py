@@ -1,0 +1,57 @@
+"""The trials of a search, as a table or as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from clusterkit.cli.ui.console import note, out, plural, print_document
+from clusterkit.cli.ui.lines import plain_table, short
+from clusterkit.search.study import best_of, ranked
+
+if TYPE_CHECKING:
+    from clusterkit.search.definition import Definition
+    from clusterkit.search.study import Trial
+
+
+def show_trials(definition: Definition, trials: Sequence[Trial], *, as_json: bool) -> None:
+    """Prints all trials, the best first."""
+    found = ranked(trials, definition.direction)
+    best = best_of(trials, definition.direction)
+    if as_json:
+        print_document(
+            {
+                "schema": 1,
+                "search": definition.name,
+                "group": definition.group,
+                "metric": definition.metric,
+                "direction": definition.direction,
+                "best": best and best.number,
+                "trials": [_object(one) for one in found],
+            }
+        )
+        return
+    table = plain_table(
+        "trial", definition.metric, "step", "state", *definition.space, right=("trial", "step")
+    )
+    for one in found:
+        value = "" if one.value is None else f"{one.value:.4g}"
+        values = (short(one.values.get(name, "")) for name in definition.space)
+        style = "bold" if one is best else "dim" if one.state in ("pruned", "failed") else ""
+        step = "" if one.step is None else f"{one.step:,}"
+        table.add_row(*map(Text, (str(one.number), value, step, one.state, *values)), style=style)
+    out.print(table)
+    states = [one.state for one in trials]
+    counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+    note(f"{plural(len(trials), 'trial')}: {counts}" if trials else "no trials yet")
+    if best is not None:
+        note(f"best: {best.run_id}")
+
+
+def _object(one: Trial) -> dict[str, Any]:
+    found = asdict(one)
+    del found["stopping"]
+    return found

@@ -1,0 +1,59 @@
+"""Plans the run of a trial: one of the search's group, with a submission of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from clusterkit.runs.check import check
+from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.plan import GroupMember, Plan
+from clusterkit.runs.request import SubmitRequest
+from clusterkit.runs.resolve_group import resolve_member
+from clusterkit.search.definition import Definition
+from clusterkit.search.space import Interval, parse
+
+if TYPE_CHECKING:
+    from clusterkit.config.settings import Settings
+
+
+def check_search(
+    settings: Settings, ledger: Ledger, definition: Definition, request: SubmitRequest
+) -> tuple[str, ...]:
+    """Checks that a trial can be planned and run.
+
+    Returns:
+        Names of parameters that the program can only read from its environment.
+
+    Raises:
+        ConfigError, RecipeLockedError, SchedulerError: a trial could never run.
+    """
+    plan = sample_plan(settings, definition, request)
+    check(settings, plan, ledger)
+    member = plan.runs[0].member
+    return member.unused if member else ()
+
+
+def plan_trial(
+    settings: Settings, definition: Definition, request: SubmitRequest, number: int, values: Mapping[str, str]
+) -> Plan:
+    """Returns the plan of a trial's run.
+
+    Raises:
+        ConfigError, RecipeLockedError: a value is wrong.
+    """
+    group = {"id": definition.group, "index": number, "size": definition.size}
+    member = GroupMember(number, 0, group, values)
+    run = resolve_member(settings, request, request.profile.name, member, datetime.now(UTC))
+    return Plan(request.cluster, (run,), None, (), request.native, request.allow_large)
+
+
+def sample_plan(settings: Settings, definition: Definition, request: SubmitRequest) -> Plan:
+    """Returns the plan of a trial with the first value of each parameter."""
+    kinds = {name: parse(name, text) for name, text in definition.space.items()}
+    values = {
+        name: str((int(kind.low) if kind.whole else kind.low) if isinstance(kind, Interval) else kind[0])
+        for name, kind in kinds.items()
+    }
+    return plan_trial(settings, definition, request, 0, values)

@@ -1,0 +1,231 @@
+"""A search on this machine: trials are runs, none is lost or submitted twice, bad ones are ended early."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands.conftest import Project
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+TRAIN = """
+import json, os, sys, time
+with open(os.environ["STARTED"], "a") as file:
+    file.write(os.environ["CLUSTERKIT_RUN_ID"] + "\\n")
+lr, width = float(sys.argv[1]), int(sys.argv[2])
+best = 1.0 - abs(lr - 0.3) - abs(width - 32) / 100
+if sys.argv[3:] == ["fails"] and width == 64:
+    sys.exit(1)
+run = os.environ["CLUSTERKIT_RUN_DIR"]
+for step in range(1, 17):
+    now = {"step": step, "time": time.time(), "attempt": int(os.environ["CLUSTERKIT_ATTEMPT"])}
+    with open(f"{run}/metrics.jsonl", "a") as file:
+        file.write(json.dumps({"kind": "train", **now, "height": best * step / 16}) + "\\n")
+    time.sleep(0.08)
+"""
+SPACE = ("--space", "lr=0.01:1.0", "--space", "width=16,32,64", "--metric", "height")
+ARGUMENTS = ("--", "{lr}", "{width}")
+
+
+@pytest.fixture
+def toy(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    (project.folder / "train.py").write_text(TRAIN)
+    monkeypatch.setenv("STARTED", str(tmp_path / "started"))
+    return project
+
+
+def started(toy: Project) -> Counter[str]:
+    return Counter(Path(os.environ["STARTED"]).read_text().split())
+
+
+def known(toy: Project, name: str = "toy") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(toy.run("search", name, "--best", "--json").stdout)
+    return found
+
+
+def height(trial: dict[str, Any]) -> float:
+    """The last value of a trial that is not ended early."""
+    values = trial["values"]
+    return 1.0 - abs(float(values["lr"]) - 0.3) - abs(int(values["width"]) - 32) / 100
+
+
+def states(toy: Project) -> dict[str, str]:
+    report = json.loads(toy.run("status", "--all", "--json").stdout)
+    return {row["run_id"]: row["state"] for row in report["runs"]}
+
+
+def drive(toy: Project, *words: str) -> subprocess.Popen[str]:
+    """Start the command in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "clusterkit", "search", "toy", *words],
+        cwd=toy.folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "79"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_search_of_24_trials_that_is_killed_twice_loses_none_and_doubles_none(toy: Project) -> None:
+    words: tuple[str, ...] = (*SPACE, *ARGUMENTS)
+    for least in (5, 13):
+        driver = drive(toy, *words)
+        toy.until(lambda least=least: Path(os.environ["STARTED"]).exists() and len(started(toy)) >= least)
+        driver.send_signal(signal.SIGKILL)
+        driver.communicate()
+        assert driver.returncode == -signal.SIGKILL
+        words = ()
+    toy.run("search", "toy")
+
+    found = known(toy)
+    trials = {one["run_id"]: one for one in found["trials"]}
+    assert len(trials) == 24
+    assert set(started(toy)) == set(trials), "a trial without a run, or a run without a trial"
+    assert set(started(toy).values()) == {1}, "a run that was started twice"
+    assert {path.name for path in toy.run_dir("").iterdir()} == set(trials)
+    ended = Counter(one["state"] for one in trials.values())
+    assert set(ended) == {"complete", "pruned"}
+    assert ended["pruned"] >= 3  # of some 20 that may be
+    for run_id, state in states(toy).items():
+        assert state == ("CANCELLED" if trials[run_id]["state"] == "pruned" else "COMPLETED")
+
+    complete = [one for one in trials.values() if one["state"] == "complete"]
+    assert all(one["value"] == pytest.approx(height(one)) for one in complete)
+    best = max(complete, key=height)
+    (toy.folder / ".clusterkit" / "ledger.sqlite3").unlink()
+    shutil.rmtree(toy.folder / ".clusterkit" / "local")
+    (toy.folder / ".clusterkit" / "searches" / "toy" / "best.json").unlink()
+    alone = known(toy)
+    assert alone == found
+    assert alone["trials"][0] == best
+    assert alone["best"] == best["number"]
+
+
+def test_a_search_killed_at_some_steps_starts_each_trial_once(toy: Project) -> None:
+    words = ("search", "toy", *SPACE, "--trials", "5", "--at-once", "2", "--prune", "none", *ARGUMENTS)
+    killed = subprocess.run(
+        [sys.executable, "-m", "tests.doubles.kill_point", "1:25", *words],
+        cwd=toy.folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert killed.returncode == 0, killed.stderr
+    assert int(killed.stdout.split()[-1]) > 5
+    found = known(toy)
+    assert [one["state"] for one in found["trials"]] == ["complete"] * 5
+    assert started(toy) == Counter(one["run_id"] for one in found["trials"])
+
+
+def test_a_second_driver_of_a_search_is_refused(toy: Project) -> None:
+    driver = drive(toy, *SPACE, "--trials", "2", *ARGUMENTS)
+    toy.until(lambda: Path(os.environ["STARTED"]).exists())
+    refused = toy.run("search", "toy", code=8)
+    assert refused.stderr.splitlines()[-2:] == [
+        "error: another process drives search toy",
+        "next:  `clusterkit search toy --best` shows it",
+    ]
+    driver.communicate()
+    assert driver.returncode == 0
+    assert len(started(toy)) == 2
+
+
+def test_a_trial_that_fails_or_is_cancelled_is_said_and_not_repeated(toy: Project) -> None:
+    done = toy.run(
+        "search", "toy", *SPACE, "--space", "kind=fails,works", "--sampler", "random", "--trials", "8",
+        *ARGUMENTS, "{kind}",
+    )  # fmt: skip
+    found = known(toy)
+    assert len(found["trials"]) == len(started(toy)) == 8
+    for trial in found["trials"]:
+        bad = trial["values"]["kind"] == "fails" and trial["values"]["width"] == "64"
+        assert (trial["state"] == "failed") == bad
+        assert (
+            f"trial {trial['number']} failed: FAILED; `clusterkit why {trial['run_id']}`" in done.stderr
+        ) == bad
+        assert not bad or trial["why"].startswith("FAILED")
+
+
+def test_a_trial_that_completes_without_the_metric_ends_the_search_with_the_names_it_logs(
+    toy: Project,
+) -> None:
+    failed = toy.run("search", "toy", *SPACE[:4], "--trials", "2", "--at-once", "1", *ARGUMENTS, code=8)
+    assert "completed, but logged no number 'success/mean'" in failed.stderr
+    assert failed.stderr.splitlines()[-1] == "next:  begin another search with --metric, one of height"
+    assert len(started(toy)) == 1
+
+
+def test_status_and_report_show_the_best_trial_of_a_search(toy: Project) -> None:
+    toy.run("search", "toy", *SPACE, "--trials", "3", *ARGUMENTS)
+    found = known(toy)
+    best = found["trials"][0]
+    group = json.loads(toy.run("status", "--json").stdout)["groups"][0]
+    assert group["best"] == {
+        "search": "toy",
+        "trial": best["number"],
+        "run_id": best["run_id"],
+        "metric": "height",
+        "value": best["value"],
+        "values": best["values"],
+    }
+    line = f"best of toy: {best['run_id']}, height {best['value']:.4g} with lr="
+    assert line in toy.run("status").stderr
+    toy.run("sync-results", found["group"], "--no-wandb")
+    assert line in toy.run("report", found["group"]).stderr
+
+
+def test_a_search_goes_on_with_more_trials_but_not_with_another_space(toy: Project) -> None:
+    toy.run("search", "toy", *SPACE, "--trials", "1", *ARGUMENTS)
+    toy.run("search", "toy", "--trials", "2")
+    assert len(known(toy)["trials"]) == len(started(toy)) == 2
+    refused = toy.run("search", "toy", "--space", "lr=1:2", code=3)
+    assert "search toy has begun with another space" in refused.stderr
+
+
+def test_a_search_whose_ledger_is_lost_finds_its_runs_again(toy: Project) -> None:
+    driver = drive(toy, *SPACE, "--trials", "4", *ARGUMENTS)
+    toy.until(lambda: Path(os.environ["STARTED"]).exists() and len(started(toy)) == 4)
+    driver.kill()
+    driver.communicate()
+    for file in (toy.folder / ".clusterkit").glob("ledger.sqlite3*"):
+        file.unlink()
+    toy.run("search", "toy")
+    assert [one["state"] for one in known(toy)["trials"]] == ["complete"] * 4
+    assert set(started(toy).values()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("space", "cause"),
+    [
+        ("lr", "--space lr: neither NAME=VALUES nor a .toml file"),
+        ("lr=1:0", "--space lr=1:0: the first bound is not below the second"),
+        ("lr=log:0:1", "--space lr=log:0:1: a logarithmic interval begins above 0"),
+        ("lr=a:b", "--space lr=a:b: a bound is not a number"),
+        ("lr=1", "--space lr=1: not two different values or more"),
+        ("l r=1:2", "--space l r=1:2: 'l r' is no name of a parameter"),
+    ],
+)
+def test_a_wrong_space_is_refused_before_anything_is_made(toy: Project, space: str, cause: str) -> None:
+    assert cause in toy.run("search", "toy", "--space", space, code=3).stderr
+    assert not (toy.folder / ".clusterkit" / "searches").exists()
+
+
+def test_a_space_comes_from_a_file_too(toy: Project) -> None:
+    (toy.folder / "space.toml").write_text('lr = "0.1:0.2"\nwidth = [16, 32]\n')
+    toy.run("search", "toy", "--space", "space.toml", "--metric", "height", "--trials", "1", *ARGUMENTS)
+    (trial,) = known(toy)["trials"]
+    assert 0.1 <= float(trial["values"]["lr"]) <= 0.2
+    assert trial["values"]["width"] in ("16", "32")
