@@ -31,9 +31,22 @@ root = "/share/x"
 [profiles."evil$(touch evil)"]
 """
 NO_SOURCE = {
-    *("NAME=VALUE,VALUE", "N", "TIME", "SIZE", "SEEDS", "PIXELS", "OPTION", "NAME", "BASE", "COMMAND"),
+    *(
+        "NAME=VALUE,VALUE",
+        "NAME=VALUES",
+        "N",
+        "TIME",
+        "SIZE",
+        "SEEDS",
+        "PIXELS",
+        "OPTION",
+        "NAME",
+        "BASE",
+        "COMMAND",
+    ),
     *("TIME,TIME", "GPU,GPU", "A,B", "-- ARGUMENT", "METRIC", "MODULE:ID"),
     "KIND:A,B",
+    "NAME=VALUES",
     "PORT",
     "URI",
 }

@@ -55,6 +55,7 @@ ANSWERS = {
     "diff": "diff größe-1 größe-1",
     "export": "export größe-2",
     "rerun": "rerun größe-2",
+    "search": "search größe",
     "storage": "storage --help",
     "storage clean": "storage clean größe-2",
     "storage list": "storage list",

@@ -49,6 +49,7 @@ BY_NAME = {
 """Objects whose keys are no field names of ours."""
 
 
+SEARCH = ("search", "lr", "--space", "lr=0.1:0.5")
 NEEDS_A_SITE = {"evaluate", "storage list", "login", "build", "tune", "rehearse"}
 """What `test_the_samples_of_what_needs_a_site_or_a_model` compares."""
 
@@ -114,6 +115,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             "storage prune": ["storage", "prune", "--dry-run", "--json"],
             "storage clean": ["storage", "clean", "--dry-run", "--json"],
             "rerun": ["rerun", run_id, "--json"],
+            "search": [*SEARCH, "--trials", "1", "--json", "--", "--lr={lr}"],
             "resume": ["resume", run_id, "--json"],
             "cancel": ["cancel", "--all", "--yes", "--json"],
         }

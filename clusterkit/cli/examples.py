@@ -150,11 +150,8 @@ GUIDES = {
         RUN,
         "Search for the best values of parameters.",
         (
-            ("lr --profile a40-2m --space lr=log:1e-5:1e-2 --unlock lr", "24 trials, 4 at a time"),
-            (
-                "net --space width=64:512 --metric loss --direction minimize -- --width {width}",
-                "your program",
-            ),
+            ("lr --space lr=log:1e-5:1e-2 --unlock lr", "24 trials, 4 at a time"),
+            ("net --space w=64:512 --metric loss --direction minimize -- -w {w}", ""),
             ("lr", "go on after an interruption"),
             ("lr --best", "the trials so far, the best first"),
         ),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from clusterkit.backends.jobs import JobState
 from clusterkit.commands.resume import resume
 from clusterkit.errors import RunError, SchedulerError
+from clusterkit.resources import page
 from clusterkit.runs.ending import end_runs
 from clusterkit.runs.handover import SubmissionRefusedError
 from clusterkit.runs.ledger import Ledger, LedgerRun
@@ -210,7 +211,7 @@ class _Driver:
                     f"{trial.run_id} completed, but logged no number {self._definition.metric!r}",
                     hint=f"begin another search with --metric, one of {names}"
                     if names
-                    else "let the program write metrics.jsonl: see own-project.md",
+                    else f"let the program write its metrics, as {page('own-project.md')} says",
                 )
 
     def _end(self, site: Site, trial: Trial, state: RunState) -> None:

@@ -12,7 +12,7 @@ from clusterkit.runs.plan import GroupMember, Plan
 from clusterkit.runs.request import SubmitRequest
 from clusterkit.runs.resolve_group import resolve_member
 from clusterkit.search.definition import Definition
-from clusterkit.search.space import Interval, parse
+from clusterkit.search.space import Between, parse
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
@@ -53,7 +53,7 @@ def sample_plan(settings: Settings, definition: Definition, request: SubmitReque
     """Returns the plan of a trial with the first value of each parameter."""
     kinds = {name: parse(name, text) for name, text in definition.space.items()}
     values = {
-        name: str((int(kind.low) if kind.whole else kind.low) if isinstance(kind, Interval) else kind[0])
+        name: str((int(kind.low) if kind.whole else kind.low) if isinstance(kind, Between) else kind[0])
         for name, kind in kinds.items()
     }
     return plan_trial(settings, definition, request, 0, values)

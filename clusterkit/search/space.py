@@ -17,7 +17,7 @@ _FORMS = "write LOW:HIGH, log:LOW:HIGH or VALUE,VALUE"
 
 
 @dataclass(frozen=True)
-class Interval:
+class Between:
     """A parameter between two bounds, both included."""
 
     low: float
@@ -52,7 +52,7 @@ def read_space(texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def parse(name: str, text: str) -> Interval | Choice:
+def parse(name: str, text: str) -> Between | Choice:
     """Parses the values of one parameter: `LOW:HIGH`, `log:LOW:HIGH` or `VALUE,VALUE`.
 
     An interval has whole numbers only if both bounds are written as such.
@@ -75,7 +75,7 @@ def parse(name: str, text: str) -> Interval | Choice:
         raise ConfigError(f"--space {name}={text}: the first bound is not below the second", hint=_FORMS)
     if log and low <= 0:
         raise ConfigError(f"--space {name}={text}: a logarithmic interval begins above 0")
-    return Interval(low, high, log, all(_WHOLE.fullmatch(bound.strip()) for bound in bounds))
+    return Between(low, high, log, all(_WHOLE.fullmatch(bound.strip()) for bound in bounds))
 
 
 def _of_file(path: str) -> Mapping[str, str]:

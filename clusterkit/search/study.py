@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterkit.errors import ClusterkitError
 from clusterkit.search.definition import Definition
-from clusterkit.search.space import Interval, parse
+from clusterkit.search.space import Between, parse
 
 if TYPE_CHECKING:
     import optuna
@@ -82,7 +82,7 @@ class Study:
         trial = self._optuna.trial.Trial(self._study, trial_id)
         for name, text in self._definition.space.items():
             kind = parse(name, text)
-            if not isinstance(kind, Interval):
+            if not isinstance(kind, Between):
                 trial.suggest_categorical(name, kind)
             elif kind.whole:
                 trial.suggest_int(name, int(kind.low), int(kind.high), log=kind.log)

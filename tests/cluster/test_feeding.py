@@ -41,10 +41,23 @@ container = "none"
 cpus = 1
 memory = "100M"
 time = "5m"
+
+[profiles.trial]
+program = ["sh", "trial.sh"]
+cpus = 1
+memory = "100M"
+time = "5m"
 """
 PROGRAM = """
 date >>"$CLUSTERKIT_RUN_DIR/started"
 sleep "$1"
+"""
+TRIAL = """
+date >>"$CLUSTERKIT_RUN_DIR/started"
+for step in 1 2 3; do
+  printf '{"kind": "train", "step": %s, "height": %s}\\n' $step $(($1 * step)) >>"$CLUSTERKIT_RUN_DIR/metrics.jsonl"
+  sleep 4
+done
 """
 PATIENCE_SECONDS = 1200.0
 
@@ -69,6 +82,7 @@ def user(site: Cluster, tmp_path_factory: pytest.TempPathFactory) -> User:
     folder = tmp_path_factory.mktemp("laptop") / "project"
     folder.mkdir()
     (folder / "program.sh").write_text(PROGRAM)
+    (folder / "trial.sh").write_text(TRIAL)
     (folder / "clusterkit.toml").write_text(SETTINGS.format(ssh_config=site.ssh_config))
     return User(folder, site)
 
@@ -177,3 +191,33 @@ def test_200_runs_a_killed_laptop_and_a_killed_node(user: User) -> None:
     until("its booking", lambda: sum(completed(user, group).values()) == 200, 60)
     login = user.cluster.run("login", ["pgrep", "-u", "alice", "-f", "feed.sh"], check=False)
     assert login.stdout == ""
+
+
+def test_a_search_waits_for_the_queue_and_goes_on_after_its_driver_was_killed(user: User) -> None:
+    words = (
+        "--profile",
+        "trial",
+        "--space",
+        "x=1:9",
+        "--metric",
+        "height",
+        "--trials",
+        "7",
+        "--at-once",
+        "7",
+    )
+    driver = user.forks("search", "steep", *words, "--prune", "none", "--", "{x}")
+    runs = user.cluster.share / "alice/fed/runs"
+    until("its first run", lambda: [*runs.glob("steep-*/started")] or driver.poll() is not None)
+    driver.kill()
+    driver.communicate()
+    done = user.tries("search", "steep")
+    assert done.returncode == 0, done.stderr
+    assert "waits until another has ended" in done.stderr  # five jobs are allowed
+    found = json.loads(user.types("search", "steep", "--best", "--json"))
+    trials = {one["run_id"]: one for one in found["trials"]}
+    assert [one["state"] for one in trials.values()] == ["complete"] * 7
+    assert {path.name for path in runs.glob("steep-*")} == set(trials)
+    assert starts(user, found["group"], *range(7)) == [1] * 7
+    assert found["trials"][0]["value"] == 3 * max(int(one["values"]["x"]) for one in trials.values())
+    assert set(completed(user, found["group"]).values()) == {1}

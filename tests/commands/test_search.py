@@ -133,11 +133,13 @@ def test_a_search_killed_at_some_steps_starts_each_trial_once(toy: Project) -> N
 def test_a_second_driver_of_a_search_is_refused(toy: Project) -> None:
     driver = drive(toy, *SPACE, "--trials", "2", *ARGUMENTS)
     toy.until(lambda: Path(os.environ["STARTED"]).exists())
+    driver.send_signal(signal.SIGSTOP)
     refused = toy.run("search", "toy", code=8)
     assert refused.stderr.splitlines()[-2:] == [
         "error: another process drives search toy",
         "next:  `clusterkit search toy --best` shows it",
     ]
+    driver.send_signal(signal.SIGCONT)
     driver.communicate()
     assert driver.returncode == 0
     assert len(started(toy)) == 2
