@@ -151,7 +151,7 @@ GUIDES = {
         "Search for the best values of parameters.",
         (
             ("lr --space lr=log:1e-5:1e-2 --unlock lr", "24 trials, 4 at a time"),
-            ("net --space w=64:512 --metric loss --direction minimize -- -w {w}", ""),
+            ("net --space w=64:512 --metric score -- --width {w}", "your own program"),
             ("lr", "go on after an interruption"),
             ("lr --best", "the trials so far, the best first"),
         ),

@@ -55,6 +55,8 @@ class SubmitRequest:
     """Options that changed the profile, as typed, e.g. `--time 4h`."""
     axes: tuple[SweepAxis, ...] = ()
     """The sweep's axes."""
+    points: tuple[Mapping[str, str], ...] = ()
+    """The sweep's points, by name, in place of the grid that axes span."""
     max_parallel: int | None = None
     """Maximum number of the group's jobs that run at a time; None leaves it to the scheduler."""
     pack: int = 1
@@ -71,7 +73,7 @@ class SubmitRequest:
     @property
     def several(self) -> bool:
         """Whether a group is requested, even of one run."""
-        return bool(self.axes or self.then) or self.pack > 1
+        return bool(self.axes or self.points or self.then) or self.pack > 1
 
 
 @dataclass(frozen=True)

@@ -34,13 +34,13 @@ def resolve_group(settings: Settings, request: SubmitRequest) -> Plan:
     Raises:
         ConfigError, RecipeLockedError: the request is wrong.
     """
-    cluster, points = request.cluster, grid(request.axes)
+    cluster, points = request.cluster, request.points or grid(request.axes)
     if request.pack > 1 and len(points) == 1:
         raise ConfigError(
             "--pack lets several runs share a GPU, but this is a single run", hint="add --seeds or --sweep"
         )
     request = replace(request, pack=min(request.pack, len(points)))
-    _check_group(request)
+    _check_group(request, {name for point in points for name in point})
     arrays = backend_of(cluster).can.arrays
     now, name = datetime.now(UTC), request.name or request.profile.name
     group = run_id(name, now, secrets.token_hex(2))
@@ -80,8 +80,8 @@ def resolve_group(settings: Settings, request: SubmitRequest) -> Plan:
     )
 
 
-def _check_group(request: SubmitRequest) -> None:
-    names, cluster = {axis.name for axis in request.axes}, request.cluster
+def _check_group(request: SubmitRequest, names: set[str]) -> None:
+    cluster = request.cluster
     backend = backend_of(cluster)
     if request.seed is not None and "seed" in names:
         raise ConfigError("--seed and --seeds exclude each other", hint="use one of them")

@@ -54,8 +54,9 @@ sleep "$1"
 """
 TRIAL = """
 date >>"$CLUSTERKIT_RUN_DIR/started"
+cd "$CLUSTERKIT_RUN_DIR"
 for step in 1 2 3; do
-  printf '{"kind": "train", "step": %s, "height": %s}\\n' $step $(($1 * step)) >>"$CLUSTERKIT_RUN_DIR/metrics.jsonl"
+  printf '{"kind": "train", "step": %s, "height": %s}\\n' $step $(($1 * step)) >>metrics.jsonl
   sleep 4
 done
 """

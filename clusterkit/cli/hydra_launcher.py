@@ -1,0 +1,77 @@
+"""The Hydra launcher `hydra/launcher=clusterkit`. Installed as `hydra_plugins/clusterkit_launcher.py` too.
+
+Only classes below `hydra_plugins` are plugins to Hydra, so it is that copy that runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+SETTINGS = {
+    "_target_": "hydra_plugins.clusterkit_launcher.ClusterkitLauncher",
+    **dict.fromkeys(("profile", "cluster", "name", "max_parallel")),
+}
+"""The settings below `hydra.launcher`; None for clusterkit's default."""
+
+ConfigStore.instance().store(group="hydra/launcher", name="clusterkit", node=SETTINGS, provider="clusterkit")
+
+
+class ClusterkitLauncher(Launcher):
+    """Submits the jobs of a multirun as one group, and does not wait for them."""
+
+    def __init__(self, **options: Any) -> None:
+        self._options = options
+        self._hydra: Any = None
+
+    def setup(
+        self,
+        *,
+        hydra_context: HydraContext,  # noqa: ARG002
+        task_function: TaskFunction,  # noqa: ARG002
+        config: DictConfig,
+    ) -> None:
+        """Keeps the settings; the application itself runs in the jobs."""
+        self._hydra = config.hydra
+
+    def launch(
+        self,
+        job_overrides: Sequence[Sequence[str]],
+        initial_job_idx: int,  # noqa: ARG002
+    ) -> Sequence[JobReturn]:
+        """Submits the jobs; their results are not known yet."""
+        from clusterkit.cli.common import load, open_ledger
+        from clusterkit.cli.ui.console import show_error
+        from clusterkit.cli.ui.progress import transfer_bar
+        from clusterkit.cli.ui.sweep import show_group, show_plan
+        from clusterkit.commands.hydra import Multirun, launch
+        from clusterkit.errors import ClusterkitError
+
+        sources = self._hydra.runtime.config_sources
+        multirun = Multirun(
+            [list(job) for job in job_overrides],
+            list(self._hydra.overrides.hydra),
+            self._hydra.job.config_name,
+            next((one.path for one in sources if one.provider == "command-line"), None),
+            **self._options,
+        )
+        try:
+            settings = load(None)
+            with open_ledger(settings) as ledger:
+                done = launch(settings, ledger, multirun, bar=transfer_bar, agree=show_plan)
+            show_group(done)
+            if done.trouble:
+                raise done.trouble
+        except ClusterkitError as error:
+            show_error(error)
+            raise SystemExit(error.exit_code) from None
+        return [
+            JobReturn(overrides=list(job), working_dir=one.row.run_dir, status=JobStatus.COMPLETED)
+            for job, one in zip(job_overrides, done.placed, strict=True)
+        ]

@@ -1,0 +1,137 @@
+"""Hydra's multirun with `hydra/launcher=clusterkit`: one group, in whose jobs the application runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusterkit.commands.hydra import points_of
+from clusterkit.errors import ConfigError
+from tests.commands.conftest import Project
+
+ROOT = Path(__file__).parents[2]
+MAIN = """
+import json, os, pathlib
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf
+
+@hydra.main(version_base=None, config_path="conf", config_name="config")
+def main(config):
+    told = {"config": OmegaConf.to_container(config), "mode": HydraConfig.get().mode.name}
+    (pathlib.Path(os.environ["CLUSTERKIT_RUN_DIR"]) / "told.json").write_text(json.dumps(told))
+
+if __name__ == "__main__":
+    main()
+"""
+CONFIG = "net: {lr: 0.1}\nname: usual\nseed: 0\n"
+
+
+@pytest.fixture
+def application(project: Project) -> Project:
+    (project.folder / "main.py").write_text(MAIN)
+    (project.folder / "conf").mkdir()
+    (project.folder / "conf" / "config.yaml").write_text(CONFIG)
+    (project.folder / "conf" / "other.yaml").write_text(CONFIG.replace("usual", "other"))
+    plugins = project.folder.parent / "site" / "hydra_plugins"  # as the wheel installs it
+    plugins.mkdir(parents=True)
+    shutil.copyfile(ROOT / "clusterkit" / "cli" / "hydra_launcher.py", plugins / "clusterkit_launcher.py")
+    return project
+
+
+def multirun(project: Project, *words: str, start: tuple[str, ...] = ("main.py",), code: int = 0) -> Any:
+    """Run the application as its user does."""
+    done = subprocess.run(
+        [sys.executable, *start, *words],
+        cwd=project.folder,
+        env={**os.environ, "PYTHONPATH": f"{project.folder.parent / 'site'}:{ROOT}"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def told(project: Project, group: str) -> list[dict[str, Any]]:
+    """What the application was told in each job, by number."""
+    folders = sorted(project.run_dir("").glob(f"{group}-*"))
+    for folder in folders:
+        project.ended(folder.name)
+    return [json.loads((folder / "told.json").read_text()) for folder in folders]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", [("main.py",), ("-m", "main")], ids=["a file", "a module"])
+def test_a_multirun_is_one_group_whose_jobs_run_the_application(
+    application: Project, start: tuple[str, ...]
+) -> None:
+    words = ("-m", "hydra/launcher=clusterkit", "net.lr=0.2,0.4", "seed=1,2", "+new=[1,2]")
+    group = multirun(application, *words, start=start).stdout.strip()
+    came = told(application, group)
+    assert [(one["config"]["net"]["lr"], one["config"]["seed"]) for one in came] == [
+        (0.2, 1), (0.2, 2), (0.4, 1), (0.4, 2),
+    ]  # fmt: skip
+    assert all(one["config"]["new"] == [1, 2] and one["mode"] == "RUN" for one in came)
+    report = json.loads(application.run("status", "--json").stdout)
+    assert {(run["group"], run["state"]) for run in report["runs"]} == {(group, "COMPLETED")}
+    assert [run["seed"] for run in report["runs"]] == [1, 2, 1, 2]
+    first = application.run_dir(f"{group}-0")
+    assert json.loads((first / "run.json").read_text())["sweep"] == {"net_lr": "0.2", "seed": "1"}
+    assert (first / "hydra" / ".hydra" / "config.yaml").is_file()
+
+
+@pytest.mark.slow
+def test_the_settings_of_the_launcher_and_of_hydra_reach_the_jobs(application: Project) -> None:
+    profile = '\n[profiles.second]\ntime = "6m"\n'
+    with (application.folder / "clusterkit.toml").open("a") as file:
+        file.write(profile)
+    launcher = ("hydra/launcher=clusterkit", "hydra.launcher.profile=second", "hydra.launcher.name=mine")
+    words = ("--config-name", "other", "-m", *launcher, "hydra.job.name=told", "seed=7,8")
+    group = multirun(application, *words).stdout.strip()
+    assert group.startswith("mine-")
+    assert [one["config"]["name"] for one in told(application, group)] == ["other", "other"]
+    first = application.run_dir(f"{group}-0")
+    assert json.loads((first / "run.json").read_text())["profile"]["name"] == "second"
+    assert (first / "hydra" / "told.log").is_file()
+
+
+@pytest.mark.slow
+def test_an_error_is_two_lines_and_an_exit_code(application: Project) -> None:
+    words = ("-m", "hydra/launcher=clusterkit", "hydra.launcher.profile=nowhere", "seed=1,2")
+    done = multirun(application, *words, code=3)
+    assert done.stderr.startswith("error: there is no profile 'nowhere'\nnext:  ")
+
+
+TWICE = ({"a_b": "1", "a_b_": "3"}, {"a_b": "2", "a_b_": "4"})
+
+
+@pytest.mark.parametrize(
+    ("jobs", "arguments", "points"),
+    [
+        ([["a=1"]], ("a=1",), ({},)),
+        ([["db/x=1"], ["db/x=2"]], ("db/x={db_x}",), ({"db_x": "1"}, {"db_x": "2"})),
+        ([["~a"], ["b=1"]], ("{override0}",), ({"override0": "~a"}, {"override0": "b=1"})),
+        ([["profile=1"], ["profile=2"]], ("profile={profile_}",), ({"profile_": "1"}, {"profile_": "2"})),
+        ([["seed=1"], ["seed=x"]], ("seed={seed_}",), ({"seed_": "1"}, {"seed_": "x"})),
+        ([["a.b=1", "a_b=3"], ["a.b=2", "a_b=4"]], ("a.b={a_b}", "a_b={a_b_}"), TWICE),
+        ([["x={y:1}"], ["x={y:2}"]], ("x={x}",), ({"x": "{y:1}"}, {"x": "{y:2}"})),
+    ],
+)  # fmt: skip
+def test_overrides_become_arguments_with_the_values_of_each_job(
+    jobs: list[list[str]], arguments: tuple[str, ...], points: tuple[dict[str, str], ...]
+) -> None:
+    assert points_of(jobs) == (arguments, points)
+
+
+def test_jobs_with_different_numbers_of_overrides_are_refused() -> None:
+    with pytest.raises(ConfigError, match="different numbers of overrides"):
+        points_of([["a=1"], ["a=1", "b=2"]])
