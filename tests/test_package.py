@@ -125,6 +125,8 @@ def test_the_wheel_holds_what_the_checkout_holds(tmp_path: Path) -> None:
     assert installed[0] == str(site / "clusterkit" / "_data" / "templates" / "job.sh.j2")
     assert checkout[0] == str(ROOT / "templates" / "job.sh.j2")
     assert installed[1:] == checkout[1:]
+    launcher = (site / "hydra_plugins" / "clusterkit_launcher.py").read_text()
+    assert launcher == (ROOT / "clusterkit" / "cli" / "hydra_launcher.py").read_text()
 
 
 @pytest.mark.slow

@@ -122,7 +122,9 @@ def search(
     from clusterkit.report.main_metric import full_name
     from clusterkit.search.definition import folder_of, held, read_definition
     from clusterkit.search.space import read_space
+    from clusterkit.search.study import load_optuna
 
+    load_optuna()  # before anything is made
     settings = load(config)
     folder = folder_of(settings.project_dir / ".clusterkit", name)
     if best:
@@ -166,7 +168,11 @@ def search(
             definition.write(folder)
             note(f"{'goes on with' if known else 'begins'} search {name}: group {definition.group}")
             tools = SearchTools(asked, ledger, request, folder, transfer_bar, note)
-            found = command(definition, tools)
+            try:
+                found = command(definition, tools)
+            except KeyboardInterrupt:
+                note(f"the runs go on, and so does `clusterkit search {name}`")
+                raise
     show_trials(definition, found, as_json=as_json)
     if not any(one.state == "complete" for one in found):
         raise RunError(

@@ -61,6 +61,7 @@ def status(
     from datetime import UTC, datetime
 
     from clusterkit.runs.selection import Selection, parse_since, parse_states
+    from clusterkit.search.summary import read_bests
 
     selection = Selection(
         states=parse_states(states or ()),
@@ -71,6 +72,7 @@ def status(
         since=parse_since(since, datetime.now(UTC)) if since else None,
     )
     settings = load(config)
+    home = settings.project_dir / ".clusterkit"
     with open_ledger(settings, only_reads=True, of=names or ()) as ledger, ExitStack() as stack:
         notices = Notices(settings, ledger)
         stack.callback(notices.show_faults)
@@ -79,7 +81,13 @@ def status(
             from clusterkit.runs.watching import watch as looks
 
             seen = looks(settings, ledger, names=names or (), selection=selection, ended=notices.ended)
-            show_watch(seen, expand=expand or bool(groups), as_json=as_json, foot=notices.foot)
+            show_watch(
+                seen,
+                expand=expand or bool(groups),
+                as_json=as_json,
+                foot=notices.foot,
+                bests=lambda: read_bests(home),
+            )
             return
         login = None if names else _log_in_ahead(settings, selection, stack)
 
@@ -96,9 +104,7 @@ def status(
             login=login,
             ended=notices.ended,
         )
-    from clusterkit.search.summary import read_bests
-
-    bests = read_bests(settings.project_dir / ".clusterkit")
+    bests = read_bests(home)
     if as_json:
         print_json(report, bests=bests)
     else:

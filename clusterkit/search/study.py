@@ -48,7 +48,7 @@ class Study:
     """The study of a search. One process at a time may change it."""
 
     def __init__(self, folder: Path, definition: Definition) -> None:
-        self._optuna = _load()
+        self._optuna = load_optuna()
         self._definition = definition
         self._storage: optuna.storages.RDBStorage = self._optuna.storages.RDBStorage(
             f"sqlite:///{_url_path(folder / FILE)}",
@@ -188,7 +188,12 @@ def _url_path(path: Path) -> str:
     return str(path).replace("%", "%25").replace("?", "%3F")
 
 
-def _load() -> Any:
+def load_optuna() -> Any:
+    """Returns the module, which says nothing of its own accord.
+
+    Raises:
+        ClusterkitError: it is not installed.
+    """
     try:
         found = importlib.import_module("optuna")
     except ImportError as error:

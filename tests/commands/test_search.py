@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from clusterkit.errors import ClusterkitError
+from clusterkit.search.study import load_optuna
 from tests.commands.conftest import Project
 
 pytestmark = pytest.mark.slow
@@ -113,6 +115,19 @@ def test_a_search_of_24_trials_that_is_killed_twice_loses_none_and_doubles_none(
     assert alone["best"] == best["number"]
 
 
+def test_a_search_killed_while_its_files_are_made_begins_again(toy: Project) -> None:
+    words = (*SPACE, "--trials", "2", *ARGUMENTS)
+    for name in ("search.json", "trials.sqlite3", "trials.sqlite3-journal"):
+        driver = drive(toy, *words)
+        toy.until(lambda name=name: (toy.folder / ".clusterkit" / "searches" / "toy" / name).exists())
+        driver.kill()
+        driver.communicate()
+    toy.run("search", "toy")
+    found = known(toy)
+    assert started(toy) == Counter(one["run_id"] for one in found["trials"])
+    assert len(found["trials"]) == 2
+
+
 def test_a_search_killed_at_some_steps_starts_each_trial_once(toy: Project) -> None:
     words = ("search", "toy", *SPACE, "--trials", "5", "--at-once", "2", "--prune", "none", *ARGUMENTS)
     killed = subprocess.run(
@@ -207,6 +222,14 @@ def test_a_search_whose_ledger_is_lost_finds_its_runs_again(toy: Project) -> Non
     toy.run("search", "toy")
     assert [one["state"] for one in known(toy)["trials"]] == ["complete"] * 4
     assert set(started(toy).values()) == {1}
+
+
+def test_without_optuna_a_search_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(ClusterkitError, match="needs Optuna") as raised:
+        load_optuna()
+    assert "pip install" in str(raised.value.hint)
+    assert "[search]" in str(raised.value.hint)
 
 
 @pytest.mark.parametrize(

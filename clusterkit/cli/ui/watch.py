@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from rich.console import Group
@@ -18,21 +18,28 @@ from clusterkit.units import format_seconds
 if TYPE_CHECKING:
     from clusterkit.runs.status import StatusReport, StatusRow
     from clusterkit.runs.watching import Watched
+    from clusterkit.search.summary import Best
 
 _ORDER = (JobState.RUNNING, JobState.COMPLETING, JobState.SUSPENDED)
 """States listed first; waiting runs follow, then ended ones."""
 
 
 def show_watch(
-    looks: Iterator[Watched], *, expand: bool, as_json: bool, foot: Callable[[], str] | None = None
+    looks: Iterator[Watched],
+    *,
+    expand: bool,
+    as_json: bool,
+    foot: Callable[[], str] | None = None,
+    bests: Callable[[], Mapping[str, Best]] = dict,
 ) -> None:
     """Redraws the table on a terminal; otherwise prints changes, or with `as_json` a document per update.
 
     The last update stays on the screen, even after Ctrl-C. On a terminal, `foot` is shown below the table.
+    `bests` returns the best trials of searches, by group.
     """
     if as_json:
         for watched in looks:
-            print_json(watched.report, indent=None)
+            print_json(watched.report, indent=None, bests=bests())
         return
     if not out.is_terminal:
         _tell_changes(looks, expand=expand)
