@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ from clusterkit.runs.watching import LookPace, Paces
 from clusterkit.search.definition import Definition
 from clusterkit.search.metric import MetricReader
 from clusterkit.search.plan import plan_trial, sample_plan
+from clusterkit.search.space import short
 from clusterkit.search.study import RUNNING, Study, Trial
 from clusterkit.search.summary import write_best
 from clusterkit.site import Site, open_site
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 _CANCEL_AGAIN = 60.0
 """Seconds after which a run that was cancelled, but goes on, is cancelled again."""
+_PACES = Paces()
 _NAMED = 8
 """Names of metrics in a message."""
 
@@ -60,7 +62,6 @@ class SearchTools:
     bar: Bar
     say: Say
     """Called with a line for each thing that happens."""
-    paces: Paces = field(default_factory=Paces)
 
 
 def search(definition: Definition, tools: SearchTools) -> list[Trial]:
@@ -77,12 +78,12 @@ def search(definition: Definition, tools: SearchTools) -> list[Trial]:
         ConfigError, ImageError, TransportError: as for `submit`.
     """
     driver = _Driver(definition, tools, Study(tools.folder, definition))
-    reached, pace = False, LookPace(tools.paces.login)
+    reached, pace = False, LookPace(_PACES.login)
     while True:
         try:
             with open_site(tools.request.cluster) as site:
                 driver.begin(site)
-                reached, pace = True, LookPace(tools.paces.login)
+                reached, pace = True, LookPace(_PACES.login)
                 while driver.turn(site):
                     time.sleep(driver.pause)
                 return driver.study.trials()
@@ -99,15 +100,15 @@ class _Driver:
 
     def __init__(self, definition: Definition, tools: SearchTools, study: Study) -> None:
         self.study = study
-        paces, here = tools.paces, tools.request.cluster.here
-        self.pause = paces.local if here else paces.heartbeat
+        here = tools.request.cluster.here
+        self.pause = _PACES.local if here else _PACES.heartbeat
         self._definition, self._tools = definition, tools
         self._settings, self._ledger, self._say = tools.settings, tools.ledger, tools.say
         self._metric = MetricReader(definition.metric)
         self._materials: Materials | None = definition.recorded_materials()
         self._sent = False
         self._observer: Observer | None = None
-        self._pace = LookPace(paces.local if here else paces.scheduler)
+        self._pace = LookPace(_PACES.local if here else _PACES.scheduler)
         self._question = 0.0
         """When the scheduler is asked again, by the monotonic clock."""
         self._search = True
@@ -191,8 +192,8 @@ class _Driver:
             return
         self._full = False
         if state.state is JobState.COMPLETED and values:
-            _, value = _last(values)
-            self.study.complete(trial.number, value)
+            step, value = _last(values)
+            self.study.complete(trial.number, step, value)
             best = self._note_best()
             is_best = best is not None and best.number == trial.number
             self._say(f"trial {trial.number} completed: {value:g}{', the best so far' if is_best else ''}")
@@ -229,20 +230,18 @@ class _Driver:
     def _fill(self, site: Site) -> bool:
         """Submits trials until enough are under way; returns whether any is."""
         while True:
-            running = self.study.trials(RUNNING)
+            trials = self.study.trials()
+            running = [one for one in trials if one.state == RUNNING]
             waiting = [one for one in running if self._lacks_job(one)]
             if self._full and waiting:
                 return True
-            if not waiting and len(running) < self._definition.at_once and self._left:
+            asked = self._definition
+            if not waiting and len(running) < asked.at_once and len(trials) < asked.trials:
                 waiting = [self.study.ask()]
                 running.append(waiting[0])
             if not waiting:
                 return bool(running)
             self._submit(site, self.study.with_values(waiting[0].number), others=len(running) > len(waiting))
-
-    @property
-    def _left(self) -> int:
-        return self._definition.trials - len(self.study.trials())
 
     def _lacks_job(self, trial: Trial) -> bool:
         row = self._ledger.get(trial.run_id)
@@ -256,7 +255,7 @@ class _Driver:
             trial: the trial, whose submission may have been interrupted.
             others: whether other trials are under way.
         """
-        values = " ".join(f"{name}={text}" for name, text in trial.values.items())
+        values = " ".join(f"{name}={short(text)}" for name, text in trial.values.items())
         try:
             if self._ledger.get(trial.run_id) and _is_folder(site, site.layout.run(trial.run_id)):
                 # It was handed over once, and the scheduler has no job of it.

@@ -78,6 +78,14 @@ def parse(name: str, text: str) -> Between | Choice:
     return Between(low, high, log, all(_WHOLE.fullmatch(bound.strip()) for bound in bounds))
 
 
+def short(text: str) -> str:
+    """Shortens a number to four digits; any other value stays as it is."""
+    try:
+        return text if text.isdigit() else f"{float(text):.4g}"
+    except ValueError:
+        return text
+
+
 def _of_file(path: str) -> Mapping[str, str]:
     """Returns the pairs in a TOML file; a list stands for its values."""
     if not path.endswith(".toml"):

@@ -109,8 +109,9 @@ class Study:
                 return True
         return False
 
-    def complete(self, number: int, value: float) -> None:
+    def complete(self, number: int, step: int, value: float) -> None:
         """Records a trial's final value."""
+        self._storage.set_trial_intermediate_value(self._id(number), step, value)
         self._study.tell(number, value, skip_if_finished=True)
 
     def prune(self, number: int) -> None:

@@ -117,7 +117,7 @@ def test_a_search_of_24_trials_that_is_killed_twice_loses_none_and_doubles_none(
 
 def test_a_search_killed_while_its_files_are_made_begins_again(toy: Project) -> None:
     words = (*SPACE, "--trials", "2", *ARGUMENTS)
-    for name in ("search.json", "trials.sqlite3", "trials.sqlite3-journal"):
+    for name in ("search.json", "trials.sqlite3"):
         driver = drive(toy, *words)
         toy.until(lambda name=name: (toy.folder / ".clusterkit" / "searches" / "toy" / name).exists())
         driver.kill()

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.cli.ui.console import out, warn
+from clusterkit.search.space import short
 
 if TYPE_CHECKING:
     from clusterkit.search.summary import Best
@@ -70,11 +71,3 @@ def best_line(best: Best) -> str:
     """Returns one line about the best trial of a search."""
     values = ", ".join(f"{name}={short(text)}" for name, text in best.values.items())
     return f"best of {best.search}: {best.run_id}, {best.metric} {best.value:.4g} with {values}"
-
-
-def short(text: str) -> str:
-    """Shortens a number to four digits; any other value stays as it is."""
-    try:
-        return text if text.isdigit() else f"{float(text):.4g}"
-    except ValueError:
-        return text

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from clusterkit.cli.ui.console import note, out, plural, print_document
-from clusterkit.cli.ui.lines import plain_table, short
+from clusterkit.cli.ui.lines import plain_table
+from clusterkit.search.space import short
 from clusterkit.search.study import best_of, ranked
 
 if TYPE_CHECKING:
