@@ -56,6 +56,10 @@ def fault_of(error: BaseException) -> ClusterkitError | None:
 
         if isinstance(error, sqlite3.DatabaseError):
             return ledger_fault(error)
+    if "optuna" in sys.modules:
+        from clusterkit.search.study import storage_fault
+
+        return storage_fault(error)
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sqlite3
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -187,6 +188,20 @@ def _some(steps: Sequence[int]) -> Sequence[int]:
 def _url_path(path: Path) -> str:
     """Returns a path as SQLAlchemy reads it in a URL, of which `?` and `%` have a meaning."""
     return str(path).replace("%", "%25").replace("?", "%3F")
+
+
+def storage_fault(error: BaseException) -> ClusterkitError | None:
+    """Returns the error to show if SQLite could not read or write the trials; None for any other error."""
+    found: BaseException | None = error
+    while found is not None:
+        cause = getattr(found, "orig", None)  # of SQLAlchemy's errors
+        if isinstance(cause, sqlite3.DatabaseError):
+            return ClusterkitError(
+                f"the trials of the search, {FILE} in its folder, cannot be read or written: {cause}",
+                hint="correct this, then repeat the command: it goes on, and its runs are not lost",
+            )
+        found = found.__cause__
+    return None
 
 
 def load_optuna() -> Any:

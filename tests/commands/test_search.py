@@ -254,3 +254,11 @@ def test_a_space_comes_from_a_file_too(toy: Project) -> None:
     (trial,) = known(toy)["trials"]
     assert 0.1 <= float(trial["values"]["lr"]) <= 0.2
     assert trial["values"]["width"] in ("16", "32")
+
+
+def test_a_damaged_file_of_trials_is_named(toy: Project) -> None:
+    toy.run("search", "toy", *SPACE, "--trials", "1", *ARGUMENTS)
+    (toy.folder / ".clusterkit" / "searches" / "toy" / "trials.sqlite3").write_bytes(b"no database" * 1000)
+    failed = toy.run("search", "toy", code=1)
+    cause = "the trials of the search, trials.sqlite3 in its folder, cannot be read or written: "
+    assert f"error: {cause}file is not a database\n" in failed.stderr

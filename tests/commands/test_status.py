@@ -205,6 +205,7 @@ def test_groups_are_one_line(site: SlurmSite) -> None:
         "runs": [member.run_id for member in members],
         "states": {"RUNNING": 3, "COMPLETED": 4, "FAILED": 1},
         "progress": pytest.approx(0.25 * 3 / 8 + 5 / 8),
+        "best": None,
     }
 
 
