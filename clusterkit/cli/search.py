@@ -192,7 +192,7 @@ def note_unused(names: tuple[str, ...]) -> None:
 def _show_known(folder: Path, name: str, *, as_json: bool) -> None:
     from clusterkit.cli.ui.search import show_trials
     from clusterkit.search.definition import read_definition
-    from clusterkit.search.study import Study
+    from clusterkit.search.study import read_trials
 
     definition = read_definition(folder)
     if definition is None:
@@ -203,7 +203,7 @@ def _show_known(folder: Path, name: str, *, as_json: bool) -> None:
             if others
             else "`clusterkit search NAME --space ...` begins one",
         )
-    show_trials(definition, Study(folder, definition).trials(), as_json=as_json)
+    show_trials(definition, read_trials(folder, definition), as_json=as_json)
 
 
 def _new(settings: Settings, name: str, given: Mapping[str, Any]) -> Definition:

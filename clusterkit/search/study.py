@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 RUNNING, COMPLETE, PRUNED, FAILED = "running", "complete", "pruned", "failed"
 _STATES = {"RUNNING": RUNNING, "COMPLETE": COMPLETE, "PRUNED": PRUNED, "FAIL": FAILED}
 FILE = "trials.sqlite3"
+_NEW = f"new-{FILE}"
 _BUSY_SECONDS = 60.0
 _MOST_STEPS = 200
 """Values of a trial that are recorded at one look; of more, after a pause, evenly chosen ones."""
@@ -51,18 +52,29 @@ class Study:
     def __init__(self, folder: Path, definition: Definition) -> None:
         self._optuna = load_optuna()
         self._definition = definition
-        self._storage: optuna.storages.RDBStorage = self._optuna.storages.RDBStorage(
-            f"sqlite:///{_url_path(folder / FILE)}",
-            engine_kwargs={"connect_args": {"timeout": _BUSY_SECONDS}},
+        if not (folder / FILE).exists():
+            self._make(folder)
+        self._storage = self._open(folder / FILE)
+        self._study: optuna.Study = self._optuna.load_study(
+            study_name=definition.name, storage=self._storage, sampler=self._sampler(), pruner=self._pruner()
         )
-        self._study: optuna.Study = self._optuna.create_study(
-            study_name=definition.name,
-            storage=self._storage,
-            direction=definition.direction,
-            sampler=self._sampler(),
-            pruner=self._pruner(),
-            load_if_exists=True,
+
+    def _make(self, folder: Path) -> None:
+        """Makes the file as a whole: of a part of its tables, Optuna would not notice what is missing."""
+        for name in (_NEW, f"{_NEW}-journal"):
+            (folder / name).unlink(missing_ok=True)
+        storage = self._open(folder / _NEW)
+        self._optuna.create_study(
+            study_name=self._definition.name, storage=storage, direction=self._definition.direction
         )
+        storage.engine.dispose()
+        (folder / _NEW).replace(folder / FILE)
+
+    def _open(self, file: Path) -> optuna.storages.RDBStorage:
+        found: optuna.storages.RDBStorage = self._optuna.storages.RDBStorage(
+            f"sqlite:///{_url_path(file)}", engine_kwargs={"connect_args": {"timeout": _BUSY_SECONDS}}
+        )
+        return found
 
     def trials(self, *states: str) -> list[Trial]:
         """Returns the trials by number: all of them, or those in some states."""
@@ -162,6 +174,11 @@ class Study:
         asha = self._definition.prune == "asha"
         found: optuna.pruners.BasePruner = kinds.SuccessiveHalvingPruner() if asha else kinds.NopPruner()
         return found
+
+
+def read_trials(folder: Path, definition: Definition) -> list[Trial]:
+    """Returns the trials of a search by number, and makes nothing."""
+    return Study(folder, definition).trials() if (folder / FILE).exists() else []
 
 
 def best_of(trials: Sequence[Trial], direction: str) -> Trial | None:
