@@ -24,6 +24,7 @@ from clusterkit.runs.observe import Observer
 from clusterkit.runs.pipeline import hand_over, prepare, take
 from clusterkit.runs.plan import Materials
 from clusterkit.runs.request import Changes, SubmitRequest
+from clusterkit.runs.secret_values import find_secrets
 from clusterkit.runs.state import RunState
 from clusterkit.runs.status import ask_cluster, record
 from clusterkit.runs.watching import LookPace, Paces
@@ -106,6 +107,7 @@ class _Driver:
         self._settings, self._ledger, self._say = tools.settings, tools.ledger, tools.say
         self._metric = MetricReader(definition.metric)
         self._materials: Materials | None = definition.recorded_materials()
+        self._secrets = find_secrets(tools.settings.secrets)
         self._sent = False
         self._observer: Observer | None = None
         self._pace = LookPace(_PACES.local if here else _PACES.scheduler)
@@ -259,16 +261,15 @@ class _Driver:
         try:
             if self._ledger.get(trial.run_id) and _is_folder(site, site.layout.run(trial.run_id)):
                 # It was handed over once, and the scheduler has no job of it.
-                for _ in resume(
-                    self._settings, Changes(), self._ledger, trial.run_id, bar=self._tools.bar, say=self._say
-                ):
-                    pass
+                bar, run_id = self._tools.bar, trial.run_id
+                list(resume(self._settings, Changes(), self._ledger, run_id, bar=bar, say=self._say))
             else:
                 assert self._materials is not None
                 plan = plan_trial(
                     self._settings, self._definition, self._tools.request, trial.number, dict(trial.values)
                 )
-                hand_over(site, self._ledger, prepare(site, self._ledger, plan, self._materials))
+                ready = prepare(site, self._ledger, plan, self._materials, self._secrets)
+                hand_over(site, self._ledger, ready)
         except SubmissionRefusedError as error:
             if not others:
                 raise
