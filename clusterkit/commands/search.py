@@ -32,7 +32,7 @@ from clusterkit.search.definition import Definition
 from clusterkit.search.metric import MetricReader
 from clusterkit.search.plan import plan_trial, sample_plan
 from clusterkit.search.space import short
-from clusterkit.search.study import RUNNING, Study, Trial
+from clusterkit.search.study import RUNNING, SearchTrial, Study
 from clusterkit.search.summary import write_best
 from clusterkit.site import Site, open_site
 from clusterkit.transport.base import Bar
@@ -65,7 +65,7 @@ class SearchTools:
     """Called with a line for each thing that happens."""
 
 
-def search(definition: Definition, tools: SearchTools) -> list[Trial]:
+def search(definition: Definition, tools: SearchTools) -> list[SearchTrial]:
     """Submit, watch and end trials until all have ended; the caller holds the search's folder.
 
     A lost connection is opened again. Any other trouble ends the command, and not the runs.
@@ -159,7 +159,7 @@ class _Driver:
                 self._judge(site, trial, state, dirs[trial.run_id])
         return self._fill(site)
 
-    def _rows(self, trials: list[Trial]) -> list[LedgerRun]:
+    def _rows(self, trials: list[SearchTrial]) -> list[LedgerRun]:
         """Returns the runs of those trials that have one."""
         return [row for one in trials if (row := self._ledger.get(one.run_id)) is not None]
 
@@ -181,7 +181,7 @@ class _Driver:
         self._question = time.monotonic() + self._pace.pause
         return dict(answer.states)
 
-    def _judge(self, site: Site, trial: Trial, state: RunState, run_dir: str) -> None:
+    def _judge(self, site: Site, trial: SearchTrial, state: RunState, run_dir: str) -> None:
         """Records what a trial's run has reached, and ends it if it ended or should."""
         values = self._metric.values(run_dir)
         stopping = trial.stopping
@@ -217,7 +217,7 @@ class _Driver:
                     else f"let the program write its metrics, as {page('own-project.md')} says",
                 )
 
-    def _end(self, site: Site, trial: Trial, state: RunState) -> None:
+    def _end(self, site: Site, trial: SearchTrial, state: RunState) -> None:
         """Cancels the run of a trial that was stopped; one that ends late is cancelled again."""
         row, now = self._ledger.get(trial.run_id), time.monotonic()
         if row is None or now < self._cancelled.get(trial.run_id, -_CANCEL_AGAIN) + _CANCEL_AGAIN:
@@ -245,11 +245,11 @@ class _Driver:
                 return bool(running)
             self._submit(site, self.study.with_values(waiting[0].number), others=len(running) > len(waiting))
 
-    def _lacks_job(self, trial: Trial) -> bool:
+    def _lacks_job(self, trial: SearchTrial) -> bool:
         row = self._ledger.get(trial.run_id)
         return row is None or row.state == JobState.NOT_SUBMITTED
 
-    def _submit(self, site: Site, trial: Trial, *, others: bool) -> None:
+    def _submit(self, site: Site, trial: SearchTrial, *, others: bool) -> None:
         """Submits a trial's run, or waits until a trial has ended if the queue takes no more.
 
         Args:
@@ -283,7 +283,7 @@ class _Driver:
             return
         self._say(f"trial {trial.number} is submitted: {values}")
 
-    def _note_best(self) -> Trial | None:
+    def _note_best(self) -> SearchTrial | None:
         """Writes the best trial where `status` finds it."""
         best = self.study.best()
         if best is not None:

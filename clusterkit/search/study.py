@@ -27,7 +27,7 @@ _MOST_STEPS = 200
 
 
 @dataclass(frozen=True)
-class Trial:
+class SearchTrial:
     """One trial of a search."""
 
     number: int
@@ -76,20 +76,20 @@ class Study:
         )
         return found
 
-    def trials(self, *states: str) -> list[Trial]:
+    def trials(self, *states: str) -> list[SearchTrial]:
         """Returns the trials by number: all of them, or those in some states."""
         found = [self._trial(one) for one in self._study.get_trials(deepcopy=False)]
         return [one for one in found if not states or one.state in states]
 
-    def best(self) -> Trial | None:
+    def best(self) -> SearchTrial | None:
         """Returns the completed trial with the best value; None before the first."""
         return best_of(self.trials(COMPLETE), self._definition.direction)
 
-    def ask(self) -> Trial:
+    def ask(self) -> SearchTrial:
         """Begins a trial with new values."""
         return self.with_values(self._study.ask().number)
 
-    def with_values(self, number: int) -> Trial:
+    def with_values(self, number: int) -> SearchTrial:
         """Chooses those values of a running trial that an interrupted command has not chosen."""
         trial_id = self._id(number)
         trial = self._optuna.trial.Trial(self._study, trial_id)
@@ -143,11 +143,11 @@ class Study:
         study_id = self._storage.get_study_id_from_name(self._definition.name)
         return self._storage.get_trial_id_from_study_id_trial_number(study_id, number)
 
-    def _trial(self, found: optuna.trial.FrozenTrial) -> Trial:
+    def _trial(self, found: optuna.trial.FrozenTrial) -> SearchTrial:
         ended = found.state.name == "COMPLETE"
         step = found.last_step
         last = None if step is None else found.intermediate_values[step]
-        return Trial(
+        return SearchTrial(
             found.number,
             _STATES[found.state.name],
             {name: str(found.params[name]) for name in self._definition.space if name in found.params},
@@ -176,21 +176,21 @@ class Study:
         return found
 
 
-def read_trials(folder: Path, definition: Definition) -> list[Trial]:
+def read_trials(folder: Path, definition: Definition) -> list[SearchTrial]:
     """Returns the trials of a search by number, and makes nothing."""
     return Study(folder, definition).trials() if (folder / FILE).exists() else []
 
 
-def best_of(trials: Sequence[Trial], direction: str) -> Trial | None:
+def best_of(trials: Sequence[SearchTrial], direction: str) -> SearchTrial | None:
     """Returns the completed trial with the best value; None without one."""
     return next(iter(ranked([one for one in trials if one.state == COMPLETE], direction)), None)
 
 
-def ranked(trials: Sequence[Trial], direction: str) -> list[Trial]:
+def ranked(trials: Sequence[SearchTrial], direction: str) -> list[SearchTrial]:
     """Sorts trials: completed ones by their value, best first, then the others by number."""
     sign = -1.0 if direction == "maximize" else 1.0
 
-    def key(one: Trial) -> tuple[bool, float, int]:
+    def key(one: SearchTrial) -> tuple[bool, float, int]:
         complete = one.state == COMPLETE
         return not complete, sign * (one.value or 0.0) if complete else 0.0, one.number
 

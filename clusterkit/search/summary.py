@@ -12,7 +12,7 @@ from clusterkit.folders import replace_file
 
 if TYPE_CHECKING:
     from clusterkit.search.definition import Definition
-    from clusterkit.search.study import Trial
+    from clusterkit.search.study import SearchTrial
 
 _FILE = "best.json"
 
@@ -32,7 +32,7 @@ class Best:
     """Parameter -> its value."""
 
 
-def write_best(folder: Path, definition: Definition, trial: Trial) -> None:
+def write_best(folder: Path, definition: Definition, trial: SearchTrial) -> None:
     """Writes the best trial into the search's folder."""
     assert trial.value is not None
     best = Best(

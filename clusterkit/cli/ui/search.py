@@ -15,10 +15,10 @@ from clusterkit.search.study import best_of, ranked
 
 if TYPE_CHECKING:
     from clusterkit.search.definition import Definition
-    from clusterkit.search.study import Trial
+    from clusterkit.search.study import SearchTrial
 
 
-def show_trials(definition: Definition, trials: Sequence[Trial], *, as_json: bool) -> None:
+def show_trials(definition: Definition, trials: Sequence[SearchTrial], *, as_json: bool) -> None:
     """Prints all trials, the best first."""
     found = ranked(trials, definition.direction)
     best = best_of(trials, definition.direction)
@@ -52,7 +52,7 @@ def show_trials(definition: Definition, trials: Sequence[Trial], *, as_json: boo
         note(f"best: {best.run_id}")
 
 
-def _object(one: Trial) -> dict[str, Any]:
+def _object(one: SearchTrial) -> dict[str, Any]:
     found = asdict(one)
     del found["stopping"]
     return found
