@@ -107,7 +107,7 @@ class _Driver:
         self._settings, self._ledger, self._say = tools.settings, tools.ledger, tools.say
         self._metric = MetricReader(definition.metric)
         self._materials: Materials | None = definition.recorded_materials()
-        self._secrets = find_secrets(tools.settings.secrets)
+        self._secrets = find_secrets(tools.settings)
         self._sent = False
         self._observer: Observer | None = None
         self._pace = LookPace(_PACES.local if here else _PACES.scheduler)
