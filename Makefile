@@ -27,11 +27,11 @@ help: ## list the targets
 	@touch $@
 
 .venv/.dev: .venv/.made pyproject.toml constraints.txt
-	$(PIP) install -q --no-compile $(CONSTRAIN) -e '.[train,trackers,dev]'
+	$(PIP) install -q --no-compile $(CONSTRAIN) -e '.[train,trackers,search,hydra,dev]'
 	@touch .venv/.train $@
 
 .venv/.bench: .venv/.dev
-	$(PIP) install -q --no-compile $(CONSTRAIN) -e '.[train,trackers,dev,bench]'
+	$(PIP) install -q --no-compile $(CONSTRAIN) -e '.[train,trackers,search,hydra,dev,bench]'
 	@touch $@
 
 demo: .venv/.train ## install, then `clusterkit demo`: train four Meta-World tasks here (minutes)
