@@ -120,6 +120,9 @@ def main(arguments: list[str]) -> NoReturn:
     run = submitted(load(run_dir), run_dir)
     env = environment(run, run_dir)
     workdir = run.get("workdir") or run_dir
+    live = run.get("env", {}).get("CLUSTERKIT_LIVE")
+    if live and not own:
+        workdir = os.path.join(run_dir, live)
     try:
         os.chdir(workdir)
     except OSError as error:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
 from clusterkit.backends.jobs import JobState
 from clusterkit.commands.shell import run_in
+from clusterkit.commands.work import not_pulled
 from clusterkit.config.models import Retry
 from clusterkit.errors import ClusterkitError, RunError
+from clusterkit.results import work_base
+from clusterkit.results.work_there import WORK
 from clusterkit.runs.ending import end_runs
 from clusterkit.runs.inside import Inside
 from clusterkit.runs.ledger import Ledger, LedgerRun
@@ -36,10 +39,22 @@ _PAUSES = {True: (2.0, 10.0), False: (0.2, 1.0)}
 """Seconds between two queries, with and without a queue: at first, and after _PATIENCE queries."""
 _PATIENCE = 15
 
-# It says that a shell can be opened, and sleeps until the job is cancelled.
+# It makes the working copy of a live session, says that a shell can be opened, and sleeps until the job is
+# cancelled. It starts in the snapshot, whose files are read-only.
 _PROGRAM = """
-import os, signal
-attempt = os.path.join(os.environ["CLUSTERKIT_RUN_DIR"], "attempts", os.environ["CLUSTERKIT_ATTEMPT"])
+import os, shutil, signal
+run, live = os.environ["CLUSTERKIT_RUN_DIR"], os.environ.get("CLUSTERKIT_LIVE")
+work, part = os.path.join(run, str(live)), os.path.join(run, ".%s.part" % live)
+if live and not os.path.isdir(work):
+    shutil.rmtree(part, ignore_errors=True)
+    shutil.copytree(".", part, symlinks=True)
+    for folder, _, names in os.walk(part):
+        os.chmod(folder, 0o700)
+        for path in [os.path.join(folder, name) for name in names]:
+            if not os.path.islink(path):
+                os.chmod(path, os.stat(path).st_mode & 0o700 | 0o600)
+    os.rename(part, work)
+attempt = os.path.join(run, "attempts", os.environ["CLUSTERKIT_ATTEMPT"])
 open(os.path.join(attempt, "ready"), "w").close()
 signal.pause()
 """
@@ -56,6 +71,8 @@ class Left:
     """The run's state where the job goes on, or had ended before the shell; None where it ended with it."""
     trouble: ClusterkitError | None = None
     """Why the job could not be ended; it goes on until its time limit."""
+    not_pulled: tuple[str, ...] = ()
+    """Files of the working copy that have changed there and not come home."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +96,7 @@ def dev(
     native: tuple[str, ...],
     allow_large: Allow | None,
     keep: bool,
+    live: bool,
     terminal: str | None,
     bar: Bar,
     tell: Callbacks,
@@ -95,6 +113,7 @@ def dev(
         native: scheduler options of the command line.
         allow_large: decides about files over the size limit.
         keep: leave the job when the shell ends.
+        live: shells begin in a working copy that `work push` and `work pull` exchange files with.
         terminal: the value of TERM; None opens no shell.
         bar: opens progress bars.
         tell: is told what happens.
@@ -103,7 +122,7 @@ def dev(
         RunError: the job ended before a shell could be opened.
         ClusterkitError: as `submit`.
     """
-    session = _session(profile)
+    session = _session(profile, live=live)
     request = SubmitRequest(
         cluster, session, name=NAME, native=native, allow_large=allow_large, until_done=False
     )
@@ -116,6 +135,10 @@ def dev(
         transport = login.transport()
         try:
             tell.submitted(done, session)
+            if live:
+                code = done.placed[0]
+                identity = str(code.spec.snapshot["id"])
+                work_base.begin(ledger.folder, run.run_id, transport, code.job.workdir, identity)
             place = _wait(cluster, transport, run, tell.waits)
             tell.begins(place)
             status = run_in(place, (), terminal=terminal) if terminal is not None else 0
@@ -128,14 +151,16 @@ def dev(
         if keep or state.final:
             forget_ended(settings.project_dir / ".clusterkit", ledger.runs())
             return Left(run.run_id, status, state)
-        return Left(run.run_id, status, None, _end(settings, ledger, cluster, transport, run))
+        left = Left(run.run_id, status, None, _end(settings, ledger, cluster, transport, run))
+        return replace(left, not_pulled=_not_pulled(settings, transport, run)) if live else left
 
 
-def _session(profile: Profile) -> Profile:
+def _session(profile: Profile, *, live: bool) -> Profile:
     changes: dict[str, object] = {
         "recipe": None,
         "total_steps": None,
         "program": ("python", "-c", _PROGRAM),
+        "env": {**profile.env, **({"CLUSTERKIT_LIVE": WORK} if live else {})},
         "signal": "none",
         "retry": Retry(),
     }
@@ -161,6 +186,13 @@ def _wait(
                 return Inside(run, state, cluster, transport)
         asked += 1
         time.sleep(_PAUSES[backend_of(cluster).can.queue][asked > _PATIENCE])
+
+
+def _not_pulled(settings: Settings, transport: Transport, run: LedgerRun) -> tuple[str, ...]:
+    try:
+        return not_pulled(settings, run, transport)
+    except ClusterkitError:  # nothing is lost: the working copy stays
+        return ()
 
 
 def _end(

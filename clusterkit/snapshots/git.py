@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +62,17 @@ def listed(folder: Path, *, excluded: Callable[[str], bool]) -> list[str] | None
                 f"{folder / name}: {reason}",
                 hint=f'make it readable, or add "/{name}" to `exclude` in clusterkit.toml',
             )
+    return [os.fsdecode(name) for name in done.stdout.split(b"\0") if name]
+
+
+def ignored(folder: Path, names: Sequence[str]) -> list[str]:
+    """Those of some names, existing or not, that git ignores; none where it cannot tell."""
+    if not names:
+        return []
+    data = b"".join(os.fsencode(name) + b"\0" for name in names)
+    done = _git(folder, "check-ignore", "-z", "--stdin", stdin=data)
+    if done is None or done.returncode != 0:
+        return []
     return [os.fsdecode(name) for name in done.stdout.split(b"\0") if name]
 
 
@@ -146,9 +157,10 @@ def _related(
         with suppress(FileNotFoundError):
             shutil.copyfile(folder / os.fsdecode(index).removesuffix("\n"), ours["GIT_INDEX_FILE"])
         if names := [f":(literal){name}" for name in unknown[:_MOST_LOOKED_AT]]:
-            _git(folder, "add", "--intent-to-add", "--", *names, **ours)
+            _git(folder, "add", "--intent-to-add", "--", *names, variables=ours)
         likeness = ("--find-renames=20%", "--find-copies=20%", "--find-copies-harder")
-        told = _git(folder, "diff", "--name-status", "-z", *likeness, "--relative", "HEAD", "--", ".", **ours)
+        compared = ("diff", "--name-status", "-z", *likeness, "--relative", "HEAD", "--", ".")
+        told = _git(folder, *compared, variables=ours)
     words = iter(os.fsdecode(told.stdout).split("\0") if told is not None else ())
     found = []
     for status in words:
@@ -163,13 +175,16 @@ def _output(folder: Path, *args: str) -> bytes | None:
     return done.stdout if done is not None and done.returncode == 0 else None
 
 
-def _git(folder: Path, *args: str, **variables: str) -> subprocess.CompletedProcess[bytes] | None:
+def _git(
+    folder: Path, *args: str, stdin: bytes | None = None, variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes] | None:
     try:
         return subprocess.run(
             ["git", "-C", folder, *args],
+            input=stdin,
             capture_output=True,
             check=False,
-            env={**os.environ, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", **variables},
+            env={**os.environ, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", **(variables or {})},
         )
     except FileNotFoundError:
         return None
