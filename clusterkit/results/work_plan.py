@@ -79,7 +79,7 @@ def new_base(base: Files, source: Files, target: Files, moved: Collection[str]) 
         moved: names of files that were copied or removed.
     """
     after = dict(base)
-    for name in source.keys() | target.keys() | set(moved):
+    for name in base.keys() | source.keys() | target.keys():
         new = source.get(name)
         if name not in moved and new != target.get(name):
             continue

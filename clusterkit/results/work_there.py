@@ -66,7 +66,7 @@ while [ $# -gt 2 ]; do
     [ ! -f "$name" ] || now=$(sha256sum <"$name")
     now=${{now%% *}}
     if [ "$now" != "$want" ]; then
-        echo changed
+        [ "$now" = other ] && echo other || echo changed
     elif [ "$act" = remove ]; then
         rm -f -- "$name" && echo done || echo failed
     else
@@ -76,6 +76,7 @@ done
 """
 _WHY_NOT = {
     "linked": "a link is in its place there, and clusterkit does not write through links",
+    "other": "a folder or something else is in its place there",
     "changed": "it was changed there in the meantime",
     "failed": "it cannot be written there",
 }
