@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from clusterkit.folders import work_folder
 from clusterkit.results import work_base
 from clusterkit.results.work_here import ProjectFiles, changed_links, project_files
-from clusterkit.results.work_plan import WorkPlan, new_base, plan_exchange
+from clusterkit.results.work_plan import WorkPlan, new_base, plan_exchange, set_apart
 from clusterkit.results.work_there import (
     WORK,
     WorkChange,
@@ -73,12 +73,22 @@ class _Sides:
         """Returns what is to be done, and what is left at the source, with the reasons."""
         pushing = request.way == "push"
         source, target = (self.here.files, self.there) if pushing else (self.there, self.here.files)
-        apart = {*self.here.left, *self.here.links, *self.left_there}
+        apart = {*self.here.left, *self.here.links}
+        every = plan_exchange(self.base, source, target, apart=apart)
         plan = plan_exchange(
-            self.base, source, target, apart=apart, delete=request.delete, force=request.force
+            self.base,
+            source,
+            target,
+            apart=apart | self.left_there.keys(),
+            delete=request.delete,
+            force=request.force,
         )
         if pushing:
-            return plan, {**self.here.left, **changed_links(self.here, self.links)}
+            left = {**self.here.left, **changed_links(self.here, self.links)}
+            for name in (*every.send, *every.conflicts):
+                if above := set_apart(name, self.left_there):
+                    left[name] = f"{self.left_there[above]}, there"
+            return plan, left
         held = {name for name in (*plan.send, *plan.remove) if self.here.decides(name)}
         decisive = dict.fromkeys(sorted(held), "it decides which files leave this machine")
         kept = WorkPlan(

@@ -82,11 +82,13 @@ class ProjectFiles:
                 free[name] = file
             else:
                 left[name] = why
+        blocked = self._local(free).blocked
+        free = {name: file for name, file in free.items() if name not in blocked}
         unknown = [name for name in free if name not in self.files and not self.included.match(name)]
         for name in git.ignored(self.root, unknown):
             del free[name]
             left[name] = "git ignores it"
-        return free, left
+        return free, left | blocked
 
     def _why_not(self, name: str, size: int) -> str | None:
         if _NEVER.match(name):
@@ -97,7 +99,7 @@ class ProjectFiles:
 
     def decides(self, name: str) -> bool:
         """Whether a file decides which files leave this machine; a cluster must not choose that."""
-        return name.rpartition("/")[2] in _DECIDING or name in self.settings
+        return name.rpartition("/")[2].lower() in _DECIDING or name in self.settings
 
     def place(self, name: str, staged: Path, entry: ManifestEntry) -> str | None:
         """Moves a file that has been copied into the project folder.
@@ -113,7 +115,7 @@ class ProjectFiles:
         try:
             if _present(staged) is None or entry_of(staged, staged.lstat()).digest != entry.digest:
                 return "it changed while it was being copied"
-            if why := self._blocked(name, entry.bytes):
+            if why := self._blocked(name):
                 return why
             target = self.root / name
             status = target.lstat() if name in self.files else None
@@ -127,17 +129,21 @@ class ProjectFiles:
     def remove(self, name: str) -> str | None:
         """Removes a file from the project folder; returns as `place`."""
         try:
-            if why := self._blocked(name, 0):
+            if why := self._blocked(name):
                 return why
             (self.root / name).unlink()
         except OSError as error:
             return f"it cannot be removed here: {error.strerror}"
         return None
 
-    def _blocked(self, name: str, size: int) -> str | None:
-        """Why a path may not be written: a link is in the way, or it is no longer as it was hashed."""
+    def _local(self, names: Iterable[str]) -> LocalFiles:
         here = LocalFiles(str(self.root))
-        here.look([RemoteFile(name, size, 0)])
+        here.look(RemoteFile(name, 0, 0) for name in names)
+        return here
+
+    def _blocked(self, name: str) -> str | None:
+        """Why a path may not be written: a link is in the way, or it is no longer as it was hashed."""
+        here = self._local([name])
         if name in here.blocked:
             return here.blocked[name]
         now = here.local.get(name)

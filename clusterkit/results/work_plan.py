@@ -55,7 +55,7 @@ def plan_exchange(
     send, remove, conflicts, deleted = [], [], [], []
     for name in sorted(base.keys() | source.keys() | target.keys()):
         before, new, old = base.get(name), source.get(name), target.get(name)
-        if new in (old, before) or is_apart(name, apart):
+        if new in (old, before) or set_apart(name, apart) is not None:
             continue
         if new is None and not delete:
             if old == before:
@@ -90,10 +90,8 @@ def new_base(base: Files, source: Files, target: Files, moved: Collection[str]) 
     return after
 
 
-def is_apart(name: str, apart: Collection[str]) -> bool:
-    """Whether a path or one of the folders on the way to it is set apart."""
-    while name:
-        if name in apart:
-            return True
+def set_apart(name: str, apart: Collection[str]) -> str | None:
+    """The path, or the folder on the way to it, that is set apart; None if neither is."""
+    while name and name not in apart:
         name = name.rpartition("/")[0]
-    return False
+    return name or None

@@ -17,6 +17,7 @@ from clusterkit.errors import ClusterkitError
 _LONGEST_DIFF = 1 << 20
 _MOST_LOOKED_AT = 500
 """Most untracked, left-out files compared for renames; more of them are data, not secrets."""
+_FATAL = 128
 _CLOSED = re.compile(r"could not open directory '(.+?)/?': (.+)")
 
 
@@ -67,10 +68,17 @@ def listed(folder: Path, *, excluded: Callable[[str], bool]) -> list[str] | None
 
 def ignored(folder: Path, names: Sequence[str]) -> list[str]:
     """Those of some names, existing or not, that git ignores; none where it cannot tell."""
-    if not names:
+    if not names or _output(folder, "rev-parse", "--git-dir") is None:
         return []
+    return _ignored(folder, names)
+
+
+def _ignored(folder: Path, names: Sequence[str]) -> list[str]:
     data = b"".join(os.fsencode(name) + b"\0" for name in names)
     done = _git(folder, "check-ignore", "-z", "--stdin", stdin=data)
+    if done is not None and done.returncode == _FATAL and len(names) > 1:  # one lies in a submodule
+        half = len(names) // 2
+        return _ignored(folder, names[:half]) + _ignored(folder, names[half:])
     if done is None or done.returncode != 0:
         return []
     return [os.fsdecode(name) for name in done.stdout.split(b"\0") if name]

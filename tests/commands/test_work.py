@@ -148,7 +148,7 @@ def test_deletions_travel_only_if_asked(live: Live) -> None:
     kept = live.push()
     assert kept.stdout == ""
     assert "deleted here, kept there: gone-here; --delete" in kept.stderr
-    assert "deleted there, kept here: gone-there; --delete" in live.pull("--dry-run").stderr
+    assert "deleted there, kept here: gone-there; --delete" in live.pull("--dry-run", code=8).stderr
     deleted = live.push("--delete", code=8)
     assert deleted.stdout == "gone-here (deleted)\n"
     assert "left as they are: gone-and-edited" in deleted.stderr
@@ -180,7 +180,7 @@ def test_what_no_snapshot_contains_travels_neither_way(live: Live) -> None:
     assert (live.here / ".env").read_text() == "TOKEN=secret\n"
     assert not (live.here / ".git/hooks/pre-commit").exists()
     assert not (live.here / ".GIT/config").exists()
-    assert "id_rsa: left there: it looks like a secret" in pulled.stderr
+    assert ".env, id_rsa: left there: it looks like a secret" in pulled.stderr
     assert "big.out: left there: git ignores it" in pulled.stderr
     assert ".GIT/config: left there: its name means another file on some machines" in pulled.stderr
 
@@ -192,10 +192,12 @@ def test_a_cluster_does_not_choose_which_files_leave_this_machine(live: Live) ->
     (live.there / ".clusterkitignore").write_text("")
     pulled = live.pull("--force")
     assert pulled.stdout == ""
-    assert "clusterkit.toml: left there: it decides which files leave this machine" in pulled.stderr
+    names = ".clusterkitignore, .gitignore, clusterkit.toml"
+    assert f"{names}: left there: it decides which files leave this machine" in pulled.stderr
     assert {name: (live.here / name).read_text() for name in before} == before
     assert not (live.here / ".clusterkitignore").exists()
     (live.there / ".clusterkitignore").unlink()
+    live.push("--force")
 
 
 def test_no_link_is_followed_and_no_hostile_name_comes_home(live: Live, tmp_path: Path) -> None:
@@ -212,6 +214,7 @@ def test_no_link_is_followed_and_no_hostile_name_comes_home(live: Live, tmp_path
     pushed = live.push()
     assert pushed.stdout == ""
     assert "link: left here: it is a link" in pushed.stderr
+    assert f"data/y: left here: a link to outside the run (to {outside}), there" in pushed.stderr
     assert sorted(path.name for path in outside.iterdir()) == ["x"]
     pulled = live.pull()
     assert pulled.stdout == ""
@@ -300,7 +303,7 @@ def test_dev_names_what_was_not_pulled_and_pull_works_after_the_end(project: Pro
         ["dev", "--live"],
         {") work$": lambda: next(keys)},
         folder=project.folder,
-        environment={**os.environ, "TERM": "xterm", "COLUMNS": "200"},
+        environment={**os.environ, "TERM": "dumb", "COLUMNS": "200"},
     )
     assert done.returncode == 3, done.stdout
     assert "42\r\n" in done.stdout

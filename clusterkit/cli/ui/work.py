@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _NAMED = 6
 """Most files named in one message."""
+_REASONS = 12
+"""Most reasons shown why files do not travel."""
 
 SessionArgument = Annotated[
     str | None,
@@ -53,13 +55,16 @@ def _show(done: Exchanged, way: Way, *, dry_run: bool) -> None:
         say(printable(name))
     for name in done.removed:
         say(f"{printable(name)} (deleted)")
-    for name, why in list(done.left.items())[:_NAMED]:
-        warn(printable(name), f": left {source}: {why}")
-    if len(done.left) > _NAMED:
-        warn(f"{len(done.left) - _NAMED} more", f" left {source}")
+    reasons: dict[str, list[str]] = {}
+    for name, why in sorted(done.left.items()):
+        reasons.setdefault(why, []).append(printable(name))
+    for why, names in list(reasons.items())[:_REASONS]:
+        warn(listed(names, _NAMED), f": left {source}: {why}")
+    if len(reasons) > _REASONS:
+        warn("more files", f" are left {source}")
     if done.deleted:
-        names = listed([printable(name) for name in done.deleted], _NAMED)
-        note(f"deleted {source}, kept {target}: {names}; --delete deletes them {target}, too")
+        kept = listed([printable(name) for name in done.deleted], _NAMED)
+        note(f"deleted {source}, kept {target}: {kept}; --delete deletes them {target}, too")
     counted = plural(len(done.sent) + len(done.removed), "file")
     verb = "sent to" if way == "push" else "brought home from"
     note(f"{counted} {'would be ' if dry_run else ''}{verb} {done.run_id}")
