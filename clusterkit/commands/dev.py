@@ -14,6 +14,7 @@ from clusterkit.commands.work import not_pulled
 from clusterkit.config.models import Retry
 from clusterkit.errors import ClusterkitError, RunError
 from clusterkit.results import work_base
+from clusterkit.results.containment import PARTIAL
 from clusterkit.results.work_there import WORK
 from clusterkit.runs.ending import end_runs
 from clusterkit.runs.inside import Inside
@@ -40,22 +41,29 @@ _PAUSES = {True: (2.0, 10.0), False: (0.2, 1.0)}
 _PATIENCE = 15
 
 # It makes the working copy of a live session, says that a shell can be opened, and sleeps until the job is
-# cancelled. It starts in the snapshot, whose files are read-only.
-_PROGRAM = """
-import os, shutil, signal
-run, live = os.environ["CLUSTERKIT_RUN_DIR"], os.environ.get("CLUSTERKIT_LIVE")
-work, part = os.path.join(run, str(live)), os.path.join(run, ".%s.part" % live)
-if live and not os.path.isdir(work):
-    shutil.rmtree(part, ignore_errors=True)
-    shutil.copytree(".", part, symlinks=True)
-    for folder, _, names in os.walk(part):
-        os.chmod(folder, 0o700)
-        for path in [os.path.join(folder, name) for name in names]:
-            if not os.path.islink(path):
-                os.chmod(path, os.stat(path).st_mode & 0o700 | 0o600)
-    os.rename(part, work)
-attempt = os.path.join(run, "attempts", os.environ["CLUSTERKIT_ATTEMPT"])
-open(os.path.join(attempt, "ready"), "w").close()
+# cancelled. It starts in the snapshot, whose files are read-only. A small Python has no shutil.
+_PROGRAM = f"""
+import os, signal
+def copy(source, target):
+    os.mkdir(target, 0o700)
+    for entry in os.scandir(source):
+        goal = os.path.join(target, entry.name)
+        if entry.is_symlink():
+            os.symlink(os.readlink(entry.path), goal)
+        elif entry.is_dir():
+            copy(entry.path, goal)
+        else:
+            made = os.open(goal, os.O_WRONLY | os.O_CREAT | os.O_EXCL, entry.stat().st_mode & 0o100 | 0o600)
+            with open(entry.path, "rb") as old, os.fdopen(made, "wb") as new:
+                for data in iter(lambda: old.read(1 << 20), b""):
+                    new.write(data)
+run, attempt, live = (os.environ.get("CLUSTERKIT_" + name) for name in ("RUN_DIR", "ATTEMPT", "LIVE"))
+if live and not os.path.isdir(os.path.join(run, live)):
+    os.makedirs(os.path.join(run, "{PARTIAL}"), exist_ok=True)
+    part = os.path.join(run, "{PARTIAL}", live + "-" + attempt)
+    copy(".", part)
+    os.rename(part, os.path.join(run, live))
+open(os.path.join(run, "attempts", attempt, "ready"), "w").close()
 signal.pause()
 """
 
