@@ -158,9 +158,12 @@ def dev(
         ledger.set_states([(run.run_id, state.state)])
         if keep or state.final:
             forget_ended(settings.project_dir / ".clusterkit", ledger.runs())
-            return Left(run.run_id, status, state)
-        left = Left(run.run_id, status, None, _end(settings, ledger, cluster, transport, run))
-        return replace(left, not_pulled=_not_pulled(settings, transport, run)) if live else left
+            left = Left(run.run_id, status, state)
+        else:
+            left = Left(run.run_id, status, None, _end(settings, ledger, cluster, transport, run))
+        if live and (state.final or not keep):
+            left = replace(left, not_pulled=_not_pulled(settings, transport, run))
+        return left
 
 
 def _session(profile: Profile, *, live: bool) -> Profile:

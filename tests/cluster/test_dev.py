@@ -307,7 +307,8 @@ def test_dev_opens_a_shell_and_ends_with_it(web: User) -> None:
 
 
 def test_a_live_session_gets_what_is_pushed_and_gives_what_is_pulled(web: User) -> None:
-    run_id = web.types("dev", "--live", "--profile", "web", "--time", "5m", "--keep").strip()
+    with web.logging_in(times=1):
+        run_id = web.types("dev", "--live", "--profile", "web", "--time", "5m", "--keep").strip()
     inside = ("shell", run_id, "--", "sh", "-c")
     (web.folder / "notes.txt").write_text("pushed\n")
     with web.logging_in(times=1):

@@ -18,6 +18,7 @@ from clusterkit.snapshots.snapshot import entry_of
 from clusterkit.transport.local import LocalTransport
 from tests.commands.conftest import Project, new_project
 from tests.doubles.person import type_at_terminal
+from tests.transport.tools import all_but_rsync
 
 pytestmark = pytest.mark.slow  # real jobs, half a second or more each
 
@@ -114,6 +115,44 @@ def test_what_was_changed_travels_in_both_directions(live: Live) -> None:
     assert (live.here / "train.py").read_text() == "print('there')\n"
     assert live.here.joinpath("train.py").stat().st_mode == before
     assert (live.here / "tool").stat().st_mode & 0o111 == 0
+
+
+def test_a_laptop_without_rsync_exchanges_files_too(
+    live: Live, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(all_but_rsync(tmp_path / "tools")))
+    (live.here / "slow").mkdir()
+    (live.here / "slow/tool").write_text("#!/bin/sh\n")
+    (live.here / "slow/tool").chmod(0o755)
+    assert live.push().stdout == "slow/tool\n"
+    assert (live.there / "slow/tool").read_text() == "#!/bin/sh\n"
+    assert (live.there / "slow/tool").stat().st_mode & 0o777 == 0o700
+    (live.there / "slow/tool").write_text("#!/bin/sh\n# there\n")
+    (live.there / "slow/empty").touch()
+    assert live.pull().stdout == "slow/empty\nslow/tool\n"
+    assert (live.here / "slow/tool").read_text() == "#!/bin/sh\n# there\n"
+    assert (live.here / "slow/tool").stat().st_mode & 0o777 == 0o755
+    assert (live.here / "slow/empty").read_text() == ""
+    assert not list(live.there.rglob(".clusterkit-partial"))
+
+
+def test_git_judges_files_beside_a_submodule(live: Live) -> None:
+    """It answers for none of the names if one of them lies in a submodule."""
+    inner = live.here / "inner"
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", "init", "-q", inner], check=True)
+    subprocess.run(
+        ["git", "-C", inner, *identity, "commit", "-q", "--allow-empty", "-m", "first"], check=True
+    )
+    subprocess.run(["git", "-C", live.here, "add", "inner"], check=True, capture_output=True)
+    (live.there / "inner").mkdir()
+    (live.there / "inner/new.py").write_text("new\n")
+    (live.there / "beside.out").write_text("ignored\n")
+    pulled = live.pull()
+    assert pulled.stdout == "inner/new.py\n"
+    assert "beside.out" in pulled.stderr
+    assert not (live.here / "beside.out").exists()
+    (live.there / "beside.out").unlink()
 
 
 def test_a_file_that_both_have_changed_stays_until_one_is_forced(live: Live) -> None:
