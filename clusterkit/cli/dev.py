@@ -139,9 +139,7 @@ def _show_begun(place: Inside, *, shell: bool, live: bool) -> None:
         )
     note(f"it runs on {state.node}{until}" + ("; Ctrl-D leaves it" if shell else ""))
     if live:
-        note(
-            "`clusterkit work push` sends your changes there, `clusterkit work pull` brings those made there"
-        )
+        note("`clusterkit work push` sends changes, `clusterkit work pull` brings them home")
 
 
 def _show_left(left: Left, ended: str) -> None:
@@ -158,7 +156,7 @@ def _show_left(left: Left, ended: str) -> None:
         names = listed([printable(name) for name in left.not_pulled], _NAMED)
         warn(
             f"not pulled: {names};",
-            f" `clusterkit work pull {left.run_id}` brings them home from the run directory",
+            f" they stay in the run directory, for `clusterkit work pull {left.run_id}`",
         )
 
 

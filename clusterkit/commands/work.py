@@ -173,15 +173,14 @@ def _look(settings: Settings, run: LedgerRun, transport: Transport) -> _Sides:
 
 def _push(transport: Transport, run: LedgerRun, sides: _Sides, plan: WorkPlan, bar: Bar) -> dict[str, str]:
     """Sends files; returns those that were left, each with the reason."""
-    here, faults = sides.here, dict[str, str]()
+    here = sides.here
     if plan.send:
         options = SyncOptions(files_from=plan.send, files_only=True, checksum=True, mode="D700,Fgo=,Fu+rw")
         with bar("code", sum(here.files[name].bytes for name in plan.send)) as progress:
             transport.push(here.root, arrived_folder(run.run_dir), options=options, progress=progress)
-        faults = {name: "it changed while it was being sent" for name in plan.send if here.changed(name)}
-    changes = [WorkChange("put", name, sides.there.get(name)) for name in plan.send if name not in faults]
-    changes += [WorkChange("remove", name, sides.there.get(name)) for name in plan.remove]
-    return faults | change_work(transport, run.run_dir, changes)
+    there, names = sides.there, (*plan.send, *plan.remove)
+    changes = [WorkChange(name, there.get(name), here.files.get(name)) for name in names]
+    return change_work(transport, run.run_dir, changes)
 
 
 def _pull(

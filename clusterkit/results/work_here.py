@@ -46,8 +46,6 @@ class ProjectFiles:
     links: Mapping[str, ManifestEntry]
     left: Mapping[str, str]
     """Path -> why it does not travel."""
-    stamps: Mapping[str, tuple[int, int]]
-    """Size in bytes and modification time in nanoseconds of each file, before it was hashed."""
     collected: Collected
     excluded: Patterns
     included: Patterns
@@ -55,14 +53,6 @@ class ProjectFiles:
     """The settings files in the project folder."""
     max_file_size: int
     """Bytes."""
-
-    def changed(self, name: str) -> bool:
-        """Whether a file has changed since it was hashed."""
-        try:
-            status = (self.root / name).lstat()
-        except OSError:
-            return True
-        return (status.st_size, status.st_mtime_ns) != self.stamps[name]
 
     def admit(self, there: Iterable[RemoteFile]) -> tuple[dict[str, RemoteFile], dict[str, str]]:
         """Chooses among the files of a working copy.
@@ -165,7 +155,6 @@ def project_files(settings: Settings) -> ProjectFiles:
     files: dict[str, ManifestEntry] = {}
     links: dict[str, ManifestEntry] = {}
     left: dict[str, str] = {}
-    stamps: dict[str, tuple[int, int]] = {}
     for name, status in collected.files.items():
         if not name.isprintable():
             left[name] = "its name contains characters that cannot be shown"
@@ -186,14 +175,12 @@ def project_files(settings: Settings) -> ProjectFiles:
             links[name] = entry
         else:
             files[name] = entry
-            stamps[name] = status.st_size, status.st_mtime_ns
     own = (path.relative_to(root).as_posix() for path in settings.files if path.is_relative_to(root))
     return ProjectFiles(
         root,
         files,
         links,
         left,
-        stamps,
         collected,
         left_out(root, excluded(settings)),
         Patterns(project.include),

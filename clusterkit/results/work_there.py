@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from clusterkit.errors import RunError, TransportError
 from clusterkit.results.containment import PARTIAL
@@ -36,8 +35,8 @@ echo "$marks"
 sha256sum "$@"
 """
 
-# Standard input: for each file what to do, the digest that it must have (- for no file) and its name. Prints
-# a line for each. $1 the working copy, $2 the folder with what has arrived, $3 the script for some files.
+# Standard input: for each file its digests before and after, - for no file, and its name. Prints a line for
+# each. $1 the working copy, $2 the folder with what has arrived, $3 the script for some files.
 _PLACE = """
 cd -- "$1" || exit 1
 umask 077
@@ -56,19 +55,24 @@ linked() {{
     done
     return 1
 }}
+digest() {{
+    found=$(sha256sum <"$1")
+    printf '%s' "${{found%% *}}"
+}}
 arrived=$1
 shift
 while [ $# -gt 2 ]; do
-    act=$1 want=$2 name=$3 now=-
+    before=$1 after=$2 name=$3 now=-
     shift 3
     if linked "$name"; then echo linked; continue; fi
     [ ! -e "$name" ] || now=other
-    [ ! -f "$name" ] || now=$(sha256sum <"$name")
-    now=${{now%% *}}
-    if [ "$now" != "$want" ]; then
+    [ ! -f "$name" ] || now=$(digest "$name")
+    if [ "$now" != "$before" ]; then
         [ "$now" = other ] && echo other || echo changed
-    elif [ "$act" = remove ]; then
+    elif [ "$after" = - ]; then
         rm -f -- "$name" && echo done || echo failed
+    elif [ "$(digest "$arrived/$name")" != "$after" ]; then
+        echo unlike
     else
         mkdir -p -- "${{name%/*}}" && mv -f -- "$arrived/$name" "$name" && echo done || echo failed
     fi
@@ -77,6 +81,7 @@ done
 _WHY_NOT = {
     "linked": "a link is in its place there, and clusterkit does not write through links",
     "other": "a folder or something else is in its place there",
+    "unlike": "it changed while it was being sent",
     "changed": "it was changed there in the meantime",
     "failed": "it cannot be written there",
 }
@@ -95,10 +100,11 @@ class WorkListing:
 class WorkChange:
     """A change to one file of a working copy."""
 
-    act: Literal["put", "remove"]
     name: str
     before: ManifestEntry | None
     """What is there; None for nothing."""
+    after: ManifestEntry | None
+    """What was sent; None for a file to remove."""
 
 
 def list_work(transport: Transport, run_dir: str) -> WorkListing:
@@ -176,10 +182,10 @@ def change_work(transport: Transport, run_dir: str, changes: Sequence[WorkChange
     """
     if not changes:
         return {}
-    words = ((one.act, one.before.digest if one.before else "-", f"./{one.name}") for one in changes)
+    words = ((_digest(one.before), _digest(one.after), f"./{one.name}") for one in changes)
     done = transport.run(
         ["sh", "-c", _PLACE, "sh", f"{run_dir}/{WORK}", arrived_folder(run_dir), _PLACE_SOME],
-        stdin=b"".join(map(_raw, (word for triple in words for word in triple))),
+        stdin=b"".join(map(_raw, (word for three in words for word in three))),
         check=False,
         timeout=None,
     )
@@ -195,6 +201,10 @@ def change_work(transport: Transport, run_dir: str, changes: Sequence[WorkChange
             name: f"{why}: {done.reason}" if why == _WHY_NOT["failed"] else why for name, why in left.items()
         }
     return left
+
+
+def _digest(entry: ManifestEntry | None) -> str:
+    return entry.digest if entry else "-"
 
 
 def _raw(word: str) -> bytes:

@@ -51,6 +51,10 @@ class Live:
         return self.project.run("work", "pull", *words, code=code)
 
 
+def commands_that_run() -> str:
+    return subprocess.run(["ps", "-A", "-ww", "-o", "args="], capture_output=True, text=True).stdout
+
+
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     folder = tmp_path_factory.mktemp("live") / "my project"
@@ -285,9 +289,10 @@ def test_an_interrupted_push_is_repeated(live: Live) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    live.project.until(arrived.exists)
+    live.project.until(lambda: arrived.exists() or process.poll() is not None)
     process.send_signal(signal.SIGKILL)
     process.wait()
+    live.project.until(lambda: str(arrived) not in commands_that_run())  # its rsync
     live.push()
     for number in range(3):
         name = f"large-{number}"
@@ -320,8 +325,15 @@ def test_a_file_that_changes_during_an_exchange_is_left(live: Live) -> None:
     arrived.mkdir(parents=True)
     (arrived / name).write_text("ours\n")
     (live.there / name).write_text("theirs\n")
-    left = change_work(LocalTransport(), run_dir, [WorkChange("put", name, seen)])
+    ours = entry_of(arrived / name, (arrived / name).lstat())
+    left = change_work(LocalTransport(), run_dir, [WorkChange(name, seen, ours)])
     assert left == {name: "it was changed there in the meantime"}
+    assert (live.there / name).read_text() == "theirs\n"
+    arrived.mkdir(parents=True)
+    (arrived / name).write_text("of another push\n")
+    theirs = entry_of(live.there / name, (live.there / name).lstat())
+    left = change_work(LocalTransport(), run_dir, [WorkChange(name, theirs, ours)])
+    assert left == {name: "it changed while it was being sent"}
     assert (live.there / name).read_text() == "theirs\n"
     live.push("--force")
 
@@ -346,7 +358,9 @@ def test_dev_names_what_was_not_pulled_and_pull_works_after_the_end(project: Pro
     )
     assert done.returncode == 3, done.stdout
     assert "42\r\n" in done.stdout
-    assert "not pulled: train.py; `clusterkit work pull dev-" in done.stdout
+    assert (
+        "not pulled: train.py; they stay in the run directory, for `clusterkit work pull dev-" in done.stdout
+    )
     assert project.run("work", "pull").stdout == "train.py\n"
     assert (project.folder / "train.py").read_text() == "edited\n"
 
