@@ -27,7 +27,7 @@ from clusterkit.runs.plan import Materials
 from clusterkit.runs.request import Changes
 from clusterkit.runs.resubmit import rerun_plan
 from clusterkit.runs.run_dir import newest_request, read_run_dir
-from clusterkit.runs.secret_values import find_secrets
+from clusterkit.runs.secret_values import SecretValues, find_secrets
 from clusterkit.runs.spec import snapshot_ids
 from clusterkit.sharing import archive
 from clusterkit.sharing.received import check_document, describes, sizes_of
@@ -88,6 +88,7 @@ def rerun(
     """
     with ExitStack() as stack:
         site_of = cache(lambda cluster: stack.enter_context(open_site(settings.cluster(cluster))))
+        secrets = cache(lambda: find_secrets(settings))  # asks a password manager once, for all runs
         packed = of.endswith(SUFFIXES) or Path(of).is_file()
         origins: Iterable[_RerunOrigin]
         if packed:
@@ -103,7 +104,16 @@ def rerun(
             origins = (_known(settings, ledger, one, site_of) for one in names)
         for origin in origins:
             yield _rerun(
-                settings, changes, ledger, origin, site_of, packed=packed, name=name, seed=seed, bar=bar
+                settings,
+                changes,
+                ledger,
+                origin,
+                site_of,
+                secrets,
+                packed=packed,
+                name=name,
+                seed=seed,
+                bar=bar,
             )
 
 
@@ -120,6 +130,7 @@ def _rerun(
     ledger: Ledger,
     origin: _RerunOrigin,
     site_of: Callable[[str], Site],
+    secrets: Callable[[], SecretValues],
     *,
     packed: bool,
     name: str | None,
@@ -144,10 +155,10 @@ def _rerun(
         same_place=same_place,
     )
     lacking = check(settings, plan, ledger)
-    secrets = find_secrets(settings)
+    values = secrets()
     site = site_of(cluster.name)
     must_start_alike(document["run_id"], document, site.cluster)
-    ready = prepare(site, ledger, plan, Materials.recorded(document), secrets)
+    ready = prepare(site, ledger, plan, Materials.recorded(document), values)
     _publish(settings, site, document, origin, bar)
     return replace(hand_over(site, ledger, ready), lacking=lacking)
 

@@ -29,7 +29,7 @@ from clusterkit.runs.record import records
 from clusterkit.runs.request import Changes
 from clusterkit.runs.resubmit import Ended, resume_plan
 from clusterkit.runs.roster import document
-from clusterkit.runs.secret_values import find_secrets
+from clusterkit.runs.secret_values import SecretValues, find_secrets
 from clusterkit.runs.settling import settle
 from clusterkit.runs.state import RunState
 from clusterkit.site import Site, open_site
@@ -70,6 +70,7 @@ def resume(
     resumed = 0
     with ExitStack() as stack:
         site_of = cache(lambda cluster: stack.enter_context(open_site(settings.cluster(cluster))))
+        secrets = cache(lambda: find_secrets(settings))  # asks a password manager once, for all runs
         waiting = [run for run in runs if run.state == JobState.DEFERRED]
         for group, cluster in dict.fromkeys((run.group, run.cluster) for run in waiting):
             accepted = len(feed(site_of(cluster), group))
@@ -86,7 +87,7 @@ def resume(
                     raise
                 say(reason.cause)
                 continue
-            yield _resume(settings, changes, ledger, ended, site_of, bar)
+            yield _resume(settings, changes, ledger, ended, site_of, secrets, bar)
             resumed += 1
     if not resumed and not waiting:
         raise RunError(
@@ -101,17 +102,18 @@ def _resume(
     ledger: Ledger,
     ended: Ended,
     site_of: Callable[[str], Site],
+    secrets: Callable[[], SecretValues],
     bar: Bar,
 ) -> Resumed:
     before = ended.run.cluster
     target = settings.cluster(changes.cluster or before)
     plan, materials = resume_plan(target, ended, changes), Materials.recorded(ended.document)
     check(settings, plan, ledger)
-    secrets = find_secrets(settings)
+    values = secrets()
     site, there = site_of(before), site_of(target.name)
     if there is not site:
         check_target(there, ended.run, ended.document)
-    ready = prepare(there, ledger, plan, materials, secrets)  # raises before anything is moved
+    ready = prepare(there, ledger, plan, materials, values)  # raises before anything is moved
     if there is not site:
         move(site, there, ended.run, ended.document, settings.project.results, bar=bar)
     _must_be_there(there, ended.run, materials)

@@ -77,7 +77,7 @@ def folders_of(paths: Iterable[str]) -> list[str]:
 def run_of(folder: str) -> str:
     """Returns the id of the run whose secrets a folder holds.
 
-    >>> run_of("/work/secrets/a40-2m-20260102-030405-k3f9.0a1b2c3d")
+    >>> run_of("/share/secrets/a40-2m-20260102-030405-k3f9.0a1b2c3d")
     'a40-2m-20260102-030405-k3f9'
     """
     return posixpath.basename(folder).rpartition(".")[0]

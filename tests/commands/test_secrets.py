@@ -168,3 +168,17 @@ def test_option_that_shows_it_is_refused(own: Project, value: str) -> None:
     )
     done = own.run("submit", "--cluster", "far", "--sbatch", f"--export={value}", "--dry-run", code=3)
     assert value.split(",")[-1].partition("=")[0] in done.stderr
+
+
+def test_resumed_group_asks_for_the_value_once(own: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = own.submit("--seeds", "1..3", "--", "3")
+    status = ("status", "--json", group)
+    own.until(lambda: all(run["final"] for run in json.loads(own.run(*status).stdout)["runs"]))
+    monkeypatch.delenv("HF_TOKEN")
+    (own.folder / "manager.sh").write_text(f"echo asked >>asked; echo {TOKEN}")
+    settings = own.folder / "clusterkit.toml"
+    settings.write_text(settings.read_text() + 'commands = { HF_TOKEN = ["sh", "manager.sh"] }\n')
+    own.run("resume", group)
+    assert (own.folder / "asked").read_text() == "asked\n"
+    own.run("rerun", group)
+    assert (own.folder / "asked").read_text() == "asked\n" * 2
