@@ -81,6 +81,11 @@ class _Fast:
 
     def step(self: Any, action: npt.NDArray[np.floating[Any]]) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Takes an action (4,); returns observation (39,), reward, False, truncation and info."""
+        self.begin(action)
+        return self.end(action)  # type: ignore[no-any-return]
+
+    def begin(self: Any, action: npt.NDArray[np.floating[Any]]) -> None:
+        """Does the physics of a step; `end` must follow."""
         assert len(action) == 4, f"Actions should be size 4, got {len(action)}"
         if self.curr_path_length >= self.max_path_length:
             raise ValueError("You must reset the env manually once truncate==True")
@@ -88,6 +93,8 @@ class _Fast:
         self._physics.advance(self.frame_skip)
         self.curr_path_length += 1
 
+    def end(self: Any, action: npt.NDArray[np.floating[Any]]) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Returns what the step that `begin` began with that action comes to, as `step` does."""
         self.data = self._view
         try:
             observation = np.zeros(2 * _FRAME + 3)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,21 @@ class Env(Protocol):
 
     def restore(self, goal: int, state: Mapping[str, Any]) -> None:
         """Continues the episode with that goal where `state` found it, to the bit."""
+
+
+@runtime_checkable
+class SplitEnv(Protocol):
+    """An environment whose step may be taken in two parts.
+
+    A process does the first parts of all its environments before their second parts: code that runs many
+    times in a row stays in the processor's caches, which physics in between would take over.
+    """
+
+    def begin(self, action: npt.NDArray[np.float32]) -> None:
+        """Does the first part of a step, the physics."""
+
+    def end(self, action: npt.NDArray[np.float32]) -> tuple[npt.NDArray[Any], float, bool]:
+        """Does the rest, with the same action; returns what `Env.step` does."""
 
 
 class EnvFactory(Protocol):

@@ -57,7 +57,16 @@ class MetaworldEnv:
 
     def step(self, action: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float64], float, bool]:
         """Takes an action (4,) in [-1, 1]; returns the observation, the reward, and success at this step."""
-        observation, reward, _, _, info = self._env.step(action)
+        self.begin(action)
+        return self.end(action)
+
+    def begin(self, action: npt.NDArray[np.float32]) -> None:
+        """Does the physics of a step; `end` must follow."""
+        self._env.begin(action)
+
+    def end(self, action: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float64], float, bool]:
+        """Returns what `step` does, of the step that `begin` began with the same action."""
+        observation, reward, _, _, info = self._env.end(action)
         return observation, float(reward), bool(info["success"])
 
     def state(self) -> dict[str, Any]:

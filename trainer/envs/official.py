@@ -35,6 +35,12 @@ def official_class(task: str) -> Any:
             model = copy.copy(_parsed[self.fullpath])
             return model, mujoco.MjData(model)
 
+        def begin(self, action: npt.NDArray[Any]) -> None:
+            self._stepped = self.step(action)
+
+        def end(self, _action: npt.NDArray[Any]) -> Any:
+            return self._stepped
+
         def _reset_hand(self, *args: Any, **kwargs: Any) -> None:
             if not self.only_draws:
                 super()._reset_hand(*args, **kwargs)

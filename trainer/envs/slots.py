@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from trainer.envs.interface import OWN_CHOICE, Env, EnvFactory
+from trainer.envs.interface import OWN_CHOICE, Env, EnvFactory, SplitEnv
 from trainer.envs.schedule import WorkerCommand
 
 _STEP_THEN_RESET = int(WorkerCommand.STEP_THEN_RESET)
@@ -71,11 +71,12 @@ def allocate(shape: Shape, context: SpawnContext | None) -> Any:
 
 
 class Playing(NamedTuple):
-    """An environment and the episode it is in."""
+    """An environment, the same if it steps in two parts, and the episode it is in."""
 
     task: int
     goal: int
     env: Env
+    split: SplitEnv | None
 
 
 class Slots:
@@ -111,13 +112,17 @@ class Slots:
         reward, success = block.reward, block.success
         terminated, truncated = block.terminated, block.truncated
         commands = block.command.tolist()
+        for slot, (action, _, _) in self._rows.items():
+            playing = self._playing[slot]
+            if playing is not None and playing.split is not None and commands[slot] in _STEPS:
+                playing.split.begin(action)
         for slot, (action, next_observation, observation) in self._rows.items():
             command = commands[slot]
             if command in _STEPS:
                 playing = self._playing[slot]
                 assert playing is not None, "step before reset"
-                env = playing.env
-                came, reward[slot], success[slot] = env.step(action)
+                env, split = playing.env, playing.split
+                came, reward[slot], success[slot] = split.end(action) if split else env.step(action)
                 next_observation[:] = came
                 terminated[slot], truncated[slot] = env.terminated, env.truncated
                 if command == _AUTORESET and (env.terminated or env.truncated):
@@ -150,7 +155,7 @@ class Slots:
             if before is not None:
                 self._free.setdefault(before.task, []).append(before.env)
             env = self._kept_or_new(task)
-        self._playing[slot] = Playing(task, goal, env)
+        self._playing[slot] = Playing(task, goal, env, env if isinstance(env, SplitEnv) else None)
         return env
 
     def _kept_or_new(self, task: int) -> Env:
