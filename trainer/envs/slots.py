@@ -13,7 +13,6 @@ import numpy.typing as npt
 from trainer.envs.interface import OWN_CHOICE, Env, EnvFactory, SplitEnv
 from trainer.envs.schedule import WorkerCommand
 
-_STEP_THEN_RESET = int(WorkerCommand.STEP_THEN_RESET)
 _AUTORESET = int(WorkerCommand.STEP_AUTORESET)
 _STEPS = (int(WorkerCommand.STEP), int(WorkerCommand.STEP_THEN_RESET), int(WorkerCommand.STEP_AUTORESET))
 _RESETS = (int(WorkerCommand.STEP_THEN_RESET), int(WorkerCommand.RESET))
@@ -98,53 +97,56 @@ class Slots:
         self._factory = factory
         self._block = block
         self.share = list(share)
-        self._rows = {
-            slot: (block.action[slot], block.next_observation[slot], block.observation[slot])
-            for slot in self.share
-        }
-        self._playing: dict[int, Playing | None] = dict.fromkeys(self._rows)
+        self._playing: dict[int, Playing | None] = dict.fromkeys(self.share)
         self._free: dict[int, list[Env]] = {}
         self._notes = notes
 
     def step(self) -> None:
         """Carries out the orders that lie in the block."""
         block = self._block
-        reward, success = block.reward, block.success
-        terminated, truncated = block.terminated, block.truncated
         commands = block.command.tolist()
-        for slot, (action, _, _) in self._rows.items():
-            playing = self._playing[slot]
-            if playing is not None and playing.split is not None and commands[slot] in _STEPS:
-                playing.split.begin(action)
-        for slot, (action, next_observation, observation) in self._rows.items():
-            command = commands[slot]
-            if command in _STEPS:
-                playing = self._playing[slot]
-                assert playing is not None, "step before reset"
-                env, split = playing.env, playing.split
-                came, reward[slot], success[slot] = split.end(action) if split else env.step(action)
-                next_observation[:] = came
-                terminated[slot], truncated[slot] = env.terminated, env.truncated
-                if command == _AUTORESET and (env.terminated or env.truncated):
-                    observation[:] = env.reset(OWN_CHOICE)
-                elif command != _STEP_THEN_RESET:
-                    observation[:] = next_observation
-            if command in _RESETS:
+        stepping = [slot for slot in self.share if commands[slot] in _STEPS]
+        if stepping:
+            self._step(stepping)
+        for slot in self.share:
+            if commands[slot] == _AUTORESET and (block.terminated[slot] or block.truncated[slot]):
+                block.observation[slot] = self._at(slot).env.reset(OWN_CHOICE)
+            elif commands[slot] in _RESETS:
                 task, goal = int(block.task[slot]), int(block.goal[slot])
-                observation[:] = self._take(slot, task, goal).reset(goal)
+                block.observation[slot] = self._take(slot, task, goal).reset(goal)
+
+    def _step(self, slots: list[int]) -> None:
+        """Takes a step with the environments in those slots."""
+        block = self._block
+        all_playing = [self._at(slot) for slot in slots]
+        actions = list(block.action[slots])
+        for (_, _, _, split), action in zip(all_playing, actions, strict=True):
+            if split is not None:
+                split.begin(action)
+        ends = []
+        for slot, (_, _, env, split), action in zip(slots, all_playing, actions, strict=True):
+            came, reward, success = env.step(action) if split is None else split.end(action)
+            block.next_observation[slot] = came
+            ends.append((reward, success, env.terminated, env.truncated))
+        parts = block.reward, block.success, block.terminated, block.truncated
+        for part, values in zip(parts, zip(*ends, strict=True), strict=True):
+            part[slots] = values
+        block.observation[slots] = block.next_observation[slots]
 
     def state(self) -> list[dict[str, Any]]:
         """Returns for each environment here its task, goal and own state, for JSON."""
-        states = []
-        for playing in self._playing.values():
-            assert playing is not None, "state before reset"
-            states.append({"task": playing.task, "goal": playing.goal, "env": playing.env.state()})
-        return states
+        all_playing = map(self._at, self.share)
+        return [{"task": task, "goal": goal, "env": env.state()} for task, goal, env, _ in all_playing]
 
     def restore(self, states: Iterable[Mapping[str, Any]]) -> None:
         """Continues the episodes that `state` described, one for each environment here."""
         for slot, state in zip(self._playing, states, strict=True):
             self._take(slot, state["task"], state["goal"]).restore(state["goal"], state["env"])
+
+    def _at(self, slot: int) -> Playing:
+        playing = self._playing[slot]
+        assert playing is not None, "an order before the first reset"
+        return playing
 
     def _take(self, slot: int, task: int, goal: int) -> Env:
         """Makes a slot play a goal of a task, with the environment it has if that is one of the task."""
