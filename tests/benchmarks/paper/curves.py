@@ -1,18 +1,20 @@
-"""Learning curves of our trainer and of the paper's own code, on the same tasks, by the same evaluator.
+"""Learning curves of our trainer, of the paper's own code and of `strong-mt10`, on the same tasks.
 
-    python -m tests.benchmarks.paper.curves run --code FOLDER --python INTERPRETER --work FOLDER
-        [--seeds 1..5] [--sides ours,theirs] [--at-once 2]
+    python -m tests.benchmarks.paper.curves run --work FOLDER [--code FOLDER --python INTERPRETER]
+        [--seeds 1..5] [--sides ours,theirs,strong] [--at-once 2]
     python -m tests.benchmarks.paper.curves page
 
-FOLDER and INTERPRETER are those of `lockstep`. A piece is one seed of one side; docs/paper-curves.json keeps
-those that were run, and `run` leaves them out, so the experiment may be cut into pieces. `page` draws
-docs/pictures/paper-curves.svg and prints what docs/paper.md says of it.
+The authors' code and its interpreter are those of `lockstep`; only `theirs` needs them. A piece is one seed
+of one side; docs/paper-curves.json keeps those that were run, and `run` leaves them out, so the experiment
+may be cut into pieces. `page` draws docs/pictures/paper-curves.svg and prints what docs/paper.md says of it.
 
-Both sides learn four tasks with one environment each, multi-head networks of 3 x 128, 128 transitions a task
-in each batch, 100,000 a task in the buffer, one update for each vector step after 16,000 steps of warm-up,
-and everything else as in `mclean2025-mt10`. Every 30,000 steps the deterministic policy plays all 50 training
-goals of each task. The verdict is about the area under the mean success from 60,000 to 300,000 steps:
-equivalent if the 90% Welch interval of the difference lies within 0.10 of zero.
+All sides learn four tasks of MT10 with one environment each, networks of width 128, 128 transitions a task in
+each batch, 100,000 a task in the buffer, one update for each vector step after 16,000 steps of warm-up, and
+goals drawn with the seed. Everything else is as in `mclean2025-mt10`, and of the side `strong` as in
+`strong-mt10`. Every 30,000 steps the deterministic policy plays all 50 training goals of each task, scored by
+the same evaluator. The verdicts are about the area under the mean success from 60,000 to 300,000 steps, by
+the 90% Welch interval of the difference: ours and theirs are equivalent if it lies within 0.10 of zero;
+`strong` is stronger or weaker than ours if it does not contain zero.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ import numpy as np
 import torch
 from scipy import stats
 
-from tests.benchmarks.paper.lockstep import RECIPE
+from tests.benchmarks.paper.lockstep import RECIPE as PAPER
 from trainer import recipe
 from trainer.algorithms.sac_config import SACConfig
 from trainer.algorithms.sac_learner import SAC
@@ -47,13 +49,15 @@ TASKS = ("reach", "drawer-close", "window-close", "button-press-topdown")
 WIDTH, ROWS, CAPACITY, WARMUP = 128, 128, 100_000, 16_000
 STEPS, EVERY, EPISODES = 300_000, 30_000, 50
 FIRST, MARGIN, CONFIDENCE = 60_000, 0.10, 0.90
+STRONG = "strong-mt10"
+SIDES = {"ours": "#1f6fb4", "theirs": "#d1701f", "strong": "#3f9a4a"}
 ROOT = Path(__file__).parents[3]
 RESULTS, PICTURE = ROOT / "docs" / "paper-curves.json", ROOT / "docs" / "pictures" / "paper-curves.svg"
 Piece = dict[str, Any]
 
 
-def values() -> dict[str, Any]:
-    """The recipe's values with those of this experiment."""
+def values(name: str = PAPER) -> dict[str, Any]:
+    """The values of the recipe of that name with those of this experiment."""
     changed = {
         "tasks": list(TASKS),
         "actor_hidden": [WIDTH] * 3,
@@ -62,14 +66,16 @@ def values() -> dict[str, Any]:
         "replay_capacity": CAPACITY * len(TASKS),
         "env_steps_per_update": float(len(TASKS)),
         "warmup_steps": WARMUP,
+        "goals": "seed",
     }
-    return {**recipe.load(RECIPE).values, **changed}
+    return {**recipe.load(name).values, **changed}
 
 
-def ours(seed: int, folder: Path, _given: argparse.Namespace) -> Piece:
+def ours(recipe_name: str, seed: int, folder: Path, _given: argparse.Namespace) -> Piece:
     """A run of our trainer, which evaluates itself."""
-    changed = {name: value for name, value in values().items() if value != recipe.load(RECIPE).values[name]}
-    argv = [sys.executable, "-m", "trainer", "train", "--recipe", RECIPE, "--run-dir", str(folder)]
+    shipped = recipe.load(recipe_name).values
+    changed = {name: value for name, value in values(recipe_name).items() if value != shipped[name]}
+    argv = [sys.executable, "-m", "trainer", "train", "--recipe", recipe_name, "--run-dir", str(folder)]
     for name, value in changed.items():
         text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
         argv += ["--unlock", name, "--set", f"{name}={text}"]
@@ -117,6 +123,9 @@ def take_over(agent: SAC, given: dict[str, Any]) -> None:
                 parameter.copy_(torch.from_numpy(given[f"{kind}.{layer}"]).reshape(parameter.shape))
 
 
+LEARN = {"ours": partial(ours, PAPER), "theirs": theirs, "strong": partial(ours, STRONG)}
+
+
 def run(argv: Sequence[str], folder: Path) -> None:
     """Run one side on one thread; its output goes into a file.
 
@@ -149,7 +158,7 @@ def run_all(given: argparse.Namespace) -> None:
         folder = given.work / f"{side}-{seed}"
         folder.mkdir(parents=True, exist_ok=True)
         began = time.time()
-        found = (ours if side == "ours" else theirs)(seed, folder, given)
+        found = LEARN[side](seed, folder, given)
         one = {"side": side, "seed": seed, "minutes": round((time.time() - began) / 60, 1), **found}
         with lock:
             document = {"schema": 1, "pieces": sorted([*pieces(), one], key=lambda p: (p["side"], p["seed"]))}
@@ -186,9 +195,8 @@ def welch(first: Sequence[float], second: Sequence[float]) -> tuple[float, float
 
 
 def page() -> None:
-    """Draw the curves and print the verdict."""
+    """Draw the curves and print the table and the verdicts."""
     found = pieces()
-    areas = {side: [area(one) for one in found if one["side"] == side] for side in ("ours", "theirs")}
     print(
         "| code | seed | " + " | ".join(TASKS) + " | area | minutes |\n|---|---|" + "---|" * (len(TASKS) + 2)
     )
@@ -196,22 +204,33 @@ def page() -> None:
         ends = " | ".join(f"{one['success'][task][-1]:.2f}" for task in TASKS)
         print(f"| {one['side']} | {one['seed']} | {ends} | {area(one):.3f} | {one['minutes']} |")
     draw(found)
-    if min(map(len, areas.values())) < 2:
-        print("\nToo few seeds for a verdict.")
-        return
-    low, high = welch(areas["ours"], areas["theirs"])
-    verdict = "equivalent" if low >= -MARGIN and high <= MARGIN else "not shown to be equivalent"
-    means = ", ".join(f"{side} {statistics.fmean(each):.3f}" for side, each in areas.items())
-    print(f"\nAreas: {means}; difference {low:+.3f} to {high:+.3f} (90% Welch interval): {verdict}.")
+    areas = {side: [area(one) for one in found if one["side"] == side] for side in SIDES}
+    for side, other in (("ours", "theirs"), ("strong", "ours")):
+        if min(len(areas[side]), len(areas[other])) < 2:
+            print(f"\nToo few seeds of {side} and {other} for a verdict.")
+            continue
+        low, high = welch(areas[side], areas[other])
+        means = ", ".join(f"{name} {statistics.fmean(areas[name]):.3f}" for name in (side, other))
+        print(f"\nAreas: {means}; difference {low:+.3f} to {high:+.3f} (90% Welch interval):", end=" ")
+        print(equivalence(low, high) if other == "theirs" else strength(low, high))
     apart = [
         abs(one["official"][task] - one["success"][task][-1])
         for one in found
         if "official" in one
         for task in TASKS
     ]
-    print(
-        f"Our evaluator and Meta-World's own on their last actors: at most {max(apart):.2f} apart in a task."
-    )
+    if apart:
+        print(f"\nOur evaluator and Meta-World's own on their last actors: at most {max(apart):.2f} apart.")
+
+
+def equivalence(low: float, high: float) -> str:
+    """What the interval of the difference says of two codes that should be equal."""
+    return "equivalent." if low >= -MARGIN and high <= MARGIN else "not shown to be equivalent."
+
+
+def strength(low: float, high: float) -> str:
+    """What the interval of the difference says of a recipe that should be stronger."""
+    return "stronger." if low > 0 else "weaker." if high < 0 else "no difference shown."
 
 
 def draw(found: Sequence[Piece]) -> None:
@@ -219,15 +238,14 @@ def draw(found: Sequence[Piece]) -> None:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    colours = {"ours": "#1f6fb4", "theirs": "#d1701f"}
     with rc_context({"svg.hashsalt": "paper-curves", "font.size": 9}):
         figure = Figure(figsize=(11, 2.6), layout="constrained")
         for axes, name in zip(figure.subplots(1, 1 + len(TASKS), sharey=True), ("mean", *TASKS), strict=True):
             for one in found:
                 success = mean(one) if name == "mean" else one["success"][name]
-                axes.plot(np.array(one["steps"]) / 1000, success, color=colours[one["side"]], lw=1)
+                axes.plot(np.array(one["steps"]) / 1000, success, color=SIDES[one["side"]], lw=1)
             axes.set(title=name, xlabel="thousand steps", ylim=(-0.02, 1.02))
-        for side, colour in colours.items():
+        for side, colour in SIDES.items():
             figure.axes[0].plot([], [], color=colour, label=side)
         figure.axes[0].set_ylabel("success")
         figure.axes[0].legend(loc="upper left", frameon=False)
@@ -239,11 +257,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     runs = commands.add_parser("run")
-    runs.add_argument("--code", type=Path, required=True, help="the authors' code, rainx0r/mtrl at f5c121f")
-    runs.add_argument("--python", type=Path, required=True, help="a Python 3.12 with what their code needs")
+    runs.add_argument("--code", type=Path, help="the authors' code, rainx0r/mtrl at f5c121f")
+    runs.add_argument("--python", type=Path, help="a Python 3.12 with what their code needs")
     runs.add_argument("--work", type=Path, required=True, help="a folder for runs and weights")
     runs.add_argument("--seeds", default="1..5")
-    runs.add_argument("--sides", default="ours,theirs")
+    runs.add_argument("--sides", default="ours,theirs,strong")
     runs.add_argument("--at-once", type=int, default=2, help="pieces at a time, of one thread each")
     commands.add_parser("page")
     given = parser.parse_args()
