@@ -46,6 +46,7 @@ def render(findings: Sequence[Finding]) -> str:
     parts += ["## Speed\n", _ratios(by, shown)]
     if any(each["device"] == "cuda" for each in _good(findings)):
         parts += ["## GPU use (memory, MB)\n", _gpu(by, shown)]
+    parts += ["## Returns\n", _all_returns(by, shown)]
     parts += [READING.format(episodes=20, overlap=_overlap(by, shown))]
     parts += [EQUAL, equal(shown, trained), "## What differs\n", _notes(), _not_run(by, shown)]
     return "\n".join(parts).rstrip() + "\n"
@@ -130,11 +131,23 @@ def _return(findings: Sequence[Finding]) -> str:
     values = _returns(findings)
     if not values:
         return "-"
-    mean = f"{statistics.mean(values):,.0f}"
+    middle = f"{statistics.median(values):,.0f}"
     if len(values) < 2:
-        return mean
+        return middle
     low, high = interval(values)
-    return f"{mean} [{low:,.0f}, {high:,.0f}]"
+    return f"{middle} [{low:,.0f}, {high:,.0f}]"
+
+
+def _all_returns(by: dict[tuple[str, str], list[Finding]], shown: Sequence[Case]) -> str:
+    """Median and interval of the returns, of the cases whose policies are played."""
+
+    def cells(case: Case) -> list[str]:
+        good = [_good(by[case.name, side]) for side in TITLES]
+        return [*(_return(each) for each in good), str(max(len(_returns(each)) for each in good))]
+
+    head = "Median over the seeds and, in brackets, Student's 95% interval of the mean.\n\n"
+    played = [case for case in shown if case.played]
+    return head + _table(played, ["ours", *list(TITLES.values())[1:], "seeds"], cells)
 
 
 def _losses(by: dict[tuple[str, str], list[Finding]], shown: Sequence[Case]) -> str:

@@ -137,6 +137,13 @@ def test_every_case_comes_before_a_second_seed() -> None:
     assert first[0] == "ours" != second[0]
 
 
+def test_halfcheetah_has_ten_seeds_and_every_other_case_five() -> None:
+    seeds = {(case, side): 0 for case, side, _ in cells(quick=False)}
+    for case, side, _ in cells(quick=False):
+        seeds[case, side] += 1
+    assert all(found == (10 if "halfcheetah" in case else 5) for (case, _), found in seeds.items())
+
+
 def test_the_page_says_where_we_lose_and_what_was_not_run() -> None:
     found = [finding("ppo-cartpole", "ours", seed) for seed in range(3)]
     found += [finding("ppo-cartpole", "sb3", seed, steps_per_second=500.0) for seed in range(3)]
@@ -153,6 +160,7 @@ def test_the_page_says_where_we_lose_and_what_was_not_run() -> None:
     assert "overlaps ours in 1 of 2 comparisons" in text
     assert "| PPO, CartPole-v1 | 1,000 | 2.00 (1.00) | - | 0.50 (1.00) | - | - |" in lines
     assert "- PPO, CartPole-v1, rl_games: exit code 1: no such thing." in lines
+    assert "| PPO, CartPole-v1 | 101 [99, 103] | 101 [99, 103] | - | 200 [200, 200] | - | - | 3 |" in lines
     assert "GPU use" not in text
     on_gpu = {"device": "cuda", "gpu_utilization": 0.5, "gpu_memory_bytes": 2e9}
     with_gpu = page.render([finding("ppo-cartpole", "ours", **on_gpu)])
