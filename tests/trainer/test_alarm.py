@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -41,6 +45,37 @@ def test_an_environment_of_this_process_that_hangs_is_named(workers: int, free_a
             with pytest.raises(WorkerError, match=words) if number == 2 else nullcontext():
                 vector.wait()
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+STEPPER = """
+import numpy as np
+from tests.trainer.test_alarm import orders
+from tests.trainer.toys import CounterFactory
+from trainer.envs.schedule import WorkerCommand
+from trainer.envs.vector import VectorEnv
+if __name__ == "__main__":
+    with VectorEnv(CounterFactory(fault="slow"), 2, workers={workers}, step_timeout=2.0) as vector:
+        vector.reset(orders(WorkerCommand.RESET))
+        for number in range(4):
+            print(number, flush=True)
+            vector.start(orders(WorkerCommand.STEP), np.zeros((2, 2), np.float32))
+            vector.wait()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 2])
+def test_environments_of_a_job_that_was_suspended_are_not_overdue(workers: int) -> None:
+    argv = [sys.executable, "-c", STEPPER.format(workers=workers)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        while process.stdout.readline() != "2\n":
+            assert process.poll() is None
+        os.killpg(process.pid, signal.SIGSTOP)
+        time.sleep(4.0)  # twice what a step may take
+        os.killpg(process.pid, signal.SIGCONT)
+        assert process.stdout.read() == "3\n"
+    assert process.returncode == 0
 
 
 def test_it_rings_until_it_is_heard(free_alarm) -> None:

@@ -47,8 +47,8 @@ class Counter:
                 return self._show(), float("nan"), False
             if self._fault == "exit":
                 os._exit(7)
-            if self._fault == "hang":
-                time.sleep(600)
+            if self._fault in ("slow", "hang"):
+                time.sleep(1 if self._fault == "slow" else 600)
         return self._show(), float(action.sum()) + self._steps, self._steps == self._goal
 
     def state(self) -> dict[str, Any]:

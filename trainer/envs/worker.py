@@ -17,6 +17,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
+from trainer.envs.alarm import PIECES
 from trainer.envs.faults import fault_of
 from trainer.envs.interface import EnvFactory
 from trainer.envs.slots import Block, Shape, Slots
@@ -90,7 +91,7 @@ class Worker:
 
     def restore(self, states: Sequence[Mapping[str, Any]], timeout: float) -> None:
         """Tells the worker to continue the episodes described; one that does not listen shows in `gather`."""
-        self._set_timeout(timeout)
+        self.pipe.settimeout(self._limit(timeout))
         with contextlib.suppress(OSError):
             self.pipe.sendall(_RESTORE + _counted(states))
 
@@ -105,19 +106,19 @@ class Worker:
             if self._awake:
                 self.pipe.settimeout(None)
                 answer = _looked(self.pipe, self._awake)
-            self._set_timeout(timeout)
             if answer is None:
-                answer = self.pipe.recv(1)
+                answer = self._waited(timeout)
             while answer in (_NOTE, _TEXT):
+                self.pipe.settimeout(self._limit(timeout))
                 if answer == _NOTE:
                     self._notes.append(_line(self.pipe))
                 else:
                     text = _uncounted(self.pipe)
-                answer = self.pipe.recv(1)
+                answer = self._waited(timeout)
         except TimeoutError:
             raise WorkerError(
                 f"the environment worker of {names()} (pid {self.process.pid}) has not answered for "
-                f"{self.pipe.gettimeout():.0f} s",
+                f"{self._limit(timeout):.0f} s",
                 hint="resume from the last checkpoint; if it happens again, look for a full or failing node",
             ) from None
         except OSError:
@@ -136,8 +137,20 @@ class Worker:
             )
         return text
 
-    def _set_timeout(self, timeout: float) -> None:
-        self.pipe.settimeout(timeout if self.started else max(timeout, START_TIMEOUT))
+    def _waited(self, timeout: float) -> bytes:
+        """Waits for a byte. Time in which this process and its workers are stopped does not count.
+
+        Raises:
+            TimeoutError: none came in time.
+        """
+        self.pipe.settimeout(self._limit(timeout) / PIECES)
+        for _ in range(PIECES - 1):
+            with contextlib.suppress(TimeoutError):
+                return self.pipe.recv(1)
+        return self.pipe.recv(1)
+
+    def _limit(self, timeout: float) -> float:
+        return timeout if self.started else max(timeout, START_TIMEOUT)
 
 
 def _line(pipe: socket.socket) -> str:
