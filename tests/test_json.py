@@ -54,10 +54,17 @@ NEEDS_A_SITE = {"evaluate", "storage list", "login", "build", "tune", "rehearse"
 """What `test_the_samples_of_what_needs_a_site_or_a_model` compares."""
 
 
+AS_SUBMIT = ("resume", "rerun")
+"""Their samples hold only what they add to each run of the sample of `submit`."""
+
+
 def samples() -> dict[str, Any]:
     _, *sections = re.split(r"^## ", (ROOT / "docs" / "json.md").read_text(), flags=re.MULTILINE)
     blocks = {one.partition("\n")[0]: one.partition("```json\n")[2].partition("```")[0] for one in sections}
-    return {name: json.loads(block) for name, block in blocks.items()}
+    shown = {name: json.loads(block) for name, block in blocks.items()}
+    (run,) = shown["submit"]["runs"]
+    longer = {name: {**shown["submit"], "runs": [{**run, **shown[name]}]} for name in AS_SUBMIT}
+    return {**shown, **longer}
 
 
 def fields(value: Any) -> Any:
@@ -100,7 +107,6 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             first = invoke(["top", "--once", "--json"])[1]
         commands = {
             "status": ["status", "--all", "--json"],
-            "why": ["why", "broken", "--json"],
             "notify": ["notify", "--json"],
             "deploy": ["deploy", "--dry-run", "--json"],
             "logs": ["logs", "broken", "--json"],
