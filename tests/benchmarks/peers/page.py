@@ -40,7 +40,7 @@ def render(findings: Sequence[Finding]) -> str:
     parts = [
         HEAD.format(command=command),
         _machine(findings, quick),
-        "## Where we lose\n",
+        "## Where other trainers are better\n",
         _losses(by, shown),
     ]
     parts += ["## Speed\n", _ratios(by, shown)]
@@ -70,7 +70,7 @@ def _machine(findings: Sequence[Finding], quick: bool) -> str:
         f"Measured {span} on {findings[0]['machine']}, learning on {' and '.join(devices)}.{gpu}",
         "Versions: " + ", ".join(f"{name} {version}" for name, version in sorted(versions.items())) + ".",
         f"Commits: {', '.join(commits)}." if commits else "",
-        f"Load before a cell: median {busy:.1f}, at most {max(loads, default=0):.1f}.",
+        f"Load before each measurement: median {busy:.1f}, at most {max(loads, default=0):.1f}.",
         f"\n{LOADED}" if busy > processors + 0.5 else "",
         "\nThis is the quick comparison: one seed, and too few steps for a meaningful return."
         if quick
@@ -98,8 +98,7 @@ def _ratios(by: dict[tuple[str, str], list[Finding]], shown: Sequence[Case]) -> 
             row.append("-" if said[0] == "-" else f"{said[0]} ({said[1]})")
         return row
 
-    head = "Our steps per second; then our speed over theirs and, in brackets, the same for each processor "
-    head += "second. Below 1 we are slower.\n\n"
+    head = "Our steps per second; then our speed divided by theirs and, in brackets, per CPU second.\n\n"
     return head + _table(shown, ["ours", *list(TITLES.values())[1:]], cells)
 
 
@@ -181,7 +180,7 @@ def _losses(by: dict[tuple[str, str], list[Finding]], shown: Sequence[Case]) -> 
             found.append((0.0, f"- {case.title}, return: ours {_return(ours)}; {', '.join(told)}"))
     if not compared:
         return "Nothing could be compared yet.\n"
-    of_all = f"of {compared} comparisons of speed, processor time, memory and return"
+    of_all = f"of {compared} comparisons of speed, CPU time, memory and return"
     if not found:
         return f"In none {of_all}.\n"
     head = f"In {lost} {of_all}, the worst first:"

@@ -219,7 +219,7 @@ def test_a_second_call_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert len(asked) == 6
     assert driver.main(argv) == 0
     assert asked[6:] == [("a2c-cartpole", "ours", 0)]
-    assert (tmp_path / "comparison.md").read_text().startswith("# Beside other trainers")
+    assert (tmp_path / "comparison.md").read_text().startswith("# Comparison with other trainers")
 
 
 def test_what_cannot_be_installed_is_said(tmp_path: Path) -> None:

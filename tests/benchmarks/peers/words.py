@@ -16,39 +16,36 @@ NOTES = {
 
 MEASURES = {
     "steps_per_second": "steps per second",
-    "steps_per_cpu_second": "steps per processor second",
+    "steps_per_cpu_second": "steps per CPU second",
     "peak_bytes": "memory in MB",
 }
 SAME = 0.03
 """Medians this near to one another are called equal."""
 
-HEAD = """# Beside other trainers
+HEAD = """# Comparison with other trainers
 
-This page compares the trainer's SAC, TD3, DQN, PPO and A2C with Stable-Baselines3, skrl, rsl_rl, rl_games
-and single files like CleanRL's and LeanRL's. All run the same environments, networks, batches, updates and
-seeds, one process after the other on one machine. A script makes the page from
-[all findings](comparison.jsonl):
-
-    {command}
+The trainer's SAC, TD3, DQN, PPO and A2C are compared with Stable-Baselines3, skrl, rsl_rl, rl_games and
+single files like CleanRL's and LeanRL's: same environments, networks, batches, updates and seeds, one
+process after the other on one machine. `{command}` repeats the comparison and writes this page from its
+[findings](comparison.jsonl).
 """
 
 LOADED = (
-    "**Other programs were running: wall-clock rates are too low on all sides. Compare steps per processor "
-    "second only.**"
+    "**Other programs were running: wall-clock rates are too low on all sides. Compare steps per CPU second "
+    "only.**"
 )
 
 READING = """## How to read the figures
 
-- Speed is the median over seeds, measured after the warm-up or first rollouts. It includes environments,
-  acting, learning and bookkeeping. Processor seconds count all processes of a side.
-- Memory is the peak proportional set size of all processes of a side.
+- Speed is the median over seeds after the warm-up or first rollouts, including environments, acting,
+  learning and bookkeeping. CPU seconds and memory (peak proportional set size) count all processes.
 - Returns are those of the final greedy policy in {episodes} episodes. {overlap}
   So few steps show how fast learning begins, not where it ends.
-- Each peer uses the faster of its vector environments. PPO and A2C use one PyTorch thread on every side;
-  other peers use their fastest number.
+- Each peer uses its faster vector environment and its fastest number of PyTorch threads; for PPO and A2C,
+  all use one thread.
 """
 
 EQUAL = """## What is equal
 
-Every side has the values of these recipes in `trainer/recipes/`:
+All use the values of these recipes in `trainer/recipes/`:
 """
