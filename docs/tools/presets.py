@@ -30,8 +30,6 @@ _COLUMNS = {
     "steps": "---:",
     "envs": "---:",
     "precision": "---",
-    "evaluation": "---:",
-    "checkpoint": "---:",
     "GPU GiB": "---:",
     "main GiB": "---:",
 }
@@ -65,8 +63,6 @@ def row(profile: Profile) -> list[str]:
         _count(profile.total_steps),
         _count(profile.num_envs),
         profile.precision,
-        _count(profile.eval_every),
-        _count(profile.checkpoint_every),
         _gibibytes(known.gpu.needed) if known and known.gpu else "-",
         _gibibytes(known.host.needed) if known else "-",
     ]

@@ -166,6 +166,4 @@ def table_row(profile: Profile) -> list[str]:
         count(profile.total_steps),
         count(profile.num_envs),
         profile.precision,
-        count(profile.eval_every),
-        count(profile.checkpoint_every),
     ]
