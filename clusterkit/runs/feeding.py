@@ -1,8 +1,9 @@
 """Groups that do not fit into the queue: the first part is submitted, the group's own jobs submit the rest.
 
-The group's folder holds what they need (docs/run-directory.md): `feed.sh` submits, in order and each part
-once, as many parts as the queue takes. The submitting command runs it once; after that each job of the group
-does, at its start and at its end, so neither the laptop nor the login node is needed.
+The group's folder holds what they need: `feed.sh` submits, in order and each part once, as many of the parts
+that `feed/parts` lists as the queue takes; `submissions/<part>/claim.<n>` marks a part that a job submits.
+The submitting command runs it once; after that each job of the group does, at its start and at its end, so
+neither the laptop nor the login node is needed.
 """
 
 from __future__ import annotations

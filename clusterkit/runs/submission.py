@@ -1,9 +1,16 @@
 """Submits runs exactly once and reports the outcome. Pure: a shell fragment and its parser.
 
-The folder `submissions/<n>/` in the run directory keeps each submission's request and answer
-(docs/run-directory.md). The first process to get there creates the file `asked` just before it asks the
-scheduler, so no retry asks twice. The job's name contains the run id, so that a job whose answer was lost can
-be found. Once the fragment runs on the cluster, nothing depends on the laptop.
+The folder `submissions/<n>/` in the run directory keeps each submission:
+
+    request.json   the request (`SubmissionRequest`; `retry`: why a job tried again)
+    asked          when the scheduler was asked; never repeated
+    answer, error, status   output and exit status of the submit command
+    over           the array, chain or packed run must not continue
+
+`submissions/first` is a symbolic link to the id of the job that took the run, of several. A submission
+appears whole, by rename from `<root>/.new-<name>/`. The first process to get there creates the file `asked`
+just before it asks the scheduler, so no retry asks twice. The job's name contains the run id, so that a job
+whose answer was lost can be found. Once the fragment runs on the cluster, nothing depends on the laptop.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ def test_a_new_run_appears_whole_with_the_answer(root: Root) -> None:
 
 
 def test_a_request_says_all_that_was_asked_for() -> None:
-    """Names as docs/run-directory.md has them; an argument may be no text."""
+    """Names as `SubmissionRequest` has them; an argument may be no text."""
     asked_for = {
         "number": 2,
         "kind": "resume",
