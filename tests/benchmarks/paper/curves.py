@@ -6,7 +6,7 @@
 
 The authors' code and its interpreter are those of `lockstep`; only `theirs` needs them. A piece is one seed
 of one side; docs/paper-curves.json keeps those that were run, and `run` leaves them out, so the experiment
-may be cut into pieces. `page` draws docs/pictures/paper-curves.svg and prints what docs/paper.md says of it.
+may be cut into pieces.
 
 All sides learn four tasks of MT10 with one environment each, networks of width 128, 128 transitions a task in
 each batch, 100,000 a task in the buffer, one update for each vector step after 16,000 steps of warm-up, and
@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import statistics
 import subprocess
@@ -53,6 +52,7 @@ STRONG = "strong-mt10"
 SIDES = {"ours": "#1f6fb4", "theirs": "#d1701f", "strong": "#3f9a4a"}
 ROOT = Path(__file__).parents[3]
 RESULTS, PICTURE = ROOT / "docs" / "paper-curves.json", ROOT / "docs" / "pictures" / "paper-curves.svg"
+PAGE, BEGIN, END = ROOT / "docs" / "paper.md", "<!-- paper-curves -->", "<!-- end of paper-curves -->"
 Piece = dict[str, Any]
 
 
@@ -184,35 +184,36 @@ def area(piece: Piece) -> float:
     return float(np.trapezoid(success, steps) / (steps[-1] - steps[0]))
 
 
-def welch(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """Welch's interval of the difference of two means (Welch 1947)."""
-    parts = [statistics.variance(side) / len(side) for side in (first, second)]
-    error = math.sqrt(sum(parts))
-    spread = sum(part**2 / (len(side) - 1) for part, side in zip(parts, (first, second), strict=True))
-    reach = float(stats.t.ppf(0.5 + CONFIDENCE / 2, sum(parts) ** 2 / spread)) * error
-    difference = statistics.fmean(first) - statistics.fmean(second)
-    return difference - reach, difference + reach
-
-
 def page() -> None:
-    """Draw the curves and print the table and the verdicts."""
+    """Draw the curves, and write the table and the verdicts into docs/paper.md."""
     found = pieces()
-    print(
-        "| code | seed | " + " | ".join(TASKS) + " | area | minutes |\n|---|---|" + "---|" * (len(TASKS) + 2)
-    )
-    for one in found:
-        ends = " | ".join(f"{one['success'][task][-1]:.2f}" for task in TASKS)
-        print(f"| {one['side']} | {one['seed']} | {ends} | {area(one):.3f} | {one['minutes']} |")
     draw(found)
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    part = PAGE.with_suffix(".part")
+    part.write_text(f"{before}{BEGIN}\n\n{render(found)}\n{END}{rest.partition(END)[2]}")
+    part.replace(PAGE)
+
+
+def render(found: Sequence[Piece]) -> str:
+    """Returns what docs/paper.md says of the pieces."""
+    head = ["code", "seed", *TASKS, "area", "minutes"]
+    lines = [f"| {' | '.join(head)} |", "|---" + "|---:" * (len(head) - 1) + "|"]
+    for one in found:
+        ends = [f"{one['success'][task][-1]:.2f}" for task in TASKS]
+        cells = [one["side"], str(one["seed"]), *ends, f"{area(one):.3f}", f"{one['minutes']:.0f}"]
+        lines.append(f"| {' | '.join(cells)} |")
     areas = {side: [area(one) for one in found if one["side"] == side] for side in SIDES}
     for side, other in (("ours", "theirs"), ("strong", "ours")):
         if min(len(areas[side]), len(areas[other])) < 2:
-            print(f"\nToo few seeds of {side} and {other} for a verdict.")
+            lines.append(f"\n`{side}` and `{other}`: too few seeds for a verdict.")
             continue
-        low, high = welch(areas[side], areas[other])
-        means = ", ".join(f"{name} {statistics.fmean(areas[name]):.3f}" for name in (side, other))
-        print(f"\nAreas: {means}; difference {low:+.3f} to {high:+.3f} (90% Welch interval):", end=" ")
-        print(equivalence(low, high) if other == "theirs" else strength(low, high))
+        test = stats.ttest_ind(areas[side], areas[other], equal_var=False)
+        low, high = map(float, test.confidence_interval(CONFIDENCE))
+        means = " and ".join(f"{statistics.fmean(areas[name]):.3f} (`{name}`)" for name in (side, other))
+        verdict = equivalence(low, high) if other == "theirs" else strength(low, high)
+        lines.append(
+            f"\nMean areas {means}; 90% interval of the difference {low:+.3f} to {high:+.3f}: {verdict}."
+        )
     apart = [
         abs(one["official"][task] - one["success"][task][-1])
         for one in found
@@ -220,17 +221,21 @@ def page() -> None:
         for task in TASKS
     ]
     if apart:
-        print(f"\nOur evaluator and Meta-World's own on their last actors: at most {max(apart):.2f} apart.")
+        lines.append(
+            f"\nMeta-World's own evaluation of the authors' last actors differs from ours by at most "
+            f"{max(apart):.2f} in a task."
+        )
+    return "\n".join(lines) + "\n"
 
 
 def equivalence(low: float, high: float) -> str:
     """What the interval of the difference says of two codes that should be equal."""
-    return "equivalent." if low >= -MARGIN and high <= MARGIN else "not shown to be equivalent."
+    return "equivalent" if low >= -MARGIN and high <= MARGIN else "not shown to be equivalent"
 
 
 def strength(low: float, high: float) -> str:
     """What the interval of the difference says of a recipe that should be stronger."""
-    return "stronger." if low > 0 else "weaker." if high < 0 else "no difference shown."
+    return "stronger" if low > 0 else "weaker" if high < 0 else "no difference shown"
 
 
 def draw(found: Sequence[Piece]) -> None:
