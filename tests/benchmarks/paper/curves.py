@@ -148,6 +148,7 @@ def pieces() -> list[Piece]:
 
 def run_all(given: argparse.Namespace) -> None:
     """Run the pieces that are missing, the sides in turn."""
+    torch.set_num_threads(1)  # evaluations of several pieces run beside one another
     low, high = map(int, given.seeds.split(".."))
     there = {(one["side"], one["seed"]) for one in pieces()}
     sides = given.sides.split(",")
