@@ -72,7 +72,7 @@ def values(name: str = PAPER) -> dict[str, Any]:
 
 
 def ours(recipe_name: str, seed: int, folder: Path, _given: argparse.Namespace) -> Piece:
-    """A run of our trainer, which evaluates itself."""
+    """A run of our trainer, which evaluates itself; one that was stopped goes on from its checkpoint."""
     shipped = recipe.load(recipe_name).values
     changed = {name: value for name, value in values(recipe_name).items() if value != shipped[name]}
     argv = [sys.executable, "-m", "trainer", "train", "--recipe", recipe_name, "--run-dir", str(folder)]
@@ -80,8 +80,10 @@ def ours(recipe_name: str, seed: int, folder: Path, _given: argparse.Namespace) 
         text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
         argv += ["--unlock", name, "--set", f"{name}={text}"]
     options = {"total-steps": STEPS, "num-envs": len(TASKS), "seed": seed, "eval-every": EVERY}
-    options |= {"eval-episodes": EPISODES, "workers": 0, "threads": 1, "checkpoint-every": 0}
+    options |= {"eval-episodes": EPISODES, "workers": 0, "threads": 1, "checkpoint-every": EVERY}
     argv += [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    if list(folder.glob("checkpoints/step-*")):
+        argv.append("--resume")
     run([*argv, "--precision", "fp32", "--device", "cpu", "--wandb", "disabled"], folder)
     rows = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
     found = [row for row in rows if row["kind"] == "eval"]
