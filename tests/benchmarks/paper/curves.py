@@ -246,7 +246,7 @@ def draw(found: Sequence[Piece]) -> None:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    with rc_context({"svg.hashsalt": "paper-curves", "font.size": 9}):
+    with rc_context({"svg.hashsalt": "paper-curves", "svg.fonttype": "none", "font.size": 9}):
         figure = Figure(figsize=(11, 2.6), layout="constrained")
         for axes, name in zip(figure.subplots(1, 1 + len(TASKS), sharey=True), ("mean", *TASKS), strict=True):
             for one in found:
@@ -257,7 +257,7 @@ def draw(found: Sequence[Piece]) -> None:
             figure.axes[0].plot([], [], color=colour, label=side)
         figure.axes[0].set_ylabel("success")
         figure.axes[0].legend(loc="upper left", frameon=False)
-        figure.savefig(PICTURE, metadata={"Date": None})
+        figure.savefig(PICTURE, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
 
 
 def main() -> None:
