@@ -7,7 +7,6 @@ are pumped between them and the channel. The socket in between has no name that 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import posixpath
 import shlex
@@ -123,7 +122,7 @@ class Tunnel:
             os.set_blocking(pipe, True)  # rsync hands them over non-blocking
         upward: threading.Thread | None = None
         try:
-            with self._start(json.loads(message)) as session:
+            with self._start(os.fsdecode(message).split("\0")) as session:
                 self._session = session
                 upward = threading.Thread(target=_pump_up, args=(source, session), daemon=True)
                 upward.start()
