@@ -7,8 +7,8 @@ import threading
 from types import FrameType
 
 PIECES = 4
-"""A limit is counted in pieces, and of a time without any of them one: a process that stood still, because
-Slurm suspended its job or somebody its terminal, is not overdue when it goes on."""
+"""A time limit is counted in this many pieces, and time in which the process is stopped counts as one at
+most: a job that Slurm suspends, or a run stopped by Ctrl-Z, is not overdue as soon as it continues."""
 
 _rung = 0
 
@@ -20,7 +20,7 @@ class OverdueError(BaseException):
 def set_alarm(seconds: float) -> bool:
     """Raises `OverdueError` in this thread after the given time, repeatedly, until `clear_alarm`.
 
-    Time in which the process is stopped does not count.
+    Time in which the process is stopped counts as one piece at most.
 
     Waiting and Python's own code are interrupted; a loop within a library's is not, before it returns.
 

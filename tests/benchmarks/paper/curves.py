@@ -43,6 +43,7 @@ from trainer.algorithms.sac_config import SACConfig
 from trainer.algorithms.sac_learner import SAC
 from trainer.envs.choice import factory_for
 from trainer.evaluation.evaluator import Evaluator, every_goal
+from trainer.files import atomic_write_bytes
 
 TASKS = ("reach", "drawer-close", "window-close", "button-press-topdown")
 WIDTH, ROWS, CAPACITY, WARMUP = 128, 128, 100_000, 16_000
@@ -165,9 +166,7 @@ def run_all(given: argparse.Namespace) -> None:
         one = {"side": side, "seed": seed, "minutes": round((time.time() - began) / 60, 1), **found}
         with lock:
             document = {"schema": 1, "pieces": sorted([*pieces(), one], key=lambda p: (p["side"], p["seed"]))}
-            part = RESULTS.with_suffix(".part")
-            part.write_text(json.dumps(document, indent=1) + "\n")
-            part.replace(RESULTS)
+            atomic_write_bytes(RESULTS, (json.dumps(document, indent=1) + "\n").encode())
         print(f"{side}, seed {seed}: area {area(one):.3f}, {one['minutes']} min", flush=True)
 
     with ThreadPoolExecutor(given.at_once) as pool:
@@ -192,9 +191,8 @@ def page() -> None:
     found = pieces()
     draw(found)
     before, _, rest = PAGE.read_text().partition(BEGIN)
-    part = PAGE.with_suffix(".part")
-    part.write_text(f"{before}{BEGIN}\n\n{render(found)}\n{END}{rest.partition(END)[2]}")
-    part.replace(PAGE)
+    text = f"{before}{BEGIN}\n\n{render(found)}\n{END}{rest.partition(END)[2]}"
+    atomic_write_bytes(PAGE, text.encode())
 
 
 def render(found: Sequence[Piece]) -> str:
@@ -206,17 +204,15 @@ def render(found: Sequence[Piece]) -> str:
         cells = [one["side"], str(one["seed"]), *ends, f"{area(one):.3f}", f"{one['minutes']:.0f}"]
         lines.append(f"| {' | '.join(cells)} |")
     areas = {side: [area(one) for one in found if one["side"] == side] for side in SIDES}
-    for side, other in (("ours", "theirs"), ("strong", "ours")):
+    for side, other, verdict in (("ours", "theirs", equivalence), ("strong", "ours", strength)):
         if min(len(areas[side]), len(areas[other])) < 2:
             lines.append(f"\n`{side}` and `{other}`: too few seeds for a verdict.")
             continue
         test = stats.ttest_ind(areas[side], areas[other], equal_var=False)
         low, high = map(float, test.confidence_interval(CONFIDENCE))
         means = " and ".join(f"{statistics.fmean(areas[name]):.3f} (`{name}`)" for name in (side, other))
-        verdict = equivalence(low, high) if other == "theirs" else strength(low, high)
-        lines.append(
-            f"\nMean areas {means}; 90% interval of the difference {low:+.3f} to {high:+.3f}: {verdict}."
-        )
+        interval = f"90% interval of the difference {low:+.3f} to {high:+.3f}"
+        lines.append(f"\nMean areas {means}; {interval}: {verdict(low, high)}.")
     apart = [
         abs(one["official"][task] - one["success"][task][-1])
         for one in found
@@ -273,6 +269,8 @@ def main() -> None:
     runs.add_argument("--at-once", type=int, default=2, help="pieces at a time, of one thread each")
     commands.add_parser("page")
     given = parser.parse_args()
+    if given.command == "run" and "theirs" in given.sides.split(",") and not (given.code and given.python):
+        parser.error("the side `theirs` needs --code and --python; leave it out with --sides ours,strong")
     run_all(given) if given.command == "run" else page()
 
 
