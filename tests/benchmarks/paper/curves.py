@@ -1,12 +1,13 @@
 """Learning curves of our trainer, of the paper's own code and of `strong-mt10`, on the same tasks.
 
     python -m tests.benchmarks.paper.curves run --work FOLDER [--code FOLDER --python INTERPRETER]
-        [--seeds 1..5] [--sides ours,theirs,strong] [--at-once 2]
+        [--seeds 1..5] [--sides ours,theirs,strong] [--at-once 2] [--device cpu|cuda]
     python -m tests.benchmarks.paper.curves page
 
 The authors' code and its interpreter are those of `lockstep`; only `theirs` needs them. A piece is one seed
 of one side; docs/paper-curves.json keeps those that were run, and `run` leaves them out, so the experiment
-may be cut into pieces.
+may be cut into pieces. All products are in float32, on a GPU too, where pieces are fastest beside one another
+under NVIDIA's MPS daemon.
 
 All sides learn four tasks of MT10 with one environment each, networks of width 128, 128 transitions a task in
 each batch, 100,000 a task in the buffer, one update for each vector step after 16,000 steps of warm-up, and
@@ -25,11 +26,11 @@ import os
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def values(name: str = PAPER) -> dict[str, Any]:
     return {**recipe.load(name).values, **changed}
 
 
-def ours(recipe_name: str, seed: int, folder: Path, _given: argparse.Namespace) -> Piece:
+def ours(recipe_name: str, seed: int, folder: Path, given: argparse.Namespace) -> Piece:
     """A run of our trainer, which evaluates itself; one that was stopped goes on from its checkpoint."""
     shipped = recipe.load(recipe_name).values
     changed = {name: value for name, value in values(recipe_name).items() if value != shipped[name]}
@@ -85,7 +86,10 @@ def ours(recipe_name: str, seed: int, folder: Path, _given: argparse.Namespace) 
     argv += [word for name, value in options.items() for word in (f"--{name}", str(value))]
     if list(folder.glob("checkpoints/step-*")):
         argv.append("--resume")
-    run([*argv, "--precision", "fp32", "--device", "cpu", "--wandb", "disabled"], folder)
+    argv += ["--precision", "fp32", "--device", given.device, "--wandb", "disabled"]
+    if given.device == "cuda":
+        argv.append("--lockstep")  # as on a CPU, and as in the authors' code
+    run(argv, folder, given.device)
     rows = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
     found = [row for row in rows if row["kind"] == "eval"]
     names = {task: next(name for name in found[0] if name.startswith(f"success/{task}-")) for task in TASKS}
@@ -96,11 +100,12 @@ def ours(recipe_name: str, seed: int, folder: Path, _given: argparse.Namespace) 
 
 
 def theirs(seed: int, folder: Path, given: argparse.Namespace) -> Piece:
-    """A run of the authors' code, whose actors our evaluator scores."""
+    """A run of the authors' code, whose actors our evaluator scores, at once or when it is started again."""
     script = Path(__file__).with_name("theirs_curve.py")
     numbers = (WIDTH, STEPS, EVERY, ROWS * len(TASKS), CAPACITY * len(TASKS), WARMUP)
     argv = [given.python, script, given.code.resolve(), folder, seed, ",".join(TASKS), *numbers]
-    run(list(map(str, argv)), folder)
+    if not (folder / "official.json").exists():  # which is written last
+        run(list(map(str, argv)), folder, given.device)
     evaluator = Evaluator(factory_for(values(), [f"{task}-v3" for task in TASKS], goals=seed), EPISODES)
     agent = SAC(SACConfig.from_values(values()), 39, 4, len(TASKS))
     success: dict[str, list[float]] = {task: [] for task in TASKS}
@@ -129,14 +134,15 @@ def take_over(agent: SAC, given: dict[str, Any]) -> None:
 LEARN = {"ours": partial(ours, PAPER), "theirs": theirs, "strong": partial(ours, STRONG)}
 
 
-def run(argv: Sequence[str], folder: Path) -> None:
-    """Run one side on one thread; its output goes into a file.
+def run(argv: Sequence[str], folder: Path, device: str) -> None:
+    """Run one side on one thread of the processor; its output goes into a file.
 
     Raises:
         SystemExit: it failed.
     """
     flags = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "XLA_FLAGS": flags}
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "XLA_FLAGS": flags, "JAX_PLATFORMS": f"{device},cpu"}
+    env |= {"JAX_DEFAULT_MATMUL_PRECISION": "highest", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     with (folder / "output").open("wb") as output:
         done = subprocess.run(argv, cwd=ROOT, env=env, stdout=output, stderr=output, check=False)
     if done.returncode:
@@ -149,29 +155,39 @@ def pieces() -> list[Piece]:
     return found
 
 
+def run_piece(side: str, seed: int, given: argparse.Namespace) -> Piece:
+    """Run a piece.
+
+    Raises:
+        SystemExit: it failed.
+    """
+    torch.set_num_threads(1)
+    folder = given.work / f"{side}-{seed}"
+    folder.mkdir(parents=True, exist_ok=True)
+    began = time.time()
+    found = LEARN[side](seed, folder, given)
+    minutes = round((time.time() - began) / 60, 1)
+    return {"side": side, "seed": seed, "device": given.device, "minutes": minutes, **found}
+
+
 def run_all(given: argparse.Namespace) -> None:
-    """Run the pieces that are missing, the sides in turn."""
-    torch.set_num_threads(1)  # evaluations of several pieces run beside one another
+    """Run the pieces that are missing, the sides in turn; exits with 1 if one failed."""
     low, high = map(int, given.seeds.split(".."))
     there = {(one["side"], one["seed"]) for one in pieces()}
     sides = given.sides.split(",")
     wanted = [(side, seed) for seed in range(low, high + 1) for side in sides if (side, seed) not in there]
-    lock = threading.Lock()
-
-    def piece(side: str, seed: int) -> None:
-        folder = given.work / f"{side}-{seed}"
-        folder.mkdir(parents=True, exist_ok=True)
-        began = time.time()
-        found = LEARN[side](seed, folder, given)
-        one = {"side": side, "seed": seed, "minutes": round((time.time() - began) / 60, 1), **found}
-        with lock:
+    with ProcessPoolExecutor(given.at_once, get_context("spawn")) as pool:
+        started = [pool.submit(run_piece, side, seed, given) for side, seed in wanted]
+        for done in as_completed(started):
+            if error := done.exception():
+                print(error, file=sys.stderr, flush=True)
+                continue
+            one = done.result()
             document = {"schema": 1, "pieces": sorted([*pieces(), one], key=lambda p: (p["side"], p["seed"]))}
             atomic_write_bytes(RESULTS, (json.dumps(document, indent=1) + "\n").encode())
-        print(f"{side}, seed {seed}: area {area(one):.3f}, {one['minutes']} min", flush=True)
-
-    with ThreadPoolExecutor(given.at_once) as pool:
-        for _ in pool.map(piece, *zip(*wanted, strict=True)) if wanted else ():
-            pass
+            name = f"{one['side']}, seed {one['seed']}"
+            print(f"{name}: area {area(one):.3f}, {one['minutes']} min", flush=True)
+    sys.exit(any(done.exception() for done in started))
 
 
 def mean(piece: Piece) -> list[float]:
@@ -197,11 +213,12 @@ def page() -> None:
 
 def render(found: Sequence[Piece]) -> str:
     """Returns what docs/paper.md says of the pieces."""
-    head = ["code", "seed", *TASKS, "area", "minutes"]
+    head = ["code", "seed", *TASKS, "area", "device", "minutes"]
     lines = [f"| {' | '.join(head)} |", "|---" + "|---:" * (len(head) - 1) + "|"]
     for one in found:
         ends = [f"{one['success'][task][-1]:.2f}" for task in TASKS]
-        cells = [one["side"], str(one["seed"]), *ends, f"{area(one):.3f}", f"{one['minutes']:.0f}"]
+        cells = [one["side"], str(one["seed"]), *ends, f"{area(one):.3f}"]
+        cells += [one["device"], f"{one['minutes']:.0f}"]
         lines.append(f"| {' | '.join(cells)} |")
     areas = {side: [area(one) for one in found if one["side"] == side] for side in SIDES}
     for side, other, verdict in (("ours", "theirs", equivalence), ("strong", "ours", strength)):
@@ -267,6 +284,7 @@ def main() -> None:
     runs.add_argument("--seeds", default="1..5")
     runs.add_argument("--sides", default="ours,theirs,strong")
     runs.add_argument("--at-once", type=int, default=2, help="pieces at a time, of one thread each")
+    runs.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to learn")
     commands.add_parser("page")
     given = parser.parse_args()
     if given.command == "run" and "theirs" in given.sides.split(",") and not (given.code and given.python):

@@ -11,7 +11,15 @@ def piece(side: str, seed: int, level: float, **more: Any) -> dict[str, Any]:
     """A piece whose tasks are all at one level after the first evaluation."""
     steps = list(range(curves.EVERY, curves.STEPS + 1, curves.EVERY))
     success = dict.fromkeys(curves.TASKS, [0.0] + [level] * (len(steps) - 1))
-    return {"side": side, "seed": seed, "minutes": 21.4, "steps": steps, "success": success, **more}
+    return {
+        "side": side,
+        "seed": seed,
+        "device": "cpu",
+        "minutes": 21.4,
+        "steps": steps,
+        "success": success,
+        **more,
+    }
 
 
 def test_the_area_leaves_out_the_first_evaluation() -> None:
@@ -42,7 +50,7 @@ def test_a_recipe_is_stronger_or_weaker_only_if_the_interval_is_all_on_one_side(
 def test_the_table_shows_where_each_piece_ended_and_how_far_the_evaluators_are_apart() -> None:
     official = dict.fromkeys(curves.TASKS, 0.46)
     text = curves.render([piece("theirs", 3, 0.5, official=official)])
-    assert "| theirs | 3 | 0.50 | 0.50 | 0.50 | 0.50 | 0.500 | 21 |" in text.splitlines()
+    assert "| theirs | 3 | 0.50 | 0.50 | 0.50 | 0.50 | 0.500 | cpu | 21 |" in text.splitlines()
     assert "differs from ours by at most 0.04 in a task" in text
 
 

@@ -8,6 +8,7 @@ logged, the temperatures, and the noise that their keys gave.
 
 from __future__ import annotations
 
+import os
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -43,11 +44,11 @@ def main() -> None:
 
 
 def adapt_jax() -> None:
-    """Lets their code run on a newer JAX, and on the CPU."""
+    """Lets their code run on a newer JAX, and on the CPU unless JAX_PLATFORMS says something else."""
     import jax
     import jax.numpy as jnp
 
-    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_platforms", os.environ.get("JAX_PLATFORMS", "cpu"))
     clip = jnp.clip
 
     def clip_as_named_before(x: Any, *limits: Any, a_min: Any = None, a_max: Any = None, **more: Any) -> Any:
