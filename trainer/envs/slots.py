@@ -14,8 +14,9 @@ from trainer.envs.interface import OWN_CHOICE, Env, EnvFactory, SplitEnv
 from trainer.envs.schedule import WorkerCommand
 
 _AUTORESET = int(WorkerCommand.STEP_AUTORESET)
-_STEPS = (int(WorkerCommand.STEP), int(WorkerCommand.STEP_THEN_RESET), int(WorkerCommand.STEP_AUTORESET))
-_RESETS = (int(WorkerCommand.STEP_THEN_RESET), int(WorkerCommand.RESET))
+_STEP_THEN_RESET = int(WorkerCommand.STEP_THEN_RESET)
+_STEPS = (int(WorkerCommand.STEP), _STEP_THEN_RESET, _AUTORESET)
+_RESETS = (_STEP_THEN_RESET, int(WorkerCommand.RESET))
 """Plain integers: an enumeration's members take longer to find than a slot's bookkeeping altogether."""
 
 _ALIGNMENT = 64
@@ -70,12 +71,11 @@ def allocate(shape: Shape, context: SpawnContext | None) -> Any:
 
 
 class Playing(NamedTuple):
-    """An environment, the same if it steps in two parts, and the episode it is in."""
+    """An environment and the episode it is in."""
 
     task: int
     goal: int
     env: Env
-    split: SplitEnv | None
 
 
 class Slots:
@@ -97,46 +97,43 @@ class Slots:
         self._factory = factory
         self._block = block
         self.share = list(share)
+        self._rows = {
+            slot: (block.action[slot], block.next_observation[slot], block.observation[slot])
+            for slot in self.share
+        }
         self._playing: dict[int, Playing | None] = dict.fromkeys(self.share)
+        self._split: dict[int, SplitEnv] = {}
         self._free: dict[int, list[Env]] = {}
         self._notes = notes
 
     def step(self) -> None:
         """Carries out the orders that lie in the block."""
         block = self._block
+        reward, success = block.reward, block.success
+        terminated, truncated = block.terminated, block.truncated
         commands = block.command.tolist()
-        stepping = [slot for slot in self.share if commands[slot] in _STEPS]
-        if stepping:
-            self._step(stepping)
-        for slot in self.share:
-            if commands[slot] == _AUTORESET and (block.terminated[slot] or block.truncated[slot]):
-                block.observation[slot] = self._at(slot).env.reset(OWN_CHOICE)
-            elif commands[slot] in _RESETS:
+        for slot, halves in self._split.items():
+            if commands[slot] in _STEPS:
+                halves.begin(self._rows[slot][0])
+        for slot, (action, next_observation, observation) in self._rows.items():
+            command = commands[slot]
+            if command in _STEPS:
+                env, split = self._at(slot).env, self._split.get(slot)
+                came, reward[slot], success[slot] = env.step(action) if split is None else split.end(action)
+                next_observation[:] = came
+                terminated[slot], truncated[slot] = env.terminated, env.truncated
+                if command == _AUTORESET and (env.terminated or env.truncated):
+                    observation[:] = env.reset(OWN_CHOICE)
+                elif command != _STEP_THEN_RESET:
+                    observation[:] = next_observation
+            if command in _RESETS:
                 task, goal = int(block.task[slot]), int(block.goal[slot])
-                block.observation[slot] = self._take(slot, task, goal).reset(goal)
-
-    def _step(self, slots: list[int]) -> None:
-        """Takes a step with the environments in those slots."""
-        block = self._block
-        all_playing = [self._at(slot) for slot in slots]
-        actions = list(block.action[slots])
-        for (_, _, _, split), action in zip(all_playing, actions, strict=True):
-            if split is not None:
-                split.begin(action)
-        ends = []
-        for slot, (_, _, env, split), action in zip(slots, all_playing, actions, strict=True):
-            came, reward, success = env.step(action) if split is None else split.end(action)
-            block.next_observation[slot] = came
-            ends.append((reward, success, env.terminated, env.truncated))
-        parts = block.reward, block.success, block.terminated, block.truncated
-        for part, values in zip(parts, zip(*ends, strict=True), strict=True):
-            part[slots] = values
-        block.observation[slots] = block.next_observation[slots]
+                observation[:] = self._take(slot, task, goal).reset(goal)
 
     def state(self) -> list[dict[str, Any]]:
         """Returns for each environment here its task, goal and own state, for JSON."""
         all_playing = map(self._at, self.share)
-        return [{"task": task, "goal": goal, "env": env.state()} for task, goal, env, _ in all_playing]
+        return [{"task": task, "goal": goal, "env": env.state()} for task, goal, env in all_playing]
 
     def restore(self, states: Iterable[Mapping[str, Any]]) -> None:
         """Continues the episodes that `state` described, one for each environment here."""
@@ -157,7 +154,11 @@ class Slots:
             if before is not None:
                 self._free.setdefault(before.task, []).append(before.env)
             env = self._kept_or_new(task)
-        self._playing[slot] = Playing(task, goal, env, env if isinstance(env, SplitEnv) else None)
+        self._playing[slot] = Playing(task, goal, env)
+        if isinstance(env, SplitEnv):
+            self._split[slot] = env
+        else:
+            self._split.pop(slot, None)
         return env
 
     def _kept_or_new(self, task: int) -> Env:
