@@ -94,6 +94,12 @@ def parse_object(data: str | bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
+def read_object(path: Path) -> dict[str, Any] | None:
+    """Reads the JSON object in a small file; None if missing, too large or malformed."""
+    data = read_limited(path, DOCUMENT_BYTES)
+    return None if data is None else parse_object(data)
+
+
 def number(value: object) -> float | None:
     """A finite number of plausible size; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not -_LARGEST <= value <= _LARGEST:

@@ -18,9 +18,9 @@ from clusterkit.images.building.work import Request, definition_text, prepare
 from clusterkit.images.image import Image
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.materials import hash_image
-from clusterkit.runs.run_dir import read_object
 from clusterkit.runs.spec import timestamp
 from clusterkit.transport.base import Bar
+from clusterkit.untrusted import read_object
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster

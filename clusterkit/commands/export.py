@@ -22,7 +22,7 @@ from clusterkit.results.pulled import folder_of, pulled_run, runs_meant
 from clusterkit.results.selection import Checkpoints
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.materials import hash_image, snapshots_home
-from clusterkit.runs.run_dir import read_object, read_run_dir
+from clusterkit.runs.run_dir import read_run_dir
 from clusterkit.runs.spec import snapshot_ids
 from clusterkit.sharing import archive
 from clusterkit.sharing.contents import Code, contents
@@ -30,6 +30,7 @@ from clusterkit.sharing.models import models_here, telling_rows
 from clusterkit.site import Site, open_site
 from clusterkit.snapshots.copy import check, fetch
 from clusterkit.transport.base import Bar, SyncOptions
+from clusterkit.untrusted import read_object
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings

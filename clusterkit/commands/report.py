@@ -18,7 +18,7 @@ from clusterkit.report.main_metric import check as check_metric
 from clusterkit.report.measured import measure
 from clusterkit.results.pulled import folder_of, group_of, runs_meant
 from clusterkit.runs.ledger import Ledger
-from clusterkit.runs.run_dir import read_object
+from clusterkit.untrusted import read_object
 
 
 @dataclass(frozen=True)

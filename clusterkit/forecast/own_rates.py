@@ -13,8 +13,9 @@ from clusterkit.report.evidence import read_evidence
 from clusterkit.report.groups import ReportRun, read_runs
 from clusterkit.report.measured import Measured, measure
 from clusterkit.runs.ledger import Ledger
-from clusterkit.runs.run_dir import read_object, table
+from clusterkit.runs.run_dir import table
 from clusterkit.runs.state import remembered
+from clusterkit.untrusted import read_object
 
 _FEWEST = 3
 """Fewest training rows from which a speed is taken."""

@@ -13,8 +13,8 @@ from clusterkit.backends.base import JobResources
 from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.config.kinds import BUILT_IN, DEFAULT
 from clusterkit.report.groups import ReportRun
-from clusterkit.runs.run_dir import newest_request, read_object, table
-from clusterkit.untrusted import texts, whole
+from clusterkit.runs.run_dir import newest_request, table
+from clusterkit.untrusted import read_object, texts, whole
 
 _GPU_MEMORY = re.compile(
     r"CUDA out of memory|torch\.(cuda\.)?OutOfMemoryError|CUDA error: out of memory"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit.results.checkpoints import replay_segments
-from clusterkit.runs.run_dir import read_object
+from clusterkit.untrusted import read_object
 
 _LONGEST_LINE = 16 << 20
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit.results.selection import newest
-from clusterkit.runs.run_dir import table
-from clusterkit.untrusted import open_regular
+from clusterkit.untrusted import open_regular, table
 
 
 def best_steps(results: Path, run_ids: Iterable[str]) -> dict[str, int]:
@@ -47,6 +46,6 @@ def newest_checkpoints(results: Path, run_ids: Iterable[str]) -> dict[str, tuple
 
 def replay_segments(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The replay files that a checkpoint's manifest lists; an empty one for an entry that is malformed."""
-    listed = table(manifest, "replay").get("segments")
+    listed = (table(manifest.get("replay")) or {}).get("segments")
     entries = listed if isinstance(listed, list) else []
     return [entry if isinstance(entry, dict) else {} for entry in entries]

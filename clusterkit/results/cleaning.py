@@ -20,7 +20,7 @@ from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.results.checkpoints import replay_segments
 from clusterkit.results.listing import RemoteFile
 from clusterkit.results.selection import CLEANED, newest
-from clusterkit.runs.run_dir import read_object
+from clusterkit.untrusted import read_object
 
 _STAYS = re.compile(
     r"run\.json|(job|node)\.sh|(launch|rendezvous)\.py|[a-z]+\.json|metrics\.jsonl|submissions/.*|attempts/[^/]*/[^/]*\.json",

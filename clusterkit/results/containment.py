@@ -16,6 +16,19 @@ PARTIAL = ".clusterkit-partial"
 """rsync's folder for unfinished files, next to each file."""
 
 
+def present(results: str, files: Iterable[RemoteFile]) -> dict[str, os.stat_result]:
+    """The local counterparts of remote files that are regular files, by path; looks at no folder."""
+    found = {}
+    for file in files:
+        try:
+            info = os.lstat(f"{results}/{file.path}")  # building a Path costs more than the call
+        except OSError:
+            continue
+        if stat.S_ISREG(info.st_mode):
+            found[file.path] = info
+    return found
+
+
 @dataclass
 class LocalFiles:
     """The local counterparts of remote files in the results folder."""
@@ -87,6 +100,6 @@ class LocalFiles:
 
     def _lstat(self, path: str) -> os.stat_result | None:
         try:
-            return os.lstat(f"{self.results}/{path}")  # building a Path costs more than the call
+            return os.lstat(f"{self.results}/{path}")
         except (FileNotFoundError, NotADirectoryError):
             return None

@@ -10,6 +10,7 @@ import posixpath
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from clusterkit.backends.jobs import GROUP_LOG, SCHEDULER_LOG
 
@@ -23,6 +24,8 @@ def show(path):
     kind = "d" if stat.S_ISDIR(info.st_mode) else "f" if stat.S_ISREG(info.st_mode) else "o"
     kind = "l" if stat.S_ISLNK(info.st_mode) else kind
     read = "+" if os.access(path, os.R_OK) else "-"
+    if kind + read == "d+" and path not in sys.argv:
+        return
     line = f"{kind}{read} {info.st_size} {info.st_mtime_ns // 10**9}.{info.st_mtime_ns % 10**9:09d} {path}"
     target = os.readlink(path) if kind == "l" else ""
     sys.stdout.buffer.write(os.fsencode(line) + bytes(1) + os.fsencode(target) + bytes(1))
@@ -37,15 +40,17 @@ for start in sys.argv[1:]:
 _SCRIPT = f"""
 cd -- "$1" || exit {NO_SUCH_ROOT}
 shift
-if find . -prune -readable -printf '' 2>/dev/null; then
-    exec find "$@" \\( -readable -printf '%y+ %s %T@ %p\\0%l\\0' \\) -o -printf '%y- %s %T@ %p\\0%l\\0'
-fi
+find "$@" -type d -path './*/*' -readable \\
+    -o \\( -readable -printf '%y+ %s %T@ %p\\0%l\\0' \\) -o -printf '%y- %s %T@ %p\\0%l\\0' && exit
+status=$?
+! find . -prune -readable -printf '' 2>/dev/null || exit $status
 exec python3 -c "$PROGRAM" "$@"
 """
 """%y type, %s bytes, %T@ mtime in seconds with fraction, %p path, %l target of a link; + is readable.
-BSD and busybox find have no -printf."""
+Folders are left out, unless they cannot be read or are a run. BSD and busybox find have no -printf."""
 
 _ENTRY = re.compile(r"(.)([+-]) (\d{1,19}) (-?\d{1,18})(?:\.(\d+))? (.*)", re.DOTALL)
+_NOT_BELOW = re.compile(r"/\.{0,2}(/|\Z)")
 _OF_GROUP = re.compile(
     r"[^/]+/(submissions/\d+/[a-z]+ (\.\./){4}groups/[^/]+/submissions/\d+/[a-z]+"
     rf"|{re.escape(SCHEDULER_LOG)} (\.\./){{2}}groups/[^/]+/{GROUP_LOG})"
@@ -67,8 +72,7 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True)
-class RemoteFile:
+class RemoteFile(NamedTuple):
     """A regular file in a run directory."""
 
     path: str
@@ -157,10 +161,10 @@ def parse_listing(stdout: bytes, run_ids: Collection[str]) -> Listing:
 
 def _below(path: str, run_ids: Collection[str]) -> str:
     """A validated path without its leading `./`."""
-    names = path.split("/")
-    if names[0] != "." or len(names) < 2 or names[1] not in run_ids or {"", ".", ".."} & set(names[1:]):
+    start, _, rest = path.partition("/")
+    if start != "." or rest.partition("/")[0] not in run_ids or _NOT_BELOW.search(path):
         raise ValueError(f"it names {path[:200]!a}")
-    return path.removeprefix("./")
+    return rest
 
 
 def _why_not(kind: str, path: str, target: str, *, readable: bool) -> str | None:
@@ -179,6 +183,8 @@ def _why_not(kind: str, path: str, target: str, *, readable: bool) -> str | None
 
 
 def _too_long(path: bytes) -> bool:
+    if len(path) <= _LONGEST_NAME:
+        return False
     return len(path) > _LONGEST_PATH or any(len(name) > _LONGEST_NAME for name in path.split(b"/"))
 
 

@@ -16,7 +16,7 @@ from clusterkit.errors import RunError, TransportError
 from clusterkit.folders import make_ignored
 from clusterkit.results.check import problems
 from clusterkit.results.checkpoints import best_steps, newest_checkpoints
-from clusterkit.results.containment import LocalFiles
+from clusterkit.results.containment import LocalFiles, present
 from clusterkit.results.listing import (
     NO_SUCH_ROOT,
     Listing,
@@ -198,9 +198,9 @@ class _Pull:
 
     def _move(self, files: Sequence[RemoteFile]) -> None:
         here = LocalFiles(str(self._results))
-        free = here.look(files)
-        plan = compare(free, here.local)
-        blocked = here.blocked | (here.too_large([one.file for one in plan]) if plan else {})
+        plan = compare(files, present(here.results, files))
+        free = here.look(one.file for one in plan)
+        blocked = here.blocked | (here.too_large(free) if free else {})
         plan = [one for one in plan if one.file.path not in blocked]
         self.faults |= blocked
         self.moving = {one.file.path for one in plan}
@@ -219,7 +219,8 @@ class _Pull:
                     mode="D700,F600",
                 )
                 most = 2 * sum(file.size for file in group) + GROWTH  # rsync may send a file twice
-                self._transport.pull(self._root, self._results, options=options, progress=self._bounded(most))
+                report = self._bounded(most)
+                self._transport.pull(f"{self._root}/", self._results, options=options, progress=report)
         self._check(one.file for one in plan)
 
     def _bounded(self, most: int) -> ProgressCallback:

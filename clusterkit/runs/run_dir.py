@@ -9,7 +9,7 @@ from typing import Any
 
 from clusterkit.errors import RunError
 from clusterkit.runs.record import Attempt, read_record
-from clusterkit.untrusted import DOCUMENT_BYTES, RECORD_BYTES, number, ordinal, parse_object, read_limited
+from clusterkit.untrusted import RECORD_BYTES, number, ordinal, read_limited, read_object
 
 _YEAR_9999 = 253_370_764_800
 
@@ -97,12 +97,6 @@ def moment(document: Mapping[str, Any], key: str) -> float | None:
     """Returns a time in a document as Unix seconds; None if invalid."""
     value = number(document.get(key))
     return value if value is not None and 0 <= value < _YEAR_9999 else None
-
-
-def read_object(path: Path) -> dict[str, Any] | None:
-    """Reads the JSON object in a small file; None if missing, too large or malformed."""
-    data = read_limited(path, DOCUMENT_BYTES)
-    return None if data is None else parse_object(data)
 
 
 def _record(path: Path) -> dict[str, Any] | None:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from clusterkit.errors import RunError
 from clusterkit.results.metrics import MetricRow, each, lines_of, rating_only, ratings
-from clusterkit.runs.run_dir import read_object
-from clusterkit.untrusted import open_regular
+from clusterkit.untrusted import open_regular, read_object
 
 FINAL_MODEL = "final_model.pt"
 

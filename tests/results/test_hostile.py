@@ -405,6 +405,17 @@ def test_nothing_is_written_outside(stage: Stage) -> None:
         assert (stage.here / "run.json").is_file()
 
 
+def test_what_is_here_through_a_link_and_the_same_is_left_alone(stage: Stage) -> None:
+    path = stage.put("f/a", "from the cluster\n")
+    copy = write(stage.outside / "a", "from the cluster\n")
+    os.utime(copy, ns=(path.stat().st_mtime_ns,) * 2)
+    link(stage.here / "f", stage.outside)
+    assert stage.sync().problems == ()
+    path.write_text("something else\n")
+    assert "is a link, and clusterkit does not write through links" in stage.sync().problems[0]
+    assert copy.read_text() == "from the cluster\n"
+
+
 def test_what_is_left_is_not_said_without_end(stage: Stage) -> None:
     for number in range(50):
         stage.put(f"a\n{number}")
