@@ -32,7 +32,7 @@ def log_in(exam: Examination, stack: ExitStack) -> Iterator[Result]:
     from clusterkit.transport.faults import UnreachableError
     from clusterkit.transport.known_hosts import HostKeyError, read
     from clusterkit.transport.known_hosts import HostKeyVerdict as KnownHosts
-    from clusterkit.transport.openssh import master
+    from clusterkit.transport.openssh import kept
     from clusterkit.transport.resolve import resolve
 
     found: list[HostConfig] = []
@@ -43,7 +43,7 @@ def log_in(exam: Examination, stack: ExitStack) -> Iterator[Result]:
     def config() -> Verdict:
         found.append(host := resolve(cluster.host or "", config=cluster.ssh_config))
         way = f" through {', '.join(host.proxy_jump)}" if host.proxy_jump else ""
-        open_master = None if cluster.transport == "paramiko" else master.find(host)
+        open_master = None if cluster.transport == "paramiko" else kept.find(host)
         if open_master:
             open_master.close()
             link = f"openssh, over the open connection {open_master.path}"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
 from clusterkit.cli.common import (
     ConfigOption,
@@ -19,26 +18,21 @@ from clusterkit.cli.common import (
     open_ledger,
     parsed,
 )
-from clusterkit.cli.ui.console import note, out, plural, print_document, say, warn
-from clusterkit.cli.ui.lines import plain_table
+from clusterkit.cli.ui.console import note, plural
 from clusterkit.cli.ui.notices import Notices
 from clusterkit.cli.ui.progress import transfer_bar
+from clusterkit.cli.ui.synced import print_json, show_synced
 from clusterkit.errors import WandbError
 from clusterkit.results.selection import Checkpoints
 from clusterkit.units import format_bytes, parse_size
-from clusterkit.wandb.uploaded import UploadState
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from clusterkit.commands.sync import Synced
     from clusterkit.commands.sync_watch import SyncLook
     from clusterkit.config.settings import Settings
-    from clusterkit.results.pull import PulledRun
     from clusterkit.runs.ledger import Ledger
     from clusterkit.runs.watching import Watched
     from clusterkit.transport.ahead import LoginAhead
-    from clusterkit.wandb.uploaded import RunUpload
 
 
 def sync_results(
@@ -191,48 +185,6 @@ def follow_quietly(looks: Iterator[SyncLook]) -> Synced:
     return seen[-1]
 
 
-def print_json(synced: Synced) -> None:
-    """Prints one JSON object on standard output; see docs/json.md."""
-    print_document(
-        {
-            "schema": 1,
-            "results": str(synced.results),
-            "runs": [
-                {
-                    "run_id": run.run_id,
-                    "found": run.found,
-                    "files": run.files,
-                    "bytes": run.bytes,
-                    "total_bytes": run.total_bytes,
-                    "problems": list(run.problems),
-                }
-                for run in synced.runs
-            ],
-            "uploads": [
-                {
-                    "run_id": upload.run_id,
-                    "wandb_run_id": upload.wandb_run_id,
-                    "state": upload.state,
-                    "history": upload.history,
-                    "message": upload.message or None,
-                    "url": upload.url,
-                }
-                for upload in synced.uploads
-            ],
-            "waiting_for_key": synced.waiting_for_key,
-            "trackers": [
-                {
-                    "tracker": tracked.tracker,
-                    "where": tracked.where,
-                    "runs": list(tracked.runs),
-                    "error": tracked.error and tracked.error.cause,
-                }
-                for tracked in synced.tracked
-            ],
-        }
-    )
-
-
 def _foot(look: SyncLook) -> str:
     total = sum(run.bytes for run in look.synced.runs)
     here = f"{format_bytes(total)} brought home"
@@ -241,87 +193,3 @@ def _foot(look: SyncLook) -> str:
     files = sum(run.files for run in look.news)
     size = format_bytes(sum(run.bytes for run in look.news))
     return f"{here}; {size} in {plural(files, 'file')} at the last look"
-
-
-_STYLES = {
-    UploadState.UPLOADED: "green",
-    UploadState.LIVE: "green",
-    UploadState.WOULD_UPLOAD: "cyan",
-    UploadState.FAILED: "bold red",
-    UploadState.UP_TO_DATE: "dim",
-}
-
-
-_MANY = 6
-"""At least this many up-to-date runs share a line."""
-
-
-def show_synced(synced: Synced) -> None:
-    """Prints a line per run, or one for many up-to-date runs, the results folder and what W&B still needs."""
-    uploads: dict[str, list[RunUpload]] = {}
-    for upload in synced.uploads:
-        uploads.setdefault(upload.run_id, []).append(upload)
-    same = [run for run in synced.runs if run.up_to_date and not _any_news(uploads.get(run.run_id, []))]
-    alone = [run for run in synced.runs if len(same) < _MANY or run not in same]
-    if alone:
-        out.print(_table(alone, uploads))
-    if len(alone) < len(synced.runs):
-        here = format_bytes(sum(run.total_bytes for run in same))
-        say(f"{len(same)} {'other ' if alone else ''}runs are up to date, {here} here")
-    for run in synced.runs:
-        for problem in run.problems:
-            warn(run.run_id, f": {problem}")
-    for upload in synced.uploads:
-        _show_upload_details(upload)
-    note(f"results lie in {synced.results}")
-    for tracked in synced.tracked:
-        if tracked.runs:
-            note(
-                f"{tracked.tracker}: {plural(len(tracked.runs), 'run')} brought up to date in {tracked.where}"
-            )
-    _show_wandb_advice(synced)
-
-
-def _any_news(uploads: Sequence[RunUpload]) -> bool:
-    return any(upload.state not in (UploadState.UP_TO_DATE, UploadState.NOTHING) for upload in uploads)
-
-
-def _table(runs: Sequence[PulledRun], uploads: Mapping[str, Sequence[RunUpload]]) -> Table:
-    table = plain_table("run", "new", "files", "here", right=("new", "files", "here"), padding=(0, 1))
-    if uploads:
-        table.add_column("W&B")
-    for run in runs:
-        mine = Text(", ").join(map(_upload_cell, uploads.get(run.run_id, [])))
-        if not run.found:
-            cells = [Text("not on the cluster", style="yellow"), Text(""), Text("")]
-        elif run.up_to_date:
-            cells = [Text("up to date", style="dim"), Text(""), Text(format_bytes(run.total_bytes))]
-        else:
-            new = format_bytes(run.bytes)
-            cells = [Text(new, style="green"), Text(str(run.files)), Text(format_bytes(run.total_bytes))]
-        table.add_row(Text(run.run_id), *cells, *([mine] if uploads else []))
-    return table
-
-
-def _upload_cell(upload: RunUpload) -> Text:
-    steps = f" ({upload.history} steps)" if upload.history and upload.state is not UploadState.FAILED else ""
-    return Text(f"{upload.state}{steps}", style=_STYLES.get(upload.state, "yellow"))
-
-
-def _show_upload_details(upload: RunUpload) -> None:
-    if upload.url:
-        note(upload.url)
-    if upload.message:
-        colour = "red" if upload.state is UploadState.FAILED else "yellow"
-        warn(f"W&B {upload.run_id}", f": {upload.message}", colour=colour)
-
-
-def _show_wandb_advice(synced: Synced) -> None:
-    running = [upload for upload in synced.uploads if upload.state is UploadState.RUNNING]
-    if running:
-        note(f"W&B: {len(running)} still running, uploaded when they end; sync again then")
-    if synced.waiting_for_key:
-        note(
-            f"W&B: not uploaded ({synced.waiting_for_key} offline): no key is set; "
-            "set WANDB_API_KEY or run `wandb login`, then sync again"
-        )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterkit.errors import ConfigError, TransportError
-from clusterkit.transport.openssh import folder, master
+from clusterkit.transport.openssh import folder, kept, master
 from clusterkit.transport.questions import Ask
 from clusterkit.transport.resolve import resolve
 
@@ -50,7 +50,7 @@ def login(cluster: Cluster, *, keep: int | None, ask: Ask) -> LoggedIn:
         )
     seconds = keep or cluster.keep_login or DEFAULT_SECONDS
     host = resolve(cluster.host, config=cluster.ssh_config)
-    if link := master.find(host):
+    if link := kept.find(host):
         link.close()
         noted = folder.kept_for(link.path) if link.path != host.control_path else None
         return LoggedIn(cluster.name, cluster.host, False, noted.seconds if noted else None)

@@ -9,25 +9,19 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusterkit import folders
-from clusterkit.commands.track import Tracked, track
 from clusterkit.errors import RunError, WandbError
 from clusterkit.results.places import choose_runs, place
 from clusterkit.results.pull import PulledRun, pull_runs
 from clusterkit.results.selection import Checkpoints
 from clusterkit.runs.ledger import Ledger, LedgerRun
-from clusterkit.runs.run_dir import RunDirectory, read_run_dir
 from clusterkit.site import connected
 from clusterkit.transport.base import ProgressCallback, Transport
-from clusterkit.wandb import credentials
-from clusterkit.wandb.ledger import SqliteUploads
-from clusterkit.wandb.log import find_logs
-from clusterkit.wandb.outcome import outcome_of
-from clusterkit.wandb.upload import UploadTarget, upload_runs
 from clusterkit.wandb.uploaded import RunUpload, UploadState
 
 if TYPE_CHECKING:
+    from clusterkit.commands.track import Tracked
     from clusterkit.config.settings import Settings
+    from clusterkit.runs.run_dir import RunDirectory
     from clusterkit.transport.ahead import LoginAhead
     from clusterkit.transport.base import Bar
 
@@ -167,6 +161,10 @@ def copy_to_trackers(
     project = settings.project
     mine = {"tensorboard": request.tensorboard, "mlflow": request.mlflow}
     trackers = project.trackers.model_copy(update={name: place for name, place in mine.items() if place})
+    if trackers.tensorboard is None and trackers.mlflow is None:
+        return ()
+    from clusterkit.commands.track import track  # imports much that few need, as `upload` does
+
     return track(runs, project.results, trackers, experiment=project.name, waiting=waiting, tell=tell)
 
 
@@ -179,10 +177,18 @@ def upload(
     environment: Mapping[str, str],
 ) -> Synced:
     """Upload the pulled offline W&B runs; returns `synced` with the results. See `sync_results`."""
+    from clusterkit.wandb.log import find_logs
+
     here = {run.run_id: synced.results / run.run_id for run in synced.runs if run.found}
     logs = {run_id: len(find_logs(path)) for run_id, path in here.items()}
     if not any(logs.values()) and not any(find_logs(path, online=True) for path in here.values()):
         return synced
+    from clusterkit import folders
+    from clusterkit.wandb import credentials
+    from clusterkit.wandb.ledger import SqliteUploads
+    from clusterkit.wandb.outcome import outcome_of
+    from clusterkit.wandb.upload import UploadTarget, upload_runs
+
     states = {run.run_id: run.state for run in runs}
     uploads: list[RunUpload] = []
     try:
@@ -205,6 +211,8 @@ def upload(
 
 
 def _directory(path: Path) -> RunDirectory | None:
+    from clusterkit.runs.run_dir import read_run_dir
+
     try:
         return read_run_dir(path)
     except RunError:

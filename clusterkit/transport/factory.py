@@ -63,12 +63,14 @@ def connect(
 
 def _log_in(host: HostConfig, ask: Ask, keep: int | None, wanted: Wanted) -> Link:
     from clusterkit.transport.choice import choose
-    from clusterkit.transport.openssh import master
+    from clusterkit.transport.openssh import kept
 
-    if wanted != "paramiko" and (link := master.find(host)):
+    if wanted != "paramiko" and (link := kept.find(host)):
         return link
     choice = choose(host, wanted, keep=keep is not None)
     if choice.openssh:
+        from clusterkit.transport.openssh import master
+
         try:
             return master.start(host, keep=keep, ask=ask)
         except master.NoMasterError as error:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from clusterkit.errors import TransportError
-from clusterkit.transport import faults, own, remote_files, rsync, tunnel
+from clusterkit.transport import faults, remote_files
 from clusterkit.transport.base import Completed, MissingFileError, ProgressCallback, SyncOptions, Transferred
 from clusterkit.transport.dial import without_invoke
 from clusterkit.transport.link import Link
@@ -92,6 +92,8 @@ class SshTransport:
 
     def attach(self, argv: Sequence[str], *, terminal: bool, leash: bool = False) -> int:
         """See `Transport.attach`."""
+        from clusterkit.transport import own  # deferred, as `rsync` below: most commands only run something
+
         if terminal:
             with own.lent() as screen, self._session(argv, screen=screen) as session:
                 return own.serve(session)
@@ -140,6 +142,8 @@ class SshTransport:
         pulling: bool,
     ) -> Transferred:
         """Transfer with rsync, or over SFTP where a machine has none."""
+        from clusterkit.transport import rsync
+
         try:
             if self._no_rsync is not None:  # found before; the far side is not asked again
                 raise self._no_rsync
@@ -159,6 +163,8 @@ class SshTransport:
         *,
         pulling: bool,
     ) -> Transferred:
+        from clusterkit.transport import rsync, tunnel
+
         if pulling:
             folder = source.endswith("/") or remote_files.is_folder(
                 self._run_again, source, where=self._where

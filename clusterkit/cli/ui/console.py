@@ -1,7 +1,7 @@
 """The two consoles: results go to standard output, everything else to standard error.
 
 `out` and `err` are module attributes by PEP 562, so a console is created, and rich imported, only when it is
-first used. `say` prints plain lines without them.
+first used. `say` and `note` print plain lines without them.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _PIPED_WIDTH = 220
 """Columns without a terminal: wide enough that no table is truncated for a program that reads it."""
 
+
+_BOLD, _DIM = 1, 2
+"""Styles, as terminals number them."""
 
 _UNTAMED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -63,10 +66,14 @@ def _width(stream: TextIO) -> int | None:
 
 def say(line: str, *, head: str = "") -> None:
     """Prints a line of results without markup; `head` stands before it, bold on a terminal."""
-    plain = not sys.stdout.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown")
-    start = tamed(head) if plain or not head else f"\x1b[1m{tamed(head)}\x1b[0m"
-    sys.stdout.write(f"{start}{tamed(line)}\n")
+    sys.stdout.write(f"{_styled(sys.stdout, head, _BOLD)}{tamed(line)}\n")
     sys.stdout.flush()  # it keeps its place among the lines on standard error
+
+
+def _styled(stream: TextIO, text: str, style: int) -> str:
+    """Makes text safe to print, and gives it a style on a terminal that has any."""
+    plain = not stream.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown")
+    return tamed(text) if plain or not text else f"\x1b[{style}m{tamed(text)}\x1b[0m"
 
 
 def print_document(document: Mapping[str, Any], *, indent: int | None = 2) -> None:
@@ -90,9 +97,7 @@ def show_error(error: ClusterkitError) -> None:
 
 def note(message: str) -> None:
     """Prints an informational line on standard error."""
-    from clusterkit.cli.ui.console import err
-
-    err.print(message, markup=False, style="dim", soft_wrap=True)
+    sys.stderr.write(f"{_styled(sys.stderr, message, _DIM)}\n")
 
 
 def warn(lead: str, text: str = "", *, colour: str = "yellow") -> None:

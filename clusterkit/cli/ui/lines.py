@@ -9,7 +9,6 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.cli.ui.console import out, warn
-from clusterkit.search.space import short
 
 if TYPE_CHECKING:
     from clusterkit.search.summary import Best
@@ -69,5 +68,7 @@ def plain_table(
 
 def best_line(best: Best) -> str:
     """Returns one line about the best trial of a search."""
+    from clusterkit.search.space import short  # imports much, and few commands print this
+
     values = ", ".join(f"{name}={short(text)}" for name, text in best.values.items())
     return f"best of {best.search}: {best.run_id}, {best.metric} {best.value:.4g} with {values}"

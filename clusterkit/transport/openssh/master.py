@@ -1,4 +1,4 @@
-"""Masters: finding one that is open, and logging in by one of our own, which ssh itself does.
+"""Logging in by a master of our own, which ssh itself does.
 
 ssh asks its questions (passwords, codes, host keys) on the terminal, where there is one that is free.
 Sources: ssh(1), -M and -N; ssh_config(5), ControlMaster, ControlPath, ControlPersist.
@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TextIO
@@ -27,7 +26,6 @@ from clusterkit.transport.openssh.folder import (
     note_file,
     private_folder,
     socket_name,
-    socket_paths,
 )
 from clusterkit.transport.openssh.foreground import is_ours, wait_in_foreground
 from clusterkit.transport.openssh.link import OpensshLink
@@ -38,32 +36,12 @@ BRIEF_SECONDS = 10
 """How long the master of a single command outlives a command that was killed."""
 _ALIVE_SECONDS, _ALIVE_COUNT = 10, 2
 """A dead connection is given up after half a minute without an answer."""
-_FRESH_SECONDS = 60.0
-_CHECK_SECONDS = 5.0
 _STOP_SECONDS = 5.0
 _TERMINAL = 0
 
 
 class NoMasterError(Exception):
     """This machine has no ssh program, or no private place for a control socket."""
-
-
-def find(host: HostConfig) -> OpensshLink | None:
-    """A connection over a master that is open: one of ours, else the user's own; None where none answers.
-
-    A master that was used within the last minute is believed; another one is asked to run a command first,
-    for a laptop may have slept since, and ssh would wait for half a minute.
-    """
-    for path in _candidates(host):
-        with contextlib.suppress(OSError, EOFError, ValueError):
-            link = OpensshLink(path)
-            fresh = path != host.control_path and time.time() - path.stat().st_mtime < _FRESH_SECONDS
-            if fresh or link.answers(_CHECK_SECONDS):
-                if path != host.control_path:
-                    os.utime(path)
-                return link
-            link.close()
-    return None
 
 
 def start(host: HostConfig, *, keep: int | None, ask: Ask) -> OpensshLink:
@@ -110,13 +88,6 @@ def end(path: Path) -> bool:
 def installed() -> bool:
     """Whether this machine has the ssh program."""
     return shutil.which("ssh") is not None
-
-
-def _candidates(host: HostConfig) -> list[Path]:
-    """Control sockets that may lead to a host."""
-    name = socket_name(host)
-    ours = [path for path in socket_paths() if path.name == name]
-    return ours if host.control_path is None else [*ours, host.control_path]
 
 
 @contextlib.contextmanager
