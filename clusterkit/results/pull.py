@@ -31,6 +31,8 @@ from clusterkit.transport.base import ProgressCallback, SyncOptions, TransferPro
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _TRIES = 3
 _LIST_SECONDS = 300.0
+_AT_ONCE = 1_000
+"""Most runs that one command lists: the names of more might not fit into its line."""
 _NAMED = 6
 """Most files named as not pulled."""
 NOT_HOME = "not synced: "
@@ -143,6 +145,16 @@ def list_runs(transport: Transport, runs_root: str, run_ids: Sequence[str]) -> L
         RunError: the cluster has no runs folder.
         TransportError: the connection failed, or the answer cannot be trusted.
     """
+    parts = [run_ids[begin : begin + _AT_ONCE] for begin in range(0, len(run_ids), _AT_ONCE)]
+    listings = [_list_part(transport, runs_root, part) for part in parts]
+    return Listing(
+        frozenset().union(*(listing.run_ids for listing in listings)),
+        tuple(file for listing in listings for file in listing.files),
+        tuple(refused for listing in listings for refused in listing.refused),
+    )
+
+
+def _list_part(transport: Transport, runs_root: str, run_ids: Sequence[str]) -> Listing:
     argv = list_argv(runs_root, run_ids)
     done = transport.run(argv, check=False, timeout=_LIST_SECONDS)
     if done.returncode == NO_SUCH_ROOT:

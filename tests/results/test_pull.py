@@ -259,6 +259,14 @@ def test_many_runs_are_one_listing_and_one_transfer(bench: Bench) -> None:
 
 
 @over_ssh_too
+def test_more_runs_than_the_longest_command_can_name(bench: Bench) -> None:
+    gone = [f"{n:04}-{'long-name-' * 3}" for n in range(3500)]  # 120 kB of names
+    runs = bench.pull(*gone, RUN)
+    assert [run.run_id for run in runs if run.found] == [RUN]
+    assert len(runs) == 3501
+
+
+@over_ssh_too
 def test_missing_runs_and_roots(bench: Bench) -> None:
     found, missing = bench.pull(RUN, "demo-gone")
     assert found.found
