@@ -30,6 +30,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
+from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -230,6 +231,12 @@ def render(found: Sequence[Piece]) -> str:
         means = " and ".join(f"{statistics.fmean(areas[name]):.3f} (`{name}`)" for name in (side, other))
         interval = f"90% interval of the difference {low:+.3f} to {high:+.3f}"
         lines.append(f"\nMean areas {means}; {interval}: {verdict(low, high)}.")
+        if verdict is equivalence:
+            spread = statistics.fmean(statistics.variance(areas[name]) for name in (side, other)) ** 0.5
+            lines[-1] += (
+                f" The standard deviation of a code's areas is {spread:.2f}; with that, two equal means are "
+                f"shown to be equivalent by {seeds_for(spread)} seeds a side."
+            )
     apart = [
         abs(one["official"][task] - one["success"][task][-1])
         for one in found
@@ -247,6 +254,12 @@ def render(found: Sequence[Piece]) -> str:
 def equivalence(low: float, high: float) -> str:
     """What the interval of the difference says of two codes that should be equal."""
     return "equivalent" if low >= -MARGIN and high <= MARGIN else "not shown to be equivalent"
+
+
+def seeds_for(spread: float) -> int:
+    """Seeds a side with which two equal means of that standard deviation are shown to be equivalent."""
+    level = (1 + CONFIDENCE) / 2
+    return next(n for n in count(2) if stats.t.ppf(level, 2 * n - 2) * spread * (2 / n) ** 0.5 <= MARGIN)
 
 
 def strength(low: float, high: float) -> str:
