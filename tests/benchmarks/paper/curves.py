@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -30,7 +31,6 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
-from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ from trainer.files import atomic_write_bytes
 TASKS = ("reach", "drawer-close", "window-close", "button-press-topdown")
 WIDTH, ROWS, CAPACITY, WARMUP = 128, 128, 100_000, 16_000
 STEPS, EVERY, EPISODES = 300_000, 30_000, 50
-FIRST, MARGIN, CONFIDENCE = 60_000, 0.10, 0.90
+FIRST, MARGIN, CONFIDENCE, POWER = 60_000, 0.10, 0.90, 0.80
 STRONG = "strong-mt10"
 SIDES = {"ours": "#1f6fb4", "theirs": "#d1701f", "strong": "#3f9a4a"}
 ROOT = Path(__file__).parents[3]
@@ -232,10 +232,10 @@ def render(found: Sequence[Piece]) -> str:
         interval = f"90% interval of the difference {low:+.3f} to {high:+.3f}"
         lines.append(f"\nMean areas {means}; {interval}: {verdict(low, high)}.")
         if verdict is equivalence:
-            spread = statistics.fmean(statistics.variance(areas[name]) for name in (side, other)) ** 0.5
+            spreads = [statistics.stdev(areas[name]) for name in (side, other)]
             lines[-1] += (
-                f" The standard deviation of a code's areas is {spread:.2f}; with that, two equal means are "
-                f"shown to be equivalent by {seeds_for(spread)} seeds a side."
+                f" With standard deviations of {spreads[0]:.2f} and {spreads[1]:.2f}, {seeds_for(*spreads)} "
+                "seeds a side would be needed to show, four times in five, that equal codes are equivalent."
             )
     apart = [
         abs(one["official"][task] - one["success"][task][-1])
@@ -256,10 +256,14 @@ def equivalence(low: float, high: float) -> str:
     return "equivalent" if low >= -MARGIN and high <= MARGIN else "not shown to be equivalent"
 
 
-def seeds_for(spread: float) -> int:
-    """Seeds a side with which two equal means of that standard deviation are shown to be equivalent."""
-    level = (1 + CONFIDENCE) / 2
-    return next(n for n in count(2) if stats.t.ppf(level, 2 * n - 2) * spread * (2 / n) ** 0.5 <= MARGIN)
+def seeds_for(*spreads: float) -> int:
+    """Seeds a side for a power of 0.8 where two means are equal, from the sides' standard deviations.
+
+    Two one-sided tests in the normal approximation (Chow, Shao, Wang: Sample Size Calculations in Clinical
+    Research, 3.2): n = (s1^2 + s2^2) (z(0.95) + z(0.90))^2 / margin^2.
+    """
+    quantiles = stats.norm.ppf((1 + CONFIDENCE) / 2) + stats.norm.ppf((1 + POWER) / 2)
+    return math.ceil(sum(spread**2 for spread in spreads) * (quantiles / MARGIN) ** 2)
 
 
 def strength(low: float, high: float) -> str:

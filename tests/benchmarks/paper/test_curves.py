@@ -34,9 +34,8 @@ def test_two_codes_are_equivalent_only_if_the_whole_interval_is_within_the_margi
     # the means differ by 0.01, with a standard error of 0.0163 and 4 degrees of freedom
     assert f"{words} -0.025 to +0.045: equivalent." in curves.render([*near, *theirs])
     assert "not shown to be equivalent." in curves.render([*spread, *theirs])
-    # 1.697 * 0.163 * sqrt(2 / 16) is below 0.1, and 1.701 * 0.163 * sqrt(2 / 15) is not
-    assert "areas is 0.16; with that" in curves.render([*spread, *theirs])
-    assert "by 16 seeds a side" in curves.render([*spread, *theirs])
+    # (0.23^2 + 0.02^2) * (1.645 + 1.282)^2 / 0.1^2 = 45.7
+    assert "deviations of 0.23 and 0.02, 46 seeds a side" in curves.render([*spread, *theirs])
     assert "`ours` and `theirs`: too few seeds" in curves.render([near[0], *theirs])
 
 
