@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _PIPED_WIDTH = 220
 """Columns without a terminal: wide enough that no table is truncated for a program that reads it."""
 
-
 _BOLD, _DIM = 1, 2
 """Styles, as terminals number them."""
 
