@@ -301,7 +301,7 @@ def test_dev_opens_a_shell_and_ends_with_it(web: User) -> None:
     assert done.returncode == 3, done.stdout
     assert "part of the snapshot\r\n42\r\n" in done.stdout
     assert "1 a40 for 30m, at most 0.5 GPU hours" in done.stdout
-    assert re.search(r"it runs on a40n1, until \d\d:\d\d at the latest", done.stdout)
+    assert re.search(r"it runs on a40n1, until (\w{3} \d\d )?\d\d:\d\d at the latest", done.stdout)
     assert "the job has ended with the shell" in done.stdout
     until(lambda: not web.active())
 
