@@ -226,17 +226,10 @@ def render(found: Sequence[Piece]) -> str:
         if min(len(areas[side]), len(areas[other])) < 2:
             lines.append(f"\n`{side}` and `{other}`: too few seeds for a verdict.")
             continue
-        test = stats.ttest_ind(areas[side], areas[other], equal_var=False)
-        low, high = map(float, test.confidence_interval(CONFIDENCE))
+        low, high = interval(areas[side], areas[other])
         means = " and ".join(f"{statistics.fmean(areas[name]):.3f} (`{name}`)" for name in (side, other))
-        interval = f"90% interval of the difference {low:+.3f} to {high:+.3f}"
-        lines.append(f"\nMean areas {means}; {interval}: {verdict(low, high)}.")
-        if verdict is equivalence:
-            spreads = [statistics.stdev(areas[name]) for name in (side, other)]
-            lines[-1] += (
-                f" With standard deviations of {spreads[0]:.2f} and {spreads[1]:.2f}, {seeds_for(*spreads)} "
-                "seeds a side would be needed to show, four times in five, that equal codes are equivalent."
-            )
+        said = f"90% interval of the difference {low:+.3f} to {high:+.3f}"
+        lines.append(f"\nMean areas {means}; {said}: {verdict(areas[side], areas[other])}.")
     apart = [
         abs(one["official"][task] - one["success"][task][-1])
         for one in found
@@ -251,9 +244,23 @@ def render(found: Sequence[Piece]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def equivalence(low: float, high: float) -> str:
-    """What the interval of the difference says of two codes that should be equal."""
-    return "equivalent" if low >= -MARGIN and high <= MARGIN else "not shown to be equivalent"
+def interval(one: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
+    """The 90% Welch interval of the difference of two means."""
+    low, high = stats.ttest_ind(one, other, equal_var=False).confidence_interval(CONFIDENCE)
+    return float(low), float(high)
+
+
+def equivalence(one: Sequence[float], other: Sequence[float]) -> str:
+    """What their areas say of two codes that should be equal."""
+    low, high = interval(one, other)
+    if low >= -MARGIN and high <= MARGIN:
+        return "equivalent"
+    spreads = statistics.stdev(one), statistics.stdev(other)
+    return (
+        f"not shown to be equivalent. With standard deviations of {spreads[0]:.2f} and {spreads[1]:.2f}, "
+        f"{seeds_for(*spreads)} seeds a side would be needed to show, four times in five, that equal codes "
+        "are equivalent"
+    )
 
 
 def seeds_for(*spreads: float) -> int:
@@ -266,8 +273,9 @@ def seeds_for(*spreads: float) -> int:
     return math.ceil(sum(spread**2 for spread in spreads) * (quantiles / MARGIN) ** 2)
 
 
-def strength(low: float, high: float) -> str:
-    """What the interval of the difference says of a recipe that should be stronger."""
+def strength(one: Sequence[float], other: Sequence[float]) -> str:
+    """What their areas say of a recipe that should be stronger than another."""
+    low, high = interval(one, other)
     return "stronger" if low > 0 else "weaker" if high < 0 else "no difference shown"
 
 
