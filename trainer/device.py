@@ -15,6 +15,7 @@ import torch
 
 from trainer.errors import TrainerError
 from trainer.place import ALONE, RankPlace
+from trainer.processors import processor_name
 
 DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("auto", "fp32", "tf32", "bf16")
@@ -144,11 +145,7 @@ def device_name(device: torch.device) -> str:
     """Returns the GPU's name, or the processor's as far as the operating system tells it."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123
-        for line in file:
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
+    return processor_name()
 
 
 def describe(device: torch.device) -> dict[str, Any]:

@@ -1,8 +1,10 @@
-"""Which processors this process may use, and how it shares them; stdlib only."""
+"""Which processors this process may use, what they are, and how it shares them; stdlib only."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import platform
 
 
 def usable_processors() -> int:
@@ -10,6 +12,15 @@ def usable_processors() -> int:
     if hasattr(os, "sched_getaffinity"):  # macOS has none
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def processor_name() -> str:
+    """Returns the processor's name as far as the operating system tells it, such as `AMD EPYC 9B14`."""
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123
+        for line in file:
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
 
 
 def wait_briefly() -> None:

@@ -12,13 +12,14 @@ from torch.nn import functional
 
 from trainer.nn.affine import affine, single_outputs, usable
 from trainer.nn.frozen import frozen_layers
+from trainer.processors import processor_name
 
-PREFER_ONEDNN = torch.backends.cpu.get_cpu_capability() == "AVX512"
+PREFER_ONEDNN = torch.backends.cpu.get_cpu_capability() == "AVX512" and "Intel" not in processor_name()
 """Whether layers go through oneDNN where they can.
 
 PyTorch gives float32 products on the CPU to MKL, which computes without AVX-512 on processors that are not
 Intel's, at less than half of their speed. oneDNN, which PyTorch carries for bfloat16 and for compiled models,
-uses it everywhere. Where there is no AVX-512, MKL is the faster one.
+uses it everywhere. On Intel's, and where there is no AVX-512, MKL is the faster one.
 """
 _WORTH_A_CALL = 2**14
 """Size of a member's last hidden layer from which `single_outputs` saves more than its calls cost."""
