@@ -21,9 +21,11 @@ the 90% Welch interval of the difference: ours and theirs are equivalent if it l
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import math
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -280,22 +282,31 @@ def strength(one: Sequence[float], other: Sequence[float]) -> str:
 
 
 def draw(found: Sequence[Piece]) -> None:
-    """Draw the mean success of each piece, and of each task beside it."""
+    """Draw the mean success of each piece and, bold, of each side; and that of each task beside it."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
+    steps = np.arange(EVERY, STEPS + 1, EVERY) / 1000
     with rc_context({"svg.hashsalt": "paper-curves", "svg.fonttype": "none", "font.size": 9}):
         figure = Figure(figsize=(11, 2.6), layout="constrained")
         for axes, name in zip(figure.subplots(1, 1 + len(TASKS), sharey=True), ("mean", *TASKS), strict=True):
-            for one in found:
-                success = mean(one) if name == "mean" else one["success"][name]
-                axes.plot(np.array(one["steps"]) / 1000, success, color=SIDES[one["side"]], lw=1)
+            for side, colour in SIDES.items():
+                mine = [one for one in found if one["side"] == side]
+                seeds = [mean(one) if name == "mean" else one["success"][name] for one in mine]
+                if seeds:
+                    apart = [[*success, math.nan] for success in seeds]  # one path for all seeds is shorter
+                    rows = [*steps, math.nan] * len(seeds)
+                    axes.plot(rows, np.ravel(apart), color=colour, lw=0.6, alpha=0.4)
+                    axes.plot(steps, np.mean(seeds, 0), color=colour, lw=2, label=side)
             axes.set(title=name, xlabel="thousand steps", ylim=(-0.02, 1.02))
-        for side, colour in SIDES.items():
-            figure.axes[0].plot([], [], color=colour, label=side)
         figure.axes[0].set_ylabel("success")
         figure.axes[0].legend(loc="upper left", frameon=False)
-        figure.savefig(PICTURE, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+    # a tenth of a point is finer than the eye
+    short = re.sub(r"\d+\.\d{2,}", lambda found: f"{float(found[0]):.1f}", text.getvalue())
+    trimmed = "\n".join(map(str.rstrip, short.splitlines())) + "\n"
+    atomic_write_bytes(PICTURE, trimmed.encode())
 
 
 def main() -> None:
