@@ -227,7 +227,9 @@ def test_faults_at_random_points(far: Far, times: int) -> None:
         deploy.kill()
     far.whole()
     digest = sha256(far.user.folder.parent / "image.sif")
-    assert {path.name for path in far.images.iterdir()} == {f"sha256-{digest}.sif", f"sha256-{digest}.chunks"}
+    # the chunk list only saves time, and an image published on a full disk has none
+    names = {path.name for path in far.images.iterdir()} - {f"sha256-{digest}.chunks"}
+    assert names == {f"sha256-{digest}.sif"}
     (project,) = far.snapshots.glob("[!.]*/project")
     assert len(list(project.glob("data *"))) == FILES
     assert far.cluster.sent_bytes() - sent <= OVERHEAD * (far.arrived() - arrived) + SLACK
