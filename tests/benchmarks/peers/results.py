@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from trainer.evaluation.intervals import student
+from trainer.processors import processor_name, usable_processors
 
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
 """Quantiles for that many values, of which `student` knows only those of many well."""
@@ -21,14 +21,7 @@ Finding = dict[str, Any]
 
 def machine() -> str:
     """Names this machine by what decides its speed."""
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    for line in cpuinfo.read_text().splitlines() if cpuinfo.exists() else ():
-        if line.startswith("model name"):
-            model = line.partition(":")[2].strip()
-            break
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return f"{count} x {model}"
+    return f"{usable_processors()} x {processor_name()}"
 
 
 def read(path: Path) -> list[Finding]:
