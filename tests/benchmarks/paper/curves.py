@@ -305,8 +305,7 @@ def draw(found: Sequence[Piece]) -> None:
         figure.savefig(text, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     # a tenth of a point is finer than the eye
     short = re.sub(r"\d+\.\d{2,}", lambda found: f"{float(found[0]):.1f}", text.getvalue())
-    trimmed = "\n".join(map(str.rstrip, short.splitlines())) + "\n"
-    atomic_write_bytes(PICTURE, trimmed.encode())
+    atomic_write_bytes(PICTURE, short.encode())
 
 
 def main() -> None:
