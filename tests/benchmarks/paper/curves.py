@@ -42,7 +42,7 @@ import torch
 from scipy import stats
 
 from tests.benchmarks.paper.lockstep import RECIPE as PAPER
-from trainer import recipe
+from trainer import arguments, recipe
 from trainer.algorithms.sac_config import SACConfig
 from trainer.algorithms.sac_learner import SAC
 from trainer.envs.choice import factory_for
@@ -175,10 +175,8 @@ def run_piece(side: str, seed: int, given: argparse.Namespace) -> Piece:
 
 def run_all(given: argparse.Namespace) -> None:
     """Run the pieces that are missing, the sides in turn; exits with 1 if one failed."""
-    low, high = map(int, given.seeds.split(".."))
     there = {(one["side"], one["seed"]) for one in pieces()}
-    sides = given.sides.split(",")
-    wanted = [(side, seed) for seed in range(low, high + 1) for side in sides if (side, seed) not in there]
+    wanted = [(side, seed) for seed in given.seeds for side in given.sides if (side, seed) not in there]
     with ProcessPoolExecutor(given.at_once, get_context("spawn")) as pool:
         started = [pool.submit(run_piece, side, seed, given) for side, seed in wanted]
         for done in as_completed(started):
@@ -308,6 +306,14 @@ def draw(found: Sequence[Piece]) -> None:
     atomic_write_bytes(PICTURE, short.encode())
 
 
+def some_sides(text: str) -> list[str]:
+    """Reads sides as an argparse type."""
+    names = text.split(",")
+    if unknown := [name for name in names if name not in SIDES]:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not a side; write {','.join(SIDES)}")
+    return names
+
+
 def main() -> None:
     """Run pieces, or make the page."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -316,13 +322,13 @@ def main() -> None:
     runs.add_argument("--code", type=Path, help="the authors' code, rainx0r/mtrl at f5c121f")
     runs.add_argument("--python", type=Path, help="a Python 3.12 with what their code needs")
     runs.add_argument("--work", type=Path, required=True, help="a folder for runs and weights")
-    runs.add_argument("--seeds", default="1..5")
-    runs.add_argument("--sides", default="ours,theirs,strong")
+    runs.add_argument("--seeds", type=arguments.seeds, default="1..5")
+    runs.add_argument("--sides", type=some_sides, default="ours,theirs,strong")
     runs.add_argument("--at-once", type=int, default=2, help="pieces at a time, of one thread each")
     runs.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to learn")
     commands.add_parser("page")
     given = parser.parse_args()
-    if given.command == "run" and "theirs" in given.sides.split(",") and not (given.code and given.python):
+    if given.command == "run" and "theirs" in given.sides and not (given.code and given.python):
         parser.error("the side `theirs` needs --code and --python; leave it out with --sides ours,strong")
     run_all(given) if given.command == "run" else page()
 
