@@ -2,8 +2,9 @@
 
 Batch 512, observation 49 with the task's id, action 4, actor 2x256, two critics 3x1024, float32, all on the
 same threads. `ratio_sb3`: against `SAC.train(gradient_steps=1, batch_size=512)`, `ratio_eager`: against
-one network after the other as single-file implementations have it. `ratio_bf16`: our bfloat16 against our
-float32, where the processor computes in it. The sides take turns, and the median of the ratios of neighbours
+one network after the other as single-file implementations have it. `ratio_products`: against ours by the
+library it does not choose here, of MKL and oneDNN. `ratio_bf16`: our bfloat16 against our float32, where the
+processor computes in it. The sides take turns, and the median of the ratios of neighbours
 counts, for other programs slow down both.
 
 On a machine with a GPU also, for batches of 512 and 1280 and each precision: updates a second captured,
@@ -16,6 +17,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from unittest.mock import patch
 
 import gymnasium
 import numpy as np
@@ -26,6 +28,7 @@ from stable_baselines3.common.logger import configure
 from tests.benchmarks._learners import ACTION, FEATURES, Ours, Plain, make_data
 from tests.benchmarks._report import Row, arguments, report
 from tests.benchmarks.gpu_learner import Bench
+from trainer.nn import mlp
 
 BATCH = 512
 
@@ -71,8 +74,14 @@ def on_the_cpu(rounds: int) -> tuple[list[Row], dict[str, float]]:
     """Ours against both peers."""
     data = make_data("cpu")
     ours, peer, plain = Ours("guide-mt10", data, BATCH), stable_baselines(), Plain(data, BATCH)
+
+    def by_other_products() -> None:
+        with patch.object(mlp, "PREFER_ONEDNN", not mlp.PREFER_ONEDNN):
+            ours.update()
+
     sides: dict[str, Callable[[], object]] = {
         "ours": ours.update,
+        "products": by_other_products,
         "sb3": lambda: peer.train(gradient_steps=1, batch_size=BATCH),
         "eager": plain.update,
     }
@@ -87,10 +96,12 @@ def on_the_cpu(rounds: int) -> tuple[list[Row], dict[str, float]]:
     rows: list[Row] = [
         ("update, fp32", "ours", rate["ours"], "Stable-Baselines3", rate["sb3"], "updates/s"),
         ("update, fp32", "ours", rate["ours"], "plain", rate["eager"], "updates/s"),
+        ("update, fp32", "ours", rate["ours"], "ours, other products", rate["products"], "updates/s"),
     ]
     metrics = {
         "ratio_sb3": ratio("sb3", "ours"),
         "ratio_eager": ratio("eager", "ours"),
+        "ratio_products": ratio("products", "ours"),
         "updates_per_second": rate["ours"],
         "threads": torch.get_num_threads(),
     }
