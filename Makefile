@@ -82,6 +82,7 @@ bench: .venv/.bench ## the quick benchmarks, ours against the peer in the same r
 	$(BIN)/python -m tests.benchmarks.envs --quick
 	$(BIN)/python -m tests.benchmarks.replay --quick
 	$(BIN)/python -m tests.benchmarks.learner --quick
+	$(BIN)/python -m tests.benchmarks.waiting --quick
 	$(BIN)/python -m tests.benchmarks.end_to_end --quick
 
 peers: .venv/.train ## our trainer beside its peers (BUDGET=minutes; QUICK=1: five minutes)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from trainer.arguments import nearest
 from trainer.errors import TrainerError
-from trainer.processors import wait_briefly
 from trainer.recipe import RecipeError
 
 COMMANDS = {
@@ -51,5 +50,4 @@ def _fail(cause: str, code: int, hint: str | None = None) -> int:
 
 
 if __name__ == "__main__":
-    wait_briefly()
     sys.exit(main(sys.argv[1:]))

@@ -16,6 +16,7 @@ import torch
 from trainer.errors import TrainerError
 from trainer.place import ALONE, RankPlace
 from trainer.processors import processor_name
+from trainer.waiting import sleep_when_crowded
 
 DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("auto", "fp32", "tf32", "bf16")
@@ -31,7 +32,7 @@ def configure(
     threads: int | Callable[[str], int] = 0,
     place: RankPlace = ALONE,
 ) -> torch.device:
-    """Chooses the device and sets the process-wide precision, thread counts and determinism.
+    """Chooses the device and sets the process-wide precision, threads and determinism.
 
     To be called before anything computes on a GPU. What the trainer computes there is then the same on every
     run on the same machine: it uses no operation that adds up in any order.
@@ -86,6 +87,7 @@ def configure(
         raise ValueError(f"no such setting: {count} threads")
     if count:
         torch.set_num_threads(count)
+    sleep_when_crowded()
     return chosen
 
 

@@ -21,14 +21,3 @@ def processor_name() -> str:
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()
-
-
-def wait_briefly() -> None:
-    """Lets threads of libgomp, which PyTorch computes with, sleep soon where they wait for one another.
-
-    They turn in a loop 300 000 times by default. Where another program wants the processor, that makes two
-    threads 2 to 6 times slower than one; after 1000 turns 1.3 times, and where there is none it costs 6 %.
-    To be called before PyTorch is imported. What the environment says already stays.
-    """
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "1000")

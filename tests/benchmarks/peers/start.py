@@ -5,13 +5,7 @@ python -m tests.benchmarks.peers.start --side sb3 --case ppo-cartpole --seed 0 -
 
 from __future__ import annotations
 
-import sys
-
 if __name__ == "__main__":
-    if "ours" in sys.argv:  # as `python -m trainer` has it
-        from trainer.processors import wait_briefly
-
-        wait_briefly()
     from tests.benchmarks.peers.cell import main
 
     main()

@@ -1,0 +1,102 @@
+"""How PyTorch's threads wait for one another, alone and beside other programs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from trainer.waiting import SCHEDSTAT
+
+pytestmark = [
+    pytest.mark.skipif(not SCHEDSTAT.exists(), reason="only Linux tells how long threads are kept waiting"),
+    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="takes two processors"),
+]
+
+LULLS = 200
+BEGIN = """
+import os, subprocess, sys, threading, time
+from pathlib import Path
+own = sorted(os.sched_getaffinity(0))[:2]
+os.sched_setaffinity(0, own)
+import torch
+from trainer import waiting
+torch.set_num_threads(2)
+
+def idle_teams():
+    return sum(thread.name == "idle team" for thread in threading.enumerate())
+"""
+SLEEPS = f"""
+def threads():
+    return {{path.name for path in Path("/proc/self/task").iterdir()}}
+
+before = threads()
+numbers = torch.zeros(2**17).add_(1.0)
+(partner,) = threads() - before
+
+def sleeps():
+    lines = Path(f"/proc/self/task/{{partner}}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("voluntary_ctxt")).split()[1])
+
+def in_lulls(teams, wanted):
+    teams.hold(wanted)
+    teams.hold(wanted)
+    time.sleep(0.2)
+    first = sleeps()
+    for _ in range({LULLS}):
+        numbers.add_(1.0)
+        begun = time.perf_counter()
+        while time.perf_counter() - begun < 2e-4:
+            pass
+    return sleeps() - first
+
+teams, looping, asleep = waiting.IdleTeams(), [], []
+for _ in range(3):
+    looping.append(in_lulls(teams, False))
+    assert not idle_teams()
+    asleep.append(in_lulls(teams, True))
+    assert idle_teams()
+print(min(looping), max(asleep))
+"""
+CROWD = """
+waiting.sleep_when_crowded()
+waiting.sleep_when_crowded()
+assert sum(thread.name == "crowding" for thread in threading.enumerate()) == 1
+others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+numbers, begun = torch.zeros(2**17), time.monotonic()
+while not idle_teams() and time.monotonic() - begun < 60:
+    numbers.add_(1.0)
+for other in others:
+    other.kill()
+    other.wait()
+print(idle_teams())
+"""
+
+
+def ran(program: str) -> list[int]:
+    """Runs a program without what the environment says about OpenMP; returns the numbers it prints."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
+    argv = [sys.executable, "-c", BEGIN + program]
+    done = subprocess.run(argv, capture_output=True, text=True, env=environ, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return [int(word) for word in done.stdout.split()]
+
+
+def test_idle_teams_let_a_waiting_thread_sleep() -> None:
+    looping, asleep = ran(SLEEPS)
+    assert asleep > LULLS, "it slept in hardly each lull"
+    assert looping < asleep / 1.2, "it slept as often without"
+
+
+def test_busy_programs_beside_it_are_noticed() -> None:
+    (teams,) = ran(CROWD)
+    assert teams
+
+
+@pytest.mark.parametrize(
+    "before", ["torch.set_num_threads(1)", "os.environ['GOMP_SPINCOUNT'] = '9'"], ids=["one-thread", "told"]
+)
+def test_nobody_watches_without_need(before: str) -> None:
+    assert ran(f"{before}; waiting.sleep_when_crowded(); print(threading.active_count())") == [1]
