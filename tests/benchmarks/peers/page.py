@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.benchmarks.peers.cases import ABSENT, CASES, TITLES, Case
 from tests.benchmarks.peers.equal import equal
 from tests.benchmarks.peers.results import Finding, interval, median
-from tests.benchmarks.peers.words import EQUAL, HEAD, LOADED, MEASURES, NOTES, READING, SAME
+from tests.benchmarks.peers.words import EQUAL, HEAD, LOADED, LOST, MEASURES, NOTES, READING, SAME
 
 
 def write(findings: Sequence[Finding], folder: Path) -> Path:
@@ -182,8 +182,8 @@ def _losses(by: dict[tuple[str, str], list[Finding]], shown: Sequence[Case]) -> 
         return "Nothing could be compared yet.\n"
     of_all = f"of {compared} comparisons of speed, CPU time, memory and return"
     if not found:
-        return f"In none {of_all}.\n"
-    head = f"In {lost} {of_all}, the worst first:"
+        return f"In none {of_all}. {LOST}\n"
+    head = f"In {lost} {of_all}, the worst first. {LOST}"
     return head + "\n\n" + "\n".join(told for _, told in sorted(found)) + "\n"
 
 

@@ -21,6 +21,8 @@ MEASURES = {
 }
 SAME = 0.03
 """Medians this near to one another are called equal."""
+LOST = f"""Here a side is better if its median is by more than {SAME:.0%},
+or, for returns, if the whole of its 95% interval is above the whole of ours."""
 
 HEAD = """# Comparison with other trainers
 
