@@ -53,7 +53,7 @@ class IdleTeams:
         if wanted and not self._threads:
             self._over.clear()
             each = torch.get_num_threads() - 1  # beside the thread that holds it, which counts too
-            teams = -(-usable_processors() // each)
+            teams = -(-usable_processors() // each) if each else 0  # one thread waits for no other
             self._threads = [
                 threading.Thread(target=self._idle, name="idle team", daemon=True) for _ in range(teams)
             ]

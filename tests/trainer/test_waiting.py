@@ -95,6 +95,11 @@ def test_busy_programs_beside_it_are_noticed() -> None:
     assert teams
 
 
+def test_no_teams_are_held_once_there_is_one_thread() -> None:
+    program = "torch.set_num_threads(1); waiting.IdleTeams().hold(True); print(idle_teams())"
+    assert ran(program) == [0]
+
+
 @pytest.mark.parametrize(
     "before", ["torch.set_num_threads(1)", "os.environ['GOMP_SPINCOUNT'] = '9'"], ids=["one-thread", "told"]
 )
