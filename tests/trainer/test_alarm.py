@@ -54,7 +54,7 @@ from tests.trainer.toys import CounterFactory
 from trainer.envs.schedule import WorkerCommand
 from trainer.envs.vector import VectorEnv
 if __name__ == "__main__":
-    with VectorEnv(CounterFactory(fault="slow"), 2, workers={workers}, step_timeout=2.0) as vector:
+    with VectorEnv(CounterFactory(fault="slow"), 2, workers={workers}, step_timeout=4.0) as vector:
         vector.reset(orders(WorkerCommand.RESET))
         for number in range(4):
             print(number, flush=True)
@@ -72,7 +72,7 @@ def test_environments_of_a_job_that_was_suspended_are_not_overdue(workers: int) 
         while process.stdout.readline() != "2\n":
             assert process.poll() is None
         os.killpg(process.pid, signal.SIGSTOP)
-        time.sleep(4.0)  # twice what a step may take
+        time.sleep(8.0)  # twice what a step may take
         os.killpg(process.pid, signal.SIGCONT)
         assert process.stdout.read() == "3\n"
     assert process.returncode == 0
