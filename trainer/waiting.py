@@ -20,7 +20,7 @@ _CROWDED = 0.15
 """Threads kept waiting for a processor, on average, from which it is crowded: 0.00 to 0.08 where nothing else
 runs on two processors, 0.42 to 0.46 beside one busy program."""
 _PARALLEL = 2**17
-"""Numbers in a tensor that PyTorch adds to with several threads, each of which takes 2**15 or more."""
+"""Numbers in a tensor for which PyTorch wakes all its threads, however few of them it then needs."""
 
 
 def sleep_when_crowded() -> None:
@@ -86,9 +86,9 @@ class Watcher:
         teams = IdleTeams()
         before, at = waited(), time.monotonic()
         while not self._over.wait(_LOOK_SECONDS):
-            since, now = waited(), time.monotonic()
-            teams.hold((since - before) / (now - at) > _CROWDED)
-            before, at = since, now
+            total, now = waited(), time.monotonic()
+            teams.hold((total - before) / (now - at) > _CROWDED)
+            before, at = total, now
         teams.hold(False)
 
 

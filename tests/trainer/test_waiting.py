@@ -8,11 +8,12 @@ import sys
 
 import pytest
 
+from trainer.processors import usable_processors
 from trainer.waiting import SCHEDSTAT
 
 pytestmark = [
     pytest.mark.skipif(not SCHEDSTAT.exists(), reason="only Linux tells how long threads are kept waiting"),
-    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="takes two processors"),
+    pytest.mark.skipif(usable_processors() < 2, reason="takes two processors"),
 ]
 
 LULLS = 200
@@ -27,11 +28,11 @@ torch.set_num_threads(2)
 
 def idle_teams():
     return sum(thread.name == "idle team" for thread in threading.enumerate())
+
+def threads():
+    return {path.name for path in Path("/proc/self/task").iterdir()}
 """
 SLEEPS = f"""
-def threads():
-    return {{path.name for path in Path("/proc/self/task").iterdir()}}
-
 before = threads()
 numbers = torch.zeros(2**17).add_(1.0)
 (partner,) = threads() - before
@@ -93,6 +94,20 @@ def test_idle_teams_let_a_waiting_thread_sleep() -> None:
 def test_busy_programs_beside_it_are_noticed() -> None:
     (teams,) = ran(CROWD)
     assert teams
+
+
+def test_teams_of_many_threads_are_whole() -> None:
+    program = """
+torch.set_num_threads(8)
+before, teams = threads(), waiting.IdleTeams()
+teams.hold(True)
+until = time.monotonic() + 30
+while len(threads() - before) < 8 and time.monotonic() < until:
+    time.sleep(0.01)
+print(idle_teams(), len(threads() - before))
+teams.hold(False)
+"""
+    assert ran(program) == [1, 8]
 
 
 def test_no_teams_are_held_once_there_is_one_thread() -> None:
