@@ -90,7 +90,7 @@ def laptop(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         time.sleep(0.2)
     user.types("cancel", ids["is-cancelled"])
     beats = user.root / "runs" / ids["goes-on"] / "heartbeat.json"
-    while user.active() != {ids["goes-on"], ids["waits"]} or not beats.exists():
+    while user.active() & {*ids.values()} != {ids["goes-on"], ids["waits"]} or not beats.exists():
         assert time.monotonic() < deadline, queue(cluster)
         time.sleep(0.2)
     while states(user) != KINDS:
