@@ -53,6 +53,19 @@ def test_help_imports_nothing_heavy() -> None:
     assert python(code).splitlines()[-1] == "[]"
 
 
+def test_no_garbage_is_sought_during_a_commands_imports(tmp_path: Path) -> None:
+    """Of some 70,000 objects that all stay."""
+    code = (
+        "import gc, sys\nphases = []\ngc.callbacks.append(lambda phase, _: phases.append(phase))\n"
+        "from clusterkit.cli.edge import run\nbefore = len(phases)\n"
+        "from clusterkit.__main__ import _command\nsys.argv[1:] = ['profiles']\n"
+        "def command():\n    _command()\n    print('pydantic' in sys.modules, len(phases) - before)\n"
+        "run(command)"
+    )
+    (tmp_path / "clusterkit.toml").touch()
+    assert python(code, cwd=tmp_path).splitlines()[-1] == "True 0"
+
+
 def commands() -> list[str]:
     return list(GUIDES)
 
