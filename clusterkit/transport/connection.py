@@ -25,6 +25,8 @@ _NO_STATUS = -1
 """What paramiko gives for a command whose exit status never came."""
 _BROKEN = (EOFError, paramiko.SSHException)
 """What paramiko raises where a message can no longer be sent."""
+_ENDED = (EOFError, ConnectionResetError, BrokenPipeError)
+"""How a connection that the other side has ended looks here; which of them is a matter of timing."""
 
 
 class Connection:
@@ -67,7 +69,9 @@ class Connection:
         if self.liveness.why or wire.is_active():
             return self.liveness.why
         error = wire.saved_exception
-        return wire.goodbye or (None if error is None or isinstance(error, EOFError) else str(error))
+        if wire.goodbye or error is None or isinstance(error, _ENDED):
+            return wire.goodbye or None
+        return (isinstance(error, OSError) and error.strerror) or str(error)
 
     def open(self, command: bytes, screen: Screen | None = None) -> ParamikoChannel:
         """See `Link.open`."""

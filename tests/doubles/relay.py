@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -52,6 +53,13 @@ class Relay:
         for end in list(self._pairs):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
+
+    def reset(self) -> None:
+        """End every connection with a reset (RST), as a host does that knows nothing of it."""
+        for end in list(self._pairs):
+            with contextlib.suppress(OSError):
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                end.shutdown(socket.SHUT_RD)  # wakes who serves it, and sends nothing
 
     def close(self) -> None:
         self._listener.close()

@@ -16,6 +16,7 @@ from clusterkit.transport.factory import connect
 from clusterkit.transport.liveness import Liveness
 from tests.doubles.dialog_server import Ask, DialogServer, Factor
 from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
+from tests.doubles.relay import Relay
 from tests.transport.answers import Answers
 from tests.transport.test_liveness import Link as CutLink
 
@@ -49,6 +50,24 @@ def test_the_next_command_rides_on_a_new_login(server: LoopbackSshd) -> None:
     assert [one.instructions for one in told.questions] == [
         "the connection to node died (the server or the network ended it); logged in again."
     ] * 2
+
+
+@pytest.mark.parametrize("end", [Relay.cut, Relay.reset])
+def test_an_end_and_a_reset_are_told_alike(
+    end: Callable[[Relay], None], server: LoopbackSshd, tmp_path: Path
+) -> None:
+    """A killed server sends either, depending on whether it had still something to read."""
+    told = Answers()
+    config = tmp_path / "config"
+    with closing(Relay(server.port)) as relay:
+        config.write_text(relay.host_block(server))
+        with closing(connect("node", ssh_config=config, ask=told)) as far:
+            end(relay)
+            until(lambda: not far._link.alive)
+            assert far.run(["echo", "here"]).text == "here\n"
+    assert [one.instructions for one in told.questions] == [
+        "the connection to node died (the server or the network ended it); logged in again."
+    ]
 
 
 def test_a_command_is_never_run_twice(server: LoopbackSshd, tmp_path: Path) -> None:
