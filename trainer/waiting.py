@@ -65,7 +65,11 @@ class IdleTeams:
                 self._threads.pop().join()
 
     def _idle(self) -> None:
-        torch.zeros(_PARALLEL).add_(1.0)
+        # PyTorch reads the environment when a thread first computes, and crashes where another thread changes
+        # it meanwhile (getenv(3), attributes). This call reads it under the interpreter's lock, under which
+        # Python changes it.
+        torch.get_num_threads()
+        _compute()
         self._over.wait()
 
 
@@ -92,6 +96,11 @@ class Watcher:
         teams.hold(False)
 
 
+def _compute() -> None:
+    """Computes with all threads."""
+    torch.zeros(_PARALLEL).add_(1.0)
+
+
 def waited() -> float:
     """Returns the seconds that this process's threads have been kept waiting for a processor, all together.
 
@@ -106,6 +115,7 @@ def waited() -> float:
 
 @functools.cache
 def _watcher() -> Watcher:
+    _compute()  # what a process's first product reads of the environment, this thread shall read
     watcher = Watcher()
     atexit.register(watcher.end)
     return watcher

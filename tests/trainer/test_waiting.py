@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -75,14 +77,40 @@ for other in others:
 print(idle_teams())
 """
 
+READS = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-def ran(program: str) -> list[int]:
+char *getenv(const char *name) {
+    static char *(*libc)(const char *);
+    int (*locked)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "PyGILState_Check");
+    if (!libc)
+        libc = (char *(*)(const char *))dlsym(RTLD_NEXT, "getenv");
+    if (syscall(SYS_gettid) != getpid() && locked)
+        dprintf(2, "%s %s\n", locked() ? "locked" : "unlocked", name);
+    return libc(name);
+}
+
+char *secure_getenv(const char *name) { return getenv(name); }
+"""
+"""Says what threads read of the environment, and whether with the interpreter's lock, on standard error."""
+
+
+def ran(program: str, **more: str) -> list[int]:
     """Runs a program without what the environment says about OpenMP; returns the numbers it prints."""
+    return [int(word) for word in told(program, **more).stdout.split()]
+
+
+def told(program: str, **more: str) -> subprocess.CompletedProcess[str]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
+    environ |= more
     argv = [sys.executable, "-c", BEGIN + program]
     done = subprocess.run(argv, capture_output=True, text=True, env=environ, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
-    return [int(word) for word in done.stdout.split()]
+    return done
 
 
 def test_idle_teams_let_a_waiting_thread_sleep() -> None:
@@ -108,6 +136,24 @@ print(idle_teams(), len(threads() - before))
 teams.hold(False)
 """
     assert ran(program) == [1, 8]
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="takes a C compiler")
+def test_a_team_may_begin_while_the_environment_changes(tmp_path: Path) -> None:
+    """glibc's getenv may crash beside another thread's setenv; Python's hold the interpreter's lock."""
+    (tmp_path / "reads.c").write_text(READS)
+    library = tmp_path / "reads.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, tmp_path / "reads.c", "-ldl"], check=True)
+    program = """
+waiting.sleep_when_crowded()
+teams = waiting.IdleTeams()
+teams.hold(True)
+time.sleep(0.5)
+teams.hold(False)
+"""
+    reads = told(program, LD_PRELOAD=str(library)).stderr.split("\n")
+    assert not [line for line in reads if line.startswith("unlocked")]
+    assert "locked LRU_CACHE_CAPACITY" in reads, "nothing was read: the test proves nothing"
 
 
 def test_no_teams_are_held_once_there_is_one_thread() -> None:
