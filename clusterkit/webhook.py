@@ -62,7 +62,11 @@ def post(what: Request, *, seconds: float = SECONDS) -> str | None:
     worker = threading.Thread(target=deliver, daemon=True)
     worker.start()
     worker.join(seconds)
-    return answers[0] if answers else f"no answer in {seconds:g} s"
+    return answers[0] if answers else _silent(seconds)
+
+
+def _silent(seconds: float) -> str:
+    return f"no answer in {seconds:g} s"
 
 
 def _posted(what: Request, seconds: float) -> str | None:
@@ -74,7 +78,11 @@ def _posted(what: Request, seconds: float) -> str | None:
         return f"the server answered {error.code}"
     except URLError as error:
         reason = error.reason
+        if isinstance(reason, TimeoutError):
+            return _silent(seconds)
         return str(getattr(reason, "strerror", None) or reason)
+    except TimeoutError:
+        return _silent(seconds)
     except Exception as error:
         return type(error).__name__
 

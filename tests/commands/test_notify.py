@@ -176,7 +176,7 @@ def test_status_waits_ten_seconds_at_most_for_a_silent_server(
     began = time.monotonic()
     shown = site.types("status")
     assert time.monotonic() - began < 20
-    assert "no answer in 10 s" in shown.stderr or "timed out" in shown.stderr
+    assert "no answer in 10 s" in shown.stderr
     assert len(told) == 1
 
 

@@ -69,7 +69,7 @@ def test_an_answer_other_than_ok_is_a_fault_and_is_not_followed(hook: Webhook, s
 def test_a_server_that_never_answers_costs_the_time_allowed(hook: Webhook) -> None:
     hook.held = threading.Event()
     began = time.monotonic()
-    assert posted(hook, "ntfy", seconds=0.5) in ("no answer in 0.5 s", "timed out", "TimeoutError")
+    assert posted(hook, "ntfy", seconds=0.5) == "no answer in 0.5 s"
     assert time.monotonic() - began < 5
 
 
