@@ -76,13 +76,11 @@ def _posted(what: Request, seconds: float) -> str | None:
     except HTTPError as error:
         error.close()
         return f"the server answered {error.code}"
-    except URLError as error:
-        reason = error.reason
+    except (URLError, TimeoutError) as error:
+        reason = getattr(error, "reason", error)
         if isinstance(reason, TimeoutError):
             return _silent(seconds)
         return str(getattr(reason, "strerror", None) or reason)
-    except TimeoutError:
-        return _silent(seconds)
     except Exception as error:
         return type(error).__name__
 

@@ -71,7 +71,7 @@ class Connection:
         error = wire.saved_exception
         if wire.goodbye or error is None or isinstance(error, _ENDED):
             return wire.goodbye or None
-        return (isinstance(error, OSError) and error.strerror) or str(error)
+        return getattr(error, "strerror", None) or str(error)
 
     def open(self, command: bytes, screen: Screen | None = None) -> ParamikoChannel:
         """See `Link.open`."""
