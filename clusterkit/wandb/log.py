@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +16,9 @@ from clusterkit.wandb.records import RecordKind
 
 _REPEATED = frozenset({RecordKind.HISTORY, RecordKind.OUTPUT, RecordKind.OUTPUT_RAW, RecordKind.STATS})
 """Records that the server appends: sending them again duplicates them. All others replace or merge."""
+
+
+_WITHOUT_LOGS = frozenset({"attempts", "checkpoints", "submissions"})
 
 
 @dataclass(frozen=True)
@@ -49,8 +54,21 @@ class WandbLog:
 
 
 def find_logs(run_dir: Path, *, online: bool = False) -> list[Path]:
-    """The offline logs of a pulled run directory, or those of its online starts."""
-    return sorted(run_dir.glob(f"wandb/{'' if online else 'offline-'}run-*/run-*.wandb"))
+    """The offline logs of a pulled run directory, or those of its online starts, wherever they were put."""
+    pattern = f"{'' if online else 'offline-'}run-*/run-*.wandb"
+    return sorted(log for folder in _wandb_folders(run_dir) for log in folder.glob(pattern))
+
+
+def _wandb_folders(folder: Path, depth: int = 8) -> Iterator[Path]:
+    """The W&B client's folders below another; links and folders of checkpoints and such are not entered."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False) or entry.name in _WITHOUT_LOGS:
+                continue
+            if entry.name == "wandb":
+                yield Path(entry.path)
+            elif depth:
+                yield from _wandb_folders(Path(entry.path), depth - 1)
 
 
 def inspect(path: Path) -> WandbLog:

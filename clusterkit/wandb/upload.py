@@ -78,7 +78,7 @@ def upload_runs(
     Raises:
         WandbError: no run can be uploaded: client missing, server unreachable or silent, key refused.
     """
-    uploads = _Uploads(target, ledger, live, tell)
+    uploads = _Uploads(run_dirs, target, ledger, live, tell)
     for run_id, run_dir in run_dirs.items():
         paths = [*find_logs(run_dir), *find_logs(run_dir, online=True)]
         plans = uploads.plans(run_id, paths, outcome(run_id))
@@ -100,15 +100,20 @@ def upload_runs(
 class _Uploads:
     """Uploads to one destination; see `upload_runs`."""
 
+    run_dirs: Mapping[str, Path]
     target: UploadTarget
     ledger: SqliteUploads
     live: bool
     tell: Callable[[str], None]
 
+    def _name(self, run_id: str, log: WandbLog) -> str:
+        """Returns a log's name in the ledger."""
+        return f"{run_id}/{log.path.relative_to(self.run_dirs[run_id]).as_posix()}"
+
     def plans(self, run_id: str, paths: Iterable[Path], outcome: UploadOutcome) -> list[RunPlan]:
         """The uploads to make, by the current logs and ledger."""
         logs = [inspect(path) for path in paths]
-        there = {log.path: self.ledger.get(self.target.destination, _name(run_id, log)) for log in logs}
+        there = {log.path: self.ledger.get(self.target.destination, self._name(run_id, log)) for log in logs}
         known = {path: upload for path, upload in there.items() if upload is not None}
         return plan(run_id, logs, known, outcome=outcome, live=self.live)
 
@@ -174,7 +179,7 @@ class _Uploads:
             arrived = log.history if only is None else only[log.path]
             told = one.outcome if one.told and log is one.logs[-1] else UploadOutcome.RUNNING
             row = RecordedUpload(log.size, log.sha256, log.history, only is None, arrived, told)
-            self.ledger.put(self.target.destination, _name(one.run_id, log), row)
+            self.ledger.put(self.target.destination, self._name(one.run_id, log), row)
 
     def _send(self, one: RunPlan, sent: Mapping[Path, int], lock: int, watch: _Watch) -> client.ClientVerdict:
         mark = hashlib.sha256(os.fsencode(one.logs[0].path.resolve())).hexdigest()[:16]
@@ -297,7 +302,3 @@ def _damage(one: RunPlan) -> list[str]:
         for log in one.send
         if log.state is LogState.CORRUPT
     ]
-
-
-def _name(run_id: str, log: WandbLog) -> str:
-    return f"{run_id}/wandb/{log.path.parent.name}/{log.path.name}"

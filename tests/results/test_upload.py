@@ -108,6 +108,19 @@ def test_all_starts_of_a_run_arrive_as_one_run(bench: Bench) -> None:
     assert result.url == f"{bench.server.url}/standin/demo/runs/w1"
 
 
+def test_a_log_in_any_folder_of_the_run_arrives(bench: Bench) -> None:
+    """As that of `wandb.init(dir=...)`; one in a folder of checkpoints would be a copy."""
+    bench.run_dir = bench.run_dir.rename(bench.run_dir.parent / "moved")
+    deep = bench.run_dir / "out" / "logs"
+    deep.mkdir(parents=True)
+    (bench.run_dir / "wandb").rename(deep / "wandb")
+    (bench.run_dir / "again").symlink_to(deep)
+    result = bench.upload()
+    assert (result.state, result.logs) == (UploadState.UPLOADED, 2), result.message
+    assert bench.steps == list(range(STEPS))
+    assert bench.upload().state is UploadState.UP_TO_DATE
+
+
 def test_nothing_is_sent_twice_and_nothing_is_left_behind(bench: Bench) -> None:
     before = contents(bench.run_dir)
     bench.upload()
