@@ -11,6 +11,8 @@ from pathlib import Path
 
 from clusterkit.errors import ConfigError
 
+PARTIAL_DIR = ".clusterkit-partial"
+"""Folder beside an unfinished file that keeps what has arrived, so that a second try goes on from there."""
 _WORK = "work"
 
 

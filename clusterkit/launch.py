@@ -16,6 +16,9 @@ import signal
 import sys
 from typing import Any, NoReturn
 
+WORK = "work"
+"""The program's working directory in the run directory: the run's own copy of its code."""
+
 
 def fail(message: str, code: int) -> NoReturn:
     """Print one line for the log and exit."""
@@ -46,7 +49,7 @@ def submitted(run: dict[str, Any], run_dir: str) -> dict[str, Any]:
         return run
     except (OSError, ValueError) as error:
         fail(f"cannot read {path}: {error!r}", 2)
-    names = ("argv", "env", "workdir", "python_path")
+    names = ("argv", "env", "python_path")
     changes = {name: request[name] for name in names if request.get(name) is not None}
     return {**run, **changes}
 
@@ -55,7 +58,7 @@ def environment(run: dict[str, Any], run_dir: str) -> dict[str, str]:
     """The program's environment: the node's, the run's, and its location."""
     env = dict(os.environ)
     env.setdefault("PYTHONUNBUFFERED", "1")  # the log is followed live
-    env.setdefault("PYTHONDONTWRITEBYTECODE", "1")  # root could write into the snapshot
+    env.setdefault("PYTHONDONTWRITEBYTECODE", "1")  # what is in the working directory comes home
     env.update({name: str(value) for name, value in run.get("env", {}).items()})
     env["CLUSTERKIT_RUN_DIR"] = run_dir
     env["CLUSTERKIT_RUN_ID"] = str(run.get("run_id", os.path.basename(run_dir)))
@@ -64,7 +67,7 @@ def environment(run: dict[str, Any], run_dir: str) -> dict[str, str]:
     python_path = [env.get("PYTHONPATH", "")]
     argv = [str(argument) for argument in run["argv"]]
     if is_trainer(argv):  # it starts with -P, which leaves out the folder that a user's environment lies in
-        python_path.insert(0, run.get("workdir") or run_dir)
+        python_path.insert(0, os.path.join(run_dir, WORK))
     if names_trainer(argv):  # any other program may import a `trainer` of its own
         python_path = [*run.get("python_path", []), *python_path]
     env["PYTHONPATH"] = os.pathsep.join(path for path in python_path if path)
@@ -119,10 +122,7 @@ def main(arguments: list[str]) -> NoReturn:
         tell("pid", str(os.getpid()))
     run = submitted(load(run_dir), run_dir)
     env = environment(run, run_dir)
-    workdir = run.get("workdir") or run_dir
-    live = run.get("env", {}).get("CLUSTERKIT_LIVE")
-    if live and not own:
-        workdir = os.path.join(run_dir, live)
+    workdir = os.path.join(run_dir, WORK)
     try:
         os.chdir(workdir)
     except OSError as error:

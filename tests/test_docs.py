@@ -28,7 +28,6 @@ NEED_MORE = {
     "play": "a model",
     "shell": "a run that runs",
     "dev": "a terminal",
-    "work": "a live session",
     "forward": "a run that runs",
     "ssh": "a run that runs",
     "ssh-config": "a run that runs",

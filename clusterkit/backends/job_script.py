@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
-from clusterkit.backends import pyxis
+from clusterkit.backends import jobs, pyxis
 from clusterkit.backends.base import Backend, Way
 from clusterkit.backends.jobs import DOUBTFUL, PATIENCE_SECONDS, SCHEDULER_LOG, group_log
 from clusterkit.errors import ConfigError
 from clusterkit.exit_codes import REQUEUE_CODE
+from clusterkit.folders import PARTIAL_DIR
 from clusterkit.ownership import EXIT_CODE
 from clusterkit.resources import resource
 
@@ -49,8 +50,8 @@ class JobScript:
     run_id: str
     job_name: str
     run_dir: str
-    workdir: str
-    """The code's folder, read-only inside a container."""
+    snapshot: str
+    """The code, of which every run has a copy of its own as its working directory."""
     scratch_root: str
     """Each attempt creates `<run_id>-<attempt>` in it (0700) and removes it at its end."""
     cache_root: str
@@ -113,10 +114,10 @@ class JobScript:
     def __post_init__(self) -> None:
         if not _RUN_ID.fullmatch(self.run_id):
             raise ConfigError(f"{self.run_id!r} is not a run id", hint="use only letters, digits and . _ -")
-        for name in ("run_dir", "workdir", "scratch_root", "cache_root"):
-            _check_path(name, getattr(self, name), mounted=self.container != "none")
+        for name in ("run_dir", "snapshot", "scratch_root", "cache_root"):
+            _check_path(name, getattr(self, name), mounted=self.container != "none" and name != "snapshot")
         if self.container == "pyxis":
-            pyxis.check((self.run_dir, self.workdir, self.scratch_root, *self.binds, *self.together))
+            pyxis.check((self.run_dir, self.scratch_root, *self.binds, *self.together))
         if self.container != "none":
             if not self.image:
                 raise ConfigError(f"{self.container} needs an image", hint='or set container = "none"')
@@ -197,6 +198,8 @@ def _rendered(template: str, job: JobScript, backend: Backend, **values: object)
             image_file=job.container != "none" and not job.from_registry,
             pyxis=pyxis if job.container == "pyxis" else None,
             prefix=job.container.upper(),
+            names=jobs,
+            partial=PARTIAL_DIR,
             digest=(job.image_digest or "").removeprefix("sha256:"),
             passthrough=passed_on(backend),
             requeue_code=REQUEUE_CODE,

@@ -134,6 +134,13 @@ SCHEDULER_LOG = "slurm.log"
 """The scheduler's log in a run directory."""
 
 
+WORK = "work"
+"""A run's working directory, in its run directory: its own copy of the code, and what it writes there."""
+WORK_LIST = "work.list"
+"""File in a run directory with a line for each file of the code in `WORK`, as `results/listing.py` lists it.
+With `.gone` behind the name: that an attempt may have to copy the code again."""
+
+
 GROUP_LOG = r"slurm-\d+(-\d+)?\.log"
 """Pattern of logs in a group's folder, which the runs' logs link to."""
 

@@ -22,7 +22,7 @@ from clusterkit.cli.common import (
     open_ledger,
 )
 from clusterkit.cli.shell import own_terminal
-from clusterkit.cli.ui.console import listed, note, printable, say, warn
+from clusterkit.cli.ui.console import note, say, warn
 from clusterkit.cli.ui.progress import stage_lines, transfer_bar
 from clusterkit.units import format_duration, format_seconds
 
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from clusterkit.runs.inside import Inside
     from clusterkit.runs.pipeline import Submitted
     from clusterkit.runs.status import StatusRow
-
-_NAMED = 3
-"""Most files that are named as not pulled."""
 
 
 def dev(
@@ -47,12 +44,6 @@ def dev(
         ),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the job when the shell ends.")] = False,
-    live: Annotated[
-        bool,
-        typer.Option(
-            "--live", help="Begin in a working copy; `work push` and `work pull` exchange files with it."
-        ),
-    ] = False,
     native: NativeOption = None,
     send_large: SendLargeOption = False,
     config: ConfigOption = None,
@@ -79,13 +70,12 @@ def dev(
             native=native_words(native),
             allow_large=large_files(send_large),
             keep=keep,
-            live=live,
             terminal=terminal,
             bar=transfer_bar,
             tell=Callbacks(
                 _show_submitted,
                 stage_lines(_waits, _waits_for, seconds=math.inf),
-                lambda place: _show_begun(place, shell=terminal is not None, live=live),
+                lambda place: _show_begun(place, shell=terminal is not None),
                 lambda left: _show_left(left, "the job is cancelled"),
             ),
         )
@@ -130,7 +120,7 @@ def _waits(row: StatusRow) -> str:
     return f"{text}; Ctrl-C cancels it"
 
 
-def _show_begun(place: Inside, *, shell: bool, live: bool) -> None:
+def _show_begun(place: Inside, *, shell: bool) -> None:
     state = place.state
     until = ""
     if state.limit_seconds is not None:
@@ -138,8 +128,6 @@ def _show_begun(place: Inside, *, shell: bool, live: bool) -> None:
             f", until {_at(clock.time() + state.limit_seconds - (state.elapsed_seconds or 0))} at the latest"
         )
     note(f"it runs on {state.node}{until}" + ("; Ctrl-D leaves it" if shell else ""))
-    if live:
-        note("`clusterkit work push` sends changes, `clusterkit work pull` brings them home")
 
 
 def _show_left(left: Left, ended: str) -> None:
@@ -152,12 +140,6 @@ def _show_left(left: Left, ended: str) -> None:
         note(f"the job has ended as {left.state.state}{why}")
     else:
         note(f"the job goes on: `clusterkit shell {left.run_id}` opens a shell, `clusterkit cancel` ends it")
-    if left.not_pulled:
-        names = listed([printable(name) for name in left.not_pulled], _NAMED)
-        warn(
-            f"not pulled: {names};",
-            f" they stay in the run directory, for `clusterkit work pull {left.run_id}`",
-        )
 
 
 def _at(moment: float) -> str:

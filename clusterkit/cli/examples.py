@@ -201,30 +201,8 @@ GUIDES = {
         (
             ("--profile a40-2m", "with the profile's resources"),
             ("--time 30m --keep", "leave the job when the shell ends"),
-            ("--live", "in a copy that you can change from here, too"),
         ),
-        ("work", "forward", "ssh-config", "interactive.md"),
-    ),
-    "work": Guide(
-        RUN,
-        "Exchange files with the working copy of `dev --live`.",
-        (
-            ("push", "send what has changed here"),
-            ("pull", "bring home what has changed there"),
-        ),
-        ("dev", "interactive.md"),
-    ),
-    "work push": Guide(
-        RUN,
-        "Send files that have changed here to a live session.",
-        (("", "to the newest session"), ("--dry-run", "show what would be sent")),
-        ("work pull", "dev", "interactive.md"),
-    ),
-    "work pull": Guide(
-        RUN,
-        "Bring home files that have changed in a live session.",
-        (("", "from the newest session"), ("--dry-run", "show what would come home")),
-        ("work push", "dev", "interactive.md"),
+        ("forward", "ssh-config", "interactive.md"),
     ),
     "status": Guide(
         WATCH,

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
 from clusterkit.backends.jobs import JobState
 from clusterkit.commands.shell import run_in
-from clusterkit.commands.work import not_pulled
 from clusterkit.config.models import Retry
 from clusterkit.errors import ClusterkitError, RunError
-from clusterkit.results import work_base
-from clusterkit.results.containment import PARTIAL
-from clusterkit.results.work_there import WORK
 from clusterkit.runs.ending import end_runs
 from clusterkit.runs.inside import Inside
 from clusterkit.runs.ledger import Ledger, LedgerRun
@@ -40,29 +36,10 @@ _PAUSES = {True: (2.0, 10.0), False: (0.2, 1.0)}
 """Seconds between two queries, with and without a queue: at first, and after _PATIENCE queries."""
 _PATIENCE = 15
 
-# It makes the working copy of a live session, says that a shell can be opened, and sleeps until the job is
-# cancelled. It starts in the snapshot, whose files are read-only. A small Python has no shutil.
-_PROGRAM = f"""
+# It says that a shell can be opened, and sleeps until the job is cancelled.
+_PROGRAM = """
 import os, signal
-def copy(source, target):
-    os.mkdir(target, 0o700)
-    for entry in os.scandir(source):
-        goal = os.path.join(target, entry.name)
-        if entry.is_symlink():
-            os.symlink(os.readlink(entry.path), goal)
-        elif entry.is_dir():
-            copy(entry.path, goal)
-        else:
-            made = os.open(goal, os.O_WRONLY | os.O_CREAT | os.O_EXCL, entry.stat().st_mode & 0o100 | 0o600)
-            with open(entry.path, "rb") as old, os.fdopen(made, "wb") as new:
-                for data in iter(lambda: old.read(1 << 20), b""):
-                    new.write(data)
-run, attempt, live = (os.environ.get("CLUSTERKIT_" + name) for name in ("RUN_DIR", "ATTEMPT", "LIVE"))
-if live and not os.path.isdir(os.path.join(run, live)):
-    os.makedirs(os.path.join(run, "{PARTIAL}"), exist_ok=True)
-    part = os.path.join(run, "{PARTIAL}", live + "-" + attempt)
-    copy(".", part)
-    os.rename(part, os.path.join(run, live))
+run, attempt = (os.environ["CLUSTERKIT_" + name] for name in ("RUN_DIR", "ATTEMPT"))
 open(os.path.join(run, "attempts", attempt, "ready"), "w").close()
 signal.pause()
 """
@@ -79,8 +56,6 @@ class Left:
     """The run's state where the job goes on, or had ended before the shell; None where it ended with it."""
     trouble: ClusterkitError | None = None
     """Why the job could not be ended; it goes on until its time limit."""
-    not_pulled: tuple[str, ...] = ()
-    """Files of the working copy that have changed there and not come home."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +79,6 @@ def dev(
     native: tuple[str, ...],
     allow_large: Allow | None,
     keep: bool,
-    live: bool,
     terminal: str | None,
     bar: Bar,
     tell: Callbacks,
@@ -121,7 +95,6 @@ def dev(
         native: scheduler options of the command line.
         allow_large: decides about files over the size limit.
         keep: leave the job when the shell ends.
-        live: shells begin in a working copy that `work push` and `work pull` exchange files with.
         terminal: the value of TERM; None opens no shell.
         bar: opens progress bars.
         tell: is told what happens.
@@ -130,7 +103,7 @@ def dev(
         RunError: the job ended before a shell could be opened.
         ClusterkitError: as `submit`.
     """
-    session = _session(profile, live=live)
+    session = _session(profile)
     request = SubmitRequest(
         cluster, session, name=NAME, native=native, allow_large=allow_large, until_done=False
     )
@@ -143,10 +116,6 @@ def dev(
         transport = login.transport()
         try:
             tell.submitted(done, session)
-            if live:
-                code = done.placed[0]
-                identity = str(code.spec.snapshot["id"])
-                work_base.begin(ledger.folder, run.run_id, transport, code.job.workdir, identity)
             place = _wait(cluster, transport, run, tell.waits)
             tell.begins(place)
             status = run_in(place, (), terminal=terminal) if terminal is not None else 0
@@ -158,20 +127,15 @@ def dev(
         ledger.set_states([(run.run_id, state.state)])
         if keep or state.final:
             forget_ended(settings.project_dir / ".clusterkit", ledger.runs())
-            left = Left(run.run_id, status, state)
-        else:
-            left = Left(run.run_id, status, None, _end(settings, ledger, cluster, transport, run))
-        if live and (state.final or not keep):
-            left = replace(left, not_pulled=_not_pulled(settings, transport, run))
-        return left
+            return Left(run.run_id, status, state)
+        return Left(run.run_id, status, None, _end(settings, ledger, cluster, transport, run))
 
 
-def _session(profile: Profile, *, live: bool) -> Profile:
+def _session(profile: Profile) -> Profile:
     changes: dict[str, object] = {
         "recipe": None,
         "total_steps": None,
         "program": ("python", "-c", _PROGRAM),
-        "env": {**profile.env, **({"CLUSTERKIT_LIVE": WORK} if live else {})},
         "signal": "none",
         "retry": Retry(),
     }
@@ -197,13 +161,6 @@ def _wait(
                 return Inside(run, state, cluster, transport)
         asked += 1
         time.sleep(_PAUSES[backend_of(cluster).can.queue][asked > _PATIENCE])
-
-
-def _not_pulled(settings: Settings, transport: Transport, run: LedgerRun) -> tuple[str, ...]:
-    try:
-        return not_pulled(settings, run, transport)
-    except ClusterkitError:  # nothing is lost: the working copy stays
-        return ()
 
 
 def _end(

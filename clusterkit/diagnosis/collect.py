@@ -41,9 +41,9 @@ ck_tail() {{
   ck_part "$1" sh -c 'tail -c "$2" "$1" | tail -n "$3"' sh "$1" "$ck_bytes" "$2"
 }}
 cd "$ck_run" 2>/dev/null || cd /
-ck_scratch=$(ck_value scratch_root) ck_image=$(ck_value image) ck_work=$(ck_value workdir)
+ck_scratch=$(ck_value scratch_root) ck_image=$(ck_value image) ck_snapshot=$(ck_value snapshot)
 ck_part about printf '%s\n' "user $(id -u) $(id -un)" "home $HOME" "host $(uname -n)" "now $(date +%s)" \
-  "scratch ${{ck_scratch:-}}" "image ${{ck_image:-}}" "workdir ${{ck_work:-}}"
+  "scratch ${{ck_scratch:-}}" "image ${{ck_image:-}}" "snapshot ${{ck_snapshot:-}}"
 ck_part files ls -lAn . attempts
 [ ! -f job.sh ] ||
   ck_part script sh -c 'head -c {_SCRIPT_BYTES} job.sh | grep -E "$1"' sh \
@@ -58,7 +58,7 @@ if [ -n "$ck_newest" ]; then
   ck_bytes={_PART_BYTES}
 fi
 [ -z "${{ck_image:-}}" ] || ck_part image ls -lLn "$ck_image"
-[ -z "${{ck_work:-}}" ] || ck_part workdir ls -ldLn "$ck_work"
+[ -z "${{ck_snapshot:-}}" ] || ck_part snapshot ls -ldLn "$ck_snapshot"
 for ck_root in run:"$ck_run" scratch:"${{ck_scratch:-}}" home:"$HOME"; do
   ck_place=${{ck_root#*:}}
   case $ck_place in /*) ;; *) continue ;; esac

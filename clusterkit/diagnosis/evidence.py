@@ -50,7 +50,7 @@ class Evidence:
     story: JobStory
     """The scheduler's story of its job."""
     about: Mapping[str, str] = field(default_factory=dict)
-    """`user` (uid and name), `home`, `host`, `now`, `scratch`, `image`, `workdir`."""
+    """`user` (uid and name), `home`, `host`, `now`, `scratch`, `image`, `snapshot`."""
     spaces: tuple[DiskSpace, ...] = ()
     texts: Mapping[str, Text] = field(default_factory=dict)
     """By name: `log`, `stderr`, the scheduler's log, `script`, `image`, `quota`, ..."""

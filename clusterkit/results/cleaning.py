@@ -23,7 +23,7 @@ from clusterkit.results.selection import CLEANED, newest
 from clusterkit.untrusted import read_object
 
 _STAYS = re.compile(
-    r"run\.json|(job|node)\.sh|(launch|rendezvous)\.py|[a-z]+\.json|metrics\.jsonl|submissions/.*|attempts/[^/]*/[^/]*\.json",
+    r"run\.json|(job|node)\.sh|(launch|rendezvous)\.py|[a-z]+\.json|metrics\.jsonl|work\.list(\.gone)?|submissions/.*|attempts/[^/]*/[^/]*\.json",
     re.DOTALL,
 )
 """Small files that `status`, `why` and `resume` read."""

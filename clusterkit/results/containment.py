@@ -5,15 +5,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from clusterkit.folders import PARTIAL_DIR
 from clusterkit.results.listing import RemoteFile
-
-PARTIAL = ".clusterkit-partial"
-"""rsync's folder for unfinished files, next to each file."""
 
 
 def present(results: str, files: Iterable[RemoteFile]) -> dict[str, os.stat_result]:
@@ -27,6 +28,22 @@ def present(results: str, files: Iterable[RemoteFile]) -> dict[str, os.stat_resu
         if stat.S_ISREG(info.st_mode):
             found[file.path] = info
     return found
+
+
+def second_name(file: Path, name: Path) -> None:
+    """Gives a file one more name, in place of what has it; a copy where the file system has no hard links."""
+    if name.exists() and name.samefile(file):
+        return
+    arriving = name.parent / PARTIAL_DIR / name.name
+    arriving.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    arriving.unlink(missing_ok=True)
+    try:
+        arriving.hardlink_to(file)
+    except OSError:
+        shutil.copy2(file, arriving)
+    arriving.replace(name)
+    with contextlib.suppress(OSError):
+        arriving.parent.rmdir()
 
 
 @dataclass
@@ -56,7 +73,7 @@ class LocalFiles:
         if path not in self._folders:
             above = path.rpartition("/")[0]
             why = self._folder(above) if above else None
-            self._folders[path] = why or self._unfit(path) or self._unfit(f"{path}/{PARTIAL}")
+            self._folders[path] = why or self._unfit(path) or self._unfit(f"{path}/{PARTIAL_DIR}")
         return self._folders[path]
 
     def _unfit(self, path: str) -> str | None:
@@ -95,7 +112,7 @@ class LocalFiles:
     def _arrived(self, file: RemoteFile) -> int:
         """Bytes of a file that already occupy local disk space."""
         folder, _, name = file.path.rpartition("/")
-        there = (self._lstat(file.path), self._lstat(f"{folder}/{PARTIAL}/{name}"))
+        there = (self._lstat(file.path), self._lstat(f"{folder}/{PARTIAL_DIR}/{name}"))
         return max((info.st_size for info in there if info is not None), default=0)
 
     def _lstat(self, path: str) -> os.stat_result | None:

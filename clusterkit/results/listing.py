@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from clusterkit.backends.jobs import GROUP_LOG, SCHEDULER_LOG
+from clusterkit.backends.jobs import GROUP_LOG, SCHEDULER_LOG, WORK_LIST
 
 NO_SUCH_ROOT = 3
 """Exit status of the listing if the folder of all runs does not exist."""
@@ -26,30 +26,42 @@ def show(path):
     read = "+" if os.access(path, os.R_OK) else "-"
     if kind + read == "d+" and path not in sys.argv:
         return
-    line = f"{kind}{read} {info.st_size} {info.st_mtime_ns // 10**9}.{info.st_mtime_ns % 10**9:09d} {path}"
-    target = os.readlink(path) if kind == "l" else ""
-    sys.stdout.buffer.write(os.fsencode(line) + bytes(1) + os.fsencode(target) + bytes(1))
+    line = f"{kind}{read} {info.st_size} {info.st_mtime_ns // 10**9}.{info.st_mtime_ns % 10**9:09d}0 {path}"
+    line = os.fsencode(line + "//" + (os.readlink(path) if kind == "l" else ""))
+    if line not in code:
+        sys.stdout.buffer.write(line + bytes(1))
 for start in sys.argv[1:]:
+    try:
+        code = set(open(start + "/WORK_LIST", "rb").read().splitlines())
+    except OSError:
+        code = set()
     if os.path.lexists(start):
         show(start)
     for folder, folders, files in os.walk(start):
         for name in folders + files:
             show(os.path.join(folder, name))
-"""
+""".replace("WORK_LIST", WORK_LIST)
 
 _SCRIPT = f"""
 cd -- "$1" || exit {NO_SUCH_ROOT}
 shift
-find "$@" -type d -path './*/*' -readable \\
-    -o \\( -readable -printf '%y+ %s %T@ %p\\0%l\\0' \\) -o -printf '%y- %s %T@ %p\\0%l\\0' && exit
-status=$?
-! find . -prune -readable -printf '' 2>/dev/null || exit $status
+exec 3>&1
+code=
+for run do test ! -f "$run/{WORK_LIST}" || code="$code -f $run/{WORK_LIST}"; done
+status=$({{ {{
+    find "$@" -type d -path './*/*' -readable \\
+        -o \\( -readable -printf '%y+ %s %T@ %p//%l\\0' \\) -o -printf '%y- %s %T@ %p//%l\\0'
+    echo $? >&4
+}} | if test -z "$code"; then cat; else LC_ALL=C grep -zvxF $code; fi >&3; }} 4>&1)
+test "$status" != 0 || exit 0
+! find . -prune -readable -printf '' 2>/dev/null || exit "$status"
 exec python3 -c "$PROGRAM" "$@"
 """
-"""%y type, %s bytes, %T@ mtime in seconds with fraction, %p path, %l target of a link; + is readable.
-Folders are left out, unless they cannot be read or are a run. BSD and busybox find have no -printf."""
+"""%y type, %s bytes, %T@ mtime in seconds with fraction, %p path (without a //), %l target of a link; + is
+readable. Left out are folders, unless they cannot be read or are a run, and the code in working directories
+as it was copied (templates/work.sh.j2). BSD and busybox find have no -printf."""
 
-_ENTRY = re.compile(r"(.)([+-]) (\d{1,19}) (-?\d{1,18})(?:\.(\d+))? (.*)", re.DOTALL)
+_ENTRY = re.compile(r"(.)([+-]) (\d{1,19}) (-?\d{1,18})(?:\.(\d+))? (.*?)//(.*)", re.DOTALL)
 _NOT_BELOW = re.compile(r"/\.{0,2}(/|\Z)")
 _OF_GROUP = re.compile(
     r"[^/]+/(submissions/\d+/[a-z]+ (\.\./){4}groups/[^/]+/submissions/\d+/[a-z]+"
@@ -57,9 +69,10 @@ _OF_GROUP = re.compile(
 )
 """clusterkit's own links to the scheduler's output for a whole group, which are not pulled."""
 _OF_WANDB = re.compile(
-    r"[^/]+/wandb/(offline-)?run-[^/]+/logs/debug-core\.log [^\0]*/core-debug-[0-9_]+\.log"
+    r"[^/]+/([^\0]*/)?wandb/((offline-)?run-[^/]+/logs/debug-core\.log [^\0]*/core-debug-[0-9_]+\.log"
+    r"|(latest-run|debug(-internal|-core)?\.log) (offline-)?run-[^\0]*)"
 )
-"""The W&B client's link to a log in its cache; each of its run directories has one."""
+"""The W&B client's links: to a log in its cache, one in each run directory of its, and to its newest run."""
 _LONGEST_NAME, _LONGEST_PATH = 255, 2048
 """Bytes: the limit of file systems for a name, and a path limit with space for the results folder."""
 _KINDS = {
@@ -107,6 +120,15 @@ class Refused:
         return f"{name if len(name) <= 200 else name[:200] + '...'}: {self.why}"
 
 
+class RunLink(NamedTuple):
+    """A link that stays inside its run."""
+
+    path: str
+    """As in `RemoteFile`."""
+    target: str
+    """What it leads to in the end, likewise."""
+
+
 @dataclass(frozen=True)
 class Listing:
     """The content of some run directories."""
@@ -115,8 +137,8 @@ class Listing:
     """The wanted runs that exist on the cluster."""
     files: tuple[RemoteFile, ...]
     refused: tuple[Refused, ...]
-    """What stays on the cluster, except links whose absence is no loss: clusterkit's own, the W&B client's
-    and those inside their run."""
+    """What stays on the cluster, except links that nobody misses: clusterkit's and the W&B client's own."""
+    links: tuple[RunLink, ...] = ()
 
 
 def list_argv(runs_root: str, run_ids: Sequence[str]) -> list[str]:
@@ -134,12 +156,14 @@ def parse_listing(stdout: bytes, run_ids: Collection[str]) -> Listing:
     found: set[str] = set()
     files: dict[str, RemoteFile] = {}
     refused: dict[str, Refused] = {}
-    parts = stdout.decode("utf-8", "surrogateescape").split("\0")
-    for line, target in zip(parts[::2], parts[1::2], strict=False):
+    links: dict[str, str] = {}
+    for line in stdout.decode("utf-8", "surrogateescape").split("\0")[:-1]:
         entry = _ENTRY.fullmatch(line)
         if entry is None:
             continue
-        kind, read, size, seconds, fraction, path = entry.groups()
+        kind, read, size, seconds, fraction, path, target = entry.groups()
+        if target and kind != "l":
+            raise ValueError(f"it names {path[:200]!a}//")
         path = _below(path, run_ids)
         if "/" not in path:
             if kind == "d":
@@ -150,13 +174,17 @@ def parse_listing(stdout: bytes, run_ids: Collection[str]) -> Listing:
         why = _why_not(kind, path, target, readable=read == "+")
         if why:
             refused[path] = Refused(path, why)
+        elif kind == "l":
+            if (inside := _stays_inside(path, target)) and not _OF_WANDB.fullmatch(f"{path} {target}"):
+                links[path] = inside
         elif kind == "f":
             nanoseconds = int((fraction or "")[:9].ljust(9, "0"))
             files[path] = RemoteFile(path, int(size), int(seconds) * 10**9 + nanoseconds)
     for path in _folders(files) & files.keys():
         refused[path] = Refused(path, "a file and a folder at once")
         del files[path]
-    return Listing(frozenset(found), tuple(files.values()), tuple(refused.values()))
+    ends = tuple(RunLink(path, _end(path, links)) for path in links)
+    return Listing(frozenset(found), tuple(files.values()), tuple(refused.values()), ends)
 
 
 def _below(path: str, run_ids: Collection[str]) -> str:
@@ -171,7 +199,9 @@ def _why_not(kind: str, path: str, target: str, *, readable: bool) -> str | None
     """Why a path must not be pulled; None if it may be pulled or is not needed."""
     if kind == "l":
         link = f"{path} {target}"
-        if _stays_inside(path, target) or _OF_GROUP.fullmatch(link) or _OF_WANDB.fullmatch(link):
+        if _OF_GROUP.fullmatch(link) or _OF_WANDB.fullmatch(link):
+            return None
+        if _stays_inside(path, target) and path.isprintable() and not _too_long(path.encode()):
             return None
     if not path.isprintable():
         return "its name contains characters that cannot be shown"
@@ -192,12 +222,21 @@ def _kind(letter: str) -> str:
     return _KINDS.get(letter, "neither a file nor a folder")
 
 
-def _stays_inside(path: str, target: str) -> bool:
-    """Whether a link's target, taken as text, lies in its own run."""
+def _stays_inside(path: str, target: str) -> str | None:
+    """The target of a link, taken as text, if it lies in its own run."""
     if not target or target.startswith("/"):
-        return False
+        return None
     way = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
-    return way.startswith(path.partition("/")[0] + "/")
+    return way if way.startswith(path.partition("/")[0] + "/") else None
+
+
+def _end(path: str, links: Mapping[str, str]) -> str:
+    """Where a chain of links leads; somewhere on it, if it is a ring or longer than Linux follows."""
+    for _ in range(40):
+        if path not in links:
+            break
+        path = links[path]
+    return path
 
 
 def _folders(paths: Iterable[str]) -> set[str]:

@@ -7,7 +7,7 @@ import os
 import re
 import stat
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from clusterkit.errors import RunError, TransportError
 from clusterkit.folders import make_ignored
 from clusterkit.results.check import problems
 from clusterkit.results.checkpoints import best_steps, newest_checkpoints
-from clusterkit.results.containment import LocalFiles, present
+from clusterkit.results.containment import LocalFiles, present, second_name
 from clusterkit.results.listing import (
     NO_SUCH_ROOT,
     Listing,
@@ -151,6 +151,7 @@ def list_runs(transport: Transport, runs_root: str, run_ids: Sequence[str]) -> L
         frozenset().union(*(listing.run_ids for listing in listings)),
         tuple(file for listing in listings for file in listing.files),
         tuple(refused for listing in listings for refused in listing.refused),
+        tuple(link for listing in listings for link in listing.links),
     )
 
 
@@ -206,7 +207,30 @@ class _Pull:
         here = newest_checkpoints(self._results, cleaned)
         wanted = select(listing.files, checkpoints, best=best, newest_here=here)
         self._move(wanted)
-        return [file for file in wanted if file.path not in self.faults]
+        present = [file for file in wanted if file.path not in self.faults]
+        self._link(listing, {file.path for file in wanted}, {file.path for file in present})
+        return present
+
+    def _link(self, listing: Listing, wanted: Collection[str], present: Collection[str]) -> None:
+        """Gives a link's name to the file here that it leads to; records the links that lead to no file."""
+        here, known = LocalFiles(str(self._results)), {file.path for file in listing.files}
+        ends = {
+            link.path: link.target
+            for link in listing.links
+            if link.target not in known or link.target in wanted
+        }
+        free = {file.path for file in here.look(RemoteFile(path, 0, 0) for path in ends)}
+        for path, target in ends.items():
+            name = target.partition("/")[2]
+            if target not in known:
+                folder = any(file.startswith(f"{target}/") for file in known)
+                what = f"a link to the folder {name}" if folder else f"a link to {name}, which is not there"
+                if folder or path not in here.local:
+                    self.faults[path] = what
+            elif path not in free:
+                self.faults[path] = here.blocked[path]
+            elif target in present:
+                second_name(self._results / target, self._results / path)
 
     def _move(self, files: Sequence[RemoteFile]) -> None:
         here = LocalFiles(str(self._results))

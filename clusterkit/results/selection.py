@@ -14,17 +14,23 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from clusterkit.backends.jobs import SCHEDULER_LOG
+from clusterkit.backends.jobs import SCHEDULER_LOG, WORK_LIST
+from clusterkit.folders import PARTIAL_DIR
 from clusterkit.results.listing import RemoteFile
 
 _CHECKPOINT = re.compile(r"checkpoints/(step-\d{12})/(.+)")
-_UNFINISHED = re.compile(r"checkpoints/((\.[^/]*|[^/]*\.tmp|step-[^/]*)/|replay/\.[^/]*\.tmp)")
+_UNFINISHED = re.compile(r"checkpoints/(\.step-\d{12}-[^/]+/|replay/\.\d{12}-[0-9a-f]+\.tmp$)")
+"""What the trainer is still writing, or just removing. All else in this folder may be another program's."""
 _SEGMENT = re.compile(r"checkpoints/replay/\d{12}-[0-9a-f]{16}\.rows")
 APPENDED = re.compile(
-    rf"{re.escape(SCHEDULER_LOG)}|attempts/\d+/(log|stderr|ranks/\d+\.log)|metrics\.jsonl|wandb/.+\.wandb"
+    rf"{re.escape(SCHEDULER_LOG)}|attempts/\d+/(log|stderr|ranks/\d+\.log)|metrics\.jsonl|(.*/)?wandb/.+\.wandb",
+    re.DOTALL,
 )
-_LEFT_OUT = re.compile(r".*\.wandb\.(synced|syncstate)|(.*/)?\.clusterkit-partial(/.*)?", re.DOTALL)
-"""The W&B client's marker files belong to the uploading machine; partial folders are rsync's own."""
+_LEFT_OUT = re.compile(
+    rf".*\.wandb\.(synced|syncstate)|(.*/)?{re.escape(PARTIAL_DIR)}(/.*)?|{re.escape(WORK_LIST)}(\.gone)?",
+    re.DOTALL,
+)
+"""The W&B client's marker files belong to the uploading machine; the others are clusterkit's own."""
 CLEANED = "cleaned.json"
 """File in a run directory from which `clusterkit storage clean` has removed something."""
 
@@ -33,7 +39,8 @@ class Checkpoints(StrEnum):
     """The checkpoints to pull."""
 
     LAST = "last"
-    """The newest complete one without its replay rows, and the final model: enough to evaluate and play."""
+    """The newest one without its replay rows, and the final model: enough to evaluate and play. Of a program
+    of the user's own, all that it has written into this folder."""
     ALL = "all"
     """Every complete one with their shared replay rows, so that the run can be resumed elsewhere."""
     BEST = "best"
@@ -88,14 +95,12 @@ def select(
             return False
         if not file.inside.startswith("checkpoints/"):
             return True
-        found = _CHECKPOINT.fullmatch(file.inside)
-        if checkpoints is Checkpoints.NONE or (found is None and _UNFINISHED.match(file.inside)):
+        if checkpoints is Checkpoints.NONE or _UNFINISHED.match(file.inside):
             return False
-        if found is None:
-            return checkpoints is Checkpoints.ALL or not _SEGMENT.fullmatch(file.inside)
-        if checkpoints is not Checkpoints.ALL:
-            return found[1] == one.get(file.run_id)
-        return found[1] in whole[file.run_id]
+        found = _CHECKPOINT.fullmatch(file.inside)
+        if found and found[1] in whole[file.run_id]:
+            return checkpoints is Checkpoints.ALL or found[1] == one.get(file.run_id)
+        return checkpoints is Checkpoints.ALL or not _SEGMENT.fullmatch(file.inside)
 
     return [file for file in files if wanted(file)]
 

@@ -395,7 +395,7 @@ def place(
         run_id=planned.run_id,
         job_name=job_name(planned.run_id, planned.number),
         run_dir=run_dir,
-        workdir=code,
+        snapshot=f"{code}/project",
         scratch_root=layout.scratch,
         cache_root=layout.cache,
         python=cluster.interpreter,

@@ -260,15 +260,23 @@ test -z "$basis" || cat "$1/$basis/manifest.gz" 2>/dev/null || true
 """
 
 # $1 the final folder, $2 its partial folder, $3 the tree in it, $4 the group that may read it, $5 the mode of
-# its folders in that case, the rest partial folders of earlier tries. Standard input is the manifest. When
-# two uploads of one snapshot finish together, mv moves the second folder into the first.
+# its folders in that case, the rest partial folders of earlier tries. Standard input is the manifest. Nobody
+# can write into what is published. When two uploads of one snapshot finish together, mv moves the second
+# folder into the first, or fails to.
 _PUBLISH = """
 umask 077; export LC_ALL=C
 mkdir -p "$2/$3" && cat > "$2/manifest.gz" && chmod 400 "$2/manifest.gz" || exit 1
 if test -n "$4"; then
     chgrp -R "$4" "$2" && chmod "$5" "$2" "$2/$3" && chmod 440 "$2/manifest.gz" || exit 1
 fi
-if test -d "$1"; then rm -rf "$2"; else mv "$2" "$1" && rm -rf "$1/${2##*/}"; fi || exit 1
+if test ! -d "$1"; then
+    find "$2" -type d -exec chmod a-w {} + && mv "$2" "$1"
+    test -d "$1" || exit 1
+fi
+for left in "$2" "$1/${2##*/}"; do
+    test -e "$left" || continue
+    chmod u+w "$1" && chmod -R u+rwx "$left" && rm -rf "$left" && chmod a-w "$1" || exit 1
+done
 shift 5; rm -rf "$@" 2>/dev/null
 exit 0
 """

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from clusterkit.folders import PARTIAL_DIR
 from clusterkit.transport.base import SyncOptions
-from clusterkit.transport.rsync import PARTIAL_DIR
 
 FILE, FOLDER, LINK = "f", "d", "l"
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 from clusterkit.errors import TransportError
+from clusterkit.folders import PARTIAL_DIR
 from clusterkit.transport import faults, rsync
 from clusterkit.transport.base import (
     MissingFileError,
@@ -179,7 +180,7 @@ class _Copy:
         for name in send:
             self._send(name, chosen[name], old.get(name), modes[name])
         for folder in self._partial_folders:
-            self._target.remove(f"{folder}/{rsync.PARTIAL_DIR}", folder=True)
+            self._target.remove(f"{folder}/{PARTIAL_DIR}", folder=True)
         busy = touched | {posixpath.dirname(name) for name in touched}
         for name, entry in reversed(chosen.items()):  # what is made in a folder changes its time
             before = old.get(name)
@@ -206,11 +207,11 @@ class _Copy:
         origin, goal = f"{self._root}/{self._names_there.get(name, name)}", f"{self._goal}/{name}"
         in_place = self._options.inplace or self._options.append
         folder, last = posixpath.split(goal)
-        partial = goal if in_place else f"{folder}/{rsync.PARTIAL_DIR}/{last}"
+        partial = goal if in_place else f"{folder}/{PARTIAL_DIR}/{last}"
         if not in_place:
             if folder not in self._partial_folders:
-                self._make(f"{folder}/{rsync.PARTIAL_DIR}")
-                names = self._target.listing(f"{folder}/{rsync.PARTIAL_DIR}")
+                self._make(f"{folder}/{PARTIAL_DIR}")
+                names = self._target.listing(f"{folder}/{PARTIAL_DIR}")
                 self._partial_folders[folder] = names
             old = self._partial_folders[folder].get(last)
         start = self._common(origin, partial, entry, old)

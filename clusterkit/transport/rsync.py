@@ -18,12 +18,9 @@ from pathlib import Path
 from typing import IO
 
 from clusterkit.errors import TransportError
-from clusterkit.folders import make_private
+from clusterkit.folders import PARTIAL_DIR, make_private
 from clusterkit.transport.base import ProgressCallback, SyncOptions, TransferProgress, Transferred
 from clusterkit.transport.faults import NoRsyncError, unwritable
-
-PARTIAL_DIR = ".clusterkit-partial"
-"""Folder beside an unfinished file that keeps what has arrived, so that a second try goes on from there."""
 
 REMOTE = "remote"
 """The host name rsync is shown; our own remote shell ignores it."""

@@ -50,16 +50,17 @@ class Run:
 
     def __post_init__(self) -> None:
         self.dir = self.root / "runs" / "run-1"
-        self.work = self.root / "code"
+        self.code = self.root / "code"
+        self.work = self.dir / "work"
         self.scratch = self.root / "scratch"
         self.dir.mkdir(parents=True, mode=0o700)
-        self.work.mkdir()
+        self.code.mkdir()
         shutil.copy(LAUNCHER, self.dir)
         fields: dict[str, Any] = {
             "run_id": "run-1",
             "job_name": "a job",
             "run_dir": str(self.dir),
-            "workdir": str(self.work),
+            "snapshot": str(self.code),
             "scratch_root": str(self.scratch),
             "cache_root": str(self.root / "cache"),
             "python": sys.executable,
@@ -72,7 +73,7 @@ class Run:
             "argv": list(self.argv),
             "env": dict(self.env),
             "python_path": list(self.python_path),
-            "workdir": str(self.work),
+            "workdir": str(self.code),
         }
         (self.dir / "run.json").write_text(json.dumps(document, ensure_ascii=False))
 

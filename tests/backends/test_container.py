@@ -47,11 +47,12 @@ class ContainerRun:
         self.dir = cluster.share / "runs" / name
         self.path = f"/share/runs/{name}"
         self.scratch = cluster.share / "scratch"
+        self.code = f"/share/code-{name}"
         fields: dict[str, Any] = {
             "run_id": name,
             "job_name": name,
             "run_dir": self.path,
-            "workdir": f"{self.path}/code",
+            "snapshot": self.code,
             "scratch_root": "/share/scratch",
             "cache_root": "/share/cache",
             "options": ("--partition=gpu-a40", "--gres=gpu:a40:2", "--time=5", "--comment=a \"b\" #c \\ 'd'"),
@@ -61,18 +62,20 @@ class ContainerRun:
             "binds": ("/usr:/usr:ro",),
             "nv": True,
         }
-        (self.dir / "code").mkdir(parents=True)
-        (self.dir / "code" / "program.py").write_text(program)
+        self.dir.mkdir(parents=True)
+        code = cluster.share / f"code-{name}"
+        code.mkdir()
+        (code / "program.py").write_text(program)
         (self.dir / "job.sh").write_text(render(JobScript(**(fields | changes)), SlurmBackend()))
         shutil.copy(LAUNCHER, self.dir)
         document = {
             "run_id": name,
             "argv": ["python", "program.py", "a 'b' $c"],
-            "workdir": f"{self.path}/code",
+            "workdir": self.code,
         }
         (self.dir / "run.json").write_text(json.dumps(document))
-        own = 'mkdir -p /share/scratch /share/cache && chown -R "$1" "$2" /share/scratch /share/cache'
-        cluster.run("login", ["sh", "-c", own, "sh", cluster.user, self.path])
+        own = 'mkdir -p /share/scratch /share/cache && chown -R "$1" "$2" "$3" /share/scratch /share/cache'
+        cluster.run("login", ["sh", "-c", own, "sh", cluster.user, self.path, self.code])
         argv = slurm.submit_argv(f"{self.path}/job.sh", run_dir=self.path, job_name=name, options=[])
         self.job_id = slurm.accepted(self.sh(*argv)) or ""
 
@@ -105,6 +108,7 @@ def test_isolation_and_environment(cluster: Cluster, image: Path, runtime: str) 
         cluster,
         runtime,
         image,
+        f"SNAPSHOT = '/share/code-{runtime}'"
         """
 import json, os, sys
 def writable(folder):
@@ -121,6 +125,7 @@ facts = {
     "writable": {
         name: writable(name) for name in (run_dir, scratch, "/tmp", "/var/tmp", os.getcwd(), "/usr")
     },
+    "snapshot": os.path.exists(SNAPSHOT),
     "home": os.path.realpath(os.environ["HOME"]) == scratch + "/home",
     "tmp_is_scratch": os.path.exists(scratch + "/tmp/probe"),
     "host_home": os.path.exists("/home/" + os.environ.get("USER", "alice") + "/.ssh"),
@@ -135,7 +140,7 @@ json.dump(facts, open(run_dir + "/facts.json", "w"))
     assert state.node == "a40n1"
     facts = json.loads((run.dir / "facts.json").read_text())
     assert facts["argv"] == ["a 'b' $c"]
-    assert facts["cwd"] == f"{run.path}/code"
+    assert facts["cwd"] == f"{run.path}/work"
     assert facts["env"]["CUDA_VISIBLE_DEVICES"] == "0,1"
     assert facts["env"]["SLURM_JOB_ID"] == run.job_id
     assert facts["env"]["TMPDIR"] == "/tmp"
@@ -145,9 +150,10 @@ json.dump(facts, open(run_dir + "/facts.json", "w"))
         f"/share/scratch/{runtime}-0": True,
         "/tmp": True,
         "/var/tmp": True,
-        f"{run.path}/code": False,
+        f"{run.path}/work": True,
         "/usr": False,
     }
+    assert not facts["snapshot"]
     assert facts["home"]
     assert facts["tmp_is_scratch"]
     assert not facts["host_home"]

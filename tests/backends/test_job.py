@@ -225,10 +225,10 @@ def test_a_missing_program(tmp_path: Path) -> None:
 
 def test_a_missing_code_folder(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    run.work.rmdir()
+    run.code.rmdir()
     assert run.run() == 1
     assert run.exit["why"] == "failed"
-    assert f"the code folder {run.work} does not exist" in run.log()
+    assert f"the code folder {run.code} does not exist" in run.log()
 
 
 def test_a_missing_run_directory_is_said_on_stderr(tmp_path: Path) -> None:
@@ -438,7 +438,7 @@ def test_only_a_trainer_that_says_so_is_done(tmp_path: Path, way: str, detail: s
     ]
     argv = ("python", "-m", "trainer", "train", "--recipe", "ppo", *changes)
     run = Run(tmp_path, argv, python_path=[str(tmp_path / "code"), str(Path(__file__).parents[2])])
-    (run.work / "quits.py").write_text(ENVIRONMENT)
+    (run.code / "quits.py").write_text(ENVIRONMENT)
     code = run.run()
     if way == "stays":
         assert (code, run.exit["why"]) == (0, "completed")
@@ -467,9 +467,9 @@ def test_each_seed_of_a_process_says_that_it_is_done(
 ) -> None:
     """A stand-in for the trainer, whose name decides what exit code 0 means."""
     run = Run(tmp_path, ("python", "-m", "trainer", "train", "--seeds", "1,2"))
-    (run.work / "trainer").mkdir()
+    (run.code / "trainer").mkdir()
     for name in ("__init__.py", "__main__.py"):
-        (run.work / "trainer" / name).write_text("")
+        (run.code / "trainer" / name).write_text("")
     for seed, (attempt, phase) in enumerate(phases):
         (run.dir / f"seed-{seed}").mkdir()
         beat = {"attempt": attempt, "phase": phase}

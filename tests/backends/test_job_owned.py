@@ -74,6 +74,6 @@ def test_what_the_settings_trust_and_a_sticky_scratch_run(tmp_path: Path) -> Non
     run = Run(tmp_path, python("ready()"), job={"trust": (str(BOB),)})
     run.scratch.mkdir()
     run.scratch.chmod(0o1777)
-    os.chown(run.work, BOB, BOB)
+    os.chown(run.code, BOB, BOB)
     assert run.run() == 0
     assert ran(run)

@@ -27,6 +27,7 @@ ARRIVED = (
 
 
 def launch(run_dir: Path, run: dict[str, Any] | str, **env: str) -> subprocess.CompletedProcess[str]:
+    (run_dir / "work").mkdir(exist_ok=True)
     document = run if isinstance(run, str) else json.dumps(run)
     (run_dir / "run.json").write_text(document)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
@@ -40,12 +41,11 @@ def test_environment_of_the_program(tmp_path: Path) -> None:
         "run_id": "r-1",
         "argv": ["python", "-c", TELL, "a b", ""],
         "env": {"OMP_NUM_THREADS": 2, "X": "é\n'"},
-        "workdir": "/",
         "python_path": ["/bundle"],
     }
     done = launch(tmp_path, run, CLUSTERKIT_ATTEMPT="3", CLUSTERKIT_SCRATCH=str(tmp_path), PYTHONPATH="/site")
     argv, env, cwd, interpreter = json.loads(done.stdout)
-    assert (argv, cwd, interpreter) == (["a b", ""], "/", sys.executable)
+    assert (argv, cwd, interpreter) == (["a b", ""], str(tmp_path / "work"), sys.executable)
     wanted = {
         "OMP_NUM_THREADS": "2",
         "X": "é\n'",
@@ -70,23 +70,21 @@ BUNDLED = (
 @pytest.fixture
 def two_trainers(tmp_path: Path) -> dict[str, Any]:
     """A run whose project has a `trainer` of its own; each of the two says which one it is."""
-    for folder in ("bundle", "project"):
+    for folder in ("bundle", "work"):
         package = tmp_path / folder / "trainer"
         package.mkdir(parents=True)
         (package / "__init__.py").touch()
         (package / "__main__.py").write_text(BUNDLED)
-    (tmp_path / "project" / "train.py").write_text(
-        "import trainer, runpy; runpy.run_module('trainer.__main__')"
-    )
-    return {"workdir": str(tmp_path / "project"), "python_path": [str(tmp_path / "bundle")], "env": {}}
+    (tmp_path / "work" / "train.py").write_text("import trainer, runpy; runpy.run_module('trainer.__main__')")
+    return {"python_path": [str(tmp_path / "bundle")], "env": {}}
 
 
 @pytest.mark.parametrize(
     ("argv", "whose"),
     [
         (["python", "-m", "trainer", "train", "--seed", "1"], "bundle"),
-        (["python", "-m", "trainer.__main__"], "project"),
-        (["python", "train.py"], "project"),
+        (["python", "-m", "trainer.__main__"], "work"),
+        (["python", "train.py"], "work"),
         (["sh", "-c", f"cd / && exec {sys.executable} -m trainer check"], "bundle"),
     ],
 )
@@ -105,7 +103,7 @@ def test_the_trainer_finds_the_projects_modules_after_its_own(
     done = launch(tmp_path, {**two_trainers, "argv": argv}, PYTHONPATH="/site")
     _, arguments, path, _ = json.loads(done.stdout)
     assert arguments == argv[3:]
-    assert path[:3] == [str(tmp_path / "bundle"), str(tmp_path / "project"), "/site"]
+    assert path[:3] == [str(tmp_path / "bundle"), str(tmp_path / "work"), "/site"]
 
 
 def test_another_program_in_the_place_changes_no_word_about_the_runs_own(tmp_path: Path) -> None:
@@ -135,7 +133,6 @@ def test_run_json_may_not_change_where_the_run_lies(tmp_path: Path) -> None:
         ("{", 2, "cannot read"),
         ({"argv": []}, 2, "argv is empty"),
         ({}, 2, "'argv'"),
-        ({"argv": ["true"], "workdir": "/no/such"}, 2, "cannot enter the working directory /no/such"),
         ({"argv": ["no-such-program"]}, 127, "the program 'no-such-program' does not exist here"),
         ({"argv": ["/etc/passwd"]}, 126, "cannot start '/etc/passwd'"),
         ({"argv": ["true", "a\0b"]}, 126, "cannot start 'true'"),

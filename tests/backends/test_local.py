@@ -124,7 +124,7 @@ def test_what_a_program_leaves_behind_ends_with_it(tmp_path: Path) -> None:
     daemon = "child = subprocess.Popen(['sleep', '1000'], start_new_session=True)"
     run = Run(tmp_path, python("import subprocess", daemon, "print(child.pid)", "time.sleep(0.2)"))
     wait(run, submit(run))
-    orphan = int(run.log().splitlines()[1])
+    orphan = int(run.log().splitlines()[2])
     until(lambda: start_token(orphan) is None)
 
 

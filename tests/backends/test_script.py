@@ -21,7 +21,7 @@ PLAIN: dict[str, Any] = {
     "run_id": "mt10-20260102-k3f9",
     "job_name": "mt10",
     "run_dir": "/data/runs/mt10-20260102-k3f9",
-    "workdir": "/data/snapshots/abc",
+    "snapshot": "/data/snapshots/abc/project",
     "scratch_root": "/data/scratch",
     "cache_root": "/data/cache",
 }
@@ -139,12 +139,12 @@ def test_directive_refuses_what_sbatch_cannot_read(option: str) -> None:
 @settings(deadline=None)  # each is a shell and its start
 @given(values=st.tuples(*[st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1)] * 3))
 def test_values_reach_the_shell_unchanged(values: tuple[str, str, str]) -> None:
-    names = ("workdir", "scratch_root", "cache_root")
+    names = ("snapshot", "scratch_root", "cache_root")
     script = text(**{name: "/" + value for name, value in zip(names, values, strict=True)})
     start = script.index("\nrun_id=")
     shell = (
         script[start : script.index("\n\nset -u", start)]
-        + '\nprintf "%s\\0" "$workdir" "$scratch_root" "$cache_root"'
+        + '\nprintf "%s\\0" "$snapshot" "$scratch_root" "$cache_root"'
     )
     answer = subprocess.run(["bash", "-c", shell], capture_output=True, check=True).stdout
     assert answer.decode().split("\0")[:3] == ["/" + value for value in values]
@@ -160,7 +160,7 @@ def test_container_isolates_and_binds() -> None:
     for part in (
         "--cleanenv --contain\n",
         '--home "$scratch/home"',
-        '--bind "$run_dir" --bind "$scratch" --bind "$workdir:$workdir:ro"',
+        '--bind "$run_dir" --bind "$scratch"\n',
         '--bind "$scratch/tmp:/tmp"',
         "--bind /data:/data:ro\n",
         "--bind '/scratch/it'\"'\"'s here'\n",
@@ -195,7 +195,7 @@ def test_an_image_of_a_registry_is_no_file() -> None:
     assert "ENROOT_CONFIG_PATH" not in text(**PYXIS)
 
 
-@pytest.mark.parametrize("name", ["run_dir", "workdir", "scratch_root", "binds"])
+@pytest.mark.parametrize("name", ["run_dir", "scratch_root", "binds"])
 @pytest.mark.parametrize("bad", [" ", "$", "`", '"', "\\"])
 def test_pyxis_refuses_a_mount_that_bash_would_read(name: str, bad: str) -> None:
     path = f"/w/a{bad}b"
@@ -214,7 +214,7 @@ def test_nv_only_when_a_gpu_is_asked_for() -> None:
         ({"run_id": "a b"}, "not a run id"),
         ({"run_dir": "runs/x"}, "absolute"),
         ({"image": None}, "needs an image"),
-        ({"workdir": "/w/a:b"}, "':'"),
+        ({"run_dir": "/w/a:b"}, "':'"),
         ({"scratch_root": "/w/a,b"}, "','"),
     ],
 )

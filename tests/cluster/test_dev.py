@@ -307,22 +307,17 @@ def test_dev_opens_a_shell_and_ends_with_it(web: User) -> None:
     until(lambda: not web.active())
 
 
-def test_a_live_session_gets_what_is_pushed_and_gives_what_is_pulled(web: User) -> None:
-    with web.logging_in(times=1):
-        run_id = web.types("dev", "--live", "--profile", "web", "--time", "5m", "--keep").strip()
-    inside = ("shell", run_id, "--", "sh", "-c")
-    (web.folder / "notes.txt").write_text("pushed\n")
-    with web.logging_in(times=1):
-        assert web.types("work", "push") == "notes.txt\n"
+def test_a_session_works_in_its_own_copy_of_the_code_and_what_it_changes_comes_home(web: User) -> None:
+    run_id = web.types("dev", "--profile", "web", "--time", "5m", "--keep").strip()
     tell = ". /etc/os-release; echo $ID; cat notes.txt; echo made > made.txt; echo again > notes.txt"
-    assert web.types(*inside, tell) == f"{small_image.NAME}\npushed\n"
-    with web.logging_in(times=1):
-        assert web.types("work", "pull") == "made.txt\nnotes.txt\n"
-    assert (web.folder / "made.txt").read_text() == "made\n"
-    (web.folder / "notes.txt").write_text("part of the snapshot\n")
-    (web.folder / "made.txt").unlink()
-    assert web.types("work", "push", "--delete") == "notes.txt\nmade.txt (deleted)\n"
-    assert web.types(*inside, "cat notes.txt; ls made.txt || echo gone") == "part of the snapshot\ngone\n"
+    said = web.types("shell", run_id, "--", "sh", "-c", tell)
+    assert said == f"{small_image.NAME}\npart of the snapshot\n"
+    web.types("sync-results", run_id)
+    home = web.folder / "results" / run_id / "work"
+    assert {path.name: path.read_text() for path in home.iterdir()} == {
+        "made.txt": "made\n",
+        "notes.txt": "again\n",
+    }
     web.types("cancel", run_id)
     until(lambda: not web.active())
 

@@ -144,10 +144,9 @@ def test_a_command_in_the_programs_place(talker: User, running: str) -> None:
     with talker.logging_in(times=1):
         done = talker.tries("shell", running, "--", "sh", "-c", tell)
     assert done.returncode == 5, done.stderr
-    record = json.loads((folder(talker, running) / "run.json").read_text())
     name, workdir, system, python = done.stdout.splitlines()
     assert name == f"{running} 0,1"
-    assert workdir == record["workdir"]
+    assert workdir == f"{json.loads(talker.types('status', '--json', running))['runs'][0]['run_dir']}/work"
     assert (system, python) == (small_image.NAME, "/usr/bin/python")
     until(lambda: not steps(talker.cluster))
 

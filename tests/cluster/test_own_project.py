@@ -17,7 +17,7 @@ EXAMPLE = PROJECT / "docs" / "examples" / "own-project"
 
 @pytest.fixture(scope="module")
 def runs(user: User) -> dict[str, str]:
-    """One run that does as the page says, and one that writes beside its code: what each is -> run id."""
+    """One run that does as the page says, and two that write beside their code: what each is -> run id."""
     program, profile = (EXAMPLE / "clusterkit.toml").read_text().split("[profiles.mine]")
     settings = user.folder / "clusterkit.toml"
     text = settings.read_text().replace('default_profile = "tiny"', program.replace("[project]", ""))
@@ -26,7 +26,8 @@ def runs(user: User) -> dict[str, str]:
     for name in ("train.py", "progress.py"):
         shutil.copy(EXAMPLE / name, user.folder)
     user.types("deploy")
-    beside = user.submits("--", "--out", "runs")
+    beside = user.submits("--", "--out", "runs", "--steps", "100")
+    later = user.submits("--", "--out", "runs", "--steps", "100")
     good = user.submits("--seed", "3", "--", "--steps", "100", "--pause", "0.1")
     deadline = time.monotonic() + 300
     while not (user.root / "runs" / good / "heartbeat.json").exists():
@@ -36,9 +37,9 @@ def runs(user: User) -> dict[str, str]:
         assert not state["final"], "status never showed a time left"
         assert time.monotonic() < deadline, state
         time.sleep(0.5)
-    assert all(run["final"] for run in user.ended(good, beside).values())
+    assert all(run["final"] for run in user.ended(good, beside, later).values())
     user.types("sync-results")
-    return {"good": good, "beside": beside}
+    return {"good": good, "beside": beside, "later": later}
 
 
 def test_its_outputs_come_home(user: User, runs: dict[str, str]) -> None:
@@ -52,9 +53,17 @@ def test_its_outputs_come_home(user: User, runs: dict[str, str]) -> None:
     assert "curves.png" in user.types("report", runs["good"])
 
 
-def test_outputs_beside_the_code_are_refused_and_why_says_where_they_belong(
+def test_outputs_beside_the_code_come_home_and_no_run_sees_those_of_another(
     user: User, runs: dict[str, str]
 ) -> None:
-    said = user.types("why", runs["beside"])
-    assert "(code-read-only)" in said
-    assert "$CLUSTERKIT_RUN_DIR" in said
+    for name in ("beside", "later"):
+        work = user.folder / "results" / runs[name] / "work"
+        assert [path.name for path in work.iterdir()] == ["runs"]
+        assert len((work / "runs" / "progress.csv").read_text().splitlines()) == 10
+    (snapshot,) = (path.parent for path in user.root.glob("snapshots/*/project/train.py"))
+    assert not (snapshot / "runs").exists()
+    assert not [
+        path
+        for path in (snapshot, *snapshot.rglob("*"))
+        if not path.is_symlink() and path.stat().st_mode & 0o222
+    ]

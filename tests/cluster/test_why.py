@@ -182,7 +182,6 @@ def scenes(failed: str) -> dict[str, Scene]:
             "scratch-full", ("--cluster", "narrow-scratch", "--profile", "fault", "--", "fills_scratch")
         ),
         "home full": Scene("home-full", (*BARE, "--", "fills_home")),
-        "writes into its code": Scene("code-read-only", (*BARE, "--", "writes_here")),
         "wants the internet": Scene("no-internet", (*BARE, "--", "fetches")),
         "too many files": Scene("process-limit", (*BARE, "--", "opens_files")),
         "import error": Scene("import-error", (*BARE, "--", "imports")),

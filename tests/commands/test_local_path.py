@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -42,9 +41,42 @@ def test_a_queued_run_keeps_its_code(project: Project) -> None:
     workdir = project.run_dir(run_id) / "cwd"
     project.until(workdir.exists)
     (project.folder / "train.py").write_text("raise SystemExit('edited')")
-    snapshot = Path(workdir.read_text())
-    assert "hello from" in (snapshot / "train.py").read_text()
+    assert workdir.read_text() == str(project.run_dir(run_id) / "work")
+    assert "hello from" in (project.run_dir(run_id) / "work" / "train.py").read_text()
     project.run("cancel", run_id)
+
+
+LEAK = """
+import json, os, sys
+step = json.load(open("checkpoints/latest.json"))["step"] if os.path.exists("checkpoints/latest.json") else 0
+os.makedirs("checkpoints", exist_ok=True)
+json.dump({"step": step + 10, "seed": os.environ["CLUSTERKIT_SEED"]}, open("checkpoints/latest.json", "w"))
+open("notes.txt", "a").write("changed")
+"""
+
+
+@pytest.mark.slow
+def test_no_run_sees_what_another_wrote_beside_its_code(project: Project) -> None:
+    """A program that resumes from a relative path once resumed the checkpoint of another seed, in silence."""
+    (project.folder / "train.py").write_text(LEAK)
+    (project.folder / "notes.txt").write_text("code, ")
+    group = project.submit("--seeds", "1..3")
+    later = project.submit("--seed", "4")
+    runs = [*(f"{group}-{index}" for index in range(3)), later]
+    for run_id in runs:
+        project.ended(run_id)
+    project.run("sync-results", *runs)
+    for seed, run_id in enumerate(runs, 1):
+        work = project.folder / "results" / run_id / "work"
+        assert json.loads((work / "checkpoints" / "latest.json").read_text()) == {
+            "step": 10,
+            "seed": str(seed),
+        }
+        assert sorted(path.name for path in work.iterdir()) == ["checkpoints", "notes.txt"]
+        assert (work / "notes.txt").read_text() == "code, changed"
+    (snapshot,) = (project.folder / ".clusterkit" / "local" / "snapshots").glob("*/project")
+    assert (snapshot / "notes.txt").read_text() == "code, "
+    assert not (snapshot / "checkpoints").exists()
 
 
 @pytest.mark.slow

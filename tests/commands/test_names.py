@@ -41,8 +41,6 @@ ONE: dict[str, tuple[str, ...]] = {
     "evaluate": (),
     "play": (),
     "tune": ("--no-wait", "--dry-run"),
-    "work push": (),
-    "work pull": (),
 }
 """Commands that need exactly one."""
 RESOLVED = ("error: no run ", "' may mean ", "' means ")

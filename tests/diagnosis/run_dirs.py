@@ -54,7 +54,7 @@ def make_run(
             os.utime(run / "heartbeat.json", (written, written))
     if slurm_log:
         (run / "slurm.log").write_text(slurm_log)
-    head = f"scratch_root={folder}/scratch\nworkdir={folder}/code\n"
+    head = f"scratch_root={folder}/scratch\nsnapshot={folder}/code\n"
     (run / "job.sh").write_text(f"#!/bin/bash\n{head}{script}")
     return run
 

@@ -24,7 +24,7 @@ def test_huge_files_and_pipes_do_not_hold_it_up(tmp_path: Path) -> None:
 
 def test_a_job_script_is_read_and_never_run(tmp_path: Path) -> None:
     run = make_run(tmp_path)
-    (run / "job.sh").write_text(f"workdir=$(touch {tmp_path}/ran)\nimage='`touch {tmp_path}/ran`'\n")
+    (run / "job.sh").write_text(f"snapshot=$(touch {tmp_path}/ran)\nimage='`touch {tmp_path}/ran`'\n")
     diagnosis_of(run)
     assert not (tmp_path / "ran").exists()
 
@@ -35,5 +35,5 @@ def test_a_job_script_is_read_and_never_run(tmp_path: Path) -> None:
 )
 def test_values_of_a_job_script_are_told_without_their_quotes(tmp_path: Path, line: str, value: str) -> None:
     run = make_run(tmp_path)
-    (run / "job.sh").write_text(f"workdir={line}\n")
-    assert f"workdir {value}\n" in ask(run)
+    (run / "job.sh").write_text(f"snapshot={line}\n")
+    assert f"snapshot {value}\n" in ask(run)

@@ -46,10 +46,6 @@ SAID = {
         "OSError: [Errno 24] Too many open files: '/tmp/x'",
         "RuntimeError: can't start new thread",
     ),
-    "code-read-only": (
-        "OSError: [Errno 30] Read-only file system: 'logs'",
-        "PermissionError: [Errno 13] Permission denied: 'runs/x'",
-    ),
     "gpu-broken": ("RuntimeError: CUDA error: uncorrectable ECC error encountered",),
     "cuda-error": ("RuntimeError: CUDA error: device-side assert triggered",),
     "import-error": (
@@ -274,7 +270,7 @@ def test_bytes_that_are_no_text_do_no_harm(tmp_path: Path) -> None:
 
 def test_a_damaged_job_script_does_no_harm(tmp_path: Path) -> None:
     run = make_run(tmp_path)
-    (run / "job.sh").write_text("#!/bin/bash\nscratch_root='no end\nimage=$(exit 3)\nworkdir=(\n")
+    (run / "job.sh").write_text("#!/bin/bash\nscratch_root='no end\nimage=$(exit 3)\nsnapshot=(\n")
     assert diagnosis_of(run).finding.cause.slug == "program-failed"
 
 

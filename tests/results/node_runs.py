@@ -55,6 +55,5 @@ def make_run(runs: Path, run_id: str = RUN) -> Path:
     make_checkpoint(run_dir, 2000, shared=[1000])
     write(run_dir / "checkpoints/replay/.000000003000-0a0b0c0d.tmp", b"half")
     write(run_dir / "checkpoints/final_model.pt", os.urandom(700))
-    write(run_dir / "checkpoints/.step-000000003000.tmp/model.pt", b"half")
-    write(run_dir / "checkpoints/step-000000004000/model.pt", b"no manifest yet")
+    write(run_dir / "checkpoints/.step-000000003000-0a0b0c0d/model.pt", b"half")
     return run_dir

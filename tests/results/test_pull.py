@@ -283,6 +283,67 @@ def test_a_run_id_that_is_none(bench: Bench, run_id: str) -> None:
         bench.pull(run_id)
 
 
+@pytest.mark.parametrize("checkpoints", [Checkpoints.LAST, Checkpoints.BEST, Checkpoints.ALL])
+def test_whatever_a_program_of_ones_own_calls_its_checkpoints_comes_home(
+    bench: Bench, checkpoints: Checkpoints
+) -> None:
+    names = (
+        "step-100/model.pt",
+        "step-000000004000/model.pt",
+        ".best/model.pt",
+        "last.tmp/model.pt",
+        "replay/.a.tmp",
+    )
+    for name in names:
+        write(bench.run_dir / "checkpoints" / name, "own")
+    assert bench.pull_one(checkpoints).problems == ()
+    for name in names:
+        assert (bench.home / "checkpoints" / name).read_text() == "own"
+
+
+@over_ssh_too
+def test_a_link_to_a_file_of_the_run_is_one_more_name_of_it_here(bench: Bench) -> None:
+    out = bench.run_dir / "out"
+    write(out / "epoch3.ckpt", "three")
+    write(out / "epoch4.ckpt", "four")
+    (out / "last.ckpt").symlink_to("epoch3.ckpt")
+    (bench.run_dir / "newest").symlink_to("out/last.ckpt")
+    assert bench.pull_one().problems == ()
+    assert (bench.home / "out/last.ckpt").samefile(bench.home / "out/epoch3.ckpt")
+    assert (bench.home / "newest").read_text() == "three"
+    (out / "last.ckpt").unlink()
+    (out / "last.ckpt").symlink_to("epoch4.ckpt")
+    assert bench.pull_one().problems == ()
+    assert (bench.home / "newest").read_text() == "four"
+    assert not [path for path in bench.home.rglob("*") if path.is_symlink()]
+
+
+def test_a_link_to_no_file_is_named(bench: Bench) -> None:
+    write(bench.run_dir / "out/v2/model.pt", "x")
+    (bench.run_dir / "out/latest").symlink_to("v2")
+    (bench.run_dir / "ring").symlink_to("gnir")
+    (bench.run_dir / "gnir").symlink_to("ring")
+    assert sorted(bench.pull_one().problems) == [
+        "not synced: gnir: a link to gnir, which is not there",
+        "not synced: out/latest: a link to the folder out/v2",
+        "not synced: ring: a link to ring, which is not there",
+    ]
+
+
+def test_a_link_takes_the_place_of_no_folder_here_and_leads_through_none(
+    bench: Bench, tmp_path: Path
+) -> None:
+    write(bench.run_dir / "out/a", "x")
+    (bench.run_dir / "out/b").symlink_to("a")
+    (bench.run_dir / "c").symlink_to("out/a")
+    (bench.home / "c").mkdir(parents=True)
+    write(tmp_path / "outside/kept", "x")
+    (bench.home / "out").symlink_to(tmp_path / "outside")
+    problems = bench.pull_one().problems
+    assert any("c is a folder here" in line for line in problems)
+    assert [path.name for path in (tmp_path / "outside").iterdir()] == ["kept"]
+
+
 @over_ssh_too
 def test_links_and_odd_names_stay_there(bench: Bench) -> None:
     (bench.run_dir / "secrets").symlink_to("/etc")

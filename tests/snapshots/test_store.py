@@ -76,6 +76,15 @@ def test_the_manifest_there_proves_the_name(project: Path, site: Site) -> None:
     assert stat.S_IMODE(Path(manifest).stat().st_mode) == 0o400
 
 
+def test_nobody_can_write_into_what_is_published(project: Path, site: Site) -> None:
+    snapshot = taken(project)
+    for _ in range(2):
+        publish(site, snapshot)
+        folder = Path(snapshot.path(site.layout.snapshots))
+        for path in (folder, *folder.rglob("*")):
+            assert path.is_symlink() or not path.stat().st_mode & 0o222, path
+
+
 def test_looking_counts_what_would_be_sent(project: Path, site: Site) -> None:
     first = taken(project)
     standing = look(site, first)
@@ -156,7 +165,7 @@ def test_a_group_may_read_when_the_cluster_says_so(project: Path, tmp_path: Path
         assert found[folder / "project/pkg/a.py"] == 0o440
         assert found[folder / "project/train me.sh"] == 0o550
         assert all(mode & 0o057 == 0o050 for path, mode in found.items() if path.is_dir())
-        assert stat.S_IMODE(folder.stat().st_mode) == 0o2750
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o2550
         assert stat.S_IMODE(Path(site.layout.runs).stat().st_mode) == 0o700
 
 

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clusterkit.errors import TransportError
+from clusterkit.folders import PARTIAL_DIR
 from clusterkit.transport.base import MissingFileError, SyncOptions, TransferProgress, Transferred, Transport
 from clusterkit.transport.factory import connect
-from clusterkit.transport.rsync import PARTIAL_DIR
 from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
 from tests.sampling import sampled
 from tests.transport.trees import ODD_NAMES, contents, mode, tree

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from clusterkit.errors import TransportError
+from clusterkit.folders import PARTIAL_DIR
 from clusterkit.transport import copying, rsync
 from clusterkit.transport.base import SyncOptions, TransferProgress, Transport
 from clusterkit.transport.copy_plan import changed
@@ -223,7 +224,7 @@ def test_it_resumes_after_the_connection_died(
     server = serve("")
     source, target = (there, here) if pulling else (here, there)
     data = random_file(source / "big", 6)
-    arriving = target / "big" if inplace else target / rsync.PARTIAL_DIR / "big"
+    arriving = target / "big" if inplace else target / PARTIAL_DIR / "big"
 
     drops: list[int] = []
 
@@ -263,6 +264,6 @@ def test_full_disks_are_said(
     with closing(to(serve(""))) as transport:
         with pytest.raises(TransportError, match=r"cannot write .* on node: Failure \(is the disk"):
             transport.push(here, str(small_disk))
-        shutil.rmtree(small_disk / rsync.PARTIAL_DIR)
+        shutil.rmtree(small_disk / PARTIAL_DIR)
         with pytest.raises(TransportError, match=r"no space left on device on this machine: cannot write"):
             transport.pull(str(there), small_disk)

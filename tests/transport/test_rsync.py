@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clusterkit.folders import PARTIAL_DIR
 from clusterkit.transport import faults, rsync
 from clusterkit.transport.base import MissingFileError, SyncOptions, TransferProgress, Transferred
 
@@ -54,7 +55,7 @@ def test_each_side_is_remote_in_turn() -> None:
 
 
 def test_unfinished_files_are_kept_for_resuming() -> None:
-    assert f"--partial-dir={rsync.PARTIAL_DIR}" in argv()
+    assert f"--partial-dir={PARTIAL_DIR}" in argv()
     assert {"--inplace", "--partial"} <= set(argv(SyncOptions(inplace=True)))
     assert "--append-verify" in argv(SyncOptions(append=True))
 

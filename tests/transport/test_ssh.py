@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from clusterkit.errors import TransportError
+from clusterkit.folders import PARTIAL_DIR
 from clusterkit.probes import script
 from clusterkit.runs.record import records
 from clusterkit.transport.base import SyncOptions, Transport
 from clusterkit.transport.factory import connect
 from clusterkit.transport.link import Channel, Link, Screen
-from clusterkit.transport.rsync import PARTIAL_DIR
 from clusterkit.transport.session import Session
 from clusterkit.transport.ssh import SshTransport
 from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd

@@ -27,11 +27,6 @@ ROOT_FULL = Cause(
     "the file system of the run directory, or the quota there, is full",
     "`clusterkit storage prune` removes old images; or set `root` of the cluster to a larger one",
 )
-CODE_READ_ONLY = Cause(
-    "code-read-only",
-    "the program writes to its code folder, which is read-only",
-    "write below `$CLUSTERKIT_RUN_DIR` instead; `sync-results` brings those files home",
-)
 NOT_WRITABLE = Cause(
     "not-writable",
     "a folder is not writable",
@@ -113,18 +108,6 @@ def attempt_refused(evidence: Evidence) -> Finding | None:
     )
 
 
-def code_read_only(evidence: Evidence) -> Finding | None:
-    """EROFS or EACCES on a relative path or one in the snapshot, where the program starts."""
-    found = last_words(evidence, r"(Permission denied|Read-only file system): ")
-    if found is None:
-        return None
-    match = re.search(r"(?:Permission denied|Read-only file system): '?([^'\s]+)", found[0].text)
-    path, code = match[1] if match else "/", evidence.about.get("workdir", "")
-    if path.startswith("/") and not (code and path.startswith(code.rstrip("/") + "/")):
-        return None
-    return CODE_READ_ONLY.found(found[0], detail=path, command=logs(evidence), sure=found[1])
-
-
 def not_writable(evidence: Evidence) -> Finding | None:
     """EACCES or EROFS on a path of the run."""
     found = last_words(evidence, r"(Permission denied|Read-only file system).*/")
@@ -133,7 +116,7 @@ def not_writable(evidence: Evidence) -> Finding | None:
     return NOT_WRITABLE.found(found[0], command=logs(evidence), sure=found[1])
 
 
-RULES = (changeable, full, scratch_refused, attempt_refused, code_read_only, not_writable)
+RULES = (changeable, full, scratch_refused, attempt_refused, not_writable)
 
 _FULL_OF = {"scratch": SCRATCH_FULL, "home": HOME_FULL, "run": ROOT_FULL}
 

@@ -1,0 +1,150 @@
+"""The working directory of a run: a copy of its code, of which only what the program wrote comes home."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from clusterkit.results.listing import list_argv, parse_listing
+from tests.backends.runs import Run
+from tests.doubles.full_disk import small_disk
+
+CODE = {
+    "train.py": "import os\n",
+    "run.sh": "#!/bin/sh\n",
+    "pkg/model.py": "size = 3\n",
+    "pkg/.hidden": "x",
+    "ünï \\ 100% -n": "odd",
+}
+
+
+def make(root: Path, *lines: str) -> Run:
+    """A run whose snapshot is as `publish` leaves it: nobody may write there."""
+    run = Run(root, [sys.executable, "-c", "\n".join(("import os, shutil", *lines))])
+    for name, text in CODE.items():
+        path = run.code / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o500 if name.endswith(".sh") else 0o400)
+    (run.code / "link").symlink_to("pkg/model.py")
+    (run.code / "gone").symlink_to("nowhere")
+    for folder in (run.code / "pkg", run.code):
+        folder.chmod(0o500)
+    return run
+
+
+def tree(folder: Path) -> dict[str, object]:
+    """Content of every file below a folder, and the targets of links."""
+    found: dict[str, object] = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = path.readlink()
+        elif path.is_file():
+            found[name] = path.read_text()
+    return found
+
+
+def listed(run: Run, *, path: str | None = None) -> set[str]:
+    """What `sync-results` is told of the working directory."""
+    environment = {**os.environ, "PATH": path} if path else None
+    done = subprocess.run(
+        list_argv(str(run.dir.parent), ["run-1"]), capture_output=True, check=True, env=environment
+    )
+    listing = parse_listing(done.stdout, {"run-1"})
+    assert listing.run_ids == {"run-1"}
+    names = [*(file.inside for file in listing.files), *(link.path[6:] for link in listing.links)]
+    return {name[5:] for name in names if name.startswith("work/")}
+
+
+def test_the_program_starts_in_a_copy_of_its_code_that_it_may_change(tmp_path: Path) -> None:
+    run = make(
+        tmp_path,
+        "assert os.getcwd() == os.environ['CLUSTERKIT_RUN_DIR'] + '/work'",
+        "assert sorted(os.listdir()) == "
+        + repr(sorted({name.split("/")[0] for name in (*CODE, "link", "gone")})),
+        "assert os.access('run.sh', os.X_OK) and not os.access('train.py', os.X_OK)",
+        "open('pkg/model.py', 'a').write('changed')",
+        "open('pkg/new', 'w').write('n')",
+    )
+    before = tree(run.code)
+    assert run.run() == 0, run.log()
+    assert tree(run.code) == before
+    assert tree(run.work) == {"pkg/model.py": "size = 3\nchanged", "pkg/new": "n"}
+    assert f"its own copy of the code: {len(CODE) + 2} files, c" in run.log()
+
+
+def test_only_what_the_program_wrote_or_changed_comes_home(tmp_path: Path) -> None:
+    run = make(
+        tmp_path,
+        "shutil.copytree('pkg', 'out/pkg')",  # times and modes are those of the code
+        "shutil.copy2('train.py', 'same.py')",
+        "open('run.sh', 'a').write('#')",
+        "os.remove('link'); os.symlink('same.py', 'link')",
+        "os.kill(os.getpid(), 9)",
+    )
+    assert run.run() == 137
+    wrote = {"out/pkg/model.py", "out/pkg/.hidden", "same.py", "run.sh", "link"}
+    assert set(CODE) <= tree(run.work).keys()  # a run that may go on keeps its code
+    assert listed(run) == wrote
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name, tool in {"sh": "sh", "cat": "cat", "grep": "grep", "python3": sys.executable}.items():
+        (tools / name).symlink_to(str(shutil.which(tool)))  # and no find that knows -printf
+    assert listed(run, path=str(tools)) == wrote
+
+
+def test_the_next_attempt_finds_what_the_one_before_wrote(tmp_path: Path) -> None:
+    run = make(
+        tmp_path,
+        "again = os.path.exists('state')",
+        "open('state', 'a').write('x'); open('train.py', 'a').write('#')",
+        "assert not again or open('pkg/model.py').read() == 'size = 3\\n'",
+        "os._exit(0 if again else 85)",
+    )
+    assert run.run() == 85
+    assert run.run() == 0, run.log(1)
+    assert tree(run.work) == {"state": "xx", "train.py": "import os\n##"}
+    assert "copy of the code" not in run.log(1)
+
+
+def test_a_run_that_has_ended_gets_its_code_again_when_it_goes_on(tmp_path: Path) -> None:
+    run = make(tmp_path, "open('pkg/state', 'a').write('x')", "open('train.py', 'a').write('#')")
+    assert run.run() == 0
+    assert run.run() == 0, run.log(1)
+    assert tree(run.work) == {"pkg/state": "xx", "train.py": "import os\n##"}
+    assert listed(run) == {"pkg/state", "train.py"}
+
+
+def test_a_copy_that_was_interrupted_is_made_whole(tmp_path: Path) -> None:
+    run = make(tmp_path, "assert open('pkg/model.py').read() == 'size = 3\\n'")
+    (run.dir / "work" / "pkg").mkdir(parents=True)
+    (run.dir / "work" / "train.py").write_text(CODE["train.py"])
+    (run.dir / "work.list").touch()
+    (run.dir / "work.list.gone").touch()
+    assert run.run() == 0, run.log()
+    assert not (run.dir / ".clusterkit-partial").exists()
+
+
+def test_a_full_disk_is_said_before_the_program_starts(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "small", kib=2048) as disk:
+        run = Run(disk, ["touch", str(tmp_path / "started")])
+        (run.code / "large").write_bytes(os.urandom(3 << 19))
+        assert run.run() == 1
+        assert "No space left on device" in str(run.exit["detail"])
+        assert run.exit["why"] == "failed"
+    assert not (tmp_path / "started").exists()
+
+
+def test_nothing_else_of_a_run_is_hidden_by_the_list(tmp_path: Path) -> None:
+    """The list names files of the working directory only, with their times."""
+    run = make(tmp_path, "open(os.environ['CLUSTERKIT_RUN_DIR'] + '/train.py', 'w').write('import os\\n')")
+    assert run.run() == 0
+    done = subprocess.run(list_argv(str(run.dir.parent), ["run-1"]), capture_output=True, check=True)
+    names = {file.inside for file in parse_listing(done.stdout, {"run-1"}).files}
+    assert {"train.py", "run.json", "attempts/0/exit.json"} <= names
+    assert json.loads((run.dir / "attempts/0/exit.json").read_text())["why"] == "completed"
