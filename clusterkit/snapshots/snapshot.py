@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import io
 import os
+import re
 import sqlite3
 import stat
 import time
@@ -29,6 +30,12 @@ _LARGEST = 128 << 20
 """Bytes: a million files with long names. A manifest from an archive is not trusted to be small."""
 _AT_REST_NS = 3_000_000_000
 """FAT stores times in steps of two seconds; every other current file system is much finer."""
+
+_LARGEST_POINTER = 1024
+"""Bytes, by the specification: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md"""
+_POINTER = re.compile(
+    rb"version https://git-lfs\.github\.com/spec/v1\n(?:ext-.+\n)*oid sha256:[0-9a-f]{64}\nsize \d+\n"
+)
 
 _FullStamp = tuple[int, int, int, int]
 
@@ -236,7 +243,8 @@ def take(
         memory: a database that caches digests; None reads every file.
 
     Raises:
-        ClusterkitError: a file is over the limit or cannot be read.
+        ClusterkitError: a file is over the limit, cannot be read or is a Git LFS pointer, a submodule is not
+            checked out, or git failed.
     """
     collected = collect(project_dir, exclude=exclude, include=include)
     _check_sizes(project_dir, collected.files, max_file_size, allow)
@@ -301,6 +309,8 @@ def _entry(root: Path, name: str, status: os.stat_result, digests: Digests | Non
     known = digests.get(name, status) if digests else None
     try:
         entry = entry_of(root / name, status, known)
+        if known is None and entry.kind != "link" and status.st_size <= _LARGEST_POINTER:
+            _refuse_pointer(root, name)
     except OSError as error:
         raise ClusterkitError(
             f"{root / name}: cannot be read: {error.strerror}",
@@ -309,6 +319,15 @@ def _entry(root: Path, name: str, status: os.stat_result, digests: Digests | Non
     if digests and known is None and entry.kind != "link":
         digests.learn(name, status, entry.digest)
     return entry
+
+
+def _refuse_pointer(root: Path, name: str) -> None:
+    """Refuses what Git LFS leaves in place of a file that it has not downloaded."""
+    if _POINTER.fullmatch((root / name).read_bytes()):
+        raise ClusterkitError(
+            f"{root / name}: only its Git LFS pointer is here, without the content",
+            hint=f'`git lfs pull` downloads it; or add "/{name}" to `exclude` in clusterkit.toml',
+        )
 
 
 def entry_of(path: Path, status: os.stat_result, digest: str | None = None) -> ManifestEntry:
