@@ -8,6 +8,7 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from clusterkit.errors import ClusterkitError, ConfigError
@@ -42,7 +43,8 @@ def collect(root: Path, *, exclude: Sequence[str], include: Sequence[str] = ()) 
 
     Raises:
         ConfigError: .clusterkitignore is invalid.
-        ClusterkitError: a folder cannot be read.
+        ClusterkitError: a folder cannot be read, git failed or ignores everything, or a submodule is not
+            checked out.
     """
     excluded = left_out(root, exclude)
     included = Patterns(include)
@@ -53,12 +55,17 @@ def collect(root: Path, *, exclude: Sequence[str], include: Sequence[str] = ()) 
     names = set(_names(root, excluded))
     if include:
         names.update(name for name in walk(root, excluded) if included.match(name))
+    if not names and next(walk(root, excluded), None):
+        raise ClusterkitError(
+            f"git ignores every file in {root}",
+            hint="correct the .gitignore, or name the files to send under `include` in [project]",
+        )
     files: dict[str, os.stat_result] = {}
     withheld, special, outside = [], [], []
     for name in sorted(name for name in names if not excluded.match(name)):
         status = _status(root / name)
-        if status is None:
-            continue
+        if status is None or stat.S_ISDIR(status.st_mode):
+            continue  # a folder in place of a tracked file; its own files have been listed
         if not (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)):
             special.append(name)
         elif secret(name):
@@ -85,8 +92,20 @@ def left_out(root: Path, exclude: Sequence[str]) -> Patterns:
     return Patterns((*ALWAYS_EXCLUDED, *_ignored(root), *exclude))
 
 
-def walk(root: Path, excluded: Patterns, below: str = "") -> Iterator[str]:
+def walk(
+    root: Path,
+    excluded: Patterns,
+    below: str = "",
+    *,
+    repository: Callable[[str], Iterator[str]] | None = None,
+) -> Iterator[str]:
     """Names of everything but folders below `root/below`; excluded folders are not entered.
+
+    Args:
+        root: the folder that names are relative to.
+        excluded: patterns of names to leave out.
+        below: a folder, empty or with a slash at its end.
+        repository: gives the names in a git repository below that folder; None takes all of its files.
 
     Raises:
         ClusterkitError: a folder cannot be read.
@@ -101,25 +120,38 @@ def walk(root: Path, excluded: Patterns, below: str = "") -> Iterator[str]:
     for folder, folders, files in os.walk(root / below, onerror=fail):
         prefix = Path(folder).relative_to(root).as_posix()
         prefix = "" if prefix == "." else f"{prefix}/"
+        if repository and prefix != below and ".git" in (*folders, *files):
+            folders.clear()
+            yield from repository(prefix)
+            continue
         linked = [name for name in folders if (Path(folder) / name).is_symlink()]
         folders[:] = [name for name in folders if not excluded.match(prefix + name)]
         yield from (prefix + name for name in (*files, *linked) if not excluded.match(prefix + name))
 
 
 def _names(root: Path, excluded: Patterns, below: str = "") -> Iterator[str]:
-    """Names as git lists them, including nested repositories; without git, everything."""
+    """Names as git lists them, including nested repositories; outside a repository, everything."""
+    repository = partial(_names, root, excluded)
     listed = git.listed(root / below, excluded=lambda name: excluded.match(below + name))
-    if not listed:
-        yield from walk(root, excluded, below)
+    if listed is None:
+        yield from walk(root, excluded, below, repository=repository)
         return
     for name in listed:
-        path = root / below / name
-        if not name.endswith("/") and (path.is_symlink() or not path.is_dir()):
-            yield below + name
-        elif not excluded.match((below + name).rstrip("/")):
-            inner = f"{below}{name.rstrip('/')}/"
-            find = _names if (path / ".git").exists() else walk
-            yield from find(root, excluded, inner)
+        path, inner = root / below / name, below + name
+        if not name.endswith("/") or path.is_symlink() or not path.is_dir():
+            yield inner.rstrip("/")
+        elif excluded.match(inner.rstrip("/")):
+            continue
+        elif os.path.lexists(path / ".git"):
+            yield from _names(root, excluded, inner)
+        elif any(path.iterdir()):
+            yield from walk(root, excluded, inner, repository=repository)
+        else:
+            raise ClusterkitError(
+                f"the submodule {path} is not checked out: the run would find an empty folder",
+                hint="`git submodule update --init --recursive` checks it out; "
+                f'or add "/{inner.rstrip("/")}" to `exclude` in clusterkit.toml',
+            )
 
 
 def _ignored(root: Path) -> tuple[str, ...]:

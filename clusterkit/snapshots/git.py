@@ -1,24 +1,32 @@
-"""Asks git about a working tree: its files that are not ignored, its commit and its uncommitted changes."""
+"""Asks git about a working tree: its files that are not ignored, its commit and its uncommitted changes.
+
+Only a folder without `.git`, in it or above, is outside a repository. Any other refusal is an error: only git
+knows which files it ignores.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from clusterkit.errors import ClusterkitError
+from clusterkit.errors import ClusterkitError, last_words
 
 _LONGEST_DIFF = 1 << 20
 _MOST_LOOKED_AT = 500
 """Most untracked, left-out files compared for renames; more of them are data, not secrets."""
-_FATAL = 128
-_CLOSED = re.compile(r"could not open directory '(.+?)/?': (.+)")
+_UNREAD = re.compile(r"^warning: (could not open directory|unable to access) '(.+?)/?': (.+)", re.MULTILINE)
+_TRACKED = re.compile(rb"(\d{6}) [0-9a-f]+ \d\t(.*)", re.DOTALL)
+_SUBMODULE = b"160000"
+_WORDS_BEFORE = {"1": 8, "u": 10, "?": 1}
+"""Words before the path of an entry of `git status --porcelain=v2`, by its kind."""
 
 
 @dataclass(frozen=True)
@@ -45,43 +53,56 @@ class Git:
 def listed(folder: Path, *, excluded: Callable[[str], bool]) -> list[str] | None:
     """Names below a folder that are tracked, or untracked and not ignored; None outside a repository.
 
-    A nested repository is one name: a folder's, or one that ends with a slash.
+    A submodule or other nested repository is one name, which ends with a slash.
 
     Args:
         folder: any folder of a repository.
         excluded: whether a name does not matter.
 
     Raises:
-        ClusterkitError: a folder below it cannot be read.
+        ClusterkitError: git failed, or could not read a folder or the rules of what it ignores.
     """
-    done = _git(folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    if done is None or done.returncode != 0:
+    done = _git(folder, "ls-files", "-z", "--stage", "--cached", "--others", "--exclude-standard")
+    if done is None:
         return None
-    for name, reason in _CLOSED.findall(done.stderr.decode("utf-8", "surrogateescape")):
-        if not excluded(name):
+    for failed, path, reason in _UNREAD.findall(done.stderr.decode("utf-8", "surrogateescape")):
+        name = path.removeprefix(_prefix(folder))
+        rules = failed == "unable to access"  # of a .gitignore; an excluded one counts for its folder's files
+        if not excluded(os.path.dirname(name) if rules else name):  # noqa: PTH120 - text only
             raise ClusterkitError(
-                f"{folder / name}: {reason}",
-                hint=f'make it readable, or add "/{name}" to `exclude` in clusterkit.toml',
+                f"{folder / name}: {reason}" + ("; it says what git ignores" if rules else ""),
+                hint="make it readable"
+                + ("" if rules else f', or add "/{name}" to `exclude` in clusterkit.toml'),
             )
-    return [os.fsdecode(name) for name in done.stdout.split(b"\0") if name]
+    return [_listed_name(entry) for entry in done.stdout.split(b"\0") if entry]
+
+
+def _listed_name(entry: bytes) -> str:
+    mode, name = tracked.groups() if (tracked := _TRACKED.fullmatch(entry)) else (b"", entry)
+    return os.fsdecode(name + (b"/" if mode == _SUBMODULE else b""))
 
 
 def ignored(folder: Path, names: Sequence[str]) -> list[str]:
-    """Those of some names, existing or not, that git ignores; none where it cannot tell."""
-    if not names or _output(folder, "rev-parse", "--git-dir") is None:
-        return []
-    return _ignored(folder, names)
+    """Those of some names, existing or not, that git ignores, each by the rules of its own repository.
 
-
-def _ignored(folder: Path, names: Sequence[str]) -> list[str]:
-    data = b"".join(os.fsencode(name) + b"\0" for name in names)
-    done = _git(folder, "check-ignore", "-z", "--stdin", stdin=data)
-    if done is not None and done.returncode == _FATAL and len(names) > 1:  # one lies in a submodule
-        half = len(names) // 2
-        return _ignored(folder, names[:half]) + _ignored(folder, names[half:])
-    if done is None or done.returncode != 0:
-        return []
-    return [os.fsdecode(name) for name in done.stdout.split(b"\0") if name]
+    Raises:
+        ClusterkitError: git failed.
+    """
+    nested: dict[str, list[str]] = {}
+    for name in names:
+        above = [str(parent) for parent in reversed(PurePosixPath(name).parents[:-1])]
+        home = next((inner for inner in above if os.path.lexists(folder / inner / ".git")), "")
+        nested.setdefault(home, []).append(name)
+    asked = [*nested.pop("", ()), *nested]  # git refuses to judge a name inside a submodule
+    data = b"".join(os.fsencode(name) + b"\0" for name in asked)
+    done = _git(folder, "check-ignore", "-z", "--stdin", stdin=data, fine=(0, 1)) if asked else None
+    answer = [os.fsdecode(name) for name in done.stdout.split(b"\0") if name] if done else []
+    found = [name for name in answer if name not in nested]
+    for inner, members in nested.items():
+        below = [name.removeprefix(f"{inner}/") for name in members]
+        hidden = below if inner in answer else ignored(folder / inner, below)
+        found += [f"{inner}/{name}" for name in hidden]
+    return found
 
 
 def stand(folder: Path, *, stays: Callable[[str], bool]) -> Git:
@@ -90,21 +111,30 @@ def stand(folder: Path, *, stays: Callable[[str], bool]) -> Git:
     Args:
         folder: of the project.
         stays: whether a name (relative to the folder) is never uploaded.
+
+    Raises:
+        ClusterkitError: git failed.
     """
-    place = _output(folder, "rev-parse", "HEAD", "--abbrev-ref", "HEAD", "--show-prefix")
-    if place is None:
+    options = ("--porcelain=v2", "--branch", "-z", "--no-renames", "--untracked-files=all")
+    done = _git(folder, "status", *options, "--", ".")
+    if done is None:
         return Git()
-    commit, branch, rest = place.split(b"\n", 2)
-    prefix = os.fsdecode(rest).removesuffix("\n")
-    every = ("--porcelain", "-z", "--no-renames", "--untracked-files=all")
-    status = _output(folder, "status", *every, "--", ".") or b""
-    entries = [os.fsdecode(entry) for entry in status.split(b"\0") if entry]
-    kept_here = [entry for entry in entries if stays(entry[3:].removeprefix(prefix))]
-    dirty = len(kept_here) < len(entries)
-    known = [entry[3:].removeprefix(prefix) for entry in kept_here if not entry.startswith("??")]
-    unknown = [entry[3:].removeprefix(prefix) for entry in kept_here if entry.startswith("??")]
+    lines = [os.fsdecode(line) for line in done.stdout.split(b"\0") if line]
+    facts = dict(line[2:].split(" ", 1) for line in lines if line.startswith("# branch."))
+    commit, branch = facts["branch.oid"], facts["branch.head"]
+    if commit == "(initial)":
+        if branch == "(unknown)":  # the branch is damaged; `git status` does not say so, `git log` does
+            _git(folder, "log", "-1")
+        return Git()
+    prefix = _prefix(folder)
+    entries = [line.split(" ", _WORDS_BEFORE[line[0]]) for line in lines if line[0] in _WORDS_BEFORE]
+    names = [(kind, words[-1].removeprefix(prefix)) for kind, *words in entries]
+    kept_here = [(kind, name) for kind, name in names if stays(name)]
+    dirty = len(kept_here) < len(names)
+    known = [name for kind, name in kept_here if kind != "?"]
+    unknown = [name for kind, name in kept_here if kind == "?"]
     diff = _diff(folder, known, unknown, stays) if dirty else ""
-    return Git(commit.decode(), branch.decode(), dirty, diff)
+    return Git(commit, "HEAD" if branch == "(detached)" else branch, dirty, diff)
 
 
 def between(folder: Path, old: str, new: str) -> list[tuple[str, int | None, int | None]] | None:
@@ -113,12 +143,16 @@ def between(folder: Path, old: str, new: str) -> list[tuple[str, int | None, int
     Returns:
         Path, lines added and lines removed (None for a binary file); or None when the repository lacks one
         of the commits.
+
+    Raises:
+        ClusterkitError: git failed.
     """
     if not all(re.fullmatch(r"[0-9a-f]{4,64}", commit) for commit in (old, new)):
         return None
-    data = _output(folder, "diff", "--numstat", "-z", "--no-renames", "--relative", old, new, "--", ".")
-    if data is None:
+    known = _output(folder, "cat-file", "--batch-check", stdin=f"{old}\n{new}\n".encode())
+    if known.count(b" commit ") != 2:
         return None
+    data = _output(folder, "diff", "--numstat", "-z", "--no-renames", "--relative", old, new, "--", ".")
     rows = (os.fsdecode(entry).split("\t", 2) for entry in data.split(b"\0") if entry)
     return [
         (path, int(added) if added.isdigit() else None, int(removed) if removed.isdigit() else None)
@@ -147,7 +181,7 @@ def _diff(folder: Path, known: Sequence[str], unknown: Sequence[str], stays: Cal
         "--relative",
     )
     spared = [f":(exclude,literal){name}" for name in {*known, *_related(folder, known, unknown, stays)}]
-    data = _output(folder, "diff", *plain, "--irreversible-delete", "HEAD", "--", ".", *spared) or b""
+    data = _output(folder, "diff", *plain, "--irreversible-delete", "HEAD", "--", ".", *spared)
     cut = b"\n[the diff is longer; the snapshot has every file]\n" if len(data) > _LONGEST_DIFF else b""
     return (data[:_LONGEST_DIFF] + cut).decode("utf-8", "replace")
 
@@ -156,20 +190,20 @@ def _related(
     folder: Path, known: Sequence[str], unknown: Sequence[str], stays: Callable[[str], bool]
 ) -> list[str]:
     """Names of files that were renamed or copied from or to a left-out one, judged by similarity."""
-    index = _output(folder, "rev-parse", "--git-path", "index") if known or unknown else None
-    if index is None:
+    if not known and not unknown:
         return []
+    index = _output(folder, "rev-parse", "--git-path", "index")
     with tempfile.TemporaryDirectory() as place:
         # A temporary index lets git compare untracked files too, without touching the user's index.
         ours = {"GIT_INDEX_FILE": f"{place}/index"}
         with suppress(FileNotFoundError):
             shutil.copyfile(folder / os.fsdecode(index).removesuffix("\n"), ours["GIT_INDEX_FILE"])
         if names := [f":(literal){name}" for name in unknown[:_MOST_LOOKED_AT]]:
-            _git(folder, "add", "--intent-to-add", "--", *names, variables=ours)
+            add = ("add", "--intent-to-add", "--ignore-errors", "--", *names)
+            _git(folder, *add, variables=ours, fine=(0, 1, 128))  # one that cannot be read is not compared
         likeness = ("--find-renames=20%", "--find-copies=20%", "--find-copies-harder")
         compared = ("diff", "--name-status", "-z", *likeness, "--relative", "HEAD", "--", ".")
-        told = _git(folder, *compared, variables=ours)
-    words = iter(os.fsdecode(told.stdout).split("\0") if told is not None else ())
+        words = iter(os.fsdecode(_output(folder, *compared, variables=ours)).split("\0"))
     found = []
     for status in words:
         names = [next(words, "") for _ in range(2 if status[:1] in ("R", "C") else 1)]
@@ -178,21 +212,88 @@ def _related(
     return found
 
 
-def _output(folder: Path, *args: str) -> bytes | None:
-    done = _git(folder, *args)
-    return done.stdout if done is not None and done.returncode == 0 else None
+def _prefix(folder: Path) -> str:
+    """A folder's path in its repository; ends with a slash unless it is empty."""
+    return os.fsdecode(_output(folder, "rev-parse", "--show-prefix")).removesuffix("\n")
+
+
+def _output(
+    folder: Path, *args: str, stdin: bytes | None = None, variables: Mapping[str, str] | None = None
+) -> bytes:
+    """Git's output; empty outside a repository."""
+    done = _git(folder, *args, stdin=stdin, variables=variables)
+    return done.stdout if done else b""
 
 
 def _git(
-    folder: Path, *args: str, stdin: bytes | None = None, variables: Mapping[str, str] | None = None
+    folder: Path,
+    *args: str,
+    stdin: bytes | None = None,
+    variables: Mapping[str, str] | None = None,
+    fine: Container[int] = (0,),
 ) -> subprocess.CompletedProcess[bytes] | None:
+    """Runs git; None outside a repository. An exit status that is not `fine` is a ClusterkitError."""
+    top = _top(folder)
+    if top is None:
+        return None
+    # A hook or an editor names another repository in GIT_DIR, GIT_INDEX_FILE and others; settings count.
+    others = re.compile(r"GIT_(?!CONFIG|EXEC_PATH)")
+    environment = {name: value for name, value in os.environ.items() if not others.match(name)}
+    environment |= {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"}
+    if top != top.parent:  # git would take the next repository above for one that is damaged
+        environment["GIT_CEILING_DIRECTORIES"] = str(top.parent)
     try:
-        return subprocess.run(
+        done = subprocess.run(
             ["git", "-C", folder, *args],
             input=stdin,
             capture_output=True,
             check=False,
-            env={**os.environ, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", **(variables or {})},
+            env={**environment, **(variables or {})},
         )
-    except FileNotFoundError:
-        return None
+    except OSError as error:
+        reason = "not on PATH" if isinstance(error, FileNotFoundError) else str(error.strerror)
+        raise ClusterkitError(
+            f"{top} is a git repository, but git cannot be started: {reason}",
+            hint="install git; nothing is sent while it is unknown what git ignores",
+        ) from error
+    if done.returncode not in fine:
+        raise _failure(folder, top, done)
+    return done
+
+
+def _top(folder: Path) -> Path | None:
+    """The nearest folder with a `.git`, this one or above; like git, not beyond a mount point."""
+    here = folder.resolve()
+    device = here.stat().st_dev
+    for place in (here, *here.parents):
+        if place.stat().st_dev != device:
+            return None
+        if os.path.lexists(place / ".git"):
+            return place
+    return None
+
+
+def _failure(folder: Path, top: Path, done: subprocess.CompletedProcess[bytes]) -> ClusterkitError:
+    """Git's own words, and the cure."""
+    said = done.stderr.decode("utf-8", "replace")
+    line = re.search(r"^(?:fatal|error): (.+:\n.+)|^fatal: (.+)", said, re.MULTILINE)
+    words = last_words(line[1] or line[2] if line else said).replace(": / ", ": ")
+    if done.returncode < 0:
+        words = f"ended by signal {-done.returncode}"
+    here, there = shlex.quote(str(folder)), shlex.quote(str(top))
+    if offered := re.search(r"^\s+(git config .+)", said, re.MULTILINE):
+        cure = f"if you trust its owner, `{offered[1]}`"
+    elif "not a git repository" in words:
+        moved = (top / ".git").is_file()
+        cure = f"`git worktree repair {there}` in its main repository" if moved else "repair it"
+        cure += f", or remove {top / '.git'}"
+    elif "index" in words:
+        cure = f"`cd {here} && rm $(git rev-parse --git-path index) && git reset` makes another"
+    elif "extension" in words or "version" in words:
+        cure = "use a newer git"
+    else:
+        cure = f"make `git -C {here} status` work"
+    return ClusterkitError(
+        f"{folder}: git: {words}",
+        hint=f"{cure}; nothing is sent while it is unknown what git ignores",
+    )

@@ -80,6 +80,24 @@ def test_no_run_sees_what_another_wrote_beside_its_code(project: Project) -> Non
 
 
 @pytest.mark.slow
+def test_nothing_is_sent_while_git_fails(project: Project) -> None:
+    subprocess.run(["git", "init", "-q", project.folder], check=True)
+    (project.folder / ".gitignore").write_text("data\n")
+    (project.folder / "data").write_text("ignored")
+    (project.folder / ".git" / "index").write_bytes(b"x" * 100)
+    for command in ("submit", "deploy"):
+        refused = project.run(command, code=1).stderr
+        assert "index file corrupt" in refused
+        assert "git reset" in refused
+    here = project.folder / ".clusterkit"
+    assert not [path for path in here.rglob("*") if path.name in ("data", "train.py", "run.json")]
+    (project.folder / ".git" / "index").unlink()
+    project.submit()
+    assert {path.name for path in here.rglob("*")} >= {"train.py", "run.json"}
+    assert not list(here.rglob("data"))
+
+
+@pytest.mark.slow
 def test_a_failing_program_is_failed_and_says_why(project: Project) -> None:
     run_id = project.submit("--", "7")
     project.ended(run_id)

@@ -1,6 +1,9 @@
 """A small project, and a local cluster for its snapshots."""
 
+import contextlib
+import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,3 +46,27 @@ def commit(project: Path) -> None:
     git(project, "init", "-q")
     git(project, "add", "-f", ".")
     git(project, "commit", "-qm", "first")
+
+
+@pytest.fixture
+def open_place() -> Iterator[Path]:
+    """A folder that every user may reach; pytest's own are private."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+@contextlib.contextmanager
+def as_nobody(project: Path) -> Iterator[None]:
+    """Root may read everything, so somebody else looks at the project."""
+    if os.getuid() != 0:
+        yield
+        return
+    for path in [project, *project.rglob("*")]:
+        os.chown(path, 65534, 65534)
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)

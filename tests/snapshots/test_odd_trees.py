@@ -1,11 +1,8 @@
 """Trees that break careless programs: they travel whole, or it is said why not."""
 
-import contextlib
 import os
 import socket
 import subprocess
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +10,7 @@ import pytest
 from clusterkit.errors import ClusterkitError
 from clusterkit.site import Site
 from clusterkit.snapshots import look, publish, take
-from tests.snapshots.conftest import commit, taken
+from tests.snapshots.conftest import as_nobody, commit, taken
 from tests.transport.trees import ODD_NAMES, contents, tree
 
 WITH_GIT = pytest.mark.parametrize("with_git", [False, True], ids=["no git", "git"])
@@ -83,30 +80,6 @@ def test_a_sparse_file_is_refused_by_its_size_without_being_read(project: Path) 
     with pytest.raises(ClusterkitError, match="3072 MiB is over the limit"):
         taken(project)
     assert (project / "huge").stat().st_atime == 1
-
-
-@pytest.fixture
-def open_place() -> Iterator[Path]:
-    """A folder that every user may reach; pytest's own are private."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        yield folder
-
-
-@contextlib.contextmanager
-def as_nobody(project: Path) -> Iterator[None]:
-    """Root may read everything, so somebody else looks at the project."""
-    if os.getuid() != 0:
-        yield
-        return
-    for path in [project, *project.rglob("*")]:
-        os.chown(path, 65534, 65534)
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
 
 
 @WITH_GIT
