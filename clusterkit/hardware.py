@@ -117,17 +117,19 @@ _NOT_BEFORE, _NOT_AFTER = r"(?<![a-z0-9.])", r"(?![a-z0-9])"
 
 # Memory is that of NVIDIA's data sheets (https://www.nvidia.com/en-us/data-center/,
 # https://www.nvidia.com/en-us/design-visualization/, https://www.nvidia.com/en-us/geforce/graphics-cards/),
-# their GB read as Slurm reads G. A card sold with more than one size (A100, V100, P100, GH200, RTX 3080, or
-# RTX 4070, which has less in laptops) has none in the table: the site's own description may tell.
+# their GB read as Slurm reads G. A card sold with more than one size (A100, V100, P100, RTX 3080, or RTX
+# 4070, which has less in laptops) has none in the table: the site's own description may tell. A GH200 with
+# 96 GB is named by the memory of its processor.
 _CARDS: tuple[tuple[str, str, int | None], ...] = (
     # How it is spelled, in lower case with - for every separator; our name; memory in GiB.
+    (r"gh-?200-(?:120|240|480)-?gb", "gh200", 96),
     (r"gh-?200", "gh200", None),
     (r"gb-?200", "gb200", None),
     (r"b-?200", "b200", 180),
     (r"h-?200(?:-?nvl)?", "h200", 141),
     (r"h-?100-?nvl", "h100-nvl", 94),
-    (r"h-?100(?:-?sxm\d?|-?pcie)?", "h100", 80),
-    (r"a-?100l?(?:-?sxm\d?|-?pcie)?", "a100", None),
+    (r"h-?100", "h100", 80),
+    (r"a-?100l?", "a100", None),
     (r"a-?40", "a40", 48),
     (r"a-?30", "a30", 24),
     (r"a-?10g?", "a10", 24),
@@ -136,8 +138,8 @@ _CARDS: tuple[tuple[str, str, int | None], ...] = (
     (r"l-?40s", "l40s", 48),
     (r"l-?40", "l40", 48),
     (r"l4", "l4", 24),
-    (r"v-?100s?(?:-?sxm\d?|-?pcie)?", "v100", None),
-    (r"p-?100(?:-?sxm\d?|-?pcie)?", "p100", None),
+    (r"v-?100s?", "v100", None),
+    (r"p-?100", "p100", None),
     (r"p-?40", "p40", 24),
     (r"t4", "t4", 16),
     (r"k-?80", "k80", 12),
@@ -145,7 +147,7 @@ _CARDS: tuple[tuple[str, str, int | None], ...] = (
     (r"(?:rtx-?)?a-?5000", "a5000", 24),
     (r"(?:rtx-?)?a-?4500", "a4500", 20),
     (r"(?:rtx-?)?a-?4000", "a4000", 16),
-    (r"rtx-?pro-?6000(?:-?blackwell)?", "rtxpro6000", 96),
+    (r"rtx-?pro-?6000(?:-?blackwell(?:-max-?q)?)?", "rtxpro6000", 96),
     (r"rtx-?6000-?ada", "rtx6000ada", 48),
     (r"rtx-?5000-?ada", "rtx5000ada", 32),
     (r"(?:quadro-)?rtx-?8000", "rtx8000", 48),
@@ -157,19 +159,22 @@ _CARDS: tuple[tuple[str, str, int | None], ...] = (
     (r"(?:rtx-?)?5090", "rtx5090", 32),
     (r"(?:rtx-?)?5080", "rtx5080", 16),
     (r"(?:rtx-?)?4090", "rtx4090", 24),
-    (r"(?:rtx-?)?4080", "rtx4080", 16),
-    (r"(?:rtx-?)?4070", "rtx4070", None),
+    (r"(?:rtx-?)?4080(?:-?super)?", "rtx4080", 16),
+    (r"(?:rtx-?)?4070(?:-?super)?", "rtx4070", None),
     (r"(?:rtx-?)?4060", "rtx4060", 8),
-    (r"(?:rtx-?)?3090", "rtx3090", 24),
+    (r"(?:rtx-?)?3090(?:-?ti)?", "rtx3090", 24),
+    (r"(?:rtx-?)?3080-?ti", "rtx3080ti", 12),
     (r"(?:rtx-?)?3080", "rtx3080", None),
-    (r"(?:rtx-?)?3070", "rtx3070", 8),
+    (r"(?:rtx-?)?3070(?:-?ti)?", "rtx3070", 8),
     (r"(?:rtx-?)?2080-?ti", "rtx2080ti", 11),
-    (r"(?:rtx-?)?2080", "rtx2080", 8),
+    (r"(?:rtx-?)?2080(?:-?super)?", "rtx2080", 8),
     (r"(?:gtx-?)?1080-?ti", "gtx1080ti", 11),
     (r"(?:gtx-?)?1080", "gtx1080", 8),
 )
 _SIZES = {
-    "a100": (40, 80),
+    "a100": (40, 64, 80),
+    "b200": (180, 192),
+    "h100": (64, 80, 94, 96),
     "v100": (16, 32),
     "p100": (12, 16),
     "gh200": (96, 144),
@@ -177,36 +182,54 @@ _SIZES = {
     "rtx4070": (8, 12),
     "rtx6000": (24, 48),
 }
-"""The memory sizes, GiB, of cards sold under one name."""
+"""All memory sizes, GiB, of cards that are made with more than one."""
+_BUILD = r"(?:sxm|pcie|hbm)\d?[a-z]?"
+"""A card's socket or kind of memory."""
 _PATTERNS = tuple(
-    (re.compile(f"{_NOT_BEFORE}{spelled}{_NOT_AFTER}"), name, memory) for spelled, name, memory in _CARDS
+    (re.compile(f"{_NOT_BEFORE}{spelled}(?:-?{_BUILD})?{_NOT_AFTER}"), name, memory)
+    for spelled, name, memory in _CARDS
 )
-_SLICE = re.compile(r"\d+g-?\.?(\d+)gb")
-_SIZE = re.compile(r"(?<![a-z0-9])(\d{1,3})-?gi?b?(?![a-z0-9])")
+_SIZE = re.compile(rf"{_NOT_BEFORE}(\d{{1,3}})-?gi?b?{_NOT_AFTER}")
+_EXPLAINED = re.compile(rf"{_SIZE.pattern}|{_NOT_BEFORE}{_BUILD}{_NOT_AFTER}")
+_OTHER = re.compile(r"\d|\b(?:mig|vgpu|grid|half|slice|shard|ti|super|laptop|mobile|max-?q)\b")
+"""What makes it a part of the card, or another card."""
+_SLICE = re.compile(r"(?<![a-z0-9])\dg-?\.?(\d+)gb")
+"""A slice (MIG): 3g.20gb."""
+_VIRTUAL = re.compile(
+    rf"{_NOT_BEFORE}(?:{'|'.join(card[0] for card in _CARDS)})(?:-?[a-z]{{1,2}})?"
+    rf"-(?:\d-)?(\d{{1,2}})[abcq](?:4|me)?{_NOT_AFTER}"
+)
+"""A virtual GPU (https://docs.nvidia.com/vgpu/latest/grid-vgpu-user-guide/): A40-12Q, A100D-1-10C."""
 
 
 def recognise(text: str) -> tuple[str, int | None] | None:
     """The card that a site's name means, and its memory in bytes if the name or the card determines it.
 
-    A slice of a card (MIG) is not recognised as a card.
+    A number beside the card's name is its memory if it has a unit and the card is made with that much. With
+    any other number the name means something else: a slice of the card (MIG), a virtual GPU, half a card.
 
     >>> recognise("nvidia_a100-sxm4-80gb")
     ('a100', 85899345920)
+    >>> recognise("a100-20")
     """
-    plain = re.sub(r"[ _:/-]+", "-", text.lower())
-    if _SLICE.search(plain):
+    plain = _plain(text)
+    if slice_memory(text) is not None:
         return None
     for pattern, name, memory in _PATTERNS:
         if match := pattern.search(plain):
-            size = _SIZE.search(plain[match.end() :])
-            told = int(size[1]) if size else memory
-            return name, None if told is None else told * _G
+            beside = f"{plain[: match.start()]} {plain[match.end() :]}"
+            told = {int(size) for size in _SIZE.findall(beside)}
+            if _OTHER.search(_EXPLAINED.sub(" ", beside)) or not told.issubset(sizes_of(name) or (memory,)):
+                return None
+            size = max(told, default=memory)
+            return None if len(told) > 1 else (name, None if size is None else size * _G)
     return None
 
 
 def slice_memory(text: str) -> int | None:
-    """Bytes of a slice such as `a100_3g.20gb`; None for anything else."""
-    match = _SLICE.search(text.lower())
+    """Bytes of a slice such as `a100_3g.20gb` or a virtual GPU such as `A40-12Q`; None for anything else."""
+    plain = _plain(text)
+    match = _SLICE.search(plain) or _VIRTUAL.search(plain)
     return int(match[1]) * _G if match else None
 
 
@@ -226,3 +249,7 @@ def least_memory_of(text: str) -> int | None:
     known = recognise(text)
     smallest = min(sizes_of(known[0]), default=None) if known else None
     return memory_of(text) or (None if smallest is None else smallest * _G)
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[ _:/-]+", "-", text.lower())

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from clusterkit.config.lines import join_key
 from trainer.recipe.memory import host_parts, learner_parts, library_parts, replay_parts, staged_parts
 from trainer.recipe.share import Part
 from trainer.recipe.sizes import Sizes
@@ -114,7 +115,8 @@ def _gpu(sizes: Sizes, machine: Machine) -> tuple[Store, tuple[Part, ...]]:
         granted = "" if machine.gpu_memory else f"assuming the smallest {machine.gpu}"
         return Store(wanted, total, reserve, Fit.FITS, granted), ()
     if machine.gpu_memory is None:
-        what = f"set `memory` of [clusters.{machine.cluster}.gpus.{machine.gpu}] to find out whether it fits"
+        table = join_key(("clusters", machine.cluster, "gpus", machine.gpu or "gpu"))
+        what = f'its name does not tell its memory: set `memory = "...G"` in [{table}]'
         return Store(wanted, None, 0, Fit.UNKNOWN, f"{what}; {least} GiB would be enough"), ()
     layout = sizes.layout
     if layout is None:

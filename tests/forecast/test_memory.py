@@ -58,10 +58,10 @@ def test_the_size_on_the_box_is_not_all_usable() -> None:
 
 
 def test_a_gpu_of_unknown_size_is_no_verdict() -> None:
-    memory = judge(GUIDE, replace(MACHINE, gpu_memory=None), None, None)
+    memory = judge(GUIDE, replace(MACHINE, gpu="h100-4.7", gpu_memory=None), None, None)
     assert memory.gpu is not None
     assert memory.gpu.fit is Fit.UNKNOWN
-    assert "[clusters.site.gpus.a40]" in memory.gpu.advice
+    assert 'set `memory = "...G"` in [clusters.site.gpus."h100-4.7"]' in memory.gpu.advice
     assert "3 GiB would be enough" in memory.gpu.advice
 
 

@@ -208,9 +208,9 @@ def _about_gpu(offer: Offer, slurm: Slurm, wishes: Wishes) -> tuple[str, ...]:
         others.append(f"{partition.name} ({format_duration(limit) if limit else 'no limit'})")
     if others:
         lines.append(f"Also in: {', '.join(others)}")
-    if offer.memory is None and (sizes := sizes_of(offer.name)):
-        either = " or ".join(f'"{size}G"' for size in sizes)
-        lines.append(f"Slurm does not say which {offer.name} this is: add memory = {either}")
+    if offer.memory is None:
+        either = " or ".join(f'"{size}G"' for size in sizes_of(offer.name)) or '"...G"'
+        lines.append(f"Slurm does not say how much memory a {offer.name} has here: add memory = {either}")
     return tuple(lines)
 
 
