@@ -166,9 +166,13 @@ def resolve(
             hint="a `Match exec` command in the ssh configuration may hang",
         ) from None
     if done.returncode != 0:
-        lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["ssh -G failed"]
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        faults = [line for line in lines if re.search(r"\bline \d+:", line)] or lines[-1:]
+        unknown = re.search(r"Bad configuration option: (\S+)", " ".join(faults))
         raise TransportError(
-            f"ssh cannot resolve {destination}: {lines[-1]}", hint="correct the ssh configuration"
+            f"ssh cannot resolve {destination}: {'; '.join(faults) or 'ssh -G failed'}",
+            hint="correct the ssh configuration"
+            + (f"; `IgnoreUnknown {unknown[1]}` above the line lets ssh skip the option" if unknown else ""),
         )
     text = done.stdout.decode("utf-8", "surrogateescape")
     return parse_ssh_g(text, alias=destination, config=config)

@@ -132,8 +132,17 @@ def test_include_match_and_overrides(tmp_path: Path) -> None:
 
 
 def test_errors_of_a_configuration_are_shown(tmp_path: Path) -> None:
-    path = config(tmp_path, "Host x\n    Prot 22\n")
-    with pytest.raises(TransportError, match=r"ssh cannot resolve x: .*terminating, 1 bad configuration"):
+    path = config(tmp_path, "Host x\n    UseKeychain yes\n    Port zero\n")
+    with pytest.raises(
+        TransportError, match=r"line 2: .*: usekeychain; .* line 3: Bad port 'zero'"
+    ) as caught:
+        resolve("x", config=path)
+    assert "terminating" not in str(caught.value)
+    assert "`IgnoreUnknown usekeychain`" in str(caught.value.hint)
+    path = config(tmp_path, "IgnoreUnknown usekeychain\nHost x\n    UseKeychain yes\n")
+    assert resolve("x", config=path).hostname == "x"
+    path = config(tmp_path, "Host x\n    ProxyJump x\n    HostName a b\n")
+    with pytest.raises(TransportError, match=r"line 3: .*extra arguments"):
         resolve("x", config=path)
     with pytest.raises(TransportError, match="does not exist"):
         resolve("x", config=tmp_path / "absent")
