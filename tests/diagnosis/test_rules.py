@@ -55,6 +55,11 @@ SAID = {
     "library-missing": (
         "ImportError: libOSMesa.so.8: cannot open shared object file: No such file or directory",
     ),
+    "library-too-old": (
+        "ImportError: /lib64/libc.so.6: version `GLIBC_2.32' not found (required by /env/x.so)",
+        "ImportError: /lib64/libstdc++.so.6: version `GLIBCXX_3.4.29' not found (required by /env/x.so)",
+        "python: /lib64/libstdc++.so.6: version `CXXABI_1.3.13' not found (required by python)",
+    ),
     "memory-refused": (
         "MemoryError",
         "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 37.3 GiB for an array",
@@ -113,7 +118,26 @@ SAID = {
         "bash: python3: command not found\n"
         "[clusterkit] python3 did not start the launcher: see the line above",
     ),
-    "program-failed": ("ZeroDivisionError: division by zero",),
+    "program-failed": (
+        "ZeroDivisionError: division by zero",
+        # Common last lines that no cause of their own explains: none may get the cure of another.
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (32x512 and 256x10)",
+        "RuntimeError: Expected all tensors to be on the same device, but found at least two devices",
+        "FileNotFoundError: [Errno 2] No such file or directory: '/data/x.npy'",
+        "ValueError: Input X contains NaN.",
+        "ImportError: /env/flash_attn.so: undefined symbol: _ZN3c104cuda9SetDeviceEi",
+        "RuntimeError: cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
+        "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp, unhandled system error",
+        "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12, OpType=ALLREDUCE)",
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
+        "OSError: [Errno 98] Address already in use",
+        "ConnectionRefusedError: [Errno 111] Connection refused",
+        "MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD",
+        "mpirun noticed that process rank 1 with PID 7 on node n1 exited on signal 11 (Segmentation fault).",
+        "terminate called after throwing an instance of 'c10::Error'",
+        "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 180224",
+        "_pickle.UnpicklingError: invalid load key, '<'.",
+    ),
 }
 
 REFUSED = {
@@ -172,6 +196,9 @@ def test_the_schedulers_reason_names_the_cause(reason: str) -> None:
     ("ended", "slug"),
     [
         ({"code": 139, "why": "signalled", "signal": "SEGV"}, "killed-by-signal"),
+        ({"code": 130, "why": "signalled", "signal": "INT"}, "interrupted"),
+        ({"code": 143, "why": "signalled", "signal": "TERM"}, "interrupted"),
+        ({"code": 152, "why": "signalled", "signal": "XCPU"}, "killed-by-signal"),
         ({"code": 137, "why": "signalled", "signal": "KILL"}, "out-of-memory"),
         ({"code": 124, "why": "timeout", "signal": "TERM"}, "time-limit"),
         ({"code": 0, "why": "completed"}, "completed"),
@@ -180,6 +207,21 @@ def test_the_schedulers_reason_names_the_cause(reason: str) -> None:
 )
 def test_the_exit_record_alone(ended: dict[str, object], slug: str, tmp_path: Path) -> None:
     assert diagnosis_of(make_run(tmp_path, "hello\n", ended=ended)).finding.cause.slug == slug
+
+
+@pytest.mark.parametrize(
+    ("log", "sender"),
+    [
+        ("[clusterkit] caught SIGINT\nKeyboardInterrupt\n", "`scancel --signal`"),
+        ("KeyboardInterrupt\n", "`kill` on the node"),
+    ],
+)
+def test_an_interruption_names_who_may_have_sent_it(log: str, sender: str, tmp_path: Path) -> None:
+    ended = {"code": 130, "why": "signalled", "signal": "INT"}
+    finding = diagnosis_of(make_run(tmp_path, log, ended=ended)).finding
+    assert sender in finding.cure
+    assert "SEGV" not in finding.cure
+    assert finding.evidence[1].text in log
 
 
 def test_the_scheduler_is_surer_than_a_log() -> None:

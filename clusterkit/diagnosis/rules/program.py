@@ -31,7 +31,7 @@ HANGS = Cause(
 CHECKPOINT_UNUSABLE = Cause(
     "checkpoint-unusable",
     "its checkpoint cannot be used",
-    "resume with the values it was made with, or start a new run",
+    "resume with the values it was made with or, if it is damaged, from an older one; or start a new run",
 )
 WORKER_DIED = Cause(
     "worker-died",
@@ -53,12 +53,20 @@ KILLED_BY_SIGNAL = Cause(
     "a signal ended the program",
     "SEGV, BUS, ILL and ABRT come from native code: run a short job with `PYTHONFAULTHANDLER=1` in `env`",
 )
+INTERRUPTED = Cause(
+    "interrupted",
+    "something interrupted the program with a signal",
+    "find what sent it; `resume` continues from the checkpoint",
+)
 PROGRAM_FAILED = Cause(
     "program-failed",
     "the program ended with an error",
     "read the last lines of its log; `--cluster local` runs the same program on this machine",
 )
 
+_SENT = frozenset(("HUP", "INT", "QUIT", "TERM", "USR1", "USR2"))
+"""Signals that a process sends to another."""
+_CRASHES = frozenset(("SEGV", "BUS", "ILL", "ABRT", "FPE", "TRAP", "SYS"))
 _ERROR = re.compile(
     r"^(?:[\w.]+(?:Error|Exception|Warning|Interrupt|Exit|Fault)\b.*|trainer: .*|error: .*|\S+: error: .*)"
 )
@@ -110,17 +118,35 @@ def hangs(evidence: Evidence) -> Finding | None:
 
 
 def killed_by_signal(evidence: Evidence) -> Finding | None:
-    """A signal that the scheduler did not send."""
+    """A signal that neither the scheduler nor a lack of memory explains."""
     name = evidence.exit.get("signal")
     failed = evidence.state.state is JobState.FAILED
     if not failed or evidence.exit.get("why") != "signalled" or name == "KILL":
         return None
+    if name in _SENT:
+        caught = evidence.line(rf"^\[clusterkit\] caught SIG{name}")
+        cure = (
+            "the whole job had the signal, as from `scancel --signal`"
+            if caught
+            else "the program's processes had the signal, not the job: it came from the program itself, from "
+            "its launcher (torchrun, mpirun) after another process failed, or from `kill` on the node"
+        )
+        return INTERRUPTED.found(
+            exited(evidence),
+            caught or evidence.line(r"^KeyboardInterrupt\b"),
+            *evidence.story.quote(Topic.EXIT),
+            detail=f"SIG{name}",
+            command=logs(evidence),
+            cure=f"{cure}; `resume` continues from the checkpoint",
+            sure=Sure.SEEN,
+        )
     return KILLED_BY_SIGNAL.found(
         exited(evidence),
         evidence.line(r"Segmentation fault|core dumped|Fatal Python error|Bus error|Aborted"),
         *evidence.story.quote(Topic.EXIT),
         detail=f"SIG{name}",
         command=logs(evidence),
+        cure="" if name in _CRASHES else "read the last lines of its log",
         sure=Sure.SEEN,
     )
 
@@ -163,7 +189,8 @@ def _step(evidence: Evidence) -> list[Line]:
 RULES = (
     by_message(
         DIVERGED,
-        r"had a loss or gradient that is not finite|(?i:loss is nan|nan loss|found nan|contains nan)"
+        r"had a loss or gradient that is not finite|(?i:loss is nan|nan loss|found nan)"
+        r"|(?i:(?:loss|logits?|gradients?|actions?|weights?|parameters?) contains? nan)"
         r"|Function '\w+' returned nan values|invalid values:|FloatingPointError",
         also=_step,
         command=lambda evidence: f"clusterkit report {evidence.subject.run_id}",

@@ -11,13 +11,20 @@ from clusterkit.diagnosis.rules.said import by_message, said
 
 IMPORT_ERROR = Cause(
     "import-error",
-    "a Python module is missing where the program runs",
-    "add it to the image (`clusterkit build`), or to the project if it is your own code",
+    "a Python module is missing where the program runs, or is of another version",
+    "add it, in the version that the program needs, to the image (`clusterkit build`), or to the project if "
+    "it is your own code",
 )
 LIBRARY_MISSING = Cause(
     "library-missing",
     "a shared library is missing where the program runs",
     "add the package that contains it to the image",
+)
+LIBRARY_TOO_OLD = Cause(
+    "library-too-old",
+    "the program was built for a newer system than the one it runs on",
+    "GLIBC: use an image with a newer base, or a build for the older system; GLIBCXX or CXXABI: install "
+    "conda-forge's `libstdcxx-ng` and put its folder first in `LD_LIBRARY_PATH`",
 )
 NO_DISPLAY = Cause(
     "no-display",
@@ -53,6 +60,11 @@ def _module(text: str) -> str:
     return name[1] if name else ""
 
 
+def _version(text: str) -> str:
+    version = re.search(r"version [`'](\S+)' not found(?: \(required by (.+?)\))?", text)
+    return " for ".join(filter(None, version.groups())) if version else ""
+
+
 RULES = (
     by_message(
         NO_DISPLAY,
@@ -70,7 +82,13 @@ RULES = (
     ),
     by_message(
         LIBRARY_MISSING,
-        r"cannot open shared object file|error while loading shared libraries|version `GLIBC\S* not found",
+        r"cannot open shared object file|error while loading shared libraries",
+        command=logs,
+    ),
+    by_message(
+        LIBRARY_TOO_OLD,
+        r"version [`']\S+' not found",
+        detail=_version,
         command=logs,
     ),
     by_message(
