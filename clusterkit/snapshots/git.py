@@ -23,7 +23,7 @@ _LONGEST_DIFF = 1 << 20
 _MOST_LOOKED_AT = 500
 """Most untracked, left-out files compared for renames; more of them are data, not secrets."""
 _UNREAD = re.compile(r"^warning: (could not open directory|unable to access) '(.+?)/?': (.+)", re.MULTILINE)
-_TRACKED = re.compile(rb"(\d{6}) [0-9a-f]+ \d\t(.*)", re.DOTALL)
+_TRACKED = re.compile(rb"[^?] (\d{6}) [0-9a-f]+ \d\t(.*)", re.DOTALL)
 _SUBMODULE = b"160000"
 _WORDS_BEFORE = {"1": 8, "u": 10, "?": 1}
 """Words before the path of an entry of `git status --porcelain=v2`, by its kind."""
@@ -62,23 +62,24 @@ def listed(folder: Path, *, excluded: Callable[[str], bool]) -> list[str] | None
     Raises:
         ClusterkitError: git failed, or could not read a folder or the rules of what it ignores.
     """
-    done = _git(folder, "ls-files", "-z", "--stage", "--cached", "--others", "--exclude-standard")
+    done = _git(folder, "ls-files", "-z", "-t", "--stage", "--cached", "--others", "--exclude-standard")
     if done is None:
         return None
     for failed, path, reason in _UNREAD.findall(done.stderr.decode("utf-8", "surrogateescape")):
         name = path.removeprefix(_prefix(folder))
-        rules = failed == "unable to access"  # of a .gitignore; an excluded one counts for its folder's files
-        if not excluded(os.path.dirname(name) if rules else name):  # noqa: PTH120 - text only
-            raise ClusterkitError(
-                f"{folder / name}: {reason}" + ("; it says what git ignores" if rules else ""),
-                hint="make it readable"
-                + ("" if rules else f', or add "/{name}" to `exclude` in clusterkit.toml'),
-            )
+        rules = failed == "unable to access"  # a .gitignore, which holds for its folder
+        if excluded(os.path.dirname(name) if rules else name):  # noqa: PTH120 - text only
+            continue
+        cure = "file, not a link" if rules else f'folder, or add "/{name}" to `exclude`'
+        raise ClusterkitError(
+            f"{folder / name}: {reason}" + ("; it says what git ignores" if rules else ""),
+            hint=f"make it a readable {cure}",
+        )
     return [_listed_name(entry) for entry in done.stdout.split(b"\0") if entry]
 
 
 def _listed_name(entry: bytes) -> str:
-    mode, name = tracked.groups() if (tracked := _TRACKED.fullmatch(entry)) else (b"", entry)
+    mode, name = tracked.groups() if (tracked := _TRACKED.fullmatch(entry)) else (b"", entry[2:])
     return os.fsdecode(name + (b"/" if mode == _SUBMODULE else b""))
 
 
@@ -115,8 +116,8 @@ def stand(folder: Path, *, stays: Callable[[str], bool]) -> Git:
     Raises:
         ClusterkitError: git failed.
     """
-    options = ("--porcelain=v2", "--branch", "-z", "--no-renames", "--untracked-files=all")
-    done = _git(folder, "status", *options, "--", ".")
+    options = ("-z", "--branch", "--no-ahead-behind", "--no-renames", "--untracked-files=all")
+    done = _git(folder, "status", "--porcelain=v2", *options, "--", ".")
     if done is None:
         return Git()
     lines = [os.fsdecode(line) for line in done.stdout.split(b"\0") if line]
@@ -129,10 +130,9 @@ def stand(folder: Path, *, stays: Callable[[str], bool]) -> Git:
     prefix = _prefix(folder)
     entries = [line.split(" ", _WORDS_BEFORE[line[0]]) for line in lines if line[0] in _WORDS_BEFORE]
     names = [(kind, words[-1].removeprefix(prefix)) for kind, *words in entries]
-    kept_here = [(kind, name) for kind, name in names if stays(name)]
-    dirty = len(kept_here) < len(names)
-    known = [name for kind, name in kept_here if kind != "?"]
-    unknown = [name for kind, name in kept_here if kind == "?"]
+    known = [name for kind, name in names if kind != "?" and stays(name)]
+    unknown = [name for kind, name in names if kind == "?" and stays(name)]
+    dirty = len(known) + len(unknown) < len(names)
     diff = _diff(folder, known, unknown, stays) if dirty else ""
     return Git(commit, "HEAD" if branch == "(detached)" else branch, dirty, diff)
 

@@ -204,21 +204,36 @@ def test_an_ignored_folder_in_place_of_a_tracked_file_stays(repository: Path) ->
 
 
 @pytest.mark.parametrize("below", ["", "sub"])
+@pytest.mark.parametrize("rules", ["sub/.gitignore", ".git/info/exclude"])
 def test_rules_that_git_cannot_read_are_an_error(
-    open_place: Path, monkeypatch: pytest.MonkeyPatch, below: str
+    open_place: Path, monkeypatch: pytest.MonkeyPatch, rules: str, below: str
 ) -> None:
     project = open_place / "project"
     (project / "sub" / "data").mkdir(parents=True)
     git(project, "init", "-q")
-    (project / "sub" / ".gitignore").write_text("data/\n")
+    (project / rules).write_text("data/\n")
     (project / "sub" / "data" / "x").touch()
-    (project / "sub" / ".gitignore").chmod(0)
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(open_place / "none"))
     monkeypatch.setenv("HOME", str(open_place))
+    (project / rules).chmod(0)
     with as_nobody(project):
         for exclude in ("unrelated", ".gitignore"):
-            with pytest.raises(ClusterkitError, match=r"sub/\.gitignore: Permission denied"):
+            with pytest.raises(ClusterkitError, match=r"gitignore: Permission|use \.git/info/exclude"):
                 taken(project / below, exclude)
+
+
+def test_a_link_in_place_of_a_gitignore_is_an_error(repository: Path) -> None:
+    (repository / ".gitignore").rename(repository.parent / "rules")
+    (repository / ".gitignore").symlink_to(repository.parent / "rules")
+    with pytest.raises(ClusterkitError, match=r"\.gitignore: Too many levels of symbolic links") as caught:
+        taken(repository)
+    assert "not a link" in str(caught.value.hint)
+
+
+def test_an_untracked_name_that_looks_like_an_entry_of_the_index(repository: Path) -> None:
+    name = f"160000 {'a' * 40} 0\tdata"
+    (repository / name).touch()
+    assert name in taken(repository).project.files
 
 
 def test_a_folder_that_cannot_be_read_is_named_from_a_folder_below_the_repository(
