@@ -239,7 +239,7 @@ def _git(
     # A hook or an editor names another repository in GIT_DIR, GIT_INDEX_FILE and others; settings count.
     others = re.compile(r"GIT_(?!CONFIG|EXEC_PATH)")
     environment = {name: value for name, value in os.environ.items() if not others.match(name)}
-    environment |= {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"}
+    environment |= {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_DISCOVERY_ACROSS_FILESYSTEM": "1"}
     if top != top.parent:  # git would take the next repository above for one that is damaged
         environment["GIT_CEILING_DIRECTORIES"] = str(top.parent)
     try:
@@ -262,15 +262,9 @@ def _git(
 
 
 def _top(folder: Path) -> Path | None:
-    """The nearest folder with a `.git`, this one or above; like git, not beyond a mount point."""
+    """The nearest folder with a `.git`, this one or above."""
     here = folder.resolve()
-    device = here.stat().st_dev
-    for place in (here, *here.parents):
-        if place.stat().st_dev != device:
-            return None
-        if os.path.lexists(place / ".git"):
-            return place
-    return None
+    return next((place for place in (here, *here.parents) if os.path.lexists(place / ".git")), None)
 
 
 def _failure(folder: Path, top: Path, done: subprocess.CompletedProcess[bytes]) -> ClusterkitError:

@@ -308,3 +308,16 @@ def test_a_pointer_of_git_lfs_is_refused_unless_excluded(project: Path) -> None:
     assert "model.bin" not in taken(project, "/model.bin").project.files
     (project / "model.bin").write_text(f"{POINTER}more\n")
     assert "model.bin" in taken(project).project.files
+
+
+def test_a_git_folder_that_cannot_be_read(open_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(open_place / "none"))
+    monkeypatch.setenv("HOME", str(open_place))
+    project = open_place / "project"
+    project.mkdir()
+    git(project, "init", "-q")
+    (project / ".git").chmod(0)
+    with as_nobody(project), pytest.raises(ClusterkitError, match="git: not a git repository") as caught:
+        taken(project)
+    assert "repair it" in str(caught.value.hint)
+    (project / ".git").chmod(0o700)
