@@ -11,7 +11,7 @@ from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_ledger
 from clusterkit.cli.ui.console import format_count, note, out, plural, printable
-from clusterkit.cli.ui.curves import CurvePanel, panels, show_live, show_once, view
+from clusterkit.cli.ui.curves import panels, show_live, show_once, view
 from clusterkit.cli.ui.lines import plain_table
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def view_group(looks: Sequence[Curves], width: int, height: int | None) -> Rende
     for one, mine in list(zip(looks, shown, strict=True))[:fitting]:
         found = {panel.name: panel for panel in mine}
         step = max((row.step for row in one.rows), default=None)
-        cells = [_value(found.get(name)) for name in names]
+        cells = [found[name].last if name in found else "" for name in names]
         first = found.get(names[0])
         small = [_spark(first.points if first else [], span, low, high, columns)] if columns else []
         table.add_row(
@@ -95,10 +95,6 @@ def _room(looks: Sequence[Curves], names: Sequence[str], width: int) -> int:
     taken = sum(fixed) + sum(max(_VALUE, len(name)) for name in names) + _GAP * (len(fixed) + len(names))
     room = min(_SPARK, width - taken)
     return room if room >= _LEAST else 0
-
-
-def _value(panel: CurvePanel | None) -> str:
-    return panel.words(panel.points[-1][1]) if panel and panel.points else ""
 
 
 def _spark(points: Sequence[tuple[float, float]], span: float, low: float, high: float, columns: int) -> Text:

@@ -119,8 +119,12 @@ def _files(files: tuple[Changed, ...]) -> Table:
 def _pair(section: str, name: str, a: Any, b: Any) -> list[str]:
     """Formats two different values so that their texts differ, too."""
     if isinstance(a, DescribedRate) or isinstance(b, DescribedRate):
-        values = percents_beside([rate and rate.value for rate in (a, b)])
-        return [value + _interval(rate) for value, rate in zip(values, (a, b), strict=True)]
+        rates = [rate if isinstance(rate, DescribedRate) else None for rate in (a, b)]
+        values = percents_beside([rate and rate.value for rate in rates])
+        return [
+            value + _interval(rate) if rate else _shown(section, name, given)
+            for value, rate, given in zip(values, rates, (a, b), strict=True)
+        ]
     shown = [_shown(section, name, value) for value in (a, b)]
     measured = section == "results" and name != "seconds"
     if shown[0] != shown[1] and not measured:

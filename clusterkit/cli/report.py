@@ -103,15 +103,17 @@ def print_json(reported: Reported) -> None:
 
 def _group_object(row: ReportRow) -> dict[str, Any]:
     found = row.result
-    low, high = (found and found.point.interval) or (None, None)
+    point = found and found.point
+    low, high = (point and point.interval) or (None, None)
     return {
         "group": row.group,
         "runs": row.runs,
         "step": row.step,
         "metric": found and found.name,
-        "value": found and found.point.value,
+        "value": point and point.value,
         "low": low,
         "high": high,
+        "diverged": len(found.diverged) if found else 0,
     }
 
 
@@ -170,12 +172,13 @@ def show_reported(reported: Reported) -> None:
 def _finals(rows: Sequence[ReportRow], title: str) -> list[str]:
     """Formats the column of one metric's final values; `-` for groups that report another metric."""
     mine = [row.result if row.result and row.result.title == title else None for row in rows]
-    values = [one.point.value if one else None for one in mine]
-    return percents_beside(values) if any(one and one.rate for one in mine) else beside(values)
+    values = [one.point.value if one and one.point else None for one in mine]
+    texts = percents_beside(values) if any(one and one.rate for one in mine) else beside(values)
+    return ["not finite" if one and not one.point else text for one, text in zip(mine, texts, strict=True)]
 
 
 def _interval(found: MainResult | None) -> str:
-    if found is None or found.point.interval is None:
+    if found is None or found.point is None or found.point.interval is None:
         return "-"
     low, high = found.point.interval
     first, last = percents_beside([low, high]) if found.rate else beside([low, high])

@@ -152,5 +152,5 @@ def _advice(groups: Sequence[ReportGroup]) -> list[GroupAdvice]:
 
 def _row(group: ReportGroup, metric: str | None) -> ReportRow:
     found = result(group, metric)
-    step = found.point.step if found else max(run.last_step for run in group.runs)
+    step = found.last_step if found else max(run.last_step for run in group.runs)
     return ReportRow(group.label, len(group.runs), step, found)

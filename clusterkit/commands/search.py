@@ -183,9 +183,10 @@ class _Driver:
 
     def _judge(self, site: Site, trial: SearchTrial, state: RunState, run_dir: str) -> None:
         """Records what a trial's run has reached, and ends it if it ended or should."""
-        values = self._metric.values(run_dir)
+        series = self._metric.series(run_dir)
+        known = series.points[: len(series.points) - series.nulls]  # a number may still follow the nulls
         stopping = trial.stopping
-        if not stopping and self.study.report(trial.number, values):
+        if not stopping and self.study.report(trial.number, dict(known)):
             stopping = True
             self._say(f"trial {trial.number} is stopped early")
         if not state.final:
@@ -193,21 +194,24 @@ class _Driver:
                 self._end(site, trial, state)
             return
         self._full = False
-        if state.state is JobState.COMPLETED and values:
-            step, value = _last(values)
+        if state.state is JobState.COMPLETED and series.last:
+            step, value = series.last
             self.study.complete(trial.number, step, value)
             best = self._note_best()
             is_best = best is not None and best.number == trial.number
             self._say(f"trial {trial.number} completed: {value:g}{', the best so far' if is_best else ''}")
-        elif state.state is JobState.CANCELLED and values:
+        elif state.state is JobState.CANCELLED and series.points:
             self.study.prune(trial.number)
             if not stopping:
                 self._say(f"trial {trial.number} was cancelled")
         else:
-            silent = state.state is JobState.COMPLETED
-            why = f"it logged no number {self._definition.metric!r}" if silent else state.state.value
-            self.study.fail(trial.number, why if silent or not state.why else f"{why}: {state.why}")
-            self._say(f"trial {trial.number} failed: {why}; `clusterkit why {trial.run_id}`")
+            completed = state.state is JobState.COMPLETED
+            why = series.why if completed else state.state.value
+            silent = why is None
+            why = why or f"it logged no number {self._definition.metric!r}"
+            self.study.fail(trial.number, why if completed or not state.why else f"{why}: {state.why}")
+            hint = "" if series.why and completed else f"; `clusterkit why {trial.run_id}`"
+            self._say(f"trial {trial.number} failed: {why}{hint}")
             if silent and not any(one.step is not None for one in self.study.trials()):
                 names = ", ".join(self._metric.names(run_dir)[:_NAMED])
                 raise RunError(
@@ -289,10 +293,6 @@ class _Driver:
         if best is not None:
             write_best(self._tools.folder, self._definition, best)
         return best
-
-
-def _last(values: dict[int, float]) -> tuple[int, float]:
-    return next(reversed(values.items()))
 
 
 def _is_folder(site: Site, path: str) -> bool:

@@ -11,7 +11,6 @@ from clusterkit.report.groups import Point, ReportGroup, ReportRun
 from clusterkit.report.main_metric import RETURN, SUCCESS, mean_curve, result
 from clusterkit.report.statistics import iqm, iqm_interval
 from clusterkit.report.words import GIB
-from clusterkit.results.metrics import MetricRow, with_number
 from clusterkit.runs.run_dir import moment
 
 _OVERLAID_TASKS = 6
@@ -145,9 +144,7 @@ def _iqm_curve(group: ReportGroup) -> list[Point]:
 
 def _by_run(title: str, groups: Sequence[ReportGroup], key: str, scale: Scale = Scale.AS_FOUND) -> Chart:
     """One line per run, from its evaluations or else from its training."""
-    curves = [
-        Curve(label, colour, _points(with_number(run.rows, key), key)) for run, label, colour in _runs(groups)
-    ]
+    curves = [Curve(label, colour, _thinned(run.series(key).finite)) for run, label, colour in _runs(groups)]
     return _over_steps(title, curves, groups, scale)
 
 
@@ -217,10 +214,6 @@ def _runs(groups: Sequence[ReportGroup]) -> Iterator[tuple[ReportRun, str, str]]
                 yield run, f"seed {run.document.get('seed')}", curve_colour(place)
             else:
                 yield run, group.label, curve_colour(number)
-
-
-def _points(rows: Sequence[MetricRow], key: str) -> list[Point]:
-    return _thinned([(row.step, value) for row in rows if (value := row.number(key)) is not None])
 
 
 def _over_steps(

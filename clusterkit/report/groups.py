@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +17,7 @@ from clusterkit.report.statistics import Interval, student, wilson
 from clusterkit.resources import page
 from clusterkit.results import metrics
 from clusterkit.results.metrics import MetricRow, latest, own_names, stretched
+from clusterkit.results.series import Series, series
 from clusterkit.runs.run_dir import RunDirectory, read_run_dir, table
 
 _SUCCESS, _RETURN = "success/", "return/"
@@ -64,6 +66,22 @@ class ReportRun:
     def drawable(self) -> bool:
         """Whether it has data to draw over steps."""
         return bool(self.evaluations or self.own_names or (self.returns and not self.recipe))
+
+    def series(self, name: str) -> Series:
+        """The values of a number, from the rows that its curve is drawn from."""
+        return series(self._rows_of(name), name)
+
+    def lost_from(self, name: str) -> int | None:
+        """The step from which a success rate or a return was not finite to the end; None if it is finite."""
+        rows = self._rows_of(name)
+        last = next((row for row in reversed(rows) if name in row.values), None)
+        return None if last is None or last.number(name) is not None else series(rows, name).lost_from
+
+    def _rows_of(self, name: str) -> Sequence[MetricRow]:
+        if name.startswith(_RETURN):
+            logged = any(key.startswith(_RETURN) for row in self.training for key in row.values)
+            return self.training if logged else self.evaluations
+        return self.evaluations if name.startswith(_SUCCESS) else self.rows
 
     @cached_property
     def returns(self) -> list[MetricRow]:
@@ -124,15 +142,18 @@ class ReportGroup:
         """The mean of a success rate or a return over runs, with its 95% interval, by step.
 
         For several runs it is Student's t; for success rates of one run the logged interval. Without one, or
-        for runs that agree exactly (with zero spread), it is Wilson's over all their episodes.
+        for runs that agree exactly (with zero spread), it is Wilson's over all their episodes. The mean ends
+        where a run diverges: that of the others would be another one.
         """
+        rows = [run.returns if key.startswith(_RETURN) else run.evaluations for run in self.runs]
+        lost = [step for run in self.runs if (step := run.lost_from(key)) is not None]
         logged: dict[int, Interval] = {}
         values: dict[int, list[float]] = {}
         trials: dict[int, int] = {}
-        for run in self.runs:
-            for row in run.returns if key.startswith(_RETURN) else run.evaluations:
+        for each in rows:
+            for row in each:
                 value = row.number(key)
-                if value is not None:
+                if value is not None and row.step < min(lost, default=math.inf):
                     values.setdefault(row.step, []).append(value)
                     trials[row.step] = trials.get(row.step, 0) + self._trials(row, key)
                     if key.startswith(_SUCCESS) and (interval := _logged(row, key.removeprefix(_SUCCESS))):
@@ -147,7 +168,14 @@ class ReportGroup:
         ]
 
     def final(self, key: str) -> Point | None:
-        """The point of a curve at the final step; of a return the last one."""
+        """The point of a curve at the final step; of a return the last one.
+
+        If runs diverged, it is the others' and has no interval, because they are a selection.
+        """
+        left = tuple(run for run in self.runs if run.lost_from(key) is None)
+        if len(left) < len(self.runs):
+            point = replace(self, runs=left).final(key) if left else None
+            return point and replace(point, interval=None)
         curve = self.curve(key)
         if key.startswith(_RETURN):
             return curve[-1] if curve else None

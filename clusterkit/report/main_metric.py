@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from clusterkit.errors import RunError
 from clusterkit.report.groups import Point, ReportGroup
 from clusterkit.report.statistics import student
-from clusterkit.results.metrics import own_names, with_number
+from clusterkit.results.metrics import own_names
+from clusterkit.results.series import Series
 
 SUCCESS, RETURN = "success/mean", "return/mean"
 _SHORT = {"success": SUCCESS, "return": RETURN}
@@ -23,17 +24,22 @@ class MainResult:
 
     name: str
     """As the program logs it."""
-    point: Point
-    """The mean over runs at the last common evaluation; for other numbers over each run's last value."""
+    point: Point | None
+    """The mean over runs at the last common evaluation; for other numbers over each run's last value. Runs
+    that diverged are left out, and then there is no interval; None if all did."""
     runs: int
     first_step: int
-    """The step of the run that has come least far; the point's own step is that of the farthest."""
+    """The step of the run that has come least far."""
+    last_step: int
+    """The step of the run that has come farthest."""
+    diverged: tuple[str, ...] = ()
+    """Of each run whose last value is not finite, in words."""
 
     @property
     def at(self) -> str:
         """The steps that the runs have reached."""
-        last = self.point.step
-        return f"{last:,}" if self.first_step == last else f"{self.first_step:,} to {last:,}"
+        first, last = self.first_step, self.last_step
+        return f"{last:,}" if first == last else f"{first:,} to {last:,}"
 
     @property
     def title(self) -> str:
@@ -48,6 +54,9 @@ class MainResult:
     @property
     def meaning(self) -> str:
         """The meaning of its interval, or why there is none."""
+        if self.diverged:
+            return diverged_words(self.diverged, self.runs)
+        assert self.point is not None
         if self.runs == 1:
             return "95% interval over episodes" if self.point.interval else "one run: no interval"
         over = f"over {self.runs} runs"
@@ -66,14 +75,12 @@ def result(group: ReportGroup, wanted: str | None = None) -> MainResult | None:
     """
     names = [full_name(wanted)] if wanted else [SUCCESS, RETURN, *_own(group)]
     for name in names:
-        if name.startswith(("success/", "return/")):
-            point = group.final(name)
-            steps = [point.step] if point else []
-        else:
-            point, steps = final(group, name), [step for step, _ in lasts(group, name)]
-        if point is not None:
-            runs = sum(bool(with_number(run.rows, name)) for run in group.runs)
-            return MainResult(name, point, runs, min(steps))
+        point, logged = final(group, name), _logged(group, name)
+        steps = [one.points[-1][0] for one in logged]
+        if point and name.startswith(("success/", "return/")):
+            steps = [point.step]
+        if point or diverged(group, name):
+            return MainResult(name, point, len(logged), min(steps), max(steps), diverged(group, name))
     return None
 
 
@@ -83,16 +90,40 @@ def full_name(wanted: str) -> str:
 
 
 def final(group: ReportGroup, name: str) -> Point | None:
-    """The mean over runs of the last value that each logged, with its 95% Student interval."""
+    """The final value of a group, with its 95% interval.
+
+    It is the mean over runs of the last value that each logged; of success rates and returns the last point
+    of the curve. If runs diverged, it is the others' and has no interval, because they are a selection.
+    """
+    if name.startswith(("success/", "return/")):
+        return group.final(name)
     found = lasts(group, name)
     values = [value for _, value in found]
-    return Point(max(step for step, _ in found), statistics.fmean(values), student(values)) if found else None
+    if not found:
+        return None
+    interval = None if diverged(group, name) else student(values)
+    return Point(max(step for step, _ in found), statistics.fmean(values), interval)
 
 
 def lasts(group: ReportGroup, name: str) -> list[tuple[int, float]]:
-    """The last step and value of a number in each run that logged it."""
-    rows = [rows[-1] for run in group.runs if (rows := with_number(run.rows, name))]
-    return [(row.step, value) for row in rows if (value := row.number(name)) is not None]
+    """The last step and value of a number in each run that logged it and has not diverged."""
+    return [one.last for one in _logged(group, name) if one.last is not None]
+
+
+def diverged(group: ReportGroup, name: str) -> tuple[str, ...]:
+    """Of each run whose last value of a number is not finite, since when."""
+    return tuple(one.why for one in _logged(group, name) if one.why is not None)
+
+
+def diverged_words(whys: Sequence[str], runs: int) -> str:
+    """Says how many runs diverged, and since when the first of them had."""
+    if len(whys) == runs:
+        return whys[0] if runs == 1 else f"all {runs} runs diverged: {whys[0]}"
+    return f"{len(whys)} of {runs} runs diverged ({whys[0]}): the mean is of the others, without interval"
+
+
+def _logged(group: ReportGroup, name: str) -> list[Series]:
+    return [values for run in group.runs if (values := run.series(name)).points]
 
 
 def check(groups: Sequence[ReportGroup], wanted: str) -> None:
@@ -106,7 +137,7 @@ def check(groups: Sequence[ReportGroup], wanted: str) -> None:
     rows = [
         row for group in groups for run in group.runs for row in run.rows if row.kind in ("train", "eval")
     ]
-    known = sorted({name for row in rows for name in row.values if row.number(name) is not None})
+    known = sorted({name for row in rows for name in row.values if row.logged(name) is not None})
     more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
     raise RunError(
         f"no run logs a number {wanted!r}", hint=f"--metric takes one of {', '.join(known[:_LISTED])}{more}"
@@ -115,7 +146,7 @@ def check(groups: Sequence[ReportGroup], wanted: str) -> None:
 
 def mean_curve(group: ReportGroup, name: str) -> list[Point]:
     """The mean over runs with its 95% Student interval, at the steps at which all of them log the number."""
-    found = [{row.step: row.number(name) or 0.0 for row in with_number(run.rows, name)} for run in group.runs]
+    found = [dict(run.series(name).finite) for run in group.runs]
     steps = sorted(set.intersection(*(set(one) for one in found)))
     at = [(step, [one[step] for one in found]) for step in steps]
     return [Point(step, statistics.fmean(values), student(values)) for step, values in at]

@@ -139,7 +139,7 @@ def _highest(rows: Iterable[MetricRow], key: str, other: object = None) -> float
 
 
 def _last(rows: Sequence[MetricRow], key: str) -> float | None:
-    return next((value for row in reversed(rows) if (value := row.number(key)) is not None), None)
+    return next((row.number(key) for row in reversed(rows) if key in row.values), None)
 
 
 def _repeated(rows: Sequence[MetricRow]) -> int:

@@ -20,7 +20,14 @@ from clusterkit.report.charts import own_numbers
 from clusterkit.report.facts import describe, provenance
 from clusterkit.report.groups import Point, ReportGroup
 from clusterkit.report.inline_svg import inline_svg
-from clusterkit.report.main_metric import MainResult, final, lasts, result
+from clusterkit.report.main_metric import (
+    MainResult,
+    diverged,
+    diverged_words,
+    final,
+    lasts,
+    result,
+)
 from clusterkit.report.measured import known
 from clusterkit.report.paper import Published, published
 from clusterkit.report.statistics import Interval, difference, iqm, iqm_interval
@@ -124,7 +131,8 @@ def _summarise(
     scores, main = group.final_scores(), result(group, metric)
     means = group.final_means()
     ours, firsts = (_finals(one, main) for one in (group, first))
-    several = len(group.runs) > 1 and any(scores)
+    lost = main is not None and bool(main.diverged)  # the others are a selection
+    several = len(group.runs) > 1 and any(scores) and not lost
     compared = group is not first and ours and firsts
     return Summary(
         group=group,
@@ -138,7 +146,7 @@ def _summarise(
         running=_mean(one.running or None for one in advice.measured),
         gpu=_mean(one.gpu for one in advice.measured),
         dormant=_mean(one.dormant for one in advice.measured),
-        seeds_iqm=iqm(means) if means else None,
+        seeds_iqm=iqm(means) if means and not lost else None,
         seeds_interval=iqm_interval([[mean] for mean in means]),
         published=published(table(group.runs[0].recipe, "values")),
         difference=(fmean(ours) - fmean(firsts), difference(ours, firsts)) if compared else None,
@@ -146,7 +154,12 @@ def _summarise(
 
 
 def _finals(group: ReportGroup, main: MainResult | None) -> list[float]:
-    """What groups are compared by, one value a run: the final success, or else the main number."""
+    """What groups are compared by, one value a run: the final success, or else the main number.
+
+    Empty if a run diverged.
+    """
+    if main is not None and diverged(group, main.name):
+        return []
     if main is None or main.rate:
         return group.final_means()
     return [value for _, value in lasts(group, main.name)]
@@ -161,6 +174,8 @@ class FinalRow:
     """For each group the mean over its runs, with its interval."""
     runs: tuple[float | None, ...]
     """The value of each run of a single group; empty for several groups or one run."""
+    diverged: tuple[str, ...]
+    """For each group how many runs diverged, and since when; an empty text if none did."""
 
 
 def _final_rows(groups: Sequence[ReportGroup], metric: str | None) -> list[FinalRow]:
@@ -171,9 +186,17 @@ def _final_rows(groups: Sequence[ReportGroup], metric: str | None) -> list[Final
             name,
             tuple(final(group, name) for group in groups),
             tuple(point.value if (point := final(one, name)) else None for one in alone),
+            tuple(_diverged(group, name, several=len(groups) > 1) for group in groups),
         )
         for name in own_numbers(groups, metric)
     ]
+
+
+def _diverged(group: ReportGroup, name: str, *, several: bool) -> str:
+    whys = diverged(group, name)
+    if not whys:
+        return ""
+    return (f"{group.label}: " if several else "") + diverged_words(whys, len(group.runs))
 
 
 def _marked(text: str) -> Markup:

@@ -23,8 +23,10 @@ NO_LINE_BYTES = 64 << 20
 """Bytes without a line end after which reading stops: a sparse file may be huge."""
 _KINDS = 100
 """Most kinds of rows in a file."""
-_LARGEST = 1e100
-"""Larger numbers are dropped, because their differences may be infinite."""
+LARGEST = 1e100
+"""Larger numbers count as infinite, because their differences may be."""
+_NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
+"""What programs write in JSON that has no NaN, as text."""
 
 _OF_THE_FORM = re.compile(
     r"(success|success_low|success_high|return|time|gpu|cpu|memory)/.*|schema|total_steps|steps_per_second"
@@ -51,6 +53,21 @@ class MetricRow:
     def number(self, key: str) -> float | None:
         """A finite, drawable number, or None."""
         return _finite(self.values.get(key))
+
+    def logged(self, key: str) -> float | None:
+        """A number, which may be infinite or NaN, however JSON writes it; None for the rest.
+
+        Null is among the rest, because it may stand for NaN or for no value, see `clusterkit.results.series`.
+        """
+        value = self.values.get(key)
+        if isinstance(value, str):
+            return float(value) if _NOT_FINITE.fullmatch(value) else None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        try:
+            return float(value)
+        except OverflowError:  # a whole number of more than 300 digits
+            return math.inf if value > 0 else -math.inf
 
 
 class MetricRows:
@@ -182,40 +199,24 @@ def rating_only(row: MetricRow) -> MetricRow:
 
 def ratings(rows: Sequence[MetricRow]) -> tuple[str, dict[int, float]]:
     """The metric by which evaluations are rated, and its value at each step of one."""
+    rated: dict[int, float] = {}
     for name in _RATINGS:
-        rated = latest((row for row in rows if row.number(name) is not None), "eval")
+        found = latest((row for row in rows if name in row.values), "eval")
+        rated = {row.step: rate for row in found if (rate := row.number(name)) is not None}
         if rated:
             break
-    return name, {row.step: float(row.values[name]) for row in rated}
+    return name, rated
 
 
 def own_names(rows: Iterable[MetricRow]) -> list[str]:
-    """Names of program-specific numbers, in order of appearance."""
+    """Names of program-specific numbers, finite or not, in order of appearance."""
     names: dict[str, None] = {}
     for row in rows:
         if row.kind in ("train", "eval"):
             for name in row.values:
-                if name not in names and row.number(name) is not None and not _OF_THE_FORM.fullmatch(name):
+                if name not in names and row.logged(name) is not None and not _OF_THE_FORM.fullmatch(name):
                     names[name] = None
     return list(names)
-
-
-def with_number(rows: Iterable[MetricRow], name: str) -> list[MetricRow]:
-    """The rows with a number of this name, by step: of evaluations or else of training.
-
-    A user's own program may write several lines for one step.
-    """
-    found = [row for row in rows if row.number(name) is not None]
-    return latest(found, "eval") or latest(found, "train")
-
-
-def first_not_finite(rows: Iterable[MetricRow]) -> tuple[str, int] | None:
-    """Name and step of the first infinite or NaN number, such as a loss; None without one."""
-    for row in rows:
-        for name, value in row.values.items():
-            if isinstance(value, float) and not math.isfinite(value):
-                return name, row.step
-    return None
 
 
 def stretched(rows: Iterable[MetricRow], prefix: str, stretch: int) -> list[MetricRow]:
@@ -227,10 +228,16 @@ def stretched(rows: Iterable[MetricRow], prefix: str, stretch: int) -> list[Metr
     means = []
     for step, inside in sorted(gathered.items()):
         keys = dict.fromkeys(key for row in inside for key in row.values if key.startswith(prefix))
-        numbers = {key: [value for row in inside if (value := row.number(key)) is not None] for key in keys}
-        values = {key: statistics.fmean(found) for key, found in numbers.items() if found}
+        values = {key: _mean(inside, key) for key in keys}
         means.append(MetricRow(inside[-1].kind, step, inside[-1].time, inside[-1].attempt, values))
     return means
+
+
+def _mean(rows: Iterable[MetricRow], key: str) -> float | None:
+    """The mean of the finite numbers; without any, NaN if one was logged, and else None."""
+    numbers = [value for row in rows if (value := row.logged(key)) is not None]
+    finite = [value for value in numbers if math.isfinite(value)]
+    return statistics.fmean(finite) if finite else math.nan if numbers else None
 
 
 def _row(line: bytes) -> MetricRow | None:
@@ -246,6 +253,6 @@ def _row(line: bytes) -> MetricRow | None:
 
 
 def _finite(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not -_LARGEST <= value <= _LARGEST:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -LARGEST <= value <= LARGEST:
         return None
     return float(value)

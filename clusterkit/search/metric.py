@@ -7,7 +7,8 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from clusterkit.results.metrics import LONGEST_LINE, MetricRow, each, with_number
+from clusterkit.results.metrics import LONGEST_LINE, MetricRow, each
+from clusterkit.results.series import Series, series
 from clusterkit.transport.base import Transport
 
 _PIECE = 1 << 22
@@ -41,9 +42,9 @@ class _Tail:
             self.rest = self.rest[:1]  # too long for a row: skip to the end of the line
         for row in each(lines):
             if row.kind in ("train", "eval"):
-                self.names |= dict.fromkeys(name for name in row.values if row.number(name) is not None)
-                if (value := row.number(metric)) is not None:
-                    self.rows.append(replace(row, values={metric: value}))
+                self.names |= dict.fromkeys(name for name in row.values if row.logged(name) is not None)
+                if metric in row.values:
+                    self.rows.append(replace(row, values={metric: row.values[metric]}))
 
 
 class MetricReader:
@@ -74,10 +75,9 @@ class MetricReader:
                 self._tail(run_dir).add(data, self._metric)
             going = [one for one, data in zip(going, parts, strict=True) if len(data) == _PIECE]
 
-    def values(self, run_dir: str) -> dict[int, float]:
-        """Returns a run's values of the metric so far, by step in ascending order."""
-        rows = with_number(self._tail(run_dir).rows, self._metric)
-        return {row.step: value for row in rows if (value := row.number(self._metric)) is not None}
+    def series(self, run_dir: str) -> Series:
+        """Returns a run's values of the metric so far."""
+        return series(self._tail(run_dir).rows, self._metric)
 
     def names(self, run_dir: str) -> list[str]:
         """Returns the numbers that a run has logged so far."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import sqlite3
 import warnings
 from collections.abc import Mapping, Sequence
@@ -37,7 +38,7 @@ class SearchTrial:
     """Parameter -> its value, as it is given to the run."""
     run_id: str
     value: float | None
-    """The metric: the final one, or the last one so far."""
+    """The metric: the final one, or the last one so far; None if it is not finite or the trial failed."""
     step: int | None
     """The step of the last one."""
     stopping: bool
@@ -147,6 +148,8 @@ class Study:
         ended = found.state.name == "COMPLETE"
         step = found.last_step
         last = None if step is None else found.intermediate_values[step]
+        if last is not None and (found.state.name == "FAIL" or not math.isfinite(last)):
+            last = None
         return SearchTrial(
             found.number,
             _STATES[found.state.name],

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clusterkit.results.metrics import MetricRow, latest, own_names
+from clusterkit.results.series import series
 from clusterkit.runs.program import trains
 from clusterkit.runs.record import Attempt
 from clusterkit.runs.run_dir import moment, table
@@ -196,12 +197,15 @@ def _results(
         yield "evaluated at step", final.step
         names = [key.removeprefix("success/") for key in final.values if key.startswith("success/")]
         for name in names:
-            value = final.number(f"success/{name}")
+            value, title = final.number(f"success/{name}"), "success" if name == "mean" else f"success {name}"
             if value is not None:
                 low, high = (final.number(f"success_{side}/{name}") for side in ("low", "high"))
-                yield "success" if name == "mean" else f"success {name}", DescribedRate(value, low, high)
+                yield title, DescribedRate(value, low, high)
+            elif (why := series(rows, f"success/{name}").why) is not None:
+                yield title, why
     for name in own_names(rows) if own else ():
-        yield name, next(value for row in reversed(rows) if (value := row.number(name)) is not None)
+        values = series(rows, name)
+        yield name, values.why if values.last is None else values.last[1]
     if rows:
         yield "steps", max(row.step for row in rows)
     speeds = [speed for row in training if (speed := row.number("steps_per_second")) is not None]

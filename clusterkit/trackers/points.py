@@ -63,11 +63,4 @@ def points(file: BinaryIO, known: int = 0) -> Iterator[MetricPoint]:
 
 
 def _numbers(row: MetricRow) -> dict[str, float]:
-    numbers = {}
-    for name, value in row.values.items():
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            try:
-                numbers[name] = float(value)
-            except OverflowError:
-                continue  # a whole number of more than 300 digits
-    return numbers
+    return {name: value for name in row.values if (value := row.logged(name)) is not None}

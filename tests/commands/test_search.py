@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -15,7 +16,8 @@ from typing import Any
 import pytest
 
 from clusterkit.errors import ClusterkitError
-from clusterkit.search.study import load_optuna
+from clusterkit.search.definition import Definition
+from clusterkit.search.study import Study, load_optuna
 from tests.commands.conftest import Project
 
 pytestmark = pytest.mark.slow
@@ -193,6 +195,37 @@ def test_a_trial_that_fails_or_is_cancelled_is_said_and_not_repeated(toy: Projec
         assert not bad or trial["why"].startswith("FAILED")
 
 
+# Trial 0 learns. The losses of 1 and 2 are the best until they diverge; 2 cannot write NaN.
+DIVERGES = """
+import json, os, sys
+trial = os.environ["CLUSTERKIT_RUN_ID"].rpartition("-")[2]
+with open(os.environ["CLUSTERKIT_RUN_DIR"] + "/metrics.jsonl", "a") as file:
+    for step in range(1, 21):
+        loss = 1 / step if trial == "0" else 10.0 ** (1 - step) if step < 11 else float("nan")
+        row = {"kind": "train", "step": step, "loss": loss}
+        text = json.dumps(row)
+        file.write((text.replace("NaN", "null") if trial == "2" else text) + "\\n")
+"""
+
+
+def test_a_trial_that_ends_in_nan_has_no_value_however_good_it_was(toy: Project) -> None:
+    (toy.folder / "train.py").write_text(DIVERGES)
+    done = toy.run(
+        "search", "toy", "--space", "lr=0.1:0.9", "--metric", "loss", "--direction", "minimize",
+        "--trials", "3", "--at-once", "1", "--", "{lr}",
+    )  # fmt: skip
+    found = known(toy)
+    assert found["best"] == 0
+    ends = [(one["state"], one["value"], one["step"]) for one in found["trials"]]
+    assert ends[0] == ("complete", 0.05, 20)
+    table = toy.run("search", "toy", "--best").stdout
+    for trial, how in zip(found["trials"][1:], ("not finite", "null, not finite,"), strict=True):
+        why = f"loss was {how} from step 11 to the end"
+        assert (trial["state"], trial["value"], trial["why"]) == ("failed", None, why)
+        assert f"trial {trial['number']} failed: {why}" in done.stderr
+        assert why in table
+
+
 def test_a_trial_that_completes_without_the_metric_ends_the_search_with_the_names_it_logs(
     toy: Project,
 ) -> None:
@@ -239,6 +272,25 @@ def test_a_search_whose_ledger_is_lost_finds_its_runs_again(toy: Project) -> Non
     toy.run("search", "toy")
     assert [one["state"] for one in known(toy)["trials"]] == ["complete"] * 4
     assert set(started(toy).values()) == {1}
+
+
+def test_pruning_ends_a_trial_that_is_nan_now_and_it_has_no_value(tmp_path: Path) -> None:
+    definition = Definition(
+        name="toy", group="toy-1", created="", space={"lr": "0.1:0.9"}, metric="loss", direction="minimize",
+        size=4, sampler="random", prune="asha", profile="tiny", cluster="local",
+    )  # fmt: skip
+    study = Study(tmp_path, definition)
+    for number in (0, 1, 2):
+        study.ask()
+        study.report(number, {step: 1.0 / step for step in range(1, 101)})
+        study.complete(number, 100, 0.01)
+    lost = study.ask().number
+    assert study.report(lost, {1: 1e-9, **dict.fromkeys(range(2, 50), math.nan)})
+    study.prune(lost)
+    (trial,) = study.trials("pruned")
+    assert (trial.number, trial.value) == (lost, None)
+    assert study.best().number != lost
+    study.ask()  # the sampler chooses on
 
 
 def test_without_optuna_a_search_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

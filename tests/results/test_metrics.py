@@ -21,8 +21,8 @@ from clusterkit.results.metrics import (
     latest,
     own_names,
     read,
-    with_number,
 )
+from clusterkit.results.series import series
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.log_source import LogSource
 from clusterkit.transport.local import LocalTransport
@@ -107,10 +107,10 @@ def test_numbers_are_finite_numbers() -> None:
 def test_the_names_that_only_the_program_knows() -> None:
     lines = [
         b'{"kind": "train", "step": 1, "schema": 1, "loss": 0.5, "note": "x", "return/mean": 2}',
-        b'{"kind": "eval", "step": 2, "loss": 0.4, "success/mean": 1, "elo": 1200, "bad": NaN}',
+        b'{"kind": "eval", "step": 2, "loss": 0.4, "success/mean": 1, "elo": 1200, "bad": NaN, "none": null}',
         b'{"kind": "run", "step": 0, "width": 64}',
     ]
-    assert own_names(parse(lines)) == ["loss", "elo"]
+    assert own_names(parse(lines)) == ["loss", "elo", "bad"]
 
 
 def test_what_a_program_writes_of_one_step_in_two_lines_is_all_there() -> None:
@@ -123,9 +123,7 @@ def test_what_a_program_writes_of_one_step_in_two_lines_is_all_there() -> None:
             b'{"kind": "train", "step": 2, "attempt": 1, "loss": 0.3}',
         ]
     )
-    points = {
-        name: [(row.step, row.number(name)) for row in with_number(rows, name)] for name in own_names(rows)
-    }
+    points = {name: series(rows, name).finite for name in own_names(rows)}
     assert points == {"loss": [(1, 0.5), (2, 0.3)], "accuracy": [(1, 0.1)]}
 
 

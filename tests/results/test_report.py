@@ -16,10 +16,12 @@ from typing import Any
 import pytest
 from matplotlib.image import imread
 
+from clusterkit.cli.report import print_json
 from clusterkit.commands.report import Reported, advise_runs, find_pulled, report, report_folder
 from clusterkit.errors import RunError
 from clusterkit.forecast.bench import PROGRAM
-from clusterkit.report.groups import load_runs
+from clusterkit.report.charts import own
+from clusterkit.report.groups import group_runs, load_runs
 from clusterkit.runs.ledger import Ledger
 from tests.results.run_dirs import TASKS, evaluation, make_run_dir, write_metrics
 
@@ -469,7 +471,67 @@ def test_what_is_evaluated_comes_before_what_is_trained(tmp_path: Path) -> None:
     assert reported.rows[0].result.title == "validation"
 
 
-@pytest.mark.slow
-def test_a_loss_that_is_no_number_is_unstable(tmp_path: Path) -> None:
-    _, page, _ = write([own_run(tmp_path, 1, losses(float("nan")))], tmp_path / "out")
-    assert "loss was not finite at 30 steps" in page.text
+@pytest.mark.usefixtures("page_only")
+def test_a_number_that_ends_in_nan_has_no_final_value(tmp_path: Path) -> None:
+    reported, page, _ = write([own_run(tmp_path, 1, losses(float("nan")))], tmp_path / "out")
+    why = "loss was not finite from step 30 to the end"
+    (row,) = reported.rows
+    assert (row.result.point, row.result.at, row.result.meaning) == (None, "30", why)
+    assert "loss was not finite at 1 of 3 points, from step 30 to the end" in page.text
+    text = " ".join(page.text.split())
+    assert f"not finite mean loss at 30 steps; {why}" in text
+    assert ["loss", "-"] in cells(page)
+    assert ["", why] in cells(page)
+
+
+@pytest.mark.parametrize("lost", [float("nan"), float("inf"), 1e300, None, "NaN", "-Infinity"])
+@pytest.mark.usefixtures("page_only")
+def test_a_seed_that_diverges_leaves_the_mean_of_the_others_without_an_interval(
+    tmp_path: Path, lost: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ends: list[Any] = [1.0, lost, 2.0]
+    folders = [own_run(tmp_path, seed, losses(last)) for seed, last in enumerate(ends)]
+    reported, page, _ = write(folders, tmp_path / "out")
+    how = "null, not finite," if lost is None else "not finite"
+    words = f"1 of 3 runs diverged (loss was {how} from step 30 to the end)"
+    (row,) = reported.rows
+    assert (row.result.point.value, row.result.point.interval) == (1.5, None)
+    assert row.result.meaning == f"{words}: the mean is of the others, without interval"
+    assert words in " ".join(page.text.split())
+    assert ["loss", "1.5", "1", "-", "2"] in cells(page)
+    print_json(reported)
+    (group,) = json.loads(capsys.readouterr().out)["groups"]
+    assert (group["value"], group["low"], group["diverged"]) == (1.5, None, 1)
+    (chart, *_) = own(group_runs(load_runs(folders)))
+    assert {curve.label: curve.points[-1].step for curve in chart.curves} == {
+        "mean": 20, "seed 0": 30, "seed 1": 20, "seed 2": 30,
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("page_only")
+def test_groups_are_not_compared_where_a_run_diverged(tmp_path: Path) -> None:
+    folders = []
+    for rate, ends in (("0.1", (1.0, 2.0, 3.0)), ("0.3", (1e-9, float("nan"), 1e-9))):
+        for seed, last in enumerate(ends):
+            run = {"name": "own", "recipe": None, "seed": seed, "sweep": {"lr": rate}}
+            folders.append(make_run_dir(tmp_path, f"own-{rate}-{seed}", **run))  # type: ignore[arg-type]
+            write_metrics(folders[-1], losses(last))
+    _, page, _ = write(folders, tmp_path / "out")
+    first, second = (row for row in cells(page) if row and row[0].startswith("own lr="))
+    assert first[:4] == ["own lr=0.1", "3", "2 -0.4841 to 4.484", "-"]
+    assert second[:4] == ["own lr=0.3", "3, 1 diverged", "1e-09", "-"]
+
+
+@pytest.mark.parametrize("name", ["success/mean", "return/mean"])
+@pytest.mark.usefixtures("page_only")
+def test_success_and_return_end_where_a_seed_diverges(tmp_path: Path, name: str) -> None:
+    folders = []
+    for seed, last in ((1, 0.5), (2, float("nan"))):
+        folders.append(own_run(tmp_path, seed, []))
+        rows = [{"kind": "eval", "step": step, name: 0.25} for step in (10, 20)]
+        write_metrics(folders[-1], [*rows, {"kind": "eval", "step": 30, name: last}])
+    reported, *_ = write(folders, tmp_path / "out")
+    (row,) = reported.rows
+    assert (row.result.name, row.result.point.value, row.result.point.interval) == (name, 0.5, None)
+    (group,) = group_runs(load_runs(folders))
+    assert [point.step for point in group.curve(name)] == [10, 20]

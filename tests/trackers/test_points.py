@@ -10,7 +10,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusterkit.results.metrics import read, with_number
+from clusterkit.results.metrics import read
+from clusterkit.results.series import series
 from clusterkit.trackers.points import MetricPoint, points
 from tests.trackers.run_files import ALL_STEPS, STARTS, append, expected, line, lines
 
@@ -32,7 +33,7 @@ def test_each_step_of_a_run_requeued_twice_comes_once_and_is_the_last_starts(tmp
 def test_the_report_draws_the_same_series(tmp_path: Path) -> None:
     metrics = append(tmp_path, "".join(lines(steps, attempt) for attempt, steps in enumerate(STARTS)))
     for name in ("loss", "speed"):
-        drawn = [(row.step, row.number(name)) for row in with_number(read(metrics), name)]
+        drawn = series(read(metrics), name).finite
         assert [(one.step, one.value) for one in points_of(metrics) if one.name == f"train/{name}"] == drawn
 
 
@@ -62,14 +63,16 @@ def test_only_numbers_of_training_and_evaluation_count(tmp_path: Path) -> None:
         "none": None,
         "list": [1],
         "nan": math.nan,
+        "nan as text": "NaN",
         "huge": 10**400,
         "inf": -math.inf,
     }
     text = line(1, kind="run", seed=1) + line(1, kind="checkpoint", bytes=9) + line(1, **odd) + "{]\n\n[1]\n"
     found = {one.name: one.value for one in points_of(append(tmp_path, text))}
-    assert found.keys() == {"train/nan", "train/inf"}
+    assert found.keys() == {"train/nan", "train/nan as text", "train/huge", "train/inf"}
     assert math.isnan(found["train/nan"])
-    assert found["train/inf"] == -math.inf
+    assert math.isnan(found["train/nan as text"])
+    assert (found["train/inf"], found["train/huge"]) == (-math.inf, math.inf)
 
 
 def test_a_half_written_last_line_comes_when_it_is_whole(tmp_path: Path) -> None:

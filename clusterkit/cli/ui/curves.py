@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Group, RenderableType
@@ -15,7 +15,8 @@ from rich.text import Text
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli.ui.console import format_count, out, printable
-from clusterkit.results.metrics import MetricRow, latest, own_names, with_number
+from clusterkit.results.metrics import MetricRow, latest, own_names
+from clusterkit.results.series import Series, series
 from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:
@@ -54,6 +55,15 @@ class CurvePanel:
     style: str
     best: bool = False
     """Whether higher is better; if so, the title names the highest value."""
+    lost_from: int | None = None
+    """The step from which no value was finite; None if the last one is."""
+
+    @property
+    def last(self) -> str:
+        """The last value in words; empty if there is none yet."""
+        if self.lost_from is not None:
+            return "nan"
+        return self.words(self.points[-1][1]) if self.points else ""
 
 
 def show_live(looks: Iterator[Look], draw: Draw[Look]) -> None:
@@ -123,35 +133,38 @@ def _events(one: Curves) -> list[Text]:
 def panels(one: Curves) -> list[CurvePanel]:
     """Selects a run's curves: success, return and speed, or what the user's own program reports."""
     evaluations, training = latest(one.rows, "eval"), latest(one.rows, "train")
-    success = _points(evaluations, "success/mean")
-    returns = _points(evaluations, "return/mean") or _means(training, "return/")
-    speed = _points(training, "steps_per_second")
-    if not one.run.recipe and not success and not returns and (names := own_names(one.rows)):
-        curves = {name: _points(with_number(one.rows, name), name) for name in names[:_OWN]}
-        return [
-            CurvePanel(name, points, _range(points), _short, style)
-            for (name, points), style in zip(curves.items(), _STYLES, strict=False)
-        ]
+    success = series(evaluations, "success/mean")
+    returns = series(evaluations, "return/mean")
+    returns = returns if returns.points else _means(training, "return/")
+    speed = series(training, "steps_per_second")
+    if not one.run.recipe and not success.points and not returns.points and (names := own_names(one.rows)):
+        found = [series(one.rows, name) for name in names[:_OWN]]
+        return [_panel(values, style) for values, style in zip(found, _STYLES, strict=False)]
     return [
-        CurvePanel("success", success, (0.0, 1.0), lambda share: f"{share:.0%}", "green", best=True),
-        CurvePanel("return", returns, _range(returns), _short, "cyan", best=True),
-        CurvePanel("steps/s", speed, (0.0, max((y for _, y in speed), default=1.0)), _short, "yellow"),
+        CurvePanel(
+            "success", success.finite, (0.0, 1.0), _percent, "green", best=True, lost_from=success.lost_from
+        ),
+        replace(_panel(returns, "cyan"), name="return", best=True),
+        replace(_panel(speed, "yellow"), name="steps/s"),
     ]
 
 
-def _points(rows: Sequence[MetricRow], key: str) -> list[tuple[float, float]]:
-    return [(row.step, value) for row in rows if (value := row.number(key)) is not None]
+def _panel(values: Series, style: str) -> CurvePanel:
+    points = values.finite
+    return CurvePanel(values.name, points, _range(points), _short, style, lost_from=values.lost_from)
 
 
-def _means(rows: Sequence[MetricRow], prefix: str) -> list[tuple[float, float]]:
-    """Averages each row's values over its tasks."""
-    points = []
-    for row in rows:
-        keys = [key for key in row.values if key.startswith(prefix)]
-        numbers = [value for key in keys if (value := row.number(key)) is not None]
-        if numbers:
-            points.append((float(row.step), sum(numbers) / len(numbers)))
-    return points
+def _percent(share: float) -> str:
+    return f"{share:.0%}"
+
+
+def _means(rows: Sequence[MetricRow], prefix: str) -> Series:
+    """Averages the values of each step over the tasks; not finite where one of them is not."""
+    at: dict[int, list[float]] = {}
+    for name in dict.fromkeys(key for row in rows for key in row.values if key.startswith(prefix)):
+        for step, value in series(rows, name).points:
+            at.setdefault(step, []).append(value)
+    return Series(prefix, tuple((step, sum(values) / len(values)) for step, values in sorted(at.items())))
 
 
 def _range(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -165,14 +178,12 @@ def _draw(panel: CurvePanel, span: float, width: int, height: int) -> Text:
     room = max(1, width - _AXIS - 1)
     text = Text(f"{'':{_AXIS}} ")
     text.append(panel.name, "bold")
-    if not panel.points:
-        text.append("  nothing yet", "dim")
-    else:
-        _, value = panel.points[-1]
-        text.append(f"  {panel.words(value)}", panel.style)
-        if panel.best:
-            step, best = max(panel.points, key=lambda point: point[1])
-            text.append(f"  best {panel.words(best)} at {format_count(step)}", "dim")
+    text.append(f"  {panel.last or 'nothing yet'}", panel.style if panel.last else "dim")
+    if panel.lost_from is not None:
+        text.append(f" since step {format_count(panel.lost_from)}", "dim")
+    if panel.points and panel.best:
+        step, best = max(panel.points, key=lambda point: point[1])
+        text.append(f"  best {panel.words(best)} at {format_count(step)}", "dim")
     text.truncate(width, overflow="ellipsis")
     low, high = panel.up
     lines = plot(panel.points, width=room, height=height, across=(0.0, span), up=panel.up)

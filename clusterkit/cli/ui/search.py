@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from clusterkit.cli.ui.console import note, out, plural, print_document
+from clusterkit.cli.ui.console import note, out, plural, print_document, printable
 from clusterkit.cli.ui.lines import plain_table
 from clusterkit.search.space import short
 from clusterkit.search.study import best_of, ranked
@@ -35,15 +35,17 @@ def show_trials(definition: Definition, trials: Sequence[SearchTrial], *, as_jso
             }
         )
         return
+    why = ("why",) if any(one.why for one in found) else ()
     table = plain_table(
-        "trial", definition.metric, "step", "state", *definition.space, right=("trial", "step")
+        "trial", definition.metric, "step", "state", *definition.space, *why, right=("trial", "step")
     )
     for one in found:
         value = "" if one.value is None else f"{one.value:.4g}"
         values = (short(one.values.get(name, "")) for name in definition.space)
         style = "bold" if one is best else "dim" if one.state in ("pruned", "failed") else ""
         step = "" if one.step is None else f"{one.step:,}"
-        table.add_row(*map(Text, (str(one.number), value, step, one.state, *values)), style=style)
+        reason = (printable(one.why or ""),) if why else ()
+        table.add_row(*map(Text, (str(one.number), value, step, one.state, *values, *reason)), style=style)
     out.print(table)
     states = [one.state for one in trials]
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))

@@ -1,0 +1,119 @@
+"""One metric of one run by step, and whether it ended in values that are not finite.
+
+The last value of a metric is the one that was logged last, finite or not. A run that diverged therefore has
+no final value, however good its earlier ones were.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby, takewhile
+
+from clusterkit.results.metrics import LARGEST, MetricRow, latest
+
+_NAMED = 3
+"""Most metrics that a sentence about values that are not finite names."""
+
+Point = tuple[int, float]
+"""A step and the value there."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """The values of a metric, at each step one."""
+
+    name: str
+    points: tuple[Point, ...]
+    """By step; infinite or NaN where the value was not finite."""
+    nulls: int = 0
+    """The last points that were logged as null."""
+
+    @cached_property
+    def finite(self) -> list[Point]:
+        """The points that can be drawn."""
+        return [point for point in self.points if math.isfinite(point[1])]
+
+    @cached_property
+    def lost(self) -> int:
+        """How many points at the end are not finite."""
+        return len(list(takewhile(lambda point: not math.isfinite(point[1]), reversed(self.points))))
+
+    @property
+    def lost_from(self) -> int | None:
+        """The step from which no value was finite to the end; None if the last one is finite."""
+        return self.points[-self.lost][0] if self.lost else None
+
+    @property
+    def last(self) -> Point | None:
+        """The last point; None without one, and if its value is not finite."""
+        return self.points[-1] if self.points and not self.lost else None
+
+    @property
+    def why(self) -> str | None:
+        """Why a metric that was logged has no last value; None if it has one."""
+        if self.lost_from is None:
+            return None
+        how = "null, not finite," if self.lost == self.nulls else "not finite"
+        return f"{self.name} was {how} from step {self.lost_from:,} to the end"
+
+
+def series(rows: Iterable[MetricRow], name: str) -> Series:
+    """Returns a metric's values, of evaluations or else of training.
+
+    A user's own program may write several lines for one step. JSON writers that cannot write NaN write null,
+    which also stands for a value that was not measured. So nulls at the end count as not finite only if there
+    are more of them in a row than before any number.
+    """
+    named = [row for row in rows if name in row.values]
+    logged = [row for row in named if row.logged(name) is not None]
+    for kind in ("eval", "train"):
+        chosen = {row.step: row for row in latest(logged, kind)}
+        if not chosen:
+            continue
+        for row in latest((row for row in named if row.values[name] is None), kind):
+            if row.step not in chosen or row.attempt > chosen[row.step].attempt:
+                chosen[row.step] = row
+        values = [(step, chosen[step].logged(name)) for step in sorted(chosen)]
+        lengths = [(null, len([*group])) for null, group in groupby(values, lambda point: point[1] is None)]
+        nulls = lengths[-1][1] if lengths[-1][0] else 0
+        if nulls <= max((length for null, length in lengths[:-1] if null), default=0):
+            nulls = 0
+        points = [(step, _drawable(value)) for step, value in values if value is not None]
+        points += [(step, math.nan) for step, _ in values[len(values) - nulls :]]
+        return Series(name, tuple(points), nulls)
+    return Series(name, ())
+
+
+def not_finite(rows: Sequence[MetricRow]) -> str | None:
+    """Returns which metrics had values that were not finite, at how many points and where; None without any.
+
+    Those that were not finite at the end come first, then those with the most points.
+    """
+    names = {
+        name: None
+        for row in rows
+        if row.kind in ("train", "eval")
+        for name, value in row.values.items()
+        if row.number(name) is None and (value is None or row.logged(name) is not None)
+    }
+    found = [one for one in (series(rows, name) for name in names) if len(one.finite) < len(one.points)]
+    found.sort(key=lambda one: (not one.lost, len(one.finite) - len(one.points)))
+    words = [_described(one) for one in found[:_NAMED]]
+    more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return "; ".join(words) + more if found else None
+
+
+def _drawable(value: float) -> float:
+    return math.copysign(math.inf, value) if abs(value) > LARGEST else value
+
+
+def _described(one: Series) -> str:
+    odd = [step for step, value in one.points if not math.isfinite(value)]
+    words = f"{one.name} was not finite at {len(odd):,} of {len(one.points):,} points"
+    if one.lost == len(odd):
+        return f"{words}, from step {odd[0]:,} to the end"
+    words += f", first at step {odd[0]:,}"
+    return words if one.lost_from is None else f"{words}, and from step {one.lost_from:,} to the end"
