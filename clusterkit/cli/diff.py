@@ -120,7 +120,7 @@ def _pair(section: str, name: str, a: Any, b: Any) -> list[str]:
     """Formats two different values so that their texts differ, too."""
     if isinstance(a, DescribedRate) or isinstance(b, DescribedRate):
         rates = [rate if isinstance(rate, DescribedRate) else None for rate in (a, b)]
-        values = percents_beside([rate and rate.value for rate in rates])
+        values = percents_beside([rate.value if rate else None for rate in rates])
         return [
             value + _interval(rate) if rate else _shown(section, name, given)
             for value, rate, given in zip(values, rates, (a, b), strict=True)

@@ -49,7 +49,7 @@ class CurvePanel:
     """One curve: its points by step, the range of its axis, and how its values are written."""
 
     name: str
-    points: list[tuple[float, float]]
+    points: Sequence[tuple[float, float]]
     up: tuple[float, float]
     words: Callable[[float], str]
     style: str
