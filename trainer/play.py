@@ -119,7 +119,8 @@ def _film_each(folder: Path, tasks: Sequence[str]) -> Iterator[_FilmOf]:
 
     @contextmanager
     def film_of(task: str) -> Iterator[_TaskFilm]:
-        with VideoWriter(folder / f"{re.sub('[/:]', '-', task)}.{kind}", _MILLISECONDS) as video:
+        name = re.sub(r"[^\w.+-]", "-", task)
+        with VideoWriter(folder / f"{name}.{kind}", _MILLISECONDS) as video:
             yield _TaskFilm(video, sheet)
 
     yield film_of

@@ -122,5 +122,5 @@ def _check(runs: Sequence[TrainSettings]) -> None:
 def _around(settings: TrainSettings) -> AbstractContextManager[Any]:
     """Returns the generators that environments of one's own may draw from, if they are stepped here."""
     here = settings.workers == 0 or settings.workers_optional
-    own = here and ":" in settings.recipe.values.get("environment", "")
+    own = here and ":" in settings.recipe.values.get("environment", "").partition("?")[0]
     return HostGenerators() if own else nullcontext()

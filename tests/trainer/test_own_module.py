@@ -115,3 +115,16 @@ def test_an_environment_that_is_no_name_is_refused(project: Path) -> None:
 def test_a_program_is_no_environment(project: Path) -> None:
     with pytest.raises(UsageError, match="is a program"):
         check(project, "unittest.__main__:X-v0")
+
+
+def test_an_argument_of_a_models_environment_that_may_name_code_or_a_file_is_refused(project: Path) -> None:
+    for name in ("Meta-World/MT1?env_name=reach-v3", "mine:X-v0?n=4&rate=0.1&on=true&list=[1, 2]"):
+        check(project, name)
+    for argument in ("draft:X-v0", "package.new", "../evil.xml", "/evil"):
+        for text in (f"a={argument}", f'a={{"b": ["{argument}"]}}', f'a={{"{argument}": 1}}'):
+            name = f"GymV21Environment-v0?{text}"
+            with pytest.raises(UsageError, match="an argument that may name code or a file"):
+                check(project, name)
+            check(project, name, named=name)
+    with pytest.raises(UsageError, match="neither installed nor tracked"):
+        check(project, "draft:X-v0?n=4")

@@ -12,7 +12,7 @@ import pytest
 from trainer import algorithms, recipe
 from trainer.recipe import RecipeError, registry, tables
 from trainer.recipe import recipe as recipe_module
-from trainer.recipe.environments import GYMNASIUM, KINDS, METAWORLD
+from trainer.recipe.environments import GYMNASIUM, KINDS, METAWORLD, split_environment
 from trainer.recipe.sizes import Sizes
 from trainer.recipe.spaces import Spaces
 
@@ -108,3 +108,34 @@ def test_a_new_algorithm_is_new_files_alone(tmp_path: Path, monkeypatch: pytest.
     finally:
         registry.names.cache_clear()
         sys.modules.pop("trainer.algorithms.guessing", None)
+
+
+def test_the_arguments_of_an_environment_are_json_or_text() -> None:
+    name = "a:X/Y-v1?n=4&rate=1e-3&on=true&off=False&no=None&name=reach-v3&text=a%26b&list=[1,2]&s=%224%22"
+    assert split_environment(name) == (
+        "a:X/Y-v1",
+        {
+            "n": 4,
+            "rate": 1e-3,
+            "on": True,
+            "off": False,
+            "no": None,
+            "name": "reach-v3",
+            "text": "a&b",
+            "list": [1, 2],
+            "s": "4",
+        },
+    )
+    assert split_environment("CartPole-v1") == ("CartPole-v1", {})
+
+
+@pytest.mark.parametrize("query", ["?", "?a", "?a=1&", "?a=1&a=2", "?a b=1", "?=1"])
+def test_an_argument_that_cannot_be_read_is_refused_before_anything_is_made(query: str) -> None:
+    with pytest.raises(RecipeError, match=r"environment Pendulum-v1.*: the argument '.*' is "):
+        recipe.load("sac").override({"environment": f"Pendulum-v1{query}"}, {"environment"})
+
+
+def test_an_unknown_environment_with_arguments_is_like_one_without() -> None:
+    loaded = recipe.load("sac")
+    reason = Sizes(loaded.override({"environment": "HalfCheeta-v5?a=b:c"}, {"environment"})).unknown
+    assert "did you mean HalfCheetah-v5" in reason

@@ -16,6 +16,7 @@ from trainer.envs.faults import fault_of
 from trainer.errors import UsageError
 
 _TRIAL_STEPS = 100
+from trainer.recipe.environments import split_environment
 _RENAME = "give your package of that name another one, or keep the environment outside of it"
 
 
@@ -25,7 +26,12 @@ def made(name: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
     Raises:
         UsageError: it is unknown, or cannot be made here.
     """
-    module, colon, _rest = name.partition(":")
+    Args:
+        name: as `trainer.recipe.environments.split_environment` reads it.
+        render_mode: as `gymnasium.make` has it.
+
+    identity, arguments = split_environment(name)
+    module, colon, _rest = identity.partition(":")
     if colon and module.partition(".")[0] == "trainer":
         raise UsageError(
             f"the module {module} of {name} is not found: `trainer` is the name of the trainer's own package",
@@ -36,10 +42,10 @@ def made(name: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
             warnings.simplefilter("ignore")  # of a newer version: what was asked for is asked for
             # the checker looks at every step's types, for a third of the time of a small environment's step
             mode: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
-            return gymnasium.make(name, disable_env_checker=True, **mode)
+            return gymnasium.make(identity, disable_env_checker=True, **mode, **arguments)
     except gymnasium.error.UnregisteredEnv as error:
         known = [*gymnasium.registry]
-        close = nearest(name.rpartition(":")[2], known)
+        close = nearest(identity.rpartition(":")[2], known)
         raise UsageError(
             f"there is no environment {name!r}{close or f': {error}'}",
             hint="choose one that python -c 'import gymnasium; gymnasium.pprint_registry()' lists, or "

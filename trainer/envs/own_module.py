@@ -7,10 +7,11 @@ installed package, a file that git tracks here, or one the user names, and never
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -18,10 +19,13 @@ from typing import Any
 
 from trainer.arguments import Parser
 from trainer.errors import UsageError
+from trainer.recipe.environments import split_environment
 
 _PACKAGES = ("site-packages", "dist-packages")
 _GIT = ("git", "-c", "core.fsmonitor=false", "ls-files", "--error-unmatch", "--")
 _GIT_SECONDS = 20.0
+_PLAIN = re.compile(r"[\w +,-]*")
+"""An argument that is neither a path nor the name of a module."""
 
 
 def add_whose_code(parser: Parser) -> None:
@@ -56,14 +60,23 @@ def refuse_foreign(
 
     Raises:
         UsageError: the module is neither installed, nor tracked by git here, nor named; or it lies in
-            `pulled`; or the model was trained in another environment than the one that was named.
+            `pulled`; or the model was trained in another environment than the one that was named; or the
+            environment was not named and has an argument that may name code or a file.
     """
     environment = values.get("environment", "")
     if not isinstance(environment, str):
         raise UsageError(f"the model's environment is not a name: {str(environment)[:80]!r}")
     if named is not None and named != environment:
         raise UsageError(f"the model was trained in {environment or 'Meta-World'}, not in {named}")
-    module, colon, _ = environment.partition(":")
+    identity, arguments = split_environment(environment)
+    if named is None and (
+        odd := next((text for text in _texts(arguments) if not _PLAIN.fullmatch(text)), None)
+    ):
+        raise UsageError(
+            f"the model's environment {environment!r} has an argument that may name code or a file: {odd!r}",
+            hint=f"only if you trust it: --environment {shlex.quote(environment)}",
+        )
+    module, colon, _ = identity.partition(":")
     if not colon:
         return  # one that is registered already
     if "__main__" in module.split("."):
@@ -90,6 +103,15 @@ def refuse_foreign(
         )
     if found.places and not found.installed and (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    for part in (
+        [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
+        yield from _texts(part)
 
 
 @dataclass(frozen=True)

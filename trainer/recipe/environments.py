@@ -1,21 +1,27 @@
 """The kinds of environments that recipes run on, and what each tells before an environment is made.
 
-A recipe names its environments by one of the keys `tasks` and `environment`.
+A recipe names its environments by one of the keys `tasks` and `environment`. The name of a Gymnasium
+environment may end in arguments: `EnvId?name=value&name=value`.
 """
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
+from urllib.parse import unquote
 
 from trainer.lanes import LaneLayout, Ring
+from trainer.recipe.errors import RecipeError
 from trainer.recipe.spaces import METAWORLD_SPACES, Spaces, known_spaces
 from trainer.recipe.tables import task_names
 
 _MIB = 2**20
 _MODELS_A_TASK = 0.8
 """Some tasks share a model: MT10 has 8, MT50 36."""
+_PYTHONS = {"True": True, "False": False, "None": None}
+"""What Python writes, beside JSON's `true`, `false` and `null`."""
 
 
 class EnvironmentKind(ABC):
@@ -101,7 +107,8 @@ class GymnasiumEnvironment(EnvironmentKind):
     worker_bytes, environment_bytes = 60 * _MIB, 2 * _MIB
 
     def tasks(self, values: Mapping[str, Any]) -> tuple[str, ...]:
-        """Returns the environment as the only task."""
+        """Returns the environment as the only task, with its arguments."""
+        split_environment(values["environment"])
         return (values["environment"],)
 
     def spaces(self, values: Mapping[str, Any]) -> Spaces | None:
@@ -117,6 +124,29 @@ class GymnasiumEnvironment(EnvironmentKind):
 
 METAWORLD, GYMNASIUM = MetaworldTasks(), GymnasiumEnvironment()
 KINDS: tuple[EnvironmentKind, ...] = (METAWORLD, GYMNASIUM)
+
+
+def split_environment(name: str) -> tuple[str, dict[str, Any]]:
+    """Splits the name of a Gymnasium environment into its id and the arguments that it is made with.
+
+    A value is JSON, or else text. As in the query of a URL, `%26` stands for `&`.
+
+    Raises:
+        RecipeError: an argument is not `name=value`, or is there twice.
+    """
+    identity, mark, query = name.partition("?")
+    arguments: dict[str, Any] = {}
+    for pair in query.split("&") if mark else ():
+        key, equals, text = pair.partition("=")
+        if not equals or not key.isidentifier() or key in arguments:
+            fault = "is there twice" if key in arguments else "is not name=value"
+            raise RecipeError(f"environment {name}: the argument {pair!r} {fault}")
+        text = unquote(text)
+        try:
+            arguments[key] = _PYTHONS[text] if text in _PYTHONS else json.loads(text)
+        except (ValueError, RecursionError):
+            arguments[key] = text
+    return identity, arguments
 
 
 def environment_of(values: Mapping[str, Any]) -> EnvironmentKind:

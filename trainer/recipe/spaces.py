@@ -43,6 +43,7 @@ METAWORLD_SPACES = Spaces(observation=39, action=4)
 
 def alike(name: str) -> list[str]:
     """Returns ids in the table that resemble an unknown one; none for `module:EnvId`."""
+    name = name.partition("?")[0]
     return [] if ":" in name else difflib.get_close_matches(name, known_spaces(), n=2, cutoff=_ALIKE)
 
 
