@@ -47,11 +47,17 @@ gymnasium.register("EchoChoice-v0", Echo, max_episode_steps=STEPS, kwargs={"kind
 
 
 class Broken(Echo):
-    """Pays what is no number."""
+    """Pays what is no number from the second episode on."""
+
+    _episodes = 0
+
+    def reset(self, **options):
+        self._episodes += 1
+        return super().reset(**options)
 
     def step(self, action):
-        observation, _, *rest = super().step(action)
-        return observation, float("nan"), *rest
+        observation, reward, *rest = super().step(action)
+        return observation, reward if self._episodes == 1 else float("nan"), *rest
 
 
 gymnasium.register("Broken-v0", Broken, max_episode_steps=STEPS, kwargs={"kind": "choice"})

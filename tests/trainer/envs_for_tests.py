@@ -92,6 +92,27 @@ class Words(gymnasium.Env):
     action_space = spaces.Discrete(2)
 
 
+class Odd(gymnasium.Env):
+    """Has the bounds and returns the values that its arguments name."""
+
+    def __init__(self, low=-1.0, high=1.0, dtype="float32", **returned) -> None:
+        kind = np.dtype(dtype)
+        self.action_space = spaces.Box(kind.type(low), kind.type(high), (1,), kind.type)
+        self.observation_space = spaces.Box(-1.0, 1.0, (3,))
+        self._returned = {"reward": 0.0, "terminated": False, "truncated": False, "info": {}} | returned
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        shown = np.zeros(3, np.float32)
+        return shown if self._returned.get("old") else (shown, {})
+
+    def step(self, action):
+        return np.zeros(3, np.float32), *(
+            self._returned[name] for name in ("reward", "terminated", "truncated", "info")
+        )
+
+
+gymnasium.register("Odd-v0", Odd)
 gymnasium.register("Levers-v0", Levers, max_episode_steps=8)
 gymnasium.register("Doors-v0", Doors)
 gymnasium.register("HiddenDoors-v0", Doors, kwargs={"hidden": True})

@@ -12,7 +12,7 @@ import pytest
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.envs.interface import OWN_CHOICE
 from trainer.envs.schedule import Autoreset, Orders, WorkerCommand
-from trainer.envs.spaces import drawn, observation_reader
+from trainer.envs.spaces import action_space, drawn, observation_reader
 from trainer.envs.vector import VectorEnv
 from trainer.envs.worker import one_thread_each
 from trainer.errors import UsageError
@@ -170,7 +170,7 @@ def test_a_state_that_cannot_be_put_back_is_said_and_not_pretended():
         (f"{HERE}:Levres-v0", "clipped", r"no environment .*; did you mean Levers-v0"),
         (f"{HERE}:Words-v0", "clipped", r"an observation is a Text"),
         (f"{HERE}:StuckDoors-v0", "clipped", r"fails in its first steps: RuntimeError: the hinge is stuck"),
-        (DOORS, "scaled", r"its actions have no bounds, but the algorithm needs bounds"),
+        (DOORS, "scaled", r"its actions have no bounds \(0 to inf\), but the algorithm needs bounds"),
         ("", "clipped", r"'' cannot be made"),
     ],
 )
@@ -185,6 +185,80 @@ def test_what_cannot_be_played_is_refused_in_one_line(environment, actions, word
     with pytest.raises(UsageError, match=words) as caught:
         make(environment, actions)
     assert "\n" not in caught.value.cause
+
+
+ODD = f"{HERE}:Odd-v0"
+LARGEST, LARGEST64 = float(np.finfo(np.float32).max), float(np.finfo(np.float64).max)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (f"low=-{LARGEST}&high={LARGEST}", r"no bounds \(-3.40282e\+38 to 3.40282e\+38\)"),
+        (f"low=-{LARGEST64}&high={LARGEST64}&dtype=float64", r"no bounds \(-1.79769e\+308 to"),
+        ("low=-1e30&high=1e30", r"no bounds \(-1e\+30 to 1e\+30\)"),
+        (f"high={LARGEST}", r"no bounds \(-1 to 3.40282e\+38\)"),
+        (f"low=-{LARGEST}", r"no bounds \(-3.40282e\+38 to 1\)"),
+        ("low=-Infinity", r"no bounds \(-inf to 1\)"),
+        ("high=Infinity", r"no bounds \(-1 to inf\)"),
+        (
+            "old=true",
+            "reset returned the observation alone, as in the old Gym API; Gymnasium's reset returns",
+        ),
+        ("reward=null", "a reward is None, not one number"),
+        ("reward=[0]", r"a reward is \[0\], not one number"),
+        ("reward=high", "a reward is 'high', not one number"),
+        ("reward=NaN", "a reward is nan"),
+        ("terminated=null", "terminated is None, neither true nor false"),
+        ("truncated=no", "truncated is 'no', neither true nor false"),
+        ("info=null", "the info that step returned is None, no dictionary"),
+        ('info={"success": "False"}', r"info\['success'\] is 'False', neither true nor false"),
+        ('info={"is_success": [1, 0]}', r"info\['is_success'\] is \[1, 0\], neither true nor false"),
+        ('info={"success": 0.4}', r"info\['success'\] is 0.4, neither true nor false"),
+        ('info={"success": NaN}', r"info\['success'\] is nan, neither true nor false"),
+    ],
+)
+def test_an_environment_that_would_be_learnt_wrong_is_refused_with_what_it_returned(arguments, words):
+    with pytest.raises(UsageError, match=words) as caught:
+        make(f"{ODD}?{arguments}", "scaled")
+    assert "\n" not in caught.value.cause
+
+
+def test_bounds_that_can_be_computed_are_kept_in_any_precision():
+    for arguments, action in (
+        ("low=-60000&high=60000&dtype=float16", -30000.0),
+        ("low=-1e9&high=1e9", -5e8),
+        ("low=0.5&high=0.5", 0.5),
+    ):
+        env = make(f"{ODD}?{arguments}", "scaled")(0)
+        assert env._act(np.array([-0.5], np.float32)).tolist() == [action]
+
+
+def test_an_action_space_without_a_number_is_refused():
+    for low, high in ((1.0, -1.0), (np.nan, 1.0)):
+        space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
+        space.low[:], space.high[:] = low, high  # Gymnasium itself refuses to make it
+        with pytest.raises(UsageError, match=r"mine: an action is from .* where no number is"):
+            action_space(space, "mine")
+
+
+@pytest.mark.parametrize("value", ["true", "1", "1.0", "False", "0"])
+def test_success_is_a_truth_value(value):
+    assert make(f'{ODD}?info={{"success": {value.lower()}}}').reports_success
+
+
+def test_an_environment_gets_its_arguments():
+    env = make("Pendulum-v1?g=3.5")(0)
+    assert env.env.unwrapped.g == 3.5
+    assert make("Pendulum-v1?g=3.5").tasks == ("Pendulum-v1?g=3.5",)
+    with pytest.raises(UsageError, match=r"cannot be made: TypeError: .* unexpected keyword argument 'h'"):
+        make("Pendulum-v1?h=3.5")
+
+
+def test_metaworlds_own_registration_takes_its_task_by_an_argument():
+    env = make("metaworld:Meta-World/MT1?env_name=reach-v3", "scaled")(0)
+    assert env.reset(0).shape == (39,)
+    assert type(env.env.unwrapped).__name__ == "SawyerReachEnvV3"
 
 
 @pytest.mark.slow

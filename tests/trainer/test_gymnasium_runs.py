@@ -136,6 +136,8 @@ def test_environments_that_are_stepped_in_no_time_have_no_process_and_learn_the_
     [
         ("CartPole-v1", "CartPole-v1 has discrete actions, which SAC cannot learn"),
         ("Pendulum-v9", "no environment 'Pendulum-v9'; did you mean Pendulum-v1"),
+        ("Pendulum-v1?h=1", "TypeError: .*unexpected keyword argument 'h'"),
+        (f"{HERE}:Odd-v0?reward=null", "a reward is None, not one number"),
     ],
 )
 def test_what_sac_cannot_learn_is_refused_before_anything_is_written(tmp_path, environment, words):
@@ -169,6 +171,21 @@ def test_evaluate_plays_the_same_episodes_again(trained, capsys):
     assert document["return/mean"] == rows(trained, "eval")[-1]["return/mean"]
     assert evaluate.main([str(trained), "--episodes", "10", "--workers", "0"]) == 0
     assert capsys.readouterr().out.split()[:5] == ["task", "return", "95%", "interval", "steps"]
+
+
+@pytest.mark.slow
+def test_the_arguments_of_an_environment_reach_training_evaluation_play_and_resumption(tmp_path, capsys):
+    name = f"{HERE}:Gates-v0?fault=render"  # which shows that the argument arrived
+    for words in (("40",), ("60", "--resume")):
+        options = ("--device", "cpu", "--threads", "1", "--total-steps", *words)
+        assert training.train(settings_for(tmp_path, name, *options)) == 0
+    assert rows(tmp_path, "run")[-1]["tasks"] == [name]
+    capsys.readouterr()
+    assert [row["step"] for row in rows(tmp_path, "run")] == [0, 40]
+    assert evaluate.main([str(tmp_path), "--episodes", "2", "--workers", "0", "--json"]) == 0
+    assert f"return/{name}" in json.loads(capsys.readouterr().out)
+    with pytest.raises(TrainerError, match="no colours"):
+        play.main([str(tmp_path), "--folder", str(tmp_path / "film"), "--size", "64", "--episodes", "1"])
 
 
 class Frames:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.envs import gymnasium_state
-from trainer.envs.gymnasium_make import made, success_of, tried
+from trainer.envs.gymnasium_make import made, number_of, success_of, tried
 from trainer.envs.interface import OWN_CHOICE
 from trainer.envs.spaces import ActionSpace, Scaling, action_space, drawn, observation_reader, translator
 
@@ -65,7 +65,7 @@ class GymnasiumEnv:
         observation, reward, terminated, truncated, info = self.env.step(self._act(action))
         self.terminated, self.truncated = bool(terminated), bool(truncated)
         success = self._reports_success and bool(success_of(info))
-        return self._read(observation), float(reward), success
+        return self._read(observation), number_of(reward), success
 
     def state(self) -> dict[str, Any]:
         """Returns the state of the episode, for JSON; or `{"lost": reason}` if it could not be restored."""
@@ -94,7 +94,8 @@ class GymnasiumFactory:
     Making it tries the environment for some steps, so that a fault shows before anything is started.
 
     Attributes:
-        environment: a registered id, or `module:EnvId` for one that the module registers.
+        environment: a registered id, or `module:EnvId` for one that the module registers, with arguments as
+            `trainer.recipe.environments.split_environment` reads them.
         actions: how a box's action is written, see `trainer.envs.spaces.Scaling`.
         seed: of the environments' random numbers.
         observation_dim: numbers in an observation.

@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
 import gymnasium
+import numpy as np
 import numpy.typing as npt
 
 from trainer.arguments import nearest
 from trainer.envs.faults import fault_of
 from trainer.errors import UsageError
+from trainer.recipe.environments import split_environment
 
 _TRIAL_STEPS = 100
-from trainer.recipe.environments import split_environment
+_STEP = ("observation", "reward", "terminated", "truncated", "info")
 _RENAME = "give your package of that name another one, or keep the environment outside of it"
 
 
 def made(name: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
     """Makes an environment.
 
-    Raises:
-        UsageError: it is unknown, or cannot be made here.
-    """
     Args:
         name: as `trainer.recipe.environments.split_environment` reads it.
         render_mode: as `gymnasium.make` has it.
 
+    Raises:
+        UsageError: it is unknown, or cannot be made here.
+    """
     identity, arguments = split_environment(name)
     module, colon, _rest = identity.partition(":")
     if colon and module.partition(".")[0] == "trainer":
@@ -88,18 +91,23 @@ def tried(
         Whether the environment reports success, and the seconds within which most steps finish.
 
     Raises:
-        UsageError: the environment fails, or contradicts its declared spaces.
+        UsageError: the environment fails, contradicts its declared spaces, or returns what Gymnasium's
+            interface does not have.
     """
     speaks, seconds = False, []
     try:
-        read(env.reset(seed=0)[0])
+        read(_parts(env.reset(seed=0), "reset", ("observation", "info"))[0])
         for _ in range(_TRIAL_STEPS):
             begun = perf_counter()
-            observation, _reward, terminated, truncated, info = env.step(act())
-            speaks = speaks or success_of(info) is not None
+            found = _parts(env.step(act()), "step", _STEP)
+            observation, reward, terminated, truncated, info = found
+            ends = _truth(terminated, "terminated") or _truth(truncated, "truncated")
+            if not math.isfinite(number_of(reward)):
+                raise ValueError(f"a reward is {reward!r}")
+            speaks = success_of(info) is not None or speaks
             read(observation)
             seconds.append(perf_counter() - begun)
-            if terminated or truncated:
+            if ends:
                 break
     except (Exception, SystemExit) as error:  # of somebody else's code
         fault = fault_of(error)
@@ -107,7 +115,44 @@ def tried(
     return speaks, statistics.median(seconds)
 
 
+def number_of(reward: Any) -> float:
+    """Returns a reward as a float.
+
+    Raises:
+        TypeError: it is not one number.
+    """
+    if isinstance(reward, float):  # as most are; NumPy's float64 is one
+        return reward
+    if isinstance(reward, str | bytes) or reward is None or np.ndim(reward):
+        raise TypeError(f"a reward is {reward!r}, not one number")
+    return float(reward)
+
+
 def success_of(info: Mapping[str, Any]) -> bool | None:
-    """Returns the success in an environment's info; None if there is none."""
-    found = info.get("is_success", info.get("success"))
-    return None if found is None else bool(found)
+    """Returns the success in an environment's info; None if there is none.
+
+    Raises:
+        TypeError: it is neither true nor false.
+    """
+    name = "is_success" if "is_success" in info else "success"
+    found = info.get(name)
+    return None if found is None else _truth(found, f"info[{name!r}]")
+
+
+def _truth(value: Any, name: str) -> bool:
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, str | bytes) or np.ndim(value) or value not in (0, 1):
+        raise TypeError(f"{name} is {value!r}, neither true nor false (nor 1 or 0)")
+    return bool(value)
+
+
+def _parts(found: Any, method: str, names: Sequence[str]) -> tuple[Any, ...]:
+    """Returns what a method of the environment returned, if it has Gymnasium's parts."""
+    wanted = f"Gymnasium's {method} returns ({', '.join(names)})"
+    if not isinstance(found, tuple) or len(found) != len(names):
+        count = f"{len(found)} values" if isinstance(found, tuple) else "the observation alone"
+        raise TypeError(f"{method} returned {count}, as in the old Gym API; {wanted}")
+    if not isinstance(found[-1], Mapping):
+        raise TypeError(f"the info that {method} returned is {found[-1]!r}, no dictionary; {wanted}")
+    return found

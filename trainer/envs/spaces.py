@@ -19,6 +19,8 @@ from trainer.errors import UsageError
 
 Scaling = Literal["scaled", "clipped"]
 """How a box's action is written in a row: in [-1, 1], scaled to the bounds; or raw, clipped to them."""
+_WIDEST = 1e10
+"""Bounds farther apart stand for none: the largest float, 1e30 or 2**63."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,8 @@ class ActionSpace:
 
     @property
     def bounded(self) -> bool:
-        """Whether each number of a box has two finite bounds."""
-        return all(math.isfinite(bound) for bound in (*self.low, *self.high))
+        """Whether each number of a box has two bounds that an action can be scaled to."""
+        return all(high - low <= _WIDEST for low, high in zip(self.low, self.high, strict=True))
 
 
 def unit_box(dim: int) -> ActionSpace:
@@ -63,10 +65,13 @@ def action_space(space: spaces.Space[Any], name: str) -> ActionSpace:
         name: of the environment, for the message.
 
     Raises:
-        UsageError: the space is of a kind that no algorithm here can act in.
+        UsageError: the space is of a kind that no algorithm here can act in, or has no actions.
     """
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         low, high = (bound.astype(np.float64).reshape(-1).tolist() for bound in (space.low, space.high))
+        for least, most in zip(low, high, strict=True):
+            if not least <= most:  # NaN is neither
+                raise UsageError(f"{name}: an action is from {least:g} to {most:g}, where no number is")
         return ActionSpace("box", low=tuple(low), high=tuple(high))
     if isinstance(space, spaces.Discrete):
         return ActionSpace("discrete", nvec=(int(space.n),), start=(int(space.start),))
@@ -88,7 +93,7 @@ def translator(
     """Returns the function from a row of the block to an action of the environment.
 
     Raises:
-        UsageError: a box without finite bounds is to be scaled.
+        UsageError: a box without bounds is to be scaled.
     """
     shape, dtype = space.shape, space.dtype
     assert shape is not None
@@ -99,7 +104,8 @@ def translator(
             return lambda row: kind(int(row[0]) + first)
         return lambda row: (row.astype(np.int64) + start).astype(dtype).reshape(shape)
     assert isinstance(space, spaces.Box)
-    low, high = space.low.reshape(-1), space.high.reshape(-1)
+    exact = np.promote_types(space.dtype, np.float32)  # in float16 the width may be infinite
+    low, high = space.low.reshape(-1).astype(exact), space.high.reshape(-1).astype(exact)
 
     def within(row: npt.NDArray[Any]) -> npt.NDArray[Any]:
         # numpy's clip takes three times as long for a few numbers
@@ -109,8 +115,10 @@ def translator(
     if scaling == "clipped":
         return within
     if not described.bounded:
+        least, most = max(zip(described.low, described.high, strict=True), key=lambda pair: pair[1] - pair[0])
         raise UsageError(
-            f"{name}: its actions have no bounds, but the algorithm needs bounds to scale them",
+            f"{name}: its actions have no bounds ({least:g} to {most:g}), but the algorithm needs bounds to "
+            "scale them",
             hint="wrap it in gymnasium.wrappers.ClipAction or RescaleAction with finite bounds, or use PPO",
         )
     half = (high - low) / 2
@@ -144,7 +152,7 @@ def _checked(read: Callable[[Any], npt.NDArray[Any]], width: int) -> Callable[[A
 
     def flat(observation: Any) -> npt.NDArray[Any]:
         found = read(observation).reshape(-1)
-        if found.dtype.kind == "O":
+        if found.dtype.kind not in "biuf":
             raise TypeError(f"an observation is {observation!r}")
         if found.size != width:
             raise ValueError(f"an observation has {found.size} numbers, its space {width}")
