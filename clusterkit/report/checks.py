@@ -12,7 +12,7 @@ from enum import StrEnum
 from clusterkit.report.binding import Binding
 from clusterkit.report.measured import Measured, known
 from clusterkit.report.words import share
-from clusterkit.results.series import not_finite
+from clusterkit.results.series import not_finite, not_finite_words
 from clusterkit.units import format_bytes, format_seconds
 
 GPU_LOW = 0.3
@@ -156,9 +156,10 @@ def _plasticity(runs: Sequence[Measured]) -> RuleCheck:
 def _numbers(runs: Sequence[Measured]) -> RuleCheck:
     rule = "Training unstable (numbers that are not finite)"
     skipped = sum(one.skipped for one in runs)
-    lost = [words for one in runs if (words := not_finite(one.run.rows))]
+    lost = [metrics for one in runs if (metrics := not_finite(one.run.rows))]
     if lost:
-        told = lost[0] if len(runs) == 1 else f"in {len(lost)} of {len(runs)} runs; {lost[0]}"
+        told = not_finite_words(min(lost, key=lambda metrics: not metrics[0].lost))
+        told = told if len(runs) == 1 else f"in {len(lost)} of {len(runs)} runs; in one, {told}"
         return _judged(rule, told, "a smaller learning rate; look at what it learns from")
     if skipped:
         told = f"{skipped:,} updates were skipped"

@@ -87,10 +87,10 @@ def series(rows: Iterable[MetricRow], name: str) -> Series:
     return Series(name, ())
 
 
-def not_finite(rows: Sequence[MetricRow]) -> str | None:
-    """Returns which metrics had values that were not finite, at how many points and where; None without any.
+def not_finite(rows: Sequence[MetricRow]) -> list[Series]:
+    """Returns the metrics that had values that were not finite, the worst first.
 
-    Those that were not finite at the end come first, then those with the most points.
+    Those that were not finite at the end come before the others, then those with the most such points.
     """
     names = {
         name: None
@@ -100,10 +100,13 @@ def not_finite(rows: Sequence[MetricRow]) -> str | None:
         if row.number(name) is None and (value is None or row.logged(name) is not None)
     }
     found = [one for one in (series(rows, name) for name in names) if len(one.finite) < len(one.points)]
-    found.sort(key=lambda one: (not one.lost, len(one.finite) - len(one.points)))
-    words = [_described(one) for one in found[:_NAMED]]
-    more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    return "; ".join(words) + more if found else None
+    return sorted(found, key=lambda one: (not one.lost, len(one.finite) - len(one.points)))
+
+
+def not_finite_words(metrics: Sequence[Series]) -> str:
+    """Says of metrics from `not_finite` at how many points they were not finite, and where."""
+    more = f"; and {len(metrics) - _NAMED} more" if len(metrics) > _NAMED else ""
+    return "; ".join(map(_described, metrics[:_NAMED])) + more
 
 
 def _drawable(value: float) -> float:

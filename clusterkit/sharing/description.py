@@ -202,10 +202,10 @@ def _results(
                 low, high = (final.number(f"success_{side}/{name}") for side in ("low", "high"))
                 yield title, DescribedRate(value, low, high)
             elif (why := series(rows, f"success/{name}").why) is not None:
-                yield title, why
+                yield title, why.removeprefix(f"success/{name} was ")
     for name in own_names(rows) if own else ():
         values = series(rows, name)
-        yield name, values.why if values.last is None else values.last[1]
+        yield name, values.last[1] if values.last else (values.why or "").removeprefix(f"{name} was ")
     if rows:
         yield "steps", max(row.step for row in rows)
     speeds = [speed for row in training if (speed := row.number("steps_per_second")) is not None]

@@ -13,7 +13,7 @@ from clusterkit.cli.ui.curves import panels
 from clusterkit.commands.curves import Curves
 from clusterkit.results.checkpoints import best_step
 from clusterkit.results.metrics import MetricRow, MetricRows
-from clusterkit.results.series import not_finite, series
+from clusterkit.results.series import not_finite, not_finite_words, series
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.selection import known_state
 from clusterkit.sharing.description import describe
@@ -88,16 +88,16 @@ def test_the_note_names_which_metrics_were_not_finite_how_often_and_where() -> N
         )
         for step in range(1, 21)
     ]
-    assert not_finite(rows) == (
+    assert not_finite_words(not_finite(rows)) == (
         "loss was not finite at 10 of 20 points, from step 11 to the end; "
         "reward was not finite at 1 of 20 points, first at step 3"
     )
     both = rows_of(NAN, 1.0, NAN)
     assert (
-        not_finite(both)
+        not_finite_words(not_finite(both))
         == "loss was not finite at 2 of 3 points, first at step 1, and from step 3 to the end"
     )
-    assert not_finite(rows_of(1.0, 2.0)) is None
+    assert not_finite(rows_of(1.0, 2.0)) == []
 
 
 def test_curves_say_nan_where_a_line_stops() -> None:
@@ -123,7 +123,7 @@ def test_a_comparison_of_runs_says_since_when_a_metric_was_not_finite() -> None:
     for name, title in (("loss", "loss"), ("success/mean", "success")):
         rows = rows_of(0.5, 0.25, NAN, name=name, kind="eval")
         described = describe({"run_id": "r-1"}, "here", rows=rows)
-        assert described.values["results", title] == f"{name} was not finite from step 3 to the end"
+        assert described.values["results", title] == "not finite from step 3 to the end"
 
 
 def test_the_best_evaluation_is_none_that_the_next_attempt_found_not_finite(tmp_path: Path) -> None:
