@@ -47,7 +47,7 @@ def test_wrong_seeds_are_named(seeds: str, words: str) -> None:
     ("sweeps", "words"),
     [
         (["lr"], "name=value"),
-        (["=1"], "name=value"),
+        (["=1"], "'' cannot be a name"),
         (["lr=1,,2"], "missing"),
         (["lr="], "missing"),
         (["lr=1", "lr=2"], "swept twice"),

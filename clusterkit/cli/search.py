@@ -183,9 +183,10 @@ def search(
 def note_unused(names: tuple[str, ...]) -> None:
     """Says which parameters the program can only read from its environment."""
     from clusterkit.cli.ui.console import warn
+    from clusterkit.runs.sweep import variable_of
 
     places = ", ".join(f"{{{name}}}" for name in names)
-    variables = ", ".join(f"$CLUSTERKIT_SWEEP_{name.upper()}" for name in names)
+    variables = ", ".join(f"${variable_of(name)}" for name in names)
     warn(f"the arguments do not contain {places}", f", so the program must read {variables}")
 
 

@@ -16,7 +16,7 @@ from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.pipeline import Submitted
 from clusterkit.runs.plan import Plan
 from clusterkit.runs.request import SubmitRequest
-from clusterkit.runs.sweep import OF_THE_RUN
+from clusterkit.runs.sweep import OF_THE_RUN, variable_of
 from clusterkit.transport.base import Bar
 
 if TYPE_CHECKING:
@@ -102,7 +102,8 @@ def points_of(jobs: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], tuple[dic
         name = re.sub(r"\W+", "_", key).strip("_")
         if others or not name or name[0].isdigit():
             key, values, name = "", list(column), f"override{place}"
-        while name in points[0] or (name in OF_THE_RUN and not _seeds(name, values)):
+        taken = {variable_of(other) for other in points[0]}
+        while variable_of(name) in taken or (name in OF_THE_RUN and not _seeds(name, values)):
             name += "_"
         arguments.append(f"{key}={{{name}}}" if key else f"{{{name}}}")
         for point, value in zip(points, values, strict=True):

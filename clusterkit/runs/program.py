@@ -20,7 +20,7 @@ _SWEPT_SEED = "CLUSTERKIT_SWEEP_SEED"
 """Environment variable that gives a user's own program a swept seed."""
 # Only known names are placeholders. JSON and other braces stay unchanged, and so does `${name}`, a variable
 # of a shell or of OmegaConf; `{{name}}` stands for a literal `{name}`.
-_PLACE = re.compile(r"(?<!\$)(?:\{\{(?P<literal>[A-Za-z_]\w*)\}\}|\{(?P<name>[A-Za-z_]\w*)\})")
+_PLACE = re.compile(r"(?<!\$)(?:\{\{(?P<literal>[A-Za-z_][\w.-]*)\}\}|\{(?P<name>[A-Za-z_][\w.-]*)\})")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 

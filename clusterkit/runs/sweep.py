@@ -17,6 +17,7 @@ from clusterkit.errors import ConfigError
 from clusterkit.runs.program import fill, has_place
 from clusterkit.runs.recipe_names import load, resolve, sibling
 from clusterkit.runs.recipe_names import meant as named
+from clusterkit.runs.values import split_values
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Profile
@@ -26,7 +27,7 @@ MOST_RUNS = 10_000
 OF_THE_RUN = ("seed", "profile", "recipe", "total_steps")
 _FILLED_LATER = ("seed", "total_steps")
 """Placeholders in a user's own arguments that `plan` fills in, swept or not."""
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
 
@@ -57,7 +58,7 @@ def axes(seeds: str | None, sweeps: Sequence[str]) -> tuple[SweepAxis, ...]:
 
     Args:
         seeds: `42..51`, `1,2,5` or both mixed; None for none.
-        sweeps: `name=value,value`; a value with commas is a list in brackets, `[256,256]`.
+        sweeps: `name=value,value`, with values as `split_values` reads them.
 
     Raises:
         ConfigError: a text does not have this form, or a name or value is repeated.
@@ -65,7 +66,7 @@ def axes(seeds: str | None, sweeps: Sequence[str]) -> tuple[SweepAxis, ...]:
     found = []
     for text in sweeps:
         name, equals, listed = text.partition("=")
-        if not equals or not NAME.fullmatch(name):
+        if not equals:
             raise ConfigError(f"--sweep {text}: not of the form name=value,value")
         values = (
             _seeds(listed, f"--sweep {text}") if name == "seed" else split_values(listed, f"--sweep {text}")
@@ -74,6 +75,7 @@ def axes(seeds: str | None, sweeps: Sequence[str]) -> tuple[SweepAxis, ...]:
     if seeds is not None:
         found.append(SweepAxis("seed", _seeds(seeds, f"--seeds {seeds}")))
     names = [axis.name for axis in found]
+    check_names(names, "--sweep")
     for axis in found:
         if names.count(axis.name) > 1:
             raise ConfigError(f"{axis.name} is swept twice", hint="give all of its values in one --sweep")
@@ -90,6 +92,39 @@ def axes(seeds: str | None, sweeps: Sequence[str]) -> tuple[SweepAxis, ...]:
         )
     # Runs of one profile stay adjacent: their requests are equal, so they share a job array.
     return tuple(sorted(found, key=lambda axis: axis.name != "profile"))
+
+
+def check_names(names: Sequence[str], option: str) -> None:
+    """Checks names of swept values.
+
+    Args:
+        names: the names.
+        option: the option that gave them, for messages.
+
+    Raises:
+        ConfigError: a text cannot be a name, or two names share an environment variable.
+    """
+    for place, name in enumerate(names):
+        if not _NAME.fullmatch(name):
+            raise ConfigError(
+                f"{option} {name}=...: {name!r} cannot be a name",
+                hint="a name begins with a letter or `_` and has letters, digits, `_`, `.` and `-`",
+            )
+        for other in names[:place]:
+            if other != name and variable_of(other) == variable_of(name):
+                raise ConfigError(
+                    f"{option}: {other} and {name} share the environment variable {variable_of(name)}",
+                    hint="rename one of them; the option that a placeholder stands behind can keep its name",
+                )
+
+
+def variable_of(name: str) -> str:
+    """Returns the environment variable that holds a swept value.
+
+    >>> variable_of("model.lr")
+    'CLUSTERKIT_SWEEP_MODEL_LR'
+    """
+    return f"CLUSTERKIT_SWEEP_{re.sub('[.-]', '_', name).upper()}"
 
 
 def grid(over: Sequence[SweepAxis]) -> list[dict[str, str]]:
@@ -121,7 +156,8 @@ def meaning(
             trainer.
         overrides: recipe values from the command line, by name.
         unlock: names of recipe values that may change, possibly including `task` and `lr`.
-        arguments: arguments from the command line; `{name}` stands for a swept value.
+        arguments: arguments from the command line; in them and in the program, `{name}` stands for a swept
+            value.
 
     Raises:
         ConfigError: a value does not fit its name, or a recipe is chosen for a program without one.
@@ -155,9 +191,10 @@ def meaning(
                 set_values |= dict.fromkeys(meant, rest.pop(name))
         may_change = [each for name in may_change for each in named(recipe, name) or [name]]
     later = () if trains else _FILLED_LATER
-    filled = fill(arguments, {name: text for name, text in values.items() if name not in later})
-    written = (*arguments, *(own_program or ()))
-    placed = {name for name in values if has_place(written if name in later else arguments, name)}
+    now = {name: text for name, text in values.items() if name not in later}
+    placed = {name for name in values if has_place((*arguments, *(own_program or ())), name)}
+    if own_program and placed & now.keys():
+        changed = changed.model_copy(update={"program": fill(own_program, now)})
     if trains and changed.recipe is not None and (unknown := [name for name in rest if name not in placed]):
         known = ", ".join(sorted(load(changed.recipe).values))
         raise ConfigError(
@@ -172,22 +209,10 @@ def meaning(
         seed=_count(values["seed"], least=0) if "seed" in values else None,
         overrides=set_values,
         unlock=tuple(dict.fromkeys(may_change)),
-        arguments=filled,
-        env={f"CLUSTERKIT_SWEEP_{name.upper()}": text for name, text in values.items()},
+        arguments=fill(arguments, now),
+        env={variable_of(name): text for name, text in values.items()},
         unused=unused,
     )
-
-
-def split_values(text: str, option: str) -> tuple[str, ...]:
-    """Splits comma-separated values; commas in brackets belong to a value.
-
-    Raises:
-        ConfigError: a value is missing; `option` is what the user typed.
-    """
-    found = tuple(part.strip() for part in re.split(r",(?![^\[]*\])", text))
-    if not all(found):
-        raise ConfigError(f"{option}: a value is missing", hint="write name=value,value")
-    return found
 
 
 def _seeds(text: str, option: str) -> tuple[str, ...]:

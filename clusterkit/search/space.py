@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from clusterkit.errors import ConfigError
-from clusterkit.runs.sweep import NAME, split_values
+from clusterkit.runs.sweep import check_names
+from clusterkit.runs.values import split_values, write_values
 
 _WHOLE = re.compile(r"[+-]?\d[\d_]*")
 _FORMS = "write LOW:HIGH, log:LOW:HIGH or VALUE,VALUE"
@@ -42,13 +45,12 @@ def read_space(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         name, equals, values = text.partition("=")
         pairs = {name: values} if equals else _of_file(text)
-        for each, told in pairs.items():
-            if not NAME.fullmatch(each):
-                raise ConfigError(f"--space {text}: {each!r} is no name of a parameter", hint=_FORMS)
-            if each in found:
-                raise ConfigError(f"--space gives {each} twice")
-            parse(each, told)
-            found[each] = told
+        for parameter, its_values in pairs.items():
+            if parameter in found:
+                raise ConfigError(f"--space gives {parameter} twice")
+            parse(parameter, its_values)
+            found[parameter] = its_values
+    check_names(list(found), "--space")
     return found
 
 
@@ -62,8 +64,10 @@ def parse(name: str, text: str) -> Between | Choice:
     """
     log = text.startswith("log:")
     bounds = text.removeprefix("log:").split(":")
-    if len(bounds) != 2:
-        choices = split_values(text, f"--space {name}={text}")
+    choices = split_values(text, f"--space {name}={text}")
+    if log and len(choices) > 1:
+        raise ConfigError(f"--space {name}={text}: a logarithmic interval is one pair of bounds", hint=_FORMS)
+    if len(bounds) != 2 or len(choices) > 1:
         if len(set(choices)) != len(choices) or len(choices) < 2:
             raise ConfigError(f"--space {name}={text}: not two different values or more", hint=_FORMS)
         return choices
@@ -96,11 +100,28 @@ def _of_file(path: str) -> Mapping[str, str]:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not TOML: {error}") from error
-    return {name: _written(value) for name, value in table.items()}
+    return dict(_pairs(path, table))
 
 
-def _written(value: object) -> str:
-    """Returns a TOML value as on the command line."""
-    if isinstance(value, list):
-        return ",".join(map(_written, value))
+def _pairs(path: str, table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+    """Yields the parameters of a table, and those of its tables as `TABLE.PARAMETER`."""
+    for key, value in table.items():
+        name = above + key
+        if isinstance(value, dict):
+            yield from _pairs(path, value, f"{name}.")
+        elif isinstance(value, str):
+            yield name, value
+        elif isinstance(value, list) and len(value) > 1:
+            yield name, write_values(map(_written, value))
+        else:
+            raise ConfigError(
+                f"{path}: {name} = {_written(value)} is not several values",
+                hint='write e.g. lr = "1e-5:1e-2", lr = "log:1e-5:1e-2" or lr = [1e-5, 1e-2]',
+            )
+
+
+def _written(value: Any) -> str:
+    """Returns a TOML value as text for the program: a list or table as JSON, any other value as in TOML."""
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False, default=str)
     return str(value).lower() if isinstance(value, bool) else str(value)

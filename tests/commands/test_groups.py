@@ -86,6 +86,17 @@ def test_a_grid_with_two_at_a_time(project: Project, gated: Path) -> None:
     assert spec["sweep"] == {"lr": "b", "seed": "1"}
 
 
+def test_values_with_commas_reach_the_program_as_they_were_written(project: Project) -> None:
+    sweep = ("--sweep", "net.betas=(0.9,0.999),'a,b'", "--", "--betas={net.betas}", "s")
+    group = project.submit(*sweep)
+    assert over(project, group) == ["COMPLETED"] * 2
+    words = [
+        json.loads((project.run_dir(f"{group}-{number}") / "arguments.json").read_text())[0]
+        for number in range(2)
+    ]
+    assert words == ["--betas=(0.9,0.999)", "--betas=a,b"]
+
+
 def test_a_group_goes_on_past_its_time_limit(project: Project) -> None:
     (project.folder / "train.py").write_text(
         "import os, sys\nsys.exit(0 if os.environ['CLUSTERKIT_ATTEMPT'] == '1' else 85)\n"

@@ -14,6 +14,7 @@ import pytest
 
 from clusterkit.commands.hydra import points_of
 from clusterkit.errors import ConfigError
+from clusterkit.runs.sweep import variable_of
 from tests.commands.conftest import Project
 
 ROOT = Path(__file__).parents[2]
@@ -135,3 +136,10 @@ def test_overrides_become_arguments_with_the_values_of_each_job(
 def test_jobs_with_different_numbers_of_overrides_are_refused() -> None:
     with pytest.raises(ConfigError, match="different numbers of overrides"):
         points_of([["a=1"], ["a=1", "b=2"]])
+
+
+def test_overrides_do_not_share_an_environment_variable() -> None:
+    _, points = points_of(
+        [["lr=1", "LR=1", "net.lr=1", "net_lr=1"], ["lr=2", "LR=2", "net.lr=2", "net_lr=2"]]
+    )
+    assert len({variable_of(name) for name in points[0]}) == 4

@@ -309,7 +309,7 @@ def test_without_optuna_a_search_says_how_to_install_it(monkeypatch: pytest.Monk
         ("lr=log:0:1", "--space lr=log:0:1: a logarithmic interval begins above 0"),
         ("lr=a:b", "--space lr=a:b: a bound is not a number"),
         ("lr=1", "--space lr=1: not two different values or more"),
-        ("l r=1:2", "--space l r=1:2: 'l r' is no name of a parameter"),
+        ("l r=1:2", "--space l r=...: 'l r' cannot be a name"),
     ],
 )
 def test_a_wrong_space_is_refused_before_anything_is_made(toy: Project, space: str, cause: str) -> None:

@@ -12,6 +12,7 @@ from clusterkit.cli.ui.console import err, listed, note, plural, say, warn
 from clusterkit.cli.ui.lines import plain_table, warn_of_trusted
 from clusterkit.cli.ui.runs_json import print_submitted
 from clusterkit.cli.ui.submit import note_name, warn_lacking, warn_of_settled
+from clusterkit.runs.sweep import variable_of
 from clusterkit.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def show_plan(plan: Plan, *, to: Console = err, rows: int = _ROWS) -> None:
     if unused:
         places = ", ".join(f"{{{name}}}" for name in unused)
         variables = ", ".join(
-            f"$CLUSTERKIT_{'' if name == 'seed' else 'SWEEP_'}{name.upper()}" for name in unused
+            "$CLUSTERKIT_SEED" if name == "seed" else f"${variable_of(name)}" for name in unused
         )
         to.print(
             f"[yellow]the arguments do not contain {places}[/], so the program must read {variables}",
