@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 from dataclasses import dataclass
@@ -15,11 +14,9 @@ from clusterkit.config.settings_file import Proposal, checked, read
 from clusterkit.errors import ConfigError
 from clusterkit.runs.check import hardware_of
 from clusterkit.runs.interpreter import project_python
-from clusterkit.runs.own_words import started
+from clusterkit.runs.own_words import started, with_seed
 
 _USUAL = ("train.py", "main.py", "run.py")
-_TAKES_SEED = re.compile(r"""["']--seed["']""")
-"""The option as argparse and click declare it."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +42,14 @@ def init_local(file: Path, program: str | None) -> Local:
     old = read(file)
     settings = checked(file, old or "")
     own = settings.project.program
-    named = _named(program, file.parent) if program is not None else None
-    if own and named and named != list(own):
+    typed = _named(program, file.parent) if program is not None else None
+    named = typed and with_seed(file.parent, typed)
+    if own and list(own) not in (typed, named) and named:
         raise ConfigError(
             f"{file.name} already sets program = {list(own)!r}",
             hint="change it there; nothing else needs to change",
         )
-    chosen = named or (list(own) if own else _found(file.parent))
+    chosen = list(own) if own else named or _found(file.parent)
     has = hardware_of(settings.cluster("local"))
     assert has is not None
     here = draft(has, chosen, _python(file.parent) if chosen else None)
@@ -80,9 +78,7 @@ def _found(project: Path) -> list[str] | None:
     usual = [name for name in _USUAL if name in scripts]
     if not usual and len(scripts) != 1:
         return None
-    script = (usual or scripts)[0]
-    seed = _TAKES_SEED.search((project / script).read_text(encoding="utf-8", errors="replace"))
-    return ["python", script, *(["--seed", "{seed}"] if seed else [])]
+    return with_seed(project, ["python", (usual or scripts)[0]])
 
 
 def _python(project: Path) -> str | None:

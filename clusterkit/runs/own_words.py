@@ -11,6 +11,7 @@ from pathlib import Path
 from clusterkit.config.lines import toml_value
 from clusterkit.config.sources import PROJECT_FILE
 from clusterkit.errors import ConfigError
+from clusterkit.runs.program_options import option_words
 
 _INTERPRETER = re.compile(
     r"(.*/)?(python[0-9.]*|(ba|z|da|k)?sh|node|julia|Rscript|perl|ruby|java|torchrun|accelerate|deepspeed"
@@ -54,7 +55,7 @@ def check_arguments(project: Path, arguments: Sequence[str], program: Sequence[s
         "as an argument",
         hint=f"add the lines below{_where(project)}, and give only its arguments after --{_behind(rest)}; "
         f"`clusterkit init --local --program {shlex.quote(shlex.join(named))}` adds them for you\n\n"
-        f"{_lines(project, started(named))}",
+        f"{_lines(project, with_seed(project, started(named), rest))}",
     )
 
 
@@ -71,6 +72,20 @@ def started(named: Sequence[str]) -> list[str]:
     if interpreter is None:
         return [first if "/" in first else f"./{first}", *named[1:]]
     return [interpreter, *named]
+
+
+def with_seed(project: Path, argv: Sequence[str], more: Sequence[str] = ()) -> list[str]:
+    """Returns a program's argv with the placeholder of the seed behind the option that its source has for it.
+
+    Args:
+        project: the project's folder.
+        argv: the program.
+        more: arguments that it gets; if the option is among them or in argv, nothing is added.
+    """
+    words = option_words(project, argv, "seed")
+    option = words[0].partition("=")[0] if words else ""
+    given = any(word.partition("=")[0] == option for word in (*argv, *more))
+    return [*argv, *([] if given else words)]
 
 
 def _named(project: Path, arguments: Sequence[str], at: int) -> bool:

@@ -99,6 +99,15 @@ def test_a_script_with_a_seed_option_gets_the_seed_of_each_run(fresh: Project) -
     assert "--seed 7" in script
 
 
+def test_a_program_that_is_named_gets_the_seed_of_each_run_too(fresh: Project) -> None:
+    source = "import tyro\nfrom dataclasses import dataclass\n@dataclass\nclass Args:\n    seed: int = 1\n"
+    (fresh.folder / "train.py").write_text(source)
+    fresh.run("init", "--local", "--program", "python train.py --lr 0.1")
+    assert written(fresh)["project"]["program"] == ["python", "train.py", "--lr", "0.1", "--seed", "{seed}"]
+    again = fresh.run("init", "--local", "--program", "python train.py --lr 0.1")
+    assert "nothing to change" in again.stderr
+
+
 def test_a_script_that_only_mentions_a_seed_gets_none(fresh: Project) -> None:
     (fresh.folder / "train.py").write_text("# run with --seed 3\nseed = int(os.environ['CLUSTERKIT_SEED'])\n")
     fresh.run("init", "--local")

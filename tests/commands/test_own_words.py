@@ -60,6 +60,17 @@ def test_a_program_that_is_set_already_is_not_named_again(tmp_path: Path) -> Non
     assert "`-- --lr 1`" in (told.value.hint or "")
 
 
+def test_the_lines_to_write_give_the_program_its_seed(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("parser.add_argument('--seed', type=int)\n")
+    for words, program in (
+        (("python", "train.py"), '["python", "train.py", "--seed", "{seed}"]'),
+        (("python", "train.py", "--seed", "3"), '["python", "train.py"]'),
+    ):
+        with pytest.raises(ConfigError) as told:
+            check_arguments(tmp_path, words, None)
+        assert (told.value.hint or "").endswith(f"program = {program}")
+
+
 @pytest.mark.parametrize("command", ["submit", "plan", "submit --dry-run", "submit --seeds 1,2"])
 def test_every_command_that_takes_arguments_refuses(project: Project, command: str) -> None:
     settings = project.folder / "clusterkit.toml"
