@@ -34,6 +34,7 @@ from clusterkit.probes.usage import Gpu
 from clusterkit.report.advice import GroupAdvice
 from clusterkit.report.binding import Binding, Change
 from clusterkit.report.checks import RuleCheck, RuleVerdict
+from clusterkit.report.facts import EqualRuns
 from clusterkit.report.needs import ResourceNeed
 from clusterkit.results.pull import PulledRun
 from clusterkit.runs.ledger import LedgerRun
@@ -175,7 +176,10 @@ def test_the_samples_of_uploads_advice_and_images_to_remove(capsys: pytest.Captu
         changes=(Change("workers = 2", "it waits", 1.5),),
         checks=(RuleCheck("Out of memory", "in its log", RuleVerdict.ACT, "more memory"),),
     )
-    report.print_json(Reported((ReportRow("a", 1, 5, None),), (Path("report.html"),), (), (advice,)))
+    equal = EqualRuns(("a", "b"), ("seed",))
+    report.print_json(
+        Reported((ReportRow("a", 1, 5, None),), (Path("report.html"),), (), (advice,), (equal,))
+    )
     assert_same(fields(samples()["report"]), fields(json.loads(capsys.readouterr().out)))
     young = Young("snapshot", "0a1b", None, 60)
     rubbish = Rubbish((StoredImage("0123", 1, 1, False),), ("f25e",), (("image", ".upload"),), 1, (young,))

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, JsonOption, RunsArgument, load, open_ledger
-from clusterkit.cli.ui.console import err, note, out, print_document, printable, say
+from clusterkit.cli.ui.console import err, note, out, print_document, printable, say, warn
 from clusterkit.cli.ui.lines import best_line, plain_table
 from clusterkit.units import beside, percents_beside
 
@@ -96,6 +96,7 @@ def print_json(reported: Reported) -> None:
             "groups": [_group_object(row) for row in reported.rows],
             "files": [str(path) for path in reported.files],
             "left_out": list(reported.left_out),
+            "equal": [{"runs": list(one.run_ids), "names": list(one.names)} for one in reported.equal],
             "advice": [_advice_object(one) for one in reported.advice],
         }
     )
@@ -162,6 +163,8 @@ def show_reported(reported: Reported) -> None:
     out.print(table)
     for meaning in dict.fromkeys(row.result.meaning for row in reported.rows if row.result):
         note(meaning)
+    for equal in reported.equal:
+        warn("warning: ", str(equal))
     if reported.left_out:
         note(f"nothing to draw, left out: {', '.join(reported.left_out)}")
     for path in reported.files:

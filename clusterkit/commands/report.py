@@ -12,6 +12,7 @@ from clusterkit.folders import make_ignored
 from clusterkit.forecast.bench import PROGRAM
 from clusterkit.report.advice import GroupAdvice, advise
 from clusterkit.report.evidence import read_evidence
+from clusterkit.report.facts import EqualRuns, equal_runs
 from clusterkit.report.groups import ReportGroup, group_runs, load_runs, read_runs
 from clusterkit.report.main_metric import MainResult, result
 from clusterkit.report.main_metric import check as check_metric
@@ -42,6 +43,8 @@ class Reported:
     """Runs with nothing to plot, and runs of `tune`."""
     advice: tuple[GroupAdvice, ...]
     """For each group of `rows`, in the same order."""
+    equal: tuple[EqualRuns, ...]
+    """Runs that are equal in every metric, although their seeds or swept values differ."""
 
 
 def report(folders: Sequence[Path], out: Path, *, now: datetime, metric: str | None = None) -> Reported:
@@ -73,16 +76,15 @@ def report(folders: Sequence[Path], out: Path, *, now: datetime, metric: str | N
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
     page = out / "report.html"
     advice = _advice(groups)
-    page.write_text(
-        render(groups, advice, now=now, metric=metric), encoding="utf-8", errors="backslashreplace"
-    )
+    equal = equal_runs(runs)
+    text = render(groups, advice, now=now, metric=metric, equal=equal)
+    page.write_text(text, encoding="utf-8", errors="backslashreplace")
     pictures = write_curves(groups, out, metric)
     pictures += write_machine(groups, advice, out)
     left_out = [run.directory.run_id for run in runs if not run.drawable]
     left_out += [folder.name for folder in folders if folder not in trained]
-    return Reported(
-        tuple(_row(group, metric) for group in groups), (*pictures, page), tuple(left_out), tuple(advice)
-    )
+    rows = tuple(_row(group, metric) for group in groups)
+    return Reported(rows, (*pictures, page), tuple(left_out), tuple(advice), tuple(equal))
 
 
 def advise_runs(folders: Sequence[Path]) -> list[GroupAdvice]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,11 @@ from clusterkit.runs.record import Attempt
 from clusterkit.runs.run_dir import moment, table
 from clusterkit.units import format_bytes, format_seconds, significant
 
+_NAMED = 4
+"""Most runs that a sentence names."""
+_OF_THE_MACHINE = re.compile(r"(?i)^(gpu|cpu|memory)/|time|second|elapsed|duration|speed|fps|sps")
+"""Names of metrics that no two runs share, even if they compute the same."""
+
 
 @dataclass(frozen=True)
 class Fact:
@@ -22,6 +28,22 @@ class Fact:
     name: str
     value: str
     warn: bool = False
+
+
+@dataclass(frozen=True)
+class EqualRuns:
+    """Runs of different names that logged the same."""
+
+    run_ids: tuple[str, ...]
+    names: tuple[str, ...]
+    """What they should differ by: `seed`, and the names of swept values."""
+
+    def __str__(self) -> str:
+        more = f" and {len(self.run_ids) - _NAMED} more" if len(self.run_ids) > _NAMED else ""
+        return (
+            f"the runs {', '.join(self.run_ids[:_NAMED])}{more} are equal to the digit in every metric: "
+            f"{' and '.join(self.names)} probably never reached the program"
+        )
 
 
 @dataclass(frozen=True)
@@ -34,6 +56,29 @@ class RunFacts:
     """For each attempt its number, job, node, start, duration and end."""
     values: tuple[tuple[str, str], ...]
     """The recipe's values, by name."""
+
+
+def equal_runs(runs: Iterable[ReportRun]) -> list[EqualRuns]:
+    """Returns the runs that logged the same, but for times, although their seeds or swept values differ."""
+    alike: dict[frozenset[tuple[str, int, str, float]], list[ReportRun]] = {}
+    for run in runs:
+        numbers = {
+            (row.kind, row.step, name): value
+            for row in run.rows
+            if row.kind in ("train", "eval")
+            for name in row.values
+            if not _OF_THE_MACHINE.search(name) and (value := row.number(name)) is not None
+        }
+        if numbers:
+            alike.setdefault(frozenset((*key, value) for key, value in numbers.items()), []).append(run)
+    found = []
+    for equal in alike.values():
+        labels = [{"seed": run.document.get("seed"), **table(run.document, "sweep")} for run in equal]
+        names = dict.fromkeys(name for label in labels for name in label if name != "profile")
+        differing = tuple(name for name in names if len({str(label.get(name)) for label in labels}) > 1)
+        if differing:
+            found.append(EqualRuns(tuple(run.directory.run_id for run in equal), differing))
+    return found
 
 
 def provenance(measured: Sequence[Measured]) -> list[Fact]:

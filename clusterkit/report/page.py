@@ -17,7 +17,7 @@ from clusterkit.report.advice import GroupAdvice
 from clusterkit.report.bars import bar_charts
 from clusterkit.report.chart_data import curve_colour
 from clusterkit.report.charts import own_numbers
-from clusterkit.report.facts import describe, provenance
+from clusterkit.report.facts import EqualRuns, describe, provenance
 from clusterkit.report.groups import Point, ReportGroup
 from clusterkit.report.inline_svg import inline_svg
 from clusterkit.report.main_metric import (
@@ -75,7 +75,12 @@ class Summary:
 
 
 def render(
-    groups: Sequence[ReportGroup], advice: Sequence[GroupAdvice], *, now: datetime, metric: str | None = None
+    groups: Sequence[ReportGroup],
+    advice: Sequence[GroupAdvice],
+    *,
+    now: datetime,
+    metric: str | None = None,
+    equal: Sequence[EqualRuns] = (),
 ) -> str:
     """Render the page as HTML; everything from a run is escaped, including control characters.
 
@@ -84,6 +89,7 @@ def render(
         advice: advice for each group, in the same order.
         now: the time the page shows.
         metric: the main metric; None lets `main_metric.result` choose.
+        equal: runs that are equal in every metric.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(resource("templates")),
@@ -107,6 +113,7 @@ def render(
         title=groups[0].label if len(groups) == 1 else f"{len(groups)} groups of runs",
         groups=groups,
         summaries=summaries,
+        equal=equal,
         charts=charts.learning(groups),
         task_charts=charts.by_task(groups),
         bars=bar_charts(advice),

@@ -38,9 +38,12 @@ def wilson(rate: float, trials: int) -> Interval | None:
 
 
 def student(values: Sequence[float]) -> Interval | None:
-    """Student's t interval of the mean of independent values, one per seed; None for fewer than two."""
+    """Student's t interval of the mean of independent values, one per seed.
+
+    None for fewer than two, and for equal values, whose spread is unknown and not zero.
+    """
     count = len(values)
-    if count < 2:
+    if len(set(values)) < 2:
         return None
     mean = statistics.fmean(values)
     half = student_quantile(count - 1) * statistics.stdev(values) / math.sqrt(count)
@@ -74,11 +77,11 @@ def iqm_interval(
         resamples: number of resamples.
 
     Returns:
-        None for fewer than two runs.
+        None for fewer than two runs, and for equal ones.
     """
     held = [run for run in runs if run]
     count = len(held)
-    if count < 2:
+    if len(set(map(tuple, held))) < 2:
         return None
     generator = random.Random(seed)
     resampled = sorted(

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from matplotlib.image import imread
 
-from clusterkit.cli.report import print_json
+from clusterkit.cli.report import print_json, show_reported
 from clusterkit.commands.report import Reported, advise_runs, find_pulled, report, report_folder
 from clusterkit.errors import RunError
 from clusterkit.forecast.bench import PROGRAM
@@ -401,7 +401,37 @@ def test_last_values_of_a_program_of_ones_own_are_told_by_seed(tmp_path: Path) -
     _, page, _ = write(folders, tmp_path / "out")
     assert "seed 1seed 2seed 3" in page.text.partition("Final values")[2]
     assert ["loss", "1.5 0.2579 to 2.742", "1", "1.5", "2"] in cells(page)
-    assert ["accuracy", "1 1 to 1", "1", "1", "1"] in cells(page)
+    assert ["accuracy", "1", "1", "1", "1"] in cells(page)
+
+
+@pytest.mark.usefixtures("page_only")
+def test_runs_of_several_seeds_that_are_equal_to_the_digit_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    timed = [{**row, "wall_time": 0.1 * place} for place, row in enumerate(losses(1.0))]
+    folders = [
+        own_run(tmp_path, 1, losses(1.0)),
+        own_run(tmp_path, 2, losses(2.0)),
+        own_run(tmp_path, 3, timed),
+    ]
+    reported, page, _ = write(folders, tmp_path / "out")
+    names = [folder.name for folder in (folders[0], folders[2])]
+    words = "are equal to the digit in every metric: seed probably never reached the program"
+    assert [str(equal) for equal in reported.equal] == [f"the runs {', '.join(names)} {words}"]
+    assert words in " ".join(page.text.split())
+    show_reported(reported)
+    assert words in " ".join(capsys.readouterr().err.split())
+    reported, page, _ = write([folders[0], folders[2]], tmp_path / "out")
+    assert reported.rows[0].result.point.interval is None
+    reported, page, _ = write(folders[:2], tmp_path / "out")
+    assert reported.equal == ()
+    assert words not in " ".join(page.text.split())
+
+
+@pytest.mark.usefixtures("page_only")
+def test_equal_runs_of_one_seed_are_no_fault(tmp_path: Path) -> None:
+    first, again = own_run(tmp_path, 1, losses(1.0)), own_run(tmp_path / "again", 1, losses(1.0))
+    assert write([first, again], tmp_path / "out")[0].equal == ()
 
 
 @pytest.mark.usefixtures("page_only")

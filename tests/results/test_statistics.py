@@ -37,7 +37,9 @@ def test_nothing_known_is_no_interval() -> None:
     assert wilson(0.5, 0) is None
     assert student([0.5]) is None
     assert student([]) is None
+    assert student([0.5, 0.5, 0.5]) is None, "their spread is unknown, not zero"
     assert iqm_interval([[0.1, 0.2]]) is None
+    assert iqm_interval([[0.1, 0.2], [0.1, 0.2]]) is None
     assert iqm_interval([]) is None
 
 
