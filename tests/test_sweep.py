@@ -86,7 +86,7 @@ def test_a_recipe_value_is_set_and_the_run_has_its_own_values() -> None:
         "CLUSTERKIT_SWEEP_SEED": "0",
         "CLUSTERKIT_SWEEP_TOTAL_STEPS": "20_000",
     }
-    assert point.unused == ()
+    assert point.unplaced == ()
 
 
 def test_a_task_chooses_its_recipe_where_there_is_one() -> None:
@@ -120,10 +120,10 @@ def test_an_own_program_gets_values_in_its_arguments_and_environment() -> None:
     # {seed} is filled in with every run, swept or not: it stays until then.
     kept = ("{other}", "{lr}", "${lr}", "{{seed}}")
     assert point.arguments == ("--lr", "1e-4", *kept, "s{seed}1e-4", "{}", '{"a": 1}')
-    assert point.unused == ("wide",)
+    assert point.unplaced == ("wide",)
     assert point.overrides == {}
-    assert meant({"seed": "3"}, own_program=("python", "train.py")).unused == ("seed",)
-    assert meant({"seed": "3"}, own_program=("python", "x.py", "--seed={seed}")).unused == ()
+    assert meant({"total_steps": "3"}, own_program=("python", "train.py")).unplaced == ("total_steps",)
+    assert meant({"total_steps": "3"}, own_program=("python", "x.py", "--n={total_steps}")).unplaced == ()
 
 
 def test_values_of_the_wrong_kind_are_named() -> None:

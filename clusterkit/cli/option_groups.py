@@ -33,6 +33,10 @@ GROUPS = {
         "Recipe": "--set --unlock",
         "Checks and output": "--dry-run --script --yes --send-large --verify-image --json",
     },
+    "rerun": {
+        "Changes": "--cluster --seed --name --profile --time --total-steps --until-done --sbatch",
+        "Checks and output": "--yes --json",
+    },
     "sync-results": {
         "Download": "--cluster --checkpoints --watch --bandwidth-limit --json",
         "W&B": "--no-wandb --wandb-dry-run --wandb-entity --wandb-project",
@@ -42,7 +46,7 @@ GROUPS = {
         "Search": "--space --metric --direction --trials --at-once --sampler --prune",
         "Run": "--profile --cluster --total-steps --time --sbatch",
         "Recipe": "--set --unlock",
-        "Checks and output": "--best --send-large --json",
+        "Checks and output": "--best --yes --send-large --json",
     },
     "status": {
         "Which runs": "--all --state --cluster --group --name --profile --since",

@@ -13,6 +13,7 @@ from clusterkit.cli.common import (
     OtherProfileOption,
     OtherTimeOption,
     UntilDoneAsBeforeOption,
+    YesOption,
     changes,
     load,
     open_ledger,
@@ -21,7 +22,7 @@ from clusterkit.cli.ui.console import note
 from clusterkit.cli.ui.lines import warn_of_trusted
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.cli.ui.runs_json import print_submitted
-from clusterkit.cli.ui.submit import note_continuation, note_name, show_job, warn_lacking, warn_untold_seed
+from clusterkit.cli.ui.submit import note_continuation, note_name, show_job, warn_lacking
 
 if TYPE_CHECKING:
     from clusterkit.runs.pipeline import Submitted
@@ -50,6 +51,7 @@ def rerun(
     ] = None,
     until_done: UntilDoneAsBeforeOption = None,
     native: NativeOption = None,
+    yes: YesOption = False,
     as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
@@ -71,7 +73,9 @@ def rerun(
     )
     with open_ledger(settings, of=[name]) as ledger:
         done = []
-        for one in command(settings, again, ledger, name, name=new_name, seed=seed, bar=transfer_bar):
+        for one in command(
+            settings, again, ledger, name, name=new_name, seed=seed, allow_unread=yes, bar=transfer_bar
+        ):
             show_rerun(one, as_json=as_json)
             done.append(one)
     if as_json:
@@ -84,8 +88,6 @@ def show_rerun(done: Submitted, *, as_json: bool) -> None:
     seed = f", seed {run.seed}" if run.recipe or run.seed else ""
     note(f"as {placed.spec.rerun_of}: its code, image and arguments{seed}")
     note_name(placed.spec.name, run.run_id)
-    if placed.planned.seed_in_environment:
-        warn_untold_seed()
     warn_lacking(done.lacking)
     warn_of_trusted(done.trusted)
     note_continuation(done.continuation)

@@ -23,6 +23,7 @@ from clusterkit.cli.common import (
     TimeOption,
     TotalStepsOption,
     UnlockOption,
+    YesOption,
     asking_for,
     given_words,
     large_files,
@@ -109,6 +110,7 @@ def search(
     best: Annotated[
         bool, typer.Option("--best", help="Only show the trials so far, the best first; ask no cluster.")
     ] = False,
+    yes: YesOption = False,
     send_large: SendLargeOption = False,
     as_json: JsonOption = False,
     config: ConfigOption = None,
@@ -153,21 +155,21 @@ def search(
         from clusterkit.commands.search import SearchTools
         from clusterkit.commands.search import search as command
         from clusterkit.folders import make_private
-        from clusterkit.search.plan import check_search
+        from clusterkit.runs.pipeline import take
+        from clusterkit.search.plan import check_search, sample_plan
 
         known = read_definition(folder)
         definition = known.changed(given) if known else _new(settings, name, given)
-        asked, request = _request(settings, definition, send_large=send_large)
-        unused = check_search(asked, ledger, definition, request)
-        if unused and known is None:
-            note_unused(unused)
+        asked, request = _request(settings, definition, send_large=send_large, yes=yes)
+        check_search(asked, ledger, definition, request)
+        taken = None if known else take(asked, sample_plan(asked, definition, request), ledger, transfer_bar)
         make_private(folder)
         with held(folder, name):
             known = read_definition(folder)  # another command may have begun it meanwhile
             definition = known.changed(given) if known else definition
             definition.write(folder)
             note(f"{'goes on with' if known else 'begins'} search {name}: group {definition.group}")
-            tools = SearchTools(asked, ledger, request, folder, transfer_bar, note)
+            tools = SearchTools(asked, ledger, request, folder, transfer_bar, note, taken)
             try:
                 found = command(definition, tools)
             except KeyboardInterrupt:
@@ -178,16 +180,6 @@ def search(
         raise RunError(
             f"no trial of search {name} has completed", hint=f"`clusterkit why {definition.group}` says why"
         )
-
-
-def note_unused(names: tuple[str, ...]) -> None:
-    """Says which parameters the program can only read from its environment."""
-    from clusterkit.cli.ui.console import warn
-    from clusterkit.runs.sweep import variable_of
-
-    places = ", ".join(f"{{{name}}}" for name in names)
-    variables = ", ".join(f"${variable_of(name)}" for name in names)
-    warn(f"the arguments do not contain {places}", f", so the program must read {variables}")
 
 
 def _show_known(folder: Path, name: str, *, as_json: bool) -> None:
@@ -236,7 +228,7 @@ def _new(settings: Settings, name: str, given: Mapping[str, Any]) -> Definition:
 
 
 def _request(
-    settings: Settings, definition: Definition, *, send_large: bool
+    settings: Settings, definition: Definition, *, send_large: bool, yes: bool
 ) -> tuple[Settings, SubmitRequest]:
     """Returns the request for a trial without its values, and the settings with the search's changes."""
     from clusterkit.runs.program import assignments
@@ -253,6 +245,7 @@ def _request(
         unlock=definition.unlock,
         native=definition.native,
         allow_large=large_files(send_large),
+        allow_unread=yes,
         given=given_words(time, total_steps, None),
     )
     return settings, request

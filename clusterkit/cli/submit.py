@@ -149,6 +149,7 @@ def submit(
         native=native_words(native),
         verify_image=verify_image,
         allow_large=large_files(send_large),
+        allow_unread=yes,
         until_done=until_done,
         after=parse_after(after or ()),
         given=given_words(time, total_steps, nodes),

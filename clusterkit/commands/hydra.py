@@ -87,10 +87,18 @@ def points_of(jobs: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], tuple[dic
     (('net.lr={net_lr}', '+x=2'), ({'net_lr': '1'}, {'net_lr': '3'}))
 
     Raises:
-        ConfigError: the jobs have different numbers of overrides.
+        ConfigError: the jobs have different numbers of overrides, or two have the same.
     """
     if len({len(job) for job in jobs}) > 1:
         raise ConfigError("the jobs of this multirun have different numbers of overrides")
+    places: dict[tuple[str, ...], int] = {}
+    for place, job in enumerate(jobs):
+        if (first := places.setdefault(tuple(job), place)) != place:
+            raise ConfigError(
+                f"jobs {first} and {place} of this multirun would differ in name only: "
+                f"both have {' '.join(job) or 'no overrides'}",
+                hint="give each value once; an override such as +repeat=1,2 makes jobs differ",
+            )
     arguments: list[str] = []
     points: list[dict[str, str]] = [{} for _ in jobs]
     for place, column in enumerate(zip(*jobs, strict=True)):

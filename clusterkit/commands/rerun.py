@@ -24,6 +24,7 @@ from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.materials import chunk_cache, must_have_image, must_start_alike, snapshots_home
 from clusterkit.runs.pipeline import Submitted, hand_over, prepare
 from clusterkit.runs.plan import Materials
+from clusterkit.runs.reach import check_reach
 from clusterkit.runs.request import Changes
 from clusterkit.runs.resubmit import rerun_plan
 from clusterkit.runs.run_dir import newest_request, read_run_dir
@@ -63,6 +64,7 @@ def rerun(
     *,
     name: str | None = None,
     seed: int | None = None,
+    allow_unread: bool = False,
     bar: Bar,
 ) -> Iterator[Submitted]:
     """Submit a copy of an earlier run as a new run, and of a group a copy of each.
@@ -77,6 +79,7 @@ def rerun(
         of: a run, a group, the path of a run directory, or an archive made by `export`.
         name: another name; None keeps it.
         seed: another seed; None keeps it.
+        allow_unread: whether the seed may be one that does not reach the program.
         bar: opens progress bars.
 
     Raises:
@@ -113,6 +116,7 @@ def rerun(
                 packed=packed,
                 name=name,
                 seed=seed,
+                allow_unread=allow_unread,
                 bar=bar,
             )
 
@@ -135,6 +139,7 @@ def _rerun(
     packed: bool,
     name: str | None,
     seed: int | None,
+    allow_unread: bool,
     bar: Bar,
 ) -> Submitted:
     recorded = origin.recorded
@@ -155,6 +160,9 @@ def _rerun(
         same_place=same_place,
     )
     lacking = check(settings, plan, ledger)
+    if plan.runs[0].unplaced and not allow_unread:
+        code = origin.copy_of(snapshot_ids(document)[0]) / "project"
+        check_reach(plan, code, (path.relative_to(code).as_posix() for path in code.rglob("*")))
     values = secrets()
     site = site_of(cluster.name)
     must_start_alike(document["run_id"], document, site.cluster)

@@ -40,6 +40,8 @@ from clusterkit.transport.faults import LostError, UnreachableError
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
+    from clusterkit.images.image import Image
+    from clusterkit.snapshots import Snapshot
 
 _CANCEL_AGAIN = 60.0
 """Seconds after which a run that was cancelled, but goes on, is cancelled again."""
@@ -63,6 +65,8 @@ class SearchTools:
     bar: Bar
     say: Say
     """Called with a line for each thing that happens."""
+    taken: tuple[Snapshot, Image | None] | None = None
+    """The code and the image of a new search; None takes them if none are recorded."""
 
 
 def search(definition: Definition, tools: SearchTools) -> list[SearchTrial]:
@@ -130,7 +134,7 @@ class _Driver:
         hint = f"run `clusterkit deploy --cluster {site.cluster.name}` first"
         if self._materials is None:
             plan = sample_plan(self._settings, self._definition, tools.request)
-            snapshot, image = take(self._settings, plan, self._ledger, tools.bar)
+            snapshot, image = tools.taken or take(self._settings, plan, self._ledger, tools.bar)
             must_have_image(site, image, hint=hint)
             send_snapshot(site, snapshot, self._ledger, tools.bar)
             self._materials = Materials.taken(snapshot, image)

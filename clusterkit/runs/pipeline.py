@@ -35,6 +35,7 @@ from clusterkit.runs.materials import (
     take_snapshot,
 )
 from clusterkit.runs.plan import PREVIOUS, Materials, PlacedRun, Plan, PlannedRun, Ready, place
+from clusterkit.runs.reach import check_reach
 from clusterkit.runs.request import SubmitRequest, resolve_run
 from clusterkit.runs.secret_values import SecretValues, find_secrets
 from clusterkit.runs.spec import run_id
@@ -113,7 +114,15 @@ def resolve(settings: Settings, request: SubmitRequest) -> Plan:
     now = datetime.now(UTC)
     identity = run_id(request.name or request.profile.name, now, token_hex(2))
     run = resolve_run(settings, request, identity, now)
-    return Plan(request.cluster, (run,), None, request.after, request.native, request.allow_large)
+    return Plan(
+        request.cluster,
+        (run,),
+        None,
+        request.after,
+        request.native,
+        request.allow_large,
+        request.allow_unread,
+    )
 
 
 def submit(
@@ -134,7 +143,7 @@ def submit(
         plan: the runs.
         ledger: the project's ledger.
         bar: opens progress bars.
-        agree: called with the checked plan before any work; it raises to abort.
+        agree: called with the checked plan before anything is sent; it raises to abort.
         login: a login to the cluster that was started already; its starter ends it.
 
     Raises:
@@ -145,10 +154,10 @@ def submit(
         TransportError: the cluster cannot be reached.
     """
     lacking = check(settings, plan, ledger)
+    snapshot, image = take(settings, plan, ledger, bar)
     if agree is not None:
         agree(plan)
     secrets = find_secrets(settings)
-    snapshot, image = take(settings, plan, ledger, bar)
     with open_site(plan.cluster, login=login) as site:
         settled = settle_unclear(site, ledger)
         ready = prepare(site, ledger, plan, Materials.taken(snapshot, image), secrets)
@@ -293,9 +302,10 @@ def _continuation(site: Site, plan: Plan, limits: Limits | None) -> Continuation
 
 
 def take(settings: Settings, plan: Plan, ledger: Ledger, bar: Bar) -> tuple[Snapshot, Image | None]:
-    """Reads the image and the working tree, and checks that the programs' scripts are in it."""
+    """Reads the image and the working tree, and checks its programs: their scripts, and the runs' values."""
     image = image_of(plan.cluster, ledger, bar)
     snapshot = take_snapshot(settings, plan.allow_large, ledger)
+    check_reach(plan, snapshot.project.root, snapshot.project.files)
     for run in plan.runs:
         check_script(snapshot.project, run.program.argv)
         if run.program.recipe is None:

@@ -79,8 +79,6 @@ class GroupMember:
     """Its sweep values, by name."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Additional environment variables."""
-    unused: tuple[str, ...] = ()
-    """Swept names that the program can only read from its environment."""
     previous: str | None = None
     """Run id of the previous pipeline stage."""
     together: tuple[str, ...] = ()
@@ -114,8 +112,8 @@ class PlannedRun:
     """Whether it continues past its time limit."""
     seed: int | None
     total_steps: int | None
-    seed_in_environment: bool = False
-    """Whether a seed was requested that the program can only read from its environment."""
+    unplaced: tuple[str, ...] = ()
+    """Names of values asked for, such as `seed`, that the program can only read from its environment."""
     verify_image: bool = False
     wandb: Mapping[str, Any] = field(default_factory=dict)
     project: str = ""
@@ -187,6 +185,8 @@ class Plan:
     """Scheduler options from the command line."""
     allow_large: Allow | None = None
     """Decides whether files over the size limit may be sent; None refuses."""
+    allow_unread: bool = False
+    """Whether the runs may have values that do not reach their program."""
 
     def asked(self, batch: JobBatch) -> JobResources:
         """Returns the resources that each job of a batch requests."""

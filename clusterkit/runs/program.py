@@ -72,6 +72,22 @@ class Program:
         """Whether the arguments do not depend on the seed."""
         return not trains(self.argv) and not (self.has_places and has_place(self.argv, "seed"))
 
+    def replaced(self, name: str, value: str) -> str | None:
+        """Returns the option and the value by which later arguments replace a value; None if none do.
+
+        An option of the user's own program is recognized by the placeholder that it stands before.
+        """
+        if trains(self.argv):
+            option = f"--{name.replace('_', '-')}"
+            last = option_of(self.argv, option)
+            return None if last in (None, value) else f"{option} {last}"
+        for before, word, *later in (self.argv[place:] for place in range(len(self.argv) - 2)):
+            option = before if word == f"{{{name}}}" else word.removesuffix(f"={{{name}}}")
+            last = option_of(later, option)
+            if last is not None and option != word and not has_place([last], name):
+                return f"{option} {last}"
+        return None
+
     def with_seed(self, seed: int) -> Program:
         """Returns the same program with another seed."""
         if trains(self.argv):
@@ -297,7 +313,7 @@ def trains(argv: Sequence[str]) -> bool:
 
 
 def option_of(argv: Sequence[str], name: str) -> str | None:
-    """Returns the value of an option in the trainer's argv; the last occurrence, the user's own, wins."""
+    """Returns the value of an option in an argv; the last occurrence, the user's own, wins."""
     found = None
     for here, after in zip(argv, [*argv[1:], None], strict=True):
         if here == name:

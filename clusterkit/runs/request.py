@@ -47,6 +47,8 @@ class SubmitRequest:
     """Whether the job reads its whole image and checks the digest before it starts the container."""
     allow_large: Allow | None = None
     """Decides whether files over the size limit may be sent; None refuses."""
+    allow_unread: bool = False
+    """Whether the runs may have values that do not reach their program."""
     until_done: bool | None = None
     """Whether to continue past the time limit; None uses the profile's setting, or else the project's."""
     after: tuple[After, ...] = ()
@@ -184,6 +186,24 @@ def _with_mail(settings: Settings, cluster: Cluster, options: tuple[str, ...]) -
     return backend_of(cluster).mailed(options, notify.mail, only_failures=only_failures)
 
 
+def _check_kept(executed: Program, asked: Mapping[str, object]) -> None:
+    """Checks that the user's own arguments, which come last, do not replace a value that was asked for.
+
+    Args:
+        executed: the run's program.
+        asked: the values by name; None for one that was not asked for.
+
+    Raises:
+        ConfigError: they do, so that the run would not be what it is called.
+    """
+    for name, value in asked.items():
+        if value is not None and (last := executed.replaced(name, str(value))) is not None:
+            raise ConfigError(
+                f"`{last}` among the arguments replaces the {name} that was asked for, {value}",
+                hint="give only one of the two",
+            )
+
+
 def _seed(request: SubmitRequest) -> int:
     return request.profile.seed if request.seed is None else request.seed
 
@@ -205,6 +225,15 @@ def resolve_run(
         member: the run's position in its group, if any.
     """
     profile, executed = request.profile, program_of(settings, request)
+    swept = member.values if member else {}
+    _check_kept(
+        executed,
+        {
+            "seed": request.seed,
+            "total_steps": profile.total_steps if "total_steps" in swept else None,
+            "recipe": (executed.recipe or {}).get("name") if "recipe" in swept else None,
+        },
+    )
     if request.first and request.first.kind == "gpu":
         profile = profile.model_copy(update={"gpu": request.first.values[0]})
     # Runs that share a job run out of its memory together, and the job ends with the last of them.
@@ -232,7 +261,7 @@ def resolve_run(
         goes_on=past_limit,
         seed=_seed(request),
         total_steps=profile.total_steps,
-        seed_in_environment=request.seed is not None and executed.keeps_seed,
+        unplaced=("seed",) if request.seed is not None and executed.keeps_seed else (),
         verify_image=request.verify_image,
         wandb=settings.project.wandb.model_dump(mode="json"),
         project=settings.project.name,

@@ -77,6 +77,7 @@ def resolve_group(settings: Settings, request: SubmitRequest) -> Plan:
         request.after,
         request.native,
         request.allow_large,
+        request.allow_unread,
     )
 
 
@@ -143,7 +144,7 @@ def resolve_member(
         settings: the project's settings.
         request: the request for the whole group.
         profile_name: of the run's stage.
-        member: its position and values; `env` and `unused` are filled in.
+        member: its position and values; `env` is filled in.
         now: time of the request.
 
     Raises:
@@ -169,9 +170,10 @@ def resolve_member(
             unlock=meant.unlock,
             after=(),
         )
-        member = replace(member, env=meant.env, unused=meant.unused)
+        member = replace(member, env=meant.env)
         identity = member_id(member.group["id"], member.index, member.group["size"])
         planned = resolve_run(settings, mine, identity, now, member)
+        planned = replace(planned, unplaced=(*meant.unplaced, *planned.unplaced))
     except RecipeLockedError as error:
         swept = [key for key in values if key not in OF_THE_RUN]
         if not swept:

@@ -107,7 +107,7 @@ def rerun_plan(
         name=name,
         created=timestamp(now),
         seed=before.seed if seed is None else seed,
-        seed_in_environment=seed is not None and program.keeps_seed,
+        unplaced=("seed",) if seed is not None and program.keeps_seed else (),
         wandb=wandb.model_dump(mode="json"),
         project=settings.project.name,
         before=before,

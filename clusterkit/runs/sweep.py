@@ -49,8 +49,8 @@ class Meaning:
     unlock: tuple[str, ...]
     arguments: tuple[str, ...]
     env: Mapping[str, str]
-    unused: tuple[str, ...]
-    """Names that the program can only read from the environment."""
+    unplaced: tuple[str, ...]
+    """Names, except the seed, that the user's own program can only read from the environment."""
 
 
 def axes(seeds: str | None, sweeps: Sequence[str]) -> tuple[SweepAxis, ...]:
@@ -201,9 +201,8 @@ def meaning(
             f"--sweep {unknown[0]}=...: recipe {changed.recipe} has no value {unknown[0]!r}",
             hint=f"it has {known}; besides these, {', '.join(OF_THE_RUN)} can be swept",
         )
-    unused = (
-        () if trains else tuple(name for name in (*rest, "seed") if name in values and name not in placed)
-    )
+    to_program = [*rest, "total_steps"] if "total_steps" in values else list(rest)
+    unplaced = () if trains else tuple(name for name in to_program if name not in placed)
     return Meaning(
         profile=changed,
         seed=_count(values["seed"], least=0) if "seed" in values else None,
@@ -211,7 +210,7 @@ def meaning(
         unlock=tuple(dict.fromkeys(may_change)),
         arguments=fill(arguments, now),
         env={variable_of(name): text for name, text in values.items()},
-        unused=unused,
+        unplaced=unplaced,
     )
 
 

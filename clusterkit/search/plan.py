@@ -18,21 +18,13 @@ if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
 
 
-def check_search(
-    settings: Settings, ledger: Ledger, definition: Definition, request: SubmitRequest
-) -> tuple[str, ...]:
+def check_search(settings: Settings, ledger: Ledger, definition: Definition, request: SubmitRequest) -> None:
     """Checks that a trial can be planned and run.
-
-    Returns:
-        Names of parameters that the program can only read from its environment.
 
     Raises:
         ConfigError, RecipeLockedError, SchedulerError: a trial could never run.
     """
-    plan = sample_plan(settings, definition, request)
-    check(settings, plan, ledger)
-    member = plan.runs[0].member
-    return member.unused if member else ()
+    check(settings, sample_plan(settings, definition, request), ledger)
 
 
 def plan_trial(
@@ -46,7 +38,7 @@ def plan_trial(
     group = {"id": definition.group, "index": number, "size": definition.size}
     member = GroupMember(number, 0, group, values)
     run = resolve_member(settings, request, request.profile.name, member, datetime.now(UTC))
-    return Plan(request.cluster, (run,), None, (), request.native, request.allow_large)
+    return Plan(request.cluster, (run,), None, (), request.native, request.allow_large, request.allow_unread)
 
 
 def sample_plan(settings: Settings, definition: Definition, request: SubmitRequest) -> Plan:

@@ -12,7 +12,7 @@ steps = int(os.environ.get("STEPS", "40"))
 pause = float(os.environ.get("PAUSE", "0"))
 folder = Path(os.environ["CLUSTERKIT_RUN_DIR"])
 attempt = int(os.environ["CLUSTERKIT_ATTEMPT"])
-noise = random.Random(os.environ["CLUSTERKIT_RUN_ID"])
+noise = random.Random(os.environ["CLUSTERKIT_SEED"])
 
 if "--broken" in sys.argv:
     import metawrld  # type: ignore[import-not-found]  # noqa: F401

@@ -58,7 +58,7 @@ a40 = {{ partition = "gpu-a40", request = "--gpus={{type}}:{{count}}" }}
 """
 PROGRAM = """
 trap 'exit 85' USR1
-echo "hello from $CLUSTERKIT_RUN_ID with $*"
+echo "hello from $CLUSTERKIT_RUN_ID with $*, seed $CLUSTERKIT_SEED"
 echo "$CUDA_VISIBLE_DEVICES" >"$CLUSTERKIT_RUN_DIR/gpu"
 grep Cpus_allowed_list /proc/self/status >"$CLUSTERKIT_RUN_DIR/cpus"
 echo "$SLURM_CPUS_PER_TASK" >>"$CLUSTERKIT_RUN_DIR/cpus"

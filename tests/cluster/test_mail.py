@@ -41,7 +41,8 @@ retry.memory_up_to = "600M"
 mail = "alice@example.org"
 """
 PROGRAM = (
-    'cd "$CLUSTERKIT_RUN_DIR"; case $1 in again) test -e begun && exit; : >begun; exit 85;; '
+    'echo "seed $CLUSTERKIT_SEED"; cd "$CLUSTERKIT_RUN_DIR"; '
+    "case $1 in again) test -e begun && exit; : >begun; exit 85;; "
     'swells) exec python3 -c "b = bytearray(2**28)"; esac; exit ${1:-0}'
 )
 

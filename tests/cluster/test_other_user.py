@@ -16,7 +16,7 @@ SETTINGS = """
 name = "journey"
 default_cluster = "good"
 default_profile = "mine"
-program = ["sh", "-c", "id -un"]
+program = ["sh", "-c", "id -un; echo seed $CLUSTERKIT_SEED"]
 
 [profiles.mine]
 time = "5m"

@@ -33,6 +33,7 @@ PROGRAM = """
 import hashlib, os, pathlib, signal, subprocess, sys, time
 token = os.environ["HF_TOKEN"]
 print("got", token, flush=True)
+print("seed", os.environ["CLUSTERKIT_SEED"], flush=True)
 print("as", token, file=sys.stderr, flush=True)
 run = pathlib.Path(os.environ["CLUSTERKIT_RUN_DIR"])
 (run / ("proof-" + os.environ["CLUSTERKIT_ATTEMPT"])).write_text(hashlib.sha256(token.encode()).hexdigest())

@@ -18,6 +18,7 @@ import json, os, pathlib, signal, sys, time
 run = pathlib.Path(os.environ["CLUSTERKIT_RUN_DIR"])
 (run / "arguments.json").write_text(json.dumps(sys.argv[1:]))
 (run / "cwd").write_text(os.getcwd())
+(run / "seed").write_text(os.environ["CLUSTERKIT_SEED"])
 print("hello from", os.environ["CLUSTERKIT_RUN_ID"], flush=True)
 beat = {"schema": 1, "time": time.time(), "step": 40, "total_steps": 100, "steps_per_second": 10.0}
 (run / "heartbeat.json").write_text(json.dumps(beat))

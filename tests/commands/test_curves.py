@@ -116,6 +116,7 @@ import json, os, pathlib
 with (pathlib.Path(os.environ["CLUSTERKIT_RUN_DIR"]) / "metrics.jsonl").open("w") as file:
     for step, loss in ((10, 1.0), (20, 0.5), (30, 0.25)):
         print(json.dumps({"kind": "train", "step": step, "loss": loss}), file=file)
+print("seed", os.environ["CLUSTERKIT_SEED"])
 """
 
 

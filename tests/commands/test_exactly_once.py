@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 COUNTS = """
 [project]
 name = "demo"
-program = ["sh", "-c", "echo $CLUSTERKIT_RUN_ID >>'{file}'"]
+program = ["sh", "-c", "echo seed $CLUSTERKIT_SEED; echo $CLUSTERKIT_RUN_ID >>'{file}'"]
 default_profile = "tiny"
 [profiles.tiny]
 time = "5m"

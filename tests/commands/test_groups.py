@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ PROGRAM = """
 import json, os, pathlib, sys, time
 run = pathlib.Path(os.environ["CLUSTERKIT_RUN_DIR"])
 (run / "arguments.json").write_text(json.dumps(sys.argv[1:]))
+(run / "seed").write_text(os.environ["CLUSTERKIT_SEED"])
 (run / "before").write_text(os.environ.get("CLUSTERKIT_PREVIOUS_RUN_DIR", ""))
 while "wait" in sys.argv and not pathlib.Path("/tmp", os.environ["GATE"]).exists():
     time.sleep(0.05)
@@ -86,6 +88,31 @@ def test_a_grid_with_two_at_a_time(project: Project, gated: Path) -> None:
     assert spec["sweep"] == {"lr": "b", "seed": "1"}
 
 
+def test_runs_that_differ_in_name_only_are_refused_and_leave_nothing(project: Project) -> None:
+    (project.folder / "train.py").write_text("import sys\nprint(sys.argv)\n")
+    for words, line in (
+        (("--seeds", "1..3"), "clusterkit submit --seeds 1..3 -- --seed {seed}"),
+        (("--sweep", "lr=0.1,0.3"), "clusterkit submit --sweep lr=0.1,0.3 -- --lr {lr}"),
+    ):
+        for more in ((), ("--dry-run",)):
+            said = project.run("submit", *words, *more, code=3).stderr
+            assert "runs would differ in name only" in said
+            assert f"`{line}`" in said
+    assert not list(project.folder.glob(".clusterkit/local/runs/*"))
+    program, *arguments = shlex.split(line)
+    assert program == "clusterkit"
+    assert over(project, project.run(*arguments).stdout.strip()) == ["COMPLETED"] * 2
+    group = project.submit("--seeds", "1..3", "--yes")
+    assert over(project, group) == ["COMPLETED"] * 3
+    said = project.run("rerun", f"{group}-0", "--seed", "4", code=3).stderr
+    assert "the run would differ in name only: no argument and no file of the project takes seed" in said
+    for name in ("search", "again"):
+        said = project.run("search", name, "--space", "lr=1:2", code=3).stderr
+        assert "the runs would differ in name only" in said
+        assert "`-- --lr {lr}`" in said
+    assert not (project.folder / ".clusterkit" / "searches").exists()
+
+
 def test_values_with_commas_reach_the_program_as_they_were_written(project: Project) -> None:
     sweep = ("--sweep", "net.betas=(0.9,0.999),'a,b'", "--", "--betas={net.betas}", "s")
     group = project.submit(*sweep)
@@ -99,7 +126,8 @@ def test_values_with_commas_reach_the_program_as_they_were_written(project: Proj
 
 def test_a_group_goes_on_past_its_time_limit(project: Project) -> None:
     (project.folder / "train.py").write_text(
-        "import os, sys\nsys.exit(0 if os.environ['CLUSTERKIT_ATTEMPT'] == '1' else 85)\n"
+        "import os, sys\nprint(os.environ['CLUSTERKIT_SEED'])\n"
+        "sys.exit(0 if os.environ['CLUSTERKIT_ATTEMPT'] == '1' else 85)\n"
     )
     group = project.submit("--seeds", "1,2", "--until-done")
     assert over(project, group) == ["COMPLETED"] * 2

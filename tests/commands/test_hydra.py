@@ -138,6 +138,13 @@ def test_jobs_with_different_numbers_of_overrides_are_refused() -> None:
         points_of([["a=1"], ["a=1", "b=2"]])
 
 
+def test_jobs_with_the_same_overrides_are_refused() -> None:
+    with pytest.raises(
+        ConfigError, match="jobs 0 and 2 of this multirun would differ in name only: both have"
+    ):
+        points_of([["a=1"], ["a=2"], ["a=1"]])
+
+
 def test_overrides_do_not_share_an_environment_variable() -> None:
     _, points = points_of(
         [["lr=1", "LR=1", "net.lr=1", "net_lr=1"], ["lr=2", "LR=2", "net.lr=2", "net_lr=2"]]

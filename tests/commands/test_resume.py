@@ -72,7 +72,8 @@ def test_a_cancelled_run_goes_on_in_its_directory(steps: Project) -> None:
 
 
 PARSER = """
-import argparse
+import argparse, os
+print(os.environ["CLUSTERKIT_SEED"])
 parser = argparse.ArgumentParser()
 parser.add_argument("--lr", type=float)
 parser.parse_args()

@@ -17,6 +17,7 @@ PROGRAM = """
 import hashlib, os, pathlib, sys, time
 token = os.environ["HF_TOKEN"]
 print("the token is", token, flush=True)
+print("the seed is", os.environ["CLUSTERKIT_SEED"], flush=True)
 print(token, file=sys.stderr, flush=True)
 run = pathlib.Path(os.environ["CLUSTERKIT_RUN_DIR"])
 (run / "proof").write_text(hashlib.sha256(token.encode()).hexdigest())

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 PROGRAM = """
 import os, pathlib, sys, time
 run = pathlib.Path(os.environ["CLUSTERKIT_RUN_DIR"])
-print("hello from", os.environ["CLUSTERKIT_RUN_ID"], sys.argv[1:], flush=True)
+print("hello from", os.environ["CLUSTERKIT_RUN_ID"], sys.argv[1:], os.environ["CLUSTERKIT_SEED"], flush=True)
 while "wait" in sys.argv:
     time.sleep(0.05)
 again = run / "again"

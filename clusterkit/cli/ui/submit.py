@@ -37,8 +37,6 @@ def show_submitted(done: Submitted, *, as_json: bool = False) -> None:
             changed = ", ".join(f"{name}: {old} -> {new}" for name, (old, new) in recipe["modified"].items())
             warn("modified recipe", f" ({changed}): the run is marked for ever")
     note_name(spec.name, spec.run_id)
-    if done.plan.runs[0].seed_in_environment:
-        warn_untold_seed()
     warn_lacking(done.lacking)
     warn_of_trusted(done.trusted)
     warn_of_settled(done.settled)
@@ -67,11 +65,6 @@ def warn_of_settled(settled: Mapping[str, SubmissionOutcome]) -> None:
     for run_id, came in settled.items():
         what = f"is job {came.job_id}" if came.job_id else came.why
         warn(run_id, f", whose submission was interrupted: {what}")
-
-
-def warn_untold_seed() -> None:
-    """Warns that the user's own program does not receive its seed as an argument."""
-    warn("the arguments do not contain {seed}", ", so the program must read $CLUSTERKIT_SEED")
 
 
 def show_resumed(done: Resumed, *, as_json: bool = False) -> None:

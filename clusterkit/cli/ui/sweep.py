@@ -12,7 +12,6 @@ from clusterkit.cli.ui.console import err, listed, note, plural, say, warn
 from clusterkit.cli.ui.lines import plain_table, warn_of_trusted
 from clusterkit.cli.ui.runs_json import print_submitted
 from clusterkit.cli.ui.submit import note_name, warn_lacking, warn_of_settled
-from clusterkit.runs.sweep import variable_of
 from clusterkit.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -50,18 +49,6 @@ def show_plan(plan: Plan, *, to: Console = err, rows: int = _ROWS) -> None:
         to.print(
             f"[yellow]modified recipe[/] ({', '.join(modified)}): {count} of {len(members)} runs, "
             "permanently marked",
-            soft_wrap=True,
-        )
-    unused = list(
-        dict.fromkeys(name for one in members for name in (one.member.unused if one.member else ()))
-    )
-    if unused:
-        places = ", ".join(f"{{{name}}}" for name in unused)
-        variables = ", ".join(
-            "$CLUSTERKIT_SEED" if name == "seed" else f"${variable_of(name)}" for name in unused
-        )
-        to.print(
-            f"[yellow]the arguments do not contain {places}[/], so the program must read {variables}",
             soft_wrap=True,
         )
 
