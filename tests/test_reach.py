@@ -97,7 +97,9 @@ def test_a_placeholder_in_the_program_or_its_arguments_is_enough(code: Code, pla
 def test_a_swept_value_is_filled_into_the_program_too(code: Code) -> None:
     code.program = ["python", "train.py", "--lr", "{lr}"]
     code.check(axes=RATES)
-    assert [run.program.argv[-1] for run in code.plan(axes=RATES).runs] == ["0.1", "0.3"]
+    runs = code.plan(axes=RATES).runs
+    assert [run.program.argv[-1] for run in runs] == ["0.1", "0.3"]
+    assert runs[0].command is None, "a `submit` of this run alone would give no value to {lr}"
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ _START = {"run", "Fire", "cli", "CLI", "auto_cli"}
 
 
 @dataclass
-class _Source:
+class _ProgramSource:
     """What the files of a program say."""
 
     script: Path
@@ -57,7 +57,7 @@ def option_words(project: Path, argv: Sequence[str], name: str, *, guess: bool =
     script = _script(project, argv)
     if script is None:
         return usual
-    source = _Source(script)
+    source = _ProgramSource(script)
     _read(project, script, source)
     names = [name, "random_seed"] if name == "seed" else [name]
     keys = list(dict.fromkeys(re.sub("[.-]", "_", key) for key in names))
@@ -87,7 +87,7 @@ def _script(project: Path, argv: Sequence[str]) -> Path | None:
     return None
 
 
-def _read(project: Path, script: Path, source: _Source) -> None:
+def _read(project: Path, script: Path, source: _ProgramSource) -> None:
     """Reads a script, and the project's modules that it imports directly."""
     queue = [script]
     for file in queue:
@@ -123,7 +123,7 @@ def _text(file: Path) -> str:
         return ""
 
 
-def _declared(source: _Source, keys: Sequence[str]) -> Iterator[str]:
+def _declared(source: _ProgramSource, keys: Sequence[str]) -> Iterator[str]:
     """Yields options that a call declares: `add_argument("--seed")`, `DEFINE_integer("seed", 1)`."""
     options = {f"--{form}" for key in keys for form in (key, key.replace("_", "-"))}
     for node in source.nodes():
@@ -137,7 +137,7 @@ def _declared(source: _Source, keys: Sequence[str]) -> Iterator[str]:
             yield f"--{texts[0]}"
 
 
-def _parameters(source: _Source, keys: Sequence[str]) -> Iterator[str]:
+def _parameters(source: _ProgramSource, keys: Sequence[str]) -> Iterator[str]:
     """Yields options that are parameters of the function that typer, fire or tyro starts."""
     if not source.packages & _READ_FUNCTIONS:
         return
@@ -175,7 +175,7 @@ def _optional(arguments: ast.arguments) -> Iterator[str]:
             yield parameter.arg
 
 
-def _fields(source: _Source, keys: Sequence[str]) -> Iterator[str]:
+def _fields(source: _ProgramSource, keys: Sequence[str]) -> Iterator[str]:
     """Yields a dataclass's fields of these names, below the fields of the classes that hold it."""
     classes = {
         node.name: node for node in source.nodes() if isinstance(node, ast.ClassDef) and _is_data(node)
@@ -204,13 +204,13 @@ def _is_data(node: ast.ClassDef) -> bool:
     return bool(decorators & {"dataclass", "define", "frozen"} or bases & {"BaseModel", "TrainingArguments"})
 
 
-def _over_fields(source: _Source) -> bool:
+def _over_fields(source: _ProgramSource) -> bool:
     """Returns whether argparse gets its options from a loop over a dataclass's fields."""
     calls = {_name(node.func) for node in source.nodes() if isinstance(node, ast.Call)}
     return {"add_argument", "fields"} <= calls
 
 
-def _hydra_config(source: _Source) -> Path | None:
+def _hydra_config(source: _ProgramSource) -> Path | None:
     """Returns the primary config of a Hydra application, existing or not; None for any other program."""
     for node in source.nodes():
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("hydra.main", "hydra_main"):

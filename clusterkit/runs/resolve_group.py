@@ -174,6 +174,8 @@ def resolve_member(
         identity = member_id(member.group["id"], member.index, member.group["size"])
         planned = resolve_run(settings, mine, identity, now, member)
         planned = replace(planned, unplaced=(*meant.unplaced, *planned.unplaced))
+        if {*meant.unplaced} - {"total_steps"} or meant.profile.program != profile.program:
+            planned = replace(planned, command=None)  # a run alone has no swept values
     except RecipeLockedError as error:
         swept = [key for key in values if key not in OF_THE_RUN]
         if not swept:
