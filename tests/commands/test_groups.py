@@ -114,14 +114,14 @@ def test_runs_that_differ_in_name_only_are_refused_and_leave_nothing(project: Pr
 
 
 def test_values_with_commas_reach_the_program_as_they_were_written(project: Project) -> None:
-    sweep = ("--sweep", "net.betas=(0.9,0.999),'a,b'", "--", "--betas={net.betas}", "s")
-    group = project.submit(*sweep)
-    assert over(project, group) == ["COMPLETED"] * 2
-    words = [
-        json.loads((project.run_dir(f"{group}-{number}") / "arguments.json").read_text())[0]
-        for number in range(2)
-    ]
-    assert words == ["--betas=(0.9,0.999)", "--betas=a,b"]
+    done = project.run("submit", "--sweep", "net.betas=(0.9,0.999),'a,b',[/x]", "--", "--betas={net.betas}")
+    group = done.stdout.strip()
+    assert over(project, group) == ["COMPLETED"] * 3
+    values = ["(0.9,0.999)", "a,b", "[/x]"]
+    for number, value in enumerate(values):
+        words = json.loads((project.run_dir(f"{group}-{number}") / "arguments.json").read_text())
+        assert words == [f"--betas={value}"]
+        assert f"{group}-{number}  {value}" in done.stderr
 
 
 def test_a_group_goes_on_past_its_time_limit(project: Project) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.text import Text
 
 from clusterkit.asking import agree
 from clusterkit.cli.ui.console import err, listed, note, plural, say, warn
@@ -40,7 +41,7 @@ def show_plan(plan: Plan, *, to: Console = err, rows: int = _ROWS) -> None:
     for one in shown:
         if len(shown) < len(members) and one is members[-3]:
             table.add_row("...")
-        table.add_row(*(_cell(one, heading) for heading in headings))
+        table.add_row(*(Text(_cell(one, heading)) for heading in headings))  # a value may look like markup
     to.print(table)
     to.print(_summary(plan), soft_wrap=True)
     modified = list(dict.fromkeys(name for one in members for name in one.modified))
