@@ -295,7 +295,7 @@ def test_dev_opens_a_shell_and_ends_with_it(web: User) -> None:
     with web.logging_in(times=1):
         done = type_at_terminal(
             ["dev", "--profile", "web"],
-            {") project$": lambda: next(keys)},
+            {") work$": lambda: next(keys)},
             folder=web.folder,
             environment={**environment(web), "TZ": noon, "TERM": "xterm", "COLUMNS": "200"},
         )

@@ -161,7 +161,7 @@ def test_a_person_in_the_container(talker: User, running: str, kept: bool) -> No
     with talker.logging_in(times=0 if kept else 1):
         done = type_at_terminal(
             ["shell", running],
-            {f"({running}) project$": lambda: next(keys)},
+            {f"({running}) work$": lambda: next(keys)},
             folder=talker.folder,
             environment=environment,
         )

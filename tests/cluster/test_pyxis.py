@@ -193,7 +193,7 @@ def test_a_run_comes_home(user: User, ended: dict[str, dict[str, Any]]) -> None:
     facts = json.loads((home / "facts.json").read_text())
     assert facts["argv"] == ["facts"]
     assert f"ID={small_image.NAME}" in facts["system"]
-    assert facts["writable"] == [True, True, True, True, False, False, False]
+    assert facts["writable"] == [True, True, True, True, True, False, False]
     assert facts["data"] == ["set.txt"]
     assert not facts["homes"]
     env = facts["env"]
@@ -242,7 +242,7 @@ def test_shell_enters_and_cancel_ends_the_program(user: User) -> None:
     keys = iter(["echo $((6 * 7)) $TERM; tty", "exit 3"])
     done = type_at_terminal(
         ["shell", run_id],
-        {f"({run_id}) project$": lambda: next(keys)},
+        {f"({run_id}) work$": lambda: next(keys)},
         folder=user.folder,
         environment={"PATH": os.environ["PATH"], "HOME": str(user.folder.parent), "TERM": "xterm"},
     )

@@ -56,7 +56,7 @@ def test_a_person_in_the_shell(running: tuple[Project, str]) -> None:
     keys = iter(["echo $((6 * 7)) $CLUSTERKIT_RUN_ID", "pwd", "exit 3"])
     done = type_at_terminal(
         ["shell", run_id],
-        {f"({run_id}) project$": lambda: next(keys)},
+        {f"({run_id}) work$": lambda: next(keys)},
         folder=project.folder,
         environment={**os.environ, "TERM": "xterm"},
     )
