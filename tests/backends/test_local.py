@@ -20,6 +20,13 @@ from tests.backends.runs import Run, python, until
 
 local = LocalBackend()
 FOREVER = ("ready()", "while True: time.sleep(1)")
+OF_A_JOB = """
+    SLURM_JOB_ID SLURM_PROCID SLURM_NTASKS SLURM_JOB_END_TIME SLURMD_NODENAME SBATCH_PARTITION PMI_RANK
+    PMIX_RANK OMPI_COMM_WORLD_RANK OMPI_MCA_orte_hnp_uri MPI_LOCALRANKID RANK LOCAL_RANK WORLD_SIZE GROUP_RANK
+    NNODES ROLE_WORLD_SIZE MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID PET_NNODES CLUSTERKIT_SEED
+    CLUSTERKIT_DEADLINE
+"""
+OF_THE_USER = "CUDA_VISIBLE_DEVICES SLURM_CONF HYDRA_FULL_ERROR PETSC_DIR RANKING"
 STUBBORN = ("signal.signal(signal.SIGTERM, lambda *_: None)", *FOREVER)
 
 
@@ -60,6 +67,22 @@ def test_a_job_runs_and_is_gone(tmp_path: Path) -> None:
     assert fold(run.record, None).state is JobState.COMPLETED
     assert fold(run.record, None).job_id == identifier
     assert (run.dir / "slurm.log").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.slow
+def test_a_job_is_no_part_of_the_job_that_started_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program would believe that it is one rank of several, and end with that job's limit."""
+    outer, kept = OF_A_JOB.split(), OF_THE_USER.split()
+    for name in (*outer, *kept):
+        monkeypatch.setenv(name, "7")
+    path = tmp_path / "environment"
+    run = Run(tmp_path, python(f"open({str(path)!r}, 'w').write('\\n'.join(os.environ))"))
+    identifier = submit(run)
+    wait(run, identifier)
+    names = set(path.read_text().split())
+    assert names & set(outer) == set()
+    assert set(kept) <= names
+    assert fold(run.record, None).job_id == identifier
 
 
 @pytest.mark.slow

@@ -16,13 +16,21 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.backends.local.processes import job_id
 
 _ARRAY = re.compile(r"(\d+)-(\d+)(?:%(\d+))?")
+_OF_A_JOB = re.compile(
+    r"(SLURM|SLURMD|SBATCH|SRUN|PBS|LSB|FLUX|PALS|PMI|PMI2|PMIX|PRTE|HYDI|MV2_COMM_WORLD|OMPI_COMM"
+    r"|OMPI_UNIVERSE|OMPI_MCA_ess|OMPI_MCA_orte|TORCHELASTIC|PET|CLUSTERKIT)_.*|MPI_LOCAL(RANKID|NRANKS)"
+    r"|((LOCAL|GROUP|ROLE|NODE)_)?RANK|((LOCAL|GROUP|ROLE)_)?WORLD_SIZE|ROLE_NAME|NNODES|MASTER_(ADDR|PORT)"
+)
+"""Variables by which a scheduler, an MPI launcher, torchrun or clusterkit tells a job's processes who they
+are. What the outer job may use, such as CUDA_VISIBLE_DEVICES, is not among them."""
+_OF_THE_SITE = {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT", "PBS_CONF_FILE", "PBS_EXEC"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,6 +68,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         parser.exit(1, f"cannot write to {options.run_dir}: {error.strerror}\n")
     return 0
+
+
+def own_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns an environment without the variables of a job that this process may itself be part of.
+
+    A program would take them for its own job's: for one rank of several, with another job's id and limits.
+    """
+    return {
+        name: value
+        for name, value in environ.items()
+        if name in _OF_THE_SITE or not _OF_A_JOB.fullmatch(name)
+    }
 
 
 def _start_array(options: argparse.Namespace, command: Sequence[str]) -> None:
@@ -112,6 +132,7 @@ def _start(
     job = subprocess.Popen(
         argv,
         cwd=run_dir,
+        env=own_environment(os.environ),
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,
