@@ -156,6 +156,7 @@ def test_another_trainer_is_refused_in_our_folder_and_passed_over_elsewhere(
     (tmp_path / "trainer" / "__init__.py").write_text("raise SystemExit('it ran')\n")
     lists = venv.runs("python", "-m", "clusterkit", "profiles", folder=tmp_path)
     assert lists.returncode == 0, lists.stderr
+    (tmp_path / "clusterkit.toml").touch()
     plans = venv.runs(
         "python", "-m", "clusterkit", "submit", "--profile", "local-demo", "--dry-run", folder=tmp_path
     )

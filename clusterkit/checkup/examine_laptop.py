@@ -107,6 +107,10 @@ def _ledger(exam: Examination, stack: ExitStack) -> Verdict:
 
 
 def _code(exam: Examination) -> Verdict:
+    if not exam.settings.of_project:
+        return warned(
+            "no clusterkit.toml here or above: this folder is no project", "clusterkit init --local"
+        )
     snapshot = take_snapshot(exam.settings)
     for planned in exam.planned.values():
         check_script(snapshot.project, planned.program.argv)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -157,6 +157,30 @@ def load(config: Path | None) -> Settings:
     return load_settings(config=config)
 
 
+def load_project(config: Path | None) -> Settings:
+    """Loads the settings for a command that starts a program or sends the project's code.
+
+    Raises:
+        ConfigError: there is no settings file of a project, and so no project.
+    """
+    settings = load(config)
+    _must_be_project(settings, None)
+    return settings
+
+
+def chosen_profile(settings: Settings, name: str | None, arguments: Sequence[str] | None = None) -> str:
+    """Returns the name of the profile to run; None is the default one, if anything names a program.
+
+    Raises:
+        ConfigError: the name is unknown; or nothing names a program, or only the arguments after `--` do.
+    """
+    if name is None and settings.project.program is None:
+        from clusterkit.runs.own_words import check_arguments
+
+        check_arguments(settings.project_dir, arguments or (), None)
+    return settings.profile_to_run(name).name
+
+
 @contextmanager
 def without_plugins() -> Iterator[None]:
     """Keeps pydantic from searching all installed packages for plugins when models are defined inside."""
@@ -198,18 +222,16 @@ def open_ledger(settings: Settings, *, only_reads: bool = False, of: Iterable[st
     return ledger
 
 
-def _must_be_project(settings: Settings, home: Path) -> None:
-    from clusterkit.config.sources import user_file
-
-    if home.exists() or set(settings.files) - {user_file()}:
+def _must_be_project(settings: Settings, runs: Path | None) -> None:
+    """Refuses a folder without a project's settings, unless it has the folder `runs` of earlier runs."""
+    folder = settings.project_dir
+    if settings.of_project or (runs and runs.exists()):
         return
-    above = next((each for each in home.parents[1:] if (each / home.name).is_dir()), None)
-    raise ConfigError(
-        f"{settings.project_dir}: no project: no clusterkit.toml here or above, and no {home.name} here",
-        hint=f"`cd {shlex.quote(str(above))}`, where runs were submitted"
-        if above
-        else "`cd` into the project; or `clusterkit init` begins one here",
-    )
+    where = "`cd` into the project; or `clusterkit init --local` begins one here"
+    if runs and (above := next((each for each in folder.parents if (each / runs.name).is_dir()), None)):
+        where = f"`cd {shlex.quote(str(above))}`, where runs were submitted"
+    also = f", and no {runs.name} here" if runs else ""
+    raise ConfigError(f"{folder}: no project: no clusterkit.toml here or above{also}", hint=where)
 
 
 def asking_for(

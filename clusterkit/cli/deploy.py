@@ -14,7 +14,7 @@ from clusterkit.cli.common import (
     JsonOption,
     SendLargeOption,
     large_files,
-    load,
+    load_project,
     open_ledger,
 )
 from clusterkit.cli.ui.progress import transfer_bar
@@ -43,7 +43,7 @@ def deploy(
     """
     from clusterkit.site import log_in_ahead
 
-    settings = load(config)
+    settings = load_project(config)
     target = settings.cluster(cluster)
     with log_in_ahead(target) as login:  # logs in while the imports run
         from clusterkit.cli.ui.deploy import print_plan_json, show_deployed, show_plan

@@ -17,7 +17,7 @@ from clusterkit.cli.common import (
     SendLargeOption,
     asking_for,
     large_files,
-    load,
+    load_project,
     native_words,
     open_ledger,
 )
@@ -57,7 +57,7 @@ def dev(
     from clusterkit.commands.dev import dev as command
 
     terminal = own_terminal(needed=not keep, hint="with --keep, none is opened where there is no terminal")
-    settings = load(config)
+    settings = load_project(config)
     chosen = settings.profile(profile)
     limit = time or format_duration(min(chosen.time, USUAL_SECONDS))
     settings = asking_for(settings, [chosen.name], time=limit, total_steps=None)

@@ -65,6 +65,9 @@ def init(
             "--program", metavar="COMMAND", help='With --local: your program, e.g. "python train.py".'
         ),
     ] = None,
+    trainer: Annotated[
+        bool, typer.Option("--trainer", help="With --local: train with the bundled trainer instead.")
+    ] = False,
     example: Annotated[
         str | None,
         typer.Option("--example", metavar="NAME", help="Write a ready-made description; no login."),
@@ -103,10 +106,11 @@ def init(
         _settle(proposal, yes=yes, force=force, dry_run=dry_run, as_json=as_json)
         return
     if local:
-        _local(file, host, program, yes=yes, force=force, dry_run=dry_run, as_json=as_json)
+        _local(file, host, program, trainer, yes=yes, force=force, dry_run=dry_run, as_json=as_json)
         return
-    if program is not None:
-        raise ConfigError("--program goes with --local", hint="or write `program` below [project] yourself")
+    if program is not None or trainer:
+        option = "--trainer" if program is None else "--program"
+        raise ConfigError(f"{option} goes with --local", hint="or write `program` below [project] yourself")
     from clusterkit.transport.questions import accepting_new_hosts, ask_on_terminal
 
     asks = at_terminal() and not yes
@@ -137,13 +141,14 @@ def _local(
     file: Path,
     host: str | None,
     program: str | None,
+    trainer: bool,
     *,
     yes: bool,
     force: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    from clusterkit.cli.ui.init import show_here, show_next_here
+    from clusterkit.cli.ui.init import choose, show_here, show_next_here
     from clusterkit.commands.init_local import init_local
 
     if host is not None:
@@ -151,7 +156,7 @@ def _local(
             f"--local sets up this machine, but the host {host} was named",
             hint=f'`clusterkit init --local --program "{host}"`, if it is your program',
         )
-    done = init_local(file, program)
+    done = init_local(file, program, trainer=trainer, choose=choose if at_terminal() and not yes else None)
     show_here(done)
     written = _settle(done, yes=yes, force=force, dry_run=dry_run, as_json=as_json)
     if not as_json and (written or not (dry_run or done.changes)):

@@ -8,7 +8,7 @@ LAST = "Other options"
 GROUPS = {
     "init": {
         "Cluster": "--name --root --account --partition --container --image",
-        "This machine": "--local --program",
+        "This machine": "--local --program --trainer",
         "Ready-made": "--example --examples",
         "Settings file": "--user --yes --force --dry-run --json",
         "Login": "--accept-new --ssh-config",

@@ -24,8 +24,9 @@ from clusterkit.cli.common import (
     UnlockOption,
     UntilDoneOption,
     asking_for,
+    chosen_profile,
     large_files,
-    load,
+    load_project,
     native_words,
 )
 from clusterkit.cli.ui.console import format_count, note, out, print_document
@@ -101,8 +102,8 @@ def plan(
     from clusterkit.runs.program import assignments
     from clusterkit.runs.request import SubmitRequest
 
-    settings = load(config)
-    chosen = settings.profile(profile).name
+    settings = load_project(config)
+    chosen = chosen_profile(settings, profile, arguments)
     settings = asking_for(settings, [chosen], time=time, total_steps=total_steps, gpus=ranks, nodes=nodes)
     if ranks and settings.profile(chosen).gpu is None:
         raise ConfigError(

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.common import ClusterOption, ConfigOption, JsonOption, load, open_ledger, parsed
+from clusterkit.cli.common import ClusterOption, ConfigOption, JsonOption, load_project, open_ledger, parsed
 from clusterkit.cli.ui.console import out, print_document, say
 from clusterkit.cli.ui.progress import stage_lines, transfer_bar
 from clusterkit.units import parse_duration
@@ -46,7 +46,7 @@ def rehearse(
     from clusterkit.cli.ui.submit import note_jobs, show_submitted
     from clusterkit.commands.rehearse import rehearse as command
 
-    settings = load(config)
+    settings = load_project(config)
     with open_ledger(settings) as ledger:
         done = command(
             settings,

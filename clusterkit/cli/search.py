@@ -25,9 +25,10 @@ from clusterkit.cli.common import (
     UnlockOption,
     YesOption,
     asking_for,
+    chosen_profile,
     given_words,
     large_files,
-    load,
+    load_project,
     native_words,
     open_ledger,
 )
@@ -127,7 +128,7 @@ def search(
     from clusterkit.search.study import load_optuna
 
     load_optuna()  # before anything is made
-    settings = load(config)
+    settings = load_project(config)
     folder = folder_of(settings.project_dir / ".clusterkit", name)
     if best:
         _show_known(folder, name, as_json=as_json)
@@ -215,7 +216,7 @@ def _new(settings: Settings, name: str, given: Mapping[str, Any]) -> Definition:
         "direction": Direction.MAXIMIZE.value,
         "sampler": Sampler.TPE.value,
         "prune": Prune.ASHA.value,
-        "profile": settings.profile(given["profile"]).name,
+        "profile": chosen_profile(settings, given["profile"], given["arguments"]),
         "cluster": settings.cluster(given["cluster"]).name,
     }
     return Definition(

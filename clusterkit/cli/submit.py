@@ -25,9 +25,10 @@ from clusterkit.cli.common import (
     UntilDoneOption,
     YesOption,
     asking_for,
+    chosen_profile,
     given_words,
     large_files,
-    load,
+    load_project,
     native_words,
     open_ledger,
 )
@@ -129,9 +130,10 @@ def submit(
             "--script and --json both decide what is printed",
             hint="leave one out; `--dry-run --json` describes the runs",
         )
-    settings = load(config)
-    chosen = settings.profile(profile).name
+    settings = load_project(config)
     over = _axes(seeds, sweep) if seeds or sweep else ()
+    swept = any(axis.name in ("profile", "recipe") for axis in over)
+    chosen = settings.profile(profile).name if swept else chosen_profile(settings, profile, arguments)
     stages = {
         chosen,
         *(then or ()),

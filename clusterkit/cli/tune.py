@@ -21,7 +21,7 @@ from clusterkit.cli.common import (
     SetOption,
     UnlockOption,
     YesOption,
-    load,
+    load_project,
     open_ledger,
 )
 from clusterkit.cli.ui.console import err, note, out, plural, print_document, warn
@@ -87,7 +87,7 @@ def tune(
     from clusterkit.runs import pipeline
     from clusterkit.runs.program import assignments
 
-    settings = load(config)
+    settings = load_project(config)
     with open_ledger(settings) as ledger:
         if name is not None:
             if profile or cluster or num_envs or workers or overrides or unlock or script:

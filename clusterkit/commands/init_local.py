@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from clusterkit.backends.local.survey import DEMO, draft
+from clusterkit.backends.survey import Choice, Option
 from clusterkit.config.merge import added
 from clusterkit.config.settings import Settings
 from clusterkit.config.settings_file import Proposal, checked, read
@@ -17,6 +20,7 @@ from clusterkit.runs.interpreter import project_python
 from clusterkit.runs.own_words import started, with_seed
 
 _USUAL = ("train.py", "main.py", "run.py")
+_NO_PROGRAM = re.compile(r"setup\.py|conftest\.py|__init__\.py|test_.*|.*_test\.py")
 
 
 @dataclass(frozen=True)
@@ -29,30 +33,39 @@ class Local(Proposal):
     """The machine's hardware, on one line."""
 
 
-def init_local(file: Path, program: str | None) -> Local:
+def init_local(
+    file: Path, program: str | None, *, trainer: bool = False, choose: Callable[[Choice], str] | None = None
+) -> Local:
     """Inspect this machine and the project and propose settings.
 
     Args:
         file: the settings file.
         program: the program as typed in a shell; None searches for a script.
+        trainer: whether runs train with the bundled trainer instead.
+        choose: asks which of several scripts is the program; None if nobody can be asked.
 
     Raises:
-        ConfigError: the existing file or the program is wrong, or another program is already set.
+        ConfigError: the existing file or the program is wrong, another program is already set, or no script,
+            or no single one, was found.
     """
+    if trainer and program is not None:
+        raise ConfigError("--trainer and --program exclude each other", hint="leave one of them out")
     old = read(file)
     settings = checked(file, old or "")
     own = settings.project.program
     typed = _named(program, file.parent) if program is not None else None
     named = typed and with_seed(file.parent, typed)
-    if own and list(own) not in (typed, named) and named:
+    if own and (trainer or (named and list(own) not in (typed, named))):
         raise ConfigError(
             f"{file.name} already sets program = {list(own)!r}",
             hint="change it there; nothing else needs to change",
         )
-    chosen = list(own) if own else named or _found(file.parent)
+    found = named or (None if own or trainer else _found(file.parent, choose))
+    chosen = list(own) if own else found
     has = hardware_of(settings.cluster("local"))
     assert has is not None
-    here = draft(has, chosen, _python(file.parent) if chosen else None)
+    elsewhere = settings.project.default_cluster != "local"
+    here = draft(has, chosen, _python(file.parent) if chosen else None, elsewhere=elsewhere)
     # What `init --local` writes without a program trains with the bundled trainer.
     demo = chosen and not own and settings.project.default_profile == DEMO
     without = ("project", "default_profile") if demo else None
@@ -72,13 +85,34 @@ def _named(program: str, project: Path) -> list[str]:
     return argv if found else words  # looked up on PATH
 
 
-def _found(project: Path) -> list[str] | None:
-    """The script that is probably the program, with its seed's place; None if there is none or several."""
-    scripts = sorted(path.name for path in project.glob("*.py") if path.is_file())
-    usual = [name for name in _USUAL if name in scripts]
-    if not usual and len(scripts) != 1:
-        return None
-    return with_seed(project, ["python", (usual or scripts)[0]])
+def _found(project: Path, choose: Callable[[Choice], str] | None) -> list[str]:
+    """Returns the command of the script that is the program, with its seed's place."""
+    scripts = _scripts(project)
+    if not scripts:
+        raise ConfigError(
+            f"{project}: no Python script here, and none of {', '.join(_USUAL)} in a folder below",
+            hint='name your program: `clusterkit init --local --program "bash run.sh"`; or, for the bundled '
+            "trainer, `clusterkit init --local --trainer`",
+        )
+    script = scripts[0]
+    if len(scripts) > 1:
+        if choose is None:
+            raise ConfigError(
+                f"several scripts could be the program: {', '.join(scripts)}",
+                hint=f'name it: `clusterkit init --local --program "python {script}"`',
+            )
+        options = tuple(Option(name, "") for name in scripts)
+        script = choose(Choice("--program", "Which script is the program?", options))
+    return with_seed(project, ["python", script])
+
+
+def _scripts(project: Path) -> list[str]:
+    """Returns what may be the program: scripts of the usual names, else any here, else those of a folder."""
+    here = sorted(path.name for path in project.glob("*.py") if path.is_file())
+    here = [name for name in here if not _NO_PROGRAM.fullmatch(name)]
+    below = [path for name in _USUAL for path in sorted(project.glob(f"[!.]*/{name}"))]
+    usual = [name for name in _USUAL if name in here]
+    return usual or here or [path.relative_to(project).as_posix() for path in below]
 
 
 def _python(project: Path) -> str | None:

@@ -92,6 +92,11 @@ class Settings:
     layers: tuple[Layer, ...]
     merged: Merged
 
+    @property
+    def of_project(self) -> bool:
+        """Whether a project's own settings were read, not only the user's."""
+        return bool(set(self.files) - {user_file()})
+
     def cluster(self, name: str | None = None) -> Cluster:
         """A cluster; None is the project's default.
 
@@ -107,6 +112,21 @@ class Settings:
             ConfigError: the name is unknown; the hint names the nearest and lists all.
         """
         return self._named("profile", self.profiles, name, "default_profile")
+
+    def profile_to_run(self, name: str | None = None) -> Profile:
+        """A profile as `profile` returns it, for a run whose program a setting or the command line names.
+
+        Raises:
+            ConfigError: as `profile`; or nothing names a program: the bundled trainer would start unasked.
+        """
+        default = ("project", "default_profile")
+        if name is None and self.project.program is None and self._origin(default) == DEFAULT:
+            raise ConfigError(
+                "nothing says what to run: [project] sets neither `program` nor `default_profile`, and "
+                "--profile is not given",
+                hint="`clusterkit init --local` finds your program; `clusterkit profiles` lists the profiles",
+            )
+        return self.profile(name)
 
     def with_values(self, values: Mapping[str, object]) -> Settings:
         """These settings overridden by values of the command line, by dotted key.

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from clusterkit.backends.local.survey import draft
+from clusterkit.backends.survey import Choice
+from clusterkit.commands.init_local import init_local
 from clusterkit.config.merge import added
 from clusterkit.config.settings import Settings
 from clusterkit.config.settings_file import checked
@@ -82,7 +84,7 @@ def test_the_program_that_is_named_and_its_own_python(fresh: Project) -> None:
 def test_a_program_that_comes_later_gets_its_profile(fresh: Project) -> None:
     """The shipped demo, which was the default without a program, would train with the bundled trainer."""
     (fresh.folder / "train.py").rename(fresh.folder / "later")
-    fresh.run("init", "--local")
+    fresh.run("init", "--local", "--trainer")
     assert written(fresh)["project"]["default_profile"] == "local-demo"
     (fresh.folder / "later").rename(fresh.folder / "train.py")
     fresh.run("init", "--local", "--force")
@@ -114,7 +116,69 @@ def test_a_script_that_only_mentions_a_seed_gets_none(fresh: Project) -> None:
     assert written(fresh)["project"]["program"] == ["python", "train.py"]
 
 
+def test_a_folder_without_a_script_gets_no_settings_unless_the_trainer_is_asked_for(fresh: Project) -> None:
+    (fresh.folder / "train.py").rename(fresh.folder / "test_train.py")
+    refused = fresh.run("init", "--local", code=3).stderr
+    assert "no Python script here, and none of train.py, main.py, run.py in a folder below" in refused
+    assert "--program" in refused
+    assert "`clusterkit init --local --trainer`" in refused
+    assert not (fresh.folder / "clusterkit.toml").exists()
+    assert "program  the bundled trainer" in fresh.run("init", "--local", "--trainer").stderr
+    assert written(fresh)["project"] == {"default_cluster": "local", "default_profile": "local-demo"}
+
+
+@pytest.mark.parametrize("names", [["a.py", "b.py"], ["main.py", "train.py"], ["x/run.py", "y/train.py"]])
+@pytest.mark.parametrize("options", [[], ["--yes"]])
+def test_several_scripts_are_listed_and_none_is_taken(
+    names: list[str], options: list[str], fresh: Project
+) -> None:
+    (fresh.folder / "train.py").unlink()
+    for name in names:
+        (fresh.folder / name).parent.mkdir(exist_ok=True)
+        (fresh.folder / name).touch()
+    refused = fresh.run("init", "--local", *options, code=3).stderr
+    assert all(name in refused.partition("next:")[0] for name in names)
+    assert "clusterkit init --local --program " in refused
+    assert not (fresh.folder / "clusterkit.toml").exists()
+
+
+def test_several_scripts_are_asked_for_on_a_terminal(fresh: Project) -> None:
+    (fresh.folder / "train.py").unlink()
+    (fresh.folder / "a.py").touch()
+    (fresh.folder / "b.py").write_text('parser.add_argument("--seed", type=int)\n')
+    asked: list[Choice] = []
+
+    def choose(choice: Choice) -> str:
+        asked.append(choice)
+        return "b.py"
+
+    proposal = init_local(fresh.folder / "clusterkit.toml", None, choose=choose)
+    assert [option.value for option in asked[0].options] == ["a.py", "b.py"]
+    assert proposal.settings.project.program == ("python", "b.py", "--seed", "{seed}")
+
+
+def test_the_only_script_of_a_folder_below_is_the_program(fresh: Project) -> None:
+    (fresh.folder / "scripts").mkdir()
+    (fresh.folder / "train.py").rename(fresh.folder / "scripts" / "train.py")
+    fresh.run("init", "--local")
+    assert written(fresh)["project"]["program"] == ["python", "scripts/train.py"]
+
+
+def test_the_users_own_default_cluster_stays_the_default(
+    fresh: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = fresh.folder.parent / "own" / "clusterkit" / "config.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text('[project]\ndefault_cluster = "uni"\n[clusters.uni]\nhost = "u"\nroot = "~/ck"\n')
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(own.parent.parent))
+    assert "clusterkit submit --cluster local" in fresh.run("init", "--local").stderr
+    assert "default_cluster" not in written(fresh)["project"]
+
+
 def test_what_does_not_go_together(fresh: Project) -> None:
+    assert "--trainer goes with --local" in fresh.run("init", "uni", "--trainer", code=3).stderr
+    both = fresh.run("init", "--local", "--trainer", "--program", "x", code=3).stderr
+    assert "--trainer and --program exclude each other" in both
     assert "--program goes with --local" in fresh.run("init", "uni", "--program", "x", code=3).stderr
     assert "--local sets up this machine" in fresh.run("init", "uni", "--local", code=3).stderr
 

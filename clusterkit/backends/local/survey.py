@@ -22,16 +22,19 @@ class LocalDraft:
     tables: tuple[Table, ...]
 
 
-def draft(has: Hardware, program: Sequence[str] | None, python: str | None) -> LocalDraft:
+def draft(
+    has: Hardware, program: Sequence[str] | None, python: str | None, *, elsewhere: bool = False
+) -> LocalDraft:
     """The settings for running a project on this machine.
 
     Args:
         has: the machine's hardware.
         program: argv of the user's own program; None trains with the bundled trainer.
         python: the interpreter with the program's imports, if not clusterkit's own.
+        elsewhere: whether the user's own settings send runs to another machine, which stays so.
     """
-    head: tuple[str, ...] = (_ABOUT,)
-    project = [Entry("default_cluster", "local", "this machine; no login")]
+    head: tuple[str, ...] = () if elsewhere else (_ABOUT,)
+    project = [] if elsewhere else [Entry("default_cluster", "local", "this machine; no login")]
     cluster = []
     if python is not None:
         cluster.append(Entry("python", python, "has what the program imports"))

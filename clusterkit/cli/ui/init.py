@@ -132,6 +132,8 @@ def show_next(done: Described) -> None:
     builds = cluster.container not in ("none", "pyxis")
     if cluster.image is not None and builds and not cluster.image.is_file():
         words.append((f"clusterkit build {display_path(cluster.image)}", "the image, once"))
+    if not done.settings.of_project:
+        words.append(("clusterkit init --local", "in your project's folder, once"))
     words.append((f"clusterkit deploy{at}", "image and code"))
     if done.draft.gpus:
         profile = f"check-{done.draft.gpus[0].name}"
@@ -151,9 +153,7 @@ def show_here(done: Local) -> None:
     """Prints this machine's resources and the program to run."""
     err.print(Text.assemble(("this machine", "bold"), f"  {done.machine}"), soft_wrap=True)
     own = done.settings.project.program
-    words = (
-        shlex.join(own) if own else "none of your own found: using the bundled trainer (--program sets yours)"
-    )
+    words = shlex.join(own) if own else "the bundled trainer"
     err.print(Text.assemble(("program", "bold"), f"  {words}"), soft_wrap=True)
 
 
