@@ -31,6 +31,7 @@ from clusterkit.checkup.node_script import (
     node_script,
 )
 from clusterkit.errors import ClusterkitError, WandbError
+from clusterkit.interruption import held_back
 from clusterkit.resources import rendezvous
 from clusterkit.runs.check import wants_gpu
 from clusterkit.runs.handover import SubmissionRefusedError, hand_over_job
@@ -187,10 +188,13 @@ def _run(exam: Examination, profile: Profile, seen: Login, options: tuple[str, .
             stack.callback(transport.run, ["sh", "-c", _REMOVE, "sh", folder], check=False)
             transport.run(["sh", "-c", _SWEEP, "sh", layout.root])
             try:
-                job_id = hand_over_job(site, owner, files, job_name=job.name, options=job.options, new=True)
+                with held_back():
+                    job_id = hand_over_job(
+                        site, owner, files, job_name=job.name, options=job.options, new=True
+                    )
+                    stack.callback(transport.run, backend.cancel_argv([job_id]), check=False)
             except SubmissionRefusedError as error:
                 return _Came(failed(error.cause.rpartition(": ")[2], error.hint or "see `submit` above"))
-            stack.callback(transport.run, backend.cancel_argv([job_id]), check=False)
             return _wait(exam, site, job, job_id, wait)
     except ClusterkitError as error:
         return _Came(fault(error), silent="" if backend.can.queue else error.cause)

@@ -11,14 +11,13 @@ from rich.live import Live
 from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, load, open_ledger
-from clusterkit.cli.ui.console import err, format_count, note, out, plural
+from clusterkit.cli.ui.console import err, format_count, out, plural
 from clusterkit.cli.ui.progress import stage_lines, transfer_bar
 from clusterkit.cli.ui.status import status_table
 from clusterkit.units import format_bytes, format_seconds, percent, significant
 
 if TYPE_CHECKING:
     from clusterkit.commands.demo import Demonstrated
-    from clusterkit.runs.pipeline import Submitted
     from clusterkit.runs.status import StatusRow
 
 
@@ -36,22 +35,10 @@ def demo(
     from clusterkit.commands.demo import demo as command
 
     settings = load(config)
-    run_ids: list[str] = []
-
-    def on_submit(submitted: Submitted) -> None:
-        run_ids.append(submitted.runs[0].run_id)
-        show_submitted(submitted)
-
-    try:
-        with open_ledger(settings) as ledger, live_row() as on_row:
-            done = command(
-                settings, ledger, profile=profile, bar=transfer_bar, on_submit=on_submit, on_row=on_row
-            )
-    except KeyboardInterrupt:
-        for run_id in run_ids:  # the run is a job of its own
-            note("the demo ends here; the run itself continues if it has not ended")
-            note(f"next: clusterkit cancel {run_id}, or clusterkit curves {run_id}")
-        raise
+    with open_ledger(settings) as ledger, live_row() as on_row:
+        done = command(
+            settings, ledger, profile=profile, bar=transfer_bar, on_submit=show_submitted, on_row=on_row
+        )
     show_demonstrated(done)
 
 

@@ -12,11 +12,11 @@ import threading
 from collections.abc import Callable
 from typing import NoReturn
 
+from clusterkit import interruption
 from clusterkit.cli.streams import READER_GONE, prepare
 from clusterkit.errors import ClusterkitError
+from clusterkit.interruption import INTERRUPTED
 
-INTERRUPTED = 130
-"""Exit code after Ctrl-C."""
 _COLLECT_AFTER = 100_000
 """New objects between two garbage collections. The imports of a command make some 70,000, which all stay;
 with Python's default of 700 they are searched about a hundred times."""
@@ -30,6 +30,7 @@ def run(command: Callable[[], object]) -> NoReturn:
     """
     gc.set_threshold(_COLLECT_AFTER)
     prepare()
+    interruption.catch()
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # `nohup` ignores one of them
             signal.signal(number, _leave)
@@ -57,8 +58,8 @@ def _code_of(command: Callable[[], object]) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0 if end.code is None else 1
     except KeyboardInterrupt:
-        if sys.stderr.isatty():  # otherwise the shell's prompt would follow ^C or a question
-            sys.stderr.write("\n")
+        newline = "\n" if sys.stderr.isatty() else ""  # the shell's prompt would follow ^C or a question
+        sys.stderr.write(newline + interruption.words())
         return INTERRUPTED
     except BaseException as error:
         return _show(error)

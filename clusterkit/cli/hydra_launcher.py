@@ -5,6 +5,7 @@ Only classes below `hydra_plugins` are plugins to Hydra, so it is that copy that
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,7 +47,8 @@ class ClusterkitLauncher(Launcher):
         initial_job_idx: int,  # noqa: ARG002
     ) -> Sequence[JobReturn]:
         """Submits the jobs; their results are not known yet."""
-        from clusterkit.cli.common import load, open_ledger
+        from clusterkit import interruption
+        from clusterkit.cli.common import load_project, open_ledger
         from clusterkit.cli.ui.console import show_error
         from clusterkit.cli.ui.progress import transfer_bar
         from clusterkit.cli.ui.sweep import show_group, show_plan
@@ -61,13 +63,17 @@ class ClusterkitLauncher(Launcher):
             next((one.path for one in sources if one.provider == "command-line"), None),
             **self._options,
         )
+        interruption.catch()
         try:
-            settings = load(None)
+            settings = load_project(None)
             with open_ledger(settings) as ledger:
                 done = launch(settings, ledger, multirun, bar=transfer_bar, agree=show_plan)
             show_group(done)
             if done.trouble:
                 raise done.trouble
+        except KeyboardInterrupt:
+            sys.stderr.write(interruption.words("submit"))
+            raise SystemExit(interruption.INTERRUPTED) from None
         except ClusterkitError as error:
             show_error(error)
             raise SystemExit(error.exit_code) from None

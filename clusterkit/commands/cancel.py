@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ConfigError, RunError, TransportError
+from clusterkit.interruption import Outcome, held_back, tell
 from clusterkit.runs.ending import end_runs
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import query
@@ -79,6 +80,9 @@ def cancel(settings: Settings, ledger: Ledger, chosen: ChosenRuns, *, agrees: Ag
     """
     runs = _choose(settings, ledger, chosen)
     result = Cancellation()
+    under_way: list[str] = []
+    ended: list[str] = []
+    tell(lambda: _what_came(under_way, ended))
     with ExitStack() as stack:
         open_to: dict[str, tuple[Cluster, Transport]] = {}
         rows: list[StatusRow] = []
@@ -109,10 +113,22 @@ def cancel(settings: Settings, ledger: Ledger, chosen: ChosenRuns, *, agrees: Ag
             ]
             if mine:
                 others = [one for row in ending if row.run.cluster == name for one in row.state.others]
-                end_runs(cluster, transport, ledger, mine, others)
+                with held_back():
+                    under_way += (run.run_id for run in mine)
+                    end_runs(cluster, transport, ledger, mine, others)
+                    ended += under_way
+                    under_way.clear()
     forget_ended(settings.project_dir / ".clusterkit", ledger.runs())
     result.done = ending if chosen.many else rows
     return result
+
+
+def _what_came(under_way: Sequence[str], ended: Sequence[str]) -> Outcome:
+    """Returns what an interrupted command has cancelled."""
+    if under_way:
+        words = f"whether {', '.join(under_way)} had been cancelled is not known"
+        return Outcome(words, "`clusterkit status` tells; the same command may be repeated")
+    return Outcome(f"{', '.join(ended)} cancelled" if ended else "nothing was cancelled")
 
 
 def _choose(settings: Settings, ledger: Ledger, chosen: ChosenRuns) -> list[LedgerRun]:

@@ -21,6 +21,7 @@ from clusterkit.images.building.packages import parse
 from clusterkit.images.building.work import Request, Work, daemon_image, prepare
 from clusterkit.images.image import Image
 from clusterkit.images.image import present as image_present
+from clusterkit.interruption import Outcome, held_back, tell
 from clusterkit.runs.handover import SubmissionRefusedError, hand_over_job
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.materials import hash_image
@@ -155,7 +156,7 @@ class RemoteBuild:
         self.backend = backend_of(site.cluster)
         self.all, self.name = f"{site.layout.root}/builds", job.key(work)
         self.folder, self.job_name = f"{self.all}/{self.name}", f"build-{self.name}-{secrets.token_hex(2)}"
-        self.job_id = ""
+        self.job_id, self.cancelled = "", False
         self.log, self.shown = b"", 0
         self.waiting: str | None = None
         """Why the job has not started, as last reported."""
@@ -204,15 +205,20 @@ class RemoteBuild:
             self.options, job_name=self.job_name, folder=self.folder, log=SCHEDULER_LOG
         )
         text = script.replace("\n", "".join(f"\n{line}" for line in directives) + "\n", 1)
+        tell(self.what_came)
         try:
-            self.job_id = hand_over_job(
-                self.site,
-                owner,
-                {f"{owner}/job.sh": text.encode()},
-                job_name=self.job_name,
-                options=self.options,
-                new=False,
-            )
+            with held_back():
+                self.job_id = hand_over_job(
+                    self.site,
+                    owner,
+                    {f"{owner}/job.sh": text.encode()},
+                    job_name=self.job_name,
+                    options=self.options,
+                    new=False,
+                )
+        except KeyboardInterrupt:
+            self._cancel()
+            raise
         except SubmissionRefusedError as error:
             hint = (
                 error.hint or f"set what it requires with {NATIVE_OPTION}, e.g. {NATIVE_OPTION} partition=cpu"
@@ -227,11 +233,11 @@ class RemoteBuild:
             ImageError: the build failed, or the scheduler ended the job.
             TransportError: the connection failed; the job continues.
         """
+        tell(self.what_came)
         try:
             result, log = self._follow()
         except KeyboardInterrupt:
-            self.say(f"cancelling job {self.job_id}")
-            self.site.transport.run(self.backend.cancel_argv([self.job_id]), check=False, timeout=120.0)
+            self._cancel()
             raise
         except TransportError as error:
             hint = f"job {self.job_id} continues; run the same command to follow it"
@@ -242,6 +248,21 @@ class RemoteBuild:
                 hint=advice(log) or f"complete log: {self.folder}/log",
             )
         return result
+
+    def what_came(self) -> Outcome | None:
+        """Returns what is known of the build's job."""
+        again = f"`clusterkit build --cluster {self.site.cluster.name}` finds it and follows it"
+        if self.cancelled:
+            return Outcome(f"job {self.job_id}, which built the image, was cancelled")
+        if self.job_id:
+            return Outcome(f"job {self.job_id}, which builds the image, may go on", again)
+        return Outcome("whether the job that builds the image was submitted is not known", again)
+
+    def _cancel(self) -> None:
+        if self.job_id:
+            self.say(f"cancelling job {self.job_id}")
+            self.site.transport.run(self.backend.cancel_argv([self.job_id]), check=False, timeout=120.0)
+            self.cancelled = True
 
     def packages(self) -> dict[str, str]:
         """Returns the packages in the image; empty if nothing in it could be run."""

@@ -17,6 +17,7 @@ from clusterkit.backends.job_script import render_feed, render_group, render_tas
 from clusterkit.backends.jobs import JobState, group_log
 from clusterkit.errors import ClusterkitError
 from clusterkit.folders import work_folder
+from clusterkit.interruption import held_back
 from clusterkit.runs.group import GroupPart
 from clusterkit.runs.handover import hand_over_parcel
 from clusterkit.runs.ledger import Ledger, LedgerRun
@@ -43,11 +44,12 @@ def hand_over_fed(site: Site, ledger: Ledger, ready: Ready) -> tuple[LedgerRun, 
     parcel = parcel_of(site.layout, ready, first, part_options(ready.plan, first))
     owner = parcel.owner
     parcel = replace(parcel, files={**parcel.files, **_files(ready, site, owner)})
-    with work_folder(ledger.folder) as alive:
-        hand_over_parcel(site, ledger, parcel, alive.name)
     last = json.dumps({"state": JobState.DEFERRED, "why": DEFERRED})
-    for run in parcel.later:
-        ledger.settle(run.run_id, "", JobState.DEFERRED, last)
+    with held_back():
+        with work_folder(ledger.folder) as alive:
+            hand_over_parcel(site, ledger, parcel, alive.name)
+        for run in parcel.later:
+            ledger.settle(run.run_id, "", JobState.DEFERRED, last)
     _feed(site, ledger, ready, backend, owner)
     rows = (ledger.get(one.spec.run_id) for one in ready.placed)
     return tuple(run for run in rows if run is not None)

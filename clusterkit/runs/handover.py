@@ -7,11 +7,13 @@ import posixpath
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from clusterkit.backends import backend_of
 from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ClusterkitError, SchedulerError, TransportError, last_words
 from clusterkit.folders import work_folder
+from clusterkit.interruption import Outcome, held_back, tell
 from clusterkit.probes import ask
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.record import records
@@ -35,6 +37,10 @@ _OPEN_HINT = (
     "`clusterkit status` shows whether there is a job once the scheduler answers; do not submit again "
     "before then"
 )
+
+
+_begun: dict[str, Path] = {}
+"""Run id -> ledger, for each run whose hand-over this process has begun."""
 
 
 class SubmissionRefusedError(SchedulerError):
@@ -67,7 +73,8 @@ class Parcel:
 def hand_over_parcel(site: Site, ledger: Ledger, parcel: Parcel, alive: str = "") -> str:
     """Writes a submission's files and calls the scheduler, in one remote command.
 
-    The ledger records the runs first (SUBMITTING), so an interrupted submission can be settled later.
+    The ledger records the runs first (SUBMITTING), so an interrupted submission can be settled later. Ctrl-C
+    waits for the answer.
 
     Args:
         site: the open cluster.
@@ -86,11 +93,18 @@ def hand_over_parcel(site: Site, ledger: Ledger, parcel: Parcel, alive: str = ""
     if not alive:
         with work_folder(ledger.folder) as folder:
             return hand_over_parcel(site, ledger, parcel, folder.name)
+    with held_back():
+        return _hand_over(site, ledger, parcel, alive)
+
+
+def _hand_over(site: Site, ledger: Ledger, parcel: Parcel, alive: str) -> str:
     concerned = (*parcel.runs, *parcel.later)
     before = [ledger.get(run.run_id) for run in concerned]
     token = f"{alive}.{parcel.number}"
     last = json.dumps({"token": token})
     intent = [replace(run, state=JobState.SUBMITTING, job_id="", last=last) for run in concerned]
+    _begun.update(dict.fromkeys((run.run_id for run in concerned), ledger.path))
+    tell(what_came)
     ledger.add_all(intent)
     transport, backend, root = site.transport, backend_of(site.cluster), site.layout.root
     ledger.add_secrets(site.cluster.name, [f"{root}/{folder}" for folder in folders_of(parcel.files)])
@@ -107,7 +121,7 @@ def hand_over_parcel(site: Site, ledger: Ledger, parcel: Parcel, alive: str = ""
         raise TransportError(error.cause, hint=_OPEN_HINT) from error
     answer = parse_hand_over(done.text, done.error_text)
     if answer is not None and answer.asked is None:
-        ledger.restore(concerned, before)
+        _take_back(ledger, concerned, before)
         raise _unwritten(transport, root, done.error_text)
     job_ids = [
         replace(answer, request={"task": task}).job_id(backend) if answer else None for task in parcel.tasks
@@ -128,12 +142,50 @@ def hand_over_parcel(site: Site, ledger: Ledger, parcel: Parcel, alive: str = ""
     refusal = answer.refusal if answer is not None else None
     if refusal is not None and {came.state for came in settled.values()} == {JobState.NOT_SUBMITTED}:
         _clear(site, parcel)
-        ledger.restore(concerned, before)
+        _take_back(ledger, concerned, before)
         raise _refused(site, refusal)
     found = settled[parcel.runs[0].run_id].job_id
     if found is None:
         raise _open(transport, answer, done.error_text)
     return found
+
+
+def _take_back(ledger: Ledger, runs: Sequence[LedgerRun], before: Sequence[LedgerRun | None]) -> None:
+    """Restores the rows of runs whose submission left no trace."""
+    ledger.restore(runs, before)
+    for run in runs:
+        _begun.pop(run.run_id, None)
+
+
+def what_came() -> Outcome | None:
+    """Returns what the ledger knows of the runs that this process has begun to hand over."""
+    rows: list[LedgerRun] = []
+    for path in dict.fromkeys(_begun.values()):
+        with Ledger.for_reading(path) as ledger:
+            rows += [run for run in map(ledger.get, _begun) if run is not None]
+    unknown = [run for run in rows if run.state == JobState.SUBMITTING]
+    taken = [run for run in rows if run not in unknown and run.state != JobState.NOT_SUBMITTED]
+    if not unknown and not taken:
+        return Outcome("nothing was submitted")
+    if all(run.state == JobState.CANCELLED for run in rows):
+        return None  # whoever cancelled them says so
+    names = _named([*taken, *unknown])
+    if not unknown:
+        were = "were" if len(taken) > 1 else "was"
+        some = f"{len(taken)} of {len(_begun)} runs of " if len(taken) < len(_begun) else ""
+        every = f"all {len(taken)} runs of " if len(taken) > 1 and not some else ""
+        next_step = f"`clusterkit status {names}` shows the state, `clusterkit cancel {names}` ends it"
+        return Outcome(f"{some or every}{names} {were} submitted", next_step)
+    count = f"{len(unknown)} of the {len(_begun)} runs of {names}" if len(_begun) > 1 else names
+    return Outcome(
+        f"whether {count} reached the scheduler is not known",
+        "`clusterkit status` finds out; do not submit again before then",
+    )
+
+
+def _named(runs: Sequence[LedgerRun]) -> str:
+    """Returns the group of runs that have one, or else their ids."""
+    return " ".join(dict.fromkeys(run.group if len(_begun) > 1 and run.group else run.run_id for run in runs))
 
 
 def other_jobs(site: Site, run_dir: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -176,7 +228,21 @@ def hand_over_job(
         SubmissionRefusedError: the scheduler refused the job.
         SchedulerError: the scheduler's answer is unclear, and no job with the name exists.
         TransportError: nothing could be written, or the connection failed.
+        KeyboardInterrupt: Ctrl-C came; a caller that holds it back gets the job id first.
     """
+    with held_back():
+        return _hand_over_job(site, owner, files, job_name=job_name, options=options, new=new)
+
+
+def _hand_over_job(
+    site: Site,
+    owner: str,
+    files: Mapping[str, bytes | str],
+    *,
+    job_name: str,
+    options: Sequence[str],
+    new: bool,
+) -> str:
     transport, backend, root = site.transport, backend_of(site.cluster), site.layout.root
     folder = f"{root}/{owner}"
     submit = backend.submit_argv(f"{folder}/job.sh", run_dir=folder, job_name=job_name, options=options)

@@ -148,6 +148,7 @@ class Ledger:
     """
 
     def __init__(self, path: Path, *, copy: bool = False) -> None:
+        self.path = path
         self.folder = path.parent
         """The project's private folder."""
         self.lasting = not copy

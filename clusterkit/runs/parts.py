@@ -118,11 +118,14 @@ def hand_over_parts(
                 options = (*part_options(ready.plan, part), *_dependencies(ledger, ready, part, jobs))
                 parcel = parcel_of(site.layout, ready, part, options)
                 jobs[part.number] = hand_over_parcel(site, ledger, parcel, alive.name)
+            except KeyboardInterrupt:
+                _give_up(ledger, ready, part.number + 1, "it was interrupted before anything was submitted")
+                raise
             except ClusterkitError as error:
                 if not jobs:
                     raise
                 if isinstance(error, SubmissionRefusedError):
-                    _give_up(ledger, ready, part, error)
+                    _give_up(ledger, ready, part.number, error.cause)
                 trouble = error
                 break
     accepted = (
@@ -217,11 +220,11 @@ def _dependencies(ledger: Ledger, ready: Ready, part: GroupPart, jobs: Mapping[i
     return backend.dependency(found)
 
 
-def _give_up(ledger: Ledger, ready: Ready, refused: GroupPart, error: ClusterkitError) -> None:
+def _give_up(ledger: Ledger, ready: Ready, part: int, why: str) -> None:
     """Records that this part and the following ones have no jobs."""
-    last = json.dumps({"state": JobState.NOT_SUBMITTED, "why": error.cause})
+    last = json.dumps({"state": JobState.NOT_SUBMITTED, "why": why})
     for one in ready.placed:
-        if one.row.part >= refused.number:
+        if one.row.part >= part:
             ledger.settle(one.spec.run_id, "", JobState.NOT_SUBMITTED, last)
 
 

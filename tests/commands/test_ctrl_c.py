@@ -1,15 +1,20 @@
-"""Ctrl-C ends every command that goes on with 130, and no run with it."""
+"""Ctrl-C ends every command with 130, no run with it, and says what the command had changed by then."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from clusterkit import interruption
+from clusterkit.cli.examples import GUIDES
 from tests import forked
 from tests.commands.conftest import Project, new_project
 
@@ -52,3 +57,115 @@ def test_ctrl_c_ends_a_command_that_goes_on_with_130(sleeping: tuple[Project, st
         assert json.loads(said)["runs"][0]["run_id"] == run_id
     status = json.loads(project.run("status", run_id, "--json").stdout)
     assert status["runs"][0]["state"] == "RUNNING"
+
+
+ROOT = Path(__file__).parents[2]
+HELD = "interrupted: waiting for the answer; Ctrl-C again ends this at once"
+
+
+def interrupted(project: Project, points: str, *words: str) -> str:
+    """What a command says that gets a Ctrl-C at these points; see tests/doubles/kill_point.py."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.doubles.kill_point", f"INT@{points}", *words],
+        cwd=project.folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 130, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def submitted(project: Project) -> list[str]:
+    """The runs that have a job or had one."""
+    runs = json.loads(project.run("status", "--json").stdout)["runs"]
+    return [run["run_id"] for run in runs if run["state"] != "NOT_SUBMITTED"]
+
+
+@pytest.mark.parametrize("point", [0, 1, 4, 8, 12, 16])
+def test_ctrl_c_while_a_run_is_submitted_says_whether_it_was(project: Project, point: int) -> None:
+    said = interrupted(project, str(point), "submit", "--", "sleep")
+    assert HELD in said
+    (run_id,) = submitted(project)
+    assert f"interrupted; {run_id} was submitted\n" in said
+    assert f"`clusterkit cancel {run_id}` ends it" in said
+    project.run("cancel", run_id, "--yes")
+
+
+def test_ctrl_c_before_a_submission_says_that_nothing_was_submitted(project: Project) -> None:
+    slow = (
+        '\n[secrets]\nnames = ["TOKEN"]\n[secrets.commands]\nTOKEN = ["sh", "-c", "touch asked; exec sleep 60"]\n'
+    )
+    with (project.folder / "clusterkit.toml").open("a") as file:
+        file.write(slow)
+    process = forked.start(["submit"], env={**os.environ}, folder=project.folder, program="clusterkit")
+    project.until(lambda: any(project.folder.rglob("asked")) or process.poll() is not None)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert said == "interrupted; nothing was submitted\n"
+
+
+def test_ctrl_c_while_a_group_is_submitted_says_how_many_of_it_were(project: Project) -> None:
+    said = interrupted(project, "9", "submit", "--sweep", "word=a,b,c", "--yes", "--", "0", "{word}")
+    runs = submitted(project)
+    group = runs[0].rpartition("-")[0]
+    assert len(runs) == 3
+    assert f"interrupted; all 3 runs of {group} were submitted\n" in said
+
+
+def test_a_part_of_a_group_that_follows_is_not_submitted_after_ctrl_c(project: Project) -> None:
+    with (project.folder / "clusterkit.toml").open("a") as file:
+        file.write('[profiles.second]\nextends = "tiny"\n')
+    said = interrupted(project, "3", "submit", "--then", "second", "--", "sleep")
+    (first,) = submitted(project)
+    assert f"interrupted; 1 of 2 runs of {first.rpartition('-')[0]} was submitted\n" in said
+    project.run("cancel", first, "--yes")
+
+
+def test_a_second_ctrl_c_ends_at_once_and_claims_nothing(project: Project) -> None:
+    said = interrupted(project, "5,12", "submit", "--", "0")
+    assert "reached the scheduler is not known\n" in said
+    assert "next:  `clusterkit status` finds out; do not submit again before then" in said
+    assert len(submitted(project)) <= 1  # and `status` did find out
+
+
+def test_ctrl_c_during_resume_says_what_it_submitted(project: Project) -> None:
+    run_id = project.submit("--", "1")
+    project.ended(run_id)
+    assert f"interrupted; {run_id} was submitted\n" in interrupted(project, "9", "resume", run_id)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_during_cancel_says_what_was_cancelled(project: Project, times: int) -> None:
+    (project.folder / "train.py").write_text(
+        "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "open(os.environ['CLUSTERKIT_RUN_DIR'] + '/deaf', 'w').close()\ntime.sleep(600)\n"
+    )
+    run_id = project.submit()
+    project.until((project.run_dir(run_id) / "deaf").exists)
+    words = ["cancel", run_id, "--yes"]
+    process = forked.start(words, env={**os.environ}, folder=project.folder, program="clusterkit")
+    project.until((project.run_dir(run_id) / "attempts" / "0" / "cancel.json").exists)
+    for _ in range(times):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert HELD in said
+    if times == 1:
+        assert f"interrupted; {run_id} cancelled\n" in said
+    else:
+        assert f"interrupted; whether {run_id} had been cancelled is not known\n" in said
+        project.run("cancel", run_id, "--yes")
+    (run,) = json.loads(project.run("status", run_id, "--json").stdout)["runs"]
+    assert run["state"] == "CANCELLED"
+
+
+def test_a_command_that_had_changed_nothing_says_so() -> None:
+    commands = {name.partition(" ")[0] for name in GUIDES}
+    assert commands >= interruption.UNCHANGED.keys()
+    assert interruption.words("deploy").startswith("interrupted; what was sent stays")
+    assert interruption.words("status") == ""

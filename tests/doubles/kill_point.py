@@ -4,6 +4,7 @@
     python -m tests.doubles.kill_point FIRST:STRIDE submit ...  one command after the other, killed at FIRST,
         FIRST + STRIDE and so on, until one comes to its end; prints how many were killed. The words may say
         {kill}: how many were killed before, in two digits
+    python -m tests.doubles.kill_point INT@POINT,POINT submit ...   Ctrl-C before these calls; 0 is the first
 
 Calls are those into C that write, send, rename, start a process or run SQL, in every thread. They count from
 the one on that writes the intent into the ledger: before it there is no run. What only fills or reads a
@@ -38,8 +39,8 @@ IN_MEMORY = io.BytesIO | io.StringIO | io.TextIOWrapper | io.BufferedReader
 class Counter:
     """Counts the calls and kills at one of them."""
 
-    def __init__(self, point: int) -> None:
-        self.point = point
+    def __init__(self, points: Sequence[int], number: signal.Signals = signal.SIGKILL) -> None:
+        self.points, self.number = points, number
         self.count = 0
         self.armed = False
 
@@ -51,17 +52,19 @@ class Counter:
         self.armed = self.armed or name == "executemany"
         if self.armed and name in CALLS and not isinstance(getattr(argument, "__self__", None), IN_MEMORY):
             self.count += 1
-            if self.count == self.point:
-                os.kill(os.getpid(), signal.SIGKILL)
+            if self.count in self.points:
+                os.kill(os.getpid(), self.number)
 
 
-def run_killed(point: int) -> NoReturn:
+def run_killed(*points: int, number: signal.Signals = signal.SIGKILL) -> NoReturn:
     """Run the command line in this process, which ends."""
-    counter = Counter(point)
+    counter = Counter(points, number)
     threading.setprofile(counter)
     write_intent = Ledger.add_all
 
     def counted(ledger: Ledger, runs: Iterable[LedgerRun]) -> None:
+        if 0 in points and not counter.armed:
+            os.kill(os.getpid(), number)
         sys.setprofile(counter)  # which slows down all that comes
         write_intent(ledger, runs)
 
@@ -88,7 +91,10 @@ def _forked(point: int, words: Sequence[str], kills: int) -> int:
 
 
 def main() -> None:
-    first, _, stride = sys.argv.pop(1).partition(":")
+    word = sys.argv.pop(1)
+    if word.startswith("INT@"):
+        run_killed(*map(int, word[4:].split(",")), number=signal.SIGINT)
+    first, _, stride = word.partition(":")
     if stride:
         sys.exit(killed_in_turn(int(first), int(stride)))
     run_killed(int(first))
