@@ -13,7 +13,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 SETTINGS = {
     "_target_": "hydra_plugins.clusterkit_launcher.ClusterkitLauncher",
@@ -30,6 +30,7 @@ class ClusterkitLauncher(Launcher):
     def __init__(self, **options: Any) -> None:
         self._options = options
         self._hydra: Any = None
+        self._config: Any = None
 
     def setup(
         self,
@@ -39,12 +40,12 @@ class ClusterkitLauncher(Launcher):
         config: DictConfig,
     ) -> None:
         """Keeps the settings; the application itself runs in the jobs."""
-        self._hydra = config.hydra
+        self._hydra, self._config = config.hydra, config
 
     def launch(
         self,
         job_overrides: Sequence[Sequence[str]],
-        initial_job_idx: int,  # noqa: ARG002
+        initial_job_idx: int,
     ) -> Sequence[JobReturn]:
         """Submits the jobs; their results are not known yet."""
         from clusterkit import interruption
@@ -55,10 +56,14 @@ class ClusterkitLauncher(Launcher):
         from clusterkit.commands.hydra import Multirun, launch
         from clusterkit.errors import ClusterkitError
 
+        _ = self._hydra.sweep.dir  # whose time the jobs share
         sources = self._hydra.runtime.config_sources
         multirun = Multirun(
             [list(job) for job in job_overrides],
             list(self._hydra.overrides.hydra),
+            initial_job_idx,
+            [self._config_of(part) for part in ("launcher", "sweeper")],
+            [(list(words), value) for words, value in OmegaConf.get_cache(self._config)["now"].items()],
             self._hydra.job.config_name,
             next((one.path for one in sources if one.provider == "command-line"), None),
             **self._options,
@@ -81,3 +86,9 @@ class ClusterkitLauncher(Launcher):
             JobReturn(overrides=list(job), working_dir=one.row.run_dir, status=JobStatus.COMPLETED)
             for job, one in zip(job_overrides, done.placed, strict=True)
         ]
+
+    def _config_of(self, part: str) -> tuple[str, str, object]:
+        """Returns the group, the chosen name and the content of the config of Hydra's launcher or sweeper."""
+        group, config = f"hydra/{part}", self._hydra[part]
+        content = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
+        return group, self._hydra.runtime.choices[group], content

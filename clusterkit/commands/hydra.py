@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -16,17 +17,16 @@ from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.pipeline import Submitted
 from clusterkit.runs.plan import Plan
 from clusterkit.runs.request import SubmitRequest
-from clusterkit.runs.sweep import OF_THE_RUN, variable_of
+from clusterkit.runs.sweep import OF_THE_RUN, POINT, variable_of
 from clusterkit.transport.base import Bar
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
 
-FOLDER = "hydra.run.dir={run_dir}/hydra"
-"""Hydra's own files go where the results come from: the code on a cluster is read-only."""
-_IN_A_JOB = ("hydra/launcher=basic", "hydra/sweeper=basic", "hydra.mode=RUN", FOLDER)
-_OF_MULTIRUN = re.compile(r"[+~]*hydra[./](launcher|sweeper|sweep|mode|run)\b.*")
-"""Overrides that concern the launch, and not the job."""
+FOLDER = "hydra.sweep.dir={run_dir}/hydra"
+"""Hydra's own files go where the results come from."""
+_FOLDERS = re.compile(r"\+*hydra\.sweep\.dir=.*", re.DOTALL)
+_MULTIRUN = "hydra.mode=MULTIRUN"
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,12 @@ class Multirun:
     """The overrides of each job."""
     settings: Sequence[str] = ()
     """Overrides of Hydra's own settings."""
+    first: int = 0
+    """Number of the first job in the multirun."""
+    configs: Sequence[tuple[str, str, object]] = ()
+    """Group, name and content of the launcher's and the sweeper's configs, whose plugins a job may lack."""
+    now: Sequence[tuple[Sequence[str], object]] = ()
+    """Arguments and values of `${now:...}`, which the jobs of a multirun share."""
     config_name: str | None = None
     config_dir: str | None = None
     """The folder of `--config-dir`."""
@@ -59,10 +65,15 @@ def launch(
         ClusterkitError: as `submit`.
     """
     profile = settings.profile(multirun.profile).name
-    program = [_in_project(settings, word) for word in multirun.argv]
+    python, *application = (_in_project(settings, word) for word in multirun.argv)
+    code = Path(__file__).with_name("hydra_job.py").read_text(encoding="utf-8")
+    program = [python, "-c", "exec(__import__('sys').argv.pop(1))"]  # settings have no line breaks
     settings = settings.with_values({join_key(("profiles", profile, "program")): program})
     words, points = points_of(multirun.jobs)
-    hydra = [word for word in multirun.settings if not _OF_MULTIRUN.fullmatch(word)]
+    hydra = [word for word in multirun.settings if not _FOLDERS.fullmatch(word)]
+    hydra += [FOLDER] if _MULTIRUN in hydra else [_MULTIRUN, FOLDER]
+    known = {"configs": multirun.configs, "now": multirun.now}
+    job = (code, json.dumps(known), str(multirun.first), f"{{{POINT}}}")
     options = ["--config-name", multirun.config_name] if multirun.config_name else []
     if multirun.config_dir:
         options += ["--config-dir", _in_project(settings, multirun.config_dir)]
@@ -73,7 +84,7 @@ def launch(
         cluster=cluster,
         profile=settings.profile(profile),
         name=multirun.name,
-        arguments=(*options, *words, *hydra, *_IN_A_JOB),
+        arguments=(*job, *application, *options, *words, *hydra),
         points=points,
         max_parallel=multirun.max_parallel,
     )
@@ -110,7 +121,7 @@ def points_of(jobs: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], tuple[dic
         name = re.sub(r"\W+", "_", key).strip("_")
         if others or not name or name[0].isdigit():
             key, values, name = "", list(column), f"override{place}"
-        taken = {variable_of(other) for other in points[0]}
+        taken = {variable_of(other) for other in (*points[0], POINT)}
         while variable_of(name) in taken or (name in OF_THE_RUN and not _seeds(name, values)):
             name += "_"
         arguments.append(f"{key}={{{name}}}" if key else f"{{{name}}}")

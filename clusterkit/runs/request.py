@@ -58,7 +58,7 @@ class SubmitRequest:
     axes: tuple[SweepAxis, ...] = ()
     """The sweep's axes."""
     points: tuple[Mapping[str, str], ...] = ()
-    """The sweep's points, by name, in place of the grid that axes span."""
+    """The sweep's points, by name, in place of the grid that axes span; `{point}` is a point's number."""
     max_parallel: int | None = None
     """Maximum number of the group's jobs that run at a time; None leaves it to the scheduler."""
     pack: int = 1

@@ -14,10 +14,10 @@ from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.errors import ClusterkitError, ConfigError, RecipeLockedError
 from clusterkit.runs.group import batches, member_id
 from clusterkit.runs.plan import GroupMember, Plan, PlannedGroup, PlannedRun
-from clusterkit.runs.program import option_of, trains
+from clusterkit.runs.program import fill, option_of, trains
 from clusterkit.runs.request import SubmitRequest, resolve_run
 from clusterkit.runs.spec import run_id
-from clusterkit.runs.sweep import OF_THE_RUN, grid, meaning
+from clusterkit.runs.sweep import OF_THE_RUN, POINT, grid, meaning
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
@@ -63,7 +63,10 @@ def resolve_group(settings: Settings, request: SubmitRequest) -> Plan:
             if len(others) > 1
             else (),
         )
-        one = resolve_member(settings, replace(request, name=name), stages[stage], member, now)
+        mine = replace(request, name=name)
+        if request.points:
+            mine = replace(mine, arguments=fill(request.arguments, {POINT: str(place)}))
+        one = resolve_member(settings, mine, stages[stage], member, now)
         runs.append(one)
         options.append(backend_of(cluster).packed(one.options, pack, request.native))
     at_once = request.max_parallel

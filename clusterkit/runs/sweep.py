@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 MOST_RUNS = 10_000
 """Maximum number of runs in a sweep; a larger number is probably a typing error."""
 OF_THE_RUN = ("seed", "profile", "recipe", "total_steps")
+POINT = "point"
+"""Placeholder in the arguments for the number of a point that is not of a grid."""
 _FILLED_LATER = ("seed", "total_steps")
 """Placeholders in a user's own arguments that `plan` fills in, swept or not."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")

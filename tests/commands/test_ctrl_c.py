@@ -95,9 +95,8 @@ def test_ctrl_c_while_a_run_is_submitted_says_whether_it_was(project: Project, p
 
 
 def test_ctrl_c_before_a_submission_says_that_nothing_was_submitted(project: Project) -> None:
-    slow = (
-        '\n[secrets]\nnames = ["TOKEN"]\n[secrets.commands]\nTOKEN = ["sh", "-c", "touch asked; exec sleep 60"]\n'
-    )
+    slow = '\n[secrets]\nnames = ["TOKEN"]\n[secrets.commands]\n'
+    slow += 'TOKEN = ["sh", "-c", "touch asked; exec sleep 60"]\n'
     with (project.folder / "clusterkit.toml").open("a") as file:
         file.write(slow)
     process = forked.start(["submit"], env={**os.environ}, folder=project.folder, program="clusterkit")

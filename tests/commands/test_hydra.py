@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -26,11 +25,34 @@ from omegaconf import OmegaConf
 
 @hydra.main(version_base=None, config_path="conf", config_name="config")
 def main(config):
-    told = {"config": OmegaConf.to_container(config), "mode": HydraConfig.get().mode.name}
-    (pathlib.Path(os.environ["CLUSTERKIT_RUN_DIR"]) / "told.json").write_text(json.dumps(told))
+    hydra_config = HydraConfig.get()
+    told = {
+        "config": OmegaConf.to_container(config, resolve=True),
+        "hydra": OmegaConf.to_container(hydra_config, resolve=True, enum_to_str=True),
+    }
+    for folder in filter(None, [hydra_config.runtime.output_dir, os.environ.get("CLUSTERKIT_RUN_DIR")]):
+        (pathlib.Path(folder) / "told.json").write_text(json.dumps(told))
 
 if __name__ == "__main__":
     main()
+"""
+NOT_IN_A_JOB = """
+import os
+if "CLUSTERKIT_RUN_DIR" in os.environ:
+    raise ImportError("an image has Hydra, and not this plugin")
+"""
+SWEEPER = """
+from __future__ import annotations
+import sys
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.config_store import ConfigStore
+
+NODE = {"_target_": "hydra_plugins.listed_sweeper.ListedSweeper", "first": None, "max_batch_size": None}
+ConfigStore.instance().store(group="hydra/sweeper", name="listed", node=NODE, provider="test")
+
+class ListedSweeper(BasicSweeper):
+    def __init__(self, first, max_batch_size):
+        super().__init__(max_batch_size)
 """
 CONFIG = "net: {lr: 0.1}\nname: usual\nseed: 0\n"
 
@@ -43,7 +65,11 @@ def application(project: Project) -> Project:
     (project.folder / "conf" / "other.yaml").write_text(CONFIG.replace("usual", "other"))
     plugins = project.folder.parent / "site" / "hydra_plugins"  # as the wheel installs it
     plugins.mkdir(parents=True)
-    shutil.copyfile(ROOT / "clusterkit" / "cli" / "hydra_launcher.py", plugins / "clusterkit_launcher.py")
+    launcher = (ROOT / "clusterkit" / "cli" / "hydra_launcher.py").read_text()
+    for name, text in {"clusterkit_launcher": launcher, "listed_sweeper": SWEEPER}.items():
+        (plugins / f"{name}.py").write_text(
+            text.replace("\nimport sys\n", f"\nimport sys\n{NOT_IN_A_JOB}", 1)
+        )
     return project
 
 
@@ -81,13 +107,13 @@ def test_a_multirun_is_one_group_whose_jobs_run_the_application(
     assert [(one["config"]["net"]["lr"], one["config"]["seed"]) for one in came] == [
         (0.2, 1), (0.2, 2), (0.4, 1), (0.4, 2),
     ]  # fmt: skip
-    assert all(one["config"]["new"] == [1, 2] and one["mode"] == "RUN" for one in came)
+    assert all(one["config"]["new"] == [1, 2] for one in came)
     report = json.loads(application.run("status", "--json").stdout)
     assert {(run["group"], run["state"]) for run in report["runs"]} == {(group, "COMPLETED")}
     assert [run["seed"] for run in report["runs"]] == [1, 2, 1, 2]
     first = application.run_dir(f"{group}-0")
     assert json.loads((first / "run.json").read_text())["sweep"] == {"net_lr": "0.2", "seed": "1"}
-    assert (first / "hydra" / ".hydra" / "config.yaml").is_file()
+    assert (first / "hydra" / "0" / ".hydra" / "config.yaml").is_file()
 
 
 @pytest.mark.slow
@@ -102,7 +128,77 @@ def test_the_settings_of_the_launcher_and_of_hydra_reach_the_jobs(application: P
     assert [one["config"]["name"] for one in told(application, group)] == ["other", "other"]
     first = application.run_dir(f"{group}-0")
     assert json.loads((first / "run.json").read_text())["profile"]["name"] == "second"
-    assert (first / "hydra" / "told.log").is_file()
+    assert (first / "hydra" / "0" / "told.log").is_file()
+
+
+ALL = """
+defaults:
+  - _self_
+{defaults}
+net: {{lr: 0.1}}
+seed: 0
+known: "${{hydra:mode}} ${{hydra:job.num}} ${{hydra:job.id}} ${{hydra:job.name}}"
+when: "${{now:%Y-%m-%d}} ${{now:%H-%M-%S}}"
+named: "${{hydra:job.override_dirname}}"
+hydra:
+  job: {{chdir: {chdir}, config: {{override_dirname: {{exclude_keys: [seed]}}}}}}
+  sweep: {{subdir: "${{hydra.job.num}}-${{hydra.job.override_dirname}}"}}
+{settings}
+"""
+OURS = "  - override hydra/launcher: clusterkit\n"
+OF_THE_LAUNCHER = "  launcher: {profile: tiny, max_parallel: 2}\n"
+OTHER_SWEEPER = "  - override hydra/sweeper: listed\n"
+OF_THE_SWEEPER = "  sweeper: {first: 7}\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("batch", "chdir", "start"), [(None, "true", "main.py"), (2, "false", "-m main")])
+def test_a_job_knows_what_it_would_know_under_hydras_basic_launcher(
+    application: Project, batch: int | None, chdir: str, start: str
+) -> None:
+    def configure(defaults: str, settings: str) -> None:
+        size = f"  sweeper: {{first: 7, max_batch_size: {batch or 'null'}}}\n"
+        text = ALL.format(defaults=defaults + OTHER_SWEEPER, settings=settings + size, chdir=chdir)
+        (application.folder / "conf" / "config.yaml").write_text(text)
+
+    words = ("-m", "net.lr=0.2,0.3,'a b'", "seed=5", "+x=[1,{a:2}]", "+hydra.job.env_set.WHAT=so")
+    configure("", "")
+    multirun(application, *words, start=tuple(start.split()))
+    files = sorted((application.folder / "multirun").rglob("told.json"))
+    expected = [json.loads(file.read_text()) for file in files]
+    configure(OURS, OF_THE_LAUNCHER)
+    groups = multirun(application, *words, start=tuple(start.split())).stdout.split()
+    came = [one for group in groups for one in told(application, group)]
+    assert len(expected) == len(came) == 3
+    for jobs in (expected, came):
+        assert len({one["config"].pop("when") for one in jobs}) == 1, "not the time of the launch"
+    for number, (one, other) in enumerate(zip(came, expected, strict=True)):
+        assert one["config"]["known"].startswith(f"RunMode.MULTIRUN {number} {number} main")
+        out = one["hydra"]["runtime"]["output_dir"]
+        assert out.endswith(f"/hydra/{other['hydra']['sweep']['subdir']}")
+        ours, theirs = (
+            json.loads(json.dumps(hydra).replace(hydra["runtime"]["output_dir"], "OUT"))
+            for hydra in (one["hydra"], other["hydra"])
+        )
+        assert ours["overrides"].pop("hydra")[:-1] == theirs["overrides"].pop("hydra")
+        for place in (ours, theirs):  # which differ: whose launcher it is, where, and when
+            del place["run"], place["launcher"], place["sweep"]["dir"], place["runtime"]["cwd"]
+            del place["runtime"]["config_sources"], place["runtime"]["choices"]["hydra/launcher"]
+        assert one["config"] == other["config"]
+        assert ours.keys() == theirs.keys()
+        for key, value in theirs.items():
+            assert (key, ours[key]) == (key, value)
+
+
+@pytest.mark.slow
+def test_a_job_whose_application_fails_is_a_failed_run(application: Project) -> None:
+    with (application.folder / "conf" / "config.yaml").open("a") as file:
+        file.write("wrong: ${nowhere}\n")
+    group = multirun(application, "-m", "hydra/launcher=clusterkit", "seed=1,2").stdout.strip()
+    for folder in application.run_dir("").glob(f"{group}-*"):
+        application.ended(folder.name)
+    runs = json.loads(application.run("status", "--json").stdout)["runs"]
+    assert [run["state"] for run in runs] == ["FAILED", "FAILED"]
 
 
 @pytest.mark.slow
@@ -123,6 +219,7 @@ TWICE = ({"a_b": "1", "a_b_": "3"}, {"a_b": "2", "a_b_": "4"})
         ([["~a"], ["b=1"]], ("{override0}",), ({"override0": "~a"}, {"override0": "b=1"})),
         ([["profile=1"], ["profile=2"]], ("profile={profile_}",), ({"profile_": "1"}, {"profile_": "2"})),
         ([["seed=1"], ["seed=x"]], ("seed={seed_}",), ({"seed_": "1"}, {"seed_": "x"})),
+        ([["point=1"], ["point=2"]], ("point={point_}",), ({"point_": "1"}, {"point_": "2"})),
         ([["a.b=1", "a_b=3"], ["a.b=2", "a_b=4"]], ("a.b={a_b}", "a_b={a_b_}"), TWICE),
         ([["x={y:1}"], ["x={y:2}"]], ("x={x}",), ({"x": "{y:1}"}, {"x": "{y:2}"})),
     ],
