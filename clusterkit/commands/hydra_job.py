@@ -29,11 +29,11 @@ def multirun(
         with_log_configuration=with_log_configuration,
         run_mode=RunMode.MULTIRUN,
     )
-    OmegaConf.set_cache(config, {"now": {tuple(words): value for words, value in hydra.known["now"]}})
+    OmegaConf.get_cache(config)["now"].update((tuple(words), value) for words, value in hydra.known["now"])
     context = HydraContext(config_loader=hydra.config_loader, callbacks=Callbacks(config))
     launcher = BasicLauncher()
     launcher.setup(hydra_context=context, task_function=task_function, config=config)
-    words = list(config.hydra.overrides.task)
+    words: Any = OmegaConf.to_container(config.hydra.overrides.task, resolve=False)
     (job,) = launcher.launch([words], hydra.number)
     return job.return_value  # raises what the application raised
 

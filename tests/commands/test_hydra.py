@@ -141,7 +141,7 @@ known: "${{hydra:mode}} ${{hydra:job.num}} ${{hydra:job.id}} ${{hydra:job.name}}
 when: "${{now:%Y-%m-%d}} ${{now:%H-%M-%S}}"
 named: "${{hydra:job.override_dirname}}"
 hydra:
-  job: {{chdir: {chdir}, config: {{override_dirname: {{exclude_keys: [seed]}}}}}}
+  job: {{chdir: {chdir}, config: {{override_dirname: {{exclude_keys: [seed, y]}}}}}}
   sweep: {{subdir: "${{hydra.job.num}}-${{hydra.job.override_dirname}}"}}
 {settings}
 """
@@ -161,7 +161,14 @@ def test_a_job_knows_what_it_would_know_under_hydras_basic_launcher(
         text = ALL.format(defaults=defaults + OTHER_SWEEPER, settings=settings + size, chdir=chdir)
         (application.folder / "conf" / "config.yaml").write_text(text)
 
-    words = ("-m", "net.lr=0.2,0.3,'a b'", "seed=5", "+x=[1,{a:2}]", "+hydra.job.env_set.WHAT=so")
+    words = (
+        "-m",
+        "net.lr=0.2,0.3,'a b'",
+        "seed=5",
+        "+x=[1,{a:2}]",
+        "+y=${net.lr}",
+        "+hydra.job.env_set.WHAT=so",
+    )
     configure("", "")
     multirun(application, *words, start=tuple(start.split()))
     files = sorted((application.folder / "multirun").rglob("told.json"))
