@@ -73,8 +73,7 @@ class Parcel:
 def hand_over_parcel(site: Site, ledger: Ledger, parcel: Parcel, alive: str = "") -> str:
     """Writes a submission's files and calls the scheduler, in one remote command.
 
-    The ledger records the runs first (SUBMITTING), so an interrupted submission can be settled later. Ctrl-C
-    waits for the answer.
+    The ledger records the runs first (SUBMITTING), so an interrupted submission can be settled later.
 
     Args:
         site: the open cluster.
@@ -169,23 +168,17 @@ def what_came() -> Outcome | None:
         return Outcome("nothing was submitted")
     if all(run.state == JobState.CANCELLED for run in rows):
         return None  # whoever cancelled them says so
-    names = _named([*taken, *unknown])
-    if not unknown:
-        were = "were" if len(taken) > 1 else "was"
-        some = f"{len(taken)} of {len(_begun)} runs of " if len(taken) < len(_begun) else ""
-        every = f"all {len(taken)} runs of " if len(taken) > 1 and not some else ""
-        next_step = f"`clusterkit status {names}` shows the state, `clusterkit cancel {names}` ends it"
-        return Outcome(f"{some or every}{names} {were} submitted", next_step)
-    count = f"{len(unknown)} of the {len(_begun)} runs of {names}" if len(_begun) > 1 else names
-    return Outcome(
-        f"whether {count} reached the scheduler is not known",
-        "`clusterkit status` finds out; do not submit again before then",
-    )
-
-
-def _named(runs: Sequence[LedgerRun]) -> str:
-    """Returns the group of runs that have one, or else their ids."""
-    return " ".join(dict.fromkeys(run.group if len(_begun) > 1 and run.group else run.run_id for run in runs))
+    several = len(_begun) > 1
+    names = " ".join(dict.fromkeys((several and run.group) or run.run_id for run in (*taken, *unknown)))
+    if unknown:
+        count = f"{len(unknown)} of the {len(_begun)} runs of " if several else ""
+        words = f"whether {count}{names} reached the scheduler is not known"
+        return Outcome(words, "`clusterkit status` finds out; do not submit again before then")
+    of_all = f"{len(taken)} of " if len(taken) < len(_begun) else ""
+    words = f"{of_all}{len(_begun)} runs of {names} were submitted" if several else f"{names} was submitted"
+    if later := sum(run.state == JobState.DEFERRED for run in taken):
+        words += f", {later} of them for when the queue has room"
+    return Outcome(words, f"`clusterkit status {names}` shows the state, `clusterkit cancel {names}` ends it")
 
 
 def other_jobs(site: Site, run_dir: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
