@@ -15,8 +15,11 @@ import pytest
 
 from clusterkit import interruption
 from clusterkit.cli.examples import GUIDES
+from clusterkit.runs.ledger import LedgerRun
 from tests import forked
+from tests.backends.runs import until
 from tests.commands.conftest import Project, new_project
+from tests.doubles.slurm_site import SlurmSite
 
 pytestmark = pytest.mark.slow
 
@@ -135,6 +138,40 @@ def test_ctrl_c_during_resume_says_what_it_submitted(project: Project) -> None:
     run_id = project.submit("--", "1")
     project.ended(run_id)
     assert f"interrupted; {run_id} was submitted\n" in interrupted(project, "9", "resume", run_id)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("transport", ["paramiko", "openssh"])
+def test_ctrl_c_while_a_distant_scheduler_thinks(site: SlurmSite, transport: str, times: int) -> None:
+    """On a terminal Ctrl-C also reaches each program that the command has started."""
+    with (site.project / "clusterkit.toml").open("a") as file:
+        file.write(f'transport = "{transport}"\n[profiles.mine]\ntime = "5m"\n')
+    asked = site.folder / "asked"
+    (site.bin / "sbatch").write_text(f"#!/bin/sh\ntouch {asked}\nsleep 4\necho 4711\n")
+    (site.bin / "sbatch").chmod(0o755)
+    words = ["submit", "--profile", "mine"]
+    process = forked.start(words, env={**os.environ}, folder=site.project, program="clusterkit")
+    until(asked.exists)
+    began = time.monotonic()
+    for _ in range(times):
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(0.5)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert HELD in said
+    (run,) = ledger_runs(site)
+    if times == 1:
+        assert f"interrupted; {run.run_id} was submitted\n" in said
+        assert run.job_id == "4711"
+        return
+    assert time.monotonic() - began < 3.5, "it waited for the scheduler"
+    assert f"interrupted; whether {run.run_id} reached the scheduler is not known\n" in said
+    until(lambda: site.types("status", "--json") and ledger_runs(site)[0].job_id == "4711")
+
+
+def ledger_runs(site: SlurmSite) -> list[LedgerRun]:
+    with site.ledger() as ledger:
+        return ledger.runs()
 
 
 @pytest.mark.parametrize("times", [1, 2])
