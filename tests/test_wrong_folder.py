@@ -66,7 +66,7 @@ def test_a_profile_or_recipe_that_is_named_is_a_program(tmp_path: Path) -> None:
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "clusterkit.toml").touch()
-    for words in (["-p", "local-demo"], ["--sweep", "profile=local-demo,guide-ppo-fast"]):
+    for words in (["-p", "local-demo"], ["--sweep", "profile=local-demo"]):
         code, said = typed(folder, "submit", "--dry-run", *words)
         assert code == 0, said
 
