@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from clusterkit.cli import renamed
 from clusterkit.cli.guide import children
 from docs.tools import pictures, scratch
 from tests.documented import ROOT, Shown, called, commands, group, invoke, options, pages, shown
@@ -77,7 +76,6 @@ def test_every_example_parses() -> None:
         if not one.synopsis:
             name, arguments = called(one.words)
             assert name in commands(), one
-            assert not set(arguments) & renamed.OPTIONS.get(name, {}).keys(), one
             commands()[name].make_context(name, arguments)
 
 

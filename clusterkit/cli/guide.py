@@ -15,7 +15,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from clusterkit.cli.examples import GUIDES, PANELS
-from clusterkit.cli.renamed import renamed_command, renamed_options
 from clusterkit.resources import page
 
 _TYPE = re.compile(r"^(  (?:-- )?[A-Za-z]\S*)( <\S+>)", re.MULTILINE)
@@ -49,10 +48,6 @@ def epilog(command: str) -> str:
 
 class Command(TyperCommand):
     """A command whose help ends with its examples and omits Python types."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Also accepts the old names of options."""
-        return super().parse_args(ctx, renamed_options(self.name or "", args))
 
     def get_help(self, ctx: Any) -> str:
         """Returns the help as printed."""
@@ -143,10 +138,6 @@ class LazyGroup(TyperGroup):
         """Returns the names, in the order of the help."""
         del ctx
         return list(self.commands)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Also finds commands by their old names."""
-        return super().resolve_command(ctx, args if self._within else renamed_command(args))
 
     def get_help(self, ctx: Any) -> str:
         """Returns the help as printed; that of a group of commands ends with its examples."""
