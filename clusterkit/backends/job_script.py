@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
-from clusterkit.backends import jobs, pyxis
+from clusterkit.backends import jobs, prelude, pyxis
 from clusterkit.backends.base import Backend, Way
 from clusterkit.backends.jobs import DOUBTFUL, PATIENCE_SECONDS, SCHEDULER_LOG, group_log
 from clusterkit.errors import ConfigError
@@ -78,6 +78,8 @@ class JobScript:
     """Make the user's W&B login on the node, ~/.netrc, available in the container."""
     prelude: tuple[str, ...] = ()
     """The user's shell lines, run on the node before the container (`module load apptainer`)."""
+    strict_prelude: bool = False
+    """Whether one of them that fails ends the run."""
     submission: int = 0
     """Number of the submission this script belongs to."""
     until_done: Way | None = None
@@ -194,6 +196,7 @@ def _rendered(template: str, job: JobScript, backend: Backend, **values: object)
         .get_template(template)
         .render(
             job=job,
+            prelude=prelude.fragment(job.prelude),
             contained=job.container != "none",
             image_file=job.container != "none" and not job.from_registry,
             pyxis=pyxis if job.container == "pyxis" else None,
@@ -218,12 +221,12 @@ def render_group(job: GroupScript, backend: Backend) -> str:
     """
     log = group_log(job.part, "%a" if job.array else None)
     directives = backend.directives(job.options, job_name=job.job_name, folder=job.group_dir, log=log)
-    return _group_text("group.sh.j2", job, directives=directives)
+    return _group_text("group.sh.j2", job, directives=directives, prelude=prelude.fragment(job.prelude))
 
 
 def render_task(job: GroupScript) -> str:
     """The text of task.sh, which starts the runs of any task of a group that is fed."""
-    return _group_text("task.sh.j2", job)
+    return _group_text("task.sh.j2", job, prelude=prelude.fragment(job.prelude))
 
 
 def render_feed(job: GroupScript) -> str:

@@ -83,6 +83,8 @@ class Node:
     @property
     def ended_in(self) -> str:
         """The first step without an answer; empty if all have one."""
+        if "prelude" in self.answer and self.answer["prelude"].status != 0:
+            return "prelude"
         given = {"prelude": bool(self.cluster.prelude), "gpu": "devices" in self.answer}
         steps = (name for name, part in _STEPS.items() if part not in self.answer and given.get(name, True))
         return next(steps, "")
@@ -123,12 +125,17 @@ def prelude(node: Node) -> Verdict:
     fails = node.answer["prelude"].lines
     if not fails:
         return passed(f"{len(node.cluster.prelude)} lines ran")
-    status, _, command = fails[0].partition(" ")
     said = node.answer["prelude-said"].lines
+    if node.answer["prelude"].status != 0:
+        ended = fails[-1] + (f": {said[-1].strip()}" if said else "")
+        return failed(ended, _CURES["prelude"].format(table=node.table))
+    status, _, command = fails[0].partition(" ")
     text = f"`{command}` ended with {status}" + (f": {said[-1].strip()}" if said else "")
     cure = f"correct `prelude` of {node.table}"
     found = node.cluster.container == "none" or node.answer["runtime"].status == 0
-    return warned(text, cure) if found and status != "127" else failed(text, cure)
+    if node.cluster.strict_prelude or not found or status == "127":
+        return failed(text, cure)
+    return warned(text, cure)
 
 
 def runtime(node: Node) -> Verdict:

@@ -13,7 +13,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from clusterkit import ownership
-from clusterkit.backends import backend_of, pyxis
+from clusterkit.backends import backend_of, prelude, pyxis
 from clusterkit.backends.checks import END
 from clusterkit.backends.job_script import passed_on
 from clusterkit.backends.jobs import SCHEDULER_LOG
@@ -77,18 +77,17 @@ export TMPDIR="$work/tmp" APPTAINER_TMPDIR="$work/runtime" SINGULARITY_TMPDIR="$
 ck_part shm df -Pk /dev/shm
 """
 
-# Every line that fails is told with its status; one that exits is told by what does not follow.
+# Every line that fails is told with its status. Where they end their shell, a run would end, too.
 _PRELUDE = r"""
-fails=''
-trap 'ck_status=$?; fails="$fails$ck_status $BASH_COMMAND
-"' ERR
-set +u
-{ PRELUDE
-} >>"$folder/errors" 2>>"$folder/prelude"
-trap - ERR
-set +e -u
-ck_part prelude printf '%s' "$fails"
+run_prelude "$work/prelude" >>"$folder/errors" 2>>"$folder/prelude"
 ck_part prelude-said sh -c 'tail -c 4000 "$1" | tail -n 3' sh "$folder/prelude"
+tell_prelude() {
+  printf '%s\n' ${prelude_fails[@]+"${prelude_fails[@]}"} "$prelude_end"
+  [ -z "$prelude_end" ]
+}
+ck_own prelude tell_prelude
+[ -z "$prelude_end" ] || exit 1
+within=(env -i -- "${environment[@]}")
 """
 
 _BINDS = r"""
@@ -102,9 +101,10 @@ ck_part binds printf '%s' "$missing"
 
 _GPU = r"""
 ck_own devices ls /dev
-ck_part visible printf '%s\n' "${CUDA_VISIBLE_DEVICES:-}"
-ck_part mps bash -c 'command -v nvidia-cuda-mps-control'
-ck_part nvidia-smi nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader
+passed_value CUDA_VISIBLE_DEVICES
+ck_part visible printf '%s\n' "$value"
+ck_part mps "${within[@]}" "$BASH" -p -c 'command -v nvidia-cuda-mps-control'
+ck_part nvidia-smi "${within[@]}" nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader
 """
 
 _INTERNET = r"""
@@ -112,34 +112,34 @@ ck_part internet timeout 5 bash -c ': </dev/tcp/$1/$2' bash HOST PORT
 """
 
 _CONTAINED = r"""
-ck_part runtime bash -c 'command -v "$1" && "$1" --version' bash "$runtime"
+ck_part runtime "${within[@]}" "$BASH" -p -c 'command -v "$1" && "$1" --version' bash "$runtime"
 ck_part image ls -lLn "$image"
 for variable in PASSTHROUGH; do
-  [ -z "${!variable+set}" ] || export "PREFIXENV_$variable=${!variable}"
+  ! passed_value "$variable" || environment+=("PREFIXENV_$variable=$value")
 done
-export "PREFIXENV_TMPDIR=/tmp" APPTAINER_NO_EVAL=1 SINGULARITY_NO_EVAL=1
-command=("$runtime" exec NV--cleanenv --contain --home "$work/home" --pwd /tmp --bind "$folder" --bind "$work"
+environment+=(PREFIXENV_TMPDIR=/tmp APPTAINER_NO_EVAL=1 SINGULARITY_NO_EVAL=1)
+command=(env -i -- "${environment[@]}" "$runtime" exec NV--cleanenv --contain --home "$work/home" --pwd /tmp --bind "$folder" --bind "$work"
   --bind "$work/tmp:/tmp" --bind "$work/tmp:/var/tmp" ${binds[@]+"${binds[@]}"} "$image")
-if command -v "$runtime" >/dev/null && [ -f "$image" ]; then
+if on_path "$runtime" && [ -f "$image" ]; then
 """
 # As pyxis.sh.j2 of a run.
 _PYXIS = r"""
 look=LOOK registry=REGISTRY
-ck_part runtime bash -c "$look"
+ck_part runtime "${within[@]}" "$BASH" -p -c "$look"
 [ -z "$image" ] || ck_part image ls -lLn "$image"
-export HOME="$work/home" TMPDIR=/tmp NVIDIA_VISIBLE_DEVICES=GPUS NVIDIA_DRIVER_CAPABILITIES=all
+environment+=("HOME=$work/home" TMPDIR=/tmp NVIDIA_VISIBLE_DEVICES=GPUS NVIDIA_DRIVER_CAPABILITIES=all)
 names=HOME,TMPDIR,NVIDIA_DRIVER_CAPABILITIES
 for variable in PASSTHROUGH; do
-  [ -z "${!variable+set}" ] || names="$names,$variable"
+  ! passed_value "$variable" || names="$names,$variable"
 done
 mounts="$work/tmp:/tmp,$work/tmp:/var/tmp,$folder:$folder,$work:$work"
 for bind in ${binds[@]+"${binds[@]}"}; do [ "$bind" = --bind ] || mounts="$mounts,$bind"; done
-command=(SRUN --export="$names" --container-env="$names" --container-workdir=/tmp --container-mounts="$mounts"
+command=(env -i -- "${environment[@]}" SRUN --export="$names" --container-env="$names" --container-workdir=/tmp --container-mounts="$mounts"
   --container-image="${image:-$registry}")
-if bash -c "$look" >/dev/null && { [ -z "$image" ] || [ -f "$image" ]; }; then
+if "${within[@]}" "$BASH" -p -c "$look" >/dev/null && { [ -z "$image" ] || [ -f "$image" ]; }; then
 """
 _INSIDE = r"""
-  ck_own inside ${ck_limit:+timeout 100} ${command[@]+"${command[@]}"} \
+  ck_own inside ${ck_limit:+timeout 100} "${command[@]}" \
     "$python" -X utf8 "$folder/inside.py" "$folder/inside.json"
 """
 # As node.sh of a run: on each node, in its own container, whose image was found above.
@@ -147,7 +147,7 @@ _NODES = r"""
 mkdir -- "$folder/ranks"
 limit=${ck_limit:+timeout 60}
 try_nodes() {
-  $limit srun --quiet --input=none --cpu-bind=none --kill-on-bad-exit=1 bash -c '
+  $limit "${within[@]}" srun --quiet --input=none --cpu-bind=none --kill-on-bad-exit=1 bash -c '
     for pair in NODE="$SLURM_NODEID" NODE_NAME="$SLURMD_NODENAME" NODES=COUNT RANKS=COUNT INTERFACE; do
       export "CLUSTERKIT_$pair" "PREFIXENV_CLUSTERKIT_$pair"
     done
@@ -197,12 +197,11 @@ def node_script(job: NodeJob) -> str:
     host, port = job.server
     backend = backend_of(cluster)
     head = backend.directives(job.options, job_name=job.name, folder="/", log=SCHEDULER_LOG)
-    lines = ["#!/bin/bash", *head]
+    lines = ["#!/bin/bash -p", *head]
     lines += [f"{key}={shlex.quote(value)}" for key, value in values.items()]
     lines += [FUNCTIONS, _BEGIN, ownership.fragment(cluster.trust, cluster.group), _OWNERS]
     lines += [_SCRATCH.replace("BYTES", str(_PROBE_BYTES))]
-    if cluster.prelude:
-        lines.append(_PRELUDE.replace("PRELUDE", "\n".join(cluster.prelude)))
+    lines += [prelude.fragment(cluster.prelude), _PRELUDE]
     through_pyxis = cluster.container == "pyxis"
     binds = pyxis.mounts(cluster.binds) if through_pyxis else cluster.binds
     lines.append(_BINDS.replace("BINDS", shlex.join(binds)))
@@ -220,7 +219,7 @@ def node_script(job: NodeJob) -> str:
         text = _CONTAINED.replace("PASSTHROUGH", passthrough).replace("PREFIX", prefix)
         lines += [text.replace("NV--", "--nv --" if job.nv else "--"), _INSIDE, "fi"]
     else:
-        lines += ["command=()", _INSIDE]
+        lines += ['command=("${within[@]}")', _INSIDE]
     if job.nodes > 1:
         lines.append(_nodes(job))
     return "\n".join([*lines, "ck_part clock date +%s", END])

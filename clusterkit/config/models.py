@@ -126,6 +126,8 @@ class Cluster(SettingsModel):
     binds: Annotated[Lines, AfterValidator(_binds)] = ()
     prelude: ShellLines = ()
     """Shell lines before the program, e.g. "module load apptainer"."""
+    strict_prelude: bool = False
+    """Whether one of them that fails ends the run."""
     login_shell: bool = False
     keep_login: Duration | None = None
     """Let OpenSSH keep each login for later commands, until so many seconds have passed without one."""

@@ -196,7 +196,8 @@ class RemoteBuild:
             runtime=cluster.container,
             mode=self.site.sharing.file,
             chunker=self.chunker,
-            prelude=cluster.prelude,
+            lines=cluster.prelude,
+            strict=cluster.strict_prelude,
             trust=cluster.trust,
             group=cluster.group,
         )

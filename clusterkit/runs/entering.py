@@ -31,14 +31,13 @@ must_be_owned "$enter"
 """
 
 # $terminal is the value of TERM, and the arguments are the command. Runs on the node with its caller's
-# environment; the file `enter` sets the program's environment and its command line as an array.
+# environment; the file `enter` sets the program's environment and its command line as arrays.
 _ENTER = r"""
-for name in $(compgen -e); do unset "$name" 2>/dev/null; done
 . "$enter"
-export TERM="$terminal" APPTAINERENV_TERM="$terminal" SINGULARITYENV_TERM="$terminal"
+environment+=("TERM=$terminal" "APPTAINERENV_TERM=$terminal" "SINGULARITYENV_TERM=$terminal")
 [ "${command[1]}" != exec ] || command=("${command[0]}" --quiet "${command[@]:1}") # a container runtime
 [ "${command[0]}" != srun ] || [ ! -t 0 ] || command=(srun --pty "${command[@]:1}") # Pyxis
-exec "${command[@]}" "$@"
+exec env -i -- "${environment[@]}" "${command[@]}" "$@"
 """
 
 # $1 run id. Start-up files are skipped, as they would change the program's environment. Without them bash's

@@ -61,7 +61,7 @@ def feed(site: Site, group: str) -> dict[int, str]:
     Raises:
         TransportError: the cluster did not answer.
     """
-    argv = ["bash", f"{site.layout.root}/groups/{group}/feed.sh", "now"]
+    argv = ["bash", "-p", f"{site.layout.root}/groups/{group}/feed.sh", "now"]
     said = site.transport.run(argv, check=False, timeout=_FEED_SECONDS).text
     lines = (line.split() for line in said.splitlines())
     return {int(words[0]): words[1] for words in lines if len(words) == 2 and words[0].isdigit()}

@@ -410,6 +410,7 @@ def place(
         nv=planned.profile.gpu_count > 0,
         wandb_login=env.get("WANDB_MODE") == "online",
         prelude=cluster.prelude,
+        strict_prelude=cluster.strict_prelude,
         submission=planned.number,
         until_done=continuation.way if continuation else None,
         memory=backend.asked(options).memory,

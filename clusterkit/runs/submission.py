@@ -78,7 +78,7 @@ cd "$root/$owner/submissions/$number" || fail
 status=$?
 echo "$status" >.status && mv -f .status status
 if test "$mode$status" = new0 && test -f "$root/$owner/others.sh"; then
-  bash "$root/$owner/others.sh" </dev/null >/dev/null 2>&1
+  bash -p "$root/$owner/others.sh" </dev/null >/dev/null 2>&1
 fi
 echo "{MARK} $status"
 cat answer

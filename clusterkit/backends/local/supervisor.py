@@ -65,7 +65,7 @@ class Supervisor:
             if self._notice is not None:
                 number, before = self._notice
                 self._due.append((time.monotonic() + max(0.0, self._time_limit - before), number))
-        return subprocess.Popen(["bash", self._script], stdin=subprocess.DEVNULL, env=environment)
+        return subprocess.Popen(["bash", "-p", self._script], stdin=subprocess.DEVNULL, env=environment)
 
     def run(self, signals: int) -> int:
         """Run until the job has ended and none of its processes is left.

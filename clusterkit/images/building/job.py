@@ -16,6 +16,7 @@ import shlex
 from dataclasses import dataclass
 
 from clusterkit import ownership
+from clusterkit.backends import prelude
 from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.errors import TransportError
 from clusterkit.images.building.apptainer import EPOCH, PACKED
@@ -46,35 +47,42 @@ trap 'say "interrupted"; exit 143' HUP INT TERM USR1
 say "building on $(uname -n)"
 owned() { own_check "$@" || { say "FATAL: $(own_say)"; finish @UNSAFE@; }; }
 owned "$folder" "$images" "$cache" "$scratch/"
-@PRELUDE@
-set +e
-command -v "$runtime" >/dev/null || {
-  say "FATAL: $runtime is not on PATH: add what provides it (module load ...) to the cluster's prelude"
-  finish 127
-}
 mkdir -p "$scratch" && own_must=yes && owned "$scratch/" && tmp=$(mktemp -d "$scratch/build-XXXXXXXX") || {
   say "FATAL: the scratch folder $scratch cannot be used"
   finish 1
 }
-export APPTAINER_TMPDIR=$tmp SINGULARITY_TMPDIR=$tmp
-export APPTAINER_CACHEDIR=$cache/apptainer SINGULARITY_CACHEDIR=$cache/apptainer
-[ -z "$epoch" ] || export SOURCE_DATE_EPOCH=$epoch
+run_prelude "$tmp/prelude" || {
+  say "FATAL: $prelude_end"
+  finish 1
+}
+for fault in ${prelude_fails[@]+"${prelude_fails[@]}"}; do
+  say "prelude: $(told_fault "$fault")"
+  [ -z "$strict" ] || finish 1
+done
+on_path "$runtime" || {
+  say "FATAL: $runtime is not on PATH: add what provides it (module load ...) to the cluster's prelude"
+  finish 127
+}
+environment+=("APPTAINER_TMPDIR=$tmp" "SINGULARITY_TMPDIR=$tmp")
+environment+=("APPTAINER_CACHEDIR=$cache/apptainer" "SINGULARITY_CACHEDIR=$cache/apptainer")
+[ -z "$epoch" ] || environment+=("SOURCE_DATE_EPOCH=$epoch")
+within=(env -i -- "${environment[@]}")
 set -- build --force
 [ -z "$fakeroot" ] || set -- "$@" --fakeroot
-case $("$runtime" build --help 2>/dev/null) in
+case $("${within[@]}" "$runtime" build --help 2>/dev/null) in
   *--mksquashfs-args*) set -- "$@" --mksquashfs-args "$packed" ;;
 esac
-"$runtime" "$@" image.sif "$target" </dev/null &
+become "$runtime" "$@" image.sif "$target" </dev/null &
 child=$!
 wait "$child"
 code=$?
 child=''
 [ "$code" -eq 0 ] || finish "$code"
 digest=$(sha256sum <image.sif) && digest=${digest%% *} && bytes=$(($(wc -c <image.sif))) || finish 1
-"$runtime" exec --cleanenv --contain image.sif sh -c "$read" >packages.txt 2>/dev/null </dev/null ||
+"${within[@]}" "$runtime" exec --cleanenv --contain image.sif sh -c "$read" >packages.txt 2>/dev/null </dev/null ||
   rm -f packages.txt
-python3 -c "$chunker" <image.sif >chunks 2>/dev/null ||
-  "$runtime" exec --cleanenv --contain image.sif python3 -c "$chunker" <image.sif >chunks 2>/dev/null ||
+"${within[@]}" python3 -c "$chunker" <image.sif >chunks 2>/dev/null ||
+  "${within[@]}" "$runtime" exec --cleanenv --contain image.sif python3 -c "$chunker" <image.sif >chunks 2>/dev/null ||
   rm -f chunks
 # A link, so that nothing is ever seen under its name that is not whole; a copy first on another file system.
 final=$images/sha256-$digest.sif
@@ -144,7 +152,8 @@ def render(
     runtime: str,
     mode: str,
     chunker: str,
-    prelude: tuple[str, ...] = (),
+    lines: tuple[str, ...] = (),
+    strict: bool = False,
     trust: tuple[str, ...] = (),
     group: str | None = None,
 ) -> str:
@@ -159,7 +168,8 @@ def render(
         runtime: `apptainer` or `singularity`.
         mode: mode of an image in the store, octal.
         chunker: text of a Python program that writes the chunk list of its standard input.
-        prelude: the cluster's own shell lines, run first.
+        lines: the cluster's own shell lines, run first.
+        strict: whether one of them that fails ends the build.
         trust: users who may own, and groups that may write to, these folders.
         group: one more trusted group.
     """
@@ -176,14 +186,15 @@ def render(
         "packed": PACKED,
         "read": READ,
         "chunker": chunker,
+        "strict": "yes" if strict else "",
     }
     head = "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
-    lines = "\n".join(["set +u", *prelude, "set -u"]) if prelude else ""
     return (
-        "#!/bin/bash\n# Builds an image; rendered by clusterkit.\n"
+        "#!/bin/bash -p\n# Builds an image; rendered by clusterkit.\n"
         + head
         + ownership.fragment(trust, group)
-        + _SCRIPT.replace("@UNSAFE@", str(ownership.EXIT_CODE)).replace("@PRELUDE@", lines)
+        + prelude.fragment(lines)
+        + _SCRIPT.replace("@UNSAFE@", str(ownership.EXIT_CODE))
     )
 
 
