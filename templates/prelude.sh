@@ -28,8 +28,8 @@ run_prelude() {
   printf -v bash %q "$BASH"
   printf -v env %q "$(type -P env)"
   # Commands in functions and in files that are sourced are not the lines' own.
-  note='case ${#BASH_SOURCE[@]}$BASH_SUBSHELL in
-    10) builtin printf "%s %s\n" "$?" "${BASH_COMMAND%%$'"'\\n'"'*}" >>'"$here/fails ;; esac"
+  note='case ${#BASH_SOURCE[@]}$BASH_SUBSHELL in 10) builtin printf "%s %s %s\n" "$?" "$LINENO" '
+  note+='"${BASH_COMMAND%%$'"'\\n'"'*}" >>'"$here/fails ;; esac" # one line, or LINENO would count it
   printf -v note %q "$note"
   # The last line works whatever the lines have defined: paths name programs, and in POSIX mode special builtins come
   # before functions. After `exec` there is no shell whose trap could run.
@@ -40,8 +40,13 @@ run_prelude() {
     >"$folder/prelude" && { umask; ulimit -S -a; echo hard; ulimit -H -a; echo end; } >"$folder/own" || return
   "$BASH" "$folder/prelude" </dev/null 8>&- 9>&-
   status=$?
-  [ ! -f "$folder/fails" ] || while IFS= read -r line; do
-    [ -z "$line" ] || prelude_fails+=("$line")
+  [ ! -f "$folder/fails" ] || while read -r name own line; do
+    # Of a function or a file, BASH_COMMAND is the last command in it; before 4.4, LINENO is in there, too.
+    if [[ $own =~ ^[1-9][0-9]{0,5}$ && $BASH_VERSION != 4.[0-3]* && $BASH_VERSION != 3* ]]; then
+      own=${prelude_lines[own - 2]-$line}
+      case $own in *"$line"*) ;; *) line=$own ;; esac
+    fi
+    prelude_fails+=("$name $line")
   done <"$folder/fails"
   if [ -f "$folder/limits" ]; then
     {

@@ -104,7 +104,8 @@ ck_own devices ls /dev
 passed_value CUDA_VISIBLE_DEVICES
 ck_part visible printf '%s\n' "$value"
 ck_part mps "${within[@]}" "$BASH" -p -c 'command -v nvidia-cuda-mps-control'
-ck_part nvidia-smi "${within[@]}" nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader
+ck_part nvidia-smi "${within[@]}" nvidia-smi --format=csv,noheader \
+  --query-gpu=name,memory.total,driver_version
 """
 
 _INTERNET = r"""
@@ -118,7 +119,8 @@ for variable in PASSTHROUGH; do
   ! passed_value "$variable" || environment+=("PREFIXENV_$variable=$value")
 done
 environment+=(PREFIXENV_TMPDIR=/tmp APPTAINER_NO_EVAL=1 SINGULARITY_NO_EVAL=1)
-command=(env -i -- "${environment[@]}" "$runtime" exec NV--cleanenv --contain --home "$work/home" --pwd /tmp --bind "$folder" --bind "$work"
+command=(env -i -- "${environment[@]}" "$runtime" exec NV--cleanenv --contain
+  --home "$work/home" --pwd /tmp --bind "$folder" --bind "$work"
   --bind "$work/tmp:/tmp" --bind "$work/tmp:/var/tmp" ${binds[@]+"${binds[@]}"} "$image")
 if on_path "$runtime" && [ -f "$image" ]; then
 """
@@ -134,7 +136,8 @@ for variable in PASSTHROUGH; do
 done
 mounts="$work/tmp:/tmp,$work/tmp:/var/tmp,$folder:$folder,$work:$work"
 for bind in ${binds[@]+"${binds[@]}"}; do [ "$bind" = --bind ] || mounts="$mounts,$bind"; done
-command=(env -i -- "${environment[@]}" SRUN --export="$names" --container-env="$names" --container-workdir=/tmp --container-mounts="$mounts"
+command=(env -i -- "${environment[@]}" SRUN
+  --export="$names" --container-env="$names" --container-workdir=/tmp --container-mounts="$mounts"
   --container-image="${image:-$registry}")
 if "${within[@]}" "$BASH" -p -c "$look" >/dev/null && { [ -z "$image" ] || [ -f "$image" ]; }; then
 """

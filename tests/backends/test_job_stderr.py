@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from clusterkit.config.models import Cluster
+from clusterkit.runs.entering import enter_script
 from tests.backends.runs import Run, python, until
 
 
@@ -53,8 +55,8 @@ def test_a_signal_to_the_whole_group_leaves_the_way_of_standard_error_open(tmp_p
 
 def test_a_full_disk_does_not_break_the_programs_pipe(tmp_path: Path) -> None:
     program = python("for _ in range(9): os.write(2, b'x' * 100_000)", "print('went on')")
-    full = ('ln -s /dev/full "$attempt_dir/stderr"',)
-    run = Run(tmp_path, program, job={"prelude": full})
+    stderr = tmp_path / "runs/run-1/attempts/0/stderr"
+    run = Run(tmp_path, program, job={"prelude": (f"ln -s /dev/full '{stderr}'",)})
     assert run.run() == 0
     assert "went on" in run.log()  # its line break may come behind what is still on its way through the pipe
 
@@ -69,12 +71,11 @@ def test_a_daemon_that_keeps_standard_error_open_does_not_hold_the_job(tmp_path:
 
 
 def test_a_place_without_pipes_has_the_log_alone(tmp_path: Path) -> None:
-    run = Run(
-        tmp_path,
-        python("print('trouble', file=sys.stderr)"),
-        job={"prelude": ("mkfifo() { return 1; }",)},
-    )
-    assert run.run() == 0
+    run = Run(tmp_path, python("print('trouble', file=sys.stderr)"))
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "mkfifo").symlink_to("/bin/false")
+    assert run.run(PATH=f"{tools}:{os.environ['PATH']}") == 0
     assert "trouble\n" in run.log()
     assert not (run.dir / "attempts/0/stderr").exists()
 
@@ -86,11 +87,10 @@ def test_another_program_can_enter_the_place_of_the_first(tmp_path: Path) -> Non
     until((run.dir / "ready").exists)
     enter = run.scratch / "run-1-0" / "enter"
     assert enter.stat().st_mode & 0o077 == 0
-    script = '. "$1"; shift; exec "${command[@]}" "$@"'
+    cluster = Cluster(name="local", kind="local", root=str(tmp_path), container="none")
     tell = 'printf "%s|" "$GREETING" "$SITE" "$CLUSTERKIT_ATTEMPT" "$PWD" "$@"'
-    done = subprocess.run(
-        ["bash", "-c", script, "bash", enter, "sh", "-c", tell, "sh", "x y"], capture_output=True, text=True
-    )
+    start = ["bash", "-c", enter_script(cluster), "bash", str(run.path), "0", "dumb"]
+    done = subprocess.run([*start, "sh", "-c", tell, "sh", "x y"], capture_output=True, text=True)
     assert done.stdout == f"hello|a b|0|{run.work}|x y|", done.stderr
     process.send_signal(signal.SIGTERM)
     process.communicate()

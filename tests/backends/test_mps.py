@@ -107,7 +107,7 @@ def test_a_node_without_it_goes_on_without_it(tmp_path: Path) -> None:
 
 def test_the_lines_of_the_prelude_may_put_it_on_path(tmp_path: Path) -> None:
     there = tmp_path / "cuda"
-    lines = ("echo loading; set -e", f'export PATH="{there}:$PATH" OWN=1', "false")
+    lines = ("echo loading; mps=/; tools=/", f'export PATH="{there}" OWN=1', "false")
     pack = Pack(tmp_path, f"{SHOW}; echo ${{OWN:-}} >own", SHOW, prelude=lines)
     there.mkdir()
     (pack.bin / "nvidia-cuda-mps-control").rename(there / "nvidia-cuda-mps-control")

@@ -93,7 +93,7 @@ def test_shellcheck_has_no_warnings(name: str, tmp_path: Path) -> None:
 def test_directives_come_first_and_the_users_win() -> None:
     lines = text(options=("--time=01:00:00", "--job-name=mine")).splitlines()
     assert lines[:6] == [
-        "#!/bin/bash",
+        "#!/bin/bash -p",
         "#SBATCH --output=/data/runs/mt10-20260102-k3f9/slurm.log",
         "#SBATCH --open-mode=append",
         "#SBATCH --chdir=/data/runs/mt10-20260102-k3f9",
@@ -165,7 +165,7 @@ def test_container_isolates_and_binds() -> None:
         "--bind /data:/data:ro\n",
         "--bind '/scratch/it'\"'\"'s here'\n",
         "image='/data/images/ab cd.sif'\n",
-        "\nmodule load apptainer/1.4\n",
+        "\nprelude_lines=(\n  'module load apptainer/1.4'\n)\n",
         "prefix=APPTAINER\n",
     ):
         assert part in script

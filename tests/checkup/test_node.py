@@ -180,9 +180,12 @@ def test_a_container_that_does_not_start() -> None:
     assert verdict.evidence == "FATAL: no such image"
 
 
-def test_a_prelude_that_ends_the_job() -> None:
-    found = look()
-    begun = {name: found.answer[name] for name in ("about", "scratch", "shm")}
+@pytest.mark.parametrize("told", [True, False])
+def test_a_prelude_that_ends_the_job(told: bool) -> None:
+    """The job says that its shell was ended; one that is killed while it waits says nothing."""
+    words = (1, "1 false\nthe prelude ended its shell with status 3: the program was not started")
+    found = look(prelude=words)
+    begun = {name: found.answer[name] for name in ("about", "scratch", "shm", *(["prelude"] if told else []))}
     ended = replace(found, answer=Answer(begun, whole=False))
     asked = ("scratch", "prelude", "binds", "gpu", "runtime", "image-visible", "container")
     judges = node.as_far_as_it_came(JUDGES)
@@ -190,4 +193,5 @@ def test_a_prelude_that_ends_the_job() -> None:
     assert verdicts["scratch"].outcome is Outcome.PASS
     assert verdicts["prelude"].outcome is Outcome.FAIL
     assert "exit" in verdicts["prelude"].cure
+    assert ("with status 3" in verdicts["prelude"].evidence) is told
     assert {verdicts[name].evidence for name in asked[2:]} == {"the job ended earlier, in prelude"}

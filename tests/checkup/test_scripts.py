@@ -127,13 +127,33 @@ def test_the_job_answers_through_its_file_and_cleans_up(tmp_path: Path) -> None:
     assert not (tmp_path / "scratch").exists()
 
 
-def test_a_prelude_that_exits_is_told_by_what_is_missing(tmp_path: Path) -> None:
+def test_a_prelude_that_ends_its_shell_is_told(tmp_path: Path) -> None:
     _, own = job_of(tmp_path, prelude=["exit 3"])
     subprocess.run(["bash", str(own / "job.sh")], check=False, capture_output=True)
     answer = parse_answer((own / "answer").read_text())
-    assert "scratch" in answer
-    assert "prelude" not in answer
+    assert answer["prelude"].status == 1
+    assert answer["prelude"].last.startswith("the prelude ended its shell with status 3")
+    assert "binds" not in answer
     assert not answer.whole
+    assert not (tmp_path / "scratch").exists()
+
+
+def test_no_variable_of_the_prelude_reaches_what_the_job_removes_or_answers(tmp_path: Path) -> None:
+    theirs = tmp_path / "my data"
+    (theirs / "answer.part").mkdir(parents=True)
+    names = (
+        "work made folder scratch_root name python runtime image command within ck_status ck_limit own_faults"
+    )
+    lines = [f"{name}='{theirs}'" for name in names.split()]
+    functions = ["rm() { :; }; mv() { :; }; printf() { :; }; ck_part() { :; }; trap 'exit 9' EXIT"]
+    _, own = job_of(tmp_path, prelude=[*lines, "export SITE=here", *functions])
+    assert subprocess.run(["bash", str(own / "job.sh")], capture_output=True).returncode == 0
+    answer = parse_answer((own / "answer").read_text())
+    assert answer.whole
+    assert answer["prelude"].lines == []
+    assert answer["inside"].status == 0
+    assert (theirs / "answer.part").is_dir()
+    assert not (tmp_path / "scratch").exists()
 
 
 def test_a_folder_that_the_node_does_not_see_ends_the_job_in_peace(tmp_path: Path) -> None:

@@ -106,6 +106,10 @@ SAID = {
         " more",
     ),
     "not-writable": ("PermissionError: [Errno 13] Permission denied: '/share/other/x'",),
+    "prelude-ended": (
+        "[clusterkit] the prelude ended its shell with status 0: the program was not started",
+        "[rank 1] [clusterkit] the prelude ended its shell by SIGKILL: the program was not started",
+    ),
     "program-missing": ("[clusterkit] the program 'trian.py' does not exist here (PATH=/usr/bin)",),
     "code-missing": (
         "[clusterkit] the code folder /share/s/x does not exist on a40n1: submit the run again",
@@ -248,6 +252,27 @@ def test_a_completed_run_may_have_lost_its_curves(tmp_path: Path) -> None:
     diagnosis = diagnosis_of(make_run(tmp_path, log, ended={"code": 0, "why": "completed"}))
     assert diagnosis.finding.cause.slug == "completed"
     assert [other.cause.slug for other in diagnosis.also] == ["wandb-lost"]
+
+
+@pytest.mark.parametrize(
+    ("log", "ended", "causes"),
+    [
+        ("fine\n", {"code": 0, "why": "completed"}, ["completed", "prelude-failed"]),
+        ("hello\n", {"code": 2}, ["prelude-failed"]),
+        ("ModuleNotFoundError: No module named 'torch'\n", {}, ["prelude-failed", "import-error"]),
+        ("RuntimeError: CUDA out of memory\n", {}, ["gpu-out-of-memory", "prelude-failed"]),
+        ("", {"detail": "the prelude failed, and strict_prelude is set: `x`"}, ["prelude-failed"]),
+    ],
+)
+def test_a_line_of_the_prelude_that_failed(
+    tmp_path: Path, log: str, ended: dict[str, object], causes: list[str]
+) -> None:
+    fault = "`source /x/activate` ended with status 1"
+    run = make_run(tmp_path, f"[clusterkit] prelude: {fault}\n{log}", ended={"prelude": fault, **ended})
+    diagnosis = diagnosis_of(run)
+    found = [diagnosis.finding, *diagnosis.also]
+    assert [finding.cause.slug for finding in found] == causes
+    assert fault in next(finding for finding in found if finding.cause.slug == "prelude-failed").sentence
 
 
 def test_a_run_nobody_understands_shows_its_last_lines(tmp_path: Path) -> None:

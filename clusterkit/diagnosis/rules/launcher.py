@@ -6,8 +6,19 @@ from clusterkit.backends.causes import Cause, Finding, Line, Sure
 from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules.commands import preview, settings, submit
-from clusterkit.diagnosis.rules.said import by_message, exited
+from clusterkit.diagnosis.rules.said import by_message, exited, refused
 
+PRELUDE_ENDED = Cause(
+    "prelude-ended",
+    "the cluster's prelude ended before the program was started",
+    "remove `exit`, `exec` and `set -e` from the cluster's `prelude`, or correct the line that fails; "
+    "then submit again",
+)
+PRELUDE_FAILED = Cause(
+    "prelude-failed",
+    "a line of the cluster's prelude failed",
+    "correct it in the cluster's `prelude`; `strict_prelude = true` ends such runs before the program starts",
+)
 CODE_MISSING = Cause(
     "code-missing",
     "the code folder of the run is gone from the cluster",
@@ -45,6 +56,24 @@ NEVER_STARTED = Cause(
 )
 
 
+_MISSES = (
+    r"ModuleNotFoundError|ImportError|cannot open shared object file|does not exist here"
+    r"|did not start the launcher"
+)
+"""What a program says for want of what a prelude was to provide."""
+
+
+def prelude_failed(evidence: Evidence) -> Finding | None:
+    """job.sh noted a line that failed; the run may have gone well without it."""
+    fault = str(evidence.exit.get("prelude") or "")
+    if not fault:
+        return None
+    missed = evidence.ended_badly and evidence.line(_MISSES) is not None
+    sure = Sure.CERTAIN if "strict_prelude" in refused(evidence) else Sure.LIKELY if missed else Sure.SEEN
+    line = evidence.line(r"^\[clusterkit\] prelude: ", "log")
+    return PRELUDE_FAILED.found(line, exited(evidence), detail=fault, command=settings(evidence), sure=sure)
+
+
 def run_dir_gone(evidence: Evidence) -> Finding | None:
     """The run directory is gone."""
     if evidence.record.exists or evidence.waiting:
@@ -65,6 +94,14 @@ def never_started(evidence: Evidence) -> Finding | None:
 
 
 RULES = (
+    by_message(
+        PRELUDE_ENDED,
+        r"\[clusterkit\] the prelude ended its shell ",
+        detail=lambda text: text.partition("the prelude ended its shell ")[2].partition(": ")[0],
+        also=lambda evidence: [exited(evidence)],
+        command=settings,
+    ),
+    prelude_failed,
     by_message(
         CODE_MISSING,
         r"the code folder .* does not exist|cannot enter the working directory",

@@ -79,10 +79,11 @@ code=$?
 child=''
 [ "$code" -eq 0 ] || finish "$code"
 digest=$(sha256sum <image.sif) && digest=${digest%% *} && bytes=$(($(wc -c <image.sif))) || finish 1
-"${within[@]}" "$runtime" exec --cleanenv --contain image.sif sh -c "$read" >packages.txt 2>/dev/null </dev/null ||
+inside=("${within[@]}" "$runtime" exec --cleanenv --contain image.sif)
+"${inside[@]}" sh -c "$read" >packages.txt 2>/dev/null </dev/null ||
   rm -f packages.txt
 "${within[@]}" python3 -c "$chunker" <image.sif >chunks 2>/dev/null ||
-  "${within[@]}" "$runtime" exec --cleanenv --contain image.sif python3 -c "$chunker" <image.sif >chunks 2>/dev/null ||
+  "${inside[@]}" python3 -c "$chunker" <image.sif >chunks 2>/dev/null ||
   rm -f chunks
 # A link, so that nothing is ever seen under its name that is not whole; a copy first on another file system.
 final=$images/sha256-$digest.sif

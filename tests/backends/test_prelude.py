@@ -1,0 +1,318 @@
+"""The site's lines, run by job.sh: what reaches the program, and what does not reach the script."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusterkit.backends.job_script import JobScript, render
+from clusterkit.backends.slurm.backend import SlurmBackend
+from clusterkit.config.models import Cluster
+from clusterkit.runs.entering import enter_script
+from tests.backends.runs import Run, python, until
+from tests.backends.test_script import SCRIPTS
+
+_SCRIPT = render(JobScript(**SCRIPTS["plain"]), SlurmBackend())
+VARIABLES = sorted(set(re.findall(r"(?<![\w$\"'-])([a-z][a-z_]*)\+?=", _SCRIPT)))
+"""All variables of the script."""
+_COMMANDS = "rm mkdir printf env exec builtin command trap umask ulimit cat mv date kill wait test [ read unset export"
+FUNCTIONS = sorted({*re.findall(r"^([a-z_]+)\(\)", _SCRIPT, re.MULTILINE), *_COMMANDS.split(), "eval"})
+"""All its functions, and commands that it calls."""
+SHOW = python("import json; json.dump(dict(os.environ), open(run_dir + '/env.json', 'w'))")
+
+
+def started(tmp_path: Path, *lines: str, argv: list[str] = SHOW, **job: Any) -> Run:
+    return Run(tmp_path, argv, job={"prelude": lines, **job})
+
+
+def environment(run: Run) -> dict[str, str]:
+    """What the program found."""
+    found: dict[str, str] = json.loads((run.dir / "env.json").read_text())
+    return found
+
+
+@pytest.mark.slow
+def test_no_variable_of_it_reaches_what_is_removed_recorded_or_decided(tmp_path: Path) -> None:
+    theirs = tmp_path / "my data"
+    theirs.mkdir()
+    (theirs / "only-copy").touch()
+    assert {"scratch", "short_tmp", "attempt_dir", "detail", "child", "environment"} < set(VARIABLES)
+    lines = [f"{name}='{theirs}'" for name in VARIABLES]
+    run = started(tmp_path, *lines, "export DATA=$scratch/sets", *(f"readonly {name}" for name in VARIABLES))
+    assert run.run() == 0, run.log()
+    assert run.exit == {"code": 0, "signal": None, "why": "completed"}
+    assert (theirs / "only-copy").exists()
+    assert [path.name for path in theirs.iterdir()] == ["only-copy"]
+    assert list(run.scratch.iterdir()) == []
+    assert environment(run)["DATA"] == f"{theirs}/sets"
+
+
+@pytest.mark.slow
+def test_an_exported_variable_reaches_the_program_whatever_its_name(tmp_path: Path) -> None:
+    run = started(tmp_path, *(f"export {name}='of {name}\n$(touch pwned)\\'" for name in VARIABLES))
+    assert run.run() == 0, run.log()
+    found = environment(run)
+    assert {name: found[name] for name in VARIABLES} == {
+        name: f"of {name}\n$(touch pwned)\\" for name in VARIABLES
+    }
+    assert list(run.scratch.iterdir()) == []
+    assert not list(tmp_path.rglob("pwned"))
+
+
+def test_clusterkits_own_variables_are_not_its_to_change(tmp_path: Path) -> None:
+    lines = ("export CLUSTERKIT_ATTEMPT=7 CLUSTERKIT_SCRATCH=/x CLUSTERKIT_OTHER=mine",)
+    run = started(tmp_path, *lines)
+    assert run.run() == 0
+    found = environment(run)
+    assert found["CLUSTERKIT_ATTEMPT"] == "0"
+    assert found["CLUSTERKIT_SCRATCH"] == f"{run.scratch}/run-1-0"
+    assert found["CLUSTERKIT_OTHER"] == "mine"
+
+
+@pytest.mark.slow
+def test_no_function_of_it_is_called_by_the_script(tmp_path: Path) -> None:
+    called = tmp_path / "called"
+    lines = [f"function {name} {{ /bin/echo {name} >>'{called}'; }}" for name in FUNCTIONS]
+    run = started(tmp_path, "export SITE=here", *lines)
+    assert run.run() == 0, run.log()
+    assert run.exit["why"] == "completed"
+    assert environment(run)["SITE"] == "here"
+    assert not called.exists()
+
+
+def test_exported_functions_and_bash_env_reach_the_lines_and_the_program_and_not_the_script(
+    tmp_path: Path,
+) -> None:
+    """As `module` does, on most clusters, and as functions of the submitting shell do with sbatch."""
+    setup = tmp_path / "bash env"
+    setup.write_text(
+        "shopt -s expand_aliases; of_the_site() { export SITE=$1; }; scratch=/nowhere; umask 022\n"
+    )
+    program = python(
+        "import subprocess",
+        "print(subprocess.run(['bash', '-c', 'module two; mine'], capture_output=True, text=True).stdout)",
+        "os.system('umask')",
+        "print(os.environ['SITE'])",
+    )
+    functions = {"module": "() {  echo loaded $1\n}", "rm": "() {  echo removed\n}"}
+    run = started(
+        tmp_path, "module one; of_the_site x", "mine() { echo mine; }; export -f mine", argv=program
+    )
+    given = {f"BASH_FUNC_{name}%%": text for name, text in functions.items()}
+    given |= {"BASH_ENV": str(setup), "SHELLOPTS": "noclobber", "BASHOPTS": "extdebug"}
+    process = subprocess.Popen([str(run.path)] if os.access(run.path, os.X_OK) else ["bash", "-p", run.path],
+                               env={**os.environ, **given})  # fmt: skip
+    assert process.wait(120) == 0, run.log()
+    assert "loaded one\n" in run.log()
+    assert "loaded two\nmine\n\n" in run.log()
+    assert "0077\nx\n" in run.log()
+    assert "removed" not in run.log()
+    assert list(run.scratch.iterdir()) == []
+
+
+def test_the_first_line_keeps_the_submitting_shell_out(tmp_path: Path) -> None:
+    assert Run(tmp_path).script.startswith("#!/bin/bash -p\n")
+
+
+def test_umask_and_limits_reach_the_program_and_not_the_record(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    program = python(
+        "import json, resource",
+        "json.dump([os.umask(0), *resource.getrlimit(resource.RLIMIT_NOFILE),"
+        " *resource.getrlimit(resource.RLIMIT_CORE)], open(run_dir + '/limits', 'w'))",
+    )
+    run = started(tmp_path, "umask 022", "ulimit -S -n 100; ulimit -H -n 200", "ulimit -c 0", argv=program)
+    assert run.run() == 0, run.log()
+    assert json.loads((run.dir / "limits").read_text()) == [0o022, 100, 200, 0, 0]
+    assert (run.dir / "attempts/0/exit.json").stat().st_mode & 0o077 == 0
+    assert (soft, hard) == resource.getrlimit(resource.RLIMIT_NOFILE)
+
+
+@pytest.mark.parametrize(
+    ("line", "how"),
+    [
+        ("exit 9", "with status 9"),
+        ("exit 0", "with status 0"),
+        ("exit 85", "with status 85"),
+        ("exec true", "with status 0"),
+        ("set -e; false", "with status 1, after `false` ended with status 1"),
+        ("set -u; : $NO_SUCH", "with status 1"),
+        ("if true; then", "with status 2"),
+        ("echo 'no end", "with status 2"),
+        ("cat <<END", "with status 0"),
+        ("kill -KILL $$", "by SIGKILL"),
+        ("set -n", "with status 0"),
+        (": ${NO_SUCH:?}", "with status"),
+    ],
+)
+def test_lines_that_end_their_shell_end_the_run_and_say_so(tmp_path: Path, line: str, how: str) -> None:
+    run = started(tmp_path, line)
+    assert run.run() == 1
+    detail = run.exit["detail"]
+    assert detail.startswith(f"the prelude ended its shell {how}"), detail
+    assert (run.exit["code"], run.exit["why"]) == (1, "failed")
+    assert f"[clusterkit] {detail}\n" in run.log()
+    assert not (run.dir / "env.json").exists()
+    assert list(run.scratch.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "line",
+    [
+        "set -e",
+        "set -u",
+        "set -euo pipefail",
+        "set -C",
+        "set -o posix",
+        "set -a",
+        "set -f; IFS=x",
+        "set -x; export SHELLOPTS",
+        "set -T -E; trap : DEBUG RETURN ERR",
+        "shopt -s expand_aliases extglob nullglob; alias exec=false builtin=false trap=false",
+        "cd /",
+        "unset PATH",
+        "export PATH=/nowhere",
+        "unset -v HOME USER LANG",
+        "exec </dev/zero",
+        "exec >/dev/null 2>&1 3>&- 4>&-",
+        "exec >&- 2>&-",
+        "cat; read -r line; cat >/dev/null",
+        "head -c 1000000 /dev/zero | tr '\\0' x; echo",
+        "sleep 5 & disown",
+        "trap '' TERM USR1 USR2 INT HUP",
+        "trap 'exit 3' USR1",
+        "function env { false; }; readonly -f env",
+        "export SITE=x\\",
+        "eval 'return 3' 2>/dev/null",
+        "printf '\\0'; export RAW=$'\\xff\\xfe'",
+        "export TMPDIR=/tmp; hash -r; enable -n echo",
+    ],
+)
+def test_whatever_it_leaves_on_the_run_is_the_same(tmp_path: Path, line: str) -> None:
+    run = started(tmp_path, line, "export SITE=here")
+    assert run.run() == 0, run.log()
+    assert run.exit["why"] == "completed"
+    assert environment(run)["SITE"] == "here"
+    assert list(run.scratch.iterdir()) == []
+
+
+def test_signals_still_reach_a_program_behind_lines_that_ignore_them(tmp_path: Path) -> None:
+    program = python("signal.signal(signal.SIGUSR1, lambda *_: sys.exit(85))", "ready()", "time.sleep(60)")
+    run = started(tmp_path, "set -e; trap '' USR1; trap 'touch never' EXIT", argv=program)
+    assert run.signalled(signal.SIGUSR1) == 85
+    assert run.exit == {"code": 85, "signal": "USR1", "why": "requeue"}
+
+
+def test_a_trap_for_the_end_does_not_run_and_is_said(tmp_path: Path) -> None:
+    run = started(tmp_path, f"trap \"rm -rf '{tmp_path}/kept'\" EXIT; mkdir '{tmp_path}/kept'")
+    assert run.run() == 0
+    assert (tmp_path / "kept").is_dir()
+    (line,) = (line for line in run.log().splitlines() if "its trap for the end of its shell" in line)
+    assert line.startswith("[clusterkit] prelude: ")
+    assert "rm -rf" in line
+
+
+def test_commands_of_its_own_that_fail_are_said_and_recorded(tmp_path: Path) -> None:
+    (tmp_path / "setup").write_text("false\nmissing-in-setup\ntrue\n")
+    lines = (
+        f"source '{tmp_path}/setup'",
+        "source /no/such/activate",
+        "load() { false; return 3; }",
+        "load one && true",
+        "  load one",
+        "false || true; if false; then :; fi",
+        "x=$(false; true)",
+        "true; ls /no/such; true",
+    )
+    run = started(tmp_path, *lines)
+    assert run.run() == 0, run.log()
+    said = [line for line in run.log().splitlines() if line.startswith("[clusterkit] prelude: ")]
+    assert said == [
+        "[clusterkit] prelude: `source /no/such/activate` ended with status 1",
+        "[clusterkit] prelude: `  load one` ended with status 3",
+        "[clusterkit] prelude: `ls /no/such` ended with status 2",
+    ]
+    assert run.exit == {
+        "code": 0,
+        "signal": None,
+        "why": "completed",
+        "prelude": "`source /no/such/activate` ended with status 1",
+    }
+
+
+def test_a_strict_one_ends_the_run_at_its_first_fault(tmp_path: Path) -> None:
+    run = started(tmp_path, "source /no/such/activate", "true", strict_prelude=True)
+    assert run.run() == 1
+    assert run.exit["why"] == "failed"
+    assert "strict_prelude is set: `source /no/such/activate` ended with status 1" in run.exit["detail"]
+    assert not (run.dir / "env.json").exists()
+    fine = started(tmp_path / "fine", "true", strict_prelude=True)
+    assert fine.run() == 0
+
+
+@pytest.mark.parametrize("name", ["USR1", "TERM"])
+def test_a_signal_meanwhile_is_recorded_whatever_the_lines_do(tmp_path: Path, name: str) -> None:
+    for number, line in enumerate((f"kill -{name} $PPID", f"kill -{name} $PPID; exit 3")):
+        run = started(tmp_path / str(number), line)
+        code = 128 + signal.Signals[f"SIG{name}"]
+        assert run.run() == code
+        assert run.exit == {"code": code, "signal": name, "why": "signalled"}
+
+
+def test_a_document_may_go_over_several_entries_and_lines(tmp_path: Path) -> None:
+    run = started(
+        tmp_path, "export SITE=$(cat <<'END'", "it's $(a)\nEND\nand more", "END", ")", 'export B="x$NO_SUCH"'
+    )
+    assert run.run() == 0, run.log()
+    assert environment(run)["SITE"] == "it's $(a)"
+    assert environment(run)["B"] == "x"
+
+
+def test_lines_that_look_like_the_scripts_own_change_nothing_for_a_shell_beside_the_program(
+    tmp_path: Path,
+) -> None:
+    """`clusterkit shell` finds the scratch folder by the lines of job.sh that begin with its names."""
+    theirs = ("scratch_root=$(touch pwned)\nrun_id=x", "export scratch=mine RAW=$'\\xff' MANY=$'a\\nb'")
+    run = started(tmp_path, *theirs, argv=python("ready()", "while True: time.sleep(1)"))
+    process = run.start()
+    until((run.dir / "ready").exists)
+    cluster = Cluster(name="local", kind="local", root=str(tmp_path), container="none")
+    argv = ["bash", "-c", enter_script(cluster), "bash", str(run.path), "0", "dumb"]
+    tell = [shutil.which("env") or "env", "-0"]
+    done = subprocess.run([*argv, *tell], capture_output=True, cwd=tmp_path, env={"PATH": "/bin:/usr/bin"})
+    pairs = dict(pair.split(b"=", 1) for pair in done.stdout.split(b"\0") if pair)
+    assert (pairs[b"scratch"], pairs[b"RAW"], pairs[b"MANY"]) == (b"mine", b"\xff", b"a\nb"), done.stderr
+    assert pairs[b"TERM"] == b"dumb"
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    assert {path.name for path in tmp_path.glob("pwned")} == set()
+
+
+def test_a_container_runtime_is_looked_for_where_its_path_points(tmp_path: Path) -> None:
+    image = {"container": "apptainer", "image": "/image.sif"}
+    run = started(tmp_path, "export PATH=/nowhere", **image)
+    assert run.run() == 127
+    detail = run.exit.pop("detail")
+    assert "apptainer is not on PATH" in detail
+    assert f"[clusterkit] {detail}\n" in run.log()
+    assert run.exit == {"code": 127, "signal": None, "why": "container", "detail": detail}
+    assert list(run.scratch.iterdir()) == []
+
+
+def test_an_interpreter_whose_path_env_would_read_as_a_variable(tmp_path: Path) -> None:
+    odd = tmp_path / "a=b"
+    odd.mkdir()
+    (odd / "python").write_text(f'#!/bin/sh\nexec {shutil.which("python3")} "$@"\n')
+    (odd / "python").chmod(0o755)
+    run = started(tmp_path, python=str(odd / "python"))
+    assert run.run() == 0, run.log()
