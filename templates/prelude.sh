@@ -33,8 +33,8 @@ run_prelude() {
   printf -v note %q "$note"
   # The last line works whatever the lines have defined: paths name programs, and in POSIX mode special builtins come
   # before functions. After `exec` there is no shell whose trap could run.
-  mkdir -- "$folder" && printf '%s\n' "umask 077; trap $note ERR" \
-    ${prelude_lines[@]+"${prelude_lines[@]}"} '' "$env$hidden -0 >|$here/environment && POSIXLY_CORRECT=y && \
+  mkdir -- "$folder" && printf '%s\n' "umask 077; trap $note ERR; ${prelude_lines[0]-}" \
+    ${prelude_lines[1]+"${prelude_lines[@]:1}"} '' "$env$hidden -0 >|$here/environment && POSIXLY_CORRECT=y && \
 \\trap -p EXIT >|$here/trap && \
 \\exec $env -i $bash -c 'umask; ulimit -S -a; echo hard; ulimit -H -a; echo end' >|$here/limits" \
     >"$folder/prelude" && { umask; ulimit -S -a; echo hard; ulimit -H -a; echo end; } >"$folder/own" || return
@@ -43,7 +43,7 @@ run_prelude() {
   [ ! -f "$folder/fails" ] || while read -r name own line; do
     # Of a function or a file, BASH_COMMAND is the last command in it; before 4.4, LINENO is in there, too.
     if [[ $own =~ ^[1-9][0-9]{0,5}$ && $BASH_VERSION != 4.[0-3]* && $BASH_VERSION != 3* ]]; then
-      own=${prelude_lines[own - 2]-$line}
+      own=${prelude_lines[own - 1]-$line}
       case $own in *"$line"*) ;; *) line=$own ;; esac
     fi
     prelude_fails+=("$name $line")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from clusterkit.backends.job_script import JobScript, render
+from clusterkit.backends.job_script import JobScript, render, render_node
 from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.config.models import Cluster
 from clusterkit.runs.entering import enter_script
@@ -24,7 +24,9 @@ from tests.backends.test_script import SCRIPTS
 _SCRIPT = render(JobScript(**SCRIPTS["plain"]), SlurmBackend())
 VARIABLES = sorted(set(re.findall(r"(?<![\w$\"'-])([a-z][a-z_]*)\+?=", _SCRIPT)))
 """All variables of the script."""
-_COMMANDS = "rm mkdir printf env exec builtin command trap umask ulimit cat mv date kill wait test [ read unset export"
+_COMMANDS = (
+    "rm mkdir printf env exec builtin command trap umask ulimit cat mv date kill wait [ read unset export"
+)
 FUNCTIONS = sorted({*re.findall(r"^([a-z_]+)\(\)", _SCRIPT, re.MULTILINE), *_COMMANDS.split(), "eval"})
 """All its functions, and commands that it calls."""
 SHOW = python("import json; json.dump(dict(os.environ), open(run_dir + '/env.json', 'w'))")
@@ -109,8 +111,8 @@ def test_exported_functions_and_bash_env_reach_the_lines_and_the_program_and_not
     )
     given = {f"BASH_FUNC_{name}%%": text for name, text in functions.items()}
     given |= {"BASH_ENV": str(setup), "SHELLOPTS": "noclobber", "BASHOPTS": "extdebug"}
-    process = subprocess.Popen([str(run.path)] if os.access(run.path, os.X_OK) else ["bash", "-p", run.path],
-                               env={**os.environ, **given})  # fmt: skip
+    run.path.chmod(0o700)
+    process = subprocess.Popen([run.path], env={**os.environ, **given})
     assert process.wait(120) == 0, run.log()
     assert "loaded one\n" in run.log()
     assert "loaded two\nmine\n\n" in run.log()
@@ -119,8 +121,60 @@ def test_exported_functions_and_bash_env_reach_the_lines_and_the_program_and_not
     assert list(run.scratch.iterdir()) == []
 
 
-def test_the_first_line_keeps_the_submitting_shell_out(tmp_path: Path) -> None:
-    assert Run(tmp_path).script.startswith("#!/bin/bash -p\n")
+def test_no_variable_of_it_reaches_what_a_node_of_several_removes(tmp_path: Path) -> None:
+    theirs = tmp_path / "my data"
+    theirs.mkdir()
+    lines = (*(f"{name}='{theirs}'" for name in ("own_scratch", "short_tmp", "ranks", "scratch")), "exit 0")
+    run = started(tmp_path, *lines, nodes=2)
+    job = JobScript(**SCRIPTS["plain"] | {"prelude": lines, "nodes": 2, "run_dir": str(run.dir)}
+                    | {"scratch_root": str(run.scratch), "cache_root": str(tmp_path / "cache")}
+                    | {"workdir": str(run.work)})  # fmt: skip
+    for name in ("node.sh", "rendezvous.py"):
+        (run.dir / name).write_text(render_node(job, SlurmBackend()))
+    (run.dir / "attempts/0/ranks").mkdir(parents=True)
+    run.scratch.mkdir()
+    given = {"SLURM_NODEID": "1", "CLUSTERKIT_ATTEMPT": "0", "CLUSTERKIT_SUBMISSION": "0"}
+    argv = ["bash", "-p", run.dir / "node.sh", run.scratch / "run-1-0"]
+    done = subprocess.run(argv, env={**os.environ, **given}, capture_output=True, text=True)
+    assert "[clusterkit] the prelude ended its shell with status 0" in done.stdout, done.stderr
+    assert (run.dir / "attempts/0/ranks/failed").read_text().startswith("1 failed 1 ")
+    assert theirs.is_dir()
+    assert list(run.scratch.iterdir()) == []
+
+
+def test_a_secret_that_it_exports_is_never_written_and_the_runs_own_wins(tmp_path: Path) -> None:
+    secrets = tmp_path / "secrets"
+    secrets.mkdir(mode=0o700)
+    (secrets / "with_secrets.py").write_text(
+        "import os, sys\nos.environ['HF_TOKEN'] = repr(os.environ.get('HF_TOKEN'))\n"
+        "os.execv(sys.executable, [sys.executable, *sys.argv[3:]])\n"
+    )
+    program = python("os.system('grep -r OF-THE-NODE $CLUSTERKIT_SCRATCH')", "print(os.environ['HF_TOKEN'])")
+    job = {"secrets": str(secrets), "secret_names": ("HF_TOKEN",)}
+    run = started(tmp_path, "export HF_TOKEN=$(echo OF-THE-NODE | cat)", argv=program, **job)
+    assert run.run() == 0, run.log()
+    assert "\nNone\n" in run.log()
+    assert "OF-THE-NODE" not in run.log().replace("echo OF-THE-NODE", "")
+
+
+def test_what_passes_into_a_container_is_what_it_exports(tmp_path: Path) -> None:
+    tools = tmp_path / "site"
+    tools.mkdir()
+    (tools / "apptainer").write_text('#!/bin/sh\nenv >"$OUT"\n')
+    (tools / "apptainer").chmod(0o755)
+    (tmp_path / "image.sif").touch()
+    lines = (
+        f"PATH={tools}:$PATH prefix=X passed=Y",
+        f"export OUT='{tmp_path}/env' CUDA_VISIBLE_DEVICES=3 name=n",
+    )
+    job = {"container": "apptainer", "image": str(tmp_path / "image.sif")}
+    run = started(tmp_path, *lines, "export CLUSTERKIT_ATTEMPT=9", **job)
+    run.run(CUDA_VISIBLE_DEVICES="0,1")
+    found = dict(line.split("=", 1) for line in (tmp_path / "env").read_text().splitlines() if "=" in line)
+    assert found["APPTAINERENV_CUDA_VISIBLE_DEVICES"] == "3"
+    assert found["APPTAINERENV_CLUSTERKIT_ATTEMPT"] == "0"
+    assert found["APPTAINERENV_TMPDIR"] == "/tmp"
+    assert found["name"] == "n"
 
 
 def test_umask_and_limits_reach_the_program_and_not_the_record(tmp_path: Path) -> None:

@@ -36,6 +36,28 @@ def test_a_run_from_submit_to_results(project: Project) -> None:
 
 
 @pytest.mark.slow
+def test_nothing_of_the_prelude_or_the_submitting_shell_reaches_what_is_removed(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = project.folder.parent / "my-scratch"
+    theirs.mkdir()
+    (theirs / "only-copy").touch()
+    lines = [f"scratch={theirs}; work={theirs}", "export DATA=$scratch/sets", "source /no/such/activate"]
+    settings = project.folder / "clusterkit.toml"
+    root = project.folder / ".clusterkit/local"
+    table = f'[clusters.local]\nkind = "local"\ncontainer = "none"\nroot = "{root}"\nprelude = {json.dumps(lines)}\n'
+    settings.write_text(settings.read_text() + table)
+    monkeypatch.setenv("BASH_FUNC_mv%%", "() {  :\n}")
+    run_id = project.submit("--", "3")
+    project.ended(run_id)
+    assert state(project, run_id)["state"] == "FAILED"
+    why = json.loads(project.run("why", "--json", run_id).stdout)
+    assert why["cause"] == "prelude-failed"
+    project.run("doctor", "--cluster", "local")
+    assert (theirs / "only-copy").exists()
+
+
+@pytest.mark.slow
 def test_a_queued_run_keeps_its_code(project: Project) -> None:
     run_id = project.submit("--", "sleep")
     workdir = project.run_dir(run_id) / "cwd"

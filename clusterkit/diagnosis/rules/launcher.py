@@ -97,7 +97,7 @@ RULES = (
     by_message(
         PRELUDE_ENDED,
         r"\[clusterkit\] the prelude ended its shell ",
-        detail=lambda text: text.partition("the prelude ended its shell ")[2].partition(": ")[0],
+        detail=lambda text: text.partition("the prelude ended its shell ")[2].rpartition(": ")[0],
         also=lambda evidence: [exited(evidence)],
         command=settings,
     ),
