@@ -45,8 +45,8 @@ def test_nothing_of_the_prelude_or_the_submitting_shell_reaches_what_is_removed(
     lines = [f"scratch={theirs}; work={theirs}", "export DATA=$scratch/sets", "source /no/such/activate"]
     settings = project.folder / "clusterkit.toml"
     root = project.folder / ".clusterkit/local"
-    table = f'[clusters.local]\nkind = "local"\ncontainer = "none"\nroot = "{root}"\nprelude = {json.dumps(lines)}\n'
-    settings.write_text(settings.read_text() + table)
+    table = f'[clusters.local]\nkind = "local"\ncontainer = "none"\nroot = "{root}"\n'
+    settings.write_text(f"{settings.read_text()}{table}prelude = {json.dumps(lines)}\n")
     monkeypatch.setenv("BASH_FUNC_mv%%", "() {  :\n}")
     run_id = project.submit("--", "3")
     project.ended(run_id)
