@@ -9,7 +9,8 @@
 #   environment    NAME=VALUE of what they leave exported, without the NAMEs; this script's CLUSTERKIT_* win
 #   prelude_fails  `STATUS COMMAND` of each of their commands that failed
 #   prelude_trap   the trap that they leave for their shell's end; it does not run
-#   prelude_umask, prelude_limits (`S n 4096`: the soft limit that `ulimit -n` shows)
+#   prelude_umask, prelude_limits (`S n 4096`: the soft limit that `ulimit -n` shows), prelude_env, prelude_strange (names
+#                  in this script's environment that are no variable's, for env)
 # become COMMAND...: turns this (sub)shell into a command with that environment, umask and limits.
 # passed_value NAME: $value is that of a variable in the environment; fails where it has none.
 # on_path PROGRAM: whether the environment's PATH has a program.
@@ -19,14 +20,15 @@ export -n SHELLOPTS BASHOPTS # this shell's own options are for nobody else
 # shellcheck disable=SC2034  # some scripts have no use for all of it
 run_prelude() {
   local folder=$1 here bash env note status line own words name hidden='' kind=S whole=''
-  local limit='-([A-Za-z])\)[[:space:]]+([0-9]+|unlimited)$'
+  local variable='^[A-Za-z_][A-Za-z0-9_]*$' limit='-([A-Za-z])\)[[:space:]]+([0-9]+|unlimited)$'
   shift
-  environment=() prelude_fails=() prelude_limits=() prelude_trap='' prelude_umask=077
-  prelude_end="the prelude could not be run: $folder cannot be written"
+  environment=() prelude_fails=() prelude_limits=() prelude_strange=() prelude_trap='' prelude_umask=077
+  prelude_env=$(type -P env)
+  prelude_end="the program's environment cannot be written to $folder: disk full?"
   for name; do hidden+=" -u $name"; done
   printf -v here %q "$folder"
   printf -v bash %q "$BASH"
-  printf -v env %q "$(type -P env)"
+  printf -v env %q "$prelude_env"
   # Commands in functions and in files that are sourced are not the lines' own.
   note='case ${#BASH_SOURCE[@]}$BASH_SUBSHELL in 10) builtin printf "%s %s %s\n" "$?" "$LINENO" '
   note+='"${BASH_COMMAND%%$'"'\\n'"'*}" >>'"$here/fails ;; esac" # one line, or LINENO would count it
@@ -37,7 +39,11 @@ run_prelude() {
     ${prelude_lines[1]+"${prelude_lines[@]:1}"} '' "$env$hidden -0 >|$here/environment && POSIXLY_CORRECT=y && \
 \\trap -p EXIT >|$here/trap && \
 \\exec $env -i $bash -c 'umask; ulimit -S -a; echo hard; ulimit -H -a; echo end' >|$here/limits" \
-    >"$folder/prelude" && { umask; ulimit -S -a; echo hard; ulimit -H -a; echo end; } >"$folder/own" || return
+    >"$folder/prelude" && { umask; ulimit -S -a; echo hard; ulimit -H -a; echo end; } >"$folder/own" &&
+    env -0 >"$folder/strange" || return
+  while IFS= read -r -d '' line; do
+    [[ ${line%%=*} =~ $variable ]] || prelude_strange+=(-u "${line%%=*}")
+  done <"$folder/strange"
   "$BASH" "$folder/prelude" </dev/null 8>&- 9>&-
   status=$?
   [ ! -f "$folder/fails" ] || while read -r name own line; do
@@ -75,7 +81,7 @@ run_prelude() {
     case $line in
       _=* | PWD=* | OLDPWD=* | =*) continue ;; # of the shell that made it
       CLUSTERKIT_VERIFY_IMAGE=*) ;;
-      CLUSTERKIT_*=*) [[ $name =~ ^[A-Z0-9_]+$ ]] && [ -n "${!name+set}" ] && continue ;;
+      CLUSTERKIT_*=*) [[ $name =~ $variable ]] && [ -n "${!name+set}" ] && continue ;;
       *=*) ;;
       *) continue ;;
     esac
@@ -88,17 +94,31 @@ run_prelude() {
   rm -rf -- "$folder"
 }
 
+# shellcheck disable=SC2163  # the names are in the variables
 become() {
   local limit round
-  set +o posix # in which some limits have another unit
+  set +o posix # in which some limits have another unit, and a refused `export` ends the shell
   for round in S H S; do # neither may pass the other on its way
     for limit in ${prelude_limits[@]+"${prelude_limits[@]}"}; do
       [ "${limit:0:1}" != "$round" ] || ulimit "-$round" "-${limit:2:1}" "${limit:4}" 2>/dev/null
     done
   done
   umask "$prelude_umask"
+  # Values must not be arguments of `env`, which others see; only what no variable of bash can hold is (functions).
+  prelude_odd=("$prelude_env" ${prelude_strange[@]+"${prelude_strange[@]}"} --)
+  for round in $(compgen -e); do export -n "$round"; done
+  set -- "${environment[@]}" '' "$@" # from here on, any variable may be theirs
+  while [ -n "$1" ]; do
+    case $1 in
+      POSIXLY_CORRECT=* | prelude_odd=*) prelude_odd+=("$1") ;;
+      *) unset -v "${1%%=*}" 2>/dev/null; export -- "$1" 2>/dev/null || prelude_odd+=("$1") ;;
+    esac
+    shift
+  done
+  shift
+  [ "${#prelude_odd[@]}" -gt 2 ] || exec -- "$@"
   case $1 in *=*) set -- nice -n 0 "$@" ;; esac # env would take it for a variable
-  exec env -i -- "${environment[@]}" "$@"
+  exec -- "${prelude_odd[@]}" "$@"
 }
 
 passed_value() {

@@ -87,7 +87,6 @@ tell_prelude() {
 }
 ck_own prelude tell_prelude
 [ -z "$prelude_end" ] || exit 1
-within=(env -i -- "${environment[@]}")
 """
 
 _BINDS = r"""
@@ -103,8 +102,8 @@ _GPU = r"""
 ck_own devices ls /dev
 passed_value CUDA_VISIBLE_DEVICES
 ck_part visible printf '%s\n' "$value"
-ck_part mps "${within[@]}" "$BASH" -p -c 'command -v nvidia-cuda-mps-control'
-ck_part nvidia-smi "${within[@]}" nvidia-smi --format=csv,noheader \
+ck_own mps become $ck_limit "$BASH" -p -c 'command -v nvidia-cuda-mps-control'
+ck_own nvidia-smi become $ck_limit nvidia-smi --format=csv,noheader \
   --query-gpu=name,memory.total,driver_version
 """
 
@@ -113,21 +112,20 @@ ck_part internet timeout 5 bash -c ': </dev/tcp/$1/$2' bash HOST PORT
 """
 
 _CONTAINED = r"""
-ck_part runtime "${within[@]}" "$BASH" -p -c 'command -v "$1" && "$1" --version' bash "$runtime"
+ck_own runtime become $ck_limit "$BASH" -p -c 'command -v "$1" && "$1" --version' bash "$runtime"
 ck_part image ls -lLn "$image"
 for variable in PASSTHROUGH; do
   ! passed_value "$variable" || environment+=("PREFIXENV_$variable=$value")
 done
 environment+=(PREFIXENV_TMPDIR=/tmp APPTAINER_NO_EVAL=1 SINGULARITY_NO_EVAL=1)
-command=(env -i -- "${environment[@]}" "$runtime" exec NV--cleanenv --contain
-  --home "$work/home" --pwd /tmp --bind "$folder" --bind "$work"
+command=("$runtime" exec NV--cleanenv --contain --home "$work/home" --pwd /tmp --bind "$folder" --bind "$work"
   --bind "$work/tmp:/tmp" --bind "$work/tmp:/var/tmp" ${binds[@]+"${binds[@]}"} "$image")
 if on_path "$runtime" && [ -f "$image" ]; then
 """
 # As pyxis.sh.j2 of a run.
 _PYXIS = r"""
 look=LOOK registry=REGISTRY
-ck_part runtime "${within[@]}" "$BASH" -p -c "$look"
+ck_own runtime become $ck_limit "$BASH" -p -c "$look"
 [ -z "$image" ] || ck_part image ls -lLn "$image"
 environment+=("HOME=$work/home" TMPDIR=/tmp NVIDIA_VISIBLE_DEVICES=GPUS NVIDIA_DRIVER_CAPABILITIES=all)
 names=HOME,TMPDIR,NVIDIA_DRIVER_CAPABILITIES
@@ -136,13 +134,12 @@ for variable in PASSTHROUGH; do
 done
 mounts="$work/tmp:/tmp,$work/tmp:/var/tmp,$folder:$folder,$work:$work"
 for bind in ${binds[@]+"${binds[@]}"}; do [ "$bind" = --bind ] || mounts="$mounts,$bind"; done
-command=(env -i -- "${environment[@]}" SRUN
-  --export="$names" --container-env="$names" --container-workdir=/tmp --container-mounts="$mounts"
+command=(SRUN --export="$names" --container-env="$names" --container-workdir=/tmp --container-mounts="$mounts"
   --container-image="${image:-$registry}")
-if "${within[@]}" "$BASH" -p -c "$look" >/dev/null && { [ -z "$image" ] || [ -f "$image" ]; }; then
+if (become "$BASH" -p -c "$look") >/dev/null && { [ -z "$image" ] || [ -f "$image" ]; }; then
 """
 _INSIDE = r"""
-  ck_own inside ${ck_limit:+timeout 100} "${command[@]}" \
+  ck_own inside become ${ck_limit:+timeout 100} ${command[@]+"${command[@]}"} \
     "$python" -X utf8 "$folder/inside.py" "$folder/inside.json"
 """
 # As node.sh of a run: on each node, in its own container, whose image was found above.
@@ -150,7 +147,7 @@ _NODES = r"""
 mkdir -- "$folder/ranks"
 limit=${ck_limit:+timeout 60}
 try_nodes() {
-  $limit "${within[@]}" srun --quiet --input=none --cpu-bind=none --kill-on-bad-exit=1 bash -c '
+  become $limit srun --quiet --input=none --cpu-bind=none --kill-on-bad-exit=1 bash -c '
     for pair in NODE="$SLURM_NODEID" NODE_NAME="$SLURMD_NODENAME" NODES=COUNT RANKS=COUNT INTERFACE; do
       export "CLUSTERKIT_$pair" "PREFIXENV_CLUSTERKIT_$pair"
     done
@@ -222,7 +219,7 @@ def node_script(job: NodeJob) -> str:
         text = _CONTAINED.replace("PASSTHROUGH", passthrough).replace("PREFIX", prefix)
         lines += [text.replace("NV--", "--nv --" if job.nv else "--"), _INSIDE, "fi"]
     else:
-        lines += ['command=("${within[@]}")', _INSIDE]
+        lines += ["command=()", _INSIDE]
     if job.nodes > 1:
         lines.append(_nodes(job))
     return "\n".join([*lines, "ck_part clock date +%s", END])

@@ -31,13 +31,13 @@ must_be_owned "$enter"
 """
 
 # $terminal is the value of TERM, and the arguments are the command. Runs on the node with its caller's
-# environment; the file `enter` sets the program's environment and its command line as arrays.
+# environment; the file `enter` holds the program's environment and command line, and `become`.
 _ENTER = r"""
 . "$enter"
 environment+=("TERM=$terminal" "APPTAINERENV_TERM=$terminal" "SINGULARITYENV_TERM=$terminal")
 [ "${command[1]}" != exec ] || command=("${command[0]}" --quiet "${command[@]:1}") # a container runtime
 [ "${command[0]}" != srun ] || [ ! -t 0 ] || command=(srun --pty "${command[@]:1}") # Pyxis
-exec env -i -- "${environment[@]}" "${command[@]}" "$@"
+become "${command[@]}" "$@"
 """
 
 # $1 run id. Start-up files are skipped, as they would change the program's environment. Without them bash's

@@ -22,7 +22,8 @@ from tests.backends.runs import Run, python, until
 from tests.backends.test_script import SCRIPTS
 
 _SCRIPT = render(JobScript(**SCRIPTS["plain"]), SlurmBackend())
-VARIABLES = sorted(set(re.findall(r"(?<![\w$\"'-])([a-z][a-z_]*)\+?=", _SCRIPT)))
+_ASSIGNED = r"(?<![\w$\"'-])([a-z][a-z_]*)\+?=|\b(?:for|local) ([a-z_]+)"
+VARIABLES = sorted({name for names in re.findall(_ASSIGNED, _SCRIPT) for name in names if name})
 """All variables of the script."""
 _COMMANDS = (
     "rm mkdir printf env exec builtin command trap umask ulimit cat mv date kill wait [ read unset export"
@@ -47,7 +48,16 @@ def test_no_variable_of_it_reaches_what_is_removed_recorded_or_decided(tmp_path:
     theirs = tmp_path / "my data"
     theirs.mkdir()
     (theirs / "only-copy").touch()
-    assert {"scratch", "short_tmp", "attempt_dir", "detail", "child", "environment"} < set(VARIABLES)
+    assert {
+        "scratch",
+        "short_tmp",
+        "attempt_dir",
+        "detail",
+        "child",
+        "environment",
+        "round",
+        "prelude_odd",
+    } < set(VARIABLES)
     lines = [f"{name}='{theirs}'" for name in VARIABLES]
     run = started(tmp_path, *lines, "export DATA=$scratch/sets", *(f"readonly {name}" for name in VARIABLES))
     assert run.run() == 0, run.log()
@@ -140,6 +150,33 @@ def test_no_variable_of_it_reaches_what_a_node_of_several_removes(tmp_path: Path
     assert (run.dir / "attempts/0/ranks/failed").read_text().startswith("1 failed 1 ")
     assert theirs.is_dir()
     assert list(run.scratch.iterdir()) == []
+
+
+def test_no_other_user_sees_a_value_among_the_arguments_of_a_command(tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "env").write_text(
+        f'#!/bin/bash -p\necho "$*" >>"{tmp_path}/calls"\nexec {shutil.which("env")} "$@"\n'
+    )
+    (tools / "env").chmod(0o755)
+    run = started(tmp_path, "export KEY=$(echo of-the-site | tr a-z A-Z); mine() { :; }; export -f mine")
+    assert run.run(PATH=f"{tools}:{os.environ['PATH']}") == 0
+    assert environment(run)["KEY"] == "OF-THE-SITE"
+    calls = (tmp_path / "calls").read_text()
+    assert "BASH_FUNC_mine" in calls
+    assert "OF-THE-SITE" not in calls
+
+
+def test_functions_of_the_submitting_shell_that_it_removes_are_gone(tmp_path: Path) -> None:
+    run = started(tmp_path, "unset -f broken")
+    assert (
+        run.run(**{"BASH_FUNC_broken%%": "() {  :\n}", "BASH_FUNC_kept%%": "() {  :\n}", "odd.name": "x"})
+        == 0
+    )
+    found = environment(run)
+    assert "BASH_FUNC_broken%%" not in found
+    assert found["BASH_FUNC_kept%%"] == "() {  :\n}"
+    assert found["odd.name"] == "x"
 
 
 def test_a_secret_that_it_exports_is_never_written_and_the_runs_own_wins(tmp_path: Path) -> None:
@@ -250,6 +287,11 @@ def test_lines_that_end_their_shell_end_the_run_and_say_so(tmp_path: Path, line:
         "eval 'return 3' 2>/dev/null",
         "printf '\\0'; export RAW=$'\\xff\\xfe'",
         "export TMPDIR=/tmp; hash -r; enable -n echo",
+        "export POSIXLY_CORRECT=y",
+        "export RANDOM=x SECONDS=y LINENO=z IFS=/ LC_ALL=none PS4='$(touch pwned)' UIDS=1",
+        "trap 'rm -rf \"$TMPDIR\"' EXIT; exec() { :; }; builtin() { :; }; trap() { :; }",
+        "unset LINENO BASH_SOURCE; set -E",
+        "export BASH_ENV=/no/such ENV=/no/such BASH_COMPAT=3 BASH_XTRACEFD=77 FUNCNEST=1",
     ],
 )
 def test_whatever_it_leaves_on_the_run_is_the_same(tmp_path: Path, line: str) -> None:

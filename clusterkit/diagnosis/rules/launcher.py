@@ -118,7 +118,7 @@ RULES = (
         NO_INTERPRETER,
         r"did not start the launcher: see the line above",
         also=lambda evidence: [
-            evidence.line(r"command not found|No such file or directory|Permission denied", "log", "stderr")
+            evidence.line(r"not found|No such file or directory|Permission denied", "log", "stderr")
         ],
         command=settings,
     ),

@@ -66,10 +66,9 @@ on_path "$runtime" || {
 environment+=("APPTAINER_TMPDIR=$tmp" "SINGULARITY_TMPDIR=$tmp")
 environment+=("APPTAINER_CACHEDIR=$cache/apptainer" "SINGULARITY_CACHEDIR=$cache/apptainer")
 [ -z "$epoch" ] || environment+=("SOURCE_DATE_EPOCH=$epoch")
-within=(env -i -- "${environment[@]}")
 set -- build --force
 [ -z "$fakeroot" ] || set -- "$@" --fakeroot
-case $("${within[@]}" "$runtime" build --help 2>/dev/null) in
+case $(become "$runtime" build --help 2>/dev/null) in
   *--mksquashfs-args*) set -- "$@" --mksquashfs-args "$packed" ;;
 esac
 become "$runtime" "$@" image.sif "$target" </dev/null &
@@ -79,11 +78,11 @@ code=$?
 child=''
 [ "$code" -eq 0 ] || finish "$code"
 digest=$(sha256sum <image.sif) && digest=${digest%% *} && bytes=$(($(wc -c <image.sif))) || finish 1
-inside=("${within[@]}" "$runtime" exec --cleanenv --contain image.sif)
-"${inside[@]}" sh -c "$read" >packages.txt 2>/dev/null </dev/null ||
+inside() { (become "$runtime" exec --cleanenv --contain image.sif "$@"); }
+inside sh -c "$read" >packages.txt 2>/dev/null </dev/null ||
   rm -f packages.txt
-"${within[@]}" python3 -c "$chunker" <image.sif >chunks 2>/dev/null ||
-  "${inside[@]}" python3 -c "$chunker" <image.sif >chunks 2>/dev/null ||
+(become python3 -c "$chunker") <image.sif >chunks 2>/dev/null ||
+  inside python3 -c "$chunker" <image.sif >chunks 2>/dev/null ||
   rm -f chunks
 # A link, so that nothing is ever seen under its name that is not whole; a copy first on another file system.
 final=$images/sha256-$digest.sif
