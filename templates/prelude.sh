@@ -49,7 +49,8 @@ run_prelude() {
   [ ! -f "$folder/fails" ] || while read -r name own line; do
     # Of a function or a file, BASH_COMMAND is the last command in it; before 4.4, LINENO is in there, too.
     if [[ $own =~ ^[1-9][0-9]{0,5}$ && $BASH_VERSION != 4.[0-3]* && $BASH_VERSION != 3* ]]; then
-      own=${prelude_lines[own - 1]-$line}
+      [ "$own" -le "${#prelude_lines[@]}" ] || continue
+      own=${prelude_lines[own - 1]}
       case $own in *"$line"*) ;; *) line=$own ;; esac
     fi
     prelude_fails+=("$name $line")

@@ -243,6 +243,9 @@ def test_umask_and_limits_reach_the_program_and_not_the_record(tmp_path: Path) -
         ("kill -KILL $$", "by SIGKILL"),
         ("set -n", "with status 0"),
         (": ${NO_SUCH:?}", "with status"),
+        ("shopt -s extdebug; trap false DEBUG", "with status 0: the program"),
+        ('rm -rf "$CLUSTERKIT_SCRATCH"/*', "with status 1: the program"),
+        ("ulimit -f 0", "by SIGXFSZ"),
     ],
 )
 def test_lines_that_end_their_shell_end_the_run_and_say_so(tmp_path: Path, line: str, how: str) -> None:
