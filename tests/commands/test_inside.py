@@ -167,7 +167,7 @@ def test_a_shell_reads_nothing_of_another_user(tmp_path: Path, planted: str) -> 
     (scratch / "r-0").mkdir(parents=True)
     run.mkdir()
     (run / "job.sh").write_text(f"run_id=r\nscratch_root={scratch}\n")
-    (scratch / "r-0/enter").write_text(f": >{tmp_path}/pwned; command=(/usr/bin/env)\n")
+    (scratch / "r-0/enter").write_text(f': >{tmp_path}/pwned; become() {{ "$@"; }}; command=(/usr/bin/env)\n')
     os.chown(tmp_path / planted, 41002, 41002)
     cluster = Cluster(name="local", kind="local", root=str(tmp_path), container="none")
     argv = ["bash", "-c", enter_script(cluster), "bash", str(run / "job.sh"), "0", "dumb", "/bin/true"]

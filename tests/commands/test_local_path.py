@@ -159,7 +159,7 @@ def test_a_dry_run_fits_a_screen_and_changes_nothing(project: Project) -> None:
 @pytest.mark.parametrize("words", [("--script",), ("--dry-run", "--script")])
 def test_the_script_alone_is_a_script(project: Project, words: tuple[str, ...]) -> None:
     shown = project.run("submit", *words, "--", "a b").stdout
-    assert shown.startswith("#!/bin/bash\n")
+    assert shown.startswith("#!/bin/bash -p\n")
     subprocess.run(["bash", "-n"], input=shown, text=True, check=True)
     assert not (project.folder / ".clusterkit" / "local").exists()
 
