@@ -13,6 +13,7 @@ from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_l
 from clusterkit.cli.ui.console import format_count, note, out, plural, printable
 from clusterkit.cli.ui.curves import panels, show_live, show_once, view
 from clusterkit.cli.ui.lines import plain_table
+from clusterkit.results.metrics import last_step
 
 if TYPE_CHECKING:
     from clusterkit.commands.curves import Curves
@@ -73,7 +74,7 @@ def view_group(looks: Sequence[Curves], width: int, height: int | None) -> Rende
     fitting = len(looks) if height is None else max(1, height - 2)
     for one, mine in list(zip(looks, shown, strict=True))[:fitting]:
         found = {panel.name: panel for panel in mine}
-        step = max((row.step for row in one.rows), default=None)
+        step = last_step(one.rows)
         cells = [found[name].last if name in found else "" for name in names]
         first = found.get(names[0])
         small = [_spark(first.points if first else [], span, low, high, columns)] if columns else []

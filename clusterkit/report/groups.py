@@ -16,7 +16,7 @@ from clusterkit.errors import RunError
 from clusterkit.report.statistics import Interval, student, wilson
 from clusterkit.resources import page
 from clusterkit.results import metrics
-from clusterkit.results.metrics import MetricRow, latest, own_names, stretched
+from clusterkit.results.metrics import MetricRow, last_step, latest, own_names, stretched
 from clusterkit.results.series import Series, series
 from clusterkit.runs.run_dir import RunDirectory, read_run_dir, table
 
@@ -100,8 +100,8 @@ class ReportRun:
 
     @property
     def last_step(self) -> int:
-        """The highest step in the metrics."""
-        return max((row.step for row in self.rows), default=0)
+        """The step that its last attempt reached."""
+        return last_step(self.rows) or 0
 
 
 @dataclass(frozen=True)

@@ -180,16 +180,41 @@ def each(lines: Iterable[bytes]) -> Iterator[MetricRow]:
 
 
 def latest(rows: Iterable[MetricRow], kind: str) -> list[MetricRow]:
-    """The rows of one kind by step, each step once.
+    """The rows of one kind by step, each step once, with all that its lines say.
 
-    A resumed attempt repeats the steps since its checkpoint. For each step the highest attempt counts, and
-    its last line.
+    A resumed attempt repeats the steps since its checkpoint, but need not log at the same ones. So from its
+    first row on, the rows of earlier attempts do not count.
     """
+    of_kind = [row for row in rows if row.kind == kind]
+    first: dict[int, int] = {}
+    for row in of_kind:
+        first[row.attempt] = min(row.step, first.get(row.attempt, row.step))
+    ends = overtaken(first)
     chosen: dict[int, MetricRow] = {}
-    for row in rows:
-        if row.kind == kind and (row.step not in chosen or row.attempt >= chosen[row.step].attempt):
-            chosen[row.step] = row
+    for row in of_kind:
+        if row.step < ends[row.attempt]:
+            before = chosen.get(row.step)
+            chosen[row.step] = replace(row, values={**before.values, **row.values}) if before else row
     return [chosen[step] for step in sorted(chosen)]
+
+
+def overtaken(first: Mapping[int, int]) -> dict[int, float]:
+    """The step from which later attempts count instead of each attempt; infinite for the last.
+
+    Args:
+        first: the first step that each attempt logged.
+    """
+    ends, end = {}, math.inf
+    for attempt in sorted(first, reverse=True):
+        ends[attempt] = end
+        end = min(end, first[attempt])
+    return ends
+
+
+def last_step(rows: Iterable[MetricRow]) -> int | None:
+    """The step that the last attempt reached; None without rows."""
+    last = max(rows, key=lambda row: (row.attempt, row.step), default=None)
+    return None if last is None else last.step
 
 
 def rating_only(row: MetricRow) -> MetricRow:

@@ -69,14 +69,12 @@ def series(rows: Iterable[MetricRow], name: str) -> Series:
     """
     named = [row for row in rows if name in row.values]
     logged = [row for row in named if row.logged(name) is not None]
+    missing = [row for row in named if row.values[name] is None]
     for kind in ("eval", "train"):
-        chosen = {row.step: row for row in latest(logged, kind)}
-        if not chosen:
+        if not any(row.kind == kind for row in logged):
             continue
-        for row in latest((row for row in named if row.values[name] is None), kind):
-            if row.step not in chosen or row.attempt > chosen[row.step].attempt:
-                chosen[row.step] = row
-        values = [(step, chosen[step].logged(name)) for step in sorted(chosen)]
+        # Of the lines of one step, one with a number counts.
+        values = [(row.step, row.logged(name)) for row in latest([*missing, *logged], kind)]
         lengths = [(null, len([*group])) for null, group in groupby(values, lambda point: point[1] is None)]
         nulls = lengths[-1][1] if lengths[-1][0] else 0
         if nulls <= max((length for null, length in lengths[:-1] if null), default=0):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clusterkit.results.metrics import MetricRow, latest, own_names
+from clusterkit.results.metrics import MetricRow, last_step, latest, own_names
 from clusterkit.results.series import series
 from clusterkit.runs.program import trains
 from clusterkit.runs.record import Attempt
@@ -207,7 +207,7 @@ def _results(
         values = series(rows, name)
         yield name, values.last[1] if values.last else (values.why or "").removeprefix(f"{name} was ")
     if rows:
-        yield "steps", max(row.step for row in rows)
+        yield "steps", last_step(rows)
     speeds = [speed for row in training if (speed := row.number("steps_per_second")) is not None]
     if speeds:
         yield "steps a second", statistics.median(speeds)

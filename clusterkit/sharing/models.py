@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from clusterkit.errors import RunError
-from clusterkit.results.metrics import MetricRow, each, lines_of, rating_only, ratings
+from clusterkit.results.metrics import MetricRow, each, last_step, lines_of, rating_only, ratings
 from clusterkit.untrusted import open_regular, read_object
 
 FINAL_MODEL = "final_model.pt"
@@ -34,7 +34,7 @@ def telling_rows(run_dir: Path) -> list[MetricRow]:
     last: MetricRow | None = None
     with suppress(OSError), open_regular(run_dir / "metrics.jsonl") as file:
         for row in each(lines_of(file)):
-            last = row if last is None or row.step >= last.step else last
+            last = row if last is None or (row.attempt, row.step) >= (last.attempt, last.step) else last
             if row.kind == "eval":
                 evaluations.append(rating_only(row))
     return evaluations if last is None else [*evaluations, replace(last, kind="last", values={})]
@@ -56,7 +56,7 @@ def models_here(run_dir: Path, rows: Sequence[MetricRow]) -> list[ExportedModel]
     found.sort(key=lambda model: (model.serial, model.path.name))
     final = run_dir / "checkpoints" / FINAL_MODEL
     if final.is_file():
-        found.append(ExportedModel(final, max((row.step for row in rows), default=None)))
+        found.append(ExportedModel(final, last_step(rows)))
     return found
 
 

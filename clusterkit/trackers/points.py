@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from clusterkit.results.metrics import LONGEST_LINE, MetricRow, each, lines_of
+from clusterkit.results.metrics import LONGEST_LINE, MetricRow, each, lines_of, overtaken
 
 _KINDS = ("train", "eval")
 _YEAR_9999 = 253_370_764_800.0
@@ -25,17 +25,20 @@ class MetricPoint:
     """May be infinite or NaN: a run that diverges shows it."""
 
 
-def points(file: BinaryIO, known: int = 0) -> Iterator[MetricPoint]:
+def points(file: BinaryIO, known: int | None = None) -> Iterator[MetricPoint]:
     """Yield each name and step once, by step.
 
-    As in `metrics.latest`, the highest attempt counts, and its last line that has the number. Lines are read
-    twice, because their numbers may not fit in memory.
+    Of a step, the highest attempt counts, and its last line that has the number. Lines are read twice
+    because their numbers may not fit in memory.
 
     Args:
         file: a metrics.jsonl, open at its start.
-        known: leave out the names and steps that the first so many bytes have.
+        known: for a tracker that can only add: leave out what the first so many bytes have, by name and step.
+            None for one that is written anew: a name's numbers of earlier attempts end, as in `series`, where
+            those of a later one begin.
     """
     places: dict[tuple[int, str], list[tuple[int, int, int]]] = {}
+    first: dict[tuple[str, str], dict[int, int]] = {}
     end = 0
     for line in lines_of(file):
         start, end = end, end + len(line)
@@ -44,21 +47,25 @@ def points(file: BinaryIO, known: int = 0) -> Iterator[MetricPoint]:
                 # Without its line end: the last line may get it later.
                 place = (row.attempt, start, start + len(line.rstrip(b"\n")))
                 places.setdefault((row.step, row.kind), []).append(place)
+                for name in _numbers(row) if known is None else ():
+                    steps = first.setdefault((row.kind, name), {})
+                    steps[row.attempt] = min(row.step, steps.get(row.attempt, row.step))
+    ends = {name: overtaken(steps) for name, steps in first.items()}
     for (step, kind), lines in sorted(places.items()):
-        if max(until for _, _, until in lines) <= known:
+        if known is not None and max(until for _, _, until in lines) <= known:
             continue
         found: dict[str, MetricPoint] = {}
         old: set[str] = set()
-        for _, start, until in sorted(lines):
+        for attempt, start, until in sorted(lines):
             file.seek(start)
             for row in each((file.readline(LONGEST_LINE),)):
                 numbers = _numbers(row)
-                if until <= known:
+                if known is not None and until <= known:
                     old |= numbers.keys()
                 for name, value in numbers.items():
-                    found[name] = MetricPoint(
-                        f"{kind}/{name}", step, min(max(row.time, 0.0), _YEAR_9999), value
-                    )
+                    if known is not None or step < ends[kind, name][attempt]:
+                        time = min(max(row.time, 0.0), _YEAR_9999)
+                        found[name] = MetricPoint(f"{kind}/{name}", step, time, value)
         yield from (point for name, point in found.items() if name not in old)
 
 

@@ -18,6 +18,7 @@ from clusterkit.results.metrics import (
     MetricRow,
     MetricRows,
     each,
+    last_step,
     latest,
     own_names,
     read,
@@ -59,14 +60,13 @@ def test_rows_survive_the_file(rows: list[MetricRow]) -> None:
 
 @pytest.mark.slow
 @given(ROWS)
-def test_of_one_kind_and_step_the_highest_attempt_counts(rows: list[MetricRow]) -> None:
-    kept = latest(rows, "eval")
-    mine = [row for row in rows if row.kind == "eval"]
-    assert [row.step for row in kept] == sorted({row.step for row in mine})
-    for row in kept:
-        rivals = [other for other in mine if other.step == row.step]
-        assert row.attempt == max(other.attempt for other in rivals)
-        assert row == [other for other in rivals if other.attempt == row.attempt][-1]
+def test_a_row_counts_below_the_first_step_of_any_later_attempt(rows: list[MetricRow]) -> None:
+    counting: dict[int, MetricRow] = {}
+    for row in rows:
+        later = [other.step for other in rows if other.kind == "eval" and other.attempt > row.attempt]
+        if row.kind == "eval" and all(row.step < step for step in later):
+            counting[row.step] = row
+    assert latest(rows, "eval") == [counting[step] for step in sorted(counting)]
 
 
 def test_a_resumed_run_has_every_step_once() -> None:
@@ -78,6 +78,23 @@ def test_a_resumed_run_has_every_step_once() -> None:
         (300, 1),
         (400, 1),
     ]
+
+
+def test_a_resumed_run_that_logs_at_other_steps_has_one_curve_and_its_own_last_step() -> None:
+    """A program that logs every few seconds logs at other steps when it repeats some."""
+    first = [MetricRow("train", step, 0.0, 0, {"loss": 0.9}) for step in (10, 20, 30, 40, 50)]
+    first.append(MetricRow("eval", 45, 0.0, 0, {"elo": 1.0}))
+    second = [MetricRow("train", step, 0.0, 1, {"loss": 0.1}) for step in (25, 35)]
+    assert series(first + second, "loss").points == ((10, 0.9), (20, 0.9), (25, 0.1), (35, 0.1))
+    assert series(first + second, "elo").points == ((45, 1.0),)
+    assert last_step(first + second) == 35
+    assert last_step([]) is None
+
+
+def test_the_lines_of_one_step_are_joined() -> None:
+    lines = [{"success/mean": 0.5}, {"return/mean": 7.0}, {"success/mean": 0.6}]
+    (row,) = latest([MetricRow("eval", 1, 0.0, 0, values) for values in lines], "eval")
+    assert row.values == {"success/mean": 0.6, "return/mean": 7.0}
 
 
 def test_lines_that_are_no_rows_are_left_out() -> None:

@@ -16,7 +16,7 @@ from clusterkit.trackers.points import MetricPoint, points
 from tests.trackers.run_files import ALL_STEPS, STARTS, append, expected, line, lines
 
 
-def points_of(metrics: Path, known: int = 0) -> list[MetricPoint]:
+def points_of(metrics: Path, known: int | None = None) -> list[MetricPoint]:
     with metrics.open("rb") as file:
         return list(points(file, known))
 
@@ -28,6 +28,19 @@ def test_each_step_of_a_run_requeued_twice_comes_once_and_is_the_last_starts(tmp
     assert losses == list(expected().items())
     assert [one.step for one in found] == sorted(one.step for one in found)
     assert [one.step for one in found if one.name == "eval/success/mean"] == ALL_STEPS[9::10]
+
+
+def test_a_start_that_logs_at_other_steps_ends_the_numbers_of_the_one_before(tmp_path: Path) -> None:
+    before = "".join(line(step, loss=0.9) for step in (10, 20, 30, 40)) + line(40, accuracy=0.5)
+    metrics = append(tmp_path, before + line(25, attempt=1, loss=0.1) + line(35, attempt=1, loss=0.1))
+    assert [(one.name, one.step, one.value) for one in points_of(metrics)] == [
+        ("train/loss", 10, 0.9),
+        ("train/loss", 20, 0.9),
+        ("train/loss", 25, 0.1),
+        ("train/loss", 35, 0.1),
+        ("train/accuracy", 40, 0.5),
+    ]
+    assert [one.step for one in points_of(metrics, 0) if one.name == "train/loss"] == [10, 20, 25, 30, 35, 40]
 
 
 def test_the_report_draws_the_same_series(tmp_path: Path) -> None:

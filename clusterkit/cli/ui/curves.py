@@ -15,7 +15,7 @@ from rich.text import Text
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli.ui.console import format_count, out, printable
-from clusterkit.results.metrics import MetricRow, latest, own_names
+from clusterkit.results.metrics import MetricRow, last_step, latest, own_names
 from clusterkit.results.series import Series, series
 from clusterkit.units import format_seconds
 
@@ -111,7 +111,7 @@ def view(one: Curves, width: int, height: int | None = None) -> RenderableType:
 
 def _title(one: Curves) -> Text:
     words = [str(one.state.state)]
-    step = max((row.step for row in one.rows), default=None)
+    step = last_step(one.rows)
     if step is not None:
         total = one.total_steps
         words.append(f"step {format_count(step)}" + (f" of {format_count(total)}" if total else ""))
