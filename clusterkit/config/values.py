@@ -5,6 +5,7 @@ Validators raise ValueError with a phrase that continues "file:line: key: ".
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from clusterkit.units import DURATION_EXAMPLES, SIZE_EXAMPLES, parse_duration, p
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VARIABLE = re.compile(r"\$(\w+|\{[^}]*\})")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -61,11 +63,26 @@ def _local_path(value: object, info: ValidationInfo) -> object:
         raise ValueError(f"{value!r} is not a path; write text")
     if value == "":
         raise ValueError("is empty; leave the key out instead")
-    project = Path((info.context or {}).get("project_dir", "."))
+    return local_path(str(value), (info.context or {}).get("project_dir", "."))
+
+
+def local_path(text: str, folder: str | Path) -> Path:
+    """A path on this machine, with `~`, `~user` and environment variables expanded.
+
+    Args:
+        text: as in a settings file.
+        folder: where relative paths start.
+
+    Raises:
+        ValueError: a variable or the home folder is unknown; else a folder of that name would be made.
+    """
+    path = os.path.expandvars(text)
+    if unknown := _VARIABLE.search(path):
+        raise ValueError(f"{text!r} contains {unknown[0]}, which is not set here")
     try:
-        return project / Path(value).expanduser()
+        return Path(folder) / Path(path).expanduser()
     except RuntimeError:
-        raise ValueError(f"{value!r} starts with a home folder that is not known") from None
+        raise ValueError(f"{text!r} starts with a home folder that is not known") from None
 
 
 def _tracking_uri(value: object, info: ValidationInfo) -> object:
@@ -85,7 +102,7 @@ def tracking_uri(text: str, folder: str | Path) -> str:
         folder: absolute; where relative paths start.
 
     Raises:
-        ValueError: it is none of these, or names a user.
+        ValueError: it is none of these, names a user, or has an unknown variable or home folder.
     """
     scheme, address, rest = _one_line(text).partition("://")
     if not address:
@@ -99,10 +116,7 @@ def tracking_uri(text: str, folder: str | Path) -> str:
     path = rest.removeprefix("/") if scheme == "sqlite" else rest
     if scheme not in ("", "sqlite") or not path or (scheme == "sqlite" and path == rest):
         raise ValueError('this is no place of MLflow; write a folder, "sqlite:///FILE" or "https://HOST"')
-    try:
-        absolute = Path(folder) / Path(path).expanduser()
-    except RuntimeError:
-        raise ValueError(f"{text!r} starts with a home folder that is not known") from None
+    absolute = local_path(path, folder)
     return f"sqlite:///{absolute}" if scheme else str(absolute)
 
 
@@ -155,7 +169,7 @@ ShellLines = Annotated[tuple[Annotated[Line, AfterValidator(_shell_line)], ...],
 Program = Annotated[Lines, AfterValidator(_not_empty)]
 """Argv of a program."""
 LocalPath = Annotated[Path, BeforeValidator(_local_path)]
-"""A path on this machine; `~` is expanded and a relative one starts at the project folder."""
+"""A path on this machine, see `local_path`; a relative one starts at the project folder."""
 TrackingUri = Annotated[str, BeforeValidator(_tracking_uri)]
 """A place of MLflow, see `tracking_uri`; a relative path starts at the project folder."""
 Name = Annotated[str, AfterValidator(_name)]

@@ -153,6 +153,17 @@ def test_a_named_file_is_the_project(place: Place) -> None:
     assert settings.files == (other,)
 
 
+def test_local_paths_expand_variables(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder named `$HOME` would be made else."""
+    monkeypatch.setenv("LARGE", "/large")
+    trackers = 'tensorboard = "$LARGE/tb"\nmlflow = "sqlite:///${LARGE}/mlflow.db"'
+    place.write(f'[project]\nresults = "$HOME/out"\n[project.trackers]\n{trackers}')
+    project = load_settings().project
+    assert project.results == place.home / "out"
+    assert project.trackers.tensorboard == Path("/large/tb")
+    assert project.trackers.mlflow == "sqlite:////large/mlflow.db"
+
+
 def test_the_users_file_follows_xdg(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.user('[project]\nname = "home"')
     folder = place.home / "xdg" / "clusterkit"

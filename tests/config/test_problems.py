@@ -142,6 +142,10 @@ def fault(place: Place, toml: str) -> ConfigError:
             "3: clusters.x.binds: 'a:b:c:d' is not a bind mount; "
             'write "source", "source:target" or "source:target:ro"',
         ),
+        (
+            CLUSTER + "image = '$NO_SUCH_FOLDER/a.sif'",
+            "3: clusters.x.image: '$NO_SUCH_FOLDER/a.sif' contains $NO_SUCH_FOLDER, which is not set here",
+        ),
         (CLUSTER + "image = 3", "3: clusters.x.image: 3 is not a path; write text"),
         (
             CLUSTER + "gpus.a40.request = 'gpu:{type}'",
