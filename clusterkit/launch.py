@@ -111,6 +111,15 @@ def says_done(argv: list[str]) -> bool:
     return is_trainer(argv) and argv[3:4] == ["train"] and not elsewhere
 
 
+def first_line(program: str) -> str:
+    """The first line of a script that is named by its path; empty if it cannot be read."""
+    try:
+        with open(program if "/" in program else "", encoding="latin-1", newline="\n") as file:
+            return file.readline(256).rstrip("\n")
+    except OSError:
+        return ""
+
+
 def main(arguments: list[str]) -> NoReturn:
     """Become the program. Exits with 2 for a damaged run directory, 126 or 127 when exec fails."""
     if not arguments:
@@ -138,6 +147,10 @@ def main(arguments: list[str]) -> NoReturn:
     try:
         os.execvpe(argv[0], argv, env)
     except FileNotFoundError:
+        if (line := first_line(argv[0])).startswith("#!"):
+            interpreter = line[2:].strip(" ").partition(" ")[0]
+            lines = "; its lines end as on Windows" if line.endswith("\r") else ""
+            fail(f"the interpreter of {argv[0]!r}, {interpreter!r}, does not exist here{lines}", 127)
         fail(f"the program {argv[0]!r} does not exist here (PATH={env.get('PATH', '')})", 127)
     except (OSError, ValueError) as error:
         fail(f"cannot start {argv[0]!r}: {error}", 126)

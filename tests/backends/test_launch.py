@@ -134,11 +134,21 @@ def test_run_json_may_not_change_where_the_run_lies(tmp_path: Path) -> None:
         ({"argv": []}, 2, "argv is empty"),
         ({}, 2, "'argv'"),
         ({"argv": ["no-such-program"]}, 127, "the program 'no-such-program' does not exist here"),
+        (
+            {"argv": ["./windows.sh"]},
+            127,
+            "the interpreter of './windows.sh', '/bin/sh\\r', does not exist here; ",
+        ),
+        ({"argv": ["./missing.sh"]}, 127, "the interpreter of './missing.sh', '/no/sh', does not exist here"),
         ({"argv": ["/etc/passwd"]}, 126, "cannot start '/etc/passwd'"),
         ({"argv": ["true", "a\0b"]}, 126, "cannot start 'true'"),
     ],
 )
 def test_one_clear_line_when_it_cannot_start(tmp_path: Path, run: Any, code: int, words: str) -> None:
+    (tmp_path / "work").mkdir()
+    for name, text in (("windows.sh", "#!/bin/sh\r\nexit\r\n"), ("missing.sh", "#! /no/sh -e\nexit\n")):
+        (tmp_path / "work" / name).write_text(text)
+        (tmp_path / "work" / name).chmod(0o700)
     done = launch(tmp_path, run)
     assert done.returncode == code
     assert words in done.stderr

@@ -110,7 +110,10 @@ SAID = {
         "[clusterkit] the prelude ended its shell with status 0: the program was not started",
         "[rank 1] [clusterkit] the prelude ended its shell by SIGKILL: the program was not started",
     ),
-    "program-missing": ("[clusterkit] the program 'trian.py' does not exist here (PATH=/usr/bin)",),
+    "program-missing": (
+        "[clusterkit] the program 'trian.py' does not exist here (PATH=/usr/bin)",
+        "[clusterkit] the interpreter of './run.sh', '/bin/bash\\r', does not exist here; its lines end",
+    ),
     "code-missing": (
         "[clusterkit] the code folder /share/s/x does not exist on a40n1: submit the run again",
     ),

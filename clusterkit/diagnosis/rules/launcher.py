@@ -27,7 +27,8 @@ CODE_MISSING = Cause(
 PROGRAM_MISSING = Cause(
     "program-missing",
     "the program was not found where the run started",
-    "correct the first word of `program`; a container can only run what the image or the project contains",
+    "correct the first word of `program`, or the first line of the script that it names; a container can only"
+    " run what the image or the project contains",
 )
 NO_INTERPRETER = Cause(
     "no-interpreter",
@@ -109,7 +110,7 @@ RULES = (
     ),
     by_message(
         PROGRAM_MISSING,
-        r"\[clusterkit\] (the program .* does not exist here|cannot start )"
+        r"\[clusterkit\] (the (program|interpreter of) .* does not exist here|cannot start )"
         r"|python[\w.]*: can't open file .*No such file",
         also=lambda evidence: [exited(evidence)],
         command=preview,
