@@ -250,6 +250,29 @@ def test_what_a_program_has_coped_with_is_not_the_cause(tmp_path: Path) -> None:
     assert [other.sure for other in diagnosis.also] == [Sure.SEEN]
 
 
+@pytest.mark.parametrize(
+    ("last", "told"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory", True),
+        ("KeyError: 'lr'", True),
+        ("AssertionError", True),
+        ("UserWarning: this is slow", False),
+        ("no Error: 0 of 3", False),
+        ("KeyError: 'lr'\nbut it went on", False),
+    ],
+)
+def test_a_completed_run_whose_log_ends_with_an_exception_says_so(
+    tmp_path: Path, last: str, told: bool
+) -> None:
+    """`python train.py | tee log` ends with tee's exit code."""
+    end = "[clusterkit] the program ended\n[clusterkit] attempt 0 ended: completed, exit code 0"
+    log = f"Traceback (most recent call last):\n{last}\n{end}\n"
+    finding = diagnosis_of(make_run(tmp_path, log, ended={"code": 0, "why": "completed"})).finding
+    assert finding.cause.slug == "completed"
+    assert ("ends with an error" in finding.sentence) == told
+    assert finding.next == ("clusterkit logs r-1" if told else "clusterkit sync-results r-1")
+
+
 def test_a_completed_run_may_have_lost_its_curves(tmp_path: Path) -> None:
     log = "W&B is off: no disk\nstep 1\n"
     diagnosis = diagnosis_of(make_run(tmp_path, log, ended={"code": 0, "why": "completed"}))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from clusterkit.backends.causes import Cause, Finding, Line, Sure
 from clusterkit.backends.jobs import JobState
 from clusterkit.backends.story import Topic
@@ -9,6 +11,9 @@ from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules.commands import status
 from clusterkit.diagnosis.rules.said import exited
 from clusterkit.units import significant
+
+_RAISED = re.compile(r"[\w.]*(?:Error|Exception)(?::|$)")
+"""The last line of a Python traceback."""
 
 COMPLETED = Cause("completed", "it completed", "`clusterkit sync-results` brings it home", trouble=False)
 RUNNING = Cause("running", "it is running, and nothing is wrong", "wait", trouble=False)
@@ -22,13 +27,17 @@ SUSPENDED = Cause(
 
 
 def completed(evidence: Evidence) -> Finding | None:
-    """COMPLETED."""
+    """COMPLETED, and the exception that its log ends with: pipes, threads and children hide exit codes."""
     if evidence.state.state is not JobState.COMPLETED:
         return None
+    spoken = [line for line in evidence.program_log.tail(4) if not line.text.startswith("[clusterkit]")]
+    raised = spoken[-1] if spoken and _RAISED.match(spoken[-1].text) else None
     return COMPLETED.found(
+        raised,
         exited(evidence),
         *evidence.story.quote(Topic.COMPLETED),
-        command=f"clusterkit sync-results {evidence.subject.run_id}",
+        detail="its exit code is 0, but its log ends with an error" if raised else "",
+        command=f"clusterkit {'logs' if raised else 'sync-results'} {evidence.subject.run_id}",
     )
 
 
