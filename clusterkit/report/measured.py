@@ -143,14 +143,14 @@ def _last(rows: Sequence[MetricRow], key: str) -> float | None:
 
 
 def _repeated(rows: Sequence[MetricRow]) -> int:
-    """Steps of attempts beyond the step at which the next one resumed."""
+    """Steps of attempts beyond the first step that the next one logged."""
     reached: dict[int, int] = {}
     repeated = 0
     for row in rows:
-        if row.kind == "run":
-            before = [step for attempt, step in reached.items() if attempt < row.attempt]
-            repeated += max(0, max(before, default=0) - row.step)
-        if row.kind == "train":
+        if row.kind in ("run", "train"):
+            if row.attempt not in reached:
+                before = max((step for attempt, step in reached.items() if attempt < row.attempt), default=0)
+                repeated += max(0, before - row.step)
             reached[row.attempt] = max(reached.get(row.attempt, 0), row.step)
     return repeated
 

@@ -347,6 +347,14 @@ def test_attempts_and_lost_work(tmp_path: Path) -> None:
     )
 
 
+def test_work_lost_by_a_program_that_says_nothing_of_its_start(tmp_path: Path) -> None:
+    folder = make_run_dir(tmp_path, "a", recipe=None)
+    steps = [(0, 10), (0, 70), (1, 32), (1, 60), (1, 95)]
+    rows = [{"kind": "train", "step": step, "time": STARTED, "attempt": attempt} for attempt, step in steps]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert measure(read_evidence(read_runs([folder])[0])).repeated_steps == 38
+
+
 def test_headlines_are_few_and_the_urgent_come_first(tmp_path: Path) -> None:
     machine = split(env=0.6, learn=0.3) | {"gpu/utilization": 0.1, "memory/rss_bytes": 63 * GIB}
     first, second, *others = one(evidence(tmp_path, machine=machine)).headlines
