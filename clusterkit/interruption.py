@@ -14,7 +14,7 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 
 
-class Outcome(NamedTuple):
+class InterruptedChange(NamedTuple):
     """What came of a change that was interrupted."""
 
     words: str
@@ -30,15 +30,14 @@ UNCHANGED = {
     "deploy": "what was sent stays, and the next `clusterkit deploy` sends the rest",
     "build": "no image was made",
     "storage": "what was not removed yet is still there",
-    "work": "what was not copied yet is unchanged; the same command copies the rest",
 }
 """Command -> what is true if no part of it tells more."""
-_tellers: list[Callable[[], Outcome | None]] = []
+_tellers: list[Callable[[], InterruptedChange | None]] = []
 _holds: list[bool] = []
 """Whether Ctrl-C came, for the hold under way."""
 
 
-def tell(outcome: Callable[[], Outcome | None]) -> None:
+def tell(outcome: Callable[[], InterruptedChange | None]) -> None:
     """Adds something that knows what came of this command's changes, and is asked if Ctrl-C ends it.
 
     Args:
@@ -54,12 +53,13 @@ def words(command: str | None = None) -> str:
     Args:
         command: the command; None for the one in sys.argv.
     """
-    told = [outcome for teller in _tellers if (outcome := _asked(teller))]
+    changes = [change for teller in _tellers if (change := _asked(teller))]
     if not _tellers:
         command = command or next((word for word in sys.argv[1:] if not word.startswith("-")), "")
-        told = [Outcome(UNCHANGED[command])] if command in UNCHANGED else []
-    lines = [f"interrupted; {outcome.words}" for outcome in told]
-    return "".join(f"{line}\n" for line in (*lines, *(f"next:  {one.hint}" for one in told if one.hint)))
+        changes = [InterruptedChange(UNCHANGED[command])] if command in UNCHANGED else []
+    lines = [f"interrupted; {change.words}" for change in changes]
+    lines += [f"next:  {change.hint}" for change in changes if change.hint]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def catch() -> None:
@@ -113,8 +113,8 @@ def _write(text: str) -> None:
         os.write(2, text.encode(errors="replace"))
 
 
-def _asked(teller: Callable[[], Outcome | None]) -> Outcome | None:
+def _asked(teller: Callable[[], InterruptedChange | None]) -> InterruptedChange | None:
     try:
         return teller()
     except Exception as error:
-        return Outcome(f"what came of it is not known: {error}", "`clusterkit status` tells")
+        return InterruptedChange(f"what came of it is not known: {error}", "`clusterkit status` tells")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ConfigError, RunError, TransportError
-from clusterkit.interruption import Outcome, held_back, tell
+from clusterkit.interruption import InterruptedChange, held_back, tell
 from clusterkit.runs.ending import end_runs
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import query
@@ -123,12 +123,12 @@ def cancel(settings: Settings, ledger: Ledger, chosen: ChosenRuns, *, agrees: Ag
     return result
 
 
-def _what_came(under_way: Sequence[str], ended: Sequence[str]) -> Outcome:
+def _what_came(under_way: Sequence[str], ended: Sequence[str]) -> InterruptedChange:
     """Returns what an interrupted command has cancelled."""
     if under_way:
         words = f"whether {', '.join(under_way)} had been cancelled is not known"
-        return Outcome(words, "`clusterkit status` tells; the same command may be repeated")
-    return Outcome(f"{', '.join(ended)} cancelled" if ended else "nothing was cancelled")
+        return InterruptedChange(words, "`clusterkit status` tells; the same command may be repeated")
+    return InterruptedChange(f"{', '.join(ended)} cancelled" if ended else "nothing was cancelled")
 
 
 def _choose(settings: Settings, ledger: Ledger, chosen: ChosenRuns) -> list[LedgerRun]:

@@ -21,7 +21,7 @@ from clusterkit.images.building.packages import parse
 from clusterkit.images.building.work import Request, Work, daemon_image, prepare
 from clusterkit.images.image import Image
 from clusterkit.images.image import present as image_present
-from clusterkit.interruption import Outcome, held_back, tell
+from clusterkit.interruption import InterruptedChange, held_back, tell
 from clusterkit.runs.handover import SubmissionRefusedError, hand_over_job
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.materials import hash_image
@@ -250,14 +250,14 @@ class RemoteBuild:
             )
         return result
 
-    def what_came(self) -> Outcome | None:
+    def what_came(self) -> InterruptedChange | None:
         """Returns what is known of the build's job."""
         again = f"`clusterkit build --cluster {self.site.cluster.name}` finds it and follows it"
         if self.cancelled:
-            return Outcome(f"job {self.job_id}, which built the image, was cancelled")
+            return InterruptedChange(f"job {self.job_id}, which built the image, was cancelled")
         if self.job_id:
-            return Outcome(f"job {self.job_id}, which builds the image, may go on", again)
-        return Outcome("whether the job that builds the image was submitted is not known", again)
+            return InterruptedChange(f"job {self.job_id}, which builds the image, may go on", again)
+        return InterruptedChange("whether the job that builds the image was submitted is not known", again)
 
     def _cancel(self) -> None:
         if self.job_id:

@@ -13,7 +13,7 @@ from clusterkit.backends import backend_of
 from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ClusterkitError, SchedulerError, TransportError, last_words
 from clusterkit.folders import work_folder
-from clusterkit.interruption import Outcome, held_back, tell
+from clusterkit.interruption import InterruptedChange, held_back, tell
 from clusterkit.probes import ask
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.record import records
@@ -156,7 +156,7 @@ def _take_back(ledger: Ledger, runs: Sequence[LedgerRun], before: Sequence[Ledge
         _begun.pop(run.run_id, None)
 
 
-def what_came() -> Outcome | None:
+def what_came() -> InterruptedChange | None:
     """Returns what the ledger knows of the runs that this process has begun to hand over."""
     rows: list[LedgerRun] = []
     for path in dict.fromkeys(_begun.values()):
@@ -165,7 +165,7 @@ def what_came() -> Outcome | None:
     unknown = [run for run in rows if run.state == JobState.SUBMITTING]
     taken = [run for run in rows if run not in unknown and run.state != JobState.NOT_SUBMITTED]
     if not unknown and not taken:
-        return Outcome("nothing was submitted")
+        return InterruptedChange("nothing was submitted")
     if all(run.state == JobState.CANCELLED for run in rows):
         return None  # whoever cancelled them says so
     several = len(_begun) > 1
@@ -173,12 +173,14 @@ def what_came() -> Outcome | None:
     if unknown:
         count = f"{len(unknown)} of the {len(_begun)} runs of " if several else ""
         words = f"whether {count}{names} reached the scheduler is not known"
-        return Outcome(words, "`clusterkit status` finds out; do not submit again before then")
+        return InterruptedChange(words, "`clusterkit status` finds out; do not submit again before then")
     of_all = f"{len(taken)} of " if len(taken) < len(_begun) else ""
     words = f"{of_all}{len(_begun)} runs of {names} were submitted" if several else f"{names} was submitted"
     if later := sum(run.state == JobState.DEFERRED for run in taken):
         words += f", {later} of them for when the queue has room"
-    return Outcome(words, f"`clusterkit status {names}` shows the state, `clusterkit cancel {names}` ends it")
+    return InterruptedChange(
+        words, f"`clusterkit status {names}` shows the state, `clusterkit cancel {names}` ends it"
+    )
 
 
 def other_jobs(site: Site, run_dir: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
