@@ -40,9 +40,9 @@ run_prelude() {
 \\trap -p EXIT >|$here/trap && \
 \\exec $env -i $bash -c 'umask; ulimit -S -a; echo hard; ulimit -H -a; echo end' >|$here/limits" \
     >"$folder/prelude" && { umask; ulimit -S -a; echo hard; ulimit -H -a; echo end; } >"$folder/own" &&
-    env -0 >"$folder/strange" || return
+    env -0 | sed -z 's/=.*//' >"$folder/strange" || return # no values
   while IFS= read -r -d '' line; do
-    [[ ${line%%=*} =~ $variable ]] || prelude_strange+=(-u "${line%%=*}")
+    [[ $line =~ $variable ]] || prelude_strange+=(-u "$line")
   done <"$folder/strange"
   "$BASH" "$folder/prelude" </dev/null 8>&- 9>&-
   status=$?

@@ -194,6 +194,16 @@ def test_a_secret_that_it_exports_is_never_written_and_the_runs_own_wins(tmp_pat
     assert "OF-THE-NODE" not in run.log().replace("echo OF-THE-NODE", "")
 
 
+def test_a_secret_of_the_submitting_shell_is_not_written_while_it_runs(tmp_path: Path) -> None:
+    (tmp_path / "secrets").mkdir(mode=0o700)
+    job = {"secrets": str(tmp_path / "secrets"), "secret_names": ("HF_TOKEN",)}
+    line = 'grep -rlF "$HF_TOKEN" "$CLUSTERKIT_SCRATCH"; echo "looked: $HF_TOKEN"'
+    run = started(tmp_path, line, **job)
+    run.run(HF_TOKEN="of the shell\nand more")
+    assert "\nlooked: of the shell\n" in run.log()
+    assert str(run.scratch) not in run.log()
+
+
 def test_what_passes_into_a_container_is_what_it_exports(tmp_path: Path) -> None:
     tools = tmp_path / "site"
     tools.mkdir()
