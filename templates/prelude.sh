@@ -46,6 +46,7 @@ run_prelude() {
   done <"$folder/strange"
   "$BASH" "$folder/prelude" </dev/null 8>&- 9>&-
   status=$?
+  words=$'\n'
   [ ! -f "$folder/fails" ] || while read -r name own line; do
     # Of a function or a file, BASH_COMMAND is the last command in it; before 4.4, LINENO is in there, too.
     if [[ $own =~ ^[1-9][0-9]{0,5}$ && $BASH_VERSION != 4.[0-3]* && $BASH_VERSION != 3* ]]; then
@@ -53,6 +54,8 @@ run_prelude() {
       own=${prelude_lines[own - 1]}
       case $own in *"$line"*) ;; *) line=$own ;; esac
     fi
+    case $words in *$'\n'"$name $line"$'\n'*) continue ;; esac # a loop says it once
+    words+=$name\ $line$'\n'
     prelude_fails+=("$name $line")
   done <"$folder/fails"
   if [ -f "$folder/limits" ]; then

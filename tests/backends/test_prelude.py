@@ -359,6 +359,18 @@ def test_commands_of_its_own_that_fail_are_said_and_recorded(tmp_path: Path) -> 
     }
 
 
+def test_a_command_that_fails_many_times_is_said_once(tmp_path: Path) -> None:
+    run = started(
+        tmp_path, "for i in {1..300}; do ls /no/such; false; done 2>/dev/null", "false", argv=["true"]
+    )
+    run.run()
+    said = [line for line in run.log().splitlines() if line.startswith("[clusterkit] prelude: ")]
+    assert said == [
+        f"[clusterkit] prelude: `{fault}"
+        for fault in ("ls /no/such` ended with status 2", "false` ended with status 1")
+    ]
+
+
 def test_a_strict_one_ends_the_run_at_its_first_fault(tmp_path: Path) -> None:
     run = started(tmp_path, "source /no/such/activate", "true", strict_prelude=True)
     assert run.run() == 1
