@@ -7,7 +7,7 @@
 # run_prelude FOLDER [NAME...]: runs them, with a new FOLDER for files, which it removes. Where they end their shell
 # early, it fails, and prelude_end says so. Sets
 #   environment    NAME=VALUE of what they leave exported, without the NAMEs; this script's CLUSTERKIT_* win
-#   prelude_fails  `STATUS COMMAND` of each of their commands that failed
+#   prelude_fails  `STATUS COMMAND` of each of their commands that failed; `hidden REASON` where that cannot be told
 #   prelude_trap   the trap that they leave for their shell's end; it does not run
 #   prelude_umask, prelude_limits (`S n 4096`: the soft limit that `ulimit -n` shows), prelude_env, prelude_strange (names
 #                  in this script's environment that are no variable's, for env)
@@ -37,7 +37,7 @@ run_prelude() {
   # before functions. After `exec` there is no shell whose trap could run.
   mkdir -- "$folder" && printf '%s\n' "umask 077; trap $note ERR; ${prelude_lines[0]-}" \
     ${prelude_lines[1]+"${prelude_lines[@]:1}"} '' "$env$hidden -0 >|$here/environment && POSIXLY_CORRECT=y && \
-\\trap -p EXIT >|$here/trap && \
+\\trap -p EXIT >|$here/trap && \\trap -p ERR >|$here/noted && \
 \\exec $env -i $bash -c 'umask; ulimit -S -a; echo hard; ulimit -H -a; echo end' >|$here/limits" \
     >"$folder/prelude" && { umask; ulimit -S -a; echo hard; ulimit -H -a; echo end; } >"$folder/own" &&
     env -0 | sed -z 's/=.*//' >"$folder/strange" || return # no values
@@ -78,6 +78,8 @@ run_prelude() {
     return 1
   fi
   prelude_end=''
+  [[ $(<"$folder/noted") == *'/fails ;; esac'* ]] ||
+    prelude_fails+=('hidden its own trap for ERR replaces the one that notices commands that fail')
   IFS= read -r prelude_trap <"$folder/trap"
   case $prelude_trap in 'trap -- - '* | "trap -- '' "*) prelude_trap='' ;; esac
   while IFS= read -r -d '' line; do
@@ -141,4 +143,9 @@ on_path() {
 }
 
 # shellcheck disable=SC2016  # no command substitution
-told_fault() { printf '`%s` ended with status %s' "${1#* }" "${1%% *}"; }
+told_fault() {
+  case $1 in
+    hidden\ *) printf %s "${1#* }" ;;
+    *) printf '`%s` ended with status %s' "${1#* }" "${1%% *}" ;;
+  esac
+}

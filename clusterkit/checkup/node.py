@@ -129,11 +129,10 @@ def prelude(node: Node) -> Verdict:
     if node.answer["prelude"].status != 0:
         ended = fails[-1] + (f": {said[-1].strip()}" if said else "")
         return failed(ended, _CURES["prelude"].format(table=node.table))
-    status, _, command = fails[0].partition(" ")
-    text = f"`{command}` ended with {status}" + (f": {said[-1].strip()}" if said else "")
+    text = fails[0] + (f": {said[-1].strip()}" if said else "")
     cure = f"correct `prelude` of {node.table}"
     found = node.cluster.container == "none" or node.answer["runtime"].status == 0
-    if node.cluster.strict_prelude or not found or status == "127":
+    if node.cluster.strict_prelude or not found or fails[0].endswith("status 127"):
         return failed(text, cure)
     return warned(text, cure)
 

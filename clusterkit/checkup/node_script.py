@@ -82,7 +82,9 @@ _PRELUDE = r"""
 run_prelude "$work/prelude" >>"$folder/errors" 2>>"$folder/prelude"
 ck_part prelude-said sh -c 'tail -c 4000 "$1" | tail -n 3' sh "$folder/prelude"
 tell_prelude() {
-  printf '%s\n' ${prelude_fails[@]+"${prelude_fails[@]}"} "$prelude_end"
+  local fault
+  for fault in ${prelude_fails[@]+"${prelude_fails[@]}"}; do printf '%s\n' "$(told_fault "$fault")"; done
+  printf '%s\n' "$prelude_end"
   [ -z "$prelude_end" ]
 }
 ck_own prelude tell_prelude

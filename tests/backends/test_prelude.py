@@ -381,6 +381,18 @@ def test_a_strict_one_ends_the_run_at_its_first_fault(tmp_path: Path) -> None:
     assert fine.run() == 0
 
 
+@pytest.mark.parametrize("line", ["trap 'echo mine' ERR", "trap - ERR", "mine() { trap : ERR; }; mine"])
+def test_a_trap_of_its_own_that_hides_what_fails_is_said(tmp_path: Path, line: str) -> None:
+    fault = "its own trap for ERR replaces the one that notices commands that fail"
+    run = started(tmp_path / "run", line, "false")
+    assert run.run() == 0
+    assert f"[clusterkit] prelude: {fault}\n" in run.log()
+    assert run.exit["prelude"] == fault
+    strict = started(tmp_path / "strict", line, "false", strict_prelude=True)
+    assert strict.run() == 1
+    assert strict.exit["detail"] == f"the prelude failed, and strict_prelude is set: {fault}"
+
+
 @pytest.mark.parametrize("name", ["USR1", "TERM"])
 def test_a_signal_meanwhile_is_recorded_whatever_the_lines_do(tmp_path: Path, name: str) -> None:
     for number, line in enumerate((f"kill -{name} $PPID", f"kill -{name} $PPID; exit 3")):

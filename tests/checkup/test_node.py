@@ -100,12 +100,22 @@ def test_a_driver_against_a_cuda(driver: str, cuda: str | None, outcome: Outcome
     [
         (
             "prelude",
-            {"prelude": (0, "127 module load cuda")},
+            {"prelude": (0, "`module load cuda` ended with status 127")},
             Outcome.FAIL,
-            "`module load cuda` ended with 127",
+            "`module load cuda` ended with status 127",
         ),
-        ("prelude", {"prelude": (0, "1 test -d /x")}, Outcome.WARN, "`test -d /x` ended with 1"),
-        ("prelude", {"prelude": (0, "1 load"), "runtime": (1, "")}, Outcome.FAIL, "ended with 1"),
+        (
+            "prelude",
+            {"prelude": (0, "`test -d /x` ended with status 1")},
+            Outcome.WARN,
+            "ended with status 1",
+        ),
+        (
+            "prelude",
+            {"prelude": (0, "`x` ended with status 1"), "runtime": (1, "")},
+            Outcome.FAIL,
+            "with status 1",
+        ),
         ("runtime", {"runtime": (1, "")}, Outcome.FAIL, "apptainer is not on PATH on g1"),
         ("image-visible", {"image": (2, "ls: cannot access '/x.sif'")}, Outcome.FAIL, "cannot access"),
         ("image-visible", {"image": (0, "-r--r--r-- 1 1 1 4 Jan 1 00:00 /x")}, Outcome.FAIL, "sees 4 bytes"),
@@ -183,7 +193,10 @@ def test_a_container_that_does_not_start() -> None:
 @pytest.mark.parametrize("told", [True, False])
 def test_a_prelude_that_ends_the_job(told: bool) -> None:
     """The job says that its shell was ended; one that is killed while it waits says nothing."""
-    words = (1, "1 false\nthe prelude ended its shell with status 3: the program was not started")
+    words = (
+        1,
+        "`false` ended with status 1\nthe prelude ended its shell with status 3: the program was not started",
+    )
     found = look(prelude=words)
     begun = {name: found.answer[name] for name in ("about", "scratch", "shm", *(["prelude"] if told else []))}
     ended = replace(found, answer=Answer(begun, whole=False))

@@ -119,7 +119,7 @@ def test_the_job_answers_through_its_file_and_cleans_up(tmp_path: Path) -> None:
     answer = parse_answer((own / "answer").read_text())
     assert answer.whole
     assert answer["about"].value("token") == "secret"
-    assert answer["prelude"].lines == ["1 false"]
+    assert answer["prelude"].lines == ["`false` ended with status 1"]
     assert answer["binds"].lines == ["/no/such"]
     assert answer["scratch"].status == 0
     assert answer["internet"].status != 0

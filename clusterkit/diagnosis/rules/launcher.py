@@ -16,7 +16,7 @@ PRELUDE_ENDED = Cause(
 )
 PRELUDE_FAILED = Cause(
     "prelude-failed",
-    "a line of the cluster's prelude failed",
+    "a line of the cluster's prelude failed, or hides whether one did",
     "correct it in the cluster's `prelude`; `strict_prelude = true` ends such runs before the program starts",
 )
 CODE_MISSING = Cause(
