@@ -4,8 +4,8 @@
 # functions and BASH_ENV. Bash 3.2 or newer.
 #
 # prelude_lines: the lines.
-# run_prelude FOLDER [NAME...]: runs them, with a new FOLDER for files, which it removes. Where they end their shell
-# early, it fails, and prelude_end says so. Sets
+# run_prelude SCRATCH/FOLDER [NAME...]: runs them, with a new folder for files, which it removes, and with
+# CLUSTERKIT_SCRATCH and TMPDIR, as in a run. Where they end their shell early, it fails, and prelude_end says so. Sets
 #   environment    NAME=VALUE of what they leave exported, without the NAMEs; this script's CLUSTERKIT_* win
 #   prelude_fails  `STATUS COMMAND` of each of their commands that failed; `hidden REASON` where that cannot be told
 #   prelude_trap   the trap that they leave for their shell's end; it does not run
@@ -44,7 +44,7 @@ run_prelude() {
   while IFS= read -r -d '' line; do
     [[ $line =~ $variable ]] || prelude_strange+=(-u "$line")
   done <"$folder/strange"
-  "$BASH" "$folder/prelude" </dev/null 8>&- 9>&-
+  CLUSTERKIT_SCRATCH=${folder%/*} TMPDIR=${TMPDIR-${folder%/*}} "$BASH" "$folder/prelude" </dev/null 8>&- 9>&-
   status=$?
   words=$'\n'
   [ ! -f "$folder/fails" ] || while read -r name own line; do

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterkit import ownership
-from clusterkit.backends import backend_of, pyxis
+from clusterkit.backends import backend_of, prelude, pyxis
 from clusterkit.backends.checks import END, Answer, Verdict, failed, parse_answer, passed, warned
 from clusterkit.images.image import Image
 from clusterkit.probes import Probe
@@ -84,6 +84,17 @@ if [ "$(ls -lLn "$ck_image" 2>/dev/null | awk '{{ print $5 }}')" = {bytes} ]; th
   ck_own digest ${{ck_limit:+timeout {seconds}}} sha256sum "$ck_image"
 fi
 """
+# $1 finds the runtime.
+_RUNTIME = r"""
+work=$(mktemp -d) || exit
+trap 'rm -rf -- "$work"' EXIT
+trap 'exit 1' TERM
+if ! run_prelude "$work/prelude"; then
+  printf '%s\n' "$prelude_end"
+  exit 1
+fi
+(become "$BASH" -p -c "$1")
+"""
 
 
 @dataclass(frozen=True)
@@ -120,10 +131,10 @@ def login_probe(
         lines.append(_IMAGE.format(name=image.name, bytes=image.bytes, seconds=_DIGEST_SECONDS))
     backend = backend_of(cluster)
     if backend.can.queue and cluster.container != "none":
-        prelude = "\n".join(cluster.prelude)
         found = f"command -v {cluster.container} && {cluster.container} --version"
-        look = f"{prelude}\n{pyxis.FOUND if cluster.container == 'pyxis' else found}"
-        lines.append(f"ck_part runtime bash -c {shlex.quote(look)}")
+        look = pyxis.FOUND if cluster.container == "pyxis" else found
+        argv = ["bash", "-p", "-c", prelude.fragment(cluster.prelude) + _RUNTIME, "bash", look]
+        lines.append(f"ck_part runtime {shlex.join(argv)}")
     if (checks := backend.checks()) is not None:
         lines.append(checks.script(requests))
     return Probe("login", "\n".join([*lines, END]), parse_answer)

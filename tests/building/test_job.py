@@ -65,6 +65,16 @@ def test_no_variable_of_the_prelude_reaches_what_is_removed(tmp_path: Path, name
     assert list((tmp_path / "b/scratch").iterdir()) == []
 
 
+def test_the_prelude_finds_a_scratch_folder_as_in_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TMPDIR", raising=False)
+    line = 'set -u; mkdir "$CLUSTERKIT_SCRATCH/mine" "$TMPDIR/other"; ls "$CLUSTERKIT_SCRATCH"'
+    _, log = built(tmp_path, line, strict=True)
+    assert "\nmine\nother\nprelude\n" in log
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("line", "strict", "words"),
     [

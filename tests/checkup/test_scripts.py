@@ -18,7 +18,7 @@ from clusterkit.backends.slurm import checks as scheduler
 from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.backends.slurm.checks import SlurmAnswer
 from clusterkit.checkup import inside, storage
-from clusterkit.checkup.login import Login, login_probe
+from clusterkit.checkup.login import JUDGES, Login, login_probe
 from clusterkit.checkup.node_script import (
     NodeJob,
     inside_program,
@@ -62,6 +62,31 @@ def test_the_login_script_in_every_shell(shell: str, tmp_path: Path) -> None:
     assert storage.image_whole(there).outcome is Outcome.FAIL
     assert "sbatch" in scheduler.slurm_tools(SlurmAnswer(seen.answer, "here")).evidence
     assert [path.name for path in tmp_path.iterdir()] == [image.name]
+
+
+def test_the_prelude_on_a_login_node_finds_a_scratch_folder_and_reaches_nothing(tmp_path: Path) -> None:
+    tool = tmp_path / "tools" / "apptainer"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\necho apptainer version 1.4\n")
+    tool.chmod(0o755)
+    theirs = tmp_path / "my data"
+    theirs.mkdir()
+    lines = (
+        "set -eu",
+        'for folder in "$CLUSTERKIT_SCRATCH" "$TMPDIR"; do mkdir "$folder/mine"; rm -r "$folder"/*ine; done',
+        f"work='{theirs}'; trap 'echo late' EXIT; export PATH={tool.parent}:$PATH; cd /; echo loaded",
+    )
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    cluster = Cluster(name="here", root=str(tmp_path / "root"), prelude=lines)
+    seen = look("sh", cluster, TMPDIR=str(temporary))
+    assert JUDGES["runtime-there"](seen).evidence == "apptainer version 1.4"
+    cluster = Cluster(name="here", root=str(tmp_path / "root"), prelude=(*lines, "exit 0"))
+    verdict = JUDGES["runtime-there"](look("sh", cluster, TMPDIR=str(temporary)))
+    assert verdict.outcome is Outcome.WARN
+    assert "the prelude ended its shell with status 0" in verdict.evidence
+    assert theirs.is_dir()
+    assert list(temporary.iterdir()) == []
 
 
 def test_a_root_is_written_to_and_left_as_it_was(tmp_path: Path) -> None:
@@ -113,7 +138,8 @@ def job_of(folder: Path, **cluster: object) -> tuple[NodeJob, Path]:
 
 
 def test_the_job_answers_through_its_file_and_cleans_up(tmp_path: Path) -> None:
-    prelude = ["export KEPT=1", "false", 'echo "noise"; test "$KEPT" = 1']
+    scratch = 'test "$CLUSTERKIT_SCRATCH" -ef "$TMPDIR/.."'
+    prelude = ["export KEPT=1", "false", scratch, 'echo "noise"; test "$KEPT" = 1']
     _, own = job_of(tmp_path, prelude=prelude, binds=["/etc:/x", "/no/such:/y:ro"], python="/no/python")
     subprocess.run(["bash", str(own / "job.sh")], check=True, capture_output=True)
     answer = parse_answer((own / "answer").read_text())
