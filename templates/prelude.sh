@@ -24,7 +24,7 @@ run_prelude() {
   shift
   environment=() prelude_fails=() prelude_limits=() prelude_strange=() prelude_trap='' prelude_umask=077
   prelude_env=$(type -P env)
-  prelude_end="the program's environment cannot be written to $folder: disk full?"
+  prelude_end="the program's environment cannot be written to $folder: the line above says why"
   for name; do hidden+=" -u $name"; done
   printf -v here %q "$folder"
   printf -v bash %q "$BASH"
@@ -68,6 +68,10 @@ run_prelude() {
       done
     } <"$folder/limits" 3<"$folder/own"
     [[ $prelude_umask =~ ^[0-7]+$ ]] || prelude_umask=077
+  fi
+  if [ -z "$whole" ] && { [ ! -d "$folder" ] || [ -e "$folder/environment" ]; } && [ "$status" -le 128 ]; then
+    rm -rf -- "$folder" # a full disk has room again
+    return 1
   fi
   if [ -z "$whole" ]; then
     words="with status $status"

@@ -254,7 +254,6 @@ def test_umask_and_limits_reach_the_program_and_not_the_record(tmp_path: Path) -
         ("set -n", "with status 0"),
         (": ${NO_SUCH:?}", "with status"),
         ("shopt -s extdebug; trap false DEBUG", "with status 0: the program"),
-        ('rm -rf "$CLUSTERKIT_SCRATCH"/*', "with status 1: the program"),
         ("ulimit -f 0", "by SIGXFSZ"),
     ],
 )
@@ -266,6 +265,26 @@ def test_lines_that_end_their_shell_end_the_run_and_say_so(tmp_path: Path, line:
     assert (run.exit["code"], run.exit["why"]) == (1, "failed")
     assert f"[clusterkit] {detail}\n" in run.log()
     assert not (run.dir / "env.json").exists()
+    assert list(run.scratch.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('rm -rf "$CLUSTERKIT_SCRATCH"', "No such file or directory"),
+        ("export BIG=$(head -c 140000 /dev/zero | tr '\\0' x)", "Argument list too long"),
+        ('mkdir "$CLUSTERKIT_SCRATCH/prelude/trap"', "Is a directory"),
+    ],
+)
+def test_an_environment_that_cannot_be_written_is_not_called_the_end_of_their_shell(
+    tmp_path: Path, line: str, why: str
+) -> None:
+    run = started(tmp_path, line)
+    assert run.run() == 1
+    assert run.exit["detail"].startswith(
+        f"the program's environment cannot be written to {run.scratch}/run-1-0/"
+    )
+    assert re.search(rf"{why}\n\[clusterkit\] the program's environment cannot be written", run.log())
     assert list(run.scratch.iterdir()) == []
 
 
