@@ -121,7 +121,7 @@ become() {
   while [ -n "$1" ]; do
     case $1 in
       POSIXLY_CORRECT=* | prelude_odd=*) prelude_odd+=("$1") ;;
-      *) unset -v "${1%%=*}" 2>/dev/null; export -- "$1" 2>/dev/null || prelude_odd+=("$1") ;;
+      *) unset -v -- "${1%%=*}" 2>/dev/null; export -- "$1" 2>/dev/null || prelude_odd+=("$1") ;;
     esac
     shift
   done

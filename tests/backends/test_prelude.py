@@ -194,6 +194,17 @@ def test_a_secret_that_it_exports_is_never_written_and_the_runs_own_wins(tmp_pat
     assert "OF-THE-NODE" not in run.log().replace("echo OF-THE-NODE", "")
 
 
+def test_the_environment_of_the_submitting_shell_may_hold_anything(tmp_path: Path) -> None:
+    given = {"POSIXLY_CORRECT": "1", "CDPATH": "/usr:.", "GLOBIGNORE": "*", "TMOUT": "1"}
+    given |= {"--help": "a", "-u": "b", "é": "c"}
+    run = started(tmp_path, "export SITE=here")
+    assert run.run(**given) == 0, run.log()
+    found = environment(run)
+    assert {name: found[name] for name in given} == given
+    assert found["SITE"] == "here"
+    assert len(run.log().splitlines()) == 3, run.log()
+
+
 def test_a_secret_of_the_submitting_shell_is_not_written_while_it_runs(tmp_path: Path) -> None:
     (tmp_path / "secrets").mkdir(mode=0o700)
     job = {"secrets": str(tmp_path / "secrets"), "secret_names": ("HF_TOKEN",)}
