@@ -137,8 +137,7 @@ def test_no_variable_of_it_reaches_what_a_node_of_several_removes(tmp_path: Path
     lines = (*(f"{name}='{theirs}'" for name in ("own_scratch", "short_tmp", "ranks", "scratch")), "exit 0")
     run = started(tmp_path, *lines, nodes=2)
     job = JobScript(**SCRIPTS["plain"] | {"prelude": lines, "nodes": 2, "run_dir": str(run.dir)}
-                    | {"scratch_root": str(run.scratch), "cache_root": str(tmp_path / "cache")}
-                    | {"workdir": str(run.work)})  # fmt: skip
+                    | {"scratch_root": str(run.scratch), "cache_root": str(tmp_path / "cache")})  # fmt: skip
     for name in ("node.sh", "rendezvous.py"):
         (run.dir / name).write_text(render_node(job, SlurmBackend()))
     (run.dir / "attempts/0/ranks").mkdir(parents=True)
