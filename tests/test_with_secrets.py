@@ -35,6 +35,7 @@ def run_dir(tmp_path: Path) -> Path:
         (tmp_path / path).write_bytes(content)
     run = tmp_path / "run"
     (run / "submissions" / "0").mkdir(parents=True)
+    (run / "work").mkdir()
     (run / "submissions" / "0" / "request.json").write_text(json.dumps({"seal": sealed.key}))
     (run / "launch.py").write_bytes(launcher())
     return run

@@ -25,7 +25,7 @@ def main() -> None:
     found = credentials.find(os.environ, Path.home())
     assert found is not None
     uploads = SqliteUploads(sqlite3.connect(ledger, isolation_level=None))
-    counter = Counter(int(point))
+    counter = Counter([int(point)])
     counter.armed = True
     sys.setprofile(counter)
     (result,) = upload_runs(
