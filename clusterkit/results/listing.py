@@ -17,8 +17,12 @@ from clusterkit.backends.jobs import GROUP_LOG, SCHEDULER_LOG, WORK_LIST
 NO_SUCH_ROOT = 3
 """Exit status of the listing if the folder of all runs does not exist."""
 
+_LONGEST_LIST = 256 << 10
+"""KiB of a list of code that is read: two million files."""
 _WITHOUT_GNU_FIND = """
 import os, stat, sys
+def seconds(ns):
+    return f"{ns // 10**9}.{ns % 10**9:09d}0"
 def show(path):
     info = os.lstat(path)
     kind = "d" if stat.S_ISDIR(info.st_mode) else "f" if stat.S_ISREG(info.st_mode) else "o"
@@ -26,13 +30,13 @@ def show(path):
     read = "+" if os.access(path, os.R_OK) else "-"
     if kind + read == "d+" and path not in sys.argv:
         return
-    line = f"{kind}{read} {info.st_size} {info.st_mtime_ns // 10**9}.{info.st_mtime_ns % 10**9:09d}0 {path}"
-    line = os.fsencode(line + "//" + (os.readlink(path) if kind == "l" else ""))
+    line = f"{kind}{read} {info.st_size} {seconds(info.st_mtime_ns)} {seconds(info.st_ctime_ns)} {path}//"
+    line = os.fsencode(line + (os.readlink(path) if kind == "l" else ""))
     if line not in code:
         sys.stdout.buffer.write(line + bytes(1))
 for start in sys.argv[1:]:
     try:
-        code = set(open(start + "/WORK_LIST", "rb").read().splitlines())
+        code = set(open(start + "/WORK_LIST", "rb").read().split(bytes(1)))
     except OSError:
         code = set()
     if os.path.lexists(start):
@@ -47,21 +51,25 @@ cd -- "$1" || exit {NO_SUCH_ROOT}
 shift
 exec 3>&1
 code=
-for run do test ! -f "$run/{WORK_LIST}" || code="$code -f $run/{WORK_LIST}"; done
+for run do test ! -f "$run/{WORK_LIST}" || code=yes; done
 status=$({{ {{
     find "$@" -type d -path './*/*' -readable \\
-        -o \\( -readable -printf '%y+ %s %T@ %p//%l\\0' \\) -o -printf '%y- %s %T@ %p//%l\\0'
+        -o \\( -readable -printf '%y+ %s %T@ %C@ %p//%l\\0' \\) -o -printf '%y- %s %T@ %C@ %p//%l\\0'
     echo $? >&4
-}} | if test -z "$code"; then cat; else LC_ALL=C grep -zvxF $code; fi >&3; }} 4>&1)
+    test -z "$code" ||
+        find "$@" -maxdepth 1 -name {WORK_LIST} -type f -size -{_LONGEST_LIST}k -exec cat {{}} {{}} \\;
+}} | if test -z "$code"; then cat; else LC_ALL=C sort -z | LC_ALL=C uniq -zu; fi >&3; }} 4>&1)
 test "$status" != 0 || exit 0
 ! find . -prune -readable -printf '' 2>/dev/null || exit "$status"
 exec python3 -c "$PROGRAM" "$@"
 """
-"""%y type, %s bytes, %T@ mtime in seconds with fraction, %p path (without a //), %l target of a link; + is
-readable. Left out are folders, unless they cannot be read or are a run, and the code in working directories
-as it was copied (templates/work.sh.j2). BSD and busybox find have no -printf."""
+"""%y type, %s bytes, %T@ mtime and %C@ ctime in seconds with fraction, %p path (without a //), %l target of a
+link; + is readable. Left out are folders, unless they cannot be read or are a run, and the code in working
+directories as it was copied (templates/work.sh.j2): lines that are there three times. No program can set a
+ctime, so no file that it wrote has such a line, whatever its size and mtime. BSD and busybox find have no
+-printf."""
 
-_ENTRY = re.compile(r"(.)([+-]) (\d{1,19}) (-?\d{1,18})(?:\.(\d+))? (.*?)//(.*)", re.DOTALL)
+_ENTRY = re.compile(r"(.)([+-]) (\d{1,19}) (-?\d{1,18})(?:\.(\d+))? (?:[\d.-]+ )?(.*?)//(.*)", re.DOTALL)
 _NOT_BELOW = re.compile(r"/\.{0,2}(/|\Z)")
 _OF_GROUP = re.compile(
     r"[^/]+/(submissions/\d+/[a-z]+ (\.\./){4}groups/[^/]+/submissions/\d+/[a-z]+"

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from clusterkit.results.listing import list_argv, parse_listing
-from tests.backends.runs import Run
+from tests.backends.runs import Run, until
 from tests.doubles.full_disk import small_disk
 
 CODE = {
@@ -19,6 +19,7 @@ CODE = {
     "pkg/model.py": "size = 3\n",
     "pkg/.hidden": "x",
     "ünï \\ 100% -n": "odd",
+    "two\nlines": "names have no newline in any list",
 }
 
 
@@ -121,13 +122,79 @@ def test_a_run_that_has_ended_gets_its_code_again_when_it_goes_on(tmp_path: Path
 
 
 def test_a_copy_that_was_interrupted_is_made_whole(tmp_path: Path) -> None:
-    run = make(tmp_path, "assert open('pkg/model.py').read() == 'size = 3\\n'")
+    run = make(tmp_path, "assert open('pkg/model.py').read() == 'size = 3\\n'", "os.kill(os.getpid(), 9)")
     (run.dir / "work" / "pkg").mkdir(parents=True)
     (run.dir / "work" / "train.py").write_text(CODE["train.py"])
+    (run.dir / "work" / "run.sh").write_text("the program's")
+    (run.dir / "work" / "link").symlink_to("pkg/model.py")
     (run.dir / "work.list").touch()
     (run.dir / "work.list.gone").touch()
-    assert run.run() == 0, run.log()
+    assert run.run() == 137, run.log()
     assert not (run.dir / ".clusterkit-partial").exists()
+    assert set(CODE) < tree(run.work).keys()
+    assert listed(run) == {"run.sh"}
+
+
+def test_a_file_with_the_size_and_time_of_the_code_is_known_by_its_content(tmp_path: Path) -> None:
+    run = make(
+        tmp_path,
+        "before = os.stat('train.py')",
+        "open('train.py', 'w').write('IMPORT os\\n')",
+        "os.utime('train.py', ns=(before.st_atime_ns, before.st_mtime_ns))",
+    )
+    assert run.run() == 0
+    assert tree(run.work) == {"train.py": "IMPORT os\n"}
+    assert listed(run) == {"train.py"}
+
+
+def test_an_attempt_that_starts_while_the_code_of_the_last_is_removed_has_all_of_it(tmp_path: Path) -> None:
+    run = make(tmp_path, "assert len(os.listdir('many')) == 3000", "os._exit(7)")
+    run.code.chmod(0o700)
+    (run.code / "many").mkdir()
+    for number in range(3000):
+        (run.code / "many" / f"module{number}.py").touch()
+    first = run.start()
+    until((run.dir / "attempts/0/exit.json").exists)
+    assert run.run() == 7, run.log(1)
+    first.communicate()
+    assert run.run() == 7, run.log(2)
+
+
+def test_an_attempt_that_has_begun_keeps_its_code(tmp_path: Path) -> None:
+    """The one before may end later: its node was out of reach."""
+    run = make(tmp_path, "os.mkdir(os.environ['CLUSTERKIT_RUN_DIR'] + '/attempts/1')")
+    assert run.run() == 0
+    assert set(CODE) < tree(run.work).keys()
+
+
+def test_folders_that_the_program_made_stay_when_empty(tmp_path: Path) -> None:
+    run = make(tmp_path, "os.makedirs('out/of/mine')")
+    assert run.run() == 0
+    assert [path.name for path in run.work.iterdir()] == ["out"]
+    assert (run.work / "out/of/mine").is_dir()
+
+
+def test_a_working_directory_that_was_renamed_is_made_again(tmp_path: Path) -> None:
+    run = make(tmp_path, "os.rename(os.getcwd(), '../mine')", "os._exit(85)")
+    assert run.run() == 85
+    assert set(CODE) < tree(run.dir / "mine").keys()
+    shutil.rmtree(run.dir / "mine")
+    assert run.run() == 85, run.log(1)
+
+
+def test_a_system_without_gnu_tools_keeps_the_code(tmp_path: Path) -> None:
+    """As BSD's: all of the working directory comes home, so that nothing is missing there."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name, option in {"find": "-printf", "mv": "-t", "cp": "--reflink*"}.items():
+        tool = tools / name
+        real = shutil.which(name)
+        tool.write_text(f'#!/bin/sh\nfor x do case $x in {option}) exit 1 ;; esac; done\nexec {real} "$@"\n')
+        tool.chmod(0o700)
+    run = make(tmp_path, "open('new', 'w').write('n')")
+    for number in range(2):
+        assert run.run(PATH=f"{tools}:{os.environ['PATH']}") == 0, run.log(number)
+    assert tree(run.work).keys() == tree(run.code).keys() | {"new"}
 
 
 def test_a_full_disk_is_said_before_the_program_starts(tmp_path: Path) -> None:
