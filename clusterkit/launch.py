@@ -18,6 +18,8 @@ from typing import Any, NoReturn
 
 WORK = "work"
 """The program's working directory in the run directory: the run's own copy of its code."""
+SETTINGS = "clusterkit.toml"
+"""In the project's folder, and so in the copy."""
 
 
 def fail(message: str, code: int) -> NoReturn:
@@ -64,7 +66,7 @@ def environment(run: dict[str, Any], run_dir: str) -> dict[str, str]:
     env["CLUSTERKIT_RUN_ID"] = str(run.get("run_id", os.path.basename(run_dir)))
     env.setdefault("CLUSTERKIT_ATTEMPT", "0")
     env.setdefault("CLUSTERKIT_SCRATCH", os.path.join(run_dir, "scratch"))
-    python_path = [env.get("PYTHONPATH", "")]
+    python_path = [*copied_places(os.path.join(run_dir, WORK)), env.get("PYTHONPATH", "")]
     argv = [str(argument) for argument in run["argv"]]
     if is_trainer(argv):  # it starts with -P, which leaves out the folder that a user's environment lies in
         python_path.insert(0, os.path.join(run_dir, WORK))
@@ -72,6 +74,26 @@ def environment(run: dict[str, Any], run_dir: str) -> dict[str, str]:
         python_path = [*run.get("python_path", []), *python_path]
     env["PYTHONPATH"] = os.pathsep.join(path for path in python_path if path)
     return env
+
+
+def copied_places(work: str) -> list[str]:
+    """The folders of the working directory to import from, not the project's, as after `pip install -e`.
+
+    The project may have changed since the run was submitted, and other runs may write there.
+    """
+    if not os.path.isfile(os.path.join(work, SETTINGS)):
+        return []
+    finders = [vars(module) for name, module in list(sys.modules.items()) if name.startswith("__editable__")]
+    packages = [path for finder in finders for path in finder.get("MAPPING", {}).values()]
+    folders = []
+    for place in map(os.path.realpath, [*sys.path, *map(os.path.dirname, packages)]):
+        root = place
+        while root != os.path.dirname(root) and not os.path.isfile(os.path.join(root, SETTINGS)):
+            root = os.path.dirname(root)
+        folder = os.path.normpath(os.path.join(work, os.path.relpath(place, root)))
+        if os.path.isfile(os.path.join(root, SETTINGS)) and os.path.isdir(folder) and folder not in folders:
+            folders.append(folder)
+    return folders
 
 
 def is_trainer(argv: list[str]) -> bool:

@@ -188,7 +188,7 @@ def parse_listing(stdout: bytes, run_ids: Collection[str]) -> Listing:
         elif kind == "f":
             nanoseconds = int((fraction or "")[:9].ljust(9, "0"))
             files[path] = RemoteFile(path, int(size), int(seconds) * 10**9 + nanoseconds)
-    for path in _folders(files) & files.keys():
+    for path in parent_folders(files) & files.keys():
         refused[path] = Refused(path, "a file and a folder at once")
         del files[path]
     ends = tuple(RunLink(path, _end(path, links)) for path in links)
@@ -247,7 +247,7 @@ def _end(path: str, links: Mapping[str, str]) -> str:
     return path
 
 
-def _folders(paths: Iterable[str]) -> set[str]:
+def parent_folders(paths: Iterable[str]) -> set[str]:
     """All parent folders of some files."""
     found: set[str] = set()
     for path in paths:

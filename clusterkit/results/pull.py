@@ -23,6 +23,7 @@ from clusterkit.results.listing import (
     Refused,
     RemoteFile,
     list_argv,
+    parent_folders,
     parse_listing,
 )
 from clusterkit.results.selection import APPENDED, CLEANED, Checkpoints, compare, select
@@ -214,6 +215,7 @@ class _Pull:
     def _link(self, listing: Listing, wanted: Collection[str], present: Collection[str]) -> None:
         """Gives a link's name to the file here that it leads to; records the links that lead to no file."""
         here, known = LocalFiles(str(self._results)), {file.path for file in listing.files}
+        folders = parent_folders(known)
         ends = {
             link.path: link.target
             for link in listing.links
@@ -223,7 +225,7 @@ class _Pull:
         for path, target in ends.items():
             name = target.partition("/")[2]
             if target not in known:
-                folder = any(file.startswith(f"{target}/") for file in known)
+                folder = target in folders
                 what = f"a link to the folder {name}" if folder else f"a link to {name}, which is not there"
                 if folder or path not in here.local:
                     self.faults[path] = what

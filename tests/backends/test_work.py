@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from clusterkit.results.listing import list_argv, parse_listing
 from tests.backends.runs import Run, until
 from tests.doubles.full_disk import small_disk
@@ -205,6 +207,36 @@ def test_a_full_disk_is_said_before_the_program_starts(tmp_path: Path) -> None:
         assert "No space left on device" in str(run.exit["detail"])
         assert run.exit["why"] == "failed"
     assert not (tmp_path / "started").exists()
+
+
+def test_a_cancelled_run_keeps_no_code(tmp_path: Path) -> None:
+    run = make(
+        tmp_path,
+        "open(os.environ['CLUSTERKIT_RUN_DIR'] + '/attempts/0/cancel.json', 'w').write('{\"requested\": 5}')",
+        "open('mine', 'w').close()",
+        "os.kill(os.getpid(), 15)",
+    )
+    assert run.run() == 143
+    assert tree(run.work).keys() == {"mine"}
+
+
+@pytest.mark.parametrize("way", ["path", "finder"])
+def test_an_installed_project_is_imported_from_the_working_directory(tmp_path: Path, way: str) -> None:
+    """As after `pip install -e`: by a folder on the path, or by a finder of setuptools."""
+    run = make(tmp_path, "import mine", "print('mine is', mine.__file__)")
+    run.code.chmod(0o700)
+    site = tmp_path / "site"
+    for folder in (tmp_path / "project", run.code):
+        (folder / "src/mine").mkdir(parents=True)
+        (folder / "src/mine/__init__.py").touch()
+        (folder / "clusterkit.toml").touch()
+    site.mkdir()
+    places = {"mine": str(tmp_path / "project/src/mine")}
+    (site / "__editable___mine_1_finder.py").write_text(f"MAPPING = {places!r}")
+    (site / "sitecustomize.py").write_text("import __editable___mine_1_finder")
+    place = site if way == "finder" else tmp_path / "project/src"
+    assert run.run(PYTHONPATH=str(place)) == 0, run.log()
+    assert f"mine is {run.work}/src/mine/__init__.py" in run.log()
 
 
 def test_nothing_else_of_a_run_is_hidden_by_the_list(tmp_path: Path) -> None:
