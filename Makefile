@@ -74,6 +74,7 @@ docs: .venv/.dev ## build the documentation, warnings are errors
 bench: .venv/.bench ## the quick benchmarks, ours against the peer in the same run
 	$(BIN)/python -m tests.benchmarks.cli --quick
 	$(BIN)/python -m tests.benchmarks.transfer --quick
+	$(BIN)/python -m tests.benchmarks.working_copy --quick
 	$(BIN)/python -m tests.benchmarks.image --quick
 	$(BIN)/python -m tests.benchmarks.login --quick
 	$(BIN)/python -m tests.benchmarks.status --quick

@@ -53,11 +53,11 @@ exec 3>&1
 code=
 for run do test ! -f "$run/{WORK_LIST}" || code=yes; done
 status=$({{ {{
+    test -z "$code" ||
+        find "$@" -maxdepth 1 -name {WORK_LIST} -type f -size -{_LONGEST_LIST}k -exec cat {{}} {{}} \\;
     find "$@" -type d -path './*/*' -readable \\
         -o \\( -readable -printf '%y+ %s %T@ %C@ %p//%l\\0' \\) -o -printf '%y- %s %T@ %C@ %p//%l\\0'
     echo $? >&4
-    test -z "$code" ||
-        find "$@" -maxdepth 1 -name {WORK_LIST} -type f -size -{_LONGEST_LIST}k -exec cat {{}} {{}} \\;
 }} | if test -z "$code"; then cat; else LC_ALL=C sort -z | LC_ALL=C uniq -zu; fi >&3; }} 4>&1)
 test "$status" != 0 || exit 0
 ! find . -prune -readable -printf '' 2>/dev/null || exit "$status"
