@@ -40,6 +40,15 @@ def make(root: Path, *lines: str) -> Run:
     return run
 
 
+def unentered(root: Path) -> Path:
+    """A folder with a `find` that fails in the end, as an ordinary user's does: root enters any folder."""
+    (root / "tools").mkdir()
+    tool = root / "tools/find"
+    tool.write_text(f'#!/bin/sh\n{shutil.which("find")} "$@" && ! test -d shut -o -d run-1/work/shut\n')
+    tool.chmod(0o700)
+    return tool.parent
+
+
 def tree(folder: Path) -> dict[str, object]:
     """Content of every file below a folder, and the targets of links."""
     found: dict[str, object] = {}
@@ -174,6 +183,12 @@ def test_folders_that_the_program_made_stay_when_empty(tmp_path: Path) -> None:
     assert run.run() == 0
     assert [path.name for path in run.work.iterdir()] == ["out"]
     assert (run.work / "out/of/mine").is_dir()
+
+
+def test_a_folder_that_cannot_be_entered_keeps_no_code(tmp_path: Path) -> None:
+    run = make(tmp_path, "os.mkdir('shut', 0)")
+    assert run.run(PATH=f"{unentered(tmp_path)}:{os.environ['PATH']}") == 0
+    assert [path.name for path in run.work.iterdir()] == ["shut"]
 
 
 def test_a_working_directory_that_was_renamed_is_made_again(tmp_path: Path) -> None:

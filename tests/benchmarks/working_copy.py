@@ -70,9 +70,8 @@ def measure(folder: Path, files: int, seeds: int) -> dict[str, float]:
     found = {"peer_copy_s": (time.perf_counter() - began) / seeds, "peer_bytes": used(peers)}
     shutil.rmtree(peers)
     os.sync()
-    found = {
-        "submit_s": types(project, "submit", "--yes", "--max-parallel", str(seeds), "--seeds", f"1..{seeds}")
-    }
+    group = ["--max-parallel", str(seeds), "--seeds", f"1..{seeds}"]
+    found["submit_s"] = types(project, "submit", "--yes", *group)
     deadline = time.monotonic() + 600
     while len(list(runs.glob("*/work/began"))) < seeds:
         if time.monotonic() > deadline:
