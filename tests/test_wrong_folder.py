@@ -18,8 +18,9 @@ def typed(folder: Path, *words: str) -> tuple[int, str]:
 
 COMMANDS = (
     "submit,submit --dry-run,submit -p local-demo,plan,deploy,search x --space lr=1;2,tune,rehearse,"
-    "dev --keep,status,status --watch,status --json,why,logs,curves x --once,shell x,top --once,cancel x,resume,"
-    "sync-results,report,report --advice,diff a b,export,rerun x,storage clean --dry-run,evaluate,play"
+    "dev --keep,status,status --watch,status --json,why,logs,curves x --once,shell x,top --once,"
+    "cancel x,resume,sync-results,report,report --advice,diff a b,export,rerun x,"
+    "storage clean --dry-run,evaluate,play"
 )
 
 

@@ -150,7 +150,8 @@ def trainer_of(run_dir: Path) -> int:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             words = (folder / "cmdline").read_bytes().split(b"\0")
-            if words[1:4] == [b"-P", b"-m", b"trainer"] and mark in (folder / "environ").read_bytes().split(b"\0"):
+            environment = (folder / "environ").read_bytes().split(b"\0")
+            if words[1:4] == [b"-P", b"-m", b"trainer"] and mark in environment:
                 return int(folder.name)
         except OSError:
             continue
