@@ -50,24 +50,25 @@ _SCRIPT = f"""
 cd -- "$1" || exit {NO_SUCH_ROOT}
 shift
 exec 3>&1
-code=
-for run do test ! -f "$run/{WORK_LIST}" || code=yes; done
+code() {{
+    find "$@" -maxdepth 1 -name {WORK_LIST} -type f -size -{_LONGEST_LIST}k -exec cat {{}} {{}} \\; 2>/dev/null
+}}
 status=$({{ {{
-    test -z "$code" ||
-        find "$@" -maxdepth 1 -name {WORK_LIST} -type f -size -{_LONGEST_LIST}k -exec cat {{}} {{}} \\;
+    code "$@"
     find "$@" -type d -path './*/*' -readable \\
         -o \\( -readable -printf '%y+ %s %T@ %C@ %p//%l\\0' \\) -o -printf '%y- %s %T@ %C@ %p//%l\\0'
     echo $? >&4
-}} | if test -z "$code"; then cat; else LC_ALL=C sort -z | LC_ALL=C uniq -zu; fi >&3; }} 4>&1)
+    code "$@"
+}} | LC_ALL=C sort -z | LC_ALL=C uniq -zu >&3; }} 4>&1)
 test "$status" != 0 || exit 0
 ! find . -prune -readable -printf '' 2>/dev/null || exit "$status"
 exec python3 -c "$PROGRAM" "$@"
 """
 """%y type, %s bytes, %T@ mtime and %C@ ctime in seconds with fraction, %p path (without a //), %l target of a
 link; + is readable. Left out are folders, unless they cannot be read or are a run, and the code in working
-directories as it was copied (templates/work.sh.j2): lines that are there three times. No program can set a
-ctime, so no file that it wrote has such a line, whatever its size and mtime. BSD and busybox find have no
--printf."""
+directories as it was copied (templates/work.sh.j2): lines that are there more than once. No program can set a
+ctime, so no file that it wrote has such a line, whatever its size and mtime. A list is read twice, as a job
+may remove it meanwhile, or write it. BSD and busybox find have no -printf."""
 
 _ENTRY = re.compile(r"(.)([+-]) (\d{1,19}) (-?\d{1,18})(?:\.(\d+))? (?:[\d.-]+ )?(.*?)//(.*)", re.DOTALL)
 _NOT_BELOW = re.compile(r"/\.{0,2}(/|\Z)")
@@ -152,7 +153,7 @@ class Listing:
 def list_argv(runs_root: str, run_ids: Sequence[str]) -> list[str]:
     """Argv that lists run directories; it skips runs that do not exist and does not follow links."""
     program = f"PROGRAM='{_WITHOUT_GNU_FIND}'\n{_SCRIPT}"
-    return ["sh", "-c", program, "sh", runs_root, *(f"./{run_id}" for run_id in run_ids)]
+    return ["sh", "-c", program, "sh", runs_root, *(f"./{run_id}" for run_id in dict.fromkeys(run_ids))]
 
 
 def parse_listing(stdout: bytes, run_ids: Collection[str]) -> Listing:
