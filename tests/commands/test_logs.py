@@ -77,7 +77,7 @@ def test_followed_from_start_to_start(talk: Project) -> None:
         text=True,
     )
     assert follower.stdout is not None
-    first = "".join(follower.stdout.readline() for _ in range(5))
+    first = "".join(follower.stdout.readline() for _ in range(6))  # all that it says before `go0`
     (folder / "go0").touch()
     talk.until((folder / "attempts/1/log").exists)
     (folder / "go1").touch()
