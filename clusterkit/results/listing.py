@@ -51,7 +51,8 @@ cd -- "$1" || exit {NO_SUCH_ROOT}
 shift
 exec 3>&1
 code() {{
-    find "$@" -maxdepth 1 -name {WORK_LIST} -type f -size -{_LONGEST_LIST}k -exec cat {{}} {{}} \\; 2>/dev/null
+    find "$@" -maxdepth 1 -name {WORK_LIST} -type f -size -{_LONGEST_LIST}k \\
+        -exec cat {{}} {{}} \\; 2>/dev/null
 }}
 status=$({{ {{
     code "$@"
