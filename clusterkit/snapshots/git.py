@@ -67,8 +67,10 @@ def listed(folder: Path, *, excluded: Callable[[str], bool]) -> list[str] | None
         return None
     for failed, path, reason in _UNREAD.findall(done.stderr.decode("utf-8", "surrogateescape")):
         name = path.removeprefix(_prefix(folder))
-        rules = failed == "unable to access"  # a .gitignore, which holds for its folder
-        if excluded(os.path.dirname(name) if rules else name):  # noqa: PTH120 - text only
+        rules = failed == "unable to access"
+        # a .gitignore holds for its folder; .git/info/exclude and the user's own file for everything
+        everywhere = rules and PurePosixPath(name).name != ".gitignore"
+        if not everywhere and excluded(os.path.dirname(name) if rules else name):  # noqa: PTH120 - text only
             continue
         cure = "file, not a link" if rules else f'folder, or add "/{name}" to `exclude`'
         raise ClusterkitError(
