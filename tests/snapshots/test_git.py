@@ -218,7 +218,9 @@ def test_rules_that_git_cannot_read_are_an_error(
     (project / rules).chmod(0)
     with as_nobody(project):
         for exclude in ("unrelated", ".gitignore"):
-            with pytest.raises(ClusterkitError, match=r"(gitignore|exclude): Permission|use \.git/info/exclude"):
+            with pytest.raises(
+                ClusterkitError, match=r"(gitignore|exclude): Permission|use \.git/info/exclude"
+            ):
                 taken(project / below, exclude)
 
 
