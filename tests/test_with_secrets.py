@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
+import unicodedata
 from pathlib import Path
+from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given
@@ -152,6 +156,119 @@ def test_wrong_key_is_refused_without_quoting_anything(run_dir: Path) -> None:
     out, error = child.communicate(timeout=60)
     assert (out, child.returncode) == ("", 2)
     assert re.fullmatch(r"\[clusterkit\] its secrets cannot be read: \w+\n", error)
+
+
+def masked(text: bytes, *values: bytes, size: int = 1 << 16) -> bytes:
+    """A text as the masker passes it on, given in chunks of a size."""
+    masker = Masker(list(values))
+    return b"".join(masker.add(text[at : at + size]) for at in range(0, len(text), size)) + masker.end()
+
+
+ODD = "pa\"s's wörd/<&%+$x\\`!"
+AS_BYTES = ODD.encode()
+LETTERS = "".join(f"\\{byte:03o}" if byte > 126 else chr(byte) for byte in AS_BYTES)
+
+
+def said(*argv: str, **variables: str) -> bytes:
+    """What a program prints that has the value in its environment."""
+    environment = {**os.environ, "VALUE": ODD, "PYTHONCOERCECLOCALE": "0", **variables}
+    done = subprocess.run(argv, env=environment, capture_output=True, timeout=60)
+    return done.stdout + done.stderr
+
+
+PRINT = (
+    "import os, sys; print(os.environ['VALUE'], file=sys.stderr)",
+    "import os; raise KeyError(os.environ['VALUE'])",
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        AS_BYTES,
+        ODD.encode("latin-1"),
+        unicodedata.normalize("NFD", ODD).encode(),
+        AS_BYTES.decode("latin-1").encode(),
+        json.dumps(ODD).encode(),
+        json.dumps(ODD).replace("\\u00f6", "\\u00F6").encode(),
+        json.dumps(ODD, ensure_ascii=False).encode(),
+        json.dumps(ODD).replace("/", "\\/").encode(),
+        json.dumps(ODD, ensure_ascii=False).replace("<", "\\u003c").replace("&", "\\u0026").encode(),
+        json.dumps(json.dumps(ODD)).encode(),
+        json.dumps(json.dumps(ODD, ensure_ascii=False), ensure_ascii=False).encode(),
+        json.dumps(unicodedata.normalize("NFD", ODD)).encode(),
+        repr(ODD).encode(),
+        ascii(ODD).encode(),
+        repr(AS_BYTES).encode(),
+        repr([json.dumps(ODD)]).encode(),
+        shlex.quote(ODD).encode(),
+        shlex.join(["sh", "-c", shlex.join(["echo", ODD])]).encode(),
+        quote(ODD).encode(),
+        quote(ODD, safe="").lower().encode(),
+        quote_plus(ODD).encode(),
+        quote(quote(ODD, safe=""), safe="").encode(),
+        html.escape(ODD).encode(),
+        html.escape(ODD, quote=False).encode(),
+        ODD.replace('"', '""').encode(),
+        ODD.replace("'", "''").encode(),
+        LETTERS.replace("\\`", "\\\\`").replace('"', '\\"').encode(),
+        said(sys.executable, "-c", PRINT[0]),
+        said(sys.executable, "-c", PRINT[0], LC_ALL="C", PYTHONUTF8="0"),
+        said(sys.executable, "-c", PRINT[1]),
+        *(
+            said("bash", "-c", line, LC_ALL=locale)
+            for line in ('printf %q "$VALUE"', 'set -x; : "$VALUE"', "declare -p VALUE", 'echo "${VALUE@Q}"')
+            for locale in ("C", "C.UTF-8")
+        ),
+    ],
+)
+def test_value_is_masked_however_it_is_written(text: bytes) -> None:
+    for size in (1, 7, 1 << 16):
+        found = masked(b"begin " + text + b" end", AS_BYTES, size=size)
+        assert b"***" in found
+        assert b"pa" not in found
+        assert b"rd" not in found.removeprefix(b"declare")
+        assert found.endswith(b" end")
+
+
+def test_name_that_no_text_is_in_utf_8_is_masked() -> None:
+    value = b"latin \xe9 1 token"
+    assert masked(value, value) == b"***"
+    assert masked(json.dumps(os.fsdecode(value)).encode(), value) == b'"***"'
+    assert masked(value.decode("latin-1").encode(), value) == b"***"
+
+
+@pytest.mark.parametrize("size", [1, 3, 1 << 16])
+def test_values_that_overlap_leave_nothing_of_each_other(size: int) -> None:
+    first, second, inner = b"abcdefgh1234", b"1234ijklmnop", b"fgh1234i"
+    assert masked(b"x abcdefgh1234ijklmnop y", first, second, inner, size=size) == b"x *** y"
+    assert masked(b"abcdefgh1234abcdefgh1234", first, second, size=size) == b"******"
+    assert masked(b"abcdefgh12345 abcdefgh1234", first, first + b"5", size=size) == b"*** ***"
+    assert masked(b"abcdefgh" * 3 + b"!", b"abcdefghabcdefgh", size=size) == b"***!"
+
+
+@pytest.mark.parametrize("size", [1, 5, 1 << 16])
+def test_short_line_of_a_value_is_masked_where_it_is_no_part_of_a_word(size: int) -> None:
+    value = b"a1b2c3\nd4e5f6\n}\nthe longest line\n"
+    text = b"[0] a1b2c3\nxa1b2c3 d4e5f6, d4e5f67 {} the longest lines\nd4e5f6"
+    assert masked(text, value, size=size) == b"[0] ***\nxa1b2c3 ***, d4e5f67 {} ***s\n***"
+
+
+def test_line_of_a_key_within_json_is_masked() -> None:
+    key = "-----BEGIN KEY-----\nMIIEvQIBADANBgkq\n-----END KEY-----\n"
+    value = json.dumps({"type": "account", "key": key}, indent=2).encode()
+    assert masked(b"read\n  MIIEvQIBADANBgkq\n", value) == b"read\n  ***\n"
+    assert masked(b"a " + value.replace(b"\n", b"\r\n"), value).count(b"MII") == 0
+
+
+def test_masker_keeps_back_less_than_the_longest_form() -> None:
+    masker, most = Masker([b"ab" * 2048]), 0
+    written = b""
+    for _ in range(64):
+        written += masker.add(b"ab" * 2047)
+        most = max(most, len(masker._held))
+    assert most < 4096
+    assert written + masker.end() == b"***"
 
 
 @given(
