@@ -230,7 +230,8 @@ class Masker:
 
     def _places(self, text: bytes, last: bool) -> tuple[list[tuple[int, int]], int]:
         """Where values begin and end, in order; and where the part begins that more text may still change."""
-        places, kept = [], len(text)
+        places: list[tuple[int, int]] = []
+        kept = len(text)
         if not last:
             short = range(max(0, kept - self._texts.key + 1), kept)
             kept = next((at for at in short if text[at:] in self._texts.begins), kept)

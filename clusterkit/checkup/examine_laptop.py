@@ -22,6 +22,8 @@ from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.materials import image_of, take_snapshot
 from clusterkit.runs.pipeline import resolve
 from clusterkit.runs.request import SubmitRequest
+from clusterkit.runs.secret_values import values_at_hand
+from clusterkit.runs.shown import refuse_shown
 from clusterkit.units import format_bytes
 from clusterkit.wandb import client, credentials
 
@@ -78,6 +80,7 @@ def _profile(exam: Examination, name: str) -> Verdict:
     """Whether the cluster takes the request, and a machine without a queue to refuse a job meets it."""
     profile = exam.settings.profile(name)
     (planned,) = resolve(exam.settings, SubmitRequest(exam.cluster, profile)).runs
+    refuse_shown(values_at_hand(exam.settings), plan=(planned, exam.cluster))
     exam.planned[name] = planned
     asks = " ".join(planned.options)
     has = hardware_of(exam.cluster)
@@ -111,7 +114,7 @@ def _code(exam: Examination) -> Verdict:
         return warned(
             "no clusterkit.toml here or above: this folder is no project", "clusterkit init --local"
         )
-    snapshot = take_snapshot(exam.settings)
+    snapshot = take_snapshot(exam.settings, values_at_hand(exam.settings))
     for planned in exam.planned.values():
         check_script(snapshot.project, planned.program.argv)
         if planned.program.recipe is None:

@@ -157,20 +157,25 @@ def search(
         from clusterkit.commands.search import search as command
         from clusterkit.folders import make_private
         from clusterkit.runs.pipeline import take
+        from clusterkit.runs.secret_values import find_secrets
+        from clusterkit.runs.shown import refuse_shown
         from clusterkit.search.plan import check_search, sample_plan
 
         known = read_definition(folder)
         definition = known.changed(given) if known else _new(settings, name, given)
         asked, request = _request(settings, definition, send_large=send_large, yes=yes)
         check_search(asked, ledger, definition, request)
-        taken = None if known else take(asked, sample_plan(asked, definition, request), ledger, transfer_bar)
+        values = find_secrets(asked)
+        refuse_shown(values, search=definition)
+        plan = sample_plan(asked, definition, request)
+        taken = None if known else take(asked, plan, ledger, values, transfer_bar)
         make_private(folder)
         with held(folder, name):
             known = read_definition(folder)  # another command may have begun it meanwhile
             definition = known.changed(given) if known else definition
             definition.write(folder)
             note(f"{'goes on with' if known else 'begins'} search {name}: group {definition.group}")
-            tools = SearchTools(asked, ledger, request, folder, transfer_bar, note, taken)
+            tools = SearchTools(asked, ledger, request, folder, transfer_bar, note, values, taken)
             try:
                 found = command(definition, tools)
             except KeyboardInterrupt:

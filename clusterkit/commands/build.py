@@ -18,6 +18,8 @@ from clusterkit.images.building.work import Request, definition_text, prepare
 from clusterkit.images.image import Image
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.materials import hash_image
+from clusterkit.runs.secret_values import values_at_hand
+from clusterkit.runs.shown import refuse_shown
 from clusterkit.runs.spec import timestamp
 from clusterkit.transport.base import Bar
 from clusterkit.untrusted import read_object
@@ -70,6 +72,7 @@ def build_here(
         ImageError: `output` exists, a file is missing, Apptainer is not installed, or the build failed.
     """
     work = prepare(request, here=True)
+    _refuse_secrets(settings, request, work=work)
     output = output.absolute()
     if output.exists() and not force:
         raise ImageError(f"{output} exists", hint="--force replaces it")
@@ -93,11 +96,19 @@ def build_there(
     """Build an image on a cluster; arguments and errors as `clusterkit.runs.cluster_build.build_on`."""
     from clusterkit.runs.cluster_build import build_on
 
+    _refuse_secrets(settings, request, native=native, cluster=cluster)
     built = build_on(cluster, request, ledger, native=native, say=say, bar=bar)
     where = f"{cluster.name}:{built.path}"
     hidden = cluster.image if cluster.image and cluster.image.is_file() else None
     changes = _remember(settings, built.image, where, built.packages)
     return Built(built.image, where, len(built.packages), changes, hidden)
+
+
+def _refuse_secrets(settings: Settings, request: Request, **shown: object) -> None:
+    """Raises ConfigError if an image, its build or its job would show a secret's value."""
+    own = request.definition
+    text = own.read_text(errors="replace") if own and own.is_file() else ""
+    refuse_shown(values_at_hand(settings), request=request, definition=text, **shown)
 
 
 def _remember(

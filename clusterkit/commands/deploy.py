@@ -34,6 +34,7 @@ from clusterkit.runs.materials import (
     publish_snapshot,
     take_snapshot,
 )
+from clusterkit.runs.secret_values import values_at_hand
 from clusterkit.site import Site, open_site
 from clusterkit.snapshots import Allow
 from clusterkit.transport.base import Bar
@@ -196,7 +197,7 @@ def _looked(
 ) -> Iterator[tuple[Site, DeploymentPlan]]:
     """Opens the cluster, to `use` it or only to plan, and compares it with what is to be deployed."""
     wanted, path = _wanted(cluster, ledger, image, bar)
-    snapshot = take_snapshot(settings, allow_large, ledger)
+    snapshot = take_snapshot(settings, values_at_hand(settings), allow_large, ledger)
     basis = ledger.snapshot(cluster.name)
     inquiries = [snapshots.inquiry(snapshot, basis=basis, use=use)]
     if wanted and path:

@@ -29,6 +29,7 @@ from clusterkit.runs.request import Changes
 from clusterkit.runs.resubmit import rerun_plan
 from clusterkit.runs.run_dir import newest_request, read_run_dir
 from clusterkit.runs.secret_values import SecretValues, find_secrets
+from clusterkit.runs.shown import refuse_in_files
 from clusterkit.runs.spec import snapshot_ids
 from clusterkit.sharing import archive
 from clusterkit.sharing.received import check_document, describes, sizes_of
@@ -167,7 +168,7 @@ def _rerun(
     site = site_of(cluster.name)
     must_start_alike(document["run_id"], document, site.cluster)
     ready = prepare(site, ledger, plan, Materials.recorded(document), values)
-    _publish(settings, site, document, origin, bar)
+    _publish(settings, site, document, origin, values, bar)
     return replace(hand_over(site, ledger, ready), lacking=lacking)
 
 
@@ -213,7 +214,12 @@ def _known(settings: Settings, ledger: Ledger, name: str, site_of: Callable[[str
 
 
 def _publish(
-    settings: Settings, site: Site, document: Mapping[str, Any], origin: _RerunOrigin, bar: Bar
+    settings: Settings,
+    site: Site,
+    document: Mapping[str, Any],
+    origin: _RerunOrigin,
+    secrets: SecretValues,
+    bar: Bar,
 ) -> None:
     """Make sure that the cluster has the run's image and code, uploading them if possible."""
     image, path = Materials.recorded(document).image, origin.image
@@ -229,5 +235,7 @@ def _publish(
         if site.transport.run(["sh", "-c", _THERE, "sh", there], check=False).returncode != 0:
             folder = origin.copy_of(identity)
             check_copy(folder, identity)
+            files = (path for path in folder.rglob("*") if path.is_symlink() or path.is_file())
+            refuse_in_files(secrets, folder, (path.relative_to(folder).as_posix() for path in files))
             with bar("code", None):
                 snapshots.transplant(site, identity, folder)

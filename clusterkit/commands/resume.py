@@ -50,13 +50,20 @@ class Resumed:
 
 
 def resume(
-    settings: Settings, changes: Changes, ledger: Ledger, name: str, *, bar: Bar, say: Callable[[str], None]
+    settings: Settings,
+    changes: Changes,
+    ledger: Ledger,
+    name: str,
+    *,
+    bar: Bar,
+    say: Callable[[str], None],
+    values: SecretValues | None = None,
 ) -> Iterator[Resumed]:
     """Submit a run again, over one login, to resume from its newest good checkpoint.
 
     What waits for the queue is submitted, as far as the queue takes it. To resume on another cluster, the run
     is first moved there with all that it needs. Of a group, those runs go on that can; `say` is told of each
-    other one.
+    other one. `values` are the secrets; None looks for them.
 
     Raises:
         RunError: the run is unknown, may still run, is complete, or is gone from the cluster, its newest
@@ -70,7 +77,9 @@ def resume(
     resumed = 0
     with ExitStack() as stack:
         site_of = cache(lambda cluster: stack.enter_context(open_site(settings.cluster(cluster))))
-        secrets = cache(lambda: find_secrets(settings))  # asks a password manager once, for all runs
+        secrets = cache(
+            lambda: values or find_secrets(settings)
+        )  # asks a password manager once, for all runs
         waiting = [run for run in runs if run.state == JobState.DEFERRED]
         for group, cluster in dict.fromkeys((run.group, run.cluster) for run in waiting):
             accepted = len(feed(site_of(cluster), group))

@@ -24,7 +24,7 @@ from clusterkit.runs.observe import Observer
 from clusterkit.runs.pipeline import hand_over, prepare, take
 from clusterkit.runs.plan import Materials
 from clusterkit.runs.request import Changes, SubmitRequest
-from clusterkit.runs.secret_values import find_secrets
+from clusterkit.runs.secret_values import SecretValues
 from clusterkit.runs.state import RunState
 from clusterkit.runs.status import ask_cluster, record
 from clusterkit.runs.watching import LookPace, Paces
@@ -65,6 +65,7 @@ class SearchTools:
     bar: Bar
     say: Say
     """Called with a line for each thing that happens."""
+    secrets: SecretValues
     taken: tuple[Snapshot, Image | None] | None = None
     """The code and the image of a new search; None takes them if none are recorded."""
 
@@ -111,7 +112,7 @@ class _Driver:
         self._settings, self._ledger, self._say = tools.settings, tools.ledger, tools.say
         self._metric = MetricReader(definition.metric)
         self._materials: Materials | None = definition.recorded_materials()
-        self._secrets = find_secrets(tools.settings)
+        self._secrets = tools.secrets
         self._sent = False
         self._observer: Observer | None = None
         self._pace = LookPace(_PACES.local if here else _PACES.scheduler)
@@ -134,7 +135,9 @@ class _Driver:
         hint = f"run `clusterkit deploy --cluster {site.cluster.name}` first"
         if self._materials is None:
             plan = sample_plan(self._settings, self._definition, tools.request)
-            snapshot, image = tools.taken or take(self._settings, plan, self._ledger, tools.bar)
+            snapshot, image = tools.taken or take(
+                self._settings, plan, self._ledger, self._secrets, tools.bar
+            )
             must_have_image(site, image, hint=hint)
             send_snapshot(site, snapshot, self._ledger, tools.bar)
             self._materials = Materials.taken(snapshot, image)
@@ -270,7 +273,16 @@ class _Driver:
             if self._ledger.get(trial.run_id) and _is_folder(site, site.layout.run(trial.run_id)):
                 # It was handed over once, and the scheduler has no job of it.
                 bar, run_id = self._tools.bar, trial.run_id
-                list(resume(self._settings, Changes(), self._ledger, run_id, bar=bar, say=self._say))
+                again = resume(
+                    self._settings,
+                    Changes(),
+                    self._ledger,
+                    run_id,
+                    bar=bar,
+                    say=self._say,
+                    values=self._secrets,
+                )
+                list(again)
             else:
                 assert self._materials is not None
                 plan = plan_trial(

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from clusterkit.runs.entering import SHELL, enter_argv
 from clusterkit.runs.inside import Inside, inside
 from clusterkit.runs.ledger import LedgerRun
+from clusterkit.runs.secret_values import values_at_hand
+from clusterkit.runs.shown import refuse_shown
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
@@ -34,9 +36,11 @@ def shell(
         The command's exit status; minus the signal number for a signal.
 
     Raises:
+        ConfigError: the command shows a secret's value.
         RunError: the run is not running.
         TransportError: the cluster cannot be reached, or the connection was lost.
     """
+    refuse_shown(values_at_hand(settings), command=command)
     with inside(settings, run) as place:
         on_entry(place)
         return run_in(place, command, terminal=terminal)

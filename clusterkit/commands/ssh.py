@@ -19,6 +19,8 @@ from clusterkit.runs.inside import EndedError, inside
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.node_sshd import sshd_argv, sshd_input
 from clusterkit.runs.relayed import Relayed, relayed
+from clusterkit.runs.secret_values import values_at_hand
+from clusterkit.runs.shown import refuse_shown
 from clusterkit.runs.ssh_keys import forget, keys_of
 
 if TYPE_CHECKING:
@@ -70,8 +72,9 @@ def ssh_argv(settings: Settings, run: LedgerRun, config: Path | None, command: S
     """Returns the argv of OpenSSH's client for a run; its entry is written beside the keys.
 
     Raises:
-        RunError, ConfigError: as `host_entry`.
+        RunError, ConfigError: as `host_entry`; or the command shows a secret's value.
     """
+    refuse_shown(values_at_hand(settings), command=command)
     entry = host_entry(settings, run, config)
     file = keys_of(_home(settings), run.run_id).folder / "config"
     folders.replace_file(file, entry.encode("utf-8", "surrogateescape"), mode=0o600)

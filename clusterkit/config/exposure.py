@@ -1,7 +1,8 @@
 """Finds secrets in places that others could read. Pure.
 
 A job script, run.json and request.json are kept for ever, and Slurm shows a job's options and comment to
-other users (squeue, sacct's SubmitLine). Secrets are recognised by name, never by value.
+other users (squeue, sacct's SubmitLine). Secrets are recognised by name here; `clusterkit.runs.shown`
+compares the values of those that are known.
 """
 
 from __future__ import annotations

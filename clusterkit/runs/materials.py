@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ from clusterkit.errors import ConfigError, ImageError
 from clusterkit.images.image import Image, local_image
 from clusterkit.images.image import present as image_present
 from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.secret_values import SecretValues
+from clusterkit.runs.shown import refuse_in_files, refuse_shown
 from clusterkit.site import Layout, Site, open_site
 from clusterkit.snapshots import Allow, Snapshot, Standing
 from clusterkit.transport.base import Bar, ProgressCallback, TransferProgress
@@ -114,23 +117,33 @@ def excluded(settings: Settings) -> list[str]:
     return [*project.exclude, *own]
 
 
-def take_snapshot(settings: Settings, allow: Allow | None = None, ledger: Ledger | None = None) -> Snapshot:
+def take_snapshot(
+    settings: Settings, secrets: SecretValues, allow: Allow | None = None, ledger: Ledger | None = None
+) -> Snapshot:
     """Takes a snapshot of the project's working tree.
 
     Args:
         settings: the project's settings.
+        secrets: those whose values are known; they may not be in what is sent.
         allow: called about files over the size limit; None refuses them.
         ledger: caches the digests of unchanged files.
+
+    Raises:
+        ConfigError: a file or the git branch's name contains a secret's value.
+        ClusterkitError: as `snapshots.take`.
     """
     project = settings.project
-    return snapshots.take(
+    snapshot = snapshots.take(
         settings.project_dir,
         exclude=excluded(settings),
         include=project.include,
         max_file_size=project.max_file_size,
         allow=allow,
+        look=partial(refuse_in_files, secrets),
         memory=ledger.connection if ledger else None,
     )
+    refuse_shown(secrets, git={"branch": snapshot.git.branch})
+    return snapshot
 
 
 def chunk_cache(settings: Settings) -> Path:

@@ -38,6 +38,7 @@ from clusterkit.runs.plan import PREVIOUS, Materials, PlacedRun, Plan, PlannedRu
 from clusterkit.runs.reach import check_reach
 from clusterkit.runs.request import SubmitRequest, resolve_run
 from clusterkit.runs.secret_values import SecretValues, find_secrets
+from clusterkit.runs.shown import refuse_shown, without_values
 from clusterkit.runs.spec import run_id
 from clusterkit.runs.submission import SubmissionOutcome
 from clusterkit.site import Site, open_site
@@ -147,17 +148,18 @@ def submit(
         login: a login to the cluster that was started already; its starter ends it.
 
     Raises:
-        ConfigError, RunError: the request is wrong; nothing was sent.
+        ConfigError, RunError: the request is wrong, or shows a secret's value; nothing was sent.
         ImageError: the cluster does not have the image.
         SchedulerError: a run can never work on the cluster; or the scheduler refused it: the message quotes
             the scheduler, and the run directory is removed.
         TransportError: the cluster cannot be reached.
     """
     lacking = check(settings, plan, ledger)
-    snapshot, image = take(settings, plan, ledger, bar)
+    secrets = find_secrets(settings)
+    refuse_shown(secrets, plan=plan)
+    snapshot, image = take(settings, plan, ledger, secrets, bar)
     if agree is not None:
         agree(plan)
-    secrets = find_secrets(settings)
     with open_site(plan.cluster, login=login) as site:
         settled = settle_unclear(site, ledger)
         ready = prepare(site, ledger, plan, Materials.taken(snapshot, image), secrets)
@@ -178,7 +180,8 @@ def dry_run(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> DryR
     """
     check(settings, plan, ledger)
     secrets = find_secrets(settings)
-    snapshot, image = take(settings, plan, ledger, bar)
+    refuse_shown(secrets, plan=plan)
+    snapshot, image = take(settings, plan, ledger, secrets, bar)
     continuation = None
     if any(run.goes_on for run in plan.runs):
         with open_site(plan.cluster, create=False) as site:
@@ -188,7 +191,8 @@ def dry_run(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> DryR
         layout = layout_of(plan.cluster)
     first = plan.runs[0]
     cluster = with_program_python(plan.cluster, first.program.argv, settings.project_dir)
-    materials, goes_on = Materials.taken(snapshot, image), continuation if first.goes_on else None
+    materials = without_values(secrets, Materials.taken(snapshot, image))
+    goes_on = continuation if first.goes_on else None
     placed = place(first, materials, cluster, layout, goes_on, secrets)
     split: tuple[GroupPart, ...] = ()
     scripts: tuple[str, ...] = ()
@@ -231,10 +235,12 @@ def prepare(site: Site, ledger: Ledger, plan: Plan, materials: Materials, secret
     """Asks the cluster for limits and dependencies and makes all files; writes nothing yet.
 
     Raises:
-        ConfigError: a run cannot continue past its time limit as configured.
+        ConfigError: a run cannot continue past its time limit as configured, or shows a secret's value.
         RunError: a run depends on a run that has failed.
         SchedulerError, TransportError: the cluster did not answer.
     """
+    materials = without_values(secrets, materials)
+    refuse_shown(secrets, plan=plan, snapshot=materials.facts)
     after = parents(site, ledger, plan.after)
     backend, several = backend_of(site.cluster), plan.group is not None and plan.group.jobs > 1
     asks = any(run.goes_on for run in plan.runs) or (several and backend.can.arrays)
@@ -301,10 +307,12 @@ def _continuation(site: Site, plan: Plan, limits: Limits | None) -> Continuation
     return found
 
 
-def take(settings: Settings, plan: Plan, ledger: Ledger, bar: Bar) -> tuple[Snapshot, Image | None]:
+def take(
+    settings: Settings, plan: Plan, ledger: Ledger, secrets: SecretValues, bar: Bar
+) -> tuple[Snapshot, Image | None]:
     """Reads the image and the working tree, and checks its programs: their scripts, and the runs' values."""
     image = image_of(plan.cluster, ledger, bar)
-    snapshot = take_snapshot(settings, plan.allow_large, ledger)
+    snapshot = take_snapshot(settings, secrets, plan.allow_large, ledger)
     check_reach(plan, snapshot.project.root, snapshot.project.files)
     for run in plan.runs:
         check_script(snapshot.project, run.program.argv)

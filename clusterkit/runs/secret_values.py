@@ -37,6 +37,12 @@ class SecretValues:
     webhook: Mapping[str, Any] | None = field(default=None, repr=False)
     """`url`, `kind` and `on` of the webhook that a job tells of its end; None if it tells nobody."""
 
+    @property
+    def all_values(self) -> dict[str, str]:
+        """Everything that may not be shown, by its name in a message."""
+        webhook = {"the webhook's address": str(self.webhook["url"])} if self.webhook else {}
+        return {**self.values, **webhook}
+
 
 def find_secrets(settings: Settings) -> SecretValues:
     """Finds all values on this machine.
@@ -47,6 +53,12 @@ def find_secrets(settings: Settings) -> SecretValues:
     """
     values = find_values(settings.secrets, os.environ)
     return SecretValues(values, _webhook(settings.notify) if settings.notify.from_job else None)
+
+
+def values_at_hand(settings: Settings) -> SecretValues:
+    """Returns the values that are known without asking anybody: those in the environment."""
+    known = {name: os.environ.get(name, "") for name in settings.secrets.names}
+    return SecretValues({name: value for name, value in known.items() if len(value) >= _SHORTEST})
 
 
 def find_values(table: SecretsTable, environment: Mapping[str, str]) -> dict[str, str]:

@@ -230,6 +230,7 @@ def take(
     include: Sequence[str] = (),
     max_file_size: int,
     allow: Allow | None = None,
+    look: Callable[[Path, Sequence[str]], None] | None = None,
     memory: sqlite3.Connection | None = None,
 ) -> Snapshot:
     """Collect the working tree and the bundled trainer and compute their content address.
@@ -240,6 +241,8 @@ def take(
         include: patterns of files to upload although git ignores them or they look like secrets.
         max_file_size: bytes; a larger file is uploaded only if `allow` returns true.
         allow: called once with all larger files, before any file is read; None refuses them.
+        look: called with the folder and the names of all files before anything is kept of them; it raises to
+            refuse them.
         memory: a database that caches digests; None reads every file.
 
     Raises:
@@ -248,6 +251,11 @@ def take(
     """
     collected = collect(project_dir, exclude=exclude, include=include)
     _check_sizes(project_dir, collected.files, max_file_size, allow)
+    if look is not None:
+        try:
+            look(project_dir, tuple(collected.files))
+        except OSError as error:
+            raise _unreadable(error.filename, error) from error
     package = _trainer_package()
     project, project_bytes = _hashed_tree("project", project_dir, collected.files, memory)
     bundle, bundle_bytes = _hashed_tree("bundle", package.parent, _package_files(package), memory)
@@ -312,13 +320,17 @@ def _entry(root: Path, name: str, status: os.stat_result, digests: Digests | Non
         if known is None and entry.kind != "link" and status.st_size <= _LARGEST_POINTER:
             _refuse_pointer(root, name)
     except OSError as error:
-        raise ClusterkitError(
-            f"{root / name}: cannot be read: {error.strerror}",
-            hint="make it readable, or add it to `exclude` in clusterkit.toml",
-        ) from error
+        raise _unreadable(root / name, error) from error
     if digests and known is None and entry.kind != "link":
         digests.learn(name, status, entry.digest)
     return entry
+
+
+def _unreadable(path: object, error: OSError) -> ClusterkitError:
+    return ClusterkitError(
+        f"{path}: cannot be read: {error.strerror}",
+        hint="make it readable, or add it to `exclude` in clusterkit.toml",
+    )
 
 
 def _refuse_pointer(root: Path, name: str) -> None:

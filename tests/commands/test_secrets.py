@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -129,13 +130,14 @@ def test_secret_without_a_value_is_refused_before_any_work(
 
 def test_command_prints_the_value(own: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_TOKEN")
-    (own.folder / "manager.sh").write_text(f"echo {TOKEN}")
+    manager = own.folder.parent / "manager.sh"
+    manager.write_text(f"echo {TOKEN}")
     settings = own.folder / "clusterkit.toml"
-    settings.write_text(settings.read_text() + 'commands = { HF_TOKEN = ["sh", "manager.sh"] }\n')
+    settings.write_text(settings.read_text() + 'commands = { HF_TOKEN = ["sh", "../manager.sh"] }\n')
     run_id = own.submit()
     own.ended(run_id)
     assert had_it(own, run_id)
-    (own.folder / "manager.sh").write_text("echo wrong password >&2; exit 3")
+    manager.write_text("echo wrong password >&2; exit 3")
     done = own.run("submit", code=3)
     assert "wrong password" in done.stderr
     assert "the command of the secret HF_TOKEN ended with 3" in done.stderr
@@ -176,10 +178,94 @@ def test_resumed_group_asks_for_the_value_once(own: Project, monkeypatch: pytest
     status = ("status", "--json", group)
     own.until(lambda: all(run["final"] for run in json.loads(own.run(*status).stdout)["runs"]))
     monkeypatch.delenv("HF_TOKEN")
-    (own.folder / "manager.sh").write_text(f"echo asked >>asked; echo {TOKEN}")
+    (own.folder.parent / "manager.sh").write_text(f"echo asked >>asked; echo {TOKEN}")
     settings = own.folder / "clusterkit.toml"
-    settings.write_text(settings.read_text() + 'commands = { HF_TOKEN = ["sh", "manager.sh"] }\n')
+    settings.write_text(settings.read_text() + 'commands = { HF_TOKEN = ["sh", "../manager.sh"] }\n')
     own.run("resume", group)
     assert (own.folder / "asked").read_text() == "asked\n"
     own.run("rerun", group)
     assert (own.folder / "asked").read_text() == "asked\n" * 2
+
+
+SEARCH = ("search", "s", "--space", "x=1,2", "--trials", "1", "--")
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        (("submit", "--", TOKEN), "argument 2 of the program"),
+        (("submit", "--dry-run", "--", f"--x=https://{TOKEN}@host"), "argument 2 of the program"),
+        (("submit", "--name", TOKEN), "--name"),
+        (("submit", "--sweep", f"x=a,{TOKEN}", "--", "{x}"), "argument 2 of the program"),
+        (("submit", "--cluster", "far", "--sbatch", f"comment={TOKEN}"), "the scheduler's option --comment"),
+        (("search", "s", "--space", f"x=a,{TOKEN}", "--", "{x}"), "search.space.x"),
+        ((*SEARCH, "{x}", TOKEN), "search.arguments.1"),
+        (("rehearse", "--profile", "shows"), "profiles.shows.env.X"),
+        (("build", "--cluster", "far", "--from", f"docker://me:{TOKEN}@host/image"), "request.source"),
+    ],
+)
+def test_value_in_a_command_is_refused_and_nothing_is_written(
+    own: Project, words: tuple[str, ...], place: str
+) -> None:
+    settings = own.folder / "clusterkit.toml"
+    far = '\n[clusters.far]\nhost = "nowhere.invalid"\nroot = "/x"\n'
+    shows = f'\n[profiles.shows]\nextends = "tiny"\nenv = {{ X = "{TOKEN}" }}\n' if "shows" in words else ""
+    settings.write_text(
+        settings.read_text().replace("[project]\n", '[project]\nexclude = ["*.toml"]\n') + far + shows
+    )
+    done = own.run(*words, code=3)
+    assert f"the value of HF_TOKEN is in {place}, where others could read it" in done.stderr
+    assert TOKEN not in done.stdout + done.stderr
+    settings.unlink()
+    assert shows_anywhere(own) == []
+
+
+def shows_anywhere(project: Project) -> list[Path]:
+    """The files and names in and beside a project that show the value."""
+    named = [path for path in project.folder.parent.rglob("*") if TOKEN in path.name]
+    return [*named, *shows(project.folder.parent)]
+
+
+@pytest.mark.parametrize("command", ["submit", "deploy", "plan"])
+def test_file_with_the_value_is_not_sent(own: Project, command: str) -> None:
+    (own.folder / "notes.md").write_text(f"the token is {TOKEN}")
+    done = own.run(command, code=3)
+    assert "the value of HF_TOKEN is in notes.md, where others could read it" in done.stderr
+    assert not (own.folder / ".clusterkit" / "local" / "snapshots").exists()
+    (own.folder / "notes.md").unlink()
+    assert shows_anywhere(own) == []
+
+
+def test_line_that_was_removed_is_masked_in_the_recorded_diff(own: Project) -> None:
+    git = ["git", "-C", str(own.folder), "-c", "user.name=a", "-c", "user.email=a@b"]
+    (own.folder / "token.py").write_text(f"token = '{TOKEN}'\n")
+    for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "begin")):
+        subprocess.run([*git, *words], check=True)
+    (own.folder / "token.py").write_text("import os\n")
+    run_id = own.submit()
+    own.ended(run_id)
+    document = json.loads((own.run_dir(run_id) / "run.json").read_text())
+    assert "-token = '***'" in document["snapshot"]["diff"]
+    assert shows(own.folder / ".clusterkit") == []
+
+
+def test_run_that_shows_a_value_is_not_repeated(own: Project) -> None:
+    settings = own.folder / "clusterkit.toml"
+    text = settings.read_text()
+    settings.write_text(text.replace('names = ["HF_TOKEN"]', "names = []"))
+    run_id = own.submit("--", "3", TOKEN)
+    own.ended(run_id)
+    settings.write_text(text)
+    for command in ("rerun", "resume"):
+        done = own.run(command, run_id, code=3)
+        assert "the value of HF_TOKEN is in argument 3 of the program" in done.stderr
+    assert len(list((own.folder / ".clusterkit" / "local" / "runs").iterdir())) == 1
+
+
+def test_search_asks_for_the_value_once(own: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HF_TOKEN")
+    (own.folder.parent / "manager.sh").write_text(f"echo asked >>asked; echo {TOKEN}")
+    settings = own.folder / "clusterkit.toml"
+    settings.write_text(settings.read_text() + 'commands = { HF_TOKEN = ["sh", "../manager.sh"] }\n')
+    own.run(*SEARCH, "{x}", code=8)  # its trials log no metric
+    assert (own.folder / "asked").read_text() == "asked\n"
