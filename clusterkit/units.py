@@ -143,3 +143,8 @@ def _apart(values: Sequence[float | None], precisions: range, show: Callable[[fl
         if len({show(value, precision) for value in known}) >= len(set(known)):
             break
     return ["-" if value is None else show(value, precision) for value in values]
+
+
+def plural(count: int | str, noun: str) -> str:
+    """Returns a count and its noun: "1 run", "3 runs", "0.5 hours"."""
+    return f"{count} {noun}" if str(count) == "1" else f"{count} {noun}s"

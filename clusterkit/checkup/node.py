@@ -14,7 +14,7 @@ from clusterkit.backends import backend_of, pyxis
 from clusterkit.backends.checks import Answer, Verdict, failed, passed, shortlist, skipped, warned
 from clusterkit.checkup.login import skew
 from clusterkit.images.image import Image
-from clusterkit.units import format_bytes
+from clusterkit.units import format_bytes, plural
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile
@@ -124,7 +124,7 @@ def prelude(node: Node) -> Verdict:
     """Whether every line of the prelude works."""
     fails = node.answer["prelude"].lines
     if not fails:
-        return passed(f"{len(node.cluster.prelude)} lines ran")
+        return passed(f"{plural(len(node.cluster.prelude), 'line')} ran")
     said = node.answer["prelude-said"].lines
     if node.answer["prelude"].status != 0:
         ended = fails[-1] + (f": {said[-1].strip()}" if said else "")
@@ -207,7 +207,7 @@ def gpu(node: Node) -> Verdict:
             cure = "use a profile without a GPU, such as local-demo, or --cluster NAME for one that has a GPU"
         return failed(f"{node.name} has no GPU", cure)
     why = "is not there" if part.status == _NOT_FOUND else f"does not work: {part.last}"
-    text = f"{node.name} has {len(devices)} GPUs, and nvidia-smi {why}"
+    text = f"{node.name} has {plural(len(devices), 'GPU')}, and nvidia-smi {why}"
     if (node.inside.get("torch") or {}).get("available"):
         return warned(text, "nothing to do: PyTorch computes on it")
     leave_out = backend_of(node.cluster).without_node("...")

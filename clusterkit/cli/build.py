@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clusterkit.cli.common import ConfigOption, JsonOption, load, native_words, open_ledger
-from clusterkit.cli.ui.console import note, out, plural, print_document, say, warn
+from clusterkit.cli.ui.console import note, out, print_document, say, warn
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.config.options import NATIVE_OPTION
-from clusterkit.units import format_bytes
+from clusterkit.units import format_bytes, plural
 
 if TYPE_CHECKING:
     from clusterkit.commands.build import Built

@@ -10,9 +10,10 @@ import typer
 from clusterkit.asking import agree, at_terminal
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli.common import ConfigOption, JsonOption, RunsArgument, YesOption, load, open_ledger
-from clusterkit.cli.ui.console import err, note, plural, print_document, say, warn
+from clusterkit.cli.ui.console import err, note, print_document, say, warn
 from clusterkit.cli.ui.status import status_table
 from clusterkit.errors import ConfigError, SchedulerError, TransportError
+from clusterkit.units import plural
 
 if TYPE_CHECKING:
     from clusterkit.commands.cancel import Agree, Cancellation, ChosenRuns

@@ -10,10 +10,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_ledger
-from clusterkit.cli.ui.console import format_count, note, out, plural, printable
+from clusterkit.cli.ui.console import format_count, note, out, printable
 from clusterkit.cli.ui.curves import panels, show_live, show_once, view
 from clusterkit.cli.ui.lines import plain_table
 from clusterkit.results.metrics import last_step
+from clusterkit.units import plural
 
 if TYPE_CHECKING:
     from clusterkit.commands.curves import Curves

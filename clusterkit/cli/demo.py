@@ -11,10 +11,10 @@ from rich.live import Live
 from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, load, open_ledger
-from clusterkit.cli.ui.console import err, format_count, out, plural
+from clusterkit.cli.ui.console import err, format_count, out
 from clusterkit.cli.ui.progress import stage_lines, transfer_bar
 from clusterkit.cli.ui.status import status_table
-from clusterkit.units import format_bytes, format_seconds, percent, significant
+from clusterkit.units import format_bytes, format_seconds, percent, plural, significant
 
 if TYPE_CHECKING:
     from clusterkit.commands.demo import Demonstrated

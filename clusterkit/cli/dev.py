@@ -24,7 +24,7 @@ from clusterkit.cli.common import (
 from clusterkit.cli.shell import own_terminal
 from clusterkit.cli.ui.console import note, say, warn
 from clusterkit.cli.ui.progress import stage_lines, transfer_bar
-from clusterkit.units import format_duration, format_seconds
+from clusterkit.units import format_duration, format_seconds, plural
 
 if TYPE_CHECKING:
     from clusterkit.commands.dev import Left
@@ -96,9 +96,10 @@ def _show_submitted(done: Submitted, profile: Profile) -> None:
     asked = f"{profile.nodes} nodes with " if profile.nodes > 1 else ""
     if profile.gpu_count:
         asked += f"{profile.gpu_count} {profile.gpu} for {limit}, "
-        asked += f"at most {hours * profile.gpu_count:.3g} GPU hours"
+        asked += f"at most {plural(f'{hours * profile.gpu_count:.3g}', 'GPU hour')}"
     else:
-        asked += f"{profile.cpus} CPUs for {limit}, at most {hours * profile.cpus:.3g} CPU hours"
+        most = plural(f"{hours * profile.cpus:.3g}", "CPU hour")
+        asked += f"{plural(profile.cpus, 'CPU')} for {limit}, at most {most}"
     note(f"job {run.job_id} on {run.cluster}: {asked}")
 
 

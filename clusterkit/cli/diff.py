@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, JsonOption, load, open_ledger
-from clusterkit.cli.ui.console import note, out, plural, print_document, printable
+from clusterkit.cli.ui.console import note, out, print_document, printable
 from clusterkit.sharing.comparison import as_json
 from clusterkit.sharing.description import DescribedRate
-from clusterkit.units import beside, format_bytes, format_seconds, percents_beside
+from clusterkit.units import beside, format_bytes, format_seconds, percents_beside, plural
 
 if TYPE_CHECKING:
     from clusterkit.sharing.comparison import Changed, Comparison

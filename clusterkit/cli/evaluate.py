@@ -12,6 +12,7 @@ from clusterkit.cli.common import (
     load,
     open_ledger,
 )
+from clusterkit.units import plural
 
 
 def evaluate(
@@ -34,6 +35,6 @@ def evaluate(
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         model = choose_model(settings, ledger, name, checkpoint, environment)
     show_choice(model)
-    with working(f"evaluating each task, {episodes} times"):
+    with working(f"evaluating each task, {plural(episodes, 'time')}"):
         evaluated = command(model, episodes)
     (print_json if as_json else show_evaluated)(evaluated)

@@ -14,9 +14,9 @@ from clusterkit.cli.common import (
     load,
     open_ledger,
 )
-from clusterkit.cli.ui.console import note, plural, print_document, say
+from clusterkit.cli.ui.console import note, print_document, say
 from clusterkit.cli.ui.progress import transfer_bar
-from clusterkit.units import format_bytes
+from clusterkit.units import format_bytes, plural
 
 if TYPE_CHECKING:
     from clusterkit.commands.export import Exported

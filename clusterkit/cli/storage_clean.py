@@ -19,12 +19,12 @@ from clusterkit.cli.common import (
     load,
     open_ledger,
 )
-from clusterkit.cli.ui.console import err, note, out, plural, print_document, warn
+from clusterkit.cli.ui.console import err, note, out, print_document, warn
 from clusterkit.cli.ui.lines import plain_table, warn_of_silence
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.cli.ui.removal import may_remove
 from clusterkit.errors import ConfigError, TransportError
-from clusterkit.units import format_bytes, parse_duration
+from clusterkit.units import format_bytes, parse_duration, plural
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from clusterkit.cli.common import ClusterOption, ConfigOption, JsonOption, load, open_ledger
-from clusterkit.cli.ui.console import note, out, plural, print_document
+from clusterkit.cli.ui.console import note, out, print_document
 from clusterkit.cli.ui.lines import plain_table
-from clusterkit.units import format_bytes
+from clusterkit.units import format_bytes, plural
 
 if TYPE_CHECKING:
     from clusterkit.commands.storage import ImageRow

@@ -18,13 +18,13 @@ from clusterkit.cli.common import (
     open_ledger,
     parsed,
 )
-from clusterkit.cli.ui.console import note, plural
+from clusterkit.cli.ui.console import note
 from clusterkit.cli.ui.notices import Notices
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.cli.ui.synced import print_json, show_synced
 from clusterkit.errors import WandbError
 from clusterkit.results.selection import Checkpoints
-from clusterkit.units import format_bytes, parse_size
+from clusterkit.units import format_bytes, parse_size, plural
 
 if TYPE_CHECKING:
     from clusterkit.commands.sync import Synced

@@ -24,14 +24,14 @@ from clusterkit.cli.common import (
     load_project,
     open_ledger,
 )
-from clusterkit.cli.ui.console import err, note, out, plural, print_document, warn
+from clusterkit.cli.ui.console import err, note, out, print_document, warn
 from clusterkit.cli.ui.lines import plain_table
 from clusterkit.cli.ui.progress import stage_lines, transfer_bar
 from clusterkit.config.sources import display_path
 from clusterkit.errors import ConfigError
 from clusterkit.forecast.measurements import FILE
 from clusterkit.forecast.tuning import NEAR
-from clusterkit.units import beside, format_bytes, format_seconds
+from clusterkit.units import beside, format_bytes, format_seconds, plural
 
 if TYPE_CHECKING:
     from rich.table import Table

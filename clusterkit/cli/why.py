@@ -8,7 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, JsonOption, RunOrGroupArgument, load, open_ledger
-from clusterkit.cli.ui.console import listed, note, out, plural, print_document, printable
+from clusterkit.cli.ui.console import listed, note, out, print_document, printable
+from clusterkit.units import plural
 
 if TYPE_CHECKING:
     from clusterkit.commands.why import Causes

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from clusterkit.errors import RunError
+from clusterkit.units import plural
 
 PROGRAM = ("python", "-m", "trainer", "bench")
 """The start of a measuring run's argv."""
@@ -27,7 +28,7 @@ class BenchSetting:
 
     def __str__(self) -> str:
         workers = {0: "the learner's process", 1: "1 worker"}.get(self.workers, f"{self.workers} workers")
-        return f"{self.num_envs} environments in {workers}, {self.precision}"
+        return f"{plural(self.num_envs, 'environment')} in {workers}, {self.precision}"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from clusterkit.report.binding import Binding
 from clusterkit.report.measured import Measured, known
 from clusterkit.report.words import share
 from clusterkit.results.series import not_finite, not_finite_words
-from clusterkit.units import format_bytes, format_seconds
+from clusterkit.units import format_bytes, format_seconds, plural
 
 GPU_LOW = 0.3
 """The optimisation guide's "Low GPU Utilization (<30%)"."""
@@ -109,7 +109,7 @@ def _physics(runs: Sequence[Measured]) -> RuleCheck:
         return RuleCheck(rule, "the program does not time its loop", RuleVerdict.UNKNOWN)
     cpus, busy = _processors(runs), known(one.cpu for one in runs)
     told = f"{share(max(waits))} of the time waits for environments"
-    told += f", {share(max(busy))} of {cpus} CPUs busy" if busy and cpus else ""
+    told += f", {share(max(busy))} of {plural(cpus, 'CPU')} busy" if busy and cpus else ""
     return _judged(rule, told, _quicker_physics(runs) if max(waits) >= WAITING else "")
 
 

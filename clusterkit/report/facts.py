@@ -13,7 +13,7 @@ from clusterkit.report.groups import ReportRun
 from clusterkit.report.measured import Measured
 from clusterkit.runs.record import Attempt
 from clusterkit.runs.run_dir import moment, table
-from clusterkit.units import format_bytes, format_seconds, significant
+from clusterkit.units import format_bytes, format_seconds, plural, significant
 
 _NAMED = 4
 """Most runs that a sentence names."""
@@ -178,7 +178,7 @@ def _resources(run: ReportRun) -> str:
     parts = [
         f"{profile['gpus'] if profile.get('gpus') else 1} x {profile['gpu']}" if profile.get("gpu") else ""
     ]
-    parts += [f"{profile['cpus']} CPUs" if profile.get("cpus") else ""]
+    parts += [plural(profile["cpus"], "CPU") if profile.get("cpus") else ""]
     memory, seconds = profile.get("memory"), run.document.get("time_limit_seconds")
     parts += [f"{format_bytes(memory)} memory" if isinstance(memory, int) else ""]
     parts += [f"{format_seconds(seconds)} an attempt" if isinstance(seconds, int) else ""]
@@ -198,7 +198,7 @@ def _device(run: ReportRun) -> str:
     header = run.header
     processors = header.get("processors")
     parts = [str(header["device"]) if header.get("device") else ""]
-    parts += [f"{processors} processors" if processors else ""]
+    parts += [plural(processors, "processor") if processors else ""]
     return ", ".join(part for part in parts if part) or "-"
 
 

@@ -22,7 +22,7 @@ from clusterkit.backends.slurm.explain import sbatch_error
 from clusterkit.backends.slurm.notation import default, parse_time, partitions, takes_jobs
 from clusterkit.backends.slurm.request import Gpus, JobRequest, held, read
 from clusterkit.backends.slurm.shell import CLEAN_ENVIRONMENT
-from clusterkit.units import format_bytes, format_duration
+from clusterkit.units import format_bytes, format_duration, plural
 
 
 @dataclass(frozen=True)
@@ -254,12 +254,14 @@ def fits(slurm: SlurmAnswer) -> Verdict:
     cpus, memory = max(node.cpus for node in nodes), max(node.memory for node in nodes)
     table = f"[profiles.{slurm.profile}]"
     if wanted.cpus > cpus:
-        return failed(f"{wanted.cpus} CPUs requested, the nodes have {cpus}", f"cpus = {cpus} in {table}")
+        return failed(
+            f"{plural(wanted.cpus, 'CPU')} requested, the nodes have {cpus}", f"cpus = {cpus} in {table}"
+        )
     if (wanted.memory or 0) > memory:
         most = f"{memory >> 30}G" if memory >= 1 << 30 else f"{memory >> 20}M"
         text = f"{format_bytes(wanted.memory or 0)} requested, the nodes have {format_bytes(memory)}"
         return failed(text, f'memory = "{most}" in {table}')
-    asked = f"{wanted.cpus} processors" + (f", {format_bytes(wanted.memory)}" if wanted.memory else "")
+    asked = plural(wanted.cpus, "processor") + (f", {format_bytes(wanted.memory)}" if wanted.memory else "")
     return passed(f"{asked} of {cpus}, {format_bytes(memory)}")
 
 

@@ -108,11 +108,6 @@ def warn(lead: str, text: str = "", *, colour: str = "yellow") -> None:
     err.print(Text.assemble((lead, colour), text), soft_wrap=True)
 
 
-def plural(count: int, noun: str) -> str:
-    """Returns a count and its noun: "1 run", "3 runs"."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def listed(names: Sequence[str], most: int) -> str:
     """Joins names with commas; of more than `most`, the rest is counted."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

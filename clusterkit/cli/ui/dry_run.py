@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from clusterkit.backends import backend_of
-from clusterkit.cli.ui.console import listed, note, out, plural, printable
+from clusterkit.cli.ui.console import listed, note, out, printable
 from clusterkit.cli.ui.deploy import described, warn_of
 from clusterkit.cli.ui.lines import labelled
 from clusterkit.cli.ui.submit import described_way, note_name, retry_words
 from clusterkit.cli.ui.sweep import show_plan
-from clusterkit.units import format_bytes, format_duration
+from clusterkit.units import format_bytes, format_duration, plural
 
 if TYPE_CHECKING:
     from clusterkit.runs.group import GroupPart
@@ -34,7 +34,7 @@ def show_dry_run(found: DryRun) -> None:
         show_plan(found.plan, to=out, rows=_ROWS)
         for part in found.parts:
             labelled(f"part {part.number}", _size(part))
-        out.print(f"\n[bold]the first of {len(found.plan.runs)} runs[/]")
+        out.print(f"\n[bold]the first of {plural(len(found.plan.runs), 'run')}[/]")
     _show_run(found)
     warn_of(found.snapshot)
     scripts = f"{_SCRIPT}s of the group and of its first run" if group else _SCRIPT

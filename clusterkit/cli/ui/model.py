@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from clusterkit.cli.ui.console import err, note, out, plural, print_document, printable, say
+from clusterkit.cli.ui.console import err, note, out, print_document, printable, say
 from clusterkit.cli.ui.lines import plain_table
+from clusterkit.units import plural
 
 if TYPE_CHECKING:
     from rich.table import Table

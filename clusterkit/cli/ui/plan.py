@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from clusterkit.cli.ui.console import format_count, note, out, plural, warn
+from clusterkit.cli.ui.console import format_count, note, out, warn
 from clusterkit.cli.ui.lines import labelled
-from clusterkit.units import format_bytes, format_duration, format_seconds, significant
+from clusterkit.units import format_bytes, format_duration, format_seconds, plural, significant
 
 if TYPE_CHECKING:
     from clusterkit.backends.starts import PredictedStart
@@ -80,10 +80,12 @@ def _title(forecast: Forecast) -> Text:
     if sizes:
         modified = " (modified)" if sizes.recipe.modified else ""
         steps = f", {format_count(forecast.total_steps)} steps" if forecast.total_steps else ""
-        text.append(f"\n{sizes.recipe.name}{modified}{steps}, {sizes.environments} environments, ", "dim")
+        text.append(
+            f"\n{sizes.recipe.name}{modified}{steps}, {plural(sizes.environments, 'environment')}, ", "dim"
+        )
         text.append(sizes.precision, "dim")
         if sizes.ranks > 1:
-            own = f"{sizes.own_environments} environments, {sizes.own_batch:,} of a batch"
+            own = f"{plural(sizes.own_environments, 'environment')}, {sizes.own_batch:,} of a batch"
             text.append(f", {sizes.ranks} ranks of {own}", "dim")
     return text
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from clusterkit.cli.ui.console import note, out, plural, print_document, printable
+from clusterkit.cli.ui.console import note, out, print_document, printable
 from clusterkit.cli.ui.lines import plain_table
 from clusterkit.search.space import short
 from clusterkit.search.study import best_of, ranked
+from clusterkit.units import plural
 
 if TYPE_CHECKING:
     from clusterkit.search.definition import Definition

@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.ui.console import format_count, note, out, plural, printable
+from clusterkit.cli.ui.console import format_count, note, out, printable
 from clusterkit.cli.ui.lines import warn_of_silence
-from clusterkit.units import format_seconds, percent, significant
+from clusterkit.units import format_seconds, percent, plural, significant
 
 if TYPE_CHECKING:
     from clusterkit.runs.state import RunState

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from clusterkit.backends import backend_of
-from clusterkit.cli.ui.console import note, plural, say, warn
+from clusterkit.cli.ui.console import note, say, warn
 from clusterkit.cli.ui.lines import warn_of_trusted
 from clusterkit.cli.ui.runs_json import print_submitted
-from clusterkit.units import format_size
+from clusterkit.units import format_size, plural
 
 if TYPE_CHECKING:
     from clusterkit.backends.base import Continuation

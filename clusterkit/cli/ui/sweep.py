@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.text import Text
 
 from clusterkit.asking import agree
-from clusterkit.cli.ui.console import err, listed, note, plural, say, warn
+from clusterkit.cli.ui.console import err, listed, note, say, warn
 from clusterkit.cli.ui.lines import plain_table, warn_of_trusted
 from clusterkit.cli.ui.runs_json import print_submitted
 from clusterkit.cli.ui.submit import note_name, warn_lacking, warn_of_settled
-from clusterkit.units import format_duration, format_size
+from clusterkit.units import format_duration, format_size, plural
 
 if TYPE_CHECKING:
     from clusterkit.runs.pipeline import Submitted
@@ -56,7 +56,7 @@ def show_plan(plan: Plan, *, to: Console = err, rows: int = _ROWS) -> None:
 
 def confirmed(plan: Plan) -> bool:
     """Asks the user to confirm the number of runs."""
-    return agree(f"Submit {len(plan.runs)} runs?")
+    return agree(f"Submit {plural(len(plan.runs), 'run')}?")
 
 
 def show_group(done: Submitted, *, as_json: bool = False) -> None:
@@ -115,7 +115,7 @@ def _summary(plan: Plan) -> str:
     packed = ""
     if group.pack > 1:
         job = plan.asked(group.dealt[0])
-        sizes = [f"{job.cpus} CPUs"] if job.cpus else []
+        sizes = [plural(job.cpus, "CPU")] if job.cpus else []
         sizes += [f"{format_size(job.memory)} memory"] if job.memory else []
         packed = f" in {plural(group.jobs, 'job')} of {' and '.join(sizes)}, {group.pack} on a GPU"
     if group.in_one > 1:

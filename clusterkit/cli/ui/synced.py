@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from clusterkit.cli.ui.console import note, plural, print_document, say, warn
-from clusterkit.units import format_bytes
+from clusterkit.cli.ui.console import note, print_document, say, warn
+from clusterkit.units import format_bytes, plural
 from clusterkit.wandb.uploaded import UploadState
 
 if TYPE_CHECKING:

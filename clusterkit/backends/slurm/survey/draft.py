@@ -15,7 +15,7 @@ from clusterkit.backends.survey import FoundGpu, Runtime, SiteDraft, Wishes
 from clusterkit.config.lines import Entry, Key, Table
 from clusterkit.config.models import Profile
 from clusterkit.hardware import sizes_of
-from clusterkit.units import format_duration, format_size
+from clusterkit.units import format_duration, format_size, plural
 
 IMAGE = "clusterkit-trainer.sif"
 """The default image: the one that `clusterkit build` makes in the beginner's guide."""
@@ -198,9 +198,9 @@ def _gpu(offer: Offer, slurm: Slurm, wishes: Wishes, limit: int | None, before: 
 
 
 def _about_gpu(offer: Offer, slurm: Slurm, wishes: Wishes) -> tuple[str, ...]:
-    each = f"{offer.per_node} GPUs" if offer.per_node != 1 else "1 GPU"
-    nodes = f"{offer.nodes} nodes, each" if offer.nodes != 1 else "1 node"
-    about = f"{nodes} with {each}, {offer.cpus} CPUs, {offer.node_memory / 2**30:.0f} GiB"
+    nodes = plural(offer.nodes, "node") + (", each" if offer.nodes != 1 else "")
+    each = f"{plural(offer.per_node, 'GPU')}, {plural(offer.cpus, 'CPU')}"
+    about = f"{nodes} with {each}, {offer.node_memory / 2**30:.0f} GiB"
     lines = [about if offer.working else f"{about}; down when this was written"]
     others = []
     for partition in (other.partition for other in offer.others):

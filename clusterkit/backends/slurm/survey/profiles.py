@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from clusterkit.backends.slurm.survey.gpus import Offer
 from clusterkit.config.lines import Entry, Table
 from clusterkit.config.models import Profile
-from clusterkit.units import format_duration, format_size
+from clusterkit.units import format_duration, format_size, plural
 
 _MOST_TYPES = 8
 _LEAST_CPUS = 2
@@ -64,9 +64,9 @@ def _changes(profile: Profile, offer: Offer, limit: int | None) -> tuple[Entry, 
     if profile.gpus > gpus:
         changes.append(Entry("gpus", gpus, f"a node has {offer.per_node}"))
     if profile.cpus > cpus:
-        changes.append(Entry("cpus", cpus, f"of {offer.cpus} for {offer.per_node} GPUs"))
+        changes.append(Entry("cpus", cpus, f"of {offer.cpus} for {plural(offer.per_node, 'GPU')}"))
     if profile.memory is not None and profile.memory > memory:
-        why = f"of {offer.node_memory / _GIB:.0f} GiB for {offer.per_node} GPUs"
+        why = f"of {offer.node_memory / _GIB:.0f} GiB for {plural(offer.per_node, 'GPU')}"
         changes.append(Entry("memory", format_size(memory), why))
     if limit is not None and profile.time > limit:
         changes.append(Entry("time", format_duration(limit), "the longest job there"))
