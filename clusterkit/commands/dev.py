@@ -109,19 +109,22 @@ def dev(
     )
     plan = resolve(settings, request)
     with log_in_ahead(cluster) as login:
-        done = submit(settings, plan, ledger, bar=bar, login=login)
-        if done.trouble is not None:
-            raise done.trouble
-        (run,) = done.runs
-        transport = login.transport()
         try:
+            done = submit(settings, plan, ledger, bar=bar, login=login)
+            if done.trouble is not None:
+                raise done.trouble
+            (run,) = done.runs
+            transport = login.transport()
             tell.submitted(done, session)
             place = _wait(cluster, transport, run, tell.waits)
             tell.begins(place)
             status = run_in(place, (), terminal=terminal) if terminal is not None else 0
         except BaseException:
-            trouble = _end(settings, ledger, cluster, transport, run)
-            tell.cancelled(Left(run.run_id, 1, None, trouble))
+            # Ctrl-C may have come while the job was handed over: then only the ledger knows of it.
+            submitted = ledger.get(plan.runs[0].run_id)
+            if submitted is not None and submitted.job_id:
+                trouble = _end(settings, ledger, cluster, login.transport(), submitted)
+                tell.cancelled(Left(submitted.run_id, 1, None, trouble))
             raise
         (state,) = query(cluster, transport, [run])
         ledger.set_states([(run.run_id, state.state)])

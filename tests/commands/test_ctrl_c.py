@@ -97,6 +97,16 @@ def test_ctrl_c_while_a_run_is_submitted_says_whether_it_was(project: Project, p
     project.run("cancel", run_id, "--yes")
 
 
+@pytest.mark.parametrize("point", [0, 4, 12])
+def test_ctrl_c_while_the_job_of_a_session_is_submitted_cancels_it(project: Project, point: int) -> None:
+    said = interrupted(project, str(point), "dev", "--keep")
+    assert HELD in said
+    assert "the job is cancelled" in said
+    assert "was submitted" not in said
+    (run,) = json.loads(project.run("status", "--json").stdout)["runs"]
+    assert run["state"] == "CANCELLED"
+
+
 def test_ctrl_c_before_a_submission_says_that_nothing_was_submitted(project: Project) -> None:
     slow = '\n[secrets]\nnames = ["TOKEN"]\n[secrets.commands]\n'
     slow += 'TOKEN = ["sh", "-c", "touch asked; exec sleep 60"]\n'
