@@ -1,13 +1,14 @@
 """Carries many byte streams over one: between the laptop and the node on which a run's program runs.
 
-The laptop imports it. A node's Python runs its text: `python -I -c TEXT ports` connects each stream to the
-port of the loopback that it asks for, `python -I -c TEXT program COMMAND...` to a new process of the command,
-on a socket that only the two hold. It ends with its standard input. It uses only the standard library of
-Python 3.8, of that only what Debian's python3-minimal has, and nothing of clusterkit.
+The laptop imports it. A node's Python runs its text: `python -I -c TEXT MARK ports` connects each stream to
+the port of the loopback that it asks for, `python -I -c TEXT MARK program COMMAND...` to a new process of the
+command, on a socket that only the two hold. It ends with its standard input. It uses only the standard
+library of Python 3.8, of that only what Debian's python3-minimal has, and nothing of clusterkit.
 
-A frame is one line: a letter, the stream's number, a space, the data. A Slurm step passes its output on by
-lines, so a whole line arrives at once. A stream has at most WINDOW bytes on the way that its receiver has not
-passed on: one that nobody reads holds up no other, and fills no memory.
+The node prints a line with the mark and its process id, then frames. A frame is one line: a letter, the
+stream's number, a space, the data. A Slurm step passes its output on by lines, so a whole line arrives at
+once. A stream has at most WINDOW bytes on the way that its receiver has not passed on: one that nobody reads
+holds up no other, and fills no memory. What no relay sends is a StrayLineError, before it is kept.
 """
 
 from __future__ import annotations
@@ -18,35 +19,51 @@ import socket
 import subprocess
 import sys
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 WINDOW = 1 << 20
 _PIECE = 1 << 15
 """Bytes read at once, at most."""
-READY, OPEN, REFUSED = b"R", b"O", b"X"
-"""Frames: the node is ready; the laptop wants a stream connected; one could not be connected, and why."""
+OPEN, REFUSED = b"O", b"X"
+"""Frames: the laptop wants a stream connected; one could not be connected, and why."""
 _DATA, _END, _TAKEN = b"D", b"E", b"T"
 """Data; there is no more; so many bytes were passed on."""
+_LONGEST_LINE = 2 * _PIECE + 64
+"""Bytes of a frame, at most: escaping doubles its data at worst."""
+_DIGITS = 9
+"""Of a stream's number and of a count, at most."""
+_KINDS = (OPEN, REFUSED, _DATA, _END, _TAKEN)
 _LISTENS = "0A"
 """A state in /proc/net/tcp."""
 _CONNECT_SECONDS = 10.0
 
 
-class LineSplitter:
-    """Splits bytes that arrive in pieces into lines."""
+class StrayLineError(Exception):
+    """The other side sent what no relay sends: a line of something else, or a frame out of turn."""
+
+    def __init__(self, said: bytes) -> None:
+        super().__init__("not a frame that is due")
+        self.said = said
+        """The beginning of the line."""
+
+
+class FrameReader:
+    """Reads the frames in bytes that arrive in pieces."""
 
     def __init__(self) -> None:
-        self._rest: list[bytes] = []
+        self._rest = b""
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """Returns the lines that these bytes complete, without their ends."""
-        *lines, rest = data.split(b"\n")
-        if lines:
-            lines[0] = b"".join([*self._rest, lines[0]])
-            self._rest = []
-        self._rest.append(rest)
-        return lines
+    def feed(self, data: bytes) -> Iterator[tuple[bytes, int, bytes]]:
+        """Yields kind, number and data of each frame that these bytes complete.
+
+        Raises:
+            StrayLineError: a line is not a frame, or too long for one.
+        """
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            yield read_frame(line)
+        if len(self._rest) > _LONGEST_LINE:
+            raise StrayLineError(self._rest[:_LONGEST_LINE])
 
 
 def frame(kind: bytes, number: int, data: bytes = b"") -> bytes:
@@ -58,11 +75,18 @@ def read_frame(line: bytes) -> tuple[bytes, int, bytes]:
     """Returns a line's kind, number and data.
 
     Raises:
-        ValueError: it is not a frame.
+        StrayLineError: it is not a frame.
     """
-    head, _, data = line.partition(b" ")
+    head, space, data = line.partition(b" ")
+    number = _number(head[1:])
+    if number is None or not space or head[:1] not in _KINDS or len(line) > _LONGEST_LINE:
+        raise StrayLineError(line[:_LONGEST_LINE])
     parts = data.split(b"\\\\")
-    return head[:1], int(head[1:]), b"\\".join([part.replace(b"\\n", b"\n") for part in parts])
+    return head[:1], number, b"\\".join([part.replace(b"\\n", b"\n") for part in parts])
+
+
+def _number(digits: bytes) -> int | None:
+    return int(digits) if digits.isdigit() and len(digits) <= _DIGITS else None
 
 
 class Relay:
@@ -77,6 +101,8 @@ class Relay:
         self._send = send
         self._sending = threading.Lock()
         self._streams: dict[int, _RelayedStream] = {}
+        self._newest = 0
+        """The highest number of a stream so far."""
         self._over = False
 
     def write(self, data: bytes) -> None:
@@ -84,14 +110,21 @@ class Relay:
         with self._sending, contextlib.suppress(OSError):
             self._send(data)
 
-    def open(self, number: int, connect: Callable[[], socket.socket]) -> None:
+    def open(
+        self,
+        number: int,
+        connect: Callable[[], socket.socket],
+        on_refused: Callable[[bytes], object] = bytes,
+    ) -> None:
         """Connects a stream to a socket, in the background, and closes the socket at the end.
 
         Args:
             number: of the stream.
             connect: returns the socket, or raises OSError.
+            on_refused: called with the other side's words if it does not connect the stream, once.
         """
-        stream = self._streams[number] = _RelayedStream(number, self.write)
+        self._newest = max(self._newest, number)
+        stream = self._streams[number] = _RelayedStream(number, self.write, on_refused)
 
         def serve() -> None:
             try:
@@ -101,11 +134,17 @@ class Relay:
 
         threading.Thread(target=serve, daemon=True).start()
         if self._over:
-            stream.take(REFUSED, b"")
+            stream.end()
 
     def take(self, kind: bytes, number: int, data: bytes) -> None:
-        """Takes a frame of the other side. Never waits; a stream that has ended takes nothing."""
+        """Takes a frame of the other side. Never waits; a stream that has ended takes nothing.
+
+        Raises:
+            StrayLineError: there never was such a stream, or the frame is out of turn in it.
+        """
         stream = self._streams.get(number)
+        if stream is None and number > self._newest:
+            raise StrayLineError(frame(kind, number, data))
         if stream is not None:
             stream.take(kind, data)
 
@@ -113,30 +152,62 @@ class Relay:
         """Ends all streams, also those to come, once the other side is gone."""
         self._over = True
         for stream in list(self._streams.values()):
-            stream.take(REFUSED, b"")
+            stream.end()
 
 
 class _RelayedStream:
     """One stream. What comes from the other side is kept until there is a socket to pass it on to."""
 
-    def __init__(self, number: int, write: Callable[[bytes], None]) -> None:
-        self._number, self._write = number, write
+    def __init__(
+        self, number: int, write: Callable[[bytes], None], on_refused: Callable[[bytes], object]
+    ) -> None:
+        self._number, self._write, self._on_refused = number, write, on_refused
         self._window = WINDOW
+        """Bytes that may be sent."""
         self._news = threading.Condition()
-        self._pieces: deque[bytes | None] = deque()
+        self._came = bytearray()
+        """Bytes to be passed on."""
+        self._owed = 0
+        """Bytes that came and were not confirmed; at most WINDOW."""
+        self._begun = self._ended = False
+        """Whether a frame has come, and the last one that brings data."""
         self._peer: socket.socket | None = None
         self._over = False
 
     def take(self, kind: bytes, data: bytes) -> None:
         with self._news:
+            if self._over:
+                return
+            if not self._is_due(kind, data):
+                raise StrayLineError(frame(kind, self._number, data))
+            self._begun = True
             if kind == _TAKEN:
                 self._window += int(data)
+            elif kind == _DATA:
+                self._owed += len(data)
+                self._came += data
             else:
-                self._pieces.append(data if kind == _DATA else None)
+                self._ended = True
             self._news.notify_all()
         if kind == REFUSED:
-            self._over = True
-            self._wake()
+            self._on_refused(data)
+            self.end()
+
+    def _is_due(self, kind: bytes, data: bytes) -> bool:
+        if kind == _TAKEN:
+            return 0 < (_number(data) or 0) <= WINDOW - self._window
+        if kind == _DATA:
+            return not self._ended and 0 < len(data) <= WINDOW - self._owed
+        return (kind == _END and not self._ended) or (kind == REFUSED and not self._begun)
+
+    def end(self) -> None:
+        """Ends the stream, because the other side is gone or has refused it."""
+        with self._news:
+            self._over = self._ended = True
+            self._news.notify_all()
+        if self._peer is not None:  # wakes the thread that reads it
+            with contextlib.suppress(OSError):
+                self._peer.shutdown(socket.SHUT_RDWR)
 
     def serve(self, connect: Callable[[], socket.socket]) -> None:
         try:
@@ -146,17 +217,11 @@ class _RelayedStream:
             return
         with peer:
             if self._over:
-                self._wake()
+                self.end()
             reader = threading.Thread(target=self._read, args=(peer,), daemon=True)
             reader.start()
             self._pass_on(peer)
             reader.join()
-
-    def _wake(self) -> None:
-        """Ends the thread that reads the socket, if there is one yet."""
-        if self._peer is not None:
-            with contextlib.suppress(OSError):
-                self._peer.shutdown(socket.SHUT_RDWR)
 
     def _read(self, peer: socket.socket) -> None:
         with contextlib.suppress(OSError):  # its other end is gone
@@ -175,15 +240,18 @@ class _RelayedStream:
         listens = True
         while True:
             with self._news:
-                self._news.wait_for(lambda: self._pieces)
-                data = self._pieces.popleft()
-            if data is None:
+                self._news.wait_for(lambda: self._came or self._ended)
+                data = self._came[:_PIECE]
+                del self._came[:_PIECE]
+            if not data:
                 break
             try:
                 if listens:
                     peer.sendall(data)
             except OSError:  # its other end is gone; the rest is for nobody
                 listens = False
+            with self._news:
+                self._owed -= len(data)
             self._write(frame(_TAKEN, self._number, b"%d" % len(data)))
         with contextlib.suppress(OSError):
             peer.shutdown(socket.SHUT_WR)
@@ -237,22 +305,27 @@ def start(command: Sequence[str]) -> socket.socket:
     return ours
 
 
-def main(kind: str, *command: str) -> None:
-    """Serves the laptop on standard input and output, until that ends."""
+def main(mark: str, kind: str, *command: str) -> None:
+    """Serves the laptop on standard input and output, until that ends.
+
+    Args:
+        mark: begins the line after which the frames come.
+        kind: what a stream is connected to: ports or program.
+        command: of a program.
+    """
 
     def send(data: bytes) -> None:
         left = memoryview(data)
         while left:
             left = left[os.write(1, left) :]
 
-    relay, lines = Relay(send), LineSplitter()
-    relay.write(frame(READY, 0))
+    relay, frames = Relay(send), FrameReader()
+    relay.write(b"%s%d\n" % (mark.encode(), os.getpid()))
     while True:
         data = os.read(0, 1 << 18)
         if not data:
             os._exit(0)  # whatever its threads wait for
-        for line in lines.feed(data):
-            what, number, content = read_frame(line)
+        for what, number, content in frames.feed(data):
             if what != OPEN:
                 relay.take(what, number, content)
             elif kind == "ports":

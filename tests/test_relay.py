@@ -24,12 +24,12 @@ FILE = Path(relay.__file__)
 def test_a_frame_is_one_line_whatever_it_holds(data: bytes, number: int, cuts: list[int]) -> None:
     line = relay.frame(b"D", number, data)
     assert line.count(b"\n") == 1
-    split, rest, lines = relay.LineSplitter(), line * 2, list[bytes]()
+    reader, rest, frames = relay.FrameReader(), line * 2, list[tuple[bytes, int, bytes]]()
     for cut in cuts:
-        lines += split.feed(rest[:cut])
+        frames += reader.feed(rest[:cut])
         rest = rest[cut:]
-    lines += split.feed(rest)
-    assert [relay.read_frame(one) for one in lines] == [(b"D", number, data)] * 2
+    frames += reader.feed(rest)
+    assert frames == [(b"D", number, data)] * 2
 
 
 def test_the_node_needs_only_python_3_8_with_little_of_its_library() -> None:
@@ -40,11 +40,92 @@ def test_the_node_needs_only_python_3_8_with_little_of_its_library() -> None:
     assert set(names) <= there | {"__future__"}
 
 
+STRAY = [
+    b"",
+    b"Welcome to node7",
+    b"D1",
+    b"D x",
+    b"D-1 x",
+    b"D+1 x",
+    b"D1_0 x",
+    b"D\xc2\xb2 x",
+    b"D" + b"9" * 5000 + b" x",
+    b"Q1 x",
+    b" 1 x",
+    b"\x1b[2J",
+    bytes(range(256)),
+    b"D1 " + bytes(1 << 17),
+]
+
+
+@pytest.mark.parametrize("line", STRAY, ids=repr)
+def test_a_line_that_is_no_frame(line: bytes) -> None:
+    with pytest.raises(relay.StrayLineError) as raised:
+        list(relay.FrameReader().feed(relay.frame(b"D", 1, b"before") + line + b"\n"))
+    assert line.startswith(raised.value.said) or raised.value.said == line.partition(b"\n")[0]
+
+
+def test_a_line_without_an_end_is_not_kept() -> None:
+    reader = relay.FrameReader()
+    assert not any(frame for _ in range(64) for frame in reader.feed(bytes(1 << 10)))
+    with pytest.raises(relay.StrayLineError):
+        list(reader.feed(bytes(1 << 10)))
+
+
+WHOLE = bytes(relay.WINDOW)
+OUT_OF_TURN: dict[str, list[tuple[bytes, int, bytes]]] = {
+    "beyond the window": [(b"D", 1, WHOLE), (b"D", 1, b"x")],
+    "without data": [(b"D", 1, b"")],
+    "data after the end": [(b"E", 1, b""), (b"D", 1, b"x")],
+    "a second end": [(b"E", 1, b""), (b"E", 1, b"")],
+    "refused after data": [(b"D", 1, b"x"), (b"X", 1, b"no")],
+    "of no stream": [(b"D", 2, b"x")],
+    "refusing no stream": [(b"X", 2, b"no")],
+    "opening a stream": [(relay.OPEN, 1, b"80")],
+    "taking what was not sent": [(b"T", 1, b"1")],
+    "taking less than nothing": [(b"T", 1, b"-1")],
+    "taking no number": [(b"T", 1, b"9" * 5000)],
+}
+
+
+@pytest.mark.parametrize("frames", OUT_OF_TURN.values(), ids=OUT_OF_TURN)
+def test_a_frame_out_of_turn(frames: list[tuple[bytes, int, bytes]]) -> None:
+    side, connected = relay.Relay(lambda _: None), threading.Event()
+    ours, theirs = socket.socketpair()
+
+    def connect() -> socket.socket:
+        connected.wait()
+        return theirs
+
+    with ours:
+        side.open(1, connect)  # not connected yet: nothing that comes is passed on
+        for frame in frames[:-1]:
+            side.take(*frame)
+        with pytest.raises(relay.StrayLineError) as raised:
+            side.take(*frames[-1])
+        assert raised.value.said == relay.frame(*frames[-1])
+        side.close()
+        connected.set()
+        while ours.recv(1 << 16):
+            pass
+
+
+def test_a_stream_that_was_refused_takes_nothing() -> None:
+    side, refused = relay.Relay(lambda _: None), list[bytes]()
+    ours, theirs = socket.socketpair()
+    with ours:
+        side.open(1, lambda: theirs, refused.append)
+        for kind in (b"X", b"X", b"D", b"E", b"T"):
+            side.take(kind, 1, b"9" * 5000)
+        assert ours.recv(100) == b""
+    assert refused == [b"9" * 5000]
+
+
 class Node:
     """A relay as on a node, and this side's."""
 
     def __init__(self, *arguments: str) -> None:
-        argv = [sys.executable, "-I", "-S", "-c", FILE.read_text(), *arguments]
+        argv = [sys.executable, "-I", "-S", "-c", FILE.read_text(), "mark-", *arguments]
         self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self.process.stdin is not None
         self.input = self.process.stdin
@@ -62,11 +143,10 @@ class Node:
 
     def listen(self) -> None:
         assert self.process.stdout is not None
+        assert self.process.stdout.readline() == b"mark-%d\n" % self.process.pid
+        self.ready.set()
         for line in self.process.stdout:
             kind, number, data = relay.read_frame(line.rstrip(b"\n"))
-            self.ready.set()
-            if kind == relay.REFUSED:
-                self.refused.append(data)
             self.relay.take(kind, number, data)
 
     def connect(self, number: int, wanted: bytes = b"") -> socket.socket:
@@ -77,7 +157,7 @@ class Node:
             self.relay.write(relay.frame(relay.OPEN, number, wanted))
             return theirs
 
-        self.relay.open(number, opened)
+        self.relay.open(number, opened, self.refused.append)
         return ours
 
     def close(self) -> None:

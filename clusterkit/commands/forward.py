@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from clusterkit import relay
 from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ConfigError, RunError, last_words
 from clusterkit.runs.entering import enter_argv
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
 
 _HIGHEST = 65535
-_WORDS = 1 << 16
 _LOOK_SECONDS = 0.5
 """How often an acceptor looks whether the command has ended."""
 
@@ -135,21 +133,22 @@ def _serve(
     place: Inside, acceptor: _Acceptor, on_ready: Callable[[], None], on_refused: Callable[[str], None]
 ) -> RunState:
     """Carries connections over one relay until it ends; returns the run's state then."""
-    words = bytearray()
-    argv = enter_argv(place, ["python", "-I", "-S", "-c", node_text(), "ports"])
-    with relayed(place, argv, on_error=words.extend) as relaying, acceptor.lost_at_end():
-        for kind, _, content in relaying.frames():
-            if kind == relay.REFUSED:
-                on_refused(content.decode("utf-8", "replace"))
-            else:
-                acceptor.pass_to(relaying)
-                on_ready()
+
+    def build(mark: str) -> list[str]:
+        return enter_argv(place, ["python", "-I", "-S", "-c", node_text(), mark, "ports"])
+
+    with relayed(place, build, on_refused=on_refused) as relaying, acceptor.lost_at_end():
+
+        def begin() -> None:
+            acceptor.pass_to(relaying)
+            on_ready()
+
+        relaying.serve(begin)
         relaying.talking.wait()
     (state,) = query(place.cluster, place.transport, [place.run])
     if state.state is JobState.RUNNING and state.attempt == place.attempt:
-        said = last_words(words[-_WORDS:].decode("utf-8", "replace")) or "no reason given"
         raise RunError(
-            f"{place.run.run_id} runs, but no port can be forwarded: {said}",
+            f"{place.run.run_id} runs, but no port can be forwarded: {last_words(relaying.said)}",
             hint="run the same command again",
         )
     return state

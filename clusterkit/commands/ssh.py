@@ -9,12 +9,13 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusterkit import folders, relay
+from clusterkit import folders
 from clusterkit.backends.jobs import JobState
-from clusterkit.errors import RunError, TransportError, last_words
+from clusterkit.errors import ClusterkitError, RunError, last_words
 from clusterkit.runs.inside import EndedError, inside
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.node_sshd import sshd_argv, sshd_input
@@ -88,38 +89,37 @@ def serve_stdio(settings: Settings, run: LedgerRun) -> None:
         RunError: the run is not running, or its node cannot serve ssh.
         TransportError: the cluster cannot be reached, or the connection was lost.
     """
-    home = _home(settings)
-    words = bytearray()
+    home, refused = _home(settings), list[str]()
     try:
         with inside(settings, run) as place:
             keys = keys_of(home, run.run_id)
             prelude = sshd_input(place, keys.host_key, keys.public_key)
-            with relayed(place, sshd_argv(place), prelude=prelude, on_error=words.extend) as relaying:
-                served = _carry(relaying, words)
+            argv = partial(sshd_argv, place)
+            with relayed(place, argv, prelude=prelude, on_refused=refused.append) as relaying:
+                served = _carry(relaying)
     except EndedError:
         forget(home, run.run_id)
         raise
     if not served:
         raise RunError(
-            f"ssh cannot enter {run.run_id}: {_reason(words.decode('utf-8', 'replace'))}",
+            f"ssh cannot enter {run.run_id}: {refused[0] if refused else _reason(relaying.said)}",
             hint=f"`clusterkit shell {run.run_id}` needs neither sshd nor Python on the node",
         )
 
 
-def _carry(relaying: Relayed, words: bytearray) -> bool:
-    """Carries standard input and output; returns whether an sshd was started, or tells the words why not."""
+def _carry(relaying: Relayed) -> bool:
+    """Carries standard input and output; returns whether an sshd has said anything.
+
+    Raises:
+        RunError, TransportError: as `Relayed.serve`.
+    """
     here, there = socket.socketpair()
-    reached, failed = threading.Event(), list[TransportError]()
+    failed, served = list[ClusterkitError](), False
 
     def serve() -> None:
         try:
-            for kind, _, content in relaying.frames():
-                if kind == relay.READY:
-                    reached.set()
-                else:
-                    reached.clear()
-                    words.extend(content)
-        except TransportError as error:
+            relaying.serve()
+        except ClusterkitError as error:
             failed.append(error)
         finally:
             relaying.relay.close()
@@ -135,18 +135,19 @@ def _carry(relaying: Relayed, words: bytearray) -> bool:
         threading.Thread(target=work, daemon=True).start()
     with here, suppress(BrokenPipeError):  # the client has ended
         while data := here.recv(_CHUNK):
+            served = True
             left = memoryview(data)
             while left:
                 left = left[os.write(1, left) :]
     if failed:
         raise failed[0]
-    return reached.is_set()
+    return served
 
 
 def _reason(said: str) -> str:
     """The line of clusterkit's own script, or else what the step's starter has said."""
     own = [line.removeprefix(_OURS) for line in said.splitlines() if line.startswith(_OURS)]
-    return own[-1] if own else last_words(said) or "the job step ended at once"
+    return last_words(own[-1] if own else said)
 
 
 def _home(settings: Settings) -> Path:

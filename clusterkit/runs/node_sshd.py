@@ -46,9 +46,10 @@ else
 fi
 """
 
-# After `find_script`. $1 job.sh, $2 attempt, $3 the relay's text. Reads three lines in base64: the host's
-# key, the user's public one, the script of a session. StrictModes would refuse a folder below /tmp; own_check
-# has looked at the folders above. Only local forwarding: nothing may listen that others could connect to.
+# After `find_script`. $1 job.sh, $2 attempt, $3 the relay's text, $4 its mark. Reads three lines in base64:
+# the host's key, the user's public one, the script of a session. StrictModes would refuse a folder below
+# /tmp; own_check has looked at the folders above. Only local forwarding: nothing may listen that others could
+# connect to.
 _SSHD = r"""
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 sshd=$(command -v sshd) python=$(command -v python3 || command -v /usr/libexec/platform-python)
@@ -83,14 +84,15 @@ PermitUserRC no
 Subsystem sftp internal-sftp
 ForceCommand exec bash $(quoted "$keys/session") $(quoted "$1") $2
 END
-"$python" -I -c "$3" program "$sshd" -i -f "$keys/config"
+"$python" -I -c "$3" "$4" program "$sshd" -i -f "$keys/config"
 """
 
 
-def sshd_argv(place: Inside) -> list[str]:
+def sshd_argv(place: Inside, mark: str) -> list[str]:
     """The argv, on the node, of a relay to an sshd for each stream; it reads `sshd_input` first."""
     script = find_script(place.cluster) + _SSHD
-    return ["bash", "-c", script, "bash", f"{place.run.run_dir}/job.sh", str(place.attempt), node_text()]
+    arguments = [f"{place.run.run_dir}/job.sh", str(place.attempt), node_text(), mark]
+    return ["bash", "-c", script, "bash", *arguments]
 
 
 def sshd_input(place: Inside, host_key: bytes, public_key: bytes) -> bytes:

@@ -14,6 +14,7 @@ from clusterkit import folders
 from clusterkit.folders import make_private, replace_file
 from clusterkit.transport import faults, rsync
 from clusterkit.transport.base import Completed, MissingFileError, ProgressCallback, SyncOptions, Transferred
+from clusterkit.transport.words import Words
 
 _WHERE = "this machine"
 _CHUNK = 1 << 16
@@ -64,8 +65,13 @@ class LocalTransport:
         if process.stdout is None or process.stderr is None:
             raise AssertionError("pipes were asked for")
         errors = process.stderr
-        words: list[bytes] = []
-        listener = threading.Thread(target=lambda: words.append(errors.read()), daemon=True)
+        words = Words()
+
+        def listen() -> None:
+            while data := os.read(errors.fileno(), _CHUNK):
+                words.add(data)
+
+        listener = threading.Thread(target=listen, daemon=True)
         with process:
             try:
                 listener.start()
@@ -76,7 +82,7 @@ class LocalTransport:
                 _stop(process)
                 listener.join()
         if process.returncode != 0:
-            completed = Completed(tuple(argv), process.returncode, b"", b"".join(words))
+            completed = Completed(tuple(argv), process.returncode, b"", words.data)
             raise faults.command_failed(completed, where=_WHERE)
 
     @contextlib.contextmanager
@@ -194,7 +200,15 @@ class _LocalConversation:
 
     def output(self) -> Iterator[bytes]:
         """See `Conversation.output`."""
-        while data := os.read(self._output, _CHUNK):
+        while not self.over:
+            try:
+                data = os.read(self._output, _CHUNK)
+            except OSError:
+                if self.over:  # it was closed meanwhile, in another thread
+                    return
+                raise
+            if not data:
+                return
             yield data
 
     def wait(self) -> int:

@@ -17,7 +17,10 @@ from clusterkit.errors import TransportError
 MAX_COMMAND_BYTES = 120_000
 """Linux takes at most 128 KiB in one argument (MAX_ARG_STRLEN), and the command is one."""
 
-_MAX_NOISE_BYTES = 1 << 20
+_MOST_NOISE = 4 << 20
+"""Bytes before the marker; no start-up file means to print more."""
+_KEPT_NOISE = 1 << 16
+"""Bytes of it that are kept for a message; more than the marker's line."""
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _-./:=,+@;&>")
 
 
@@ -73,8 +76,10 @@ class Guard:
     """Takes away everything up to the marker line from a stream that arrives in pieces."""
 
     def __init__(self, marker: str) -> None:
-        self._pattern = re.compile(re.escape(marker.encode()) + rb"(\d+)\r?\n")  # a terminal adds the \r
+        # A terminal adds the \r. No process id is longer, and whoever knows the marker may write any number.
+        self._pattern = re.compile(re.escape(marker.encode()) + rb"([0-9]{1,10})\r?\n")
         self._held = b""
+        self._seen = 0
         self.pid: int | None = None
         """Process id of the remote command, once the marker has come."""
 
@@ -83,13 +88,19 @@ class Guard:
         if self.pid is not None:
             return data
         self._held += data
+        self._seen += len(data)
         found = self._pattern.search(self._held)
         if found is None:
-            self._held = self._held[-_MAX_NOISE_BYTES:]
+            self._held = self._held[-_KEPT_NOISE:]
             return b""
         self.pid = int(found[1])
         rest, self._held = self._held[found.end() :], b""
         return rest
+
+    @property
+    def endless(self) -> bool:
+        """Whether so much came in front of the marker that there is no use in waiting for it."""
+        return self.pid is None and self._seen > _MOST_NOISE
 
     @property
     def noise(self) -> str:

@@ -11,6 +11,7 @@ from clusterkit.errors import TransportError, last_words
 from clusterkit.transport import remote_shell
 from clusterkit.transport.faults import LostError, NotStartedError
 from clusterkit.transport.link import Channel, ChannelRefusedError, DownError, Link, Screen
+from clusterkit.transport.words import Words
 
 DYING_SECONDS = 0.2
 """A connection closes its channels a moment before it calls itself dead."""
@@ -70,8 +71,8 @@ class Session:
         self._deadline = None if timeout is None else time.monotonic() + timeout
         marker = remote_shell.new_marker()
         self._out, self._err = remote_shell.Guard(marker), remote_shell.Guard(marker)
-        self._words = bytearray()
-        self._on_error = on_error or self._words.extend
+        self._words = Words()
+        self._on_error = on_error or self._words.add
         self._command = remote_shell.wrap(
             argv, marker, login_shell=login_shell, prepare=prepare, terminal=screen is not None
         )
@@ -127,10 +128,13 @@ class Session:
 
         Raises:
             TimeUp: the deadline has passed.
+            TransportError: there is no end of what the start-up files there print.
         """
         while data := self._receive():
             if clean := self._out.feed(data):
                 yield clean
+            if self._out.endless:
+                raise self._never_started(None)
 
     def wait(self) -> int:
         """The exit status, once standard output has ended; minus the signal number for a signal.
@@ -170,8 +174,8 @@ class Session:
             raise self._lost()
 
     def error_bytes(self) -> bytes:
-        """Standard error; complete after `wait`."""
-        return bytes(self._words)
+        """Standard error, as `Words` keeps it; complete after `wait`."""
+        return self._words.data
 
     def close(self) -> None:
         """Close the channel. A command that reads or writes will notice; others run on: see `end`."""
@@ -228,6 +232,7 @@ class Session:
     def _never_started(self, status: int | None) -> TransportError:
         said = f"{self._err.noise}\n{self._out.noise}"
         ending = "its channel was closed" if status is None else f"status {status}"
+        ending = "its shell prints without end" if self._out.endless else ending
         words = f": {last_words(said)}" if said.strip() else ""
         if "\x1e" in said or (status == 0 and not words):  # something else has read what was for the command
             return TransportError(

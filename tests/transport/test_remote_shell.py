@@ -96,3 +96,14 @@ def test_noise_without_end_does_not_fill_the_memory() -> None:
     for _ in range(40):
         guard.feed(os.urandom(1 << 16))
     assert len(guard.noise) <= 1 << 20
+    assert not guard.endless
+    for _ in range(40):
+        guard.feed(os.urandom(1 << 16))
+    assert guard.endless
+
+
+def test_a_marker_with_a_number_that_is_no_process_id_is_noise() -> None:
+    marker = remote_shell.new_marker()
+    guard = remote_shell.Guard(marker)
+    assert guard.feed(f"{marker}{'9' * 5000}\n{marker}x\n{marker}\n{marker}7\nhere".encode()) == b"here"
+    assert guard.pid == 7
