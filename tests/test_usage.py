@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from clusterkit.errors import RunError
 from clusterkit.probes.framing import MARK
 from clusterkit.probes.usage import Usage, UsageReader, usage_argv
 from tests.backends.runs import until
@@ -96,6 +97,25 @@ def test_pieces_of_any_size() -> None:
 def test_damaged_samples_are_left_out() -> None:
     good = sample(100.0, "127", 0)
     assert len(read("noise\n", BEGIN, f"{MARK} sample soon\n{MARK} end\n", f"{MARK} end\n", good)) == 1
+
+
+def test_numbers_that_are_none_are_left_out() -> None:
+    for number in ("9" * 5000, "²", "-1", "1e9", "nan", ""):
+        begin = f"{MARK} begin {number} 4096 {number} a40n1\n"
+        text = sample(
+            100.0, f"{number}\n{number}, A40, {number}, {number}, 1, 1, 1", 0, f"{number}\n{number}"
+        )
+        text = text.replace("41 (python", f"{number} (python").replace("     41 512", f"{number} {number}")
+        (usage,) = read(begin, text)
+        assert (usage.cpus, usage.gpus, usage.processes) == (None, (), ())
+        assert (usage.memory_bytes, usage.memory_limit_bytes) == (0, None)
+
+
+def test_a_sample_without_an_end_is_not_kept() -> None:
+    reader = UsageReader()
+    assert not any(usage for _ in range(400) for usage in reader.feed(b"y\n" * 10_000))
+    with pytest.raises(RunError, match=r"without end what tells nothing about the run: .*y / y"):
+        list(reader.feed(b"y\n" * 1_000_000))
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")

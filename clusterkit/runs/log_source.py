@@ -16,6 +16,7 @@ from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.record import Attempt, RunRecord, records
 from clusterkit.transport.base import Transport
 from clusterkit.transport.faults import LostError, UnreachableError
+from clusterkit.untrusted import ordinal
 
 SCHEDULER = -1
 """Used in place of an attempt number, for the scheduler's own log."""
@@ -29,7 +30,9 @@ _WINDOW = 8 << 20
 _QUIET_SECONDS = 60
 """Seconds without growth after which a follower checks whether the job still exists."""
 
-_SIZE = re.compile(r"^(-?\d+) +(\d+)$", re.MULTILINE)
+_SIZE = re.compile(r"^(-?[0-9]{1,9}) +([0-9]{1,18})$", re.MULTILINE)
+_HEAD_BYTES = 64
+"""Of the line in front of a stream's bytes, at most."""
 
 _SIZES = rf"""
 cd "$ck_dir" 2>/dev/null || exit 0
@@ -184,11 +187,14 @@ class LogSource:
             for data in self.transport.stream(["sh", "-c", _STREAM, "sh", *arguments]):
                 rest = data
                 if not begun:
-                    first, begun_now, rest = (head + data).partition(b"\n")
-                    if not begun_now:
-                        head += data
+                    head += data
+                    first, begun_now, rest = head.partition(b"\n")
+                    start = ordinal(first[:_HEAD_BYTES].decode("ascii", "replace"))
+                    if not begun_now and len(head) < _HEAD_BYTES:
                         continue
-                    begun, self.offset = True, int(first)
+                    if start is None:
+                        raise TransportError(f"{self.transport.where} did not say where {file} begins")
+                    begun, self.offset = True, start
                 if rest:
                     self._losses = 0
                     self.offset = (self.offset or 0) + len(rest)

@@ -21,6 +21,7 @@ from clusterkit.errors import TransportError
 from clusterkit.folders import PARTIAL_DIR, make_private
 from clusterkit.transport.base import ProgressCallback, SyncOptions, TransferProgress, Transferred
 from clusterkit.transport.faults import NoRsyncError, unwritable
+from clusterkit.transport.words import Words
 
 REMOTE = "remote"
 """The host name rsync is shown; our own remote shell ignores it."""
@@ -31,8 +32,11 @@ VANISHED = 24
 _STOP_SECONDS = 10.0
 _RATE_UNITS = {"k": 1024.0, "M": 1024.0**2, "G": 1024.0**3, "T": 1024.0**4}
 _PROGRESS = re.compile(
-    r"\s*(\d+)\s+(\d+)%\s+(\d+(?:\.\d+)?)([kMGT])B/s\s+\S+(?:\s+\(.*?(ir|to)-chk=\d+/\d+\))?"
+    r"\s*([0-9]{1,18})\s+([0-9]{1,3})%\s+([0-9]{1,9}(?:\.[0-9]+)?)([kMGT])B/s\s+\S+"
+    r"(?:\s+\(.*?(ir|to)-chk=\d+/\d+\))?"
 )
+_LONGEST_LINE = 4096
+"""Of a line's bytes, those at its end are read: what a remote rsync says comes with the reports."""
 _STATS = {
     "Number of regular files transferred": "files",
     "Literal data": "bytes",
@@ -179,7 +183,8 @@ class OutputParser:
 
     def feed(self, data: bytes) -> list[TransferProgress]:
         """The progress reports that became complete with these bytes."""
-        *lines, self._rest = re.split(rb"[\r\n]", self._rest + data)
+        *lines, rest = re.split(rb"[\r\n]", self._rest + data)
+        self._rest = rest[-_LONGEST_LINE:]
         reports = (self._line(line.decode("utf-8", "replace")) for line in lines)
         return [report for report in reports if report is not None]
 
@@ -194,8 +199,8 @@ class OutputParser:
             total = self._total(int(done), int(percent), growing=check == "ir")
             return TransferProgress(int(done), total, float(rate) * _RATE_UNITS[unit])
         name, _, value = line.partition(":")
-        if name in _STATS and (digits := re.match(r"\s*([\d,.]+)", value)):
-            self._stats[_STATS[name]] = int(re.sub(r"\D", "", digits[1]))
+        if name in _STATS and (digits := re.match(r"\s*([0-9,.]{1,24})", value)):
+            self._stats[_STATS[name]] = int(re.sub(r"\D", "", digits[1]) or 0)
         return None
 
     def _total(self, done: int, percent: int, *, growing: bool) -> int | None:
@@ -252,7 +257,7 @@ def run_rsync(
     try:
         if on_start is not None:
             on_start()
-        errors: list[bytes] = []
+        errors = Words()
         helpers = [
             threading.Thread(target=_feed, args=(process.stdin, stdin), daemon=True),
             threading.Thread(target=_collect, args=(process.stderr, errors), daemon=True),
@@ -272,7 +277,7 @@ def run_rsync(
         raise
     finally:
         process.stdout.close()
-    return TransferEnd(code, b"".join(errors).decode("utf-8", "replace"), parser.transferred())
+    return TransferEnd(code, errors.text, parser.transferred())
 
 
 def find_rsync() -> str:
@@ -299,10 +304,10 @@ def _feed(pipe: IO[bytes], data: bytes) -> None:
         return  # rsync ended without reading it all; its exit status says why
 
 
-def _collect(pipe: IO[bytes], chunks: list[bytes]) -> None:
+def _collect(pipe: IO[bytes], words: Words) -> None:
     with pipe:
         while data := os.read(pipe.fileno(), 1 << 16):
-            chunks.append(data)
+            words.add(data)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

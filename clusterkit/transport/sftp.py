@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import paramiko
 
-from clusterkit.errors import TransportError
+from clusterkit.errors import TransportError, last_words
 from clusterkit.transport import faults
 from clusterkit.transport.base import ProgressCallback, SyncOptions, Transferred, Transport
 from clusterkit.transport.copy_plan import FILE, FOLDER, LINK, CopyEntry, with_parents
@@ -132,16 +132,25 @@ class There(SftpFiles):
             raise TransportError(f"{self.where}: {serious[0]}")
         fields = done.stdout.decode("utf-8", "surrogateescape").split("\0")
         found = {}
-        for kind, mode, size, seconds, target, path in zip(*[iter(fields)] * 6, strict=False):
-            whole, _, part = seconds.partition(".")
-            found[path.removeprefix(".").removeprefix("/")] = CopyEntry(
+        for kind, *numbers, target, path in zip(*[iter(fields)] * 6, strict=False):
+            name = path.removeprefix(".").removeprefix("/")
+            read = _NUMBERS.fullmatch(" ".join(numbers))
+            if read is None or not {"", ".", ".."}.isdisjoint(name.split("/") if name else ()):
+                said = last_words(" ".join([*numbers, path]))
+                raise TransportError(f"{self.where}: what find printed is no listing: {said}")
+            found[name] = CopyEntry(
                 kind if kind in (FILE, FOLDER, LINK) else "?",
-                int(mode, 8),
-                int(size) if kind == FILE else 0,
-                int(whole) * 1_000_000_000 + int((part + "0" * 9)[:9]),
+                int(read["mode"], 8),
+                int(read["size"]) if kind == FILE else 0,
+                int(read["seconds"]) * 1_000_000_000 + int((read["part"] + "0" * 9)[:9]),
                 target,
             )
         return found
+
+
+_NUMBERS = re.compile(
+    r"(?P<mode>[0-7]{1,5}) (?P<size>[0-9]{1,18}) (?P<seconds>-?[0-9]{1,11})\.?(?P<part>[0-9]*)"
+)
 
 
 _FIND = 'cd -- "$1" 2>/dev/null || exit 0; exec env LC_ALL=C xargs -0 sh -c "$2" sh'

@@ -23,6 +23,9 @@ from clusterkit.transport.session import Session, TimeUp
 _MAX_SESSIONS = 8
 """Commands at the same time; OpenSSH's server allows 10 (MaxSessions), and `end` may need one more."""
 
+_MOST_BYTES = 256 << 20
+"""Output of a command that is read as a whole: some million lines."""
+
 _RESUMES = 8
 """New logins in the middle of one transfer; a link that dies more often needs a person."""
 
@@ -63,7 +66,7 @@ class SshTransport:
         with self._session(argv, timeout=timeout) as session:
             try:
                 session.feed(stdin)
-                stdout = b"".join(session.output())
+                stdout = b"".join(self._bounded(session.output(), argv))
                 status = session.wait()
             except TimeUp:
                 session.end()
@@ -72,6 +75,18 @@ class SshTransport:
         if check and status != 0:
             raise faults.command_failed(completed, where=self._where)
         return completed
+
+    def _bounded(self, output: Iterator[bytes], argv: Sequence[str]) -> Iterator[bytes]:
+        """Passes on what a command prints, unless it has no end."""
+        room = _MOST_BYTES
+        for data in output:
+            room -= len(data)
+            if room < 0:
+                raise TransportError(
+                    f"{argv[0]} on {self._where} printed more than {_MOST_BYTES >> 20} MiB and was stopped",
+                    hint=f"the command was: {faults.brief(argv)}",
+                )
+            yield data
 
     def stream(self, argv: Sequence[str], *, leash: bool = False) -> Iterator[bytes]:
         """See `Transport.stream`."""

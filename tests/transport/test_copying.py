@@ -156,6 +156,32 @@ def to(server: LoopbackSshd) -> Transport:
     return connect(server.alias, ssh_config=server.ssh_config)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("f", "644", "9" * 5000, "1.0", "", "./a"),
+        ("f", "x", "1", "1.0", "", "./a"),
+        ("f", "644", "1", "nan", "", "./a"),
+        ("f", "644", "1", "1.0", "", "./../../a"),
+        ("f", "644", "1", "1.0", "", ".//etc/a"),
+    ],
+    ids=["size", "mode", "time", "above", "root"],
+)
+def test_a_listing_that_is_none(
+    serve: Callable[..., LoopbackSshd], slow_road: None, here: Path, there: Path, words: tuple[str, ...]
+) -> None:
+    tools = there / "bin"
+    tools.mkdir(parents=True)
+    (tools / "listing").write_text("".join(f"{word}\0" for word in words))
+    (tools / "find").write_text(f"#!/bin/sh\ncat {tools}/listing\n")
+    (tools / "find").chmod(0o755)
+    with (
+        closing(to(serve(f"PATH={tools}:$PATH\n"))) as transport,
+        pytest.raises(TransportError, match="what find printed is no listing"),
+    ):
+        transport.pull(f"{there}/", here / "target")
+
+
 def test_it_says_so_once(
     serve: Callable[..., LoopbackSshd],
     slow_road: None,

@@ -168,6 +168,18 @@ def test_statistics_in_pieces(size: int) -> None:
     assert parser.transferred() == Transferred(files=1005, bytes=30_000_009)
 
 
+def test_what_a_remote_rsync_says_is_no_number_and_is_not_kept() -> None:
+    parser, nines = rsync.OutputParser(), "9" * 5000
+    said = (
+        f"{nines} 100% 1.00MB/s 0:00:00\r1 {nines}% 1.00MB/s 0:00\rLiteral data: {nines}\rLiteral data: ,\r"
+    )
+    assert parser.feed(said.encode()) == []
+    for _ in range(100):
+        parser.feed(bytes(1 << 16))
+    assert len(parser._rest) < 1 << 16
+    assert parser.transferred().bytes < 10**24
+
+
 def test_no_statistics_are_zeros() -> None:
     assert rsync.OutputParser().transferred() == Transferred(0, 0)
 

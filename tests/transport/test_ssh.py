@@ -121,6 +121,23 @@ def test_noise_never_reaches_the_caller(
     assert (here / "back" / "file").read_text() == "content"
 
 
+@pytest.mark.slow
+def test_noise_without_end_and_output_without_end_are_ended(
+    serve: Callable[..., LoopbackSshd], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve()
+    monkeypatch.setattr("clusterkit.transport.ssh._MOST_BYTES", 1 << 20)
+    with closing(to(server)) as transport:
+        with pytest.raises(TransportError, match="yes on node printed more than 1 MiB and was stopped"):
+            transport.run(["yes"])
+        (server.home / ".bashrc").write_text("yes quota\n")
+        endless = r"did not run the command \(its shell prints without end\): .*quota / quota"
+        with pytest.raises(TransportError, match=endless):
+            transport.run(["true"])
+        with pytest.raises(TransportError, match=endless):
+            list(transport.stream(["true"]))
+
+
 def test_a_shell_that_ends_before_the_command(
     serve: Callable[..., LoopbackSshd], here: Path, there: Path
 ) -> None:

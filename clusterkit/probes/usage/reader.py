@@ -11,13 +11,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from clusterkit.errors import RunError, last_words
 from clusterkit.probes.framing import MARK
 from clusterkit.probes.usage.script import GPU_FIELDS
 from clusterkit.units import CLOCKS_DIFFER
-from clusterkit.untrusted import parse_object
+from clusterkit.untrusted import ordinal, parse_object
 
 _MIB = 1 << 20
-_CSV_NUMBER = re.compile(r"-?\d+(\.\d+)?")
+_CSV_NUMBER = re.compile(r"-?[0-9]{1,15}(?![0-9])(\.[0-9]+)?")
+_END = f"{MARK} end\n".encode()
+_MOST_BYTES = 8 << 20
+"""Of one sample; ps prints some hundred for each process."""
+_QUOTED = 200
 
 
 @dataclass(frozen=True)
@@ -73,22 +78,26 @@ class Usage:
 class UsageReader:
     """Reads the script's output as it comes in."""
 
-    _rest: str = ""
+    _rest: bytearray = field(default_factory=bytearray, repr=False)
     _ticks: float = 100.0
     _cpus: int | None = None
     _node: str = ""
     _before: tuple[float, Mapping[int, float]] | None = None
-    _undecoded: bytes = field(default=b"", repr=False)
 
     def feed(self, data: bytes) -> Iterator[Usage]:
-        """The samples that these bytes complete."""
-        self._undecoded += data
-        whole, newline, self._undecoded = self._undecoded.rpartition(b"\n")
-        self._rest += (whole + newline).decode("utf-8", "replace")
-        while f"{MARK} end\n" in self._rest:
-            text, _, self._rest = self._rest.partition(f"{MARK} end\n")
-            if (usage := self._sample(text)) is not None:
+        """The samples that these bytes complete.
+
+        Raises:
+            RunError: there is no end of a sample.
+        """
+        self._rest += data
+        while _END in self._rest:
+            sample, _, self._rest = self._rest.partition(_END)
+            if (usage := self._sample(sample.decode("utf-8", "replace"))) is not None:
                 yield usage
+        if len(self._rest) > _MOST_BYTES:
+            said = last_words(self._rest[:_QUOTED].decode("utf-8", "replace"))
+            raise RunError(f"the node prints without end what tells nothing about the run: {said}")
 
     def _sample(self, text: str) -> Usage | None:
         sections: dict[str, tuple[list[str], list[str]]] = {}
@@ -126,7 +135,7 @@ class UsageReader:
     def _begin(self, words: Sequence[str]) -> None:
         if len(words) == 4:
             self._ticks = _number(words[0]) or self._ticks
-            self._cpus = int(words[2]) if words[2].isdigit() else None
+            self._cpus = ordinal(words[2])
             self._node = words[3]
 
 
@@ -136,12 +145,13 @@ def _gpus(words: Sequence[str], lines: Sequence[str]) -> tuple[tuple[Gpu, ...], 
         return (), "there is no nvidia-smi on the node"
     gpus = []
     for row in csv.reader(lines, skipinitialspace=True):
-        if len(row) != len(GPU_FIELDS.split(",")) or not row[0].isdigit():
+        index = ordinal(row[0]) if row else None
+        if len(row) != len(GPU_FIELDS.split(",")) or index is None:
             continue
         utilization, used, total, power, temperature = (_number(cell) for cell in row[2:])
         gpus.append(
             Gpu(
-                int(row[0]),
+                index,
                 row[1],
                 None if utilization is None else utilization / 100,
                 None if used is None else int(used * _MIB),
@@ -161,10 +171,11 @@ def _ticks(lines: Sequence[str]) -> dict[int, float]:
     """Processor time by pid in clock ticks: fields 14 and 15 of /proc/<pid>/stat (man 5 proc)."""
     found = {}
     for line in lines:
-        pid, _, _ = line.partition(" ")
+        pid = ordinal(line.partition(" ")[0])
         fields = line.rpartition(") ")[2].split()  # the name, field 2, may itself hold blanks and brackets
-        if pid.isdigit() and len(fields) > 12:
-            found[int(pid)] = float(fields[11]) + float(fields[12])
+        ticks = [_number(word) for word in fields[11:13]]
+        if pid is not None and len(ticks) == 2:
+            found[pid] = sum(filter(None, ticks))
     return found
 
 
@@ -181,22 +192,24 @@ def _processes(lines: Sequence[str], rates: Mapping[int, float]) -> tuple[Proces
     found = []
     for line in lines:
         words = line.split(None, 3)
-        if len(words) < 4 or not (words[0].isdigit() and words[1].isdigit()):
+        pid, kilobytes = [*map(ordinal, words[:2]), None, None][:2]
+        if len(words) < 4 or pid is None or kilobytes is None:
             continue
-        pid, lifetime = int(words[0]), _number(words[2])
+        lifetime = _number(words[2])
         cpu = rates.get(pid, None if lifetime is None else lifetime / 100)
-        found.append(Process(pid, cpu, int(words[1]) * 1024, words[3]))
+        found.append(Process(pid, cpu, kilobytes * 1024, words[3]))
     return tuple(sorted(found, key=lambda one: (-(one.cpu or 0.0), -one.rss_bytes)))
 
 
 def _memory(words: Sequence[str], lines: Sequence[str]) -> tuple[int | None, int | None]:
     """Bytes used and allowed; the request, in MiB, is the limit where no control group has one."""
-    asked = int(words[0]) * _MIB if words and words[0].isdigit() else None
-    numbers = [int(line) if line.isdigit() else None for line in lines]
+    mebibytes = ordinal(words[0]) if words else None
+    asked = None if mebibytes is None else mebibytes * _MIB
+    numbers = [ordinal(line.strip()) for line in lines]  # not "max", nor version 1's largest number
     if not numbers or numbers[0] is None:
         return None, asked
     limit = numbers[1] if len(numbers) > 1 else None
-    if limit is None or limit >= 1 << 60:  # "max", or version 1's largest number
+    if limit is None:
         limit = asked
     cached = numbers[2] if len(numbers) > 2 and numbers[2] is not None else 0
     return max(0, numbers[0] - cached), limit

@@ -31,6 +31,7 @@ from clusterkit.transport.openssh.foreground import is_ours, wait_in_foreground
 from clusterkit.transport.openssh.link import OpensshLink
 from clusterkit.transport.questions import Ask, Prompt, Question, TerminalQuestion
 from clusterkit.transport.resolve import HostConfig, refuse_circles
+from clusterkit.transport.words import Words
 
 BRIEF_SECONDS = 10
 """How long the master of a single command outlives a command that was killed."""
@@ -141,7 +142,7 @@ def _run(argv: Sequence[str], *, interactive: bool) -> tuple[int, str]:
         process_group=0,
     )
     assert process.stderr is not None
-    said: list[bytes] = []
+    said = Words()
     listener = threading.Thread(target=_listen, args=(process.stderr, said, interactive), daemon=True)
     listener.start()
     try:  # ssh leaves its first process once it is logged in
@@ -153,7 +154,7 @@ def _run(argv: Sequence[str], *, interactive: bool) -> tuple[int, str]:
         raise
     # the ssh of a jump host holds the pipe for as long as it runs
     listener.join(0.0 if status == 0 else _STOP_SECONDS)
-    return status, b"".join(said).decode("utf-8", "replace")
+    return status, said.text
 
 
 def _argv(host: HostConfig, path: Path, persist: float, *, batch: bool) -> list[str]:
@@ -178,10 +179,10 @@ def _argv(host: HostConfig, path: Path, persist: float, *, batch: bool) -> list[
     return ["ssh", *config, "-M", "-N", "-f", *(f"-o{key}={value}" for key, value in options.items())]
 
 
-def _listen(pipe: IO[bytes], said: list[bytes], aloud: bool) -> None:
+def _listen(pipe: IO[bytes], said: Words, aloud: bool) -> None:
     """Keep what ssh says, and pass it on at once where a person waits for it."""
     while data := os.read(pipe.fileno(), 4096):
-        said.append(data)
+        said.add(data)
         if aloud:
             sys.stderr.write(data.decode("utf-8", "replace"))
             sys.stderr.flush()
