@@ -72,6 +72,8 @@ def host_entry(settings: Settings, run: LedgerRun, config: Path | None) -> str:
 def ssh_argv(settings: Settings, run: LedgerRun, config: Path | None, command: Sequence[str]) -> list[str]:
     """Returns the argv of OpenSSH's client for a run; its entry is written beside the keys.
 
+    The command's words are ssh's own: it joins them with blanks, for the shell there to read.
+
     Raises:
         RunError, ConfigError: as `host_entry`; or the command shows a secret's value.
     """
@@ -79,7 +81,7 @@ def ssh_argv(settings: Settings, run: LedgerRun, config: Path | None, command: S
     entry = host_entry(settings, run, config)
     file = keys_of(_home(settings), run.run_id).folder / "config"
     folders.replace_file(file, entry.encode("utf-8", "surrogateescape"), mode=0o600)
-    return ["ssh", "-F", str(file), run.run_id, *([shlex.join(command)] if command else [])]
+    return ["ssh", "-F", str(file), run.run_id, *(["--", *command] if command else [])]
 
 
 def serve_stdio(settings: Settings, run: LedgerRun) -> None:

@@ -208,7 +208,10 @@ def test_stock_ssh_rsync_and_sftp_reach_inside(web: User, running: str, tmp_path
         done = stock(web, ["sftp", "-b", "-", "-F", str(entry), running], stdin=batch)
         assert done.returncode == 0, done.stderr
         assert (tmp_path / "run.json").read_bytes() == (web.root / "runs" / running / "run.json").read_bytes()
-        assert web.types("ssh", running, "--", "printf", "%s|", "a  b", "$c") == "a  b|$c|"
+        assert (
+            web.types("ssh", running, "--", "printf", "'%s|'", "'a  b'", "$ID", "x;", "echo y")
+            == "a  b|x|y\n"
+        )
     web.types("logout", "site")
     with web.logging_in(times=1):
         assert stock(web, [*ssh, running, "true"]).returncode == 0

@@ -91,6 +91,9 @@ def test_ports_and_ssh_of_a_local_run(running: tuple[Project, str]) -> None:
     done = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
     where = (project.run_dir(run_id) / "cwd").read_text()
     assert (done.returncode, done.stdout) == (5, f"{run_id}\n{where}\n"), done.stderr
+    line = "echo 'a  b'; echo $((6 * 7)) | sed s/4/5/; exit 3"
+    assert project.run("ssh", run_id, "--", line, code=3).stdout == "a  b\n52\n"
+    assert project.run("ssh", run_id, "--", "printf", "'%s|'", "'a  b'", "c  d").stdout == "a  b|c|d|"
     bad = project.run("forward", run_id, "80:x", code=3).stderr
     assert "'80:x' is no port of the form PORT or LOCAL:PORT" in bad
 
