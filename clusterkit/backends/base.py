@@ -354,6 +354,8 @@ class Backend:
     ) -> list[str]:
         """The argv that runs a command inside a running job, beside its program.
 
+        Its exit status is that of the command, or more than 192 if the scheduler could not start it.
+
         Args:
             job_id: the job's id.
             argv: the command.

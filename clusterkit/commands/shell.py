@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from clusterkit.runs.entering import SHELL, enter_argv
-from clusterkit.runs.inside import Inside, inside
+from clusterkit.runs.inside import Inside, inside, why_it_broke_off
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.secret_values import values_at_hand
 from clusterkit.runs.shown import refuse_shown
@@ -37,13 +37,16 @@ def shell(
 
     Raises:
         ConfigError: the command shows a secret's value.
-        RunError: the run is not running.
+        RunError: the run is not running, or its end or that of its node has ended the command.
         TransportError: the cluster cannot be reached, or the connection was lost.
     """
     refuse_shown(values_at_hand(settings), command=command)
     with inside(settings, run) as place:
         on_entry(place)
-        return run_in(place, command, terminal=terminal)
+        status = run_in(place, command, terminal=terminal)
+        if (error := why_it_broke_off(place, status)) is not None:
+            raise error
+        return status
 
 
 def run_in(place: Inside, command: Sequence[str], *, terminal: str | None) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
 from clusterkit.backends.jobs import JobState
-from clusterkit.errors import RunError
+from clusterkit.errors import RunError, last_words
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.observe import query
 from clusterkit.runs.state import RunState
@@ -20,6 +20,12 @@ from clusterkit.transport.base import Transport
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
+
+
+_SIGNALLED, _LAST_SIGNAL = 128, 64
+"""The exit status after a signal is their sum, at most."""
+_TRY_SECONDS = 120.0
+"""srun itself gives a node up after some ten."""
 
 
 class EndedError(RunError):
@@ -96,6 +102,33 @@ def inside_all(settings: Settings, runs: Sequence[LedgerRun]) -> Iterator[list[I
                 hint=f"`clusterkit status {runs[0].group}` shows them",
             )
         yield places
+
+
+def why_it_broke_off(place: Inside, status: int) -> RunError | None:
+    """Returns what has happened to a run, or to its node, if that ended a command inside it; else None.
+
+    Args:
+        place: where the command ran.
+        status: its exit status.
+
+    Raises:
+        TransportError: the cluster cannot be reached.
+    """
+    if 0 <= status <= _SIGNALLED:
+        return None
+    (state,) = query(place.cluster, place.transport, [place.run])
+    if state.state is not JobState.RUNNING or state.attempt != place.attempt:
+        return _not_running(place.run, state)
+    if status <= _SIGNALLED + _LAST_SIGNAL:
+        return None
+    tried = place.transport.run(place.argv(["true"], reads=True), check=False, timeout=_TRY_SECONDS)
+    if tried.returncode == 0:
+        return None  # so the status is the command's own
+    node = place.state.node or "the node"
+    return RunError(
+        f"{node}, where {place.run.run_id} runs, does not answer: {last_words(tried.error_text)}",
+        hint=f"`clusterkit why {place.run.run_id}` looks for the cause",
+    )
 
 
 def _not_running(run: LedgerRun, state: RunState) -> RunError:

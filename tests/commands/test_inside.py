@@ -10,14 +10,17 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from clusterkit.backends.jobs import JobState
 from clusterkit.config.models import Cluster
 from clusterkit.runs.entering import enter_script
 from tests.commands.conftest import Project, new_project
 from tests.doubles.person import type_at_terminal
+from tests.doubles.slurm_site import EVERYONE, RUNNING, SlurmSite, accounting_rows
 
 pytestmark = pytest.mark.slow  # real jobs or servers, half a second or more each
 
@@ -180,3 +183,36 @@ def test_a_shell_reads_nothing_of_another_user(tmp_path: Path, planted: str) -> 
     assert not (tmp_path / "pwned").exists()
     os.chown(tmp_path / planted, 0, 0)
     assert subprocess.run(argv, capture_output=True).returncode == 0
+
+
+SRUN = """#!/bin/sh
+[ "$SLURM_EXIT_ERROR" = 213 ] || exit 1
+if [ -e {folder}/dead ]; then
+  echo 'srun: error: Application launch failed: Communication connection failure' >&2
+  exit 233
+fi
+for word; do last=$word; done
+[ "$last" != true ] || exit 0
+[ "$last" != cancel ] || : >{folder}/squeue.out
+exit "$(cat {folder}/status)"
+"""
+
+
+def test_a_shell_that_ended_with_its_node_or_its_job_says_so(site: SlurmSite) -> None:
+    site.knows(EVERYONE)
+    (site.bin / "srun").write_text(SRUN.format(folder=site.folder))
+    (site.bin / "srun").chmod(0o755)
+    for status in (0, 1, 85, 137, 200, 233, 255):  # of the command, with the job and the node as they were
+        (site.folder / "status").write_text(str(status))
+        done = site.types("shell", RUNNING.run_id, "--", "program", code=status)
+        assert done.stderr == ""
+    (site.folder / "status").write_text("143")
+    site.says("sacct", accounting_rows(replace(RUNNING, state=JobState.CANCELLED)))
+    ended = site.types("shell", RUNNING.run_id, "--", "cancel", code=8)
+    assert f"{RUNNING.run_id} has ended as CANCELLED" in ended.stderr
+    site.answers(EVERYONE)
+    (site.folder / "dead").touch()
+    dead = site.types("shell", RUNNING.run_id, "--", "program", code=8)
+    said = f"where {RUNNING.run_id} runs, does not answer: srun: error: Application launch failed"
+    assert said in dead.stderr
+    assert f"next:  `clusterkit why {RUNNING.run_id}` looks for the cause" in dead.stderr

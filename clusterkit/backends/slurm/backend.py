@@ -46,8 +46,10 @@ $ck_id$ck_fs${ck_id%%_*}$ck_fs"
 """
 
 # $1 job id, $2 cluster or nothing, then srun's options and the command. A task of an array has a job id of
-# its own, the only one srun knows.
+# its own, the only one srun knows. Where srun itself fails, and not the command, it ends with
+# SLURM_EXIT_ERROR (else 1), or with the low byte of an error number: 1001 for a node that does not answer.
 _STEP = r"""
+SLURM_EXIT_ERROR=213; export SLURM_EXIT_ERROR
 id=$1 clusters=${2:+-M $2}
 shift 2
 case $id in *_*)
