@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from clusterkit.errors import ClusterkitError
+from clusterkit.terminal import tamed
 
 
 class UnansweredError(ClusterkitError):
@@ -21,7 +22,7 @@ def ask(question: str) -> str:
     Raises:
         UnansweredError: the input ended.
     """
-    print(f"{question.rstrip()} ", end="", file=sys.stderr, flush=True)  # noqa: T201
+    print(f"{tamed(question.rstrip())} ", end="", file=sys.stderr, flush=True)  # noqa: T201
     line = sys.stdin.readline()
     if not line:
         _end_line()
@@ -38,7 +39,7 @@ def ask_hidden(question: str) -> str:
     from getpass import getpass
 
     try:
-        return getpass(f"{question.rstrip()} ")
+        return getpass(f"{tamed(question.rstrip())} ")  # it may write to /dev/tty, not to standard error
     except EOFError:
         _end_line()
         raise UnansweredError(question) from None

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple, NoReturn
 
+from clusterkit.terminal import tamed
+
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 
@@ -110,7 +112,7 @@ def _end(_number: int, _frame: object) -> NoReturn:
 def _write(text: str) -> None:
     """Writes to standard error, whatever else is being written there."""
     with suppress(OSError):
-        os.write(2, text.encode(errors="replace"))
+        os.write(2, tamed(text).encode(errors="replace"))
 
 
 def _asked(teller: Callable[[], InterruptedChange | None]) -> InterruptedChange | None:

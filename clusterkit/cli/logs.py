@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from clusterkit.cli.common import ConfigOption, JsonOption, RunOrGroupArgument, load, open_ledger
+from clusterkit.cli.streams import LogPrinter
 from clusterkit.cli.ui.console import note, print_document
-from clusterkit.errors import RunError
+from clusterkit.errors import ConfigError, RunError
 
 _LINES, _LEAST = 50, 5
 """Lines that are printed, of all runs together and at least of each."""
@@ -33,18 +34,22 @@ def logs(
     rank: Annotated[
         int, typer.Option(metavar="N", min=0, help="Output of another rank of a run on several nodes.")
     ] = 0,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="At a terminal, too, every byte as the program wrote it.")
+    ] = False,
     as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Print or follow the log of a run.
 
     With --follow, it continues with the next attempt when the run is requeued; Ctrl-C exits.
+    A terminal gets only the colours and progress bars of the log, a file or a pipe gets every byte.
     """
-    import sys
-
     from clusterkit.commands.logs import logs as command
     from clusterkit.runs.log_source import Wanted
 
+    if raw and as_json:
+        raise ConfigError("--raw and --json exclude each other", hint="leave one of them out")
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         runs = [ledger.find_one(name)] if follow else ledger.find([name])
@@ -64,16 +69,22 @@ def logs(
         found = [{"run_id": name, "lines": text.lines, "cut": text.cut} for name, text in texts.items()]
         print_document({"schema": 1, "runs": found})
         return
+    printer = LogPrinter(raw=raw)
+
+    def say(line: str) -> None:
+        printer.end()
+        note(line)
+
     for number, run in enumerate(runs):
         if len(runs) > 1:  # as `tail` does with several files
-            head = f"==> {run.run_id} <==\n"
-            sys.stdout.buffer.write((f"\n{head}" if number else head).encode())
+            printer.print((f"\n==> {run.run_id} <==\n" if number else f"==> {run.run_id} <==\n").encode())
+            printer.end()
         try:
-            for chunk in command(settings, run, wanted, say=note):
-                sys.stdout.buffer.write(chunk)
-                sys.stdout.flush()
+            for chunk in command(settings, run, wanted, say=say):
+                printer.print(chunk)
         except RunError as error:
             if len(runs) == 1:
                 raise
-            sys.stdout.flush()
-            note(error.cause)
+            say(error.cause)
+        finally:
+            printer.end()

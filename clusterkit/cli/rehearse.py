@@ -93,6 +93,6 @@ def show_rehearsed(done: Rehearsed) -> None:
         if check.cure:
             say(f"      {check.cure}")
     if done.passed:
-        out.print("[green]A run with --until-done gets past its time limit here.[/]", soft_wrap=True)
+        out.print("A run with --until-done gets past its time limit here.", style="green", soft_wrap=True)
     else:
-        out.print("[red]A long run would not get past its time limit here.[/]", soft_wrap=True)
+        out.print("A long run would not get past its time limit here.", style="red", soft_wrap=True)

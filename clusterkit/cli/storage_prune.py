@@ -57,7 +57,7 @@ def ask_first(to: Console, *, dry_run: bool, yes: bool) -> Callable[[str, Rubbis
         for name in rubbish.snapshots:
             to.print(f"  snapshot  {name[:12]}")
         for kind, name in rubbish.left_over:
-            to.print(f"  upload    {name} ({kind}), interrupted", markup=False, soft_wrap=True)
+            to.print(f"  upload    {name} ({kind}), interrupted", soft_wrap=True)
         _say_what_is_young(rubbish.young)
         return may_remove("storage prune", rubbish.bytes, cluster, dry_run=dry_run, yes=yes)
 

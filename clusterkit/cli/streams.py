@@ -1,4 +1,8 @@
-"""Makes the three standard streams work in any state a shell passes on, and accept any printed text."""
+"""Makes the three standard streams work in any state a shell passes on, and accept any printed text.
+
+At a terminal, what is written to `sys.stdout` and `sys.stderr` cannot control it, whoever wrote it; what may,
+because it is clusterkit's own or filtered already, is written to `unfiltered(stream)`.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,10 @@ import codecs
 import io
 import os
 import sys
+from typing import IO, Any
 
 from clusterkit.errors import ClusterkitError
+from clusterkit.terminal import TerminalFilter, plain_output
 
 READER_GONE = 141
 """Exit code when the reader of standard output has exited; programs killed by SIGPIPE have the same code."""
@@ -53,6 +59,60 @@ class _GuardedStream(io.FileIO):
             raise OutputError(error) from None
 
 
+class _TerminalStream(io.TextIOWrapper):
+    """A terminal's stream that leaves out everything that controls the terminal."""
+
+    def write(self, text: str) -> int:
+        """Writes text; colours and what moves within the line stay."""
+        super().write(plain_output(text))
+        return len(text)
+
+
+class _Unfiltered:
+    """Writes to a terminal's stream as it is given."""
+
+    def __init__(self, stream: _TerminalStream) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Writes text unchanged."""
+        return io.TextIOWrapper.write(self._stream, text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def unfiltered(stream: IO[str]) -> IO[str]:
+    """Returns a stream that passes on what controls a terminal, in the same order as the given one."""
+    return _Unfiltered(stream) if isinstance(stream, _TerminalStream) else stream  # type: ignore[return-value]
+
+
+class LogPrinter:
+    """Prints a program's output: filtered at a terminal, byte for byte otherwise.
+
+    Args:
+        raw: byte for byte at a terminal, too.
+    """
+
+    def __init__(self, *, raw: bool = False) -> None:
+        self._stream = unfiltered(sys.stdout)
+        self._filter = TerminalFilter() if sys.stdout.isatty() and not raw else None
+
+    def print(self, data: bytes) -> None:
+        """Prints the next bytes."""
+        if self._filter:
+            self._stream.write(self._filter.feed(data))
+        else:
+            sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+
+    def end(self) -> None:
+        """Ends the output, or interrupts it with other text."""
+        if self._filter:
+            self._stream.write(self._filter.end())
+        sys.stdout.flush()
+
+
 def prepare() -> None:
     """Replaces the standard streams with ones that accept any text.
 
@@ -82,7 +142,8 @@ def _nothing(number: int) -> int:
 def _text(stream: object, number: int, *, needed: bool) -> io.TextIOWrapper:
     old = stream if isinstance(stream, io.TextIOWrapper) else None
     raw = _GuardedStream(old.fileno() if old else _nothing(number), needed=needed)
-    return io.TextIOWrapper(
+    kind = _TerminalStream if raw.isatty() else io.TextIOWrapper
+    return kind(
         io.BufferedWriter(raw),
         encoding=old.encoding if old else "utf-8",
         errors=_DEGRADE,

@@ -226,7 +226,7 @@ def show_tuned(tuned: Tuned) -> None:
     gain = ""
     if before and before.steps_per_second and chosen.row.setting != bench.own:
         gain = f", {(chosen.row.steps_per_second or 0.0) / before.steps_per_second:.2f} times as fast as now"
-    out.print(f"[bold]{chosen.row.setting}[/]{gain}", soft_wrap=True)
+    out.print(Text.assemble((str(chosen.row.setting), "bold"), gain), soft_wrap=True)
     if len(bench.loops) < 2:
         note("there was no time to compare anything else; raise --minutes")
     if not tuned.changes:

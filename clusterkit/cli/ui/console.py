@@ -7,12 +7,12 @@ first used. `say` and `note` print plain lines without them.
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import IO, TYPE_CHECKING, Any, TextIO
 
 from clusterkit.errors import ClusterkitError
+from clusterkit.terminal import tamed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,8 +27,6 @@ _PIPED_WIDTH = 220
 _BOLD, _DIM = 1, 2
 """Styles, as terminals number them."""
 
-_UNTAMED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-
 
 def __getattr__(name: str) -> Console:
     if name not in ("out", "err"):
@@ -41,8 +39,22 @@ def _console(*, stderr: bool) -> Console:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
 
+    from clusterkit.cli.streams import unfiltered
+
     class TamedConsole(Console):
-        """Applies `tamed` to all text: content from run directories and clusters is untrusted."""
+        """Applies `tamed` to all text: content from run directories and clusters is untrusted.
+
+        The controls that rich adds, e.g. those of a live screen, reach the terminal.
+        """
+
+        @property
+        def file(self) -> IO[str]:
+            """The stream that is written to."""
+            return unfiltered(super().file)
+
+        @file.setter
+        def file(self, new: IO[str]) -> None:
+            self._file = new
 
         def render(
             self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -51,12 +63,7 @@ def _console(*, stderr: bool) -> Console:
                 yield Segment(text if control else tamed(text), style, control)
 
     width = _width(sys.stderr if stderr else sys.stdout)
-    return TamedConsole(stderr=stderr, highlight=False, emoji=False, width=width)
-
-
-def tamed(text: str) -> str:
-    """Makes text safe to print: control characters and lone surrogates become `?`."""
-    return text if text.isprintable() else _UNTAMED.sub("?", text)
+    return TamedConsole(stderr=stderr, markup=False, highlight=False, emoji=False, width=width)
 
 
 def _width(stream: TextIO) -> int | None:
@@ -87,11 +94,11 @@ def show_error(error: ClusterkitError) -> None:
     """Prints one line for the cause and one for the next step."""
     from clusterkit.cli.ui.console import err
 
-    err.print("[bold red]error:[/]", end=" ")
-    err.print(error.cause, markup=False, soft_wrap=True)
+    err.print("error:", style="bold red", end=" ")
+    err.print(error.cause, soft_wrap=True)
     if error.hint:
-        err.print("[bold]next:[/]", end="  ")
-        err.print(error.hint, markup=False, soft_wrap=True)
+        err.print("next:", style="bold", end="  ")
+        err.print(error.hint, soft_wrap=True)
 
 
 def note(message: str) -> None:

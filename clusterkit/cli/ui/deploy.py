@@ -144,4 +144,4 @@ def _warn(what: str, why: str, names: Sequence[str], *, every: bool = False) -> 
     if names:
         shown = listed([printable(name) for name in names], len(names) if every else _NAMES)
         text = Text(shown, overflow="fold")
-        console.err.print(Text.assemble(Text.from_markup(f"[yellow]{what}[/] ({why}): "), text))
+        console.err.print(Text.assemble((what, "yellow"), f" ({why}): ", text))

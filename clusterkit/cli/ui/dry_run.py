@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rich.text import Text
+
 from clusterkit.backends import backend_of
 from clusterkit.cli.ui.console import listed, note, out, printable
 from clusterkit.cli.ui.deploy import described, warn_of
@@ -34,7 +36,8 @@ def show_dry_run(found: DryRun) -> None:
         show_plan(found.plan, to=out, rows=_ROWS)
         for part in found.parts:
             labelled(f"part {part.number}", _size(part))
-        out.print(f"\n[bold]the first of {plural(len(found.plan.runs), 'run')}[/]")
+        out.print(Text(f"
+the first of {plural(len(found.plan.runs), 'run')}", "bold"))
     _show_run(found)
     warn_of(found.snapshot)
     scripts = f"{_SCRIPT}s of the group and of its first run" if group else _SCRIPT

@@ -40,7 +40,7 @@ def choose_host(hosts: Sequence[str]) -> str:
 
 def choose(choice: Choice) -> str:
     """Asks the user at the terminal; an empty answer selects the first option."""
-    err.print(f"[bold]{choice.question}[/]")
+    err.print(Text(choice.question, "bold"))
     widest = max(len(option.value) for option in choice.options)
     for number, option in enumerate(choice.options, 1):
         line = Text.assemble((f"{number:>3}  ", "bold"), f"{option.value:<{widest}}  ", (option.about, "dim"))

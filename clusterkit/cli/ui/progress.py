@@ -37,7 +37,7 @@ def transfer_bar(label: str, total: int | None) -> Iterator[ProgressCallback]:
     from clusterkit.cli.ui.console import err
 
     bar = Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(binary_units=True),
         TextColumn("{task.fields[rate]}"),

@@ -41,15 +41,17 @@ def show_plan(plan: Plan, *, to: Console = err, rows: int = _ROWS) -> None:
     for one in shown:
         if len(shown) < len(members) and one is members[-3]:
             table.add_row("...")
-        table.add_row(*(Text(_cell(one, heading)) for heading in headings))  # a value may look like markup
+        table.add_row(*(_cell(one, heading) for heading in headings))
     to.print(table)
     to.print(_summary(plan), soft_wrap=True)
     modified = list(dict.fromkeys(name for one in members for name in one.modified))
     if modified:
         count = sum(bool(one.modified) for one in members)
         to.print(
-            f"[yellow]modified recipe[/] ({', '.join(modified)}): {count} of {len(members)} runs, "
-            "permanently marked",
+            Text.assemble(
+                ("modified recipe", "yellow"),
+                f" ({', '.join(modified)}): {count} of {len(members)} runs, permanently marked",
+            ),
             soft_wrap=True,
         )
 
@@ -104,7 +106,7 @@ def _cell(one: PlannedRun, heading: str) -> str:
     return values.get(heading, "")
 
 
-def _summary(plan: Plan) -> str:
+def _summary(plan: Plan) -> Text:
     """Summarizes the requested resources on one line."""
     group, (gpu, cpu) = plan.group, plan.hours
     assert group is not None
@@ -121,4 +123,4 @@ def _summary(plan: Plan) -> str:
     if group.in_one > 1:
         packed += f", {group.in_one} in one process"
     at_once = f", {group.at_once} at a time" if group.at_once and group.at_once < group.jobs else ""
-    return f"[bold]{plural(len(plan.runs), 'run')}[/]{packed}{each}{at_once}: {asked}"
+    return Text.assemble((plural(len(plan.runs), "run"), "bold"), f"{packed}{each}{at_once}: {asked}")
