@@ -39,7 +39,7 @@ def ask_hidden(question: str) -> str:
     from getpass import getpass
 
     try:
-        return getpass(f"{tamed(question.rstrip())} ")  # it may write to /dev/tty, not to standard error
+        return getpass(f"{tamed(question.rstrip())} ")  # not on standard error
     except EOFError:
         _end_line()
         raise UnansweredError(question) from None

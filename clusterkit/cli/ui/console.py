@@ -60,6 +60,8 @@ def _console(*, stderr: bool) -> Console:
             self, renderable: RenderableType, options: ConsoleOptions | None = None
         ) -> Iterator[Segment]:
             for text, style, control in super().render(renderable, options):
+                if style and style.link:  # markup that rich reads in spite of `markup=False`
+                    style = style.update_link(None)
                 yield Segment(text if control else tamed(text), style, control)
 
     width = _width(sys.stderr if stderr else sys.stdout)
