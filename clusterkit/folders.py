@@ -54,6 +54,11 @@ def expanded(path: str) -> Path:
         ) from None
 
 
+def is_environment(folder: str | Path) -> bool:
+    """Whether a folder, or what a link leads to, is a Python or conda environment."""
+    return os.path.lexists(f"{folder}/pyvenv.cfg") or os.path.isdir(f"{folder}/conda-meta")  # noqa: PTH112 - fast
+
+
 def make_ignored(folder: Path) -> None:
     """Create a folder of mode 0700 with a `.gitignore` that makes git ignore it.
 

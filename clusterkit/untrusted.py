@@ -27,6 +27,9 @@ _LARGEST = 1e18
 """No step, time or size of a run is larger; sums and differences of smaller ones stay finite."""
 _LONGEST_LINE = 1000
 _NUMBER = re.compile(r"[0-9]{1,18}")
+_TOOLS = re.compile(r"(\.?git|\.?hg|\.?jj|\.?svn|\.?direnv?)(?:~[0-9]+)?")
+_UNSEEN = re.compile("[\u200c-\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
+"""Code points that HFS+ ignores in names."""
 _HALVES = re.compile(r"[\ud800-\udfff]")
 _HALVES_BUT_BYTES = re.compile(r"[\ud800-\udc7f\udd00-\udfff]")
 
@@ -138,6 +141,21 @@ def table(value: object) -> dict[str, Any] | None:
 def table_of_texts(value: object) -> dict[str, Any] | None:
     """An object whose values are texts; None for anything else."""
     return value if isinstance(value, dict) and texts(list(value.values())) is not None else None
+
+
+def of_tools(path: str) -> bool:
+    r"""Whether a path leads into `.git`, `.hg`, `.jj`, `.svn` or `.direnv`, from where tools run programs.
+
+    Also under the other names by which macOS and Windows file systems know these folders.
+
+    >>> [of_tools(path) for path in ("a/.git/x", "A/.GIT. /x", "git~1", "a\\.hg\\x", "git", ".github")]
+    [True, True, True, True, False, False]
+    """
+    plain = _UNSEEN.sub("", path).casefold() if not path.isascii() else path.lower()
+    if not ("git" in plain or "hg" in plain or "jj" in plain or "svn" in plain or "diren" in plain):
+        return False
+    names = (name.partition(":")[0].rstrip(". ") for name in plain.replace("\\", "/").split("/"))
+    return any(_TOOLS.fullmatch(name) and (name[0] == "." or "~" in name) for name in names)
 
 
 def one_line(value: object) -> str:

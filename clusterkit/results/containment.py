@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from clusterkit.folders import PARTIAL_DIR
+from clusterkit.folders import PARTIAL_DIR, is_environment
 from clusterkit.results.listing import RemoteFile
 
 
@@ -78,7 +78,11 @@ class LocalFiles:
 
     def _unfit(self, path: str) -> str | None:
         info = self._lstat(path)
-        if info is None or stat.S_ISDIR(info.st_mode):
+        if info is None:
+            return None
+        if stat.S_ISDIR(info.st_mode):
+            if path and is_environment(f"{self.results}/{path}"):
+                return f"{self.results}/{path} is a virtual environment here"
             return None
         what = (
             "a link, and clusterkit does not write through links"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from clusterkit.backends.jobs import GROUP_LOG, SCHEDULER_LOG, WORK_LIST
+from clusterkit.untrusted import of_tools
 
 NO_SUCH_ROOT = 3
 """Exit status of the listing if the folder of all runs does not exist."""
@@ -72,6 +73,8 @@ ctime, so no file that it wrote has such a line, whatever its size and mtime. A 
 may remove it meanwhile, or write it. BSD and busybox find have no -printf."""
 
 _ENTRY = re.compile(r"(.)([+-]) (\d{1,19}) (-?\d{1,18})(?:\.(\d+))? (?:[\d.-]+ )?(.*?)//(.*)", re.DOTALL)
+_OF_ENVIRONMENT = re.compile(r"([^/]+/.+?/)(?:pyvenv\.cfg|conda-meta/.*)", re.DOTALL | re.IGNORECASE)
+"""A file inside a run by which a virtual environment below it is known."""
 _NOT_BELOW = re.compile(r"/\.{0,2}(/|\Z)")
 _OF_GROUP = re.compile(
     r"[^/]+/(submissions/\d+/[a-z]+ (\.\./){4}groups/[^/]+/submissions/\d+/[a-z]+"
@@ -190,11 +193,29 @@ def parse_listing(stdout: bytes, run_ids: Collection[str]) -> Listing:
         elif kind == "f":
             nanoseconds = int((fraction or "")[:9].ljust(9, "0"))
             files[path] = RemoteFile(path, int(size), int(seconds) * 10**9 + nanoseconds)
+    for folder in _environments((*files, *links)):
+        files = {path: file for path, file in files.items() if not path.startswith(folder)}
+        links = {path: target for path, target in links.items() if not path.startswith(folder)}
+        refused[folder] = Refused(folder, "a virtual environment")
     for path in parent_folders(files) & files.keys():
         refused[path] = Refused(path, "a file and a folder at once")
         del files[path]
     ends = tuple(RunLink(path, _end(path, links)) for path in links)
     return Listing(frozenset(found), tuple(files.values()), tuple(refused.values()), ends)
+
+
+_MAKES_ENVIRONMENT = re.compile(r"[^/]+/(?:pyvenv\.cfg|conda-meta(?:/.*)?)", re.DOTALL | re.IGNORECASE)
+"""What would make the run's own folder one."""
+
+
+def _environments(files: Iterable[str]) -> list[str]:
+    """The outermost folders that are virtual environments, each with a slash at its end."""
+    found: list[str] = []
+    marked = {match[1] for path in files if (match := _OF_ENVIRONMENT.fullmatch(path))}
+    for folder in sorted(marked):
+        if not found or not folder.startswith(found[-1]):
+            found.append(folder)
+    return found
 
 
 def _below(path: str, run_ids: Collection[str]) -> str:
@@ -213,6 +234,10 @@ def _why_not(kind: str, path: str, target: str, *, readable: bool) -> str | None
             return None
         if _stays_inside(path, target) and path.isprintable() and not _too_long(path.encode()):
             return None
+    if of_tools(path):
+        return "its name is one of git's, or of another tool that runs programs from there"
+    if _MAKES_ENVIRONMENT.fullmatch(path):
+        return "its name is that of a part of a virtual environment"
     if not path.isprintable():
         return "its name contains characters that cannot be shown"
     if len(path) > _LONGEST_NAME // 4 and _too_long(path.encode()):

@@ -23,6 +23,7 @@ from typing import IO, BinaryIO, cast
 
 from clusterkit.errors import ClusterkitError, RunError
 from clusterkit.sharing.entries import Content, entries
+from clusterkit.untrusted import of_tools
 
 SUMS = "SHA256SUMS"
 _BLOCK = 1 << 20
@@ -235,6 +236,7 @@ def _harmless(name: str) -> bool:
     return (
         "\0" not in name
         and not name.startswith("/")
+        and not of_tools(name)
         and all(part not in ("", ".", "..") for part in name.split("/"))
     )
 

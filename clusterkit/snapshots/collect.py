@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from clusterkit.errors import ClusterkitError, ConfigError
+from clusterkit.folders import is_environment
 from clusterkit.snapshots import git
 
 IGNORE_FILE = ".clusterkitignore"
@@ -27,6 +28,8 @@ class Collected:
     """Files that look like secrets."""
     special: tuple[str, ...]
     """Sockets, pipes and devices."""
+    environments: tuple[str, ...]
+    """Virtual environments that git does not ignore; nothing in them is uploaded."""
     outside: tuple[str, ...]
     """Links among `files` that point out of the tree."""
     stays: Callable[[str], bool]
@@ -39,7 +42,8 @@ def collect(root: Path, *, exclude: Sequence[str], include: Sequence[str] = ()) 
     Args:
         root: the project's folder.
         exclude: patterns of files to leave out, in addition to .gitignore and .clusterkitignore.
-        include: patterns of files to upload although git ignores them or they look like secrets.
+        include: patterns of files to upload although git ignores them or they look like secrets, and of
+            virtual environments.
 
     Raises:
         ConfigError: .clusterkitignore is invalid.
@@ -48,14 +52,15 @@ def collect(root: Path, *, exclude: Sequence[str], include: Sequence[str] = ()) 
     """
     excluded = left_out(root, exclude)
     included = Patterns(include)
+    environments = Environments(root, included)
 
     def secret(name: str) -> bool:
         return looks_secret(name) and not included.match(name)
 
-    names = set(_names(root, excluded))
+    names = set(_names(root, excluded, environments))
     if include:
-        names.update(name for name in walk(root, excluded) if included.match(name))
-    if not names and next(walk(root, excluded), None):
+        names.update(name for name in walk(root, excluded, environments) if included.match(name))
+    if not names and next(walk(root, excluded, environments), None):
         raise ClusterkitError(
             f"git ignores every file in {root}",
             hint="correct the .gitignore, or name the files to send under `include` in [project]",
@@ -63,11 +68,15 @@ def collect(root: Path, *, exclude: Sequence[str], include: Sequence[str] = ()) 
     files: dict[str, os.stat_result] = {}
     withheld, special, outside = [], [], []
     for name in sorted(name for name in names if not excluded.match(name)):
+        if environments.hold(name):
+            continue
         status = _status(root / name)
         if status is None or stat.S_ISDIR(status.st_mode):
             continue  # a folder in place of a tracked file; its own files have been listed
         if not (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)):
             special.append(name)
+        elif stat.S_ISLNK(status.st_mode) and environments.at(name):
+            continue
         elif secret(name):
             withheld.append(name)
         else:
@@ -78,8 +87,9 @@ def collect(root: Path, *, exclude: Sequence[str], include: Sequence[str] = ()) 
         files,
         tuple(withheld),
         tuple(special),
+        environments.named,
         tuple(outside),
-        lambda name: excluded.match(name.rstrip("/")) or secret(name.rstrip("/")),
+        lambda name: excluded.match(name.rstrip("/")) or secret(name.rstrip("/")) or environments.hold(name),
     )
 
 
@@ -92,9 +102,54 @@ def left_out(root: Path, exclude: Sequence[str]) -> Patterns:
     return Patterns((*ALWAYS_EXCLUDED, *_ignored(root), *exclude))
 
 
+class Environments:
+    """The virtual environments of a tree, by what lies in them, whatever they are called.
+
+    Args:
+        root: the tree. If it is one itself, only its packages are taken for one.
+        included: patterns of those that are no exception.
+    """
+
+    def __init__(self, root: Path, included: Patterns) -> None:
+        self._root, self._included = root, included
+        self._itself = is_environment(root)
+        self._folders: dict[str, bool] = {"": False}
+        """Folder -> whether it is one or lies in one."""
+        self._named: dict[str, None] = {}
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Those that were asked about so far, each once."""
+        return tuple(sorted(self._named))
+
+    def hold(self, name: str) -> bool:
+        """Whether a file or folder, existing or not, lies in one."""
+        folder = name.rstrip("/").rpartition("/")[0]
+        return self._folders[folder] if folder in self._folders else self.at(folder)
+
+    def at(self, folder: str) -> bool:
+        """Whether a folder, or what a link leads to, is one or lies in one."""
+        if folder not in self._folders:
+            above = self.hold(folder)
+            self._folders[folder] = above or self._is_one(folder)
+            if self._folders[folder] and not above:
+                self._named[folder] = None
+        return self._folders[folder]
+
+    def _is_one(self, folder: str) -> bool:
+        one = is_environment(self._root / folder) or (
+            self._itself and _PACKAGES.fullmatch(folder) is not None
+        )
+        return one and not self._included.match(folder)
+
+
+_PACKAGES = re.compile(r"lib(64)?/python[0-9.]+|Lib/site-packages|conda-meta")
+
+
 def walk(
     root: Path,
     excluded: Patterns,
+    environments: Environments | None = None,
     below: str = "",
     *,
     repository: Callable[[str], Iterator[str]] | None = None,
@@ -104,6 +159,7 @@ def walk(
     Args:
         root: the folder that names are relative to.
         excluded: patterns of names to leave out.
+        environments: those of `root`, which are not entered either.
         below: a folder, empty or with a slash at its end.
         repository: gives the names in a git repository below that folder; None takes all of its files.
 
@@ -125,27 +181,31 @@ def walk(
             yield from repository(prefix)
             continue
         linked = [name for name in folders if (Path(folder) / name).is_symlink()]
-        folders[:] = [name for name in folders if not excluded.match(prefix + name)]
+        folders[:] = [
+            name
+            for name in folders
+            if not excluded.match(prefix + name) and not (environments and environments.at(prefix + name))
+        ]
         yield from (prefix + name for name in (*files, *linked) if not excluded.match(prefix + name))
 
 
-def _names(root: Path, excluded: Patterns, below: str = "") -> Iterator[str]:
+def _names(root: Path, excluded: Patterns, environments: Environments, below: str = "") -> Iterator[str]:
     """Names as git lists them, including nested repositories; outside a repository, everything."""
-    repository = partial(_names, root, excluded)
+    repository = partial(_names, root, excluded, environments)
     listed = git.listed(root / below, excluded=lambda name: excluded.match(below + name))
     if listed is None:
-        yield from walk(root, excluded, below, repository=repository)
+        yield from walk(root, excluded, environments, below, repository=repository)
         return
     for name in listed:
         path, inner = root / below / name, below + name
         if not name.endswith("/") or path.is_symlink() or not path.is_dir():
             yield inner.rstrip("/")
-        elif excluded.match(inner.rstrip("/")):
+        elif excluded.match(inner.rstrip("/")) or environments.at(inner.rstrip("/")):
             continue
         elif os.path.lexists(path / ".git"):
-            yield from _names(root, excluded, inner)
+            yield from _names(root, excluded, environments, inner)
         elif any(path.iterdir()):
-            yield from walk(root, excluded, inner, repository=repository)
+            yield from walk(root, excluded, environments, inner, repository=repository)
         else:
             raise ClusterkitError(
                 f"the submodule {path} is not checked out: the run would find an empty folder",
@@ -179,8 +239,8 @@ def _leads_out(root: Path, name: str) -> bool:
 
 
 ALWAYS_EXCLUDED = (
-    ".git", ".clusterkit", ".venv*", "__pycache__", "*.pyc", "/wandb", "*.sif",
-    ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", "node_modules",
+    ".git", ".hg", ".jj", ".svn", ".direnv", ".clusterkit", ".venv*", "__pycache__", "*.pyc", "/wandb",
+    "*.sif", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", "node_modules",
 )  # fmt: skip
 
 

@@ -152,6 +152,8 @@ class Snapshot:
     git: Git = field(default_factory=Git)
     withheld: tuple[str, ...] = ()
     """Files that look like secrets and are not uploaded."""
+    environments: tuple[str, ...] = ()
+    """Virtual environments, which are not uploaded."""
     special: tuple[str, ...] = ()
     """Sockets, pipes and devices, which are not uploaded."""
     outside: tuple[str, ...] = ()
@@ -238,7 +240,8 @@ def take(
     Args:
         project_dir: the folder of clusterkit.toml.
         exclude: configured patterns, matched against the relative path or any part of it.
-        include: patterns of files to upload although git ignores them or they look like secrets.
+        include: patterns of files to upload although git ignores them or they look like secrets, and of
+            virtual environments.
         max_file_size: bytes; a larger file is uploaded only if `allow` returns true.
         allow: called once with all larger files, before any file is read; None refuses them.
         look: called with the folder and the names of all files before anything is kept of them; it raises to
@@ -265,6 +268,7 @@ def take(
         project_bytes + bundle_bytes,
         git.stand(project_dir, stays=collected.stays),
         collected.withheld,
+        collected.environments,
         collected.special,
         collected.outside,
     )

@@ -208,6 +208,34 @@ CASES: dict[str, tuple[Callable[[Stage], object], str]] = {
     "named pipe": (lambda s: os.mkfifo(s.there / "a"), "a: a named pipe"),
     "socket": (listen, "socket: a socket"),
     "device": (lambda s: os.mknod(s.there / "a", 0o666 | stat.S_IFCHR, os.makedev(1, 5)), "a: a device"),
+    **{
+        f"a name of git's or a like tool: {name!a}": (
+            lambda s, name=name: s.put(f"{name}/hooks/post-checkout"),
+            "its name is one of git's",
+        )
+        for name in (
+            *(".git", "sub/.git", ".GIT", ".git.", ".git ", ".git. .", "git~1", "GIT~1", ".git:stream"),
+            *(".g\u200cit", ".gi\ufefft", "a\\.git", ".hg", ".Svn", "SVN~1", ".jj", ".direnv", "DIRENV~1"),
+        )
+    },
+    "a file of git": (lambda s: s.put(".git", "gitdir: /tmp/evil"), ".git: its name is one of git's"),
+    "names like those": (
+        lambda s: (s.put("git/a"), s.put(".github/a"), s.put(".gitignore"), s.put("hg")),
+        "",
+    ),
+    "virtual environment": (
+        lambda s: (s.put("env/pyvenv.cfg"), s.put("env/bin/python"), s.put("env/lib/in/pyvenv.cfg")),
+        "env/: a virtual environment",
+    ),
+    "conda environment": (
+        lambda s: (s.put("a/e/conda-meta/history"), s.put("a/e/bin/sh")),
+        "a/e/: a virtual",
+    ),
+    "the run as an environment": (lambda s: s.put("pyvenv.cfg"), "pyvenv.cfg: its name is that of a part of"),
+    "virtual environment here": (
+        lambda s: locally(s, "env/bin/python", lambda p: (p.parent.parent / "pyvenv.cfg").write_text("")),
+        "is a virtual environment here",
+    ),
     "newline in a name": (lambda s: s.put("a\nb"), r"a\nb: its name"),
     "escape sequence in a name": (lambda s: s.put("\x1b]0;owned\x07"), r"\x1b]0;owned\x07: its name"),
     "carriage return in a name": (lambda s: s.put("good\rbad"), r"good\rbad: its name"),

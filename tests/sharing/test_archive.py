@@ -145,6 +145,22 @@ HOSTILE = {
     "a file twice": [("root/a", REG, b"x"), ("root/a", REG, b"x")],
     "a link whose name has a zero byte": [("root/" + "a" * 120 + "\0b", SYM, "x")],
     "a link to a zero byte": [("root/a", SYM, "x" * 120 + "\0b")],
+    **{
+        f"a file of git or a like tool: {name!a}": [(f"root/{name}/config", REG, b"x")]
+        for name in (
+            ".git",
+            "a/.GIT",
+            ".git. ",
+            "git~1",
+            ".g\u200cit",
+            "a\\.git",
+            ".hg",
+            ".svn",
+            ".jj",
+            ".direnv",
+        )
+    },
+    "a link into git": [("root/.git/hooks", SYM, "x")],
     "a file that is a folder": [("root/a", REG, b"x"), ("root/a/b", REG, b"x")],
 }
 

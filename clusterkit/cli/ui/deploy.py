@@ -91,6 +91,7 @@ def print_plan_json(plan: DeploymentPlan, *, carried_out: bool) -> None:
             "files_to_send": len(standing.missing),
             "bytes_to_send": standing.bytes_to_send,
             "withheld": snapshot.withheld,
+            "environments": snapshot.environments,
             "special": snapshot.special,
             "links_outside": snapshot.outside,
         },
@@ -115,9 +116,12 @@ def warn_of(snapshot: Snapshot) -> None:
     """Warns about files that stay on this machine and links that will be broken."""
     _warn(
         "stays here",
-        "looks like a secret; `include` of \\[project] uploads it anyway",
+        "looks like a secret; `include` of [project] uploads it anyway",
         snapshot.withheld,
         every=True,
+    )
+    _warn(
+        "stay here", "virtual environments; `include` of [project] uploads them anyway", snapshot.environments
     )
     _warn("stays here", "no file: a socket, pipe or device", snapshot.special)
     _warn("points outside the project", "is uploaded as a link, without its target", snapshot.outside)
