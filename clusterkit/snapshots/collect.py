@@ -111,7 +111,7 @@ class Environments:
     """
 
     def __init__(self, root: Path, included: Patterns) -> None:
-        self._root, self._included = root, included
+        self._root, self._included = str(root), included
         self._itself = is_environment(root)
         self._folders: dict[str, bool] = {"": False}
         """Folder -> whether it is one or lies in one."""
@@ -137,7 +137,7 @@ class Environments:
         return self._folders[folder]
 
     def _is_one(self, folder: str) -> bool:
-        one = is_environment(self._root / folder) or (
+        one = is_environment(f"{self._root}/{folder}") or (
             self._itself and _PACKAGES.fullmatch(folder) is not None
         )
         return one and not self._included.match(folder)
