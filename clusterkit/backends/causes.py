@@ -64,7 +64,9 @@ class Cause:
     means: str
     """A clause for the user that begins with "it" or names the faulty thing."""
     cure: str
-    """What to do about it."""
+    """What to do about it, in words that fit any program."""
+    of_recipe: str = ""
+    """What else a run of a recipe can do, by the trainer's settings."""
     trouble: bool = True
     """False if nothing is wrong with the run."""
 

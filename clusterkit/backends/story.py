@@ -37,6 +37,8 @@ class Subject:
     profile: str = ""
     cluster: str = ""
     """Its name in the settings."""
+    recipe: str = ""
+    """Of the bundled trainer; empty for a program of one's own."""
     started: str = ""
     """Job id of the newest attempt; like the next two, known once the files are read."""
     node: str = ""

@@ -16,6 +16,7 @@ from clusterkit.runs import pipeline
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.pipeline import Submitted
 from clusterkit.runs.plan import Plan
+from clusterkit.runs.program import PLACES, literal
 from clusterkit.runs.request import SubmitRequest
 from clusterkit.runs.sweep import OF_THE_RUN, POINT, variable_of
 from clusterkit.transport.base import Bar
@@ -71,9 +72,14 @@ def launch(
     settings = settings.with_values({join_key(("profiles", profile, "program")): program})
     words, points = points_of(multirun.jobs)
     hydra = [word for word in multirun.settings if not _FOLDERS.fullmatch(word)]
-    hydra += [FOLDER] if _MULTIRUN in hydra else [_MULTIRUN, FOLDER]
+    hydra += [] if _MULTIRUN in hydra else [_MULTIRUN]
     known = {"configs": multirun.configs, "now": multirun.now}
-    job = (code, json.dumps(known), str(multirun.first), f"{{{POINT}}}")
+    names = {*points[0], *PLACES, POINT}
+
+    def unchanged(*words: str) -> tuple[str, ...]:
+        return tuple(literal(word, names) for word in words)
+
+    job = (*unchanged(code, json.dumps(known), str(multirun.first)), f"{{{POINT}}}")
     options = ["--config-name", multirun.config_name] if multirun.config_name else []
     if multirun.config_dir:
         options += ["--config-dir", _in_project(settings, multirun.config_dir)]
@@ -84,7 +90,7 @@ def launch(
         cluster=cluster,
         profile=settings.profile(profile),
         name=multirun.name,
-        arguments=(*job, *application, *options, *words, *hydra),
+        arguments=(*job, *unchanged(*application, *options), *words, *unchanged(*hydra), FOLDER),
         points=points,
         max_parallel=multirun.max_parallel,
     )
@@ -94,8 +100,8 @@ def launch(
 def points_of(jobs: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], tuple[dict[str, str], ...]]:
     """Turns the jobs' overrides into arguments with placeholders, and the values of each job.
 
-    >>> points_of([["net.lr=1", "+x=2"], ["net.lr=3", "+x=2"]])
-    (('net.lr={net_lr}', '+x=2'), ({'net_lr': '1'}, {'net_lr': '3'}))
+    >>> points_of([["net.lr=1", "+x='{seed}'"], ["net.lr=3", "+x='{seed}'"]])
+    (('net.lr={net_lr}', "+x='{{seed}}'"), ({'net_lr': '1'}, {'net_lr': '3'}))
 
     Raises:
         ConfigError: the jobs have different numbers of overrides, or two have the same.
@@ -110,11 +116,12 @@ def points_of(jobs: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], tuple[dic
                 f"both have {' '.join(job) or 'no overrides'}",
                 hint="give each value once; an override such as +repeat=1,2 makes jobs differ",
             )
-    arguments: list[str] = []
+    arguments: list[tuple[str, bool]] = []
+    """Each argument, and whether it is an override as it is."""
     points: list[dict[str, str]] = [{} for _ in jobs]
     for place, column in enumerate(zip(*jobs, strict=True)):
         if len(set(column)) == 1:
-            arguments.append(column[0])
+            arguments.append((column[0], True))
             continue
         pairs = [word.partition("=") for word in column]
         (key, *others), values = dict.fromkeys(pair[0] for pair in pairs), [pair[2] for pair in pairs]
@@ -122,12 +129,13 @@ def points_of(jobs: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], tuple[dic
         if others or not name or name[0].isdigit():
             key, values, name = "", list(column), f"override{place}"
         taken = {variable_of(other) for other in (*points[0], POINT)}
-        while variable_of(name) in taken or (name in OF_THE_RUN and not _seeds(name, values)):
+        while variable_of(name) in taken or (name in (*OF_THE_RUN, *PLACES) and not _seeds(name, values)):
             name += "_"
-        arguments.append(f"{key}={{{name}}}" if key else f"{{{name}}}")
+        arguments.append((f"{key}={{{name}}}" if key else f"{{{name}}}", False))
         for point, value in zip(points, values, strict=True):
             point[name] = value
-    return tuple(arguments), tuple(points)
+    names = {*points[0], *PLACES, POINT}
+    return tuple(literal(word, names) if same else word for word, same in arguments), tuple(points)
 
 
 def _seeds(name: str, values: Sequence[str]) -> bool:

@@ -74,6 +74,7 @@ def _collect(cluster: Cluster, transport: Transport, run: LedgerRun, seconds: fl
         shell=_shell(cluster),
         profile=run.profile,
         cluster=run.cluster,
+        recipe=run.recipe,
     )
     probe = question(subject)
     return probes.ask(transport, probe, timeout=seconds).of(probe)

@@ -80,6 +80,7 @@ def question(subject: Subject) -> Probe[str]:
         "shell": subject.shell,
         "profile": subject.profile,
         "cluster": subject.cluster,
+        "recipe": subject.recipe,
     }
     head = "\n".join(f"{key} {value}" for key, value in facts.items())
     lines = [
@@ -112,6 +113,7 @@ def parse_evidence(stdout: str) -> Evidence:
         facts.get("shell", ""),
         facts.get("profile", ""),
         facts.get("cluster", ""),
+        facts.get("recipe", ""),
     )
     record = parse_records(stdout)[subject.run_dir]
     backend = backend_of_kind(subject.scheduler)

@@ -38,6 +38,11 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     ranked = sorted(found.values(), key=lambda each: -each.sure)
     if not ranked:
         return Diagnosis(evidence, _unknown(evidence))
+    if evidence.subject.recipe:
+        ranked = [
+            replace(each, cure=f"{each.cure}; {each.cause.of_recipe}") if each.cause.of_recipe else each
+            for each in ranked
+        ]
     first, *others = ranked
     if not first.evidence and (said := _said(evidence)):
         first = replace(first, evidence=(said,))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,9 @@ _SWEPT_SEED = "CLUSTERKIT_SWEEP_SEED"
 # Only known names are placeholders. JSON and other braces stay unchanged, and so does `${name}`, a variable
 # of a shell or of OmegaConf; `{{name}}` stands for a literal `{name}`.
 _PLACE = re.compile(r"(?<!\$)(?:\{\{(?P<literal>[A-Za-z_][\w.-]*)\}\}|\{(?P<name>[A-Za-z_][\w.-]*)\})")
+_INNERMOST = re.compile(r"(?<!\$)\{([A-Za-z_][\w.-]*)\}")
+PLACES = ("seed", "total_steps", "run_id", "run_dir")
+"""Placeholders that every own program has."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
@@ -240,6 +243,19 @@ def fill(argv: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
         return values.get(match["name"], match[0])
 
     return tuple(_PLACE.sub(written, text) for text in argv)
+
+
+def literal(text: str, names: Collection[str]) -> str:
+    """Returns text of which `fill` makes the given text again, if it fills some of these names.
+
+    >>> literal('{lr} {{lr}} ${lr} ${{lr}} {x}', ["lr"])
+    '{{lr}} {{{lr}}} ${lr} ${{{lr}}} {x}'
+    """
+
+    def doubled(match: re.Match[str]) -> str:
+        return f"{{{match[0]}}}" if match[1] in names else match[0]
+
+    return _INNERMOST.sub(doubled, text)
 
 
 def has_place(argv: Sequence[str] | None, name: str) -> bool:

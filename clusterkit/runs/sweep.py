@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterkit.errors import ConfigError
-from clusterkit.runs.program import fill, has_place
+from clusterkit.runs.program import PLACES, fill, has_place, literal
 from clusterkit.runs.recipe_names import load, resolve, sibling
 from clusterkit.runs.recipe_names import meant as named
 from clusterkit.runs.values import split_values
@@ -193,7 +193,10 @@ def meaning(
                 set_values |= dict.fromkeys(meant, rest.pop(name))
         may_change = [each for name in may_change for each in named(recipe, name) or [name]]
     later = () if trains else _FILLED_LATER
-    now = {name: text for name, text in values.items() if name not in later}
+    # a value that reads like a placeholder is none, here or when the run's own are filled
+    now = {
+        name: text if trains else literal(text, PLACES) for name, text in values.items() if name not in later
+    }
     placed = {name for name in values if has_place((*arguments, *(own_program or ())), name)}
     if own_program and placed & now.keys():
         changed = changed.model_copy(update={"program": fill(own_program, now)})

@@ -141,7 +141,7 @@ known: "${{hydra:mode}} ${{hydra:job.num}} ${{hydra:job.id}} ${{hydra:job.name}}
 when: "${{now:%Y-%m-%d}} ${{now:%H-%M-%S}}"
 named: "${{hydra:job.override_dirname}}"
 hydra:
-  job: {{chdir: {chdir}, config: {{override_dirname: {{exclude_keys: [seed, y]}}}}}}
+  job: {{chdir: {chdir}, config: {{override_dirname: {{exclude_keys: [seed, y, run_dir, plain, swept]}}}}}}
   sweep: {{subdir: "${{hydra.job.num}}-${{hydra.job.override_dirname}}"}}
 {settings}
 """
@@ -166,6 +166,7 @@ def test_a_job_knows_what_it_would_know_under_hydras_basic_launcher(
         "net.lr=0.2,0.3,'a b'",
         "seed=5",
         "+x=[1,{a:2}]",
+        "+plain='{net_lr} {{net_lr}} {seed} {{seed}} {run_id} {point} {total_steps}'",
         "+y=${net.lr}",
         "+hydra.job.env_set.WHAT=so",
     )
@@ -195,6 +196,19 @@ def test_a_job_knows_what_it_would_know_under_hydras_basic_launcher(
         assert ours.keys() == theirs.keys()
         for key, value in theirs.items():
             assert (key, ours[key]) == (key, value)
+
+
+@pytest.mark.slow
+def test_braces_reach_hydra_unchanged(application: Project) -> None:
+    written = "{x} {{x}} {seed} {{seed}} {run_id} {{run_dir}} {point} {total_steps} {{{x}}}"
+    values = ",".join(f"'{written} {number}'" for number in range(2))
+    words = ("-m", f"+plain='{written}'", "+x=1,2", f"+swept={values}", "+run_dir=a")
+    multirun(application, *words)
+    files = sorted((application.folder / "multirun").rglob("told.json"))
+    expected = [json.loads(file.read_text())["config"] for file in files]
+    group = multirun(application, *words, "hydra/launcher=clusterkit").stdout.strip()
+    assert [one["config"] for one in told(application, group)] == expected
+    assert expected[0]["plain"] == written
 
 
 @pytest.mark.slow
@@ -228,6 +242,8 @@ TWICE = ({"a_b": "1", "a_b_": "3"}, {"a_b": "2", "a_b_": "4"})
         ([["seed=1"], ["seed=x"]], ("seed={seed_}",), ({"seed_": "1"}, {"seed_": "x"})),
         ([["point=1"], ["point=2"]], ("point={point_}",), ({"point_": "1"}, {"point_": "2"})),
         ([["a.b=1", "a_b=3"], ["a.b=2", "a_b=4"]], ("a.b={a_b}", "a_b={a_b_}"), TWICE),
+        ([["run_dir=1"], ["run_dir=2"]], ("run_dir={run_dir_}",), ({"run_dir_": "1"}, {"run_dir_": "2"})),
+        ([["a=1", "{a}{{b}}"], ["a=2", "{a}{{b}}"]], ("a={a}", "{{a}}{{b}}"), ({"a": "1"}, {"a": "2"})),
         ([["x={y:1}"], ["x={y:2}"]], ("x={x}",), ({"x": "{y:1}"}, {"x": "{y:2}"})),
     ],
 )  # fmt: skip

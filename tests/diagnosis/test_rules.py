@@ -613,3 +613,28 @@ def test_a_run_that_was_tried_again_says_so() -> None:
         "try 2, with 120M after out of memory",
     ]
     assert finding.cure == finding.cause.cure
+
+
+@pytest.mark.parametrize(
+    ("log", "exit_record", "words"),
+    [
+        ("RuntimeError: CUDA out of memory\n", {}, "num_envs"),
+        ("", {"code": 137, "why": "signalled", "signal": "KILL"}, "replay buffer"),
+    ],
+)
+def test_only_a_run_of_a_recipe_is_told_of_the_trainers_settings(
+    tmp_path: Path, log: str, exit_record: dict[str, object], words: str
+) -> None:
+    evidence = evidence_of(make_run(tmp_path, log, ended=exit_record))
+    own = diagnose(evidence).finding
+    of_recipe = diagnose(replace(evidence, subject=replace(evidence.subject, recipe="sac"))).finding
+    assert own.cause == of_recipe.cause
+    assert words not in own.cure
+    assert words in of_recipe.cure
+    assert of_recipe.cure.startswith(own.cure)
+
+
+def test_no_cure_for_every_program_names_a_setting_of_the_trainer() -> None:
+    trainers = r"`(num_envs|workers|eval_\w+|checkpoint_every|max_grad_norm|precision)`|replay|trainer's"
+    for cause in CAUSES:
+        assert cause.slug == "ended-too-soon" or not re.search(trainers, cause.cure), cause.slug

@@ -15,7 +15,8 @@ from clusterkit.diagnosis.rules.said import by_message, said
 GPU_OUT_OF_MEMORY = Cause(
     "gpu-out-of-memory",
     "it ran out of GPU memory",
-    "use a smaller batch, replay buffer or network, fewer `num_envs`, or a larger GPU",
+    "use a smaller batch or network, or a larger GPU",
+    of_recipe="fewer `num_envs` or a smaller replay buffer need less",
 )
 DRIVER_TOO_OLD = Cause(
     "driver-too-old",
@@ -46,7 +47,8 @@ CUDA_ERROR = Cause(
 GPU_IDLE = Cause(
     "gpu-idle",
     "it runs, but hardly uses its GPU",
-    "use more `num_envs`, and more `workers` with as many `cpus`; run fewer jobs on one node at a time",
+    "give it data faster, with more processes and as many `cpus`; run fewer jobs on one node at a time",
+    of_recipe="use more `num_envs` and `workers`",
 )
 
 _IDLE = 0.3

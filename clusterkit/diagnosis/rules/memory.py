@@ -13,7 +13,8 @@ from clusterkit.untrusted import one_line
 OUT_OF_MEMORY = Cause(
     "out-of-memory",
     "it used more main memory than it requested and was killed",
-    "raise the profile's `memory`, or use fewer `num_envs` or `workers`, or a smaller replay buffer",
+    "raise the profile's `memory`, or have the program hold less at once",
+    of_recipe="fewer `num_envs` or `workers`, or a smaller replay buffer, need less",
 )
 SHARED_MEMORY = Cause(
     "shared-memory",

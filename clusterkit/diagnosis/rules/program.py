@@ -21,7 +21,8 @@ WRONG_ARGUMENT = Cause(
 DIVERGED = Cause(
     "diverged",
     "training diverged: a loss or gradient was not finite",
-    "try a lower learning rate, `max_grad_norm` or another seed; earlier checkpoints are usable",
+    "try a lower learning rate, clipped gradients or another seed; earlier checkpoints are usable",
+    of_recipe="`max_grad_norm` clips them",
 )
 HANGS = Cause(
     "hangs",

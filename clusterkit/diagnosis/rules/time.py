@@ -20,7 +20,8 @@ DEADLINE = Cause(
 NO_PROGRESS = Cause(
     "no-progress",
     "it was restarted several times without progress, and was stopped",
-    "look at its last attempt; it must reach a checkpoint before its time is up (`checkpoint_every`)",
+    "look at its last attempt; it must reach a checkpoint before its time is up",
+    of_recipe="a smaller `checkpoint_every` makes them more often",
 )
 
 
