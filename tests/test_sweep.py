@@ -8,6 +8,7 @@ import pytest
 
 from clusterkit.config.models import Profile
 from clusterkit.errors import ConfigError
+from clusterkit.runs.program import filled
 from clusterkit.runs.sweep import Meaning, SweepAxis, axes, grid, meaning
 from trainer import recipe as recipes
 
@@ -135,3 +136,19 @@ def test_values_of_the_wrong_kind_are_named() -> None:
         meant({"recipe": "guide-mt1O", "gamma": "1"})
     with pytest.raises(ConfigError, match="unknown recipe '0'; available: a2c, brc-mt10, dqn, guide-mt10, "):
         meant({"recipe": "0", "gamma": "1"})
+
+
+def test_a_value_that_reads_like_a_placeholder_is_none() -> None:
+    value = "{seed} {{seed}} {run_dir} {other} {x}"
+    point = meaning(
+        {"x": value, "other": "1"},
+        profile(),
+        own_program=("python", "train.py", "{x}"),
+        overrides={},
+        unlock=(),
+        arguments=("--x={x}", "{seed}"),
+    )
+    argv = (*(point.profile.program or ()), *point.arguments)
+    shown = filled(argv, {"CLUSTERKIT_SEED": "7"}, "a-1", "/r/a-1")
+    assert shown == ("python", "train.py", value, f"--x={value}", "7")
+    assert point.env["CLUSTERKIT_SWEEP_X"] == value

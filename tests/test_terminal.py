@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import random
@@ -13,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tqdm import tqdm
 
 from clusterkit.terminal import TerminalFilter, plain_output, tamed
 from tests.doubles.hostile_words import CONTROLS, controls_in
@@ -51,6 +53,16 @@ def test_colours_and_progress_bars_pass() -> None:
             data = text.encode()
             shown = filtered(*(data[at : at + size] for at in range(0, len(data), size)))
             assert shown.removesuffix("\x1b[0m") == text.removesuffix("\x1b[0m")
+
+
+def test_nested_bars_of_tqdm_pass() -> None:
+    written = io.StringIO()
+    for _ in tqdm(range(3), file=written, ncols=80, position=0, mininterval=0):
+        for _ in tqdm(range(4), file=written, ncols=80, position=1, leave=False, mininterval=0):
+            pass
+    bars = written.getvalue()
+    assert "\x1b[A" in bars
+    assert filtered(bars.encode()).removesuffix("\x1b[0m") == bars.replace("\x1b[A", "\x1b[1A")
 
 
 def test_moving_up_stays_within_the_output() -> None:

@@ -64,6 +64,11 @@ class Examination:
         """Whether the image is a local file that can be sent."""
         return self.cluster.image is not None and self.cluster.image.is_file()
 
+    @property
+    def deployed(self) -> bool:
+        """Whether an image of this project was ever sent there, as far as is known."""
+        return self.ledger is None or self.ledger.deployment(self.cluster.name) is not None
+
     def make(
         self,
         place: CheckPlace,

@@ -47,7 +47,9 @@ def examine_site(exam: Examination) -> Iterator[Result]:
         return
     exam.login = seen
     yield from exam.make(CheckPlace.LOGIN, login.JUDGES, seen)
-    yield from exam.make(CheckPlace.STORAGE, storage.JUDGES, Storage(seen, exam.image, exam.uploads))
+    yield from exam.make(
+        CheckPlace.STORAGE, storage.JUDGES, Storage(seen, exam.image, exam.uploads, exam.deployed)
+    )
     checks = backend_of(exam.cluster).checks()
     if checks is None:
         return
@@ -88,7 +90,7 @@ def _ask(exam: Examination) -> Login:
 
 def _mend(exam: Examination, seen: Login) -> bool:
     """Apply the safe fixes and report them. Returns whether anything was done."""
-    there = Storage(seen, exam.image, exam.uploads)
+    there = Storage(seen, exam.image, exam.uploads, exam.deployed)
     if storage.owners(there).outcome is Outcome.FAIL:
         return False
     before = len(exam.sheet.fixes)
@@ -112,7 +114,7 @@ def _image_is_bad(there: Storage) -> bool:
     verdicts = [storage.image_there(there)]
     if verdicts[0].outcome is Outcome.PASS:
         verdicts.append(storage.image_whole(there))
-    return any(verdict.outcome is Outcome.FAIL for verdict in verdicts)
+    return any(verdict.outcome is not Outcome.PASS for verdict in verdicts)
 
 
 def _send_image(exam: Examination, seen: Login) -> None:

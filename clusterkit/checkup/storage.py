@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from clusterkit import ownership
-from clusterkit.backends.checks import Verdict, failed, passed, shortlist, warned
+from clusterkit.backends.checks import Verdict, failed, passed, shortlist, skipped, warned
 from clusterkit.checkup.login import Login
 from clusterkit.images.image import Image
 from clusterkit.probes.framing import TIME_UP
@@ -30,6 +30,8 @@ class Storage:
     image: Image | None
     uploads: bool
     """Whether the image is on this machine and can be sent."""
+    deployed: bool = True
+    """Whether this project has ever sent an image there."""
 
     @property
     def table(self) -> str:
@@ -134,6 +136,8 @@ def image_there(storage: Storage) -> Verdict:
     send = f"clusterkit deploy --cluster {cluster}"
     cure = send if storage.uploads else f"clusterkit build --cluster {cluster}"
     if part.status != 0 or not found:
+        if not storage.deployed:
+            return skipped(f"not deployed yet: `{cure}`; then doctor checks the rest")
         return failed(f"{image.name[:19]}... is not in {storage.login.about('store')}", cure)
     if found[0] != str(image.bytes):
         return failed(f"{image.name[:19]}... has {found[0]} bytes there, not {image.bytes}", cure)

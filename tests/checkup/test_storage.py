@@ -22,7 +22,9 @@ def space(root: int, *, quota: str = "", home: int = 9_999_999) -> tuple[int, st
     return 0, text + (f"== quota\n{quota}" if quota else "")
 
 
-def judged(name: str, *, bytes_: int = 5, uploads: bool = True, **parts: tuple[int, str]) -> Verdict:
+def judged(
+    name: str, *, bytes_: int = 5, uploads: bool = True, deployed: bool = True, **parts: tuple[int, str]
+) -> Verdict:
     said = {
         "about": (0, ABOUT),
         "root": (0, "there"),
@@ -33,7 +35,7 @@ def judged(name: str, *, bytes_: int = 5, uploads: bool = True, **parts: tuple[i
         "digest": (0, f"{'0' * 64}  /x.sif"),
     }
     found = login(answer(**(said | parts)))
-    return storage.JUDGES[name](Storage(found, Image("0" * 64, bytes_), uploads))
+    return storage.JUDGES[name](Storage(found, Image("0" * 64, bytes_), uploads, deployed))
 
 
 @pytest.mark.parametrize("name", storage.JUDGES)
@@ -93,3 +95,10 @@ def test_what_is_not_ones_own_is_left_to_its_owner() -> None:
     verdict = judged("modes", about=(0, f"{ABOUT}\nuid 7"), modes=(0, modes))
     assert verdict.outcome is Outcome.WARN
     assert verdict.cure == "chmod go= /share/me"
+
+
+def test_an_image_that_was_never_deployed_is_no_failure() -> None:
+    verdict = judged("image-there", deployed=False, image=(2, "no such file"))
+    assert verdict.outcome is Outcome.SKIPPED
+    assert verdict.evidence.startswith("not deployed yet: `clusterkit deploy --cluster uni`")
+    assert judged("image-there", deployed=False, bytes_=6).outcome is Outcome.FAIL

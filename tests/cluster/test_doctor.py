@@ -136,7 +136,7 @@ def found(person: User, green: dict[str, Any], tmp_path_factory: pytest.TempPath
     with sick_login(person.cluster):
         document = asks(person, "--no-job", "-c", "forbidden", "-p", "bare")
         plant(document, ["shell-quiet", "clock", "rsync-there", "root"])
-        plant(asks(person, "--no-job", "-c", "full", "-p", "bare"), ["room", "image-there"])
+        plant(asks(person, "--no-job", "-c", "full", "-p", "bare"), ["room"])  # nothing was deployed there
     with modules_only(person.cluster):
         plant(asks(person, "--no-job", "-c", "forbidden", "-p", "bare"), ["slurm-tools"])
         cured = asks(person, "-c", "cured", "-p", "bare", code=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from clusterkit.runs import log_source
 from tests.commands.conftest import Project
+from tests.doubles.person import type_at_terminal
 
 pytestmark = pytest.mark.slow  # real jobs or servers, half a second or more each
 
@@ -134,3 +136,19 @@ def test_a_log_without_line_ends_is_not_read_from_its_beginning(tmp_path: Path) 
     offset, _, said = done.stdout.partition(b"\n")
     assert int(offset) == (1 << 40) - len(said)
     assert len(said) == log_source._WINDOW
+
+
+def test_a_terminal_gets_what_does_not_control_it_and_all_of_it_with_raw(talk: Project) -> None:
+    (talk.folder / "train.py").write_text(r"print('\x1b[31mred\x1b[0m \x1b]0;title\x07 10%\r 20%')")
+    run_id = talk.submit()
+    talk.ended(run_id)
+    log = (talk.run_dir(run_id) / "attempts/0/log").read_text(newline="").replace("\n", "\r\n")
+
+    def shown(*options: str) -> str:
+        words = ("logs", run_id, *options)
+        return type_at_terminal(words, {}, folder=talk.folder, environment=os.environ).stdout
+
+    assert "\x1b[31mred\x1b[0m  10%\r 20%\r\n" in shown()
+    assert "title" not in shown()
+    assert shown("--raw") == log
+    assert "exclude each other" in talk.run("logs", "--raw", "--json", code=3).stderr

@@ -36,8 +36,7 @@ def show_dry_run(found: DryRun) -> None:
         show_plan(found.plan, to=out, rows=_ROWS)
         for part in found.parts:
             labelled(f"part {part.number}", _size(part))
-        out.print(Text(f"
-the first of {plural(len(found.plan.runs), 'run')}", "bold"))
+        out.print(Text(f"\nthe first of {plural(len(found.plan.runs), 'run')}", "bold"))
     _show_run(found)
     warn_of(found.snapshot)
     scripts = f"{_SCRIPT}s of the group and of its first run" if group else _SCRIPT

@@ -39,7 +39,8 @@ NO_INTERNET = Cause(
 PROCESS_LIMIT = Cause(
     "process-limit",
     "the program reached the node's limit on open files or processes",
-    'use fewer `workers`, or raise the limit in the cluster\'s `prelude`, e.g. "ulimit -n 8192"',
+    'start fewer processes or threads, or raise the limit in the cluster\'s `prelude`, e.g. "ulimit -n 8192"',
+    of_recipe="fewer `workers` need less",
 )
 
 
