@@ -142,7 +142,7 @@ def test_a_terminal_gets_what_does_not_control_it_and_all_of_it_with_raw(talk: P
     (talk.folder / "train.py").write_text(r"print('\x1b[31mred\x1b[0m \x1b]0;title\x07 10%\r 20%')")
     run_id = talk.submit()
     talk.ended(run_id)
-    log = (talk.run_dir(run_id) / "attempts/0/log").read_text(newline="").replace("\n", "\r\n")
+    log = (talk.run_dir(run_id) / "attempts/0/log").read_bytes().decode().replace("\n", "\r\n")
 
     def shown(*options: str) -> str:
         words = ("logs", run_id, *options)
