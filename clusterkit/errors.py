@@ -83,3 +83,7 @@ class TrackerError(ClusterkitError):
     """Event files or MLflow runs could not be brought up to date."""
 
     exit_code = 9
+
+
+class TrackerUnusableError(TrackerError):
+    """A tracker's package is missing, or its store cannot be reached or opened: no run can be logged."""

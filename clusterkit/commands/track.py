@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusterkit.errors import RunError, TrackerError
+from clusterkit.errors import RunError, TrackerError, TrackerUnusableError
 from clusterkit.results.pull import alone
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.run_dir import read_run_dir
@@ -28,8 +28,10 @@ class Tracked:
     where: str
     runs: tuple[str, ...] = ()
     """Ids of the runs that were brought up to date."""
+    failed: Mapping[str, str] = field(default_factory=dict)
+    """Why others were not, by run id; the next sync tries again."""
     error: TrackerError | None = None
-    """Why the others were not; the next sync does it."""
+    """What to show of it all; None if nothing failed."""
 
 
 def track(
@@ -41,7 +43,7 @@ def track(
     waiting: Callable[[], None] = lambda: None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[Tracked, ...]:
-    """Copy what is new of some runs' metrics to each tracker. An error of one does not stop the other.
+    """Copy what is new of some runs' metrics to each tracker. What fails for one does not stop the others.
 
     Args:
         runs: of the project; those without metrics here are passed over.
@@ -55,14 +57,14 @@ def track(
     here = {run: path for run, path in metrics.items() if path.is_file()}
     if not here or (trackers.tensorboard is None and trackers.mlflow is None):
         return ()
-    done = []
+    done: list[Tracked] = []
     with alone(results, waiting):  # nothing else writes to the trackers or the files then
         if trackers.tensorboard is not None:
-            folder = trackers.tensorboard
-            done.append(_collected("TensorBoard", str(folder), _to_event_files(here, folder)))
+            there = Tracked("TensorBoard", str(trackers.tensorboard))
+            done.append(_each_run(there, here, partial(_to_event_files, trackers.tensorboard)))
         if trackers.mlflow is not None:
-            runs_there = partial(MlflowRuns, trackers.mlflow, experiment, tell=tell)
-            done.append(_collected("MLflow", trackers.mlflow, _to_mlflow(here, runs_there)))
+            there = Tracked("MLflow", trackers.mlflow)
+            done.append(_each_run(there, here, partial(_to_mlflow, trackers.mlflow, experiment, tell)))
     return tuple(done)
 
 
@@ -73,28 +75,49 @@ def joined(before: Sequence[Tracked], now: Sequence[Tracked]) -> tuple[Tracked, 
     return tuple(new or before)
 
 
-def _to_event_files(here: Mapping[LedgerRun, Path], folder: Path) -> Iterator[str]:
-    for run, metrics in here.items():
-        if write_event_file(metrics, folder, run.run_id):
-            yield run.run_id
+_Update = Callable[[LedgerRun, Path], bool]
+"""Brings one run up to date from its metrics.jsonl; returns whether anything has changed."""
 
 
-def _to_mlflow(here: Mapping[LedgerRun, Path], runs_there: Callable[[], MlflowRuns]) -> Iterator[str]:
-    there = runs_there()
-    for run, metrics in here.items():
+def _to_event_files(folder: Path) -> _Update:
+    return lambda run, metrics: write_event_file(metrics, folder, run.run_id)
+
+
+def _to_mlflow(uri: str, experiment: str, tell: Callable[[str], None]) -> _Update:
+    there = MlflowRuns(uri, experiment, tell=tell)
+
+    def update(run: LedgerRun, metrics: Path) -> bool:
         try:
             directory = read_run_dir(metrics.parent)
         except RunError:
-            continue  # the pull has already reported the missing run.json
-        if there.log(described(directory, run.state), metrics):
-            yield run.run_id
+            return False  # the pull has already reported the missing run.json
+        return there.log(described(directory, run.state), metrics)
+
+    return update
 
 
-def _collected(tracker: str, where: str, updated: Iterator[str]) -> Tracked:
+def _each_run(tracker: Tracked, here: Mapping[LedgerRun, Path], opened: Callable[[], _Update]) -> Tracked:
+    """Brings each run up to date; what fails for one run is kept, and what fails for all ends it."""
     runs: list[str] = []
+    failed: dict[str, str] = {}
+    error: TrackerError | None = None
     try:
-        for run_id in updated:
-            runs.append(run_id)  # kept even if a later one fails
-    except TrackerError as error:
-        return Tracked(tracker, where, tuple(runs), error)
-    return Tracked(tracker, where, tuple(runs))
+        update = opened()
+        for run, metrics in here.items():
+            try:
+                if update(run, metrics):
+                    runs.append(run.run_id)
+            except TrackerUnusableError:
+                raise
+            except TrackerError as fault:
+                failed[run.run_id] = fault.cause
+    except TrackerUnusableError as fault:
+        error = fault
+    if failed and error is None:
+        first, why = next(iter(failed.items()))
+        error = TrackerError(
+            f"{tracker.tracker}: {len(failed)} of {len(here)} runs could not be brought up to date: "
+            f"{first}: {why}",
+            hint="correct this, then `clusterkit sync-results` adds what is missing",
+        )
+    return replace(tracker, runs=tuple(runs), failed=failed, error=error)

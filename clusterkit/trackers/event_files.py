@@ -11,9 +11,9 @@ import os
 from collections.abc import Iterator
 from itertools import chain, groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any
 
-from clusterkit.errors import TrackerError
+from clusterkit.errors import TrackerError, TrackerUnusableError
 from clusterkit.folders import make_ignored, make_private
 from clusterkit.trackers.points import MetricPoint, points
 from clusterkit.untrusted import open_regular
@@ -37,7 +37,8 @@ def write_event_file(metrics: Path, folder: Path, run_id: str) -> bool:
         run_id: of the run; names its folder there.
 
     Raises:
-        TrackerError: the package `tensorboard` is missing, or a file cannot be read or written.
+        TrackerUnusableError: the package `tensorboard` is missing.
+        TrackerError: a file cannot be read or written.
     """
     own = folder / run_id
     try:
@@ -50,11 +51,16 @@ def write_event_file(metrics: Path, folder: Path, run_id: str) -> bool:
             first = next(found, None)
             if first is None:
                 return False
+            record_writer = _record_writer()  # before anything is made
             make_ignored(folder)
             make_private(own)
             part = own / _UNFINISHED
             with part.open("wb") as out:
-                _write(out, first, found)
+                writer = record_writer(out)
+                for event in _events(first, found):
+                    writer.write(event.SerializeToString())
+                out.flush()
+                os.fsync(out.fileno())
             part.replace(own / name)
     except OSError as error:
         raise TrackerError(f"{error.filename or own}: {error.strerror or error}") from error
@@ -70,19 +76,16 @@ def _retire(files: list[Path]) -> None:
         os.truncate(path, 0)  # without the data server, TensorBoard never gets past a file that is gone
 
 
-def _write(out: BinaryIO, first: MetricPoint, others: Iterator[MetricPoint]) -> None:
+def _record_writer() -> Any:
+    """Returns the class of the package that frames records of a file."""
     try:
         from tensorboard.summary.writer.record_writer import RecordWriter
     except ImportError:
-        raise TrackerError(
+        raise TrackerUnusableError(
             "the package tensorboard is not installed here, so no event files are written",
             hint=install_command(extra="trackers"),
         ) from None
-    writer = RecordWriter(out)
-    for event in _events(first, others):
-        writer.write(event.SerializeToString())
-    out.flush()
-    os.fsync(out.fileno())
+    return RecordWriter
 
 
 def _events(first: MetricPoint, others: Iterator[MetricPoint]) -> Iterator[Event]:

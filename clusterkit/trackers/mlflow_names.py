@@ -1,4 +1,4 @@
-"""Names that MLflow takes as names of metrics and parameters. Pure."""
+"""Our tags in MLflow, and names that MLflow takes as names of metrics and parameters. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import hashlib
 import re
 from collections.abc import Collection
 
+RUN_TAG = "clusterkit.run"
+LOGGED_TAG = "clusterkit.logged"
+"""How many bytes of the run's metrics.jsonl have arrived, or another text while a sync is at it."""
 _REFUSED = re.compile(r"[^\w.\- :/]|[\r\n]")
 _LONGEST = 240
 """Bytes; MLflow takes 250 characters, and file systems 255 bytes."""
@@ -28,8 +31,8 @@ def file_name(name: str, there: Collection[str]) -> str:
     """A name in MLflow's file store, where it is a path: none can be both a file and a folder.
 
     Args:
-        name: of the metric.
-        there: the names that the run has there.
+        name: of the metric or parameter.
+        there: the names of the same kind that the run has there.
     """
     plain = mlflow_name(name)
     flat = _with_digest(plain.replace("/", "_"), name)
@@ -39,4 +42,5 @@ def file_name(name: str, there: Collection[str]) -> str:
 
 def _with_digest(taken: str, name: str) -> str:
     short = taken.encode()[: _LONGEST - 9].decode(errors="ignore").rstrip("/ ")
-    return f"{short}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
+    return f"{short}-{digest[:8]}"

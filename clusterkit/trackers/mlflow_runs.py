@@ -15,20 +15,19 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusterkit.errors import TrackerError, last_words
+from clusterkit.errors import TrackerError, TrackerUnusableError, last_words
 from clusterkit.folders import make_ignored
 from clusterkit.trackers.described import DescribedRun, RunStatus
-from clusterkit.trackers.mlflow_names import file_name, mlflow_name
+from clusterkit.trackers.mlflow_folder import repair
+from clusterkit.trackers.mlflow_names import LOGGED_TAG, RUN_TAG, file_name, mlflow_name
 from clusterkit.trackers.points import MetricPoint, points
-from clusterkit.untrusted import open_regular, ordinal
+from clusterkit.untrusted import open_regular, ordinal, whole_text
 from clusterkit_rl import install_command
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-RUN_TAG = "clusterkit.run"
-LOGGED_TAG = "clusterkit.logged"
 _UNFINISHED = "unfinished"
 _SQLITE = "sqlite:///"
 _PAGE = _BATCH = 1000
@@ -54,14 +53,16 @@ class MlflowRuns:
         tell: called with a line while many numbers of a run are logged.
 
     Raises:
-        TrackerError: the client is missing, or MLflow cannot be reached or opened.
+        TrackerUnusableError: the client is missing, or MLflow cannot be reached or opened.
     """
 
     def __init__(self, uri: str, experiment: str, *, tell: Callable[[str], None] = lambda _: None) -> None:
         self._uri, self._is_folder, self._tell = uri, uri.startswith("/"), tell
-        with self._explained():
+        with self._explained(TrackerUnusableError):
             self._client = self._open()
             self._experiment = self._experiment_id(experiment)
+            if self._is_folder:
+                repair(Path(uri) / self._experiment)
             self._there = {run.data.tags[RUN_TAG]: run for run in self._search()}
 
     def log(self, run: DescribedRun, metrics: Path) -> bool:
@@ -74,12 +75,21 @@ class MlflowRuns:
             metrics: its metrics.jsonl.
 
         Raises:
-            TrackerError: MLflow cannot be reached or refuses something.
+            TrackerUnusableError: MLflow cannot be reached.
+            TrackerError: it refuses something of this run.
         """
+        try:
+            return self._log(run, metrics)
+        except TrackerError:
+            with self._explained(TrackerUnusableError):
+                self._client.get_experiment(self._experiment)
+            raise
+
+    def _log(self, run: DescribedRun, metrics: Path) -> bool:
         there = self._there.get(run.run_id)
         if there is not None and there.info.lifecycle_stage != "active":
             return False
-        with self._explained(), open_regular(metrics) as file:
+        with self._explained(TrackerError), open_regular(metrics) as file:
             size = os.fstat(file.fileno()).st_size
             logged = ordinal(there.data.tags.get(LOGGED_TAG, "")) if there is not None else None
             known = logged if logged is not None and logged <= size else None
@@ -103,7 +113,7 @@ class MlflowRuns:
                 import alembic  # noqa: F401
                 import sqlalchemy  # noqa: F401
         except ImportError as error:
-            raise TrackerError(
+            raise TrackerUnusableError(
                 f"the package {error.name} is not installed here, so nothing is logged to MLflow",
                 hint=install_command(extra="trackers"),
             ) from None
@@ -151,8 +161,11 @@ class MlflowRuns:
     def _log_parameters(self, there: Run, run: DescribedRun) -> None:
         from mlflow.entities import Param
 
-        found = iter([Param(mlflow_name(name), value) for name, value in run.parameters.items()])
-        while some := list(islice(found, _PARAMETERS)):
+        there_already = there.data.params  # MLflow refuses another value
+        names = _Names(there_already, are_files=self._is_folder)
+        wanted = [(names[name], whole_text(value)) for name, value in run.parameters.items()]
+        new = iter([Param(name, value) for name, value in wanted if name not in there_already])
+        while some := list(islice(new, _PARAMETERS)):
             self._client.log_batch(there.info.run_id, params=some, synchronous=True)
 
     def _log_points(self, there: Run, found: Iterator[MetricPoint], *, in_doubt: bool) -> None:
@@ -186,17 +199,17 @@ class MlflowRuns:
         return True
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explained(self, kind: type[TrackerError]) -> Iterator[None]:
         try:
             yield
         except TrackerError:
             raise
         except Exception as error:  # of the client, its database, or its network
-            raise TrackerError(f"MLflow at {self._uri}: {last_words(str(error))}") from error
+            raise kind(f"MLflow at {self._uri}: {last_words(str(error))}") from error
 
 
 class _Names(dict[str, str]):
-    """MLflow's names of a run's metrics, by ours.
+    """MLflow's names of a run's metrics or parameters, by ours.
 
     Args:
         there: those that the run has.

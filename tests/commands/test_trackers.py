@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -83,8 +85,14 @@ def test_a_run_requeued_twice_and_synced_three_times_has_each_step_once_in_every
             project.run("sync-results", "--no-wandb", "--mlflow", "results/mlruns", "--json").stdout
         )
         assert also["trackers"] == [
-            {"tracker": "TensorBoard", "where": str(results / "tensorboard"), "runs": [], "error": None},
-            {"tracker": "MLflow", "where": str(folder), "runs": [run_id], "error": None},
+            {
+                "tracker": "TensorBoard",
+                "where": str(results / "tensorboard"),
+                "runs": [],
+                "failed": [],
+                "error": None,
+            },
+            {"tracker": "MLflow", "where": str(folder), "runs": [run_id], "failed": [], "error": None},
         ]
         (run_dir / f"synced-{attempt}").touch()
     project.until((run_dir / "attempts/2/exit.json").exists)
@@ -118,6 +126,65 @@ def test_a_tracker_that_fails_says_so_and_the_next_sync_catches_up(project: Proj
     broken.unlink()
     project.run("sync-results", "--no-wandb", "--tensorboard", "boards", "--mlflow", "sqlite:///broken.db")
     assert list(mlflow(f"sqlite:///{broken}")[0]) == STEPS
+
+
+def log_of(project: Project, run_id: str) -> Path:
+    return project.folder / "results" / run_id / "metrics.jsonl"
+
+
+def test_a_run_that_a_tracker_cannot_take_is_named_and_the_others_go_on(project: Project) -> None:
+    (project.folder / "train.py").write_text(
+        PROGRAM.replace("[attempt]", "[2]").replace("attempt < 2", "False")
+    )
+    runs = [project.submit(name) for name in ("--name=first", "--name=second", "--name=third")]
+    for run_id in runs:
+        (project.run_dir(run_id) / "synced-0").touch()
+        project.ended(run_id)
+    boards, store = project.folder / "boards", project.folder / "mlruns"
+    boards.mkdir()
+    (boards / runs[1]).write_text("a file in place of the run's folder")
+    words = ("sync-results", "--no-wandb", "--tensorboard", "boards", "--mlflow", "mlruns")
+    done = project.run(*words, code=9)
+    assert f"TensorBoard {runs[1]}: " in done.stderr
+    assert "TensorBoard: 1 of 3 runs could not be brought up to date" in done.stderr
+    assert "MLflow: 3 runs brought up to date" in done.stderr
+    assert list(tensorboard(boards / runs[2])) == STEPS
+    (boards / runs[1]).unlink()
+    (place,) = [tag.parents[1] for tag in store.glob("*/*/tags/clusterkit.run") if tag.read_text() == runs[0]]
+    (place / "metrics/train/loss").unlink()
+    (place / "metrics/train/loss").mkdir()
+    (place / "tags/clusterkit.logged").write_text("unfinished")
+    done = project.run(*words, "--json", code=9)
+    told = {each["tracker"]: each for each in json.loads(done.stdout)["trackers"]}
+    assert told["TensorBoard"]["runs"] == [runs[1]]
+    assert [each["run_id"] for each in told["MLflow"]["failed"]] == [runs[0]]
+
+
+def test_without_its_package_a_tracker_leaves_nothing_behind(project: Project) -> None:
+    (project.folder / "train.py").write_text(
+        PROGRAM.replace("[attempt]", "[2]").replace("attempt < 2", "False")
+    )
+    run_id = project.submit()
+    (project.run_dir(run_id) / "synced-0").touch()
+    project.ended(run_id)
+    for package in ("tensorboard", "mlflow"):
+        (project.folder / f"without/{package}").mkdir(parents=True)
+        (project.folder / f"without/{package}/__init__.py").write_text(
+            "raise ImportError('none', name=__name__)"
+        )
+    trackers = ["--tensorboard", "boards", "--mlflow", "mlruns/here"]
+    done = subprocess.run(
+        [sys.executable, "-m", "clusterkit", "sync-results", "--no-wandb", *trackers],
+        cwd=project.folder,
+        env={**os.environ, "PYTHONPATH": str(project.folder / "without")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 9, done.stderr
+    assert done.stderr.count("is not installed here") == 2
+    assert not (project.folder / "boards").exists()
+    assert not (project.folder / "mlruns").exists()
 
 
 def test_an_invalid_place_is_refused_before_anything_is_done(project: Project) -> None:

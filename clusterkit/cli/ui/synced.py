@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from clusterkit.cli.ui.console import note, print_document, say, warn
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from clusterkit.commands.sync import Synced
+    from clusterkit.commands.track import Tracked
     from clusterkit.results.pull import PulledRun
     from clusterkit.wandb.uploaded import RunUpload
 
@@ -27,6 +29,8 @@ _STYLES = {
 
 _MANY = 6
 """At least this many up-to-date runs share a line."""
+_MOST_FAILED = 10
+"""Most runs named that a tracker has not got."""
 
 
 def show_synced(synced: Synced) -> None:
@@ -50,10 +54,7 @@ def show_synced(synced: Synced) -> None:
         _show_upload_details(upload)
     note(f"results lie in {synced.results}")
     for tracked in synced.tracked:
-        if tracked.runs:
-            note(
-                f"{tracked.tracker}: {plural(len(tracked.runs), 'run')} brought up to date in {tracked.where}"
-            )
+        _show_tracked(tracked)
     _show_wandb_advice(synced)
 
 
@@ -95,6 +96,15 @@ def _show_upload_details(upload: RunUpload) -> None:
     if upload.message:
         colour = "red" if upload.state is UploadState.FAILED else "yellow"
         warn(f"W&B {upload.run_id}", f": {upload.message}", colour=colour)
+
+
+def _show_tracked(tracked: Tracked) -> None:
+    if tracked.runs:
+        note(f"{tracked.tracker}: {plural(len(tracked.runs), 'run')} brought up to date in {tracked.where}")
+    for run_id, why in islice(tracked.failed.items(), _MOST_FAILED):
+        warn(f"{tracked.tracker} {run_id}", f": {why}")
+    if len(tracked.failed) > _MOST_FAILED:
+        warn(f"{tracked.tracker}", f": {len(tracked.failed) - _MOST_FAILED} more runs failed")
 
 
 def _show_wandb_advice(synced: Synced) -> None:
@@ -142,6 +152,7 @@ def print_json(synced: Synced) -> None:
                     "tracker": tracked.tracker,
                     "where": tracked.where,
                     "runs": list(tracked.runs),
+                    "failed": [{"run_id": run_id, "error": why} for run_id, why in tracked.failed.items()],
                     "error": tracked.error and tracked.error.cause,
                 }
                 for tracked in synced.tracked
