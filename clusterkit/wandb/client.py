@@ -151,6 +151,7 @@ def sync(
         keep_open: file descriptors the client inherits.
         watch: called regularly with the elapsed seconds; a returned reason ends the client.
     """
+    (stage / "wandb").mkdir()  # without it, the client puts a log into the folder for temporary files
     said = stage / "said.txt"
     # Not a pipe: a client whose pipe is closed, since we were killed, hangs for ever.
     with said.open("wb") as words:

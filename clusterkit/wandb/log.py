@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from clusterkit.errors import WandbError
 from clusterkit.wandb import framing, records
 from clusterkit.wandb.framing import LogState
 from clusterkit.wandb.records import RecordKind
@@ -75,17 +74,14 @@ def inspect(path: Path) -> WandbLog:
     """Read a log once and summarise it.
 
     Raises:
-        WandbError: the file cannot be read.
+        OSError: the file cannot be read.
     """
     content = _LogContent()
-    try:
-        with path.open("rb") as stream:
-            framed = framing.scan(stream, content.see)
-            stream.seek(0)
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            size = stream.tell()
-    except OSError as error:
-        raise WandbError(f"{path}: cannot be read: {error.strerror}") from error
+    with path.open("rb") as stream:
+        framed = framing.scan(stream, content.see)
+        stream.seek(0)
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        size = stream.tell()
     run = content.run
     return WandbLog(
         path=path,

@@ -81,7 +81,11 @@ def upload_runs(
     uploads = _Uploads(run_dirs, target, ledger, live, tell)
     for run_id, run_dir in run_dirs.items():
         paths = [*find_logs(run_dir), *find_logs(run_dir, online=True)]
-        plans = uploads.plans(run_id, paths, outcome(run_id))
+        try:
+            plans = uploads.plans(run_id, paths, outcome(run_id))
+        except OSError as error:
+            yield RunUpload(run_id, None, UploadState.FAILED, message=_of_file(error))
+            continue
         if paths and not plans:
             yield RunUpload(run_id, None, UploadState.NOTHING)
         for one in plans:
@@ -93,7 +97,10 @@ def upload_runs(
                 yield RunUpload(run_id, one.wandb_run_id, UploadState.WOULD_UPLOAD, len(one.send), history)
             else:
                 tell(f"uploading {run_id}")
-                yield uploads.upload(one)
+                try:
+                    yield uploads.upload(one)
+                except OSError as error:  # of files here; the network's are WandbErrors
+                    yield _failed(one, _of_file(error))
 
 
 @dataclass(frozen=True)
@@ -234,6 +241,10 @@ class _Uploads:
 def _nothing_new(one: RunPlan) -> RunUpload:
     state = UploadState.RUNNING if one.waiting else UploadState.UP_TO_DATE
     return RunUpload(one.run_id, one.wandb_run_id, state)
+
+
+def _of_file(error: OSError) -> str:
+    return f"{error.filename or 'a file'}: {error.strerror or error}"
 
 
 def _failed(one: RunPlan, message: str) -> RunUpload:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import sqlite3
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -128,6 +129,40 @@ def test_nothing_is_sent_twice_and_nothing_is_left_behind(bench: Bench) -> None:
     assert bench.upload().state is UploadState.UP_TO_DATE
     assert len(bench.server.requests) == asked
     assert contents(bench.run_dir) == before
+
+
+def test_a_client_as_users_start_it_leaves_nothing_in_the_folder_for_temporary_files(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in forked_wandb.variables():
+        monkeypatch.delenv(name)
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    assert bench.upload().state is UploadState.UPLOADED
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_run_whose_files_cannot_be_read_is_named_and_the_others_go_on(bench: Bench) -> None:
+    bad = shutil.copytree(bench.run_dir, bench.run_dir.with_name("bad"))
+    log = bad / bench.logs[0].relative_to(bench.run_dir)
+    log.unlink()
+    log.mkdir()
+    worse = shutil.copytree(bench.run_dir, bench.run_dir.with_name("worse"))
+    (worse / "wandb" / bench.logs[0].parent.name / "files" / "loop").symlink_to("loop")
+    results = upload_runs(
+        {"bad": bad, "worse": worse, "good": bench.run_dir},
+        outcome=lambda _: bench.outcome,
+        target=UploadTarget(Credentials(bench.server.url, API_KEY)),
+        ledger=bench.ledger,
+    )
+    states = {result.run_id: result for result in results}
+    assert states["bad"].state is UploadState.FAILED
+    assert str(log) in states["bad"].message
+    assert states["worse"].state is UploadState.FAILED
+    assert "loop" in states["worse"].message
+    assert states["good"].state is UploadState.UPLOADED, states["good"].message
 
 
 def test_without_a_ledger_the_server_is_asked(bench: Bench) -> None:
