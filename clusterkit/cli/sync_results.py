@@ -18,11 +18,10 @@ from clusterkit.cli.common import (
     open_ledger,
     parsed,
 )
-from clusterkit.cli.ui.console import note
+from clusterkit.cli.ui.console import note, show_error
 from clusterkit.cli.ui.notices import Notices
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.cli.ui.synced import print_json, show_synced
-from clusterkit.errors import WandbError
 from clusterkit.results.selection import Checkpoints
 from clusterkit.units import format_bytes, parse_size, plural
 
@@ -120,29 +119,28 @@ def sync_results(
                 tell=note,
             )
             (print_json if as_json else show_synced)(synced)
-    for tracked in synced.tracked:
-        if tracked.error:
-            raise tracked.error
-    if synced.wandb_error:
-        raise synced.wandb_error
-    if synced.failed_uploads:
-        count = f"{synced.failed_uploads} of {len(synced.uploads)}"
-        raise WandbError(
-            f"{count} W&B uploads failed; the results are here and safe",
-            hint="`clusterkit sync-results` tries again and sends only what is missing",
-        )
+    faults = synced.faults()
+    for fault in faults[1:]:
+        show_error(fault)
+    if faults:
+        raise faults[0]
 
 
 def _log_in_ahead(
     settings: Settings, ledger: Ledger, names: Sequence[str], cluster: str | None, stack: ExitStack
-) -> tuple[str, LoginAhead]:
-    """Starts the login to the first cluster, which then runs during the remaining imports."""
+) -> tuple[str, LoginAhead] | None:
+    """Starts the login to the first cluster, which then runs during the remaining imports.
+
+    Returns None if the settings no longer have that cluster.
+    """
     from clusterkit.results.places import choose_runs, place
     from clusterkit.site import log_in_ahead
 
     if cluster:
         settings.cluster(cluster)  # an unknown name gets a suggestion
     name, _ = min(map(place, choose_runs(ledger, names, cluster)))
+    if name not in settings.clusters:
+        return None
     return name, stack.enter_context(log_in_ahead(settings.cluster(name)))
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusterkit.errors import RunError, WandbError
+from clusterkit.errors import ClusterkitError, RunError, WandbError
 from clusterkit.results.places import choose_runs, place
 from clusterkit.results.pull import PulledRun, pull_runs
 from clusterkit.results.selection import Checkpoints
@@ -61,11 +61,34 @@ class Synced:
     wandb_error: WandbError | None = None
     """The error that stopped the uploads; the pulled files are unaffected."""
     tracked: tuple[Tracked, ...] = ()
+    unreached: Mapping[str, ClusterkitError] = field(default_factory=dict)
+    """Why nothing was pulled from a cluster, by its name; others were."""
 
-    @property
-    def failed_uploads(self) -> int:
-        """Number of failed W&B uploads."""
-        return sum(upload.state is UploadState.FAILED for upload in self.uploads)
+    def faults(self) -> list[ClusterkitError]:
+        """Returns the errors of which the command is to tell; the first decides its exit code."""
+        errors: list[ClusterkitError] = [*self.unreached.values()]
+        lacking = [run for run in self.runs if run.lost]
+        if lacking:
+            files = sum(run.lost for run in lacking)
+            errors.append(
+                ClusterkitError(
+                    f"{files} {'file' if files == 1 else 'files'} of {lacking[0].run_id}"
+                    f"{f' and {len(lacking) - 1} more' if len(lacking) > 1 else ''} did not fit on the disk "
+                    "or arrived damaged",
+                    hint="free space, or look at the file on the cluster; then sync again",
+                )
+            )
+        errors += [tracked.error for tracked in self.tracked if tracked.error]
+        errors += [self.wandb_error] if self.wandb_error else []
+        failed = sum(upload.state is UploadState.FAILED for upload in self.uploads)
+        if failed and not self.wandb_error:
+            errors.append(
+                WandbError(
+                    f"{failed} of {len(self.uploads)} W&B uploads failed; their logs are here and safe",
+                    hint="`clusterkit sync-results` tries again and sends only what is missing",
+                )
+            )
+        return errors
 
 
 def sync_results(
@@ -79,6 +102,8 @@ def sync_results(
     environment: Mapping[str, str] = os.environ,
 ) -> Synced:
     """Mirror runs to the results folder, with one login per cluster, then to trackers, and to W&B with a key.
+
+    A cluster that fails does not stop the others; if all fail, the first error is raised.
 
     Args:
         settings: of the project.
@@ -103,15 +128,26 @@ def sync_results(
     def waiting() -> None:
         tell("another sync-results is writing to the results folder; waiting for it")
 
-    for cluster, there in groupby(sorted(runs, key=place), key=lambda run: run.cluster):
-        with (
-            connected(settings.cluster(cluster), login=login) as transport,
-            bar(f"results from {cluster}", None) as progress,
-        ):
-            for some in pull_there(transport, there, request, results, progress=progress, waiting=waiting):
-                pulled += some
+    unreached: dict[str, ClusterkitError] = {}
+    clusters: dict[str, list[LedgerRun]] = {}
+    for run in sorted(runs, key=place):
+        clusters.setdefault(run.cluster, []).append(run)
+    for cluster, there in clusters.items():
+        try:
+            with (
+                connected(settings.cluster(cluster), login=login) as transport,
+                bar(f"results from {cluster}", None) as progress,
+            ):
+                for some in pull_there(
+                    transport, there, request, results, progress=progress, waiting=waiting
+                ):
+                    pulled += some
+        except ClusterkitError as error:
+            unreached[cluster] = error
+    if len(unreached) == len(clusters):
+        raise next(iter(unreached.values()))
     order = {run.run_id: number for number, run in enumerate(runs)}
-    synced = Synced(results, tuple(sorted(pulled, key=lambda run: order[run.run_id])))
+    synced = Synced(results, tuple(sorted(pulled, key=lambda run: order[run.run_id])), unreached=unreached)
     synced = replace(synced, tracked=copy_to_trackers(settings, request, runs, waiting, tell))
     if not request.wandb:
         return synced

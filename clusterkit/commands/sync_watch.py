@@ -191,7 +191,8 @@ class _UploadFollower:
             before = self._runs.get(run.run_id)
             files = run.files + (before.files if before else 0)
             size = run.bytes + (before.bytes if before else 0)
-            self._runs[run.run_id] = replace(run, files=files, bytes=size)
+            lost = max(run.lost, before.lost if before else 0)
+            self._runs[run.run_id] = replace(run, files=files, bytes=size, lost=lost)
         self._news += [run for run in pulled if run.files]
         self.synced = replace(self.synced, runs=tuple(self._runs.values()))
 
@@ -205,6 +206,7 @@ class _UploadFollower:
             waiting_for_key=self._logs() if synced.waiting_for_key else self.synced.waiting_for_key,
             wandb_error=synced.wandb_error,
             tracked=joined(self.synced.tracked, synced.tracked),
+            unreached={**self.synced.unreached, **synced.unreached},
         )
 
     def _logs(self) -> int:

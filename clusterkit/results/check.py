@@ -14,20 +14,20 @@ from clusterkit.untrusted import read_object
 _LONGEST_LINE = 16 << 20
 
 
-def problems(run_dir: Path, run_id: str, new: Collection[str] = ()) -> list[str]:
-    """The problems of a local run directory, one line each; empty if there are none.
+def problems(run_dir: Path, run_id: str) -> list[str]:
+    """The problems of a local run directory apart from its checkpoints, one line each."""
+    return [*_run_json(run_dir / "run.json", run_id), *_metrics(run_dir / "metrics.jsonl")]
+
+
+def damaged_checkpoints(run_dir: Path, new: Collection[str] = ()) -> list[str]:
+    """The checkpoint files of a local run directory that are not what their manifest says, one line each.
 
     Args:
         run_dir: the run directory.
-        run_id: the run that it should contain.
         new: files that were just transferred, by path inside `run_dir`. New checkpoint files are compared
             with the SHA-256 in their manifest, older ones only by size.
     """
-    return [
-        *_run_json(run_dir / "run.json", run_id),
-        *_metrics(run_dir / "metrics.jsonl"),
-        *_checkpoints(run_dir, new),
-    ]
+    return list(_checkpoints(run_dir, new))
 
 
 def _run_json(path: Path, run_id: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from clusterkit.errors import RunError, TransportError
 from clusterkit.folders import make_ignored
-from clusterkit.results.check import problems
+from clusterkit.results.check import damaged_checkpoints, problems
 from clusterkit.results.checkpoints import best_steps, newest_checkpoints
 from clusterkit.results.containment import LocalFiles, present, second_name
 from clusterkit.results.listing import (
@@ -57,6 +57,8 @@ class PulledRun:
     """Size of all selected files of the run."""
     problems: tuple[str, ...] = ()
     """Problems of the local run directory, one line each."""
+    lost: int = 0
+    """Number of them that another sync does not mend by itself: the disk is full, or a checkpoint damaged."""
 
     @property
     def up_to_date(self) -> bool:
@@ -194,12 +196,15 @@ class _Pull:
         """Path -> new bytes of the file."""
         self.faults: dict[str, str] = {}
         """Path -> why the file was not pulled."""
+        self.too_large: set[str] = set()
+        """Paths of those that do not fit on the disk."""
         self.moving: set[str] = set()
         """Paths of the files that are being transferred."""
 
     def bring(self, listing: Listing, checkpoints: Checkpoints) -> list[RemoteFile]:
         """Transfer what is new of the selected files; returns those that should now be present."""
         self.faults.clear()
+        self.too_large.clear()
         best = None
         if checkpoints is Checkpoints.BEST:  # the evaluations decide which is best, so they are pulled first
             self._move(select(listing.files, Checkpoints.NONE))
@@ -238,7 +243,9 @@ class _Pull:
         here = LocalFiles(str(self._results))
         plan = compare(files, present(here.results, files))
         free = here.look(one.file for one in plan)
-        blocked = here.blocked | (here.too_large(free) if free else {})
+        large = here.too_large(free) if free else {}
+        self.too_large |= large.keys()
+        blocked = here.blocked | large
         plan = [one for one in plan if one.file.path not in blocked]
         self.faults |= blocked
         self.moving = {one.file.path for one in plan}
@@ -301,6 +308,10 @@ class _Pull:
         if run_id not in listing.run_ids:
             return PulledRun(run_id, found=False, problems=tuple(found))
         new = {file.inside: self.new[file.path] for file in files if file.path in self.new}
-        found += problems(self._results / run_id, run_id, new) if new else []
+        damaged: list[str] = []
+        if new:
+            found += problems(self._results / run_id, run_id)
+            damaged = damaged_checkpoints(self._results / run_id, new)
         total = sum(file.size for file in files)
-        return PulledRun(run_id, True, len(new), sum(new.values()), total, tuple(found))
+        lost = len(damaged) + sum(path.startswith(f"{run_id}/") for path in self.too_large)
+        return PulledRun(run_id, True, len(new), sum(new.values()), total, (*found, *damaged), lost)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import shutil
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,3 +57,55 @@ def test_what_has_changed_comes_with_one_more_command(site: SlurmSite) -> None:
 def test_an_unknown_cluster_gets_a_suggestion(site: SlurmSite) -> None:
     site.knows([DONE])
     assert "did you mean far?" in sync(site, "--cluster", "fat", code=3)
+
+
+def checkpoint(site: SlurmSite, digest: str) -> None:
+    folder = site.root / "runs" / DONE.run_id / "checkpoints/step-1"
+    folder.mkdir(parents=True)
+    (folder / "model.pt").write_bytes(b"weights")
+    files = {"model.pt": {"bytes": 7, "sha256": digest}}
+    (folder / "manifest.json").write_text(json.dumps({"step": 1, "files": files}))
+
+
+def test_a_checkpoint_that_came_home_damaged_is_code_1(site: SlurmSite) -> None:
+    site.knows([DONE, FAILED])
+    checkpoint(site, "0" * 64)
+    told = sync(site, code=1)
+    assert "checkpoints/step-1/model.pt is damaged: its SHA-256 does not match its manifest" in told
+    assert f"error: 1 file of {DONE.run_id} did not fit on the disk or arrived damaged" in told
+    assert (site.project / "results" / FAILED.run_id / "run.json").exists()
+
+
+def test_a_whole_checkpoint_is_code_0(site: SlurmSite) -> None:
+    site.knows([DONE])
+    checkpoint(site, hashlib.sha256(b"weights").hexdigest())
+    assert "error" not in sync(site)
+
+
+def test_a_file_that_does_not_fit_on_the_disk_is_code_1(site: SlurmSite) -> None:
+    site.knows([DONE, FAILED])
+    large = site.root / "runs" / DONE.run_id / "large"
+    large.touch()
+    os.truncate(large, 2 * shutil.disk_usage(site.project).free)
+    for _ in range(2):
+        told = sync(site, code=1)
+        assert "not synced: large: it has " in told
+        assert f"error: 1 file of {DONE.run_id} did not fit on the disk or arrived damaged" in told
+    assert (site.project / "results" / FAILED.run_id / "run.json").exists()
+    large.unlink()
+    assert "error" not in sync(site)
+
+
+@pytest.mark.parametrize("name", ["away", "zone"])
+def test_a_cluster_that_fails_does_not_stop_the_others(site: SlurmSite, name: str) -> None:
+    site.knows([DONE])
+    with site.ledger() as ledger:
+        ledger.add(replace(site.entry(FAILED), cluster=name))
+    told = sync(site, code=3)
+    assert name in told
+    assert (site.project / "results" / DONE.run_id / "run.json").exists()
+    with (site.project / "clusterkit.toml").open("a") as file:
+        file.write(f'\n[clusters.{name}]\nhost = "ssh://127.0.0.1:9"\nroot = "/x"\ncontainer = "none"\n')
+    told = sync(site, code=4)
+    assert DONE.run_id in told
+    assert "127.0.0.1" in told
