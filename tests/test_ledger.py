@@ -1,16 +1,25 @@
 """The ledger remembers runs, digests and deployments, and finds runs by what a person types."""
 
+import json
+import random
 import sqlite3
 import subprocess
 import sys
-from dataclasses import replace
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from clusterkit.backends.jobs import JobState
 from clusterkit.commands.cancel import ChosenRuns, _choose
 from clusterkit.errors import ClusterkitError, RunError
 from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.ledger_faults import ledger_fault
+from clusterkit.runs.selection import known_state
+from clusterkit.runs.state import RunState, remembered
 
 
 def run(
@@ -193,3 +202,125 @@ def test_a_ledger_that_cannot_be_opened_is_not_called_damaged(tmp_path: Path) ->
     (tmp_path / "folder").mkdir()
     with pytest.raises(ClusterkitError, match="folder: cannot be used"):
         Ledger(tmp_path / "folder")
+
+
+def fault_of(use: Callable[[], object]) -> ClusterkitError | None:
+    """What a command would show of an error in some use of a ledger."""
+    try:
+        use()
+    except ClusterkitError as error:
+        return error
+    except sqlite3.DatabaseError as error:
+        fault = ledger_fault(error)
+        if fault is None:
+            raise
+        return fault
+    return None
+
+
+ODD = [None, b"\xff\x00", "", 7, -1, 1e300, "x" * 100_000, "a\x1b[31m\n", "../../etc", "{}"]
+
+
+@pytest.mark.parametrize("column", [field.name for field in fields(LedgerRun)])
+def test_an_odd_value_in_any_column_is_read_or_is_one_error_that_names_the_file(
+    tmp_path: Path, column: str
+) -> None:
+    for value in ODD:
+        with Ledger(tmp_path / "l") as ledger:
+            ledger.add_all([run("a", "1"), run("b", "2")])
+            with suppress(sqlite3.IntegrityError):
+                ledger.connection.execute(f'UPDATE runs SET "{column}" = ? WHERE job_id = 2', (value,))
+            if fault := fault_of(ledger.runs):
+                assert str(tmp_path / "l") in fault.cause
+                assert len(fault.cause) < 300
+                assert "`clusterkit status` then fills a new one" in (fault.hint or "")
+            else:
+                assert len([known_state(row) for row in ledger.runs()]) == 2
+                kinds = {field.name: {"int": int, "str": str}[str(field.type)] for field in fields(LedgerRun)}
+                for row in ledger.runs():
+                    assert {name: type(value) for name, value in vars(row).items()} == kinds
+        (tmp_path / "l").unlink()
+
+
+@pytest.mark.parametrize("run_id", ["", "../x", "a/b", "-rf", ".", "x" * 300])
+def test_an_id_by_which_another_folder_would_be_removed_is_never_read(tmp_path: Path, run_id: str) -> None:
+    with Ledger(tmp_path / "l") as ledger:
+        ledger.add(run("a", "1"))
+        ledger.connection.execute("UPDATE runs SET run_id = ?", (run_id,))
+        with pytest.raises(ClusterkitError, match="not a readable ledger"):
+            ledger.runs()
+
+
+def test_only_folders_of_secrets_are_ever_given_to_be_removed(tmp_path: Path) -> None:
+    sound = ["/share/you/clusterkit/secrets/a40-2m-20260102-030405-k3f9.0a1b2c3d", "/secrets/a.0a1b2c3d"]
+    with Ledger(tmp_path / "l") as ledger:
+        ledger.add_secrets("uni", [*sound, "/", "/home/you", "secrets/a.0a1b2c3d", "/share/secrets/", ""])
+        ledger.connection.execute("INSERT INTO secrets VALUES (x'ff', 'uni'), (7, 'uni')")
+        assert ledger.secrets("uni") == sound
+
+
+def test_odd_values_in_the_other_tables_are_as_if_nothing_were_known(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "l") as ledger:
+        ledger.connection.execute("INSERT INTO deployments VALUES ('uni', x'00', 'many')")
+        ledger.connection.execute("INSERT INTO rates VALUES ('uni', 'fast', 'today')")
+        ledger.connection.execute("INSERT INTO snapshots VALUES ('uni', x'ff')")
+        assert (ledger.deployment("uni"), ledger.rate("uni"), ledger.snapshot("uni")) == (None, None, None)
+
+
+@pytest.mark.parametrize("table", ["runs", "strangers", "secrets"])
+@pytest.mark.parametrize("instead", ["", "CREATE TABLE {} (a, b)", "CREATE VIEW {} AS SELECT 1 AS a"])
+def test_tables_of_something_else_are_one_error(tmp_path: Path, table: str, instead: str) -> None:
+    with Ledger(tmp_path / "l") as ledger:
+        ledger.connection.execute(f"DROP TABLE {table}")
+        ledger.connection.execute(instead.format(table))
+        for use in (
+            lambda: ledger.add(run("a", "1")),
+            ledger.runs,
+            lambda: ledger.add_strangers("uni", ["x"]),
+            lambda: ledger.strangers("uni"),
+            lambda: ledger.add_secrets("uni", ["x"]),
+            lambda: ledger.secrets("uni"),
+        ):
+            if fault := fault_of(use):
+                assert "not a readable ledger" in fault.cause
+
+
+def read_all(path: Path) -> None:
+    with Ledger(path) as ledger:
+        for row in ledger.runs():
+            known_state(row)
+
+
+def test_a_ledger_cut_or_overwritten_anywhere_is_read_or_is_one_error(tmp_path: Path) -> None:
+    path = tmp_path / "l"
+    with Ledger(path) as ledger:
+        ledger.add_all(run(f"run{number}", str(number)) for number in range(200))
+        ledger.connection.execute("PRAGMA journal_mode = DELETE")
+    whole = path.read_bytes()
+    dice = random.Random(1)
+    cuts = [whole[:at] for at in (0, 1, 99, 512, 4095, *range(4096, len(whole), 4096))]
+    zeroed = [whole[:at] + bytes(4096) + whole[at + 4096 :] for at in range(0, len(whole), 4096)]
+    flipped = [bytearray(whole) for _ in range(150)]
+    for data in flipped:
+        for _ in range(dice.choice([1, 1, 4, 40])):
+            data[dice.choice([dice.randrange(100), dice.randrange(len(data))])] = dice.randrange(256)
+    for data in (*cuts, *zeroed, *flipped):
+        path.write_bytes(data)
+        if fault := fault_of(partial(read_all, path)):
+            assert str(path) in fault.cause or ".clusterkit/ledger.sqlite3" in fault.cause
+        for left in tmp_path.glob("l-*"):
+            left.unlink()
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        {"progress": "x", "eta_seconds": [], "updated": {}, "why": 5, "others": 5, "attempt": "a"},
+        {"progress": 10**400, "updated": -(10**30), "limit_seconds": 1e300, "final": "no"},
+        {"why": "x" * 200_000, "others": [1], "node": []},
+    ],
+)
+def test_a_remembered_state_with_values_of_other_kinds_has_none_of_them(last: dict[str, object]) -> None:
+    assert remembered(json.dumps({"state": "FAILED", **last})) == RunState(JobState.FAILED)
+    assert remembered(json.dumps(last)) is None
+    assert remembered("[1]") is None

@@ -52,7 +52,7 @@ def fault_of(error: BaseException) -> ClusterkitError | None:
     if "sqlite3" in sys.modules:  # otherwise it cannot be an sqlite3 error
         import sqlite3
 
-        from clusterkit.runs.ledger import ledger_fault
+        from clusterkit.runs.ledger_faults import ledger_fault
 
         if isinstance(error, sqlite3.DatabaseError):
             return ledger_fault(error)

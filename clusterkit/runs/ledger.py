@@ -6,33 +6,25 @@ It is only a cache: the run directories on the clusters are authoritative.
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import time
-from collections.abc import Iterable
-from contextlib import closing, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
+from typing import Any
 
+from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ClusterkitError
 from clusterkit.folders import make_ignored
+from clusterkit.runs.ledger_faults import damaged, ledger_fault
+from clusterkit.untrusted import RECORD_BYTES, number, text, whole
 
 ALONE = -1
 """The `part` of a group's run that was submitted by itself, as the trials of a search are."""
 _VERSION = 4
 _BUSY_SECONDS = 10.0
-_IN_USE = ("another clusterkit process is using it", "try again when it is done")
-_CAUSES = {
-    sqlite3.SQLITE_BUSY: _IN_USE,
-    sqlite3.SQLITE_LOCKED: _IN_USE,
-    sqlite3.SQLITE_READONLY: ("it is read-only", "`ls -l` shows its owner and mode"),
-    sqlite3.SQLITE_PERM: ("permission denied", "`ls -l` shows its owner and mode"),
-    sqlite3.SQLITE_CANTOPEN: ("it cannot be opened", "`ls -ld` shows what it is, its owner and its mode"),
-    sqlite3.SQLITE_FULL: ("no space left on the disk", "free some space there, then repeat the command"),
-    sqlite3.SQLITE_IOERR: ("input/output error", "the disk is full, or it or its server has a fault"),
-    sqlite3.SQLITE_NOMEM: ("out of memory", "close other programs, then try again"),
-}
-"""Result code -> cause and remedy, for errors that do not mean a damaged ledger."""
-_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 @dataclass(frozen=True)
@@ -66,6 +58,13 @@ class LedgerRun:
 
 
 _COLUMNS = [f'"{field.name}"' for field in fields(LedgerRun)]
+_KINDS = tuple(int if field.type == "int" else str for field in fields(LedgerRun))
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}")
+_SECRETS = re.compile(r"/(.*/)?secrets/[A-Za-z0-9][A-Za-z0-9_.-]*\.[0-9a-f]{8}", re.DOTALL)
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_LONGEST = 10_000
+"""Characters of a value; only `last` may be longer."""
+_STATES = frozenset(JobState)
 _ADDED = {
     "group": "TEXT NOT NULL DEFAULT ''",
     "submission": "INTEGER NOT NULL DEFAULT 0",
@@ -97,19 +96,19 @@ _TABLES = (
 )
 
 
-def ledger_fault(error: sqlite3.DatabaseError, path: Path | None = None) -> ClusterkitError | None:
-    """Returns the error to show for an SQLite error; None if only a bug in clusterkit can cause it."""
-    name = path or "the ledger, .clusterkit/ledger.sqlite3"
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-    if code in _DAMAGED:
-        return ClusterkitError(
-            f"{name}: not a readable ledger: {error}",
-            hint="move it away; runs and results are not lost, the ledger is only a cache",
-        )
-    if code not in _CAUSES:
-        return None
-    cause, hint = _CAUSES[code]
-    return ClusterkitError(f"{name}: cannot be used: {cause}", hint=hint)
+def _fault_of(row: Sequence[object]) -> str | None:
+    """Returns what a row of the runs has that clusterkit never writes, in words; None if it is sound.
+
+    Folders here and on clusters are named, and removed, by what is read.
+    """
+    run_id, state = row[0], row[10]
+    if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id):
+        return "an id of a run is no run id"
+    for column, value, kind in zip(_COLUMNS, row, _KINDS, strict=True):
+        longest = RECORD_BYTES if column == '"last"' else _LONGEST
+        if type(value) is not kind or (isinstance(value, str) and len(value) > longest):
+            return f"{run_id} has no readable {column.strip(chr(34))}"
+    return None if state in _STATES else f"{run_id} is in a state that does not exist"
 
 
 def _make_folder(folder: Path) -> None:
@@ -155,6 +154,8 @@ class Ledger:
         """Whether what it records is kept."""
         if not copy:
             _make_folder(self.folder)
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise damaged("it is no file", path)  # SQLite would wait for a named pipe
         try:
             place = ":memory:" if copy else path
             self.connection = sqlite3.connect(place, timeout=_BUSY_SECONDS, isolation_level=None)
@@ -181,14 +182,25 @@ class Ledger:
                 hint="upgrade clusterkit, or move the ledger away: it is only a cache",
             )
         self._write_ahead()
+        with self._transaction():
+            for table in _TABLES:
+                self.connection.execute(table)
+            present = {row[1] for row in self.connection.execute("PRAGMA table_info(runs)")}
+            for name, kind in _ADDED.items():
+                if name not in present:
+                    self.connection.execute(f'ALTER TABLE runs ADD COLUMN "{name}" {kind}')
+            self.connection.execute(f"PRAGMA user_version = {_VERSION}")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All of some changes, or none."""
         self.connection.execute("BEGIN IMMEDIATE")
-        for table in _TABLES:
-            self.connection.execute(table)
-        present = {row[1] for row in self.connection.execute("PRAGMA table_info(runs)")}
-        for name, kind in _ADDED.items():
-            if name not in present:
-                self.connection.execute(f'ALTER TABLE runs ADD COLUMN "{name}" {kind}')
-        self.connection.execute(f"PRAGMA user_version = {_VERSION}")
+        try:
+            yield
+        except BaseException:
+            with suppress(sqlite3.DatabaseError):  # SQLite itself has done so after some errors
+                self.connection.execute("ROLLBACK")
+            raise
         self.connection.execute("COMMIT")
 
     def _write_ahead(self) -> None:
@@ -218,13 +230,12 @@ class Ledger:
         """Adds or replaces all of the runs or none; a known run keeps its position within its second."""
         marks = ", ".join("?" for _ in _COLUMNS)
         changes = ", ".join(f"{column} = excluded.{column}" for column in _COLUMNS[1:])
-        self.connection.execute("BEGIN IMMEDIATE")
-        self.connection.executemany(
-            f"INSERT INTO runs ({', '.join(_COLUMNS)}) VALUES ({marks}) "  # noqa: S608 - constants
-            f"ON CONFLICT (run_id) DO UPDATE SET {changes}",
-            [astuple(run) for run in runs],
-        )
-        self.connection.execute("COMMIT")
+        with self._transaction():
+            self.connection.executemany(
+                f"INSERT INTO runs ({', '.join(_COLUMNS)}) VALUES ({marks}) "  # noqa: S608 - constants
+                f"ON CONFLICT (run_id) DO UPDATE SET {changes}",
+                [astuple(run) for run in runs],
+            )
 
     def get(self, run_id: str) -> LedgerRun | None:
         """Returns the run with this id; None if unknown."""
@@ -232,7 +243,12 @@ class Ledger:
             f"SELECT {', '.join(_COLUMNS)} FROM runs WHERE run_id = ?",  # noqa: S608 - constants
             (run_id,),
         ).fetchone()
-        return LedgerRun(*row) if row else None
+        return self._run(row) if row else None
+
+    def _run(self, row: Sequence[Any]) -> LedgerRun:
+        if fault := _fault_of(row):
+            raise damaged(fault, self.path)
+        return LedgerRun(*row)
 
     def restore(self, runs: Iterable[LedgerRun], before: Iterable[LedgerRun | None]) -> None:
         """Restores the earlier rows of runs and removes runs that had none."""
@@ -255,13 +271,12 @@ class Ledger:
 
     def update(self, runs: Iterable[LedgerRun]) -> None:
         """Records new states of runs, except those that were submitted again in the meantime."""
-        self.connection.execute("BEGIN IMMEDIATE")
-        self.connection.executemany(
-            "UPDATE runs SET job_id = ?2, state = ?3, last = ?4, submission = ?5 "
-            "WHERE run_id = ?1 AND submission <= ?5 AND state != 'SUBMITTING'",
-            [(run.run_id, run.job_id, run.state, run.last, run.submission) for run in runs],
-        )
-        self.connection.execute("COMMIT")
+        with self._transaction():
+            self.connection.executemany(
+                "UPDATE runs SET job_id = ?2, state = ?3, last = ?4, submission = ?5 "
+                "WHERE run_id = ?1 AND submission <= ?5 AND state != 'SUBMITTING'",
+                [(run.run_id, run.job_id, run.state, run.last, run.submission) for run in runs],
+            )
 
     def ids(self) -> set[str]:
         """Returns all run ids."""
@@ -274,17 +289,15 @@ class Ledger:
 
     def add_strangers(self, cluster: str, names: Iterable[str]) -> None:
         """Records run directories that are not runs of this project."""
-        self.connection.execute("BEGIN")
-        self.connection.executemany(
-            "INSERT OR IGNORE INTO strangers VALUES (?, ?)", [(cluster, name) for name in names]
-        )
-        self.connection.execute("COMMIT")
+        with self._transaction():
+            self.connection.executemany(
+                "INSERT OR IGNORE INTO strangers VALUES (?, ?)", [(cluster, name) for name in names]
+            )
 
     def set_states(self, states: Iterable[tuple[str, str]]) -> None:
         """Records the last known states, given as (run id, state) pairs."""
-        self.connection.execute("BEGIN")
-        self.connection.executemany("UPDATE runs SET state = ?2 WHERE run_id = ?1", states)
-        self.connection.execute("COMMIT")
+        with self._transaction():
+            self.connection.executemany("UPDATE runs SET state = ?2 WHERE run_id = ?1", states)
 
     def runs(self, *, cluster: str | None = None) -> list[LedgerRun]:
         """Returns all runs, oldest first; runs of the same second in order of submission."""
@@ -293,7 +306,7 @@ class Ledger:
             "ORDER BY submitted, rowid",
             (cluster,),
         )
-        return [LedgerRun(*row) for row in rows]
+        return [self._run(row) for row in rows]
 
     def find(self, names: Iterable[str]) -> list[LedgerRun]:
         """Finds runs by the names that a user types; see `clusterkit.runs.names.find`.
@@ -337,7 +350,8 @@ class Ledger:
         row = self.connection.execute(
             "SELECT digest, bytes FROM deployments WHERE cluster = ?", (cluster,)
         ).fetchone()
-        return (str(row[0]), int(row[1])) if row else None
+        digest, size = (text(row[0]), whole(row[1])) if row else (None, None)
+        return (digest, size) if digest and size is not None else None
 
     def set_deployment(self, cluster: str, digest: str, size: int) -> None:
         """Records the image deployed to a cluster."""
@@ -348,7 +362,7 @@ class Ledger:
     def snapshot(self, cluster: str) -> str | None:
         """Returns the id of the snapshot that this project last sent to a cluster."""
         row = self.connection.execute("SELECT id FROM snapshots WHERE cluster = ?", (cluster,)).fetchone()
-        return str(row[0]) if row else None
+        return text(row[0]) if row else None
 
     def set_snapshot(self, cluster: str, identity: str) -> None:
         """Records the snapshot sent to a cluster."""
@@ -359,7 +373,8 @@ class Ledger:
         row = self.connection.execute(
             "SELECT bytes_per_second, measured FROM rates WHERE cluster = ?", (cluster,)
         ).fetchone()
-        return (float(row[0]), str(row[1])) if row else None
+        rate, day = (number(row[0]), text(row[1])) if row else (None, None)
+        return (rate, day) if rate and rate > 0 and day and _DAY.fullmatch(day) else None
 
     def set_rate(self, cluster: str, bytes_per_second: float, day: str) -> None:
         """Records the speed of an upload to a cluster."""
@@ -368,9 +383,9 @@ class Ledger:
         )
 
     def secrets(self, cluster: str) -> list[str]:
-        """Returns the folders on a cluster that may hold secrets of runs; absolute paths."""
+        """Returns the folders on a cluster that may hold secrets of runs; absolute paths, to be removed."""
         rows = self.connection.execute("SELECT folder FROM secrets WHERE cluster = ?", (cluster,))
-        return [row[0] for row in rows]
+        return [row[0] for row in rows if isinstance(row[0], str) and _SECRETS.fullmatch(row[0])]
 
     def add_secrets(self, cluster: str, folders: Iterable[str]) -> None:
         """Records folders of secrets before they are written."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -16,11 +16,13 @@ from clusterkit.runs.outlook import Pace, Sighting, at_the_limit, pace, smoothed
 from clusterkit.runs.record import RunRecord
 from clusterkit.runs.verdict import STALE_SECONDS, StateVerdict, number, silence, verdict
 from clusterkit.units import CLOCKS_DIFFER
+from clusterkit.untrusted import Shape, flag, one_line, parse_object, shaped, text, texts, whole
 from clusterkit.untrusted import number as finite
-from clusterkit.untrusted import one_line, parse_json, text
 
 _FOREVER = 1e11
 """Seconds, thousands of years; longer estimates are dropped."""
+_LONGEST = 20_000
+"""Characters of a remembered text."""
 _NAMED = 3
 """Maximum number of unreadable files named in a message; further ones are counted."""
 
@@ -133,21 +135,35 @@ def _joined(first: str | None, second: str | None) -> str | None:
     return "; ".join(part for part in (first, second) if part) or None
 
 
+def _short(value: object) -> str | None:
+    return value if isinstance(value, str) and len(value) <= _LONGEST else None
+
+
+_SHAPE: Shape = {
+    **dict.fromkeys(("why", "until_done", "outlook", "node", "job_id"), _short),
+    **dict.fromkeys(("final", "stale", "told"), flag),
+    **dict.fromkeys(("limit_seconds", "attempt", "submission"), whole),
+    "others": texts,
+    **dict.fromkeys(
+        (
+            *("progress", "eta_seconds", "steps_per_second", "success", "expected_start", "elapsed_seconds"),
+            *("gpu", "heartbeat_age", "seen_step", "seen_time", "updated"),
+        ),
+        finite,
+    ),
+}
+
+
 @lru_cache(maxsize=10_000)
 def remembered(said: str) -> RunState | None:
     """Parses a state written by `to_text`; None for another version or no state."""
     try:
-        known = parse_json(said)
-        names = {field.name for field in fields(RunState)}
-        return RunState(
-            **{
-                **{key: known[key] for key in known if key in names},
-                "state": JobState(known["state"]),
-                "others": tuple(known.get("others", ())),
-            }
-        )
-    except (ValueError, KeyError, TypeError):
+        document = parse_object(said) or {}
+        state = JobState(document.pop("state", ""))
+    except ValueError:
         return None
+    known, _ = shaped({name: document[name] for name in _SHAPE if document.get(name) is not None}, _SHAPE)
+    return RunState(state, **{**known, "others": tuple(known.get("others", ()))})
 
 
 def to_text(state: RunState) -> str:

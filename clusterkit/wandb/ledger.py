@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
+_KINDS = (int, str, int, int, int, str)
 _LATER_COLUMNS = {"arrived": "INTEGER NOT NULL DEFAULT 0", "told": "TEXT NOT NULL DEFAULT ''"}
 
 
@@ -65,7 +66,9 @@ class SqliteUploads:
             "WHERE destination = ? AND path = ?",
             (destination, path),
         ).fetchone()
-        return RecordedUpload(row[0], row[1], row[2], bool(row[3]), row[4], row[5]) if row else None
+        if not row or tuple(map(type, row)) != _KINDS or min(row[0], row[2], row[4]) < 0:
+            return None  # the server is asked
+        return RecordedUpload(row[0], row[1], row[2], bool(row[3]), row[4], row[5])
 
     def put(self, destination: str, path: str, upload: RecordedUpload) -> None:
         """Record an upload, or replace what is recorded of it."""
