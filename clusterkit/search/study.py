@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterkit.errors import ClusterkitError
+from clusterkit.errors import ClusterkitError, RunError, last_words
 from clusterkit.search.definition import Definition
 from clusterkit.search.space import Between, parse
 
@@ -23,6 +23,8 @@ _STATES = {"RUNNING": RUNNING, "COMPLETE": COMPLETE, "PRUNED": PRUNED, "FAIL": F
 FILE = "trials.sqlite3"
 _NEW = f"new-{FILE}"
 _BUSY_SECONDS = 60.0
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+_LOST = "begin a search of another name; the runs of this one are not lost: `clusterkit report` shows them"
 _MOST_STEPS = 200
 """Values of a trial that are recorded at one look; of more, after a pause, evenly chosen ones."""
 
@@ -48,17 +50,31 @@ class SearchTrial:
 
 
 class Study:
-    """The study of a search. One process at a time may change it."""
+    """The study of a search. One process at a time may change it.
+
+    Raises:
+        RunError: its file is gone although trials have begun, or it is damaged.
+    """
 
     def __init__(self, folder: Path, definition: Definition) -> None:
         self._optuna = load_optuna()
         self._definition = definition
-        if not (folder / FILE).exists():
+        file = folder / FILE
+        if not file.exists():
+            if definition.materials is not None:
+                raise _unreadable(file, "it is gone")  # new trials would take the runs of the old ones
             self._make(folder)
-        self._storage = self._open(folder / FILE)
-        self._study: optuna.Study = self._optuna.load_study(
-            study_name=definition.name, storage=self._storage, sampler=self._sampler(), pruner=self._pruner()
-        )
+        try:
+            self._storage = self._open(file)
+            self._study: optuna.Study = self._optuna.load_study(
+                study_name=definition.name,
+                storage=self._storage,
+                sampler=self._sampler(),
+                pruner=self._pruner(),
+            )
+            self.trials()
+        except Exception as error:  # of Optuna, SQLAlchemy or SQLite, for each kind of damage another
+            raise storage_fault(error) or _unreadable(file, last_words(str(error))) from error
 
     def _make(self, folder: Path) -> None:
         """Makes the file as a whole: of a part of its tables, Optuna would not notice what is missing."""
@@ -118,7 +134,7 @@ class Study:
         last = max(before.intermediate_values, default=-1)
         for step in _some([step for step in sorted(values) if step > last]):
             self._storage.set_trial_intermediate_value(trial_id, step, values[step])
-            if before.user_attrs["judged"] and self._prunes(trial_id):
+            if before.user_attrs.get("judged") and self._prunes(trial_id):
                 self._storage.set_trial_user_attr(trial_id, "stopping", True)
                 return True
         return False
@@ -210,15 +226,23 @@ def _url_path(path: Path) -> str:
     return str(path).replace("%", "%25").replace("?", "%3F")
 
 
+def _unreadable(file: Path, why: str) -> RunError:
+    return RunError(
+        f"{file}: not a readable file of trials: {why}",
+        hint=_LOST,
+    )
+
+
 def storage_fault(error: BaseException) -> ClusterkitError | None:
     """Returns the error to show if SQLite could not read or write the trials; None for any other error."""
     found: BaseException | None = error
     while found is not None:
         cause = getattr(found, "orig", None)  # of SQLAlchemy's errors
         if isinstance(cause, sqlite3.DatabaseError):
+            damaged = getattr(cause, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in _DAMAGED
             return ClusterkitError(
                 f"the trials of the search, {FILE} in its folder, cannot be read or written: {cause}",
-                hint="correct this, then repeat the command: it goes on, and its runs are not lost",
+                hint=_LOST if damaged else "correct this, then repeat the command: it goes on",
             )
         found = found.__cause__
     return None

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -331,3 +333,57 @@ def test_a_damaged_file_of_trials_is_named(toy: Project) -> None:
     failed = toy.run("search", "toy", code=1)
     cause = "the trials of the search, trials.sqlite3 in its folder, cannot be read or written: "
     assert f"error: {cause}file is not a database\n" in failed.stderr
+
+
+def a_study(folder: Path) -> Definition:
+    definition = Definition(
+        name="toy",
+        group="toy-20260101-000000-aaaa",
+        created="2026-01-01T00:00:00Z",
+        size=3,
+        space={"lr": "log:1e-4:1e-2", "width": "16,32"},
+        metric="height",
+        direction="maximize",
+        sampler="random",
+        prune="none",
+        cluster="local",
+        profile="tiny",
+        materials={"snapshot": "x"},
+    )
+    study = Study(folder, replace(definition, materials=None))
+    for number in range(3):
+        study.ask()
+        study.report(number, {1: 0.5, 2: 0.6})
+        study.complete(number, 3, 0.7)
+    return definition
+
+
+def test_trials_cut_or_overwritten_anywhere_are_read_or_are_one_error(tmp_path: Path) -> None:
+    definition = a_study(tmp_path)
+    file = tmp_path / "trials.sqlite3"
+    whole = file.read_bytes()
+    dice = random.Random(2)
+    damages = [b"", whole[:50], whole[:4096], whole[: len(whole) // 2], b"text" * 2000]
+    damages += [whole[:at] + bytes(4096) + whole[at + 4096 :] for at in range(0, len(whole), 4096)]
+    for _ in range(20):
+        flipped = bytearray(whole)
+        for _ in range(30):
+            flipped[dice.randrange(len(flipped))] = dice.randrange(256)
+        damages.append(bytes(flipped))
+    errors: list[ClusterkitError] = []
+    for data in damages:
+        file.write_bytes(data)
+        try:
+            Study(tmp_path, definition)
+        except ClusterkitError as error:
+            errors.append(error)
+    assert len(errors) > len(damages) // 2
+    assert [error.cause for error in errors if "search of another name" not in (error.hint or "")] == []
+
+
+def test_a_search_whose_trials_are_gone_does_not_give_their_runs_to_new_ones(tmp_path: Path) -> None:
+    definition = a_study(tmp_path)
+    (tmp_path / "trials.sqlite3").unlink()
+    with pytest.raises(ClusterkitError, match="it is gone") as raised:
+        Study(tmp_path, definition)
+    assert "search of another name" in (raised.value.hint or "")
