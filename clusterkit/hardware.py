@@ -193,7 +193,7 @@ _SIZE = re.compile(rf"{_NOT_BEFORE}(\d{{1,3}})-?gi?b?{_NOT_AFTER}")
 _EXPLAINED = re.compile(rf"{_SIZE.pattern}|{_NOT_BEFORE}{_BUILD}{_NOT_AFTER}")
 _OTHER = re.compile(r"\d|\b(?:mig|vgpu|grid|half|slice|shard|ti|super|laptop|mobile|max-?q)\b")
 """What makes it a part of the card, or another card."""
-_SLICE = re.compile(r"(?<![a-z0-9])\dg-?\.?(\d+)gb")
+_SLICE = re.compile(r"(?<![a-z0-9])[0-9]g-?\.?([0-9]{1,6})gb")
 """A slice (MIG): 3g.20gb."""
 _VIRTUAL = re.compile(
     rf"{_NOT_BEFORE}(?:{'|'.join(card[0] for card in _CARDS)})(?:-?[a-z]{{1,2}})?"

@@ -15,6 +15,7 @@ from clusterkit.probes.framing import shell_path
 from clusterkit.transport.base import Completed, Transport
 from clusterkit.transport.faults import room_hint
 from clusterkit.transport.questions import Ask, ask_on_terminal
+from clusterkit.untrusted import ordinal
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
@@ -213,7 +214,7 @@ def _site(cluster: Cluster, transport: Transport, create: bool, inquiries: Seque
         cluster,
         transport,
         Layout(root, scratch, store),
-        int(free) * 1024 if free.isdigit() else None,
+        kilobytes * 1024 if (kilobytes := ordinal(free)) is not None else None,
         dict(zip(inquiries, answers, strict=True)),
         tuple(note.text for note in ownership.parse("\n".join(lines[4:]))),
     )

@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 SIZE_EXAMPLES = '"500M", "64G", "1.5T"'
 DURATION_EXAMPLES = '"30m", "4h", "1d12h", "04:00:00", "1-12:00:00"'
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT])(?:i?B)?", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([KMGT])(?:i?B)?", re.IGNORECASE)
 _SIZE_FACTOR = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_COUNTED = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.IGNORECASE)
-_CLOCK = re.compile(r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)")
+_COUNTED = re.compile(
+    r"(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?", re.IGNORECASE
+)
+_CLOCK = re.compile(r"(?:([0-9]{1,9})-)?([0-9]{1,9}):([0-5][0-9]):([0-5][0-9])")
 
 _DIGITS = 3
 """Significant digits of a single number."""

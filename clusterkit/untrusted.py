@@ -27,6 +27,7 @@ _LARGEST = 1e18
 """No step, time or size of a run is larger; sums and differences of smaller ones stay finite."""
 _LONGEST_LINE = 1000
 _NUMBER = re.compile(r"[0-9]{1,18}")
+_DECIMAL = re.compile(r"[-+]?(?=\.?[0-9])[0-9]{0,300}(?:\.[0-9]{0,300})?(?:[eE][-+]?[0-9]{1,3})?")
 _TOOLS = re.compile(r"(\.?git|\.?hg|\.?jj|\.?svn|\.?direnv?)(?:~[0-9]+)?")
 _UNSEEN = re.compile("[\u200c-\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
 """Code points that HFS+ ignores in names."""
@@ -192,6 +193,11 @@ def shaped(document: Mapping[str, Any], shape: Shape) -> tuple[dict[str, Any], l
 def ordinal(name: str) -> int | None:
     """The number in a folder's name or a line, in ASCII digits: "²" is not one."""
     return int(name) if _NUMBER.fullmatch(name) else None
+
+
+def decimal(said: str) -> float | None:
+    """The number in a text, in ASCII digits and of plausible size; neither `nan` nor "1_000" is one."""
+    return number(float(said)) if _DECIMAL.fullmatch(said) else None
 
 
 def _finite(digits: str) -> float | None:

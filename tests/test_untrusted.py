@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterkit.untrusted import number, one_line, ordinal, parse_json, parse_object, shaped, whole
+from clusterkit.untrusted import decimal, number, one_line, ordinal, parse_json, parse_object, shaped, whole
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(),
@@ -79,3 +79,16 @@ def test_the_number_that_a_folder_is_called(name: str, value: int | None) -> Non
 def test_one_line_is_bounded() -> None:
     assert one_line("a\n b") == "a b"
     assert len(one_line("x" * 10**6)) < 1100
+
+
+@pytest.mark.parametrize(
+    "said", ["", "nan", "inf", "-inf", "1e400", "1_000", "9" * 400, "9" * 5000, "²", "٣", " 1", "."]
+)
+def test_a_text_that_is_no_plausible_number_is_none(said: str) -> None:
+    assert decimal(said) is None
+    assert ordinal(said) is None
+
+
+def test_numbers_in_texts() -> None:
+    assert [decimal(said) for said in ("7", "-0.5", "1e-05", ".5", "5.", "+3")] == [7, -0.5, 1e-5, 0.5, 5, 3]
+    assert [ordinal(said) for said in ("7", "007", "-1", "1.0")] == [7, 7, None, None]

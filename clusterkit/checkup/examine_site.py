@@ -20,6 +20,7 @@ from clusterkit.images.upload import upload as upload_image
 from clusterkit.probes import ask
 from clusterkit.runs.materials import chunk_cache
 from clusterkit.site import Layout, Site
+from clusterkit.untrusted import decimal
 
 _SECONDS = 300.0
 """For the whole round trip; each check has its own, shorter limit on the cluster."""
@@ -84,7 +85,7 @@ def _ask(exam: Examination) -> Login:
         )
     told = answer["about"].value("now")
     # The script tells the time somewhere between its start and its end.
-    here = min(max(float(told), began), time.time()) if told.isdigit() else time.time()
+    here = min(max(asked, began), time.time()) if (asked := decimal(told)) is not None else time.time()
     return Login(exam.cluster, answer, here)
 
 

@@ -19,6 +19,7 @@ from clusterkit.probes import Probe
 from clusterkit.probes.framing import TIME_UP
 from clusterkit.probes.space import SCRIPT as SPACE
 from clusterkit.site import resolve_script
+from clusterkit.untrusted import ordinal
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
@@ -160,9 +161,9 @@ def clock(login: Login) -> Verdict:
 
 def skew(there: str, here: float, whose: str) -> Verdict:
     """The verdict on two clocks."""
-    if not there.isdigit():
+    if (clock := ordinal(there)) is None:
         return warned("it does not report its time", "date +%s")
-    seconds = int(there) - here
+    seconds = clock - here
     text = f"{abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} {whose}"
     if abs(seconds) >= _WRONG:
         return failed(text, "synchronise the clock that is wrong with NTP: timedatectl set-ntp true")
@@ -188,7 +189,7 @@ def rsync_there(login: Login) -> Verdict:
 
 def rsync_version(said: str, where: str) -> Verdict:
     """The version from `rsync --version`; empty if missing."""
-    found = re.search(r"version\s+v?(\d+)\.(\d+)(\S*)", said)
+    found = re.search(r"version\s+v?([0-9]{1,6})\.([0-9]{1,6})(\S*)", said)
     install = "apt install rsync, dnf install rsync or brew install rsync"
     if not found:
         if "openrsync" in said:

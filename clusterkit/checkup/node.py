@@ -15,6 +15,7 @@ from clusterkit.backends.checks import Answer, Verdict, failed, passed, shortlis
 from clusterkit.checkup.login import skew
 from clusterkit.images.image import Image
 from clusterkit.units import format_bytes, plural
+from clusterkit.untrusted import decimal, ordinal
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile
@@ -175,7 +176,8 @@ def scratch(node: Node) -> Verdict:
         return failed(
             f"{node.name}: {part.last}", f"set `scratch` of {node.table} to a folder you can write to there"
         )
-    free = next((int(word) << 10 for word in part.text.split()[-3:-2] if word.isdigit()), None)
+    kilobytes = next(map(ordinal, part.text.split()[-3:-2]), None)
+    free = None if kilobytes is None else kilobytes << 10
     if free is None:
         return passed(f"{where} can be written to")
     text = f"{format_bytes(free)} free in {where} on {node.name}"
@@ -217,7 +219,7 @@ def gpu(node: Node) -> Verdict:
 
 def driver(node: Node) -> Verdict:
     """Whether the driver supports the CUDA version of the image's PyTorch."""
-    match = re.search(r"(\d+)(?:\.\d+)+\s*$", node.answer["nvidia-smi"].text)
+    match = re.search(r"([0-9]{1,6})(?:\.[0-9]+)+\s*$", node.answer["nvidia-smi"].text)
     if match is None:
         return warned("nvidia-smi reports no driver version", "nvidia-smi")
     version = match[0].strip()
@@ -247,7 +249,7 @@ def mps(node: Node) -> Verdict:
 def shared_memory(node: Node) -> Verdict:
     """Whether /dev/shm has space for the environments' shared block and the workers."""
     words = node.answer["shm"].text.split()
-    free = int(words[-3]) << 10 if len(words) > 3 and words[-3].isdigit() else None
+    free = size << 10 if len(words) > 3 and (size := ordinal(words[-3])) is not None else None
     if free is None:
         return warned(f"{node.name} does not report it", "df /dev/shm")
     wanted = max(SHARED_MEMORY, _PER_WORKER * (node.profile.workers or 0))
@@ -263,7 +265,7 @@ def shared_memory(node: Node) -> Verdict:
 def node_clock(node: Node) -> Verdict:
     """Whether its clock agrees with the login node's; answers may appear late on a shared file system."""
     told = node.answer["clock"].text or node.answer["about"].value("now")
-    when = float(told) if told.isdigit() else node.seen
+    when = seen if (seen := decimal(told)) is not None else node.seen
     return skew(told, min(max(when, node.seen - _LATE), node.seen), "the login node's")
 
 

@@ -68,6 +68,7 @@ done
 command -v quota >/dev/null 2>&1 && ck_part quota quota -w
 command -v lfs >/dev/null 2>&1 && ck_part lfs lfs quota -q -u "$(id -un)" "$ck_run"
 """
+_SIZES = re.compile(r"\s([0-9]{1,18})\s+[0-9]+\s+(-?[0-9]{1,18})\s+[0-9]+%\s")
 
 
 def question(subject: Subject) -> Probe[str]:
@@ -157,7 +158,7 @@ def _spaces(told: Mapping[str, Text]) -> Iterator[DiskSpace]:
     for source, text in told.items():
         kind, _, rest = source.partition(" ")
         role, _, path = rest.partition(" ")
-        numbers = re.findall(r"\s(\d+)\s+\d+\s+(-?\d+)\s+\d+%\s", "\n".join(text.lines[1:]) + " ")
+        numbers = _SIZES.findall("\n".join(text.lines[1:]) + " ")
         if kind == "df" and numbers:
             total, free = numbers[-1]
             yield DiskSpace(role, path, int(total) * 1024, max(0, int(free)) * 1024)

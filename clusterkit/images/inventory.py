@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from clusterkit.errors import TransportError
 from clusterkit.site import Site
+from clusterkit.untrusted import one_line, ordinal
 
 YOUNG_MINUTES = 60
 """Things sent or used so recently may be about to be used."""
@@ -154,14 +155,14 @@ def parse_inventory(text: str) -> Inventory:
     for line in text.split("\n"):
         match line.split(" ", 3):
             case ["now", clock]:
-                found.now = int(clock)
+                found.now = _whole(clock)
             case ["image", size, used, name]:
                 digest = name.removeprefix(".damaged-").removeprefix("sha256-").removesuffix(".sif")
-                found.images.append(StoredImage(digest, int(size), int(used), name.startswith(".")))
+                found.images.append(StoredImage(digest, _whole(size), _whole(used), name.startswith(".")))
             case ["snapshot", _, made, name]:
-                found.snapshots[name] = int(made)
+                found.snapshots[name] = _whole(made)
             case ["left", kilobytes, kind, name]:
-                found.left_over[kind, name] = int(kilobytes) * 1024
+                found.left_over[kind, name] = _whole(kilobytes) * 1024
             case ["run", *name]:
                 found.uses.setdefault(" ".join(name), set())
             case ["use", *rest]:
@@ -175,11 +176,21 @@ def parse_inventory(text: str) -> Inventory:
     return found
 
 
+def _whole(digits: str) -> int:
+    number = ordinal(digits)
+    if number is None:
+        raise TransportError(
+            f"the list of images and runs has no readable number: {one_line(digits)[:100]}",
+            hint="`clusterkit doctor` checks the site",
+        )
+    return number
+
+
 def weigh_snapshots(site: Site, stay: Collection[str]) -> int:
     """Disk space of all snapshots except these; files shared with these do not count."""
     argv = ["sh", "-c", _WEIGH, "sh", site.layout.snapshots]
     stdin = "".join(f"{name}\n" for name in stay).encode()
-    return int(site.transport.run(argv, stdin=stdin, timeout=None).text.strip()) * 1024
+    return _whole(site.transport.run(argv, stdin=stdin, timeout=None).text.strip()) * 1024
 
 
 def remove(site: Site, things: Collection[tuple[str, str]]) -> set[str]:

@@ -17,6 +17,7 @@ from clusterkit.images.delta import MAX_STEPS, Delta, compare
 from clusterkit.images.image import Image
 from clusterkit.site import Inquiry, Site
 from clusterkit.transport.base import MissingFileError
+from clusterkit.untrusted import ordinal
 
 _BASES = 3
 """Most images on the cluster to compare with, newest first."""
@@ -149,7 +150,7 @@ def _survey(site: Site, image: Image) -> _Survey:
                 found.present = True
             case ["part", size, file]:
                 folder, _, name = file.partition("/")
-                found.parts.append(_UploadPart(folder, name, int(size)))
+                found.parts.append(_UploadPart(folder, name, ordinal(size) or 0))
             case ["image", _, chunks, name]:
                 found.bases.append((name.removeprefix("sha256-").removesuffix(".sif"), chunks == "yes"))
     return found

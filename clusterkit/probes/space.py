@@ -7,8 +7,9 @@ import shlex
 from dataclasses import dataclass
 
 from clusterkit.probes import Probe
+from clusterkit.untrusted import ordinal
 
-DF = re.compile(r"(.+?)\s+(\d+)\s+(\d+)\s+(-?\d+)\s+\S+\s+(/.*)")
+DF = re.compile(r"(.+?)\s+([0-9]{1,18})\s+([0-9]{1,18})\s+(-?[0-9]{1,18})\s+\S+\s+(/.*)")
 """A line of `df -Pk`: device; total, used and free KiB; mount point."""
 _HOME = "home"
 
@@ -92,7 +93,7 @@ def quotas_left(text: str) -> dict[str, int]:
 def quota_left(words: list[str]) -> int | None:
     """Bytes left of `used quota limit` in KiB; 0 is no limit, a `*` marks what is exceeded."""
     numbers = [word.rstrip("*") for word in words[:3]]
-    if len(numbers) < 3 or not all(number.isdigit() for number in numbers):
+    if len(numbers) < 3 or not all(ordinal(number) is not None for number in numbers):
         return None
     used, soft, hard = map(int, numbers)
     allowed = hard or soft

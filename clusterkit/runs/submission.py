@@ -27,6 +27,7 @@ from clusterkit.backends.base import Backend
 from clusterkit.backends.jobs import DOUBTFUL, PATIENCE_SECONDS, Found, JobState
 from clusterkit.probes import Probe
 from clusterkit.probes.framing import MARK
+from clusterkit.untrusted import ordinal
 
 SCHEMA = 1
 DEFERRED = "the queue takes no more jobs of yours: a job of the group submits it when one ends"
@@ -259,7 +260,7 @@ def parse_hand_over(stdout: str, stderr: str) -> Submission | None:
     status, _, answer = rest.partition("\n")
     if not marked:
         return None
-    if not status.strip().isdigit():
+    if ordinal(status.strip()) is None:
         return Submission(0, error=stderr)
     return Submission(0, asked=0.0, status=int(status), answer=answer, error=stderr)
 
@@ -326,5 +327,5 @@ def unclear(submission: Submission) -> str:
 
 
 def _ordinal(job_id: str) -> tuple[int, str]:
-    number = re.match(r"\d+", job_id)
+    number = re.match(r"[0-9]{1,18}", job_id)
     return (int(number[0]) if number else 0, job_id)

@@ -26,6 +26,7 @@ from clusterkit.snapshots.snapshot import (
 from clusterkit.transport import faults
 from clusterkit.transport.base import ProgressCallback, SyncOptions, Transferred
 from clusterkit.transport.faults import LostError
+from clusterkit.untrusted import ordinal
 
 _TRIES = 9
 """A connection that is lost more often during one upload needs the user's attention."""
@@ -99,7 +100,7 @@ def look(site: Site, snapshot: Snapshot, *, basis: str | None = None, use: bool 
         newest[0] if newest else None,
         unpack_manifest(rest),
         tuple(begun),
-        int(arrived),
+        ordinal(arrived) or 0,
     )
 
 

@@ -85,3 +85,10 @@ def test_slurm_time_in_slurms_form(seconds: int, text: str) -> None:
 @given(st.integers(1, 2**50))
 def test_slurm_memory_never_asks_for_less(size: int) -> None:
     assert 0 <= parse_size(slurm_memory(size)) - size < 2**20
+
+
+@pytest.mark.parametrize("digits", ["9" * 400, "9" * 5000, "²", "٣", "1_000"])
+def test_numbers_that_are_none_or_not_plausible_are_refused(digits: str) -> None:
+    for read, unit in ((parse_size, "G"), (parse_duration, "h"), (parse_duration, ":00:00")):
+        with pytest.raises(ValueError, match="is not a"):
+            read(f"{digits}{unit}")

@@ -23,6 +23,7 @@ from clusterkit.backends.slurm.notation import default, parse_time, partitions, 
 from clusterkit.backends.slurm.request import Gpus, JobRequest, held, read
 from clusterkit.backends.slurm.shell import CLEAN_ENVIRONMENT
 from clusterkit.units import format_bytes, format_duration, plural
+from clusterkit.untrusted import ordinal
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,11 @@ class SlurmAnswer:
         """Nodes of that partition."""
         rows = [line.split("|", 6) for line in self.answer["nodes"].lines]
         return [
-            CheckedNode(where, name, state, int(cpus), int(memory) << 20, held(gres), reason)
-            for where, name, state, cpus, memory, gres, reason in (row for row in rows if len(row) == 7)
-            if where == self.partition and cpus.isdigit() and memory.isdigit()
+            CheckedNode(where, name, state, cpus, mebibytes << 20, held(gres), reason)
+            for where, name, state, *numbers, gres, reason in (row for row in rows if len(row) == 7)
+            if where == self.partition
+            and (cpus := ordinal(numbers[0])) is not None
+            and (mebibytes := ordinal(numbers[1])) is not None
         ]
 
     @property

@@ -17,6 +17,7 @@ from clusterkit.backends.slurm.request import JobRequest, asks_for_requeue
 from clusterkit.errors import ConfigError, SchedulerError
 from clusterkit.probes import Probe
 from clusterkit.probes.framing import Section, sections
+from clusterkit.untrusted import ordinal
 
 ARRAY_SIZE = 1001
 """Slurm's default MaxArraySize (man slurm.conf)."""
@@ -74,19 +75,19 @@ def parse_limits(answer: str, account: str = "", qos: str = "") -> Limits:
 
 def _jobs(told: Mapping[str, Section], account: str, qos: str) -> int | None:
     """The least number of jobs that the user's associations and their quality of service allow."""
-    found: list[int] = []
+    found: list[int | None] = []
     names = {qos} if qos else set()
     for line in told.get("assoc", Section()).lines:
         mine, most, standard, allowed = ([*line.split("|"), "", "", ""])[:4]
         if account and mine != account:
             continue
-        found += [int(most)] if most.isdecimal() else []
+        found.append(ordinal(most))
         if not qos:
             names.add(standard or allowed.partition(",")[0])
     for line in told.get("qos", Section()).lines:
         name, _, most = line.partition("|")
-        found += [int(most)] if name in names and most.isdecimal() else []
-    return min(found, default=None)
+        found += [ordinal(most)] if name in names else []
+    return min((most for most in found if most is not None), default=None)
 
 
 def _silent(words: str) -> SchedulerError:
@@ -101,10 +102,8 @@ def array_size(answer: str) -> int:
 
     Below 2 there are no arrays. Without an answer it is Slurm's default.
     """
-    limits = [
-        int(text) for text in re.findall(r"(?:^MaxArraySize\s*=\s*|\bmax_array_tasks=)(\d+)", answer, re.M)
-    ]
-    return min(limits, default=ARRAY_SIZE)
+    limits = map(ordinal, re.findall(r"(?:^MaxArraySize\s*=\s*|\bmax_array_tasks=)(\d+)", answer, re.M))
+    return min((limit for limit in limits if limit is not None), default=ARRAY_SIZE)
 
 
 def choose(limits: Limits | None, wanted: Literal["auto"] | Way, options: Sequence[str] = ()) -> Continuation:

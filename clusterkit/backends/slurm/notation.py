@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-_TIME = re.compile(r"(?:(?P<days>\d{1,9})-)?(?P<clock>\d{1,12}(?::\d{1,12}){0,2})(?:\.\d+)?")
+_TIME = re.compile(r"(?:(?P<days>[0-9]{1,9})-)?(?P<clock>[0-9]{1,12}(?::[0-9]{1,12}){0,2})(?:\.[0-9]+)?")
 _NAME = re.compile(r"PartitionName=(.+?)(?=\s+\w+=|\s*$)")
 """Names may hold spaces."""
 _BUSY = re.compile(r"down|drain|fail|maint|unknown|power|reboot|inval", re.IGNORECASE)

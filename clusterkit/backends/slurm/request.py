@@ -10,9 +10,11 @@ from clusterkit.backends.slurm.notation import parse_time
 from clusterkit.units import parse_size
 from clusterkit.untrusted import ordinal
 
-_GPU = re.compile(r"(?:gres/)?(?:gpu(?=[:=]|$)[:=]?)?(?:(?P<type>[A-Za-z][\w.-]*)[:=]?)?(?P<count>\d+)?")
+_GPU = re.compile(
+    r"(?:gres/)?(?:gpu(?=[:=]|$)[:=]?)?(?:(?P<type>[A-Za-z][\w.-]*)[:=]?)?(?P<count>[0-9]{1,9})?"
+)
 _HELD = re.compile(
-    r"(?:gres[:/])?gpu(?::(?P<type>[^:,()=]+?))?(?::no_consume)?[:=](?P<count>\d+)(?:\([^)]*\))?"
+    r"(?:gres[:/])?gpu(?::(?P<type>[^:,()=]+?))?(?::no_consume)?[:=](?P<count>[0-9]{1,9})(?:\([^)]*\))?"
 )
 
 

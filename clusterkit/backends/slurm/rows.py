@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from clusterkit.backends.jobs import Job, JobState
 from clusterkit.backends.slurm.notation import parse_time
+from clusterkit.untrusted import ordinal
 
 FIELD_SEPARATOR = "\x1f"
 SQUEUE_FIELDS = ("%i", "%F", "%T", "%r", "%P", "%N", "%M", "%l", "%S", "%e", "%j")
@@ -24,7 +25,9 @@ SACCT_FIELDS = (
     "JobName",
 )
 
-ROW_ID = re.compile(r"(?P<base>\d+)(?:_(?P<task>\d+|\[[^]]*\]))?(?:\+\d+)?(?:\.(?P<step>.+))?")
+ROW_ID = re.compile(
+    r"(?P<base>[0-9]{1,18})(?:_(?P<task>[0-9]{1,18}|\[[^]]*\]))?(?:\+\d+)?(?:\.(?P<step>.+))?"
+)
 _EMPTY = frozenset({None, "", "None", "N/A", "n/a", "Unknown", "(null)", "None assigned"})
 
 # States with no word of their own here, and the flags that newer squeues show in place of the base state
@@ -130,8 +133,8 @@ def accounting_rows(rows: Iterator[list[str]]) -> Iterator[Job]:
             node=known(node),
             start=known(start),
             end=known(end),
-            elapsed_seconds=int(elapsed) if elapsed.isdigit() else None,
-            limit_seconds=int(limit) * 60 if limit.isdigit() else None,
+            elapsed_seconds=ordinal(elapsed),
+            limit_seconds=minutes * 60 if (minutes := ordinal(limit)) is not None else None,
             exit_code=known(code),
             name=known(name),
         )

@@ -20,6 +20,7 @@ from clusterkit.backends.slurm.shell import CLEAN_ENVIRONMENT, ENVIRONMENT
 from clusterkit.backends.starts import FairShare, PredictedStart, Predictions
 from clusterkit.probes import Probe
 from clusterkit.probes.framing import Section, sections
+from clusterkit.untrusted import decimal
 
 _START = re.compile(r"\bJob \S+ to start at (\S+)(?: .*? in partition (\S+))?")
 _NOISE = re.compile(r"^(sbatch: )?(error: |allocation failure: )*")
@@ -83,7 +84,7 @@ def parse_starts(text: str, requests: Mapping[str, Sequence[str]]) -> Prediction
     for key, options in requests.items():
         asked = read(options)
         if (answer := told.get(f"try {key}")) is not None:
-            starts[key] = _start(answer, asked, float(clock) if clock.isdecimal() else None, known, waiting)
+            starts[key] = _start(answer, asked, decimal(clock), known, waiting)
         weights = _weights(known.get(asked.partition or usual, {}))
         units = billing(weights, counted(asked), highest_only="MAX_TRES" in (flags[1] if flags else ""))
         if units is not None:
@@ -149,10 +150,11 @@ def _weights(row: Mapping[str, str]) -> dict[str, float]:
     """Billing units an hour by resource (TRESBillingWeights); `mem` per GiB."""
     weights: dict[str, float] = {}
     for pair in row.get("TRESBillingWeights", "").split(","):
-        if match := re.fullmatch(r"([^=]+)=([\d.]+)([KMGTP]?)", pair, re.IGNORECASE):
+        match = re.fullmatch(r"([^=]+)=([0-9.]+)([KMGTP]?)", pair, re.IGNORECASE)
+        if match and (weight := decimal(match[2])) is not None:
             scale = {"": 1024.0, "K": 2.0**20, "M": 1024.0, "G": 1.0, "T": 2.0**-10, "P": 2.0**-20}
             name = match[1].lower()
-            weights[name] = float(match[2]) * (scale[match[3].upper()] if name == "mem" else 1.0)
+            weights[name] = weight * (scale[match[3].upper()] if name == "mem" else 1.0)
     return weights
 
 
@@ -161,13 +163,5 @@ def _shares(section: Section) -> tuple[FairShare, ...]:
     for line in section.text.splitlines():
         cells = [cell.strip() for cell in line.split("|")]
         if section.status == 0 and len(cells) >= len(_SHARES) and cells[1]:
-            found.append(FairShare(cells[0], _number(cells[5]), _number(cells[4])))
+            found.append(FairShare(cells[0], decimal(cells[5]), decimal(cells[4])))
     return tuple(found)
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if number == number and abs(number) != float("inf") else None

@@ -22,6 +22,7 @@ from clusterkit.errors import TransportError
 from clusterkit.images.building.apptainer import EPOCH, PACKED
 from clusterkit.images.building.packages import READ
 from clusterkit.images.building.work import Work
+from clusterkit.untrusted import ordinal
 
 LOG_BYTES = 200_000
 """Most bytes of the log in one answer."""
@@ -212,7 +213,9 @@ def parse_watch(answer: bytes) -> tuple[BuildResult | None, bytes]:
             if "code" not in facts:
                 return None, rest
             return BuildResult(
-                int(facts["code"]), facts.get("digest", ""), int(facts.get("bytes") or 0)
+                code if (code := ordinal(facts["code"])) is not None else 1,
+                facts.get("digest", ""),
+                ordinal(facts.get("bytes", "")) or 0,
             ), rest
         name, _, value = line.decode(errors="replace").partition(" ")
         facts[name] = value

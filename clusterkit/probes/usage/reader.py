@@ -15,7 +15,8 @@ from clusterkit.errors import RunError, last_words
 from clusterkit.probes.framing import MARK
 from clusterkit.probes.usage.script import GPU_FIELDS
 from clusterkit.units import CLOCKS_DIFFER
-from clusterkit.untrusted import ordinal, parse_object
+from clusterkit.untrusted import decimal, ordinal, parse_object
+from clusterkit.untrusted import number as finite
 
 _MIB = 1 << 20
 _CSV_NUMBER = re.compile(r"-?[0-9]{1,15}(?![0-9])(\.[0-9]+)?")
@@ -218,7 +219,7 @@ def _memory(words: Sequence[str], lines: Sequence[str]) -> tuple[int | None, int
 def _age(now: float, beat: Mapping[str, Any] | None, written: Sequence[str]) -> float | None:
     """Seconds since a heartbeat, by its own time or its file's: what lies in the future tells nothing."""
     told = (beat or {}).get("time")
-    times = [*([float(told)] if isinstance(told, int | float) else []), *filter(None, map(_number, written))]
+    times = [*(filter(None, [finite(told)])), *filter(None, map(_number, written))]
     ages = [now - one for one in times]
     return max(0.0, min((age for age in ages if age > -CLOCKS_DIFFER), default=0.0)) if times else None
 
@@ -226,4 +227,4 @@ def _age(now: float, beat: Mapping[str, Any] | None, written: Sequence[str]) -> 
 def _number(text: str) -> float | None:
     """A number, also one that nvidia-smi puts a blank around; None for `[N/A]` and the like."""
     match = _CSV_NUMBER.match(text.strip())
-    return float(match[0]) if match else None
+    return decimal(match[0]) if match else None

@@ -14,7 +14,7 @@ from clusterkit.hardware import recognise, slice_memory
 _DAY = 86400
 _ASIDE = re.compile(r"preempt|scaveng|backfill|besteffort|low-?prio|spot|devel|debug|test|interactive|viz")
 """Parts of partition names that are not meant for ordinary jobs."""
-_FEATURE_MEMORY = re.compile(r"gpu_?mem\w*[:_-]?(\d+)(?:gi?b?)?", re.IGNORECASE)
+_FEATURE_MEMORY = re.compile(r"gpu_?mem\w*[:_-]?([0-9]{1,6})(?:gi?b?)?", re.IGNORECASE)
 _NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 

@@ -20,6 +20,7 @@ from clusterkit.errors import TransportError, last_words
 from clusterkit.probes.framing import MARK, TIME_UP, sections
 from clusterkit.probes.space import DF, quota_left, quotas_left
 from clusterkit.resources import page
+from clusterkit.untrusted import ordinal
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+\S*")
 _LOST = re.compile(r"(?<!powered_)(?<!powering_)down|drain|fail|error|unknown|inval|\*$")
@@ -129,8 +130,8 @@ def _partition(name: str, row: dict[str, str], kinds: dict[tuple[str, ...], tupl
         denied_qos=_names(row.get("DenyQos", "ALL")) or (),
         own_qos=None if own in ("N/A", "(null)", "") else own,
         root_only=row.get("RootOnly") == "YES",
-        cpus_per_node=int(cpus) if cpus.isdecimal() else None,
-        memory_per_node=int(memory) * 2**20 if memory.isdecimal() and int(memory) else None,
+        cpus_per_node=ordinal(cpus),
+        memory_per_node=(ordinal(memory) or 0) * 2**20 or None,
     )
 
 
@@ -215,5 +216,5 @@ def _version(text: str) -> str | None:
 
 
 def _number(text: str) -> int:
-    match = re.match(r"\d+", text)
-    return int(match[0]) if match else 0
+    match = re.match(r"[0-9]+", text)
+    return (ordinal(match[0]) or 0) if match else 0

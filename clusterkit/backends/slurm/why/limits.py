@@ -6,6 +6,7 @@ import re
 
 from clusterkit.backends.causes import Cause, Finding, Line
 from clusterkit.backends.slurm.why.told import Told
+from clusterkit.untrusted import decimal
 
 TIME_OVER_PARTITION = Cause(
     "time-over-partition",
@@ -126,7 +127,7 @@ def _above(wanted: str, limits: str) -> str:
 
 
 def _amount(number: str, unit: str) -> float:
-    return float(number) * float(1024 ** " KMGT".index(unit or " "))
+    return (decimal(number) or 0.0) * float(1024 ** " KMGT".index(unit or " "))
 
 
 def _shorten(told: Told, longest: str) -> str:

@@ -8,6 +8,7 @@ from clusterkit.backends.causes import Finding, Line, Text
 from clusterkit.backends.jobs import SCHEDULER_LOG, JobState
 from clusterkit.backends.slurm.why.told import Told
 from clusterkit.backends.story import JobStory, Topic
+from clusterkit.untrusted import decimal
 
 _COLUMNS = {
     Topic.COMPLETED: ("State", "Elapsed"),
@@ -92,9 +93,10 @@ def _canceller(told: Told) -> tuple[str, str] | None:
 def _twice(memory: str) -> str:
     """The option for twice the memory, shown by sacct as `60M` or, in older versions, `3.50Gn`."""
     match = re.fullmatch(r"([0-9.]+)([KMGT]?)[nc]?", memory)
-    if not match:
+    size = decimal(match[1]) if match else None
+    if match is None or not size:
         return "mem=16G"
-    number, unit = 2 * float(match[1]), match[2] or "M"
-    if not number.is_integer():
+    number, unit = 2 * size, match[2] or "M"
+    if not number.is_integer() and unit != "K":
         number, unit = number * 1024, "KMGT"["KMGT".index(unit) - 1]
     return f"mem={number:.0f}{unit}"

@@ -13,6 +13,7 @@ from clusterkit.backends.slurm.notation import parse_time, takes_jobs
 from clusterkit.backends.slurm.rows import FIELD_SEPARATOR, job_state, known
 from clusterkit.backends.slurm.why.question import SACCT_FIELDS, SINFO_FIELDS, SQUEUE_FIELDS
 from clusterkit.backends.story import Subject, plain_reason, texts
+from clusterkit.untrusted import decimal
 
 _WORD = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z0-9_/:]*)=(\S*)")
 _TROUBLE = r"(?i)unable to contact|timed? ?out|connection refused|not found|no answer within|No such file"
@@ -199,7 +200,7 @@ def _newest(rows: Sequence[Mapping[str, str]], task: str) -> dict[str, str]:
 
 def _bytes(text: str) -> float:
     match = re.fullmatch(r"([0-9.]+)([KMGT]?)n?c?", text)
-    return float(match[1]) * 1024 ** " KMGT".index(match[2] or " ") if match else 0.0
+    return (decimal(match[1]) or 0.0) * 1024 ** " KMGT".index(match[2] or " ") if match else 0.0
 
 
 def _rows(said: Mapping[str, Text], name: str, fields: Sequence[str]) -> list[dict[str, str]]:
