@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterkit.errors import ImageError
-from clusterkit.folders import make_ignored
+from clusterkit.folders import make_ignored, replace_file
 from clusterkit.images.building import apptainer
 from clusterkit.images.building.packages import PackageChanges, compare
 from clusterkit.images.building.work import Request, definition_text, prepare
@@ -22,7 +21,7 @@ from clusterkit.runs.secret_values import values_at_hand
 from clusterkit.runs.shown import refuse_shown
 from clusterkit.runs.spec import timestamp
 from clusterkit.transport.base import Bar
-from clusterkit.untrusted import read_object
+from clusterkit.untrusted import read_object, table_of_texts
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
@@ -126,8 +125,6 @@ def _remember(
         "packages": packages,
     }
     make_ignored(path.parent)
-    part = path.with_name(f".build.json.{os.getpid()}")
-    part.write_text(json.dumps(record, indent=1))
-    part.replace(path)
-    old = before.get("packages")
+    replace_file(path, json.dumps(record, indent=1).encode(), mode=0o600)
+    old = table_of_texts(before.get("packages"))
     return compare(old, packages) if old and packages else None

@@ -14,6 +14,7 @@ from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ConfigError
 from clusterkit.folders import make_private
 from clusterkit.runs.ledger import LedgerRun
+from clusterkit.untrusted import RECORD_BYTES, read_limited
 
 _FOLDER = "ssh"
 _OURS, _HOSTS = "id", "host"
@@ -47,7 +48,7 @@ class RunKeys:
 
 
 def keys_of(home: Path, run_id: str) -> RunKeys:
-    """Returns a run's keys; makes them if there are none.
+    """Returns a run's keys; makes them if there are none, or if a power loss has cut their files.
 
     Args:
         home: the project's `.clusterkit`.
@@ -59,7 +60,9 @@ def keys_of(home: Path, run_id: str) -> RunKeys:
     """
     keys = RunKeys(home / _FOLDER / run_id)
     if keys.folder.is_dir():
-        return keys
+        if _are_whole(keys):
+            return keys
+        shutil.rmtree(keys.folder)
     make_private(keys.folder.parent)
     made = Path(tempfile.mkdtemp(prefix=".", dir=keys.folder.parent))
     try:
@@ -78,6 +81,12 @@ def keys_of(home: Path, run_id: str) -> RunKeys:
     finally:
         shutil.rmtree(made, ignore_errors=True)
     return keys
+
+
+def _are_whole(keys: RunKeys) -> bool:
+    names = (_OURS, f"{_OURS}.pub", _HOSTS, f"{_HOSTS}.pub", "known_hosts")
+    texts = [read_limited(keys.folder / name, RECORD_BYTES) or b"" for name in names]
+    return all(text.endswith(b"\n") and text.isascii() for text in texts)
 
 
 def forget(home: Path, run_id: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterkit.folders import replace_file
+from clusterkit.untrusted import Shape, read_object, shaped, table_of_texts, text, whole
 
 if TYPE_CHECKING:
     from clusterkit.search.definition import Definition
@@ -32,6 +33,14 @@ class Best:
     """Parameter -> its value."""
 
 
+_SHAPE: Shape = {
+    **dict.fromkeys(("search", "group", "run_id", "metric"), text),
+    "trial": whole,
+    "value": lambda value: value if isinstance(value, int | float) else None,
+    "values": table_of_texts,
+}
+
+
 def write_best(folder: Path, definition: Definition, trial: SearchTrial) -> None:
     """Writes the best trial into the search's folder."""
     assert trial.value is not None
@@ -51,9 +60,7 @@ def read_bests(home: Path) -> dict[str, Best]:
     """Returns the best trial of each search in the project's private folder, by the id of the group."""
     found = {}
     for file in sorted(home.glob(f"searches/*/{_FILE}")):
-        try:
-            best = Best(**json.loads(file.read_bytes()))
-        except (OSError, ValueError, TypeError):
-            continue  # it is only a copy
-        found[best.group] = best
+        document, wrong = shaped(read_object(file) or {}, _SHAPE)
+        if not wrong and document.keys() == _SHAPE.keys():  # else it is damaged, and only a copy
+            found[document["group"]] = Best(**document)
     return found

@@ -20,6 +20,7 @@ import pytest
 from clusterkit.errors import ClusterkitError
 from clusterkit.search.definition import Definition
 from clusterkit.search.study import Study, load_optuna
+from clusterkit.search.summary import read_bests, write_best
 from tests.commands.conftest import Project
 
 pytestmark = pytest.mark.slow
@@ -350,6 +351,7 @@ def a_study(folder: Path) -> Definition:
         profile="tiny",
         materials={"snapshot": "x"},
     )
+    folder.mkdir(parents=True, exist_ok=True)
     study = Study(folder, replace(definition, materials=None))
     for number in range(3):
         study.ask()
@@ -387,3 +389,18 @@ def test_a_search_whose_trials_are_gone_does_not_give_their_runs_to_new_ones(tmp
     with pytest.raises(ClusterkitError, match="it is gone") as raised:
         Study(tmp_path, definition)
     assert "search of another name" in (raised.value.hint or "")
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{", '{"group": "g"}', '{"value": "x"}', "\\xff"])
+def test_a_damaged_copy_of_the_best_trial_is_passed_over(tmp_path: Path, text: str) -> None:
+    definition = a_study(tmp_path / "searches/toy")
+    best = Study(tmp_path / "searches/toy", definition).best()
+    assert best is not None
+    write_best(tmp_path / "searches/toy", definition, best)
+    file = tmp_path / "searches/toy/best.json"
+    assert list(read_bests(tmp_path)) == [definition.group]
+    kept = json.loads(file.read_text())
+    file.write_text(text)
+    assert read_bests(tmp_path) == {}
+    file.write_text(json.dumps({**kept, "value": "much"}))
+    assert read_bests(tmp_path) == {}
