@@ -37,6 +37,12 @@ class ConfigError(ClusterkitError):
     exit_code = 3
 
 
+class NotAllowedError(ConfigError):
+    """A project names programs for this machine that its user has not allowed. None was started."""
+
+    exit_code = 10
+
+
 class TransportError(ClusterkitError):
     """A host cannot be reached, refuses the login, or a transfer failed."""
 

@@ -181,7 +181,7 @@ def _log_in(cluster: Cluster, ask: Ask) -> Transport:
     return connect(
         cluster.host,
         ask=ask,
-        ssh_config=cluster.ssh_config,
+        ssh_config=lambda: cluster.login_config,
         login_shell=cluster.login_shell,
         keep=cluster.keep_login,
         wanted=cluster.transport,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -51,6 +51,14 @@ CLUSTER_SECONDS = {
 }
 """About how long these files take on a cluster, to deal all of them evenly; others take `SOME_SECONDS`."""
 SOME_SECONDS = 20
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Permissions of projects are kept in a folder of the tests; see `tests.allowing`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups

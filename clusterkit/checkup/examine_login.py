@@ -41,7 +41,7 @@ def log_in(exam: Examination, stack: ExitStack) -> Iterator[Result]:
     assert cluster.host is not None
 
     def config() -> Verdict:
-        found.append(host := resolve(cluster.host or "", config=cluster.ssh_config))
+        found.append(host := resolve(cluster.host or "", config=cluster.login_config))
         way = f" through {', '.join(host.proxy_jump)}" if host.proxy_jump else ""
         open_master = None if cluster.transport == "paramiko" else kept.find(host)
         if open_master:

@@ -169,7 +169,7 @@ def _checkpoints(at: ProjectFolder) -> Iterator[Candidate]:
 
 
 def _keys(at: ProjectFolder) -> Iterator[Candidate]:
-    yield "project", ""
+    yield from (("allow", "what the project names for this machine"), ("project", ""))
     for table, source in (("clusters", _clusters), ("profiles", _profiles)):
         yield from ((f"{table}.{name}", "") for name, _ in source(at))
 

@@ -9,16 +9,26 @@ import typer
 from rich.text import Text
 
 from clusterkit.cli.common import ConfigOption, JsonOption, load
-from clusterkit.cli.ui.console import out, print_document
+from clusterkit.cli.ui.console import note, out, print_document
 from clusterkit.config.layers import COMMAND_LINE
 from clusterkit.config.lines import join_key, toml_value
+from clusterkit.config.permission import printable
 from clusterkit.config.settings import Setting, Settings
 from clusterkit.config.sources import display_path
+from clusterkit.errors import ConfigError
+
+_ALLOW = "allow"
+"""In place of a key; no setting has this name."""
 
 
 def config(
     key: Annotated[
-        str, typer.Argument(metavar="KEY", help="Only the settings below this key, e.g. profiles.a40-2m.")
+        str,
+        typer.Argument(
+            metavar="KEY",
+            help="Only the settings below this key, e.g. profiles.a40-2m. `allow` instead of a key lets this "
+            "project start what it names for this machine, while it stays the same.",
+        ),
     ] = "",
     show_origin: Annotated[
         bool, typer.Option("--show-origin", help="Show where each value was set.")
@@ -26,11 +36,19 @@ def config(
     everything: Annotated[
         bool, typer.Option("--all", help="Include the built-in profiles that you did not change.")
     ] = False,
+    revoke: Annotated[
+        bool, typer.Option("--revoke", help="With `allow`: take back what was allowed.")
+    ] = False,
     as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Print the resolved settings as TOML."""
     settings = load(config)
+    if key == _ALLOW or revoke:
+        if key != _ALLOW or show_origin or everything:
+            raise ConfigError("--revoke and `allow` go together, without options that print settings")
+        _permit(settings, revoke=revoke, as_json=as_json)
+        return
     values = settings.values(key)
     hidden: set[str] = set()
     if not key and not everything:
@@ -48,6 +66,36 @@ def config(
         _print(line)
     if hidden:
         _print(Text(f"\n# {len(hidden)} built-in profiles are not shown: clusterkit profiles", style="dim"))
+
+
+def _permit(settings: Settings, *, revoke: bool, as_json: bool) -> None:
+    """Allows what the project names for this machine, or takes that back, and says what that was."""
+    permission = settings.permission
+    revoked = permission.revoke() if revoke else False
+    programs = [] if revoke else permission.allow()
+    if as_json:
+        listed = [
+            {
+                "key": join_key(program.key),
+                "words": program.words,
+                "origin": str(program.origin),
+                "files": [str(file) for file in program.files],
+            }
+            for program in programs
+        ]
+        document = {"project": str(permission.file), "allowed": listed, "revoked": revoked}
+        print_document({"schema": 1, **document})
+        return
+    for program in programs:
+        _print(Text(str(program)))
+        for file in program.files:
+            _print(Text(f"  {printable(display_path(file))}", style="dim"))
+    if revoke:
+        note(f"{permission.file}: {'no longer allowed' if revoked else 'nothing was allowed'}")
+    elif programs:
+        note(f"{permission.file}: may start these on this machine, until one of them changes")
+    else:
+        note(f"{permission.file}: names nothing to start on this machine")
 
 
 def print_json(settings: Settings, values: Sequence[Setting], *, show_origin: bool) -> None:

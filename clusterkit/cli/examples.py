@@ -83,8 +83,9 @@ GUIDES = {
             ("", "the settings in force"),
             ("--show-origin", "also where each value was set"),
             ("profiles.a40-2m", "one part of them"),
+            ("allow", "let this project start what it names for this machine"),
         ),
-        ("profiles", "configuration.md"),
+        ("profiles", "configuration.md", "security.md"),
     ),
     "profiles": Guide(
         START,

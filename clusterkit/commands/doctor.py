@@ -19,6 +19,7 @@ from clusterkit.checkup.examine_laptop import examine_laptop, judge_python, judg
 from clusterkit.checkup.examine_login import log_in
 from clusterkit.checkup.examine_nodes import examine_nodes
 from clusterkit.checkup.examine_site import examine_site
+from clusterkit.config.permission import INTERPRETERS
 from clusterkit.runs.interpreter import with_program_python
 from clusterkit.transport.base import Bar
 from clusterkit.transport.questions import Ask, ask_on_terminal
@@ -75,6 +76,11 @@ def doctor(
         program = profiles[0].program or settings.project.program or ()
         cluster = with_program_python(settings.cluster(wish.cluster), program, settings.project_dir)
         sheet.cluster = cluster.name
+        if cluster.host is None:  # the checks of a job run on this machine
+            own = cluster.python in [str(settings.project_dir / name) for name in INTERPRETERS]
+            settings.permission.require_here(
+                cluster.name, [profile.name for profile in profiles], interpreter=own
+            )
         return Examination(settings, cluster, profiles, sheet, say, bar, ask, fix=wish.fix)
 
     for result in _results(begin, wish, sheet):

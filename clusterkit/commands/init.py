@@ -76,7 +76,7 @@ def init(request: InitRequest, *, ask: Ask, choose: Choose) -> Described:
     old = read(request.file)
     settings = checked(request.file, old or "")
     before: dict[str, Any] = tomllib.loads(old or "").get("clusters", {}).get(name, {})
-    request = _as_before(request, name, before)
+    request = _as_before(request, name, before, settings)
     _check_options(checked(request.file, old or ""), request, name)
     root = request.root or before.get("root")
     kind = before.get("kind") or DEFAULT
@@ -188,11 +188,15 @@ def _settled(
     )
 
 
-def _as_before(request: InitRequest, name: str, before: Mapping[str, Any]) -> InitRequest:
-    """Resolves an already described cluster's name to its host."""
-    written, config = before.get("host"), before.get("ssh_config")
-    if config is not None and request.ssh_config is None:
-        request = replace(request, ssh_config=_at(config, request.file))
+def _as_before(request: InitRequest, name: str, before: Mapping[str, Any], settings: Settings) -> InitRequest:
+    """Resolves an already described cluster's name to its host, with its ssh configuration.
+
+    Raises:
+        NotAllowedError: the project names that configuration, and the user has not allowed it.
+    """
+    written = before.get("host")
+    if before.get("ssh_config") is not None and request.ssh_config is None:
+        request = replace(request, ssh_config=settings.cluster(name).login_config)
     return replace(request, host=written) if written and request.host == name else request
 
 

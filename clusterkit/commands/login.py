@@ -49,7 +49,7 @@ def login(cluster: Cluster, *, keep: int | None, ask: Ask) -> LoggedIn:
             hint='set transport = "auto"',
         )
     seconds = keep or cluster.keep_login or DEFAULT_SECONDS
-    host = resolve(cluster.host, config=cluster.ssh_config)
+    host = resolve(cluster.host, config=cluster.login_config)
     if link := kept.find(host):
         link.close()
         noted = folder.kept_for(link.path) if link.path != host.control_path else None
@@ -78,7 +78,7 @@ def logout(cluster: Cluster | None) -> list[str]:
     """
     paths = folder.socket_paths()
     if cluster is not None:
-        name = folder.socket_name(resolve(cluster.host, config=cluster.ssh_config)) if cluster.host else ""
+        name = folder.socket_name(resolve(cluster.host, config=cluster.login_config)) if cluster.host else ""
         paths = [path for path in paths if path.name == name]
     hosts = {path: noted.host if (noted := folder.kept_for(path)) else path.name for path in paths}
     return [hosts[path] for path in paths if master.end(path)]

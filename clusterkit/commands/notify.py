@@ -153,9 +153,11 @@ def test_notice(settings: Settings) -> Trial:
     """Sends a test notice to each place of the settings.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is none, or the project names a program for it that is not allowed.
     """
     notify = settings.notify
+    for program in filter(None, (notify.webhook_command, notify.command)):
+        program.allowed()
     sent = send(notify, trial())
     if not sent and notify.mail is None:
         own = user_path()

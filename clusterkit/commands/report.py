@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import chdir
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -61,8 +62,9 @@ def report(folders: Sequence[Path], out: Path, *, now: datetime, metric: str | N
         RunError: a folder is not a run directory, there is nothing to plot, all are runs of `tune`, no run
             logs the metric, or `out` is a file.
     """
-    from clusterkit.report.page import render  # loads matplotlib, which advice does not need
-    from clusterkit.report.pictures import write_curves, write_machine
+    with chdir("/"):  # matplotlib would read the current folder's matplotlibrc
+        from clusterkit.report.page import render  # loads matplotlib, which advice does not need
+        from clusterkit.report.pictures import write_curves, write_machine
 
     trained = _trained(folders)
     runs = load_runs(trained)

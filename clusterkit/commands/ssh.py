@@ -162,7 +162,7 @@ def _user(cluster: Cluster) -> str:
         return folders.user_name()
     from clusterkit.transport.resolve import resolve
 
-    return resolve(cluster.host, config=cluster.ssh_config).user
+    return resolve(cluster.host, config=cluster.login_config).user
 
 
 def _quoted(path: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from clusterkit.errors import ClusterkitError
+from clusterkit.errors import ClusterkitError, NotAllowedError
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.observe import Observer
 from clusterkit.runs.selection import Selection, known_state, settled
@@ -70,6 +70,8 @@ def status(
                 answer = ask_cluster(settings, ledger, observer, mine, search=cluster_name in searched)
                 if ended is not None:
                     ended(cluster, transport, answer.ended)
+        except NotAllowedError:
+            raise
         except ClusterkitError as error:
             silent[cluster_name] = error.cause
             states |= {run.run_id: as_remembered(run) for run in mine}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterkit import folders
-from clusterkit.errors import ClusterkitError, RunError, TransportError
+from clusterkit.errors import ClusterkitError, NotAllowedError, RunError, TransportError
 from clusterkit.results.check import sha256_of
 from clusterkit.results.cleaning import REMOVE, Removable, cleaning, orders, removable
 from clusterkit.results.listing import RemoteFile
@@ -105,6 +105,8 @@ def clean(settings: Settings, request: CleanRequest, ledger: Ledger, *, agrees: 
             try:
                 transport = stack.enter_context(connected(settings.cluster(cluster)))
                 found = _look(settings, request, ledger, transport, root, list(group), result)
+            except NotAllowedError:
+                raise
             except ClusterkitError as error:
                 result.silent[cluster] = error.cause
                 continue

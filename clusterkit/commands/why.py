@@ -102,7 +102,7 @@ def _shell(cluster: Cluster) -> str:
     """The ssh command, with the same configuration, that the user can run on the cluster."""
     if cluster.host is None:
         return ""
-    config = ["-F", str(cluster.ssh_config)] if cluster.ssh_config else []
+    config = ["-F", str(cluster.ssh_config.path)] if cluster.ssh_config else []
     return shlex.join(["ssh", *config, cluster.host])
 
 

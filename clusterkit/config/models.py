@@ -8,10 +8,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from clusterkit.config.held import ProgramHere, SshConfigHere
 from clusterkit.config.kinds import DEFAULT as DEFAULT_KIND
 from clusterkit.config.kinds import find_kind
 from clusterkit.config.notify import Notify
@@ -147,7 +149,7 @@ class Cluster(SettingsModel):
     mps: bool = False
     """Whether the runs of a pack use its GPU through NVIDIA MPS, which their job starts."""
     sbatch: Sbatch = Field(default_factory=dict)
-    ssh_config: LocalPath | None = None
+    ssh_config: SshConfigHere | None = None
 
     @model_validator(mode="after")
     def _has_host_or_is_here(self) -> Cluster:
@@ -179,6 +181,15 @@ class Cluster(SettingsModel):
     def here(self) -> bool:
         """Whether its jobs are processes of this machine."""
         return find_kind(self.kind).here
+
+    @property
+    def login_config(self) -> Path | None:
+        """The ssh configuration for its login; None is the user's own.
+
+        Raises:
+            NotAllowedError: it is the project's, and the user has not allowed it.
+        """
+        return None if self.ssh_config is None else self.ssh_config.allowed()
 
     @property
     def scratch_root(self) -> str:
@@ -343,7 +354,7 @@ class SecretsTable(SettingsModel):
 
     names: Annotated[tuple[EnvironmentName, ...], BeforeValidator(as_tuple)] = ()
     """Environment variables."""
-    commands: Mapping[EnvironmentName, Program] = Field(default_factory=dict)
+    commands: Mapping[EnvironmentName, ProgramHere] = Field(default_factory=dict)
     """Argv of a program on this machine that prints the value, by variable."""
 
     @model_validator(mode="after")

@@ -9,9 +9,10 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from clusterkit.config.held import ProgramHere
 from clusterkit.config.layers import Merged
 from clusterkit.config.sources import display_path
-from clusterkit.config.values import Program, SettingsModel, as_tuple
+from clusterkit.config.values import SettingsModel, as_tuple
 from clusterkit.errors import ConfigError
 
 Event = Literal["ended", "failed", "group"]
@@ -90,13 +91,13 @@ class Notify(SettingsModel):
     mail: MailAddress | None = None
     """The scheduler mails there; not of runs on this machine."""
     webhook: WebhookUrl | None = Field(default=None, repr=False)
-    webhook_command: Program | None = None
+    webhook_command: ProgramHere | None = None
     """Argv of a program that prints the webhook's address."""
     webhook_kind: WebhookKind | None = None
     """What the webhook expects; None for a host that tells."""
     from_job: bool = False
     """Whether a job tells the webhook of its own end, if its node reaches it; not of a group's runs."""
-    command: Program | None = None
+    command: ProgramHere | None = None
     """Argv of a program that tells; the notice is in its environment and on its standard input."""
 
     @model_validator(mode="after")

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from clusterkit.config.held import written
 from clusterkit.config.layers import COMMAND_LINE, DEFAULT, Layer, Merged, Origin, merge, nearest
 from clusterkit.config.lines import Key, join_key, split_key
 from clusterkit.config.models import Cluster, Document, Profile, Project, SecretsTable
 from clusterkit.config.notify import Notify, refuse_shared_webhook, without_secret
+from clusterkit.config.permission import Permission, is_users
 from clusterkit.config.sources import (
     built_in_layer,
     find_project_file,
@@ -80,6 +82,7 @@ class Settings:
         notify: notices of ended runs.
         project_dir: absolute folder of clusterkit.toml, or the current one without such a file.
         files: the user's settings files that were read, weakest first.
+        permission: whether the project may start what it names for this machine.
     """
 
     clusters: Mapping[str, Cluster]
@@ -91,6 +94,7 @@ class Settings:
     files: tuple[Path, ...]
     layers: tuple[Layer, ...]
     merged: Merged
+    permission: Permission
 
     @property
     def of_project(self) -> bool:
@@ -212,8 +216,12 @@ def settings_from(
     shipped = shipped_profiles()
     merged = merge((*_shipped_layers(layers, shipped, also), *layers), shipped)
     refuse_shared_webhook(merged, user_path())
+    of_project = files[-1] if files and not is_users(files[-1]) else None
+    permission = Permission(of_project, project_dir, merged)
     try:
-        document = Document.model_validate(_with_names(merged), context={"project_dir": project_dir})
+        document = Document.model_validate(
+            written(_with_names(merged), permission), context={"project_dir": project_dir, "of_files": True}
+        )
     except ValidationError as error:
         from clusterkit.config.problems import config_error
 
@@ -232,6 +240,7 @@ def settings_from(
         files=files,
         layers=layers,
         merged=merged,
+        permission=permission,
     )
 
 
@@ -311,7 +320,7 @@ def _walk(model: BaseModel, raw: Mapping[str, Any], key: Key) -> Iterator[tuple[
                 if isinstance(inner, BaseModel):
                     yield from _walk(inner, raw[name][entry], (*key, name, entry))
                 else:
-                    yield (*key, name, entry), inner
+                    yield (*key, name, entry), raw.get(name, {}).get(entry, inner)
         elif name in raw or field.is_required():
             yield (*key, name), raw.get(name, value)
         else:

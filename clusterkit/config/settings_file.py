@@ -89,12 +89,13 @@ def from_example(name: str, file: Path) -> Proposal:
 
 
 def save(proposal: Proposal) -> None:
-    """Write the file atomically.
+    """Write the file atomically; what a new file, or one that was allowed, names for this machine is allowed.
 
     Raises:
         ConfigError: it cannot be written, or has changed in the meantime.
     """
     file, name = proposal.file.resolve(), display_path(proposal.file)  # a link stays one
+    is_own = _is_own(proposal)
     try:
         now = file.read_bytes() if file.exists() else None
         if _text(now) != proposal.old:
@@ -109,6 +110,18 @@ def save(proposal: Proposal) -> None:
             f"{name} cannot be written: {error.strerror}",
             hint="check the folder's permissions and its free space",
         ) from None
+    if is_own:
+        checked(proposal.file, proposal.new).permission.allow(interpreters=proposal.old is None)
+
+
+def _is_own(proposal: Proposal) -> bool:
+    """Whether the file is the user's own work: new, or what it names for this machine is allowed."""
+    if proposal.old is None:
+        return True
+    try:
+        return checked(proposal.file, proposal.old).permission.is_users
+    except (ConfigError, tomllib.TOMLDecodeError):
+        return False
 
 
 def _text(data: bytes | None) -> str | None:

@@ -74,8 +74,11 @@ def local_path(text: str, folder: str | Path) -> Path:
         folder: where relative paths start.
 
     Raises:
-        ValueError: a variable or the home folder is unknown; else a folder of that name would be made.
+        ValueError: a variable or the home folder is unknown, and a folder of that name would be made; or the
+            path holds a NUL.
     """
+    if "\0" in text:
+        raise ValueError(f"{text!r} contains a NUL, which no path can")
     path = os.path.expandvars(text)
     if unknown := _VARIABLE.search(path):
         raise ValueError(f"{text!r} contains {unknown[0]}, which is not set here")

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from clusterkit.config.notify import kind_of, url_fault, without_secret
+from clusterkit.errors import NotAllowedError
 from clusterkit.notices.notice import Notice
 from clusterkit.untrusted import one_line
 from clusterkit.webhook import SECONDS, post, request
 
 if TYPE_CHECKING:
+    from clusterkit.config.held import LocalProgram
     from clusterkit.config.notify import Notify
 
 
@@ -29,10 +31,10 @@ def send(notify: Notify, notice: Notice) -> list[tuple[str, str | None]]:
 
 
 def _by_webhook(notify: Notify, notice: Notice) -> tuple[str, str | None]:
-    url = notify.webhook
-    if url is None:
-        place = f"webhook of {(notify.webhook_command or ('',))[0]}"
-        said, fault = _run(notify.webhook_command or ())
+    url = notify.webhook or ""
+    if notify.webhook_command is not None:
+        place = f"webhook of {notify.webhook_command.argv[0]}"
+        said, fault = _run(notify.webhook_command)
         if fault:
             return place, fault
         url = said.strip()
@@ -47,7 +49,8 @@ def _by_webhook(notify: Notify, notice: Notice) -> tuple[str, str | None]:
 
 
 def _by_command(notify: Notify, notice: Notice) -> tuple[str, str | None]:
-    argv = notify.command or ()
+    program = notify.command
+    assert program is not None
     variables = {
         "CLUSTERKIT_NOTICE_EVENT": notice.event,
         "CLUSTERKIT_NOTICE_TITLE": notice.title,
@@ -55,23 +58,26 @@ def _by_command(notify: Notify, notice: Notice) -> tuple[str, str | None]:
         "CLUSTERKIT_NOTICE_RUNS": " ".join(notice.runs),
     }
     # Not among the arguments: there, a text that begins with a dash is an option.
-    _, fault = _run(argv, variables, said=f"{notice.title}\n{notice.text}\n")
-    return f"command {argv[0]}", fault
+    _, fault = _run(program, variables, said=f"{notice.title}\n{notice.text}\n")
+    return f"command {program.argv[0]}", fault
 
 
 def _run(
-    argv: Sequence[str], variables: dict[str, str] | None = None, said: str = ""
+    program: LocalProgram, variables: dict[str, str] | None = None, said: str = ""
 ) -> tuple[str, str | None]:
     """Runs a program for at most `SECONDS`; returns its output, and what went wrong, or None."""
     try:
         process = subprocess.Popen(
-            argv,
+            program.allowed(),
+            cwd=program.folder,
             env={**os.environ, **(variables or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
+    except NotAllowedError:
+        return "", "you have not allowed it: `clusterkit config allow` shows it"
     except (OSError, ValueError) as error:
         return "", getattr(error, "strerror", None) or "it cannot be started"
     with process:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from clusterkit.config.permission import INTERPRETERS
+
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
 
@@ -37,10 +39,8 @@ def with_program_python(cluster: Cluster, argv: Sequence[str], project: Path) ->
 def project_python(project: Path) -> str | None:
     """Returns the interpreter of the active environment, or else of the project's `.venv` or `venv`."""
     active = os.environ.get("VIRTUAL_ENV")
-    folders = [*([Path(active)] if active else []), project / ".venv", project / "venv"]
-    return next(
-        (str(file) for folder in folders if os.access(file := folder / "bin" / "python", os.X_OK)), None
-    )
+    files = [*([Path(active, "bin", "python")] if active else []), *(project / name for name in INTERPRETERS)]
+    return next((str(file) for file in files if os.access(file, os.X_OK)), None)
 
 
 def path_python() -> str | None:

@@ -8,14 +8,16 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from clusterkit.config.notify import kind_of, url_fault
 from clusterkit.errors import ConfigError, last_words
+from clusterkit.folders import home_or_root
 
 if TYPE_CHECKING:
+    from clusterkit.config.held import LocalProgram
     from clusterkit.config.models import SecretsTable
     from clusterkit.config.notify import Notify
     from clusterkit.config.settings import Settings
@@ -48,8 +50,8 @@ def find_secrets(settings: Settings) -> SecretValues:
     """Finds all values on this machine.
 
     Raises:
-        ConfigError: a value is found nowhere, its command failed, or it is too short or too long; or the
-            webhook's address is not one.
+        ConfigError: a value is found nowhere, its command is not allowed or failed, or it is too short or too
+            long; or the webhook's address is not one.
     """
     values = find_values(settings.secrets, os.environ)
     return SecretValues(values, _webhook(settings.notify) if settings.notify.from_job else None)
@@ -65,7 +67,8 @@ def find_values(table: SecretsTable, environment: Mapping[str, str]) -> dict[str
     """Finds the programs' secrets: the environment wins over the command, and both over the keyring.
 
     Raises:
-        ConfigError: a value is found nowhere, its command failed, or it is too short or too long.
+        ConfigError: a value is found nowhere, its command is not allowed or failed, or it is too short or too
+            long.
     """
     found = {}
     for name in table.names:
@@ -98,13 +101,16 @@ def _webhook(notify: Notify) -> dict[str, Any]:
     return {"url": url, "kind": kind, "on": list(notify.on)}
 
 
-def _printed(whose: str, argv: Sequence[str] | None) -> str:
+def _printed(whose: str, program: LocalProgram | None) -> str:
     """Returns what a command prints, without the line break at its end; empty without a command."""
-    if argv is None:
+    if program is None:
         return ""
+    argv = program.allowed()
     hint = f"`{shlex.join(argv)}` must print the value alone"
     try:
-        done = subprocess.run(argv, stdout=subprocess.PIPE, timeout=_COMMAND_SECONDS, check=False)
+        done = subprocess.run(
+            argv, cwd=program.folder, stdout=subprocess.PIPE, timeout=_COMMAND_SECONDS, check=False
+        )
     except OSError as error:
         cause = f"the command of the {whose} cannot be run: {error.strerror}"
         raise ConfigError(cause, hint=hint) from None
@@ -122,12 +128,13 @@ def _printed(whose: str, argv: Sequence[str] | None) -> str:
 def _kept(name: str) -> tuple[str, str]:
     """Returns the value that the keyring's own program prints; else why it failed, if it did."""
     if importlib.util.find_spec("keyring") is not None:
-        start = [sys.executable, "-m", "keyring"]
+        start = [sys.executable, "-P", "-m", "keyring"]  # -P: the current folder's files are not modules
     elif found := shutil.which("keyring"):
         start = [found]
     else:
         return "", ""
-    done = subprocess.run([*start, "get", KEYRING_SERVICE, name], capture_output=True, check=False)
+    argv = [*start, "get", KEYRING_SERVICE, name]
+    done = subprocess.run(argv, cwd=home_or_root(), capture_output=True, check=False)
     if done.returncode == 0:
         return done.stdout.decode(errors="replace").removesuffix("\n"), ""
     said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]  # a traceback's last line

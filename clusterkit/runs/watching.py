@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.errors import ClusterkitError, TransportError
+from clusterkit.errors import ClusterkitError, NotAllowedError, TransportError
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import Observer
 from clusterkit.runs.selection import Selection, settled
@@ -231,6 +231,8 @@ class _Station:
             found = self._question(ledger, going) if now >= self.question else self._glance(ledger, going)
             if self._also is not None and self._observer is not None:
                 self._also(self._cluster.name, self._observer.transport, [*runs, *found])
+        except NotAllowedError:
+            raise
         except ClusterkitError as error:
             self.close()
             self.silent = error.cause

@@ -25,6 +25,28 @@ _MOST_LOOKED_AT = 500
 _UNREAD = re.compile(r"^warning: (could not open directory|unable to access) '(.+?)/?': (.+)", re.MULTILINE)
 _TRACKED = re.compile(rb"[^?] (\d{6}) [0-9a-f]+ \d\t(.*)", re.DOTALL)
 _SUBMODULE = b"160000"
+_OFF = (
+    *("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"),
+    *("-c", "safe.bareRepository=explicit", "--no-pager"),
+)
+"""A repository may come from a stranger: no program that its own configuration names is started."""
+_ALONE = {
+    "GIT_ALLOW_PROTOCOL": "none",  # a partial clone would fetch by a command of its configuration
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_DISCOVERY_ACROSS_FILESYSTEM": "1",
+    "LC_ALL": "C",
+    "PYTHONSAFEPATH": "1",  # the user's own filters start in the working tree
+}
+_PROGRAMS = re.compile(r"(filter|lfs\.extension|hook)\..+\.\w+", re.DOTALL)
+"""Keys of programs by a name of one's choice, which no fixed option switches off."""
+_SWITCHES = {"required": "false", "enabled": "false"}
+"""Values that keep a driver without a program from being an error; others are empty."""
+_USAGE = 129
+"""Exit status of git that does not know an option."""
+_PLAIN = ("--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty")
+"""Of `git diff`; inside a submodule git would follow the submodule's own configuration."""
 _WORDS_BEFORE = {"1": 8, "u": 10, "?": 1}
 """Words before the path of an entry of `git status --porcelain=v2`, by its kind."""
 
@@ -118,7 +140,7 @@ def stand(folder: Path, *, stays: Callable[[str], bool]) -> Git:
     Raises:
         ClusterkitError: git failed.
     """
-    options = ("-z", "--branch", "--no-ahead-behind", "--no-renames", "--untracked-files=all")
+    options = ("-z", "--branch", "--no-ahead-behind", "--no-renames", "--untracked-files=all", _PLAIN[-1])
     done = _git(folder, "status", "--porcelain=v2", *options, "--", ".")
     if done is None:
         return Git()
@@ -134,7 +156,7 @@ def stand(folder: Path, *, stays: Callable[[str], bool]) -> Git:
     names = [(kind, words[-1].removeprefix(prefix)) for kind, *words in entries]
     known = [name for kind, name in names if kind != "?" and stays(name)]
     unknown = [name for kind, name in names if kind == "?" and stays(name)]
-    dirty = len(known) + len(unknown) < len(names)
+    dirty = len(known) + len(unknown) < len(names) or _has_dirty_submodule(folder, stays)
     diff = _diff(folder, known, unknown, stays) if dirty else ""
     return Git(commit, "HEAD" if branch == "(detached)" else branch, dirty, diff)
 
@@ -154,7 +176,9 @@ def between(folder: Path, old: str, new: str) -> list[tuple[str, int | None, int
     known = _output(folder, "cat-file", "--batch-check", stdin=f"{old}\n{new}\n".encode())
     if known.count(b" commit ") != 2:
         return None
-    data = _output(folder, "diff", "--numstat", "-z", "--no-renames", "--relative", old, new, "--", ".")
+    data = _output(
+        folder, "diff", *_PLAIN, "--numstat", "-z", "--no-renames", "--relative", old, new, "--", "."
+    )
     rows = (os.fsdecode(entry).split("\t", 2) for entry in data.split(b"\0") if entry)
     return [
         (path, int(added) if added.isdigit() else None, int(removed) if removed.isdigit() else None)
@@ -174,18 +198,24 @@ def _diff(folder: Path, known: Sequence[str], unknown: Sequence[str], stays: Cal
         unknown: untracked files that are left out.
         stays: whether a name is never uploaded.
     """
-    plain = (
-        "--no-color",
-        "--no-ext-diff",
-        "--no-textconv",
-        "--no-renames",
-        "--submodule=short",
-        "--relative",
-    )
+    plain = (*_PLAIN, "--no-color", "--no-renames", "--submodule=short", "--relative")
     spared = [f":(exclude,literal){name}" for name in {*known, *_related(folder, known, unknown, stays)}]
     data = _output(folder, "diff", *plain, "--irreversible-delete", "HEAD", "--", ".", *spared)
     cut = b"\n[the diff is longer; the snapshot has every file]\n" if len(data) > _LONGEST_DIFF else b""
     return (data[:_LONGEST_DIFF] + cut).decode("utf-8", "replace")
+
+
+def _has_dirty_submodule(folder: Path, stays: Callable[[str], bool]) -> bool:
+    """Whether a checked-out submodule below a folder differs from its commit; each is asked by itself."""
+    entries = _output(folder, "ls-files", "-z", "--stage").split(b"\0")
+    gitlinks = [os.fsdecode(entry.partition(b"\t")[2]) for entry in entries if entry.startswith(_SUBMODULE)]
+    for name in gitlinks:
+        inner = folder / name
+        if os.path.lexists(inner / ".git") and not stays(name):
+            own = _output(inner, "status", "--porcelain", "-z", _PLAIN[-1])
+            if own or _has_dirty_submodule(inner, stays):
+                return True
+    return False
 
 
 def _related(
@@ -204,7 +234,7 @@ def _related(
             add = ("add", "--intent-to-add", "--ignore-errors", "--", *names)
             _git(folder, *add, variables=ours, fine=(0, 1, 128))  # one that cannot be read is not compared
         likeness = ("--find-renames=20%", "--find-copies=20%", "--find-copies-harder")
-        compared = ("diff", "--name-status", "-z", *likeness, "--relative", "HEAD", "--", ".")
+        compared = ("diff", *_PLAIN, "--name-status", "-z", *likeness, "--relative", "HEAD", "--", ".")
         words = iter(os.fsdecode(_output(folder, *compared, variables=ours)).split("\0"))
     found = []
     for status in words:
@@ -234,19 +264,67 @@ def _git(
     variables: Mapping[str, str] | None = None,
     fine: Container[int] = (0,),
 ) -> subprocess.CompletedProcess[bytes] | None:
-    """Runs git; None outside a repository. An exit status that is not `fine` is a ClusterkitError."""
+    """Runs git; None outside a repository. An exit status that is not `fine` is a ClusterkitError.
+
+    No program starts that the repository's own configuration names; those of the user's configuration do.
+    """
     top = _top(folder)
     if top is None:
         return None
+    off = _own_programs_off(folder, top)
+    done = _started(folder, top, [*off, *args], stdin=stdin, variables=variables)
+    if done.returncode not in fine:
+        raise _failure(folder, top, done)
+    return done
+
+
+def _own_programs_off(folder: Path, top: Path) -> list[str]:
+    """Options by which the filters and hooks that a repository names are what they are without it.
+
+    Raises:
+        ClusterkitError: git cannot read its configuration, or one of their names does not fit an option.
+    """
+    done = _started(folder, top, ["config", "--list", "--show-scope", "-z"])
+    words = done.stdout.split(b"\0")[:-1]
+    if done.returncode == _USAGE:  # git before 2.26; the user's own values are not told apart then
+        done = _started(folder, top, ["config", "--list", "--local", "--includes", "-z"])
+        words = [word for entry in done.stdout.split(b"\0")[:-1] for word in (b"local", entry)]
+    if done.returncode != 0:
+        raise _failure(folder, top, done)
+    others: dict[str, str] = {}
+    own: dict[str, str] = {}
+    for scope, entry in zip(words[::2], words[1::2], strict=True):
+        key, _, value = os.fsdecode(entry).partition("\n")
+        if _PROGRAMS.fullmatch(key):
+            (own if scope in (b"local", b"worktree") else others)[key] = value
+    options = []
+    for key in own:
+        if "=" in key:
+            raise ClusterkitError(
+                f"{folder}: git: the repository's configuration names the program {key!r}",
+                hint=f"remove it from {top / '.git' / 'config'}, or give it a name without `=`",
+            )
+        value = others.get(key, _SWITCHES.get(key.rpartition(".")[2], ""))
+        options += ["-c", f"{key}={value}"]
+    return options
+
+
+def _started(
+    folder: Path,
+    top: Path,
+    args: Sequence[str],
+    *,
+    stdin: bytes | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[bytes]:
     # A hook or an editor names another repository in GIT_DIR, GIT_INDEX_FILE and others; settings count.
     others = re.compile(r"GIT_(?!CONFIG|EXEC_PATH)")
-    environment = {name: value for name, value in os.environ.items() if not others.match(name)}
-    environment |= {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_DISCOVERY_ACROSS_FILESYSTEM": "1"}
+    environment = {name: value for name, value in os.environ.items() if not others.match(name)} | _ALONE
     if top != top.parent:  # git would take the next repository above for one that is damaged
         environment["GIT_CEILING_DIRECTORIES"] = str(top.parent)
     try:
-        done = subprocess.run(
-            ["git", "-C", folder, *args],
+        return subprocess.run(
+            ["git", *_OFF, "-C", folder, *args],
             input=stdin,
             capture_output=True,
             check=False,
@@ -258,9 +336,6 @@ def _git(
             f"{top} is a git repository, but git cannot be started: {reason}",
             hint="install git; nothing is sent while it is unknown what git ignores",
         ) from error
-    if done.returncode not in fine:
-        raise _failure(folder, top, done)
-    return done
 
 
 def _top(folder: Path) -> Path | None:

@@ -6,6 +6,7 @@ because of it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ def connect(
     host: str | None,
     *,
     ask: Ask = ask_on_terminal,
-    ssh_config: Path | None = None,
+    ssh_config: Path | Callable[[], Path | None] | None = None,
     login_shell: bool = False,
     keep: int | None = None,
     wanted: Wanted = "auto",
@@ -36,7 +37,7 @@ def connect(
         host: what one would type after `ssh`: an alias, `user@host` or `ssh://user@host:port`.
         ask: answers the login's questions (passwords, codes, passphrases), in the calling thread.
             Left out, it asks on the terminal, or fails with a clear error where there is none.
-        ssh_config: used instead of ~/.ssh/config and /etc/ssh/ssh_config.
+        ssh_config: used instead of ~/.ssh/config and /etc/ssh/ssh_config; or what finds it at each login.
         login_shell: run every command through `bash -lc`, for sites that set PATH only there.
         keep: let OpenSSH hold the login for later commands, until none has come for so many seconds.
         wanted: what logs in.
@@ -53,7 +54,8 @@ def connect(
     from clusterkit.transport.ssh import SshTransport
 
     def log_in(answer: Ask, keep: int | None = None) -> Link:
-        return _log_in(resolve(host, config=ssh_config), answer, keep, wanted)
+        config = ssh_config() if callable(ssh_config) else ssh_config
+        return _log_in(resolve(host, config=config), answer, keep, wanted)
 
     def again(why: str | None) -> Link:
         return log_in_again(log_in, where=host, why=why, tell=ask)

@@ -25,6 +25,9 @@ _DESTINATION = re.compile(
     r"(?:ssh://)?(?:(?P<user>.+)@)?(?P<host>\[[^]]+\]|[^:/@\s]+)(?::(?P<port>\d+))?/?",
 )
 
+_SHELL = re.compile(r"""['"`;&<>|(){}\s\x00-\x1f\x7f]|[$\\](?!.*@)""")
+"""What OpenSSH 9.6 and later refuse in a user or host, because a ProxyCommand hands both to a shell."""
+
 _STRICTNESS: dict[str, Literal["ask", "accept", "refuse"]] = {
     "true": "refuse",  # as ssh -G prints "yes"
     "yes": "refuse",
@@ -144,7 +147,7 @@ def resolve(
             f"ssh configuration {config} does not exist",
             hint="correct the cluster's `ssh_config` in your settings, or --ssh-config",
         )
-    if not destination or destination.startswith("-"):
+    if not destination or destination.startswith("-") or _SHELL.search(destination):
         raise TransportError(f"not a host name: {destination!r}")
     argv = ["ssh", "-G", "-T"]
     argv += ["-F", str(config)] if config is not None else []

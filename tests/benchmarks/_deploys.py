@@ -17,6 +17,7 @@ from clusterkit.runs.ledger import Ledger
 from clusterkit.site import log_in_ahead, open_site
 from clusterkit.snapshots import look, publish, take
 from clusterkit.transport.base import ProgressCallback
+from tests.allowing import allow
 from tests.doubles.loopback_sshd import LoopbackSshd
 
 SIF_HEADER = b"#!/usr/bin/env run-singularity\n\0SIF_MAGIC\0"
@@ -68,6 +69,7 @@ def noop_deploys(folder: Path, repetitions: int) -> dict[str, list[float]]:
             '[project]\ndefault_cluster = "far"\n[clusters.far]\nhost = "node"\nimage = "image.sif"\n'
             f'ssh_config = "{server.ssh_config}"\nroot = "{folder}/root"\n'
         )
+        allow(project)
         settings = load_settings(config=project / "clusterkit.toml")
         rsync = ["rsync", "-rlpt", "-e", f"ssh -F {server.ssh_config}", f"{project}/", f"node:{folder}/peer/"]
         command = [sys.executable, "-m", "clusterkit", "deploy"]

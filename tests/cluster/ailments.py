@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.allowing import allow
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
 from tests.cluster.trouble import PROGRAM, tiny_image
@@ -170,6 +171,7 @@ def healthy(home: Path, cluster: Cluster, image: Path, small: Path) -> User:
     site_images = f"/share/alice/{home.name}/images"
     with (user.folder / "clusterkit.toml").open("a") as file:
         file.write(SETTINGS.format(ssh=cluster.ssh_config, tiny=tiny, small=small, images=site_images))
+    allow(user.folder)
     for node, name in (("a40n1", "A40"), ("a100n1", "A100")):
         tell_of_gpus(cluster, node, name, "570.86.15")
     return user

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import forked
+from tests.allowing import allow, state
 from tests.cluster.cluster import Cluster
 from tests.cluster.rootfs import USERS
 
@@ -98,6 +99,11 @@ class User:
         )
         return cls(folder, cluster)
 
+    def __post_init__(self) -> None:
+        """Allow what the settings, if there are any yet, name for this machine."""
+        if (self.folder / "clusterkit.toml").exists():
+            allow(self.folder)
+
     def has_image(self, image: Path) -> None:
         """Put an image into the cluster's store, as an earlier deploy has."""
         folder = f"/share/{self.root.relative_to(self.cluster.share)}/images"
@@ -139,7 +145,7 @@ class User:
     def _env(self, variables: Mapping[str, str]) -> dict[str, str]:
         home = str(self.folder.parent)
         own = {"PATH": os.environ["PATH"], "HOME": home, "XDG_RUNTIME_DIR": home, "COLUMNS": "200"}
-        return forked.of_python() | own | variables
+        return forked.of_python() | own | state() | variables
 
     def status(self, *names: str) -> dict[str, dict[str, Any]]:
         """`clusterkit status --json`, by run id."""

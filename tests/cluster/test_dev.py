@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.allowing import state
 from tests.cluster import small_image
 from tests.cluster.laptop import User
 from tests.doubles.person import type_at_terminal
@@ -107,7 +108,7 @@ def steps(web: User) -> list[str]:
 
 def environment(web: User) -> dict[str, str]:
     home = str(web.folder.parent)
-    return {"PATH": os.environ["PATH"], "HOME": home, "XDG_RUNTIME_DIR": home}
+    return {"PATH": os.environ["PATH"], "HOME": home, "XDG_RUNTIME_DIR": home} | state()
 
 
 @contextmanager

@@ -21,6 +21,7 @@ import pytest
 
 from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.probes import script
+from tests.allowing import allow, state
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
 from tests.sampling import SEED
@@ -93,7 +94,7 @@ def test_killed_again_and_again(ready: User, fineness: int) -> None:
     submits = subprocess.run(
         [sys.executable, "-m", "tests.doubles.kill_point", points, "submit", "--profile", "words"],
         cwd=user.folder,
-        env={"PATH": os.environ["PATH"], "HOME": str(user.folder.parent), "PYTHONPATH": str(ROOT)},
+        env={"PATH": os.environ["PATH"], "HOME": str(user.folder.parent), "PYTHONPATH": str(ROOT)} | state(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -171,6 +172,7 @@ def test_killed_at_random_while_sbatch_is_slow(cluster: Cluster, tmp_path: Path)
     user = User.settle(tmp_path, cluster, tmp_path / "no.sif")
     with (user.folder / "clusterkit.toml").open("a") as file:
         file.write(BARE.format(ssh_config=cluster.ssh_config, root=tmp_path.name))
+    allow(user.folder)
     dice = random.Random(SEED)
     plans = [
         (dice.choice([signal.SIGKILL] * 7 + [signal.SIGTERM, signal.SIGHUP, None]), dice.uniform(1, 16))

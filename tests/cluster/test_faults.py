@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from tests.allowing import allow
 from tests.cluster.laptop import User
 
 
@@ -13,6 +14,7 @@ def add_cluster(user: User, name: str, *, ssh_config: Path, root: str, image: Pa
     with (user.folder / "clusterkit.toml").open("a") as file:
         file.write(f'\n[clusters.{name}]\nhost = "login"\nroot = "{root}"\n')
         file.write(f'ssh_config = "{ssh_config}"\nimage = "{image}"\n')
+    allow(user.folder)
 
 
 def knowing(user: User, name: str, host_key: str) -> Path:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.allowing import allow
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
 from tests.cluster.trouble import queue
@@ -257,6 +258,7 @@ def test_the_stages_of_a_pipeline_follow_each_other(user: User) -> None:
 def test_a_stage_in_a_container_may_read_the_one_before(user: User, small_sif: Path) -> None:
     toml = user.folder / "clusterkit.toml"
     toml.write_text(toml.read_text() + CONTAINED.format(ssh_config=user.cluster.ssh_config, image=small_sif))
+    allow(user.folder)
     user.types("deploy", "-c", "contained")
     group = user.submits("-c", "contained", "--seeds", "1", "--then", "second")
     assert list(until_over(user, group).values()) == ["COMPLETED"] * 2

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.backends.slurm.backend import SlurmBackend
+from tests.allowing import state
 from tests.cluster import small_image
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
@@ -154,6 +155,7 @@ def test_a_command_in_the_programs_place(talker: User, running: str) -> None:
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_person_in_the_container(talker: User, running: str, kept: bool) -> None:
     environment = {"PATH": os.environ["PATH"], "HOME": str(talker.folder.parent), "TERM": "xterm"}
+    environment |= state()
     if kept:
         environment["XDG_RUNTIME_DIR"] = str(talker.folder.parent)
         talker.types("login", "site", "--keep", "10m")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.allowing import allow
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
 from tests.cluster.test_until_done import LEARNS, OPTIONS, Run, until
@@ -65,6 +66,7 @@ def pair(learner: User) -> Iterator[User]:
     site = text[text.index("[clusters.site]") : text.index("[clusters.site.gpus]")]
     apart = site.replace("[clusters.site]", '[clusters.apart]\ninterface = "ib9"')
     settings.write_text(text + SETTINGS + PROFILES + apart)
+    allow(learner.folder)
     (learner.folder / "own.py").write_text(OWN)
     (learner.folder / "waiting.py").write_text(WAITING)
     create = ["scontrol", "create", "PartitionName=pair", "Nodes=a40n1,a100n1", "MaxTime=60", "State=UP"]

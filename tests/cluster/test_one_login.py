@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.allowing import allow
 from tests.cluster.cluster import Cluster
 from tests.cluster.code_gate import CodeGate
 from tests.doubles.code_sshd import pam_oath
@@ -97,6 +98,7 @@ def settle(cluster: Cluster, gates: list[CodeGate], tmp_path: Path, runtime: str
         )
         text = SETTINGS.format(host=goal.node, ssh_config=config, root=tmp_path.name, more="\n".join(more))
         (folder / "clusterkit.toml").write_text(text)
+        allow(folder)
         return Person(folder, [*jumps, goal], cluster.share / "alice" / tmp_path.name)
 
     return make

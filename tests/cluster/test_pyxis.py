@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.allowing import allow, state
 from tests.cluster import rootfs, small_image
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import do_without
@@ -134,6 +135,7 @@ def user(site: Cluster, small_sif: Path, tmp_path_factory: pytest.TempPathFactor
     drawn = drawn.replace("clusters.site", "clusters.drawn")
     none = drawn.replace("clusters.drawn", "clusters.none").replace("#small", "#none")
     settings.write_text(text + lost + drawn + none + PROFILES)
+    allow(user.folder)
     (user.folder / "one.py").write_text(PROGRAM)
     user.types("deploy")
     return user
@@ -244,7 +246,7 @@ def test_shell_enters_and_cancel_ends_the_program(user: User) -> None:
         ["shell", run_id],
         {f"({run_id}) work$": lambda: next(keys)},
         folder=user.folder,
-        environment={"PATH": os.environ["PATH"], "HOME": str(user.folder.parent), "TERM": "xterm"},
+        environment={"PATH": os.environ["PATH"], "HOME": str(user.folder.parent), "TERM": "xterm"} | state(),
     )
     assert done.returncode == 3, done.stdout
     assert "42 xterm" in done.stdout

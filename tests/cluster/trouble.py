@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from tests.allowing import allow
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
 
@@ -138,6 +139,7 @@ def troubled_user(home: Path, cluster: Cluster) -> User:
     (user.folder / "fault.py").write_text(PROGRAM.read_text())
     with (user.folder / "clusterkit.toml").open("a") as file:
         file.write(SETTINGS.format(ssh_config=cluster.ssh_config, tiny=tiny))
+    allow(user.folder)
     return user
 
 

@@ -17,6 +17,7 @@ from clusterkit import interruption
 from clusterkit.cli.examples import GUIDES
 from clusterkit.runs.ledger import LedgerRun
 from tests import forked
+from tests.allowing import allow
 from tests.backends.runs import until
 from tests.commands.conftest import Project, new_project
 from tests.doubles.slurm_site import SlurmSite
@@ -112,6 +113,7 @@ def test_ctrl_c_before_a_submission_says_that_nothing_was_submitted(project: Pro
     slow += 'TOKEN = ["sh", "-c", "touch asked; exec sleep 60"]\n'
     with (project.folder / "clusterkit.toml").open("a") as file:
         file.write(slow)
+    allow(project.folder)
     process = forked.start(["submit"], env={**os.environ}, folder=project.folder, program="clusterkit")
     project.until(lambda: any(project.folder.rglob("asked")) or process.poll() is not None)
     process.send_signal(signal.SIGINT)

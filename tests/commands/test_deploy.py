@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.allowing import allow
 from tests.commands.conftest import CONFIG, Project
 from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
 from tests.transport.runtime import runtime_folder
@@ -44,6 +45,7 @@ def remote(project: Project, sshd: LoopbackSshd, tmp_path: Path) -> Project:
     ]
     text = CONFIG.replace("[project]", '[project]\ndefault_cluster = "far"') + "\n".join(lines) + "\n"
     (project.folder / "clusterkit.toml").write_text(text)
+    allow(project.folder)
     return project
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.allowing import allow
 from tests.commands.conftest import Project
 from tests.survey.tools import program
 
@@ -120,6 +121,7 @@ def test_an_open_key_and_a_dead_socket_are_mended_before_the_login(
     with (offline.folder / "clusterkit.toml").open("a") as file:
         file.write('\n[clusters.away]\nhost = "away"\nroot = "/x"\ncontainer = "none"\n')
         file.write(f'ssh_config = "{tmp_path}/ssh_config"\n')
+    allow(offline.folder)
     before = asks(offline, "-c", "away", code=1)
     assert [before[name]["outcome"] for name in ("ssh-key", "kept-login", "reachable")] == [
         "warn",

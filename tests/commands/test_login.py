@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.allowing import allow
 from tests.commands.conftest import Project
 from tests.doubles.code_sshd import CodeSshd, why_not
 from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
@@ -46,6 +47,7 @@ def settle(project: Project, server: LoopbackSshd, tmp_path: Path, *lines: str) 
     toml = project.folder / "clusterkit.toml"
     cluster = CLUSTER.format(root=tmp_path / "root", ssh_config=server.ssh_config)
     toml.write_text(toml.read_text() + cluster + "\n".join(lines))
+    allow(project.folder)
 
 
 def at_terminal(
@@ -108,6 +110,7 @@ def test_a_code_at_every_hop(project: Project, runtime: Path, tmp_path: Path) ->
         jump = ["ProxyJump first,second"]
         blocks = [first.host_block(), second.host_block(), node.host_block(lines=jump)]
         node.ssh_config.write_text("\n".join(blocks))
+        allow(project.folder)
         codes = iter([server.codes.next for server in servers])
         done = at_terminal(project, "deploy", "--cluster", "uni", password=lambda: next(codes)())
         assert done.returncode == 0, done.stdout
@@ -135,6 +138,7 @@ def test_a_login_through_a_jump_host_outlives_its_terminal(
         settle(project, node, tmp_path, 'keep_login = "1h"')
         block = node.host_block(lines=["ProxyJump gate"])
         node.ssh_config.write_text(f"{gate.host_block()}\n{block}")
+        allow(project.folder)
         codes = iter([gate.codes.next, node.codes.next])
         done = at_terminal(project, "deploy", "--cluster", "uni", password=lambda: next(codes)())
         assert done.returncode == 0, done.stdout

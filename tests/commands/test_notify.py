@@ -16,6 +16,7 @@ from clusterkit.cli.ui.notices import Notices
 from clusterkit.config.settings import load_settings
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.watching import Paces, watch
+from tests.allowing import allow
 from tests.commands.conftest import Project
 from tests.doubles.slurm_site import DONE, FAILED, RUNNING, WAITING, Member, SlurmSite
 from tests.doubles.webhook import SECRET, Post, Webhook, webhook
@@ -251,6 +252,7 @@ def test_a_command_tells_of_a_run_here(project: Project) -> None:
     file = project.folder / "clusterkit.toml"
     argv = [sys.executable, "-c", "import sys; print(sys.stdin.read(), file=open('told', 'a'))"]
     file.write_text(f"{file.read_text()}\n[notify]\ncommand = {json.dumps(argv)}\n")
+    allow(project.folder)
     (project.folder / "train.py").write_text("raise ValueError('a hole in the lake')")
     run_id = project.submit()
     project.ended(run_id)
@@ -269,6 +271,7 @@ def telling(project: Project, hook: Webhook) -> Project:
     settings = project.folder / "clusterkit.toml"
     told = 'webhook_command = ["cat", "../hook"]\nwebhook_kind = "json"\nfrom_job = true'
     settings.write_text(f"{settings.read_text()}\n[notify]\n{told}\n")
+    allow(project.folder)
     return project
 
 

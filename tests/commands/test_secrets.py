@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.allowing import allow
 from tests.commands.conftest import Project
 
 TOKEN = "hf_0123456789abcdefXYZ"
@@ -130,14 +131,20 @@ def test_secret_without_a_value_is_refused_before_any_work(
 
 def test_command_prints_the_value(own: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_TOKEN")
-    manager = own.folder.parent / "manager.sh"
-    manager.write_text(f"echo {TOKEN}")
+    (own.folder.parent / "token").write_text(TOKEN)
+    manager = own.folder / "manager.sh"
+    manager.write_text("cat ../token")
     settings = own.folder / "clusterkit.toml"
-    settings.write_text(settings.read_text() + 'commands = { HF_TOKEN = ["sh", "../manager.sh"] }\n')
+    settings.write_text(settings.read_text() + 'commands = { HF_TOKEN = ["sh", "manager.sh"] }\n')
+    allow(own.folder)
     run_id = own.submit()
     own.ended(run_id)
     assert had_it(own, run_id)
     manager.write_text("echo wrong password >&2; exit 3")
+    refused = own.run("submit", code=10)
+    assert "secrets.commands.HF_TOKEN = sh manager.sh (changed)" in refused.stderr
+    assert "wrong password" not in refused.stderr
+    own.run("config", "allow")
     done = own.run("submit", code=3)
     assert "wrong password" in done.stderr
     assert "the command of the secret HF_TOKEN ended with 3" in done.stderr
@@ -181,6 +188,7 @@ def test_resumed_group_asks_for_the_value_once(own: Project, monkeypatch: pytest
     (own.folder.parent / "manager.sh").write_text(f"echo asked >>asked; echo {TOKEN}")
     settings = own.folder / "clusterkit.toml"
     settings.write_text(settings.read_text() + 'commands = { HF_TOKEN = ["sh", "../manager.sh"] }\n')
+    allow(own.folder)
     own.run("resume", group)
     assert (own.folder / "asked").read_text() == "asked\n"
     own.run("rerun", group)
@@ -267,5 +275,6 @@ def test_search_asks_for_the_value_once(own: Project, monkeypatch: pytest.Monkey
     (own.folder.parent / "manager.sh").write_text(f"echo asked >>asked; echo {TOKEN}")
     settings = own.folder / "clusterkit.toml"
     settings.write_text(settings.read_text() + 'commands = { HF_TOKEN = ["sh", "../manager.sh"] }\n')
+    allow(own.folder)
     own.run(*SEARCH, "{x}", code=8)  # its trials log no metric
     assert (own.folder / "asked").read_text() == "asked\n"

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.allowing import allow
 from tests.commands.conftest import Project
 
 SLURM = """
@@ -26,6 +27,7 @@ def with_cluster(project: Project, tmp_path: Path, *, host: str = "nowhere.inval
     text = SLURM.format(host=host, root=tmp_path / "root", image=image, ssh_config=ssh_config)
     toml = project.folder / "clusterkit.toml"
     toml.write_text(toml.read_text() + text)
+    allow(project.folder)
 
 
 def lines(stderr: str) -> list[str]:

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from clusterkit.backends.slurm.options import sbatch_options
+from clusterkit.config.held import ProgramHere, SshConfigHere
 from clusterkit.config.models import (
     Cluster,
     GpuTable,
@@ -62,6 +63,8 @@ TYPES = {
     Interface: "text",
     Lines: "list",
     Program: "list",
+    ProgramHere: "list",
+    SshConfigHere: "path",
     LocalPath: "path",
     TrackingUri: "text",
     RemotePath: "path",

@@ -143,6 +143,10 @@ def fault(place: Place, toml: str) -> ConfigError:
             'write "source", "source:target" or "source:target:ro"',
         ),
         (
+            CLUSTER + 'ssh_config = "a\\u0000b"',
+            "3: clusters.x.ssh_config: 'a\\x00b' contains a NUL, which no path can",
+        ),
+        (
             CLUSTER + "image = '$NO_SUCH_FOLDER/a.sif'",
             "3: clusters.x.image: '$NO_SUCH_FOLDER/a.sif' contains $NO_SUCH_FOLDER, which is not set here",
         ),

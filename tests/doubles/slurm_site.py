@@ -24,6 +24,7 @@ from clusterkit.backends.jobs import JobState
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.state import RunState, to_text
 from tests import forked
+from tests.allowing import allow, state
 from tests.doubles.loopback_sshd import LoopbackSshd
 
 SETTINGS = """
@@ -90,6 +91,7 @@ class SlurmSite:
         self.server = LoopbackSshd(folder / "sshd", lines=[f"SetEnv HOME={folder}/sshd/home PATH={path}"])
         text = SETTINGS.format(ssh_config=self.server.ssh_config, root=self.root)
         (self.project / "clusterkit.toml").write_text(text)
+        allow(self.project)
         for name in ("squeue", "sacct"):
             (self.bin / name).write_text(TOOL.format(name=name, folder=folder))
             (self.bin / name).chmod(0o755)
@@ -205,7 +207,7 @@ class SlurmSite:
 
     def _environment(self, variables: Mapping[str, str]) -> dict[str, str]:
         own = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "COLUMNS": "160"}
-        environment = forked.of_python() | own | variables
+        environment = forked.of_python() | own | state() | variables
         if self._cold:  # Python keeps what it compiles, as it does for a person
             environment.pop("PYTHONDONTWRITEBYTECODE", None)
             environment["PYTHONPYCACHEPREFIX"] = str(self.folder / "bytecode")

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests import forked
+from tests.allowing import allow, state
 from tests.backends.runs import until
 from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.doubles.relay import Relay
@@ -58,7 +59,7 @@ class Laptop:
     @property
     def env(self) -> dict[str, str]:
         own = {"PATH": os.environ["PATH"], "HOME": str(self.folder.parent), "COLUMNS": "200"}
-        return forked.of_python() | own
+        return forked.of_python() | own | state()
 
     def starts(self) -> Command:
         return forked.start(["deploy"], folder=self.folder, env=self.env, program="clusterkit")
@@ -112,6 +113,7 @@ def laptop(tmp_path: Path, sshd: LoopbackSshd, sif: Callable[..., Path]) -> Iter
         config = tmp_path / "ssh_config"
         config.write_text(relay.host_block(sshd))
         (folder / "clusterkit.toml").write_text(CONFIG.format(ssh_config=config, root=root))
+        allow(folder)
         yield Laptop(folder, root, relay)
 
 

@@ -1,0 +1,511 @@
+"""A project that a stranger has written: no command starts a program of it that its user has not allowed.
+
+Every program of the stranger leaves a file. Its folder came as an archive, with a `.git` of the stranger's.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from clusterkit.cli.examples import GUIDES
+from clusterkit.runs.ledger import Ledger, LedgerRun
+from tests import forked
+from tests.allowing import state
+
+COMMANDS = (
+    "status",
+    "status --all --json",
+    "plan",
+    "logs last",
+    "why last",
+    "doctor",
+    "doctor --no-job",
+    "submit --dry-run",
+    "submit --script",
+    "deploy --dry-run",
+    "sync-results",
+    "config",
+    "profiles",
+    "storage list",
+    "storage prune --ended --dry-run",
+    "storage clean last --dry-run",
+    "report last",
+    "curves last --once",
+    "export last",
+    "diff last last",
+    "cancel last",
+    "resume last --dry-run",
+    "shell last -- true",
+    "ssh-config last",
+    "forward last 8000",
+    "login far",
+    "logout far",
+    "top last --once",
+    "notify",
+    "init far --yes --name far --force",
+    "init --local --dry-run",
+    "skill",
+)
+STARTING = (
+    "submit",
+    "rerun last",
+    "ssh last",
+    "dev",
+    "rehearse",
+    "search space",
+    "tune",
+    "evaluate last",
+    "play last",
+)
+"""Commands that start the project's program: on this machine because they are typed, so they are typed where
+it runs elsewhere."""
+OTHERS = {"demo", "build", "completion"}
+"""Commands that read nothing of a project; the shell's completion is tried by `TAB`."""
+TAB = ("clusterkit status ", "clusterkit logs ", "clusterkit config ", "clusterkit submit --cluster ")
+FAR = """
+[clusters.far]
+host = "far.invalid"
+root = "/nowhere"
+container = "none"
+"""
+BASE = """
+[project]
+name = "gift"
+default_cluster = "{cluster}"
+default_profile = "tiny"
+program = ["python", "train.py"]
+[profiles.tiny]
+time = "5m"
+"""
+
+
+@dataclass(frozen=True)
+class Gift:
+    """A stranger's project in the folder `gift`, and the home folder of whoever looks at it."""
+
+    folder: Path
+    home: Path
+
+    @property
+    def canary(self) -> Path:
+        """The file that a program of the stranger leaves."""
+        return self.home / "ran"
+
+    @property
+    def touch(self) -> str:
+        """A shell command of the stranger's."""
+        return f"touch {self.canary}"
+
+    def script(self, name: str, *, python: bool = False) -> Path:
+        """A program of the stranger's in the folder."""
+        file = self.folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        text = f"open({str(self.canary)!r}, 'w')\n" if python else f"#!/bin/sh\n{self.touch}\n"
+        file.write_text(text)
+        file.chmod(0o755)
+        return file
+
+    def settings(self, text: str, *, cluster: str = "far") -> None:
+        """Writes clusterkit.toml."""
+        (self.folder / "clusterkit.toml").write_text(BASE.format(cluster=cluster) + text)
+
+    def types(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Runs a command of clusterkit as whoever looks at it."""
+        own = {"HOME": str(self.home), "PATH": os.environ["PATH"], "COLUMNS": "300", **state()}
+        env = forked.of_python() | own | variables
+        return forked.run(words, folder=self.folder, env=env)
+
+    def survives(self, *more: str) -> None:
+        """Types every command, and lets the shell complete."""
+        for line in (*COMMANDS, *more):
+            done = self.types(*line.split())
+            assert not self.canary.exists(), f"{line}:\n{done.stdout}{done.stderr}"
+            assert done.returncode != 70, f"{line}:\n{done.stdout}{done.stderr}"
+        for line in TAB:
+            self.types(_CLUSTERKIT_LINE=line, _CLUSTERKIT_SHELL="bash")
+            assert not self.canary.exists(), line
+
+
+@pytest.fixture
+def gift(tmp_path: Path) -> Gift:
+    home = tmp_path / "home"
+    folder = home / "Downloads" / "gift"
+    folder.mkdir(parents=True)
+    made = Gift(folder, home)
+    (folder / "train.py").write_text("print('hello')\n")
+    run = LedgerRun(
+        run_id="tiny-20260101-000001-k3f9",
+        cluster="far",
+        name="tiny",
+        profile="tiny",
+        recipe="",
+        seed=1,
+        job_id="700001",
+        submitted="2026-01-01T00:00:00Z",
+        run_dir="/nowhere/runs/tiny-20260101-000001-k3f9",
+        total_steps=0,
+        state="RUNNING",
+        group="",
+    )
+    with Ledger(folder / ".clusterkit" / "ledger.sqlite3") as ledger:
+        ledger.add_all([run])
+    return made
+
+
+def test_every_command_is_typed() -> None:
+    lines = [*COMMANDS, *STARTING, *OTHERS]
+    assert {name for name in GUIDES if not any(f"{line} ".startswith(f"{name} ") for line in lines)} == set()
+
+
+SSH = {
+    "ProxyCommand": "Host *\n  ProxyCommand {touch}\n",
+    "Match exec": 'Match exec "{touch}"\n  User x\n',
+    "KnownHostsCommand": "Host *\n  KnownHostsCommand /bin/sh -c '{touch}'\n  ProxyCommand none\n",
+    "LocalCommand": "Host *\n  PermitLocalCommand yes\n  LocalCommand {touch}\n",
+    "PKCS11Provider": "Host *\n  PKCS11Provider {folder}/evil.so\n",
+    "Include": "Include {folder}/more\n",
+    "ProxyJump": "Host far.invalid\n  ProxyJump hop\nHost hop\n  ProxyCommand {touch}\n",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SSH)
+def test_ssh_configuration_of_a_stranger_is_not_read(gift: Gift, name: str) -> None:
+    gift.settings(FAR + 'ssh_config = "ssh_config"\n')
+    text = SSH[name].format(touch=gift.touch, folder=gift.folder)
+    (gift.folder / "ssh_config").write_text(text)
+    (gift.folder / "more").write_text(SSH["Match exec"].format(touch=gift.touch))
+    gift.survives(*STARTING)
+    refused = gift.types("status")
+    assert refused.returncode == 10
+    assert "clusterkit.toml:14: clusters.far.ssh_config = " in refused.stderr
+    assert "`clusterkit config allow`" in refused.stderr
+
+
+def test_ssh_configuration_that_is_allowed_is_read_until_it_changes(gift: Gift) -> None:
+    gift.settings(FAR + 'ssh_config = "ssh_config"\n')
+    (gift.folder / "ssh_config").write_text(f"Include {gift.folder}/more\n")
+    (gift.folder / "more").write_text('Match exec "./proxy.sh"\n  User x\n')
+    gift.script("proxy.sh")
+    allowed = gift.types("config", "allow")
+    assert [line.strip() for line in allowed.stdout.splitlines()][1:] == ["more", "proxy.sh", "ssh_config"]
+    gift.types("status")
+    assert gift.canary.exists()
+    for name in ("ssh_config", "more", "proxy.sh"):
+        before = (gift.folder / name).read_text()
+        (gift.folder / name).write_text(f"{before}# changed\n")
+        gift.canary.unlink(missing_ok=True)
+        refused = gift.types("status")
+        assert (refused.returncode, gift.canary.exists()) == (10, False), name
+        assert "(changed)" in refused.stderr
+        (gift.folder / name).write_text(before)
+    gift.settings(FAR + 'ssh_config = "ssh_config"\n[profiles.other]\ntime = "2h"\n')
+    gift.types("status")
+    assert gift.canary.exists()
+    gift.canary.unlink()
+    assert "no longer allowed" in gift.types("config", "allow", "--revoke").stderr
+    assert (gift.types("status").returncode, gift.canary.exists()) == (10, False)
+
+
+def test_ssh_configuration_of_ones_own_settings_may_not_lie_in_a_strangers_folder(gift: Gift) -> None:
+    gift.settings("")
+    own = gift.home / ".config" / "clusterkit" / "config.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text(FAR + 'ssh_config = "ssh_config"\n')
+    (gift.folder / "ssh_config").write_text(SSH["Match exec"].format(touch=gift.touch))
+    refused = gift.types("status")
+    assert (refused.returncode, gift.canary.exists()) == (10, False)
+    own.write_text(FAR + f'ssh_config = "{gift.home}/ssh_config"\n')
+    (gift.home / "ssh_config").write_text(SSH["Match exec"].format(touch=gift.touch))
+    gift.types("status")
+    assert gift.canary.exists()
+
+
+@pytest.mark.slow
+def test_commands_of_secrets_and_notices_are_not_started(gift: Gift) -> None:
+    script = gift.script("evil.sh")
+    gift.settings(
+        f'[secrets]\nnames = ["TOKEN"]\ncommands = {{ TOKEN = ["{script}"] }}\n'
+        f'[notify]\ncommand = ["./evil.sh"]\nwebhook_command = ["sh", "-c", "{gift.touch}"]\n'
+        'webhook_kind = "json"\nfrom_job = true\n',
+        cluster="local",
+    )
+    gift.survives()
+    for line in ("submit --dry-run", "submit", "notify"):
+        refused = gift.types(*line.split())
+        assert (refused.returncode, gift.canary.exists()) == (10, False), line
+        for key in ("secrets.commands.TOKEN", "notify.command", "notify.webhook_command"):
+            assert key in refused.stderr
+
+
+def test_modules_of_a_strangers_folder_are_not_imported(gift: Gift) -> None:
+    gift.settings('[secrets]\nnames = ["TOKEN"]\n', cluster="local")
+    for name in ("keyring.py", "json.py", "sitecustomize.py", "usercustomize.py", "matplotlib.py"):
+        gift.script(name, python=True)
+    gift.script("keyring/__main__.py", python=True)
+    for name in ("keyring", "ssh", "git", "ps", "rsync", "wandb", "sh", "bash"):
+        if not (gift.folder / name).exists():
+            gift.script(name)
+    gift.survives()
+
+
+def test_own_commands_do_not_start_in_a_strangers_folder(gift: Gift) -> None:
+    own = gift.home / ".config" / "clusterkit" / "config.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text(
+        '[secrets]\nnames = ["TOKEN"]\n'
+        f'commands = {{ TOKEN = ["{sys.executable}", "-c", "import colorsys; print(\'0123456789\')"] }}\n'
+    )
+    gift.settings("", cluster="local")
+    gift.script("colorsys.py", python=True)
+    assert gift.types("submit", "--dry-run").returncode == 0
+    assert not gift.canary.exists()
+
+
+@pytest.mark.slow
+def test_nothing_that_doctor_would_start_here(gift: Gift) -> None:
+    gift.script(".venv/bin/python")
+    gift.script("evil/json.py", python=True)
+    text = f'[clusters.local]\nprelude = ["{gift.touch}"]\n'
+    text += f'[clusters.bare]\nroot = "~/x"\ncontainer = "apptainer"\nprelude = ["{gift.touch}"]\n'
+    text += f'[profiles.tiny.env]\nPYTHONPATH = "{gift.folder}/evil"\nBASH_ENV = "{gift.script("rc")}"\n'
+    gift.settings(text, cluster="local")
+    gift.survives()
+    for words in (("doctor",), ("doctor", "-c", "bare"), ("doctor", "--no-job")):
+        said = gift.types(*words).stdout
+        assert not gift.canary.exists()
+        assert "clusterkit config allow" in said
+    gift.types("config", "allow")
+    gift.types("doctor")
+    assert gift.canary.exists()
+
+
+HOSTS = ("$({touch})", "a;{touch}", "`{touch}`", "x@a|{touch}", "-oProxyCommand={touch}", "a\\n{touch}")
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_host_is_no_shell_line_for_ones_own_proxy_command(gift: Gift, host: str) -> None:
+    ssh = gift.home / ".ssh"
+    ssh.mkdir(mode=0o700)
+    (ssh / "config").write_text('Match exec "true %n"\n  ProxyCommand true %h %n %r\n')
+    gift.settings(FAR.replace("far.invalid", host.format(touch=gift.touch.replace(" ", "${{IFS}}"))))
+    gift.types("status")
+    assert not gift.canary.exists()
+
+
+@pytest.mark.parametrize("root", ["~/$({touch})", "~/`{touch}`", "~/x';{touch};'", '~/x\\";{touch};\\"'])
+def test_root_on_this_machine_is_no_shell_line(gift: Gift, root: str) -> None:
+    gift.settings(f'[clusters.local]\nroot = "{root.format(touch=gift.touch)}"\n', cluster="local")
+    for line in ("plan", "submit --dry-run", "storage list", "deploy --dry-run", "status --all"):
+        gift.types(*line.split())
+        assert not gift.canary.exists(), line
+
+
+def git(folder: Path, *words: str) -> None:
+    own = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null", "PATH": os.environ["PATH"]}
+    who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "protocol.file.allow=always")
+    subprocess.run(["git", *who, "-C", str(folder), *words], check=True, env=own, capture_output=True)
+
+
+def fsmonitor(gift: Gift) -> None:
+    git(gift.folder, "config", "core.fsmonitor", gift.touch)
+
+
+def hooks(gift: Gift) -> None:
+    for name in ("post-index-change", "pre-commit", "post-checkout", "reference-transaction"):
+        gift.script(f".git/hooks/{name}")
+    (gift.folder / ".env").write_text("SECRET=1\n")  # left-out files are looked at in an index of our own
+
+
+def hooks_path(gift: Gift) -> None:
+    hooks(gift)
+    shutil.move(gift.folder / ".git" / "hooks", gift.folder / "hooks")
+    git(gift.folder, "config", "core.hooksPath", "hooks")
+
+
+def filters(gift: Gift) -> None:
+    (gift.folder / ".gitattributes").write_text("* filter=evil diff=evil\n")
+    for key in ("clean", "smudge", "process"):
+        git(gift.folder, "config", f"filter.evil.{key}", f"{gift.touch}; cat")
+    git(gift.folder, "config", "filter.evil.required", "true")
+    for key in ("diff.external", "diff.evil.textconv", "diff.evil.command"):
+        git(gift.folder, "config", key, gift.touch)
+
+
+def included(gift: Gift) -> None:
+    (gift.folder / "more").write_text(
+        f'[core]\n\tfsmonitor = "{gift.touch}"\n[filter "evil"]\n\tclean = "{gift.touch}"\n'
+    )
+    (gift.folder / ".gitattributes").write_text("* filter=evil\n")
+    git(gift.folder, "config", "include.path", "../more")
+
+
+def in_worktree_scope(gift: Gift) -> None:
+    (gift.folder / ".gitattributes").write_text("* filter=evil\n")
+    git(gift.folder, "config", "extensions.worktreeConfig", "true")
+    git(gift.folder, "config", "--worktree", "filter.evil.clean", f"{gift.touch}; cat")
+
+
+def equals_sign(gift: Gift) -> None:
+    (gift.folder / ".gitattributes").write_text("* filter=a=b\n")
+    git(gift.folder, "config", "filter.a=b.clean", f"{gift.touch}; cat")
+
+
+def nested(gift: Gift) -> None:
+    inner = gift.folder / "inner"
+    inner.mkdir()
+    git(inner, "init", "-q")
+    (inner / "a.txt").write_text("a\n")
+    git(inner, "config", "core.fsmonitor", gift.touch)
+
+
+def submodule(gift: Gift) -> None:
+    source = gift.home / "source"
+    source.mkdir()
+    git(source, "init", "-q")
+    (source / "a.txt").write_text("a\n")
+    (source / ".gitattributes").write_text("* filter=evil\n")
+    git(source, "add", ".")
+    git(source, "commit", "-qm", "a")
+    git(gift.folder, "submodule", "-q", "add", str(source), "sub")
+    git(gift.folder, "commit", "-qm", "sub")
+    git(gift.folder / "sub", "config", "core.fsmonitor", gift.touch)
+    git(gift.folder / "sub", "config", "filter.evil.clean", f"{gift.touch}; cat")
+    git(gift.folder / "sub", "config", "filter.evil.process", gift.touch)
+    (gift.folder / "sub" / "a.txt").write_text("b\n")
+    gift.canary.unlink(missing_ok=True)
+
+
+def lazy_fetch(gift: Gift) -> None:
+    git(gift.folder, "config", "extensions.partialClone", "origin")
+    git(gift.folder, "config", "remote.origin.url", f"ext::{gift.touch.replace(' ', '% ')}")
+    git(gift.folder, "config", "remote.origin.promisor", "true")
+    git(gift.folder, "config", "protocol.ext.allow", "always")
+    git(gift.folder, "config", "protocol.allow", "always")
+    for blob in (gift.folder / ".git" / "objects").glob("??/*"):
+        kind = subprocess.run(
+            ["git", "-C", str(gift.folder), "cat-file", "-t", blob.parent.name + blob.name],
+            capture_output=True,
+            text=True,
+            check=False,
+        ).stdout.strip()
+        if kind == "blob":
+            blob.unlink()
+    gift.canary.unlink(missing_ok=True)
+
+
+def bare_inside(gift: Gift) -> None:
+    """The project is a bare repository's folder inside the stranger's repository."""
+    git(gift.folder.parent, "init", "-q")
+    shutil.rmtree(gift.folder / ".git")
+    git(gift.folder.parent, "init", "-q", "--bare", str(gift.folder / "bare.tmp"))
+    for path in (gift.folder / "bare.tmp").iterdir():
+        shutil.move(path, gift.folder / path.name)
+    git(gift.folder.parent, "config", "-f", str(gift.folder / "config"), "core.fsmonitor", gift.touch)
+    git(gift.folder.parent, "config", "-f", str(gift.folder / "config"), "core.bare", "false")
+    git(gift.folder.parent, "config", "-f", str(gift.folder / "config"), "core.worktree", str(gift.folder))
+    gift.canary.unlink(missing_ok=True)
+
+
+GIT = (
+    fsmonitor,
+    hooks,
+    hooks_path,
+    filters,
+    included,
+    in_worktree_scope,
+    equals_sign,
+    nested,
+    submodule,
+    lazy_fetch,
+    bare_inside,
+)
+
+
+@pytest.mark.parametrize("attack", GIT)
+def test_git_starts_nothing_that_the_repository_names(gift: Gift, attack: Callable[[Gift], None]) -> None:
+    gift.settings("", cluster="local")
+    (gift.folder / ".gitignore").write_text(".clusterkit\n")
+    git(gift.folder, "init", "-q")
+    git(gift.folder, "add", ".")
+    git(gift.folder, "commit", "-qm", "a")
+    attack(gift)
+    (gift.folder / "train.py").write_text("print('changed')\n")
+    gift.canary.unlink(missing_ok=True)
+    for line in ("submit --dry-run", "plan", "doctor --no-job", "deploy --dry-run", "status"):
+        done = gift.types(*line.split())
+        assert not gift.canary.exists(), f"{line}:\n{done.stdout}{done.stderr}"
+        assert done.returncode != 70
+
+
+def test_own_filter_of_git_is_used(gift: Gift) -> None:
+    """A program of the user's own configuration of git is no stranger's."""
+    (gift.home / ".gitconfig").write_text(f'[filter "own"]\n\tclean = "{gift.touch}; cat"\n')
+    gift.settings("", cluster="local")
+    git(gift.folder, "init", "-q")
+    git(gift.folder, "add", ".")
+    git(gift.folder, "commit", "-qm", "a")
+    (gift.folder / ".gitattributes").write_text("* filter=own\n")
+    git(gift.folder, "config", "filter.own.clean", "false")
+    (gift.folder / "train.py").write_text("print('changed')\n")
+    assert gift.types("submit", "--dry-run").returncode == 0
+    assert gift.canary.exists()
+
+
+def test_init_allows_what_one_wrote_and_nothing_of_a_stranger(gift: Gift) -> None:
+    gift.settings(FAR + 'ssh_config = "ssh_config"\n')
+    (gift.folder / "ssh_config").write_text(SSH["Match exec"].format(touch=gift.touch))
+    done = gift.types("init", "--local", "--yes", "--force", "--program", "python train.py")
+    assert done.returncode == 0, done.stderr
+    assert gift.types("status").returncode == 10
+    (gift.folder / "clusterkit.toml").unlink()
+    own = gift.script(".venv/bin/python")
+    assert gift.types("init", "--local", "--yes", "--program", "python train.py").returncode == 0
+    assert gift.types("doctor", "--no-job").returncode in (0, 1)
+    assert "config allow" not in gift.types("doctor", "--no-job").stdout
+    own.write_text("#!/bin/sh\nexit 3\n")
+    assert "config allow" in gift.types("doctor", "--no-job").stdout
+
+
+def test_permission_is_private_and_only_ones_own(gift: Gift) -> None:
+    gift.settings(FAR + 'ssh_config = "ssh_config"\n')
+    (gift.folder / "ssh_config").write_text("Host *\n")
+    done = gift.types("config", "allow", "--json", XDG_STATE_HOME=str(gift.home / "state"))
+    assert '"key": "clusters.far.ssh_config"' in done.stdout
+    (record,) = (gift.home / "state" / "clusterkit" / "allowed").iterdir()
+    assert (record.stat().st_mode & 0o777, record.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert gift.types("status", XDG_STATE_HOME=str(gift.home / "state")).returncode != 10
+    record.chmod(0o620)
+    assert gift.types("status", XDG_STATE_HOME=str(gift.home / "state")).returncode == 10
+    record.chmod(0o600)
+    record.write_text("{")
+    assert gift.types("status", XDG_STATE_HOME=str(gift.home / "state")).returncode == 10
+    gift.folder.rename(gift.folder.with_name("moved"))
+    assert Gift(gift.folder.with_name("moved"), gift.home).types("status").returncode == 10
+
+
+def test_settings_named_by_an_option_need_the_same_permission(gift: Gift) -> None:
+    gift.settings(FAR + 'ssh_config = "ssh_config"\n')
+    (gift.folder / "clusterkit.toml").rename(gift.folder / "other.toml")
+    (gift.folder / "ssh_config").write_text(SSH["Match exec"].format(touch=gift.touch))
+    refused = gift.types("status", "--config", "other.toml")
+    assert (refused.returncode, gift.canary.exists()) == (10, False)
+    assert "`clusterkit config allow --config other.toml`" in refused.stderr
+    assert gift.types("config", "allow", "--config", "other.toml").returncode == 0
+    gift.types("status", "--config", "other.toml")
+    assert gift.canary.exists()
+
+
+def test_what_is_shown_hides_nothing(gift: Gift) -> None:
+    gift.settings('[notify]\ncommand = ["sh", "\\u202e\\u2066", "-c", "x"]\n')
+    for shown in (gift.types("notify").stderr, gift.types("config", "allow").stdout):
+        assert "notify.command = sh" in shown
+        assert not {"\u202e", "\u2066"} & set(shown)
