@@ -5,6 +5,7 @@ import random
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -28,16 +29,43 @@ def run(
     return LedgerRun(run_id, cluster, "n", "p", "r", 1, job_id, submitted, f"/runs/{run_id}", 100, "PENDING")
 
 
-def test_runs_survive_closing_and_come_oldest_first(tmp_path: Path) -> None:
+def test_runs_survive_closing_and_come_in_order_of_submission_whatever_the_clock_said(tmp_path: Path) -> None:
     path = tmp_path / "new" / "ledger.sqlite3"
     with Ledger(path) as ledger:
-        ledger.add(run("b", submitted="2026-01-02T00:00:00Z"))
-        ledger.add(run("a", submitted="2026-01-01T00:00:00Z"))
+        ledger.add(run("a", submitted="2026-01-02T00:00:00Z"))
+        ledger.add(run("b", submitted="2026-01-01T00:00:00Z"))
         ledger.set_states([("a", "COMPLETED")])
     with Ledger(path) as ledger:
         assert [(r.run_id, r.state) for r in ledger.runs()] == [("a", "COMPLETED"), ("b", "PENDING")]
+        assert ledger.find_one("last").run_id == "b"
         assert ledger.runs(cluster="elsewhere") == []
     assert path.parent.stat().st_mode & 0o077 == 0
+
+
+def test_a_clock_set_back_does_not_put_a_new_run_before_an_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Ledger(tmp_path / "ledger.sqlite3") as ledger:
+        for run_id, clock in (("a", 5e9), ("b", 4e9)):
+            monkeypatch.setattr(time, "time", lambda clock=clock: clock)
+            ledger.add(run(run_id))
+        ledger.add_all([run("found"), run("later")], at={"found": 4.5e9, "later": 5.5e9})
+        assert [one.run_id for one in ledger.runs()] == ["found", "a", "b", "later"]
+        ledger.add(run("c"))
+        assert ledger.find_one("last").run_id == "c"
+
+
+def test_a_ledger_of_an_earlier_version_keeps_its_order(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite3"
+    with Ledger(path) as ledger:
+        for run_id in ("b", "a"):
+            ledger.add(run(run_id, submitted=f"2026-01-0{'ab'.index(run_id) + 1}T00:00:00Z"))
+        ledger.connection.execute("ALTER TABLE runs DROP COLUMN place")
+        ledger.connection.execute("PRAGMA user_version = 4")
+    with Ledger(path) as ledger:
+        assert [one.run_id for one in ledger.runs()] == ["a", "b"]
+        ledger.add(run("new", submitted="2025-01-01T00:00:00Z"))
+        assert ledger.find_one("last").run_id == "new"
 
 
 def test_runs_of_one_second_stay_as_they_were_submitted(tmp_path: Path) -> None:

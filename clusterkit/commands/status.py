@@ -35,7 +35,7 @@ def status(
     login: tuple[str, LoginAhead] | None = None,
     ended: Ended | None = None,
 ) -> StatusReport:
-    """Query the state of runs.
+    """Query the state of runs, in order of submission.
 
     Ended runs are not queried again. Without names, the default cluster (or the selected ones) is also
     searched for runs that the ledger does not know.
@@ -82,6 +82,9 @@ def status(
             found[cluster_name] = len(answer.found)
         if answer.mute:
             mute[cluster_name] = answer.mute
+    if found:
+        order = {run.run_id: number for number, run in enumerate(ledger.runs())}
+        chosen.sort(key=lambda run: order[run.run_id])
     rows = [StatusRow(run, states[run.run_id]) for run in dict.fromkeys(chosen)]
     rows = [row for row in rows if selection.shows(row.state)]
     known = len(ledger.ids())

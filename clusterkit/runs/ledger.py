@@ -9,7 +9,7 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
@@ -23,7 +23,7 @@ from clusterkit.untrusted import RECORD_BYTES, number, text, whole
 
 ALONE = -1
 """The `part` of a group's run that was submitted by itself, as the trials of a search are."""
-_VERSION = 4
+_VERSION = 5
 _BUSY_SECONDS = 10.0
 
 
@@ -71,8 +71,9 @@ _ADDED = {
     "until_done": "TEXT NOT NULL DEFAULT ''",
     "last": "TEXT NOT NULL DEFAULT ''",
     "part": "INTEGER NOT NULL DEFAULT 0",
+    "place": "REAL",
 }
-"""Columns missing from earlier formats."""
+"""Columns missing from earlier formats. `place` orders the runs, see `Ledger.add_all`."""
 _TABLES = (
     """CREATE TABLE IF NOT EXISTS runs (
         run_id TEXT PRIMARY KEY, cluster TEXT NOT NULL, name TEXT NOT NULL, profile TEXT NOT NULL,
@@ -189,6 +190,9 @@ class Ledger:
             for name, kind in _ADDED.items():
                 if name not in present:
                     self.connection.execute(f'ALTER TABLE runs ADD COLUMN "{name}" {kind}')
+            self.connection.execute(
+                "UPDATE runs SET place = coalesce(strftime('%s', submitted), 0) WHERE place IS NULL"
+            )
             self.connection.execute(f"PRAGMA user_version = {_VERSION}")
 
     @contextmanager
@@ -226,15 +230,25 @@ class Ledger:
         """Adds a run or replaces its row."""
         self.add_all([run])
 
-    def add_all(self, runs: Iterable[LedgerRun]) -> None:
-        """Adds or replaces all of the runs or none; a known run keeps its position within its second."""
+    def add_all(self, runs: Iterable[LedgerRun], at: Mapping[str, float] | None = None) -> None:
+        """Adds or replaces all of the runs or none; a known run keeps its position.
+
+        A run that is submitted here comes after all others, whatever this machine's clock says.
+
+        Args:
+            runs: the runs.
+            at: for runs that another laptop submitted, when it did, by run id: Unix seconds of this machine's
+                clock.
+        """
         marks = ", ".join("?" for _ in _COLUMNS)
         changes = ", ".join(f"{column} = excluded.{column}" for column in _COLUMNS[1:])
         with self._transaction():
+            newest = self.connection.execute("SELECT max(place) FROM runs").fetchone()[0] or 0.0
+            here = max(time.time(), newest)
             self.connection.executemany(
-                f"INSERT INTO runs ({', '.join(_COLUMNS)}) VALUES ({marks}) "  # noqa: S608 - constants
+                f"INSERT INTO runs ({', '.join(_COLUMNS)}, place) VALUES ({marks}, ?) "  # noqa: S608 - constants
                 f"ON CONFLICT (run_id) DO UPDATE SET {changes}",
-                [astuple(run) for run in runs],
+                [(*astuple(run), here if at is None else at[run.run_id]) for run in runs],
             )
 
     def get(self, run_id: str) -> LedgerRun | None:
@@ -300,10 +314,10 @@ class Ledger:
             self.connection.executemany("UPDATE runs SET state = ?2 WHERE run_id = ?1", states)
 
     def runs(self, *, cluster: str | None = None) -> list[LedgerRun]:
-        """Returns all runs, oldest first; runs of the same second in order of submission."""
+        """Returns all runs in order of submission."""
         rows = self.connection.execute(
             f"SELECT {', '.join(_COLUMNS)} FROM runs WHERE ?1 IS NULL OR cluster = ?1 "  # noqa: S608
-            "ORDER BY submitted, rowid",
+            "ORDER BY place, rowid",
             (cluster,),
         )
         return [self._run(row) for row in rows]

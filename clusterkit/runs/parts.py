@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -222,7 +223,7 @@ def _dependencies(ledger: Ledger, ready: Ready, part: GroupPart, jobs: Mapping[i
 
 def _give_up(ledger: Ledger, ready: Ready, part: int, why: str) -> None:
     """Records that this part and the following ones have no jobs."""
-    last = json.dumps({"state": JobState.NOT_SUBMITTED, "why": why})
+    last = json.dumps({"state": JobState.NOT_SUBMITTED, "why": why, "updated": time.time()})
     for one in ready.placed:
         if one.row.part >= part:
             ledger.settle(one.spec.run_id, "", JobState.NOT_SUBMITTED, last)

@@ -6,6 +6,7 @@ This restores lost ledgers and finds runs that another laptop submitted or resum
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from clusterkit.probes import Probe, ask
 from clusterkit.probes.framing import MARK, sections
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.record import RunRecord, records
+from clusterkit.runs.selection import submitted
 from clusterkit.runs.spec import ledger_row
 from clusterkit.transport.base import Transport
 from clusterkit.untrusted import DOCUMENT_BYTES, parse_object
@@ -168,10 +170,26 @@ def adopt(
             strangers.append(path.rpartition("/")[2])
         else:
             found.append(run)
-    found.sort(key=lambda run: (run.submitted, run.run_id))
-    ledger.add_all(found)
+    at = _times(found, read)
+    found.sort(key=lambda run: (at[run.run_id], run.run_id))
+    ledger.add_all(found, at)
     ledger.add_strangers(cluster.name, strangers)
     return found
+
+
+def _times(runs: Sequence[LedgerRun], read: Mapping[str, RunRecord]) -> dict[str, float]:
+    """Returns when runs, or the groups that they belong to, were submitted, by run id.
+
+    The cluster's clock says how long ago that was, as the clocks of two laptops may differ; the recorded time
+    counts where the scheduler was never asked. Unix seconds of this machine's clock.
+    """
+    moment, known = time.time(), dict[str, float]()
+    for run in runs:
+        record, whole = read[run.run_dir], run.group or run.run_id
+        asked = next((each.asked for each in record.submissions if each.number == 0), None)
+        if asked is not None and record.now is not None:
+            known[whole] = min(known.get(whole, moment), moment - (record.now - asked))
+    return {run.run_id: known.get(run.group or run.run_id, submitted(run).timestamp()) for run in runs}
 
 
 def _entry(detail: Mapping[str, Any], path: str, cluster: Cluster, record: RunRecord) -> LedgerRun | None:

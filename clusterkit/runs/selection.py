@@ -12,8 +12,8 @@ from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.state import RunState, remembered
 from clusterkit.units import parse_duration
 
-_RECENT = 15
-"""Maximum number of ended runs shown by default."""
+_RECENT, _NEWEST = 15, 5
+"""Number of ended runs shown by default, and how many of them are those submitted last."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,15 @@ def settled(run: LedgerRun) -> bool:
 
 
 def recent(runs: Sequence[LedgerRun]) -> list[LedgerRun]:
-    """Returns active runs and the last few ended ones, in the given order; groups are kept whole."""
+    """Returns active runs and the last few ended ones, in the given order; groups are kept whole.
+
+    The runs submitted last are always among them: by the clock of another day, or of a cluster, they may seem
+    to have ended long ago.
+    """
     ended = [run for run in runs if not JobState(run.state).active]
-    ended.sort(key=lambda run: known_state(run).updated or 0.0)
-    hidden = {run.run_id for run in ended[:-_RECENT]}
+    newest = {run.run_id for run in ended[-_NEWEST:]}
+    others = [run for run in ended if run.run_id not in newest]
+    others.sort(key=lambda run: known_state(run).updated or submitted(run).timestamp())
+    hidden = {run.run_id for run in others[: len(newest) - _RECENT]}
     groups = {run.group for run in runs if run.group and run.run_id not in hidden}
     return [run for run in runs if run.run_id not in hidden or run.group in groups]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import posixpath
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -86,7 +87,7 @@ def settle_open(
 def note(ledger: Ledger, run: LedgerRun, came: SubmissionOutcome) -> None:
     """Records the outcome of a run's submission in the ledger."""
     token = _handing(run)
-    last = json.dumps({"state": came.state, "why": came.why, "token": token})
+    last = json.dumps({"state": came.state, "why": came.why, "token": token, "updated": time.time()})
     ledger.settle(run.run_id, came.job_id or "", came.state, last, token)
 
 

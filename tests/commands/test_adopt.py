@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -49,6 +50,22 @@ def test_the_ledger_was_lost(site: SlurmSite) -> None:
     with site.ledger() as ledger:
         kept = {run.run_id: replace(run, last="", state="") for run in ledger.runs()}
     assert kept == {m.run_id: replace(site.entry(m), last="", state="") for m in EVERYONE}
+
+
+def test_the_clock_of_another_laptop_does_not_make_its_runs_the_last(site: SlurmSite) -> None:
+    site.settle([DONE, FAILED])
+    site.remember([RUNNING])
+    site.settle([RUNNING])
+    site.answers([DONE, FAILED, RUNNING])
+    for member, ago in ((DONE, 60), (FAILED, 3600)):
+        folder = site.root / "runs" / member.run_id
+        described = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps({**described, "created": "2099-01-01T00:00:00Z"}))
+        (folder / "submissions/0/asked").write_text(f"{int(time.time()) - ago}\n")
+    order = [FAILED.run_id, DONE.run_id, RUNNING.run_id]
+    assert [run["run_id"] for run in site.status()["runs"]] == order
+    assert [run["run_id"] for run in site.status()["runs"]] == order
+    assert [run["run_id"] for run in site.status("last")["runs"]] == [RUNNING.run_id]
 
 
 def test_runs_of_other_projects_stay_theirs(site: SlurmSite) -> None:

@@ -79,6 +79,18 @@ def test_recent_is_what_lives_and_what_ended_last() -> None:
     assert shown[2:] == [f"r{number:03}" for number in range(26, 40)]
 
 
+def test_what_was_submitted_last_is_recent_though_it_never_ran_or_a_clock_says_otherwise() -> None:
+    old = [
+        run(number, "CANCELLED", RunState(JobState.CANCELLED, final=True, updated=NOW.timestamp()))
+        for number in range(20)
+    ]
+    refused = replace(run(20, "NOT_SUBMITTED"), last='{"state": "NOT_SUBMITTED", "why": "refused"}')
+    behind = run(21, "FAILED", RunState(JobState.FAILED, final=True, updated=1.0))
+    shown = recent([*old, refused, behind])
+    assert shown[-2:] == [refused, behind]
+    assert len(shown) == 15
+
+
 def test_of_a_group_all_runs_are_recent_or_none() -> None:
     last = RunState(JobState.COMPLETED, final=True, updated=1.0)
     grouped = [replace(run(number, "COMPLETED", last), group="g") for number in range(30)]
