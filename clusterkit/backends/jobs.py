@@ -122,6 +122,11 @@ class Found:
     """Whether it answered: if so, and without an id, no such job exists."""
 
 
+def refusal(said: str) -> str:
+    """Returns all that a submit command said, a site's own text included, on one line."""
+    return " / ".join(line.strip() for line in said.splitlines() if line.strip()) or "no reason given"
+
+
 def unix_seconds(text: str | None) -> float | None:
     """Unix seconds of a scheduler's UTC time; None for a missing or meaningless time."""
     try:

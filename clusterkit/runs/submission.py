@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from clusterkit.backends.base import Backend
-from clusterkit.backends.jobs import DOUBTFUL, PATIENCE_SECONDS, Found, JobState
+from clusterkit.backends.jobs import DOUBTFUL, PATIENCE_SECONDS, Found, JobState, refusal
 from clusterkit.probes import Probe
 from clusterkit.probes.framing import MARK
 from clusterkit.untrusted import ordinal
@@ -138,11 +138,7 @@ class Submission:
     @property
     def refusal(self) -> str | None:
         """The scheduler's refusal on one line; None if it did not refuse."""
-        if self.status in (None, 0):
-            return None
-        return (
-            " / ".join(line.strip() for line in self.error.splitlines() if line.strip()) or "no reason given"
-        )
+        return None if self.status in (None, 0) else refusal(self.error)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from clusterkit.backends.checks import Outcome, Verdict
 from clusterkit.backends.slurm import checks as scheduler
 from clusterkit.backends.slurm.checks import SlurmAnswer
 from clusterkit.backends.slurm.request import read
+from clusterkit.runs.submission import Submission
 from tests.checkup.sites import slurm_answer
 
 FINE = ("--cpus-per-task=8", "--mem=64G", "--time=04:00:00", "--gres=gpu:a40:2", "--account=students")
@@ -76,15 +77,26 @@ def test_a_site_without_accounting_cannot_tell() -> None:
     silent = {"accounts": (1, "sacctmgr: error: no"), "qos": (1, ""), "config": (0, "")}
     assert judged("account", "--account=none", **silent).outcome is Outcome.PASS
     assert judged("qos", "--qos=any", **silent).outcome is Outcome.PASS
-    assert judged("accounting", sacct=(1, "Slurm accounting storage is disabled")).outcome is Outcome.WARN
+    accounting = judged("accounting", sacct=(1, "Slurm accounting storage is disabled"))
+    assert (accounting.outcome, accounting.cure) == (Outcome.WARN, "nothing to do: this site has none")
+
+
+def test_an_accounting_that_is_down_is_not_called_none() -> None:
+    down = judged("accounting", sacct=(1, "sacct: error: connect to localhost:6819: Connection refused"))
+    assert (down.outcome, down.cure) == (Outcome.WARN, "wait a few minutes; then ask the administrators")
+    assert "Connection refused" in down.evidence
 
 
 def test_sbatchs_own_words_and_what_to_do() -> None:
-    said = "sbatch: error: Batch job submission failed: Requested node configuration is not available"
-    verdict = judged("submit", test__a40=(1, f"allocation failure: {said}\n"))
+    said = (
+        "sbatch: error: This site wants --comment=GRANT; see https://example.org/grants",
+        "sbatch: error: Batch job submission failed: Requested node configuration is not available",
+    )
+    verdict = judged("submit", test__a40=(1, "\n".join(said) + "\n"))
     assert verdict.outcome is Outcome.FAIL
-    assert "Requested node configuration is not available" in verdict.evidence
+    assert verdict.evidence == Submission(0, status=1, error="\n".join(said)).refusal == " / ".join(said)
     assert "request less" in verdict.cure
+    assert judged("submit", test__a40=(124, "sbatch: error: one")).evidence == "no answer within 20 s"
 
 
 def test_a_controller_that_does_not_answer() -> None:

@@ -18,10 +18,12 @@ from clusterkit.backends.checks import (
     shortlist,
     warned,
 )
+from clusterkit.backends.jobs import refusal
 from clusterkit.backends.slurm.explain import sbatch_error
 from clusterkit.backends.slurm.notation import default, parse_time, partitions, takes_jobs
 from clusterkit.backends.slurm.request import Gpus, JobRequest, held, read
 from clusterkit.backends.slurm.shell import CLEAN_ENVIRONMENT
+from clusterkit.probes.framing import TIME_UP
 from clusterkit.units import format_bytes, format_duration, plural
 from clusterkit.untrusted import ordinal
 
@@ -132,9 +134,10 @@ def accounting(slurm: SlurmAnswer) -> Verdict:
     part = slurm.answer["sacct"]
     if part.status == 0:
         return passed("sacct answers")
+    none = "disabled" in part.text
     return warned(
         f"sacct: {part.last}; how runs ended is read from their run directories",
-        "nothing to do: some sites have none",
+        "nothing to do: this site has none" if none else "wait a few minutes; then ask the administrators",
     )
 
 
@@ -271,10 +274,10 @@ def fits(slurm: SlurmAnswer) -> Verdict:
 def submit(slurm: SlurmAnswer) -> Verdict:
     """Whether sbatch itself accepts the script."""
     part = slurm.answer[f"test {slurm.profile}"]
-    words = [line.removeprefix("sbatch: ").strip() for line in part.lines]
     if part.status == 0:
+        words = [line.removeprefix("sbatch: ").strip() for line in part.lines]
         return passed(next((word for word in reversed(words) if "to start at" in word), "sbatch accepts it"))
-    said = next((word for word in reversed(words) if "error" in word or "failure" in word), part.last)
+    said = part.last if part.status == TIME_UP else refusal(part.text)
     return failed(
         said, sbatch_error(part.text) or "clusterkit submit --script shows the script; see `sbatch --help`"
     )
