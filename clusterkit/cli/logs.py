@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clusterkit.cli.common import ConfigOption, JsonOption, RunOrGroupArgument, load, open_ledger
 from clusterkit.cli.streams import LogPrinter
 from clusterkit.cli.ui.console import note, print_document
-from clusterkit.errors import ConfigError, RunError
+
+if TYPE_CHECKING:
+    from clusterkit.runs.ledger import LedgerRun
 
 _LINES, _LEAST = 50, 5
-"""Lines that are printed, of all runs together and at least of each."""
+"""Lines that are printed, of all runs together and at least of each that is shown."""
 
 
 def logs(
@@ -42,9 +44,14 @@ def logs(
 ) -> None:
     """Print or follow the log of a run.
 
-    With --follow, it continues with the next attempt when the run is requeued; Ctrl-C exits.
+    With --follow, it continues with the next attempt when the run is requeued; Ctrl-C exits. Of a large
+    group, a few runs are shown, running ones first; -n or --all shows all of them.
     A terminal gets only the colours and progress bars of the log, a file or a pipe gets every byte.
     """
+    from itertools import groupby
+    from operator import itemgetter
+
+    from clusterkit.backends.jobs import JobState
     from clusterkit.commands.logs import logs as command
     from clusterkit.runs.log_source import Wanted
 
@@ -53,38 +60,42 @@ def logs(
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         runs = [ledger.find_one(name)] if follow else ledger.find([name])
+    shown = runs
     if lines is None and not everything:
-        lines = max(_LEAST, _LINES // len(runs))
+        if not as_json:
+            shown = sorted(runs, key=lambda run: run.state != JobState.RUNNING)[: _LINES // _LEAST]
+        lines = max(_LEAST, _LINES // len(shown))
     wanted = Wanted(
         lines=lines, attempt=attempt, everything=everything, stderr=stderr, follow=follow, rank=rank
     )
     if as_json:
         from clusterkit.cli.ui.logs_json import bounded, lines_of
 
+        chunks = command(settings, runs, wanted, say=note)
         if follow:
-            for line, _ in lines_of(command(settings, runs[0], wanted, say=note)):
+            for line, _ in lines_of(data for _, data in chunks):
                 print_document({"schema": 1, "run_id": runs[0].run_id, "line": line}, indent=None)
             return
-        texts = {run.run_id: bounded(command(settings, run, wanted, say=note)) for run in runs}
-        found = [{"run_id": name, "lines": text.lines, "cut": text.cut} for name, text in texts.items()]
-        print_document({"schema": 1, "runs": found})
+        texts = [(run, bounded(data for _, data in mine)) for run, mine in groupby(chunks, itemgetter(0))]
+        logs = [{"run_id": run.run_id, "lines": text.lines, "cut": text.cut} for run, text in texts]
+        print_document({"schema": 1, "runs": logs})
         return
     printer = LogPrinter(raw=raw)
+    printed: LedgerRun | None = None
 
     def say(line: str) -> None:
         printer.end()
         note(line)
 
-    for number, run in enumerate(runs):
-        if len(runs) > 1:  # as `tail` does with several files
-            printer.print((f"\n==> {run.run_id} <==\n" if number else f"==> {run.run_id} <==\n").encode())
-            printer.end()
-        try:
-            for chunk in command(settings, run, wanted, say=say):
-                printer.print(chunk)
-        except RunError as error:
-            if len(runs) == 1:
-                raise
-            say(error.cause)
-        finally:
-            printer.end()
+    try:
+        for run, data in command(settings, shown, wanted, say=say):
+            if len(shown) > 1 and run != printed:  # as `tail` does with several files
+                printer.end()
+                head = f"==> {run.run_id} <==\n"
+                printer.print((f"\n{head}" if printed else head).encode())
+            printed = run
+            printer.print(data)
+    finally:
+        printer.end()
+    if len(shown) < len(runs):
+        say(f"{len(shown)} of {len(runs):,} runs shown; -n N shows the last N lines of each")

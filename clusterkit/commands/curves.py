@@ -18,6 +18,7 @@ from clusterkit.results.metrics import LONGEST_LINE, NO_LINE_BYTES, MetricRow, M
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.log_source import LogSource
 from clusterkit.runs.observe import query
+from clusterkit.runs.pieces import Piece, read_pieces
 from clusterkit.runs.run_dir import read_run_dir
 from clusterkit.runs.selection import known_state
 from clusterkit.runs.state import RunState
@@ -25,17 +26,15 @@ from clusterkit.site import connected
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
+    from clusterkit.transport.base import Transport
 
 LOOK_SECONDS = 5.0
 """Seconds between two reads of the metrics of a run on a remote cluster."""
 LOCAL_SECONDS = 1.0
 ASK_SECONDS = 30.0
 """Seconds between two queries of a remote scheduler."""
-_PIECE = 1 << 22
-"""Bytes per read."""
-
-# $1 file, $2 first byte (counted from 1), $3 most bytes
-_READ = 'test -f "$1" || exit 0; tail -c "+$2" -- "$1" | head -c "$3"'
+PIECE_BYTES = 1 << 22
+"""Most bytes of a file that are read in one round trip."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +91,11 @@ def curves(
 
 
 class MetricsReader:
-    """Reads a run's metrics.jsonl on its cluster incrementally."""
+    """Takes in a run's metrics.jsonl from its cluster, piece by piece."""
 
-    def __init__(self, source: LogSource) -> None:
+    def __init__(self, run: LedgerRun) -> None:
+        self._path = f"{run.run_dir}/metrics.jsonl"
         self._rows = MetricRows()
-        self._source = source
         self._offset = 0
         self._rest = b""
         self._without_end = 0
@@ -107,20 +106,31 @@ class MetricsReader:
         """The rows kept so far."""
         return self._rows.rows
 
-    def read(self) -> None:
-        """Read what was appended since the last call."""
-        path = f"{self._source.run.run_dir}/metrics.jsonl"
-        while self._without_end < NO_LINE_BYTES:
-            argv = ["sh", "-c", _READ, "sh", path, str(self._offset + 1), str(_PIECE)]
-            data = self._source.patiently(lambda argv=argv: self._source.transport.run(argv)).stdout  # type: ignore[misc]
-            self._offset += len(data)
-            *lines, self._rest = (self._rest + data).split(b"\n")
-            self._rows.add(lines)
-            self._without_end = len(self._rest) if lines else self._without_end + len(data)
-            if len(self._rest) > LONGEST_LINE:
-                self._rest = self._rest[:1]  # too long for a row: skip to the end of the line
-            if len(data) < _PIECE:
-                return
+    @property
+    def piece(self) -> Piece | None:
+        """The piece to read next; None if the file is none of clusterkit's."""
+        wanted = self._without_end < NO_LINE_BYTES
+        return Piece(self._path, self._offset, most=PIECE_BYTES) if wanted else None
+
+    def feed(self, data: bytes) -> None:
+        """Takes in the next bytes of the file."""
+        self._offset += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        self._rows.add(lines)
+        self._without_end = len(self._rest) if lines else self._without_end + len(data)
+        if len(self._rest) > LONGEST_LINE:
+            self._rest = self._rest[:1]  # too long for a row: skip to the end of the line
+
+
+def read_metrics(transport: Transport, readers: Sequence[MetricsReader]) -> None:
+    """Reads what was appended to the metrics of runs, in one round trip unless a file has grown by much."""
+    while readers:
+        wanted = [(reader, piece) for reader in readers if (piece := reader.piece) is not None]
+        read = [0] * len(wanted)
+        for chunk in read_pieces(transport, [piece for _, piece in wanted]):
+            wanted[chunk.number][0].feed(chunk.data)
+            read[chunk.number] += len(chunk.data)
+        readers = [reader for (reader, _), size in zip(wanted, read, strict=True) if size == PIECE_BYTES]
 
 
 def synced(run: LedgerRun, copy: Path, state: RunState) -> Curves:
@@ -167,18 +177,18 @@ def group_curves(
     with ExitStack() as stack:
         transport_to = cache(lambda name: stack.enter_context(connected(settings.cluster(name))))
         sources = [LogSource(transport_to(run.cluster), run, "log", patient=follow, say=say) for run in going]
-        metrics = [MetricsReader(source) for source in sources]
+        readers = {run.run_id: MetricsReader(run) for run in going}
         states = {run.run_id: known_state(run) for run in going}
         asked = float("-inf")
         while True:
             if local or time.monotonic() - asked >= ASK_SECONDS:
                 states |= _states(settings, sources)
                 asked = time.monotonic()
-            for one in metrics:  # after the query, so that the metrics of an ended run are complete
-                one.read()
+            for mine in _by_cluster(sources):  # after the query, so that an ended run's metrics are complete
+                some = [readers[source.run.run_id] for source in mine]
+                mine[0].patiently(partial(read_metrics, mine[0].transport, some))
             looks = here | {
-                run.run_id: Curves(run, states[run.run_id], tuple(one.rows))
-                for run, one in zip(going, metrics, strict=True)
+                run.run_id: Curves(run, states[run.run_id], tuple(readers[run.run_id].rows)) for run in going
             }
             yield tuple(looks[run.run_id] for run in runs)
             if not follow or not any(_may_go_on(state) for state in states.values()):
@@ -193,14 +203,19 @@ def _copy_here(settings: Settings, run: LedgerRun) -> Curves | None:
     return None if ended is None else synced(run, copy, ended)
 
 
+def _by_cluster(sources: Sequence[LogSource]) -> list[list[LogSource]]:
+    """Returns the sources of each cluster."""
+    names = dict.fromkeys(source.run.cluster for source in sources)
+    return [[source for source in sources if source.run.cluster == name] for name in names]
+
+
 def _states(settings: Settings, sources: Sequence[LogSource]) -> dict[str, RunState]:
     """Queries the states of the sources' runs, cluster by cluster."""
     found: dict[str, RunState] = {}
-    for name in dict.fromkeys(source.run.cluster for source in sources):
-        mine = [source for source in sources if source.run.cluster == name]
-        runs = [source.run for source in mine]
+    for mine in _by_cluster(sources):
+        cluster, runs = settings.cluster(mine[0].run.cluster), [source.run for source in mine]
         with suppress(SchedulerError):  # the metrics can be read without the scheduler
-            states = mine[0].patiently(partial(query, settings.cluster(name), mine[0].transport, runs))
+            states = mine[0].patiently(partial(query, cluster, mine[0].transport, runs))
             found |= {run.run_id: state for run, state in zip(runs, states, strict=True)}
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -13,6 +13,7 @@ from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.errors import TransportError
 from clusterkit.probes import Probe, ask
 from clusterkit.runs.ledger import LedgerRun
+from clusterkit.runs.pieces import RELOGINS, Piece, read_pieces
 from clusterkit.runs.record import Attempt, RunRecord, records
 from clusterkit.transport.base import Transport
 from clusterkit.transport.faults import LostError, UnreachableError
@@ -21,18 +22,12 @@ from clusterkit.untrusted import ordinal
 SCHEDULER = -1
 """Used in place of an attempt number, for the scheduler's own log."""
 
-_RELOGINS = 8
-"""Maximum number of consecutive connections lost without delivering a byte."""
 _PATIENCE_SECONDS = 900.0
 """How long a follower waits for a lost network."""
-_WINDOW = 8 << 20
-"""Bytes at the end of a log that are searched for its last lines."""
 _QUIET_SECONDS = 60
 """Seconds without growth after which a follower checks whether the job still exists."""
 
-_SIZE = re.compile(r"^(-?[0-9]{1,9}) +([0-9]{1,18})$", re.MULTILINE)
-_HEAD_BYTES = 64
-"""Of the line in front of a stream's bytes, at most."""
+_SIZE = re.compile(r"^([0-9]{1,9}) (-?[0-9]{1,9}) +([0-9]{1,18})$", re.MULTILINE)
 
 _SIZES = rf"""
 cd "$ck_dir" 2>/dev/null || exit 0
@@ -40,35 +35,19 @@ for ck_file in attempts/*/"$ck_name" {SCHEDULER_LOG}; do
   [ -f "$ck_file" ] || continue
   ck_attempt=${{ck_file#attempts/}} ck_attempt=${{ck_attempt%%/*}}
   [ "$ck_attempt" != {SCHEDULER_LOG} ] || ck_attempt={SCHEDULER}
-  printf '%s %s\n' "$ck_attempt" "$(wc -c <"$ck_file")"
+  printf '%s %s %s\n' "$ck_number" "$ck_attempt" "$(wc -c <"$ck_file")"
 done
 """
 
-# $1: file. $2: offset; if empty, $3 is the number of last lines (empty: all). $4: non-empty to follow.
-# The output is a line with the offset, then the bytes from that offset. A follower ends soon after the
-# attempt has an exit record or a successor, after a long time without growth, or when its reader is gone
-# (tail then fails to write).
-_STREAM = rf"""
-file=$1 offset=$2 lines=$3
+# $1: file. $2: offset. The output is the bytes from that offset. It ends soon after the attempt has an exit
+# record or a successor, after a long time without growth, or when its reader is gone (tail then fails to
+# write).
+_FOLLOW = rf"""
+file=$1
 size=$(($(wc -c <"$file"))) || exit 3
-if test -z "$offset" && test -n "$lines"; then
-  window={_WINDOW >> 3}
-  while :; do
-    test "$window" -lt "$size" || window=$size
-    # a log may have no line ends: then its last bytes are shown
-    last=$(($(tail -c +$((size - window + 1)) "$file" | head -c "$window" | tail -n "$lines" | wc -c)))
-    if test "$last" -lt "$window" || test "$window" -ge "$size"; then break; fi
-    test "$window" -lt {_WINDOW} || break
-    window=$((window * 8))
-  done
-  offset=$((size - last))
-fi
-offset=$((${{offset:-0}}))
-echo "$offset"
-test -n "$4" || exec tail -c "+$((offset + 1))" "$file"
 folder=${{file%/*}} folder=${{folder%/ranks}}
 next=${{folder%/*}}/$((${{folder##*/}} + 1))
-tail -c "+$((offset + 1))" -f "$file" & tail=$!
+tail -c "+$(($2 + 1))" -f "$file" & tail=$!
 trap 'kill $tail 2>/dev/null' EXIT
 trap 'exit 0' HUP INT TERM PIPE
 quiet=0
@@ -95,7 +74,7 @@ class Look:
 
     def attempt(self, number: int) -> Attempt:
         """Returns the records of one attempt; empty if there are none."""
-        found = (one for one in self.record.attempts if one.number == number)
+        found = (each for each in self.record.attempts if each.number == number)
         return next(found, Attempt(number))
 
     @property
@@ -130,6 +109,40 @@ class Wanted:
         return "stderr" if self.stderr else "log"
 
 
+def log_path(run: LedgerRun, number: int, name: str) -> str:
+    """Returns the path of an attempt's file of this name; that of the scheduler's log for SCHEDULER."""
+    return f"{run.run_dir}/" + (SCHEDULER_LOG if number == SCHEDULER else f"attempts/{number}/{name}")
+
+
+def look_all(
+    transport: Transport, runs: Sequence[LedgerRun], name: str, *, seconds: float | None = 120.0
+) -> list[Look]:
+    """Reads the attempts of some runs and the sizes of their logs, in one round trip.
+
+    Args:
+        transport: to their cluster.
+        runs: the runs.
+        name: the file of each attempt: `log`, `stderr` or one of `ranks/`.
+        seconds: time limit.
+
+    Raises:
+        TransportError: the connection was lost and could not be replaced.
+    """
+    names = [
+        f"ck_number={number} ck_dir={shlex.quote(run.run_dir)} ck_name={name}"
+        for number, run in enumerate(runs)
+    ]
+    script = "\n".join(f"{words}\n({_SIZES})" for words in names)
+    sizes, files = Probe("sizes", script, _SIZE.findall), records([run.run_dir for run in runs])
+    answers = ask(transport, sizes, files, timeout=seconds)
+    read = answers.of(files)
+    told: list[dict[int, int]] = [{} for _ in runs]
+    for number, attempt, size in answers.of(sizes):
+        if int(number) < len(told):
+            told[int(number)][int(attempt)] = int(size)
+    return [Look(read[run.run_dir], sizes) for run, sizes in zip(runs, told, strict=True)]
+
+
 class LogSource:
     """Reads the logs of one run; after a lost connection it continues at the same offset.
 
@@ -152,7 +165,7 @@ class LogSource:
     ) -> None:
         self.transport, self.run = transport, run
         self.offset: int | None = None
-        """Offset of `stream` in its file; None before the first byte."""
+        """Offset in the file that is followed; None before the first byte."""
         self._name, self._say = name, say
         self._patience = _PATIENCE_SECONDS if patient else 0.0
         self._losses = 0
@@ -163,44 +176,39 @@ class LogSource:
         Raises:
             TransportError: the connection was lost and could not be replaced.
         """
-        names = f"ck_dir={shlex.quote(self.run.run_dir)} ck_name={self._name}\n"
-        sizes, files = Probe("sizes", names + _SIZES, _SIZE.findall), records([self.run.run_dir])
-        answers = self.patiently(lambda: ask(self.transport, sizes, files))
-        told = {int(number): int(size) for number, size in answers.of(sizes)}
-        return Look(answers.of(files)[self.run.run_dir], told)
+        (look,) = self.patiently(lambda: look_all(self.transport, [self.run], self._name))
+        return look
 
-    def stream(self, number: int, *, lines: int | None, follow: bool) -> Iterator[bytes]:
-        """Yields the bytes of an attempt's file from `offset`; without one, its last lines or all of it.
-
-        It may end early; `offset` is then less than the size that `look` reports.
+    def read(self, number: int) -> Iterator[bytes]:
+        """Yields the bytes of an attempt's file from `offset` to its present end.
 
         Raises:
             TransportError: the file cannot be read, or a lost connection could not be replaced.
         """
-        file = SCHEDULER_LOG if number == SCHEDULER else f"attempts/{number}/{self._name}"
-        offset = "" if self.offset is None else str(self.offset)
-        last = "" if lines is None else str(lines)
-        arguments = [f"{self.run.run_dir}/{file}", offset, last, "follow" if follow else ""]
-        head = b""
-        begun = False
+        for chunk in read_pieces(self.transport, [Piece(self.path(number), self.offset)]):
+            self.offset = chunk.offset
+            yield chunk.data
+
+    def follow(self, number: int) -> Iterator[bytes]:
+        """Yields the bytes of an attempt's file from `offset` on, as they are written; it may end early.
+
+        Raises:
+            TransportError: the file cannot be read, or a lost connection could not be replaced.
+        """
+        self.offset = self.offset or 0
         try:
-            for data in self.transport.stream(["sh", "-c", _STREAM, "sh", *arguments]):
-                rest = data
-                if not begun:
-                    head += data
-                    first, begun_now, rest = head.partition(b"\n")
-                    start = ordinal(first[:_HEAD_BYTES].decode("ascii", "replace"))
-                    if not begun_now and len(head) < _HEAD_BYTES:
-                        continue
-                    if start is None:
-                        raise TransportError(f"{self.transport.where} did not say where {file} begins")
-                    begun, self.offset = True, start
-                if rest:
-                    self._losses = 0
-                    self.offset = (self.offset or 0) + len(rest)
-                    yield rest
+            for data in self.transport.stream(
+                ["sh", "-c", _FOLLOW, "sh", self.path(number), str(self.offset)]
+            ):
+                self._losses = 0
+                self.offset += len(data)
+                yield data
         except LostError:
             self._count_loss()
+
+    def path(self, number: int) -> str:
+        """Returns the path of an attempt's file, or of the scheduler's log."""
+        return log_path(self.run, number, self._name)
 
     def patiently(self, work: Callable[[], T]) -> T:
         """Repeats an idempotent action until the connection holds.
@@ -225,5 +233,5 @@ class LogSource:
     def _count_loss(self) -> None:
         """Counts a lost connection, in its exception handler; re-raises the exception after too many."""
         self._losses += 1
-        if self._losses > _RELOGINS:
+        if self._losses > RELOGINS:
             raise

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.runs import log_source
+from clusterkit.runs import pieces
+from clusterkit.transport.local import LocalTransport
 from tests.commands.conftest import Project
 from tests.doubles.person import type_at_terminal
 
@@ -131,11 +132,10 @@ def test_a_log_without_line_ends_is_not_read_from_its_beginning(tmp_path: Path) 
     log = tmp_path / "log"
     with log.open("wb") as file:
         file.truncate(1 << 40)
-    argv = ["sh", "-c", log_source._STREAM, "sh", str(log), "", "50", ""]
-    done = subprocess.run(argv, capture_output=True, timeout=60, check=True)
-    offset, _, said = done.stdout.partition(b"\n")
-    assert int(offset) == (1 << 40) - len(said)
-    assert len(said) == log_source._WINDOW
+    chunks = [*pieces.read_pieces(LocalTransport(), [pieces.Piece(str(log), lines=50)])]
+    assert chunks[0].offset == (1 << 40) - pieces._WINDOW
+    assert chunks[-1].offset == 1 << 40
+    assert sum(len(chunk.data) for chunk in chunks) == pieces._WINDOW
 
 
 def test_a_terminal_gets_what_does_not_control_it_and_all_of_it_with_raw(talk: Project) -> None:

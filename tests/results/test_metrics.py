@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterkit.commands.curves import MetricsReader
+from clusterkit.commands.curves import MetricsReader, read_metrics
 from clusterkit.results.metrics import (
     LONGEST_LINE,
     MetricRow,
@@ -25,7 +25,6 @@ from clusterkit.results.metrics import (
 )
 from clusterkit.results.series import series
 from clusterkit.runs.ledger import LedgerRun
-from clusterkit.runs.log_source import LogSource
 from clusterkit.transport.local import LocalTransport
 
 ROWS = st.lists(
@@ -186,9 +185,9 @@ def test_a_terabyte_without_a_line_end_ends_the_file(tmp_path: Path) -> None:
         file.truncate(1 << 40)
     assert [row.step for row in read(path)] == [1]
     run = LedgerRun("r-1", "here", "r", "p", "", 0, "", "", str(tmp_path), 0, "RUNNING")
-    there = MetricsReader(LogSource(LocalTransport(), run, "log", patient=False, say=print))
+    there = MetricsReader(run)
     for _ in range(2):
-        there.read()
+        read_metrics(LocalTransport(), [there])
         assert [row.step for row in there.rows] == [1]
 
 
