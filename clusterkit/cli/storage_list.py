@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from clusterkit.cli.common import ClusterOption, ConfigOption, JsonOption, load, open_ledger
 from clusterkit.cli.ui.console import note, out, print_document
 from clusterkit.cli.ui.lines import plain_table
+from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.units import format_bytes, plural
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def storage_list(
     settings = load(config)
     where = settings.cluster(cluster)
     with open_ledger(settings, only_reads=True) as ledger:
-        rows = list_images(where, ledger)
+        rows = list_images(where, ledger, bar=transfer_bar)
     (print_json if as_json else show_images)(where.name, rows)
 
 

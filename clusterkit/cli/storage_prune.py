@@ -17,6 +17,7 @@ from clusterkit.cli.common import (
     open_ledger,
 )
 from clusterkit.cli.ui.console import err, note, out, print_document
+from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.cli.ui.removal import may_remove
 from clusterkit.units import format_bytes
 
@@ -43,7 +44,7 @@ def storage_prune(
     settings = load(config)
     agrees = ask_first(err if as_json else out, dry_run=dry_run, yes=yes)
     with open_ledger(settings, only_reads=dry_run) as ledger:
-        done = command(settings.cluster(cluster), ledger, ended=ended, agrees=agrees)
+        done = command(settings.cluster(cluster), ledger, ended=ended, agrees=agrees, bar=transfer_bar)
     (print_json if as_json else show_pruned)(done)
 
 

@@ -32,9 +32,10 @@ def why(
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         runs = ledger.find([name])
         if len(runs) > 1:
+            from clusterkit.cli.ui.progress import transfer_bar
             from clusterkit.commands.why import why_group
 
-            causes = why_group(settings, ledger, runs)
+            causes = why_group(settings, ledger, runs, bar=transfer_bar)
             (print_group_json if as_json else show_causes)(causes)
         else:
             (print_json if as_json else show_diagnosis)(command(settings, ledger, runs[0]))

@@ -111,7 +111,7 @@ class Notifier:
             from clusterkit.diagnosis import UNKNOWN, Sure, diagnose, parse_evidence
 
             try:
-                text = ask(cluster, transport, self._ledger, row.run, seconds=_SECONDS)
+                (text,) = ask(cluster, transport, self._ledger, [row.run], seconds=_SECONDS)
                 finding = diagnose(parse_evidence(text)).finding
             except ClusterkitError:
                 self._silent = True

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -25,12 +25,12 @@ from clusterkit.runs.observe import query
 from clusterkit.runs.pipeline import Submitted, hand_over, prepare
 from clusterkit.runs.plan import Materials
 from clusterkit.runs.program import has_place, trains
-from clusterkit.runs.record import records
+from clusterkit.runs.record import RunRecord, records
 from clusterkit.runs.request import Changes
 from clusterkit.runs.resubmit import Ended, resume_plan
-from clusterkit.runs.roster import document
+from clusterkit.runs.roster import RunDocument, document
 from clusterkit.runs.secret_values import SecretValues, find_secrets
-from clusterkit.runs.settling import settle
+from clusterkit.runs.settling import settle_open
 from clusterkit.runs.state import RunState
 from clusterkit.site import Site, open_site
 from clusterkit.transport.base import Bar
@@ -84,20 +84,18 @@ def resume(
         for group, cluster in dict.fromkeys((run.group, run.cluster) for run in waiting):
             accepted = len(feed(site_of(cluster), group))
             say(f"{group}: the queue took {accepted} more of its jobs")
-        for run in runs:
-            if run in waiting:
-                continue
-            try:
-                ended = _look(site_of(run.cluster), ledger, run)
-                _check(ended, changes)
-                _check_arguments(site_of(run.cluster), ledger, ended, changes)
-            except RunError as reason:
-                if len(runs) == 1:
-                    raise
-                say(reason.cause)
-                continue
-            yield _resume(settings, changes, ledger, ended, site_of, secrets, bar)
-            resumed += 1
+        for cluster in dict.fromkeys(run.cluster for run in runs if run not in waiting):
+            mine = [run for run in runs if run.cluster == cluster and run not in waiting]
+            with bar(f"{len(mine):,} runs on {cluster}", None) if len(mine) > 1 else nullcontext():
+                looks = _look(site_of(cluster), ledger, mine, changes)
+            for ended in looks:
+                if not isinstance(ended, RunError):
+                    yield _resume(settings, changes, ledger, ended, site_of, secrets, bar)
+                    resumed += 1
+                elif len(runs) == 1:
+                    raise ended
+                else:
+                    say(ended.cause)
     if not resumed and not waiting:
         raise RunError(
             f"none of the {len(runs)} runs of {runs[0].group} can be resumed",
@@ -149,18 +147,47 @@ def _must_be_there(site: Site, run: LedgerRun, materials: Materials) -> None:
         )
 
 
-def _look(site: Site, ledger: Ledger, run: LedgerRun) -> Ended:
-    """The run with its newest job, its state and its records.
+def _look(site: Site, ledger: Ledger, runs: Sequence[LedgerRun], changes: Changes) -> list[Ended | RunError]:
+    """Reads runs of a cluster with their newest jobs, states and records, in a few round trips.
+
+    Returns:
+        In the order of the runs; a RunError for a run that cannot be resumed.
+    """
+    cluster, transport = site.cluster, site.transport
+    runs = settle_open(cluster, transport, ledger, runs)
+    documents = [document(run.run_dir, number) for number, run in enumerate(runs)]
+    files = records([run.run_dir for run in runs])
+    answers = ask(transport, *documents, files, timeout=300.0)
+    read = answers.of(files)
+    there: dict[str, LedgerRun] = {}
+    found: dict[str, RunDocument] = {}
+    faults: dict[str, RunError] = {}
+    for run, probe in zip(runs, documents, strict=True):
+        found[run.run_id] = answers.of(probe)
+        try:
+            there[run.run_id] = _newest_job(site, run, found[run.run_id], read[run.run_dir])
+        except RunError as error:
+            faults[run.run_id] = error
+    states = query(cluster, transport, list(there.values())) if there else []
+    looks: dict[str, Ended] = {}
+    for run, state in zip(there.values(), states, strict=True):
+        content = found[run.run_id].content or {}
+        looks[run.run_id] = Ended(run, state, read[run.run_dir], content)
+        try:
+            _check(looks[run.run_id], changes)
+        except RunError as error:
+            faults[run.run_id] = error
+    fit = [ended for name, ended in looks.items() if name not in faults]
+    faults |= _refused_arguments(site, ledger, fit, changes)
+    return [faults.get(run.run_id) or looks[run.run_id] for run in runs]
+
+
+def _newest_job(site: Site, run: LedgerRun, found: RunDocument, record: RunRecord) -> LedgerRun:
+    """Returns the run with its newest job.
 
     Raises:
         RunError: its run directory is gone, or the run has moved to another cluster.
     """
-    if run.state == JobState.SUBMITTING:
-        settle(site.cluster, site.transport, ledger, [run])
-        run = ledger.get(run.run_id) or run
-    described, files = document(run.run_dir), records([run.run_dir])
-    answers = ask(site.transport, described, files)
-    found, record = answers.of(described), answers.of(files)[run.run_dir]
     if found.moved:  # the old directory must not become a second run
         raise RunError(
             f"{run.run_id}: it has moved from {run.cluster} to where {run.run_dir}/moved.json says",
@@ -177,9 +204,8 @@ def _look(site: Site, ledger: Ledger, run: LedgerRun) -> Ended:
     newest = record.submission
     job_id = newest.job_id(backend_of(site.cluster)) if newest else None
     if newest is not None and newest.number > run.submission and job_id:
-        run = replace(run, job_id=job_id, submission=newest.number)  # the newest job of a chain
-    (state,) = query(site.cluster, site.transport, [run])
-    return Ended(run, state, record, found.content)
+        return replace(run, job_id=job_id, submission=newest.number)  # the newest job of a chain
+    return run
 
 
 def _newest(ended: Ended) -> str | None:
@@ -231,23 +257,29 @@ def _check(ended: Ended, changes: Changes) -> None:
             )
 
 
-def _check_arguments(site: Site, ledger: Ledger, ended: Ended, changes: Changes) -> None:
-    """Check that a run without progress did not fail because its program refused its arguments.
+def _refused_arguments(
+    site: Site, ledger: Ledger, runs: Sequence[Ended], changes: Changes
+) -> dict[str, RunError]:
+    """Returns the errors of runs without progress that failed because their program refused its arguments.
 
-    Raises:
-        RunError: it did, and a further submission would pass the same arguments to the same code.
+    A further submission would pass the same arguments to the same code.
     """
     same = changes.profile is None and changes.total_steps is None
-    if not same or ended.state.state is not JobState.FAILED or _newest(ended):
-        return
+    doubtful = [ended for ended in runs if ended.state.state is JobState.FAILED and not _newest(ended)]
+    if not same or not doubtful:
+        return {}
     from clusterkit.commands.why import ask as collect  # deferred: most runs need no diagnosis
     from clusterkit.diagnosis import diagnose, parse_evidence
     from clusterkit.diagnosis.rules.program import WRONG_ARGUMENT
 
-    finding = diagnose(parse_evidence(collect(site.cluster, site.transport, ledger, ended.run))).finding
-    if finding.cause is WRONG_ARGUMENT:
-        said = f": {finding.evidence[0].text}" if finding.evidence else ""
-        raise RunError(
-            f"{ended.run.run_id}: {finding.sentence}{said}; `resume` would pass the same arguments again",
-            hint=f"{finding.cure}: `{finding.next}`",
-        )
+    texts = collect(site.cluster, site.transport, ledger, [ended.run for ended in doubtful])
+    faults = {}
+    for ended, text in zip(doubtful, texts, strict=True):
+        finding = diagnose(parse_evidence(text)).finding
+        if finding.cause is WRONG_ARGUMENT:
+            said = f": {finding.evidence[0].text}" if finding.evidence else ""
+            faults[ended.run.run_id] = RunError(
+                f"{ended.run.run_id}: {finding.sentence}{said}; `resume` would pass the same arguments again",
+                hint=f"{finding.cure}: `{finding.next}`",
+            )
+    return faults

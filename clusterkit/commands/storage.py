@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,10 +19,13 @@ from clusterkit.images.inventory import (
     weigh_snapshots,
 )
 from clusterkit.probes import ask
-from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.record import RunRecord, records
+from clusterkit.runs.roster import roster
+from clusterkit.runs.selection import known_state, settled
 from clusterkit.runs.state import fold
 from clusterkit.site import Site, open_site
+from clusterkit.transport.base import Bar
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
@@ -91,13 +95,13 @@ class Garbage:
     """Items not removed because their use began in the meantime."""
 
 
-def list_images(cluster: Cluster, ledger: Ledger) -> list[ImageRow]:
+def list_images(cluster: Cluster, ledger: Ledger, *, bar: Bar) -> list[ImageRow]:
     """The images of a cluster, most recently used first.
 
     Raises:
         TransportError: the cluster cannot be reached.
     """
-    with open_site(cluster, create=False) as site:
+    with open_site(cluster, create=False) as site, bar(f"images on {cluster.name}", None):
         found = take_inventory(site)
         unfinished = _unfinished(site, found, ledger)
     ours = _ours(cluster, ledger)
@@ -113,7 +117,7 @@ def list_images(cluster: Cluster, ledger: Ledger) -> list[ImageRow]:
 
 
 def prune(
-    cluster: Cluster, ledger: Ledger, *, ended: bool, agrees: Callable[[str, Rubbish], bool]
+    cluster: Cluster, ledger: Ledger, *, ended: bool, agrees: Callable[[str, Rubbish], bool], bar: Bar
 ) -> Garbage:
     """Remove images and snapshots that no run uses, and the remains of interrupted uploads.
 
@@ -122,40 +126,43 @@ def prune(
         ledger: source of job ids and of what this project deploys.
         ended: whether items used only by ended runs are removed, too.
         agrees: called with the cluster's name and the items; nothing is removed unless it returns true.
+        bar: opens progress bars.
 
     Raises:
         RunError: a run's run.json on the cluster does not show what it uses.
         TransportError: the cluster cannot be reached, or something could not be removed.
     """
     with open_site(cluster, create=False) as site:
-        found = take_inventory(site)
-        if found.silent:
-            raise RunError(
-                f"{site.transport.where}: the run.json of {found.silent[0]} does not say what the run uses",
-                hint=f"nothing was removed; check {site.layout.run(found.silent[0])}, or move it away",
-            )
-        keeping = _unfinished(site, found, ledger) if ended else set(found.uses)
-        used = set().union(*(found.uses[run] for run in keeping)) | _ours(cluster, ledger)
-        before = found.now - 60 * YOUNG_MINUTES
-        unused = [image for image in found.images if image.digest not in used]
-        images = [image for image in unused if image.used < before]
-        idle = {name: made for name, made in found.snapshots.items() if name not in used}
-        snapshots = [name for name, made in idle.items() if made < before]
-        young = [
-            *(
-                Young("image", one.name, one.bytes, found.now - one.used)
-                for one in unused
-                if one not in images
-            ),
-            *(Young("snapshot", name, None, found.now - idle[name]) for name in idle.keys() - set(snapshots)),
-        ]
-        size = sum(image.bytes for image in images) + sum(found.left_over.values())
-        if snapshots:
-            size += weigh_snapshots(site, found.snapshots.keys() - set(snapshots))
-        rubbish = Rubbish(tuple(images), tuple(snapshots), tuple(found.left_over), size, tuple(young))
+        with bar(f"images and code on {cluster.name}", None):
+            rubbish = _rubbish(site, ledger, ended=ended)
         if not rubbish.things or not agrees(cluster.name, rubbish):
             return Garbage(cluster.name, rubbish, removed=False)
         return Garbage(cluster.name, rubbish, removed=True, kept=frozenset(remove(site, rubbish.things)))
+
+
+def _rubbish(site: Site, ledger: Ledger, *, ended: bool) -> Rubbish:
+    """What no run uses; see `prune`."""
+    found = take_inventory(site)
+    if found.silent:
+        raise RunError(
+            f"{site.transport.where}: the run.json of {found.silent[0]} does not say what the run uses",
+            hint=f"nothing was removed; check {site.layout.run(found.silent[0])}, or move it away",
+        )
+    keeping = _unfinished(site, found, ledger) if ended else set(found.uses)
+    used = set().union(*(found.uses[run] for run in keeping)) | _ours(site.cluster, ledger)
+    before = found.now - 60 * YOUNG_MINUTES
+    unused = [image for image in found.images if image.digest not in used]
+    images = [image for image in unused if image.used < before]
+    idle = {name: made for name, made in found.snapshots.items() if name not in used}
+    snapshots = [name for name, made in idle.items() if made < before]
+    young = [
+        *(Young("image", one.name, one.bytes, found.now - one.used) for one in unused if one not in images),
+        *(Young("snapshot", name, None, found.now - idle[name]) for name in idle.keys() - set(snapshots)),
+    ]
+    size = sum(image.bytes for image in images) + sum(found.left_over.values())
+    if snapshots:
+        size += weigh_snapshots(site, found.snapshots.keys() - set(snapshots))
+    return Rubbish(tuple(images), tuple(snapshots), tuple(found.left_over), size, tuple(young))
 
 
 def _ours(cluster: Cluster, ledger: Ledger) -> set[str]:
@@ -168,12 +175,26 @@ def _ours(cluster: Cluster, ledger: Ledger) -> set[str]:
 
 
 def _unfinished(site: Site, found: Inventory, ledger: Ledger) -> set[str]:
-    """Runs that are waiting, running or may resume, including runs in an unknown state."""
-    folders = {run: site.layout.run(run) for run in found.uses}
+    """Runs that are waiting, running or may resume, including runs in an unknown state.
+
+    What the ledger knows as ended is not read again, unless it was submitted again elsewhere.
+    """
+    known = {run.run_id: run for run in ledger.runs(cluster=site.cluster.name)}
+    over = {run.run_dir: run for run in known.values() if run.run_id in found.uses and _over(run)}
+    listing = roster(shlex.quote(site.layout.runs), ((path, run.submission) for path, run in over.items()))
+    ended = {run.run_id for run in over.values()}
+    folders = {run: site.layout.run(run) for run in found.uses if run not in ended}
     files = records(list(folders.values()))
-    read = ask(site.transport, files, timeout=None).of(files)
-    known = {run.run_id: run.job_id for run in ledger.runs(cluster=site.cluster.name)}
-    ids = {run: known.get(run) or _last_job_id(read[folder]) for run, folder in folders.items()}
+    answers = ask(site.transport, listing, files, timeout=None)
+    read = answers.of(files)
+    if again := answers.of(listing).again:
+        more = records(again)
+        read.update(ask(site.transport, more, timeout=None).of(more))
+        folders |= {over[path].run_id: path for path in again}
+    ids = {
+        run: (known[run].job_id if run in known else "") or _last_job_id(read[folder])
+        for run, folder in folders.items()
+    }
     asked = [job_id for job_id in ids.values() if job_id]
     jobs: dict[str, Job] = {}
     if asked:
@@ -186,6 +207,11 @@ def _unfinished(site: Site, found: Inventory, ledger: Ledger) -> set[str]:
         if job_id is None or state.active or state in (JobState.UNKNOWN, JobState.PREEMPTED):
             unfinished.add(run)
     return unfinished
+
+
+def _over(run: LedgerRun) -> bool:
+    """Whether the ledger knows that a run has ended for good."""
+    return settled(run) and known_state(run).state is not JobState.PREEMPTED
 
 
 def _last_job_id(record: RunRecord) -> str | None:

@@ -6,6 +6,7 @@ import json
 import platform
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -16,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 from clusterkit import folders
 from clusterkit.errors import ClusterkitError, NotAllowedError, RunError, TransportError
 from clusterkit.results.check import sha256_of
-from clusterkit.results.cleaning import REMOVE, Removable, cleaning, orders, removable
+from clusterkit.results.cleaning import MARK, REMOVE, Removable, cleaning, orders, removable
 from clusterkit.results.listing import RemoteFile
 from clusterkit.results.places import choose_runs, place
 from clusterkit.results.pull import list_runs
 from clusterkit.results.selection import CLEANED
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import Observer
+from clusterkit.runs.pieces import Piece, read_pieces
 from clusterkit.runs.selection import known_state, settled
 from clusterkit.runs.status import ask_cluster
 from clusterkit.site import connected
@@ -104,7 +106,9 @@ def clean(settings: Settings, request: CleanRequest, ledger: Ledger, *, agrees: 
         for (cluster, root), group in groupby(sorted(runs, key=place), key=place):
             try:
                 transport = stack.enter_context(connected(settings.cluster(cluster)))
-                found = _look(settings, request, ledger, transport, root, list(group), result)
+                mine = list(group)
+                with bar(f"{len(mine):,} runs on {cluster}", None):
+                    found = _look(settings, request, ledger, transport, root, mine, result)
             except NotAllowedError:
                 raise
             except ClusterkitError as error:
@@ -133,17 +137,21 @@ def _look(
     if not all(map(settled, runs)):
         observer = Observer(settings.cluster(runs[0].cluster), transport)
         ask_cluster(settings, ledger, observer, runs, search=False)
-        runs = [ledger.get(run.run_id) or run for run in runs]
+        known = {run.run_id: run for run in ledger.runs()}
+        runs = [known.get(run.run_id, run) for run in runs]
     ended = [run for run in runs if settled(run)]
     if request.names:
-        states = {run.run_id: known_state(run).state for run in runs if run not in ended}
+        states = {run.run_id: known_state(run).state for run in runs if not settled(run)}
         result.left |= {run_id: f"it is {state} and may still change" for run_id, state in states.items()}
     if not ended:
         return []
     listing = list_runs(transport, root, [run.run_id for run in ended])
+    files: dict[str, list[RemoteFile]] = defaultdict(list)
+    for file in listing.files:
+        files[file.run_id].append(file)
     found = []
     for run in ended:
-        mine = [file for file in listing.files if file.run_id == run.run_id]
+        mine = files[run.run_id]
         if request.older is not None and _age(mine) < request.older:
             continue
         if run.run_id not in listing.run_ids:
@@ -169,7 +177,7 @@ def _remove(
         return
     with bar("reading what is here", sum(one.bytes for one in going)) as progress:
         digests = _digests(results, going, progress)
-    earlier = {one.run_id: _earlier(transport, f"{root}/{one.run_id}/{CLEANED}") for one in going}
+    earlier = _earlier(transport, root, [one.run_id for one in going])
     by = f"{folders.user_name()}@{platform.node()}"
     entries = {one.run_id: cleaning(one, digests, by=by, time=time.time()) for one in going}
     stdin, numbered = b"", list[RemoteFile]()
@@ -202,6 +210,7 @@ def _remove(
         elif word == "locked":
             name, _, words = run_id.partition(" ")
             result.failed[name] = words or "its folder is not writable"
+    marks = ""
     for one in going:
         mine = [file for file in one.files if file.path in gone]
         result.freed[one.run_id] = sum(file.size for file in mine)
@@ -215,7 +224,9 @@ def _remove(
             "files": {file.inside: entries[one.run_id]["files"][file.inside] for file in mine}
         }
         mark = _document([*earlier[one.run_id], *([kept] if mine else [])])
-        transport.write(f"{root}/{one.run_id}/{CLEANED}", f"{mark}\n".encode())
+        marks += f"{one.run_id}\n{mark}\n"
+    if marks:
+        transport.run(["sh", "-c", MARK, "sh", root], stdin=marks.encode())
     if done.returncode != 0 or "end" not in lines:
         raise TransportError(
             f"{transport.where}: cleaning was interrupted: {done.reason}", hint="run the same command again"
@@ -238,11 +249,16 @@ def _digests(results: Path, going: Sequence[Removable], progress: ProgressCallba
     return found
 
 
-def _earlier(transport: Transport, path: str) -> list[Any]:
-    """The entries of an existing cleaned.json on the cluster."""
-    done = transport.run(["head", "-c", str(DOCUMENT_BYTES), path], check=False)
-    entries = (parse_object(done.stdout) or {}).get("cleanings") if done.returncode == 0 else []
-    return entries if isinstance(entries, list) else []
+def _earlier(transport: Transport, root: str, run_ids: Sequence[str]) -> dict[str, list[Any]]:
+    """The entries of the cleaned.json of runs on the cluster, by run id; none without one."""
+    texts = [b""] * len(run_ids)
+    pieces = [Piece(f"{root}/{run_id}/{CLEANED}", most=DOCUMENT_BYTES) for run_id in run_ids]
+    for chunk in read_pieces(transport, pieces):
+        texts[chunk.number] += chunk.data
+    entries = [(parse_object(text) or {}).get("cleanings") for text in texts]
+    return {
+        run_id: mine if isinstance(mine, list) else [] for run_id, mine in zip(run_ids, entries, strict=True)
+    }
 
 
 def _document(entries: Sequence[Any]) -> str:

@@ -14,9 +14,10 @@ from clusterkit.backends.jobs import JobState
 from clusterkit.diagnosis import Diagnosis, Evidence, Subject, diagnose, parse_evidence, question
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import query
-from clusterkit.runs.settling import settle
+from clusterkit.runs.selection import known_state, settled
+from clusterkit.runs.settling import settle_open
 from clusterkit.site import connected
-from clusterkit.transport.base import Transport
+from clusterkit.transport.base import Bar, Transport
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
@@ -39,45 +40,63 @@ def why(settings: Settings, ledger: Ledger, run: LedgerRun) -> Diagnosis:
     """
     cluster = settings.cluster(run.cluster)
     with connected(cluster) as transport:
-        return diagnose(parse_evidence(ask(cluster, transport, ledger, run)))
+        (text,) = ask(cluster, transport, ledger, [run])
+        return diagnose(parse_evidence(text))
 
 
 def ask(
-    cluster: Cluster, transport: Transport, ledger: Ledger, run: LedgerRun, *, seconds: float = _SECONDS
-) -> str:
-    """Collect a run's evidence from the cluster, in the format that `parse_evidence` reads.
+    cluster: Cluster,
+    transport: Transport,
+    ledger: Ledger,
+    runs: Sequence[LedgerRun],
+    *,
+    seconds: float = _SECONDS,
+) -> list[str]:
+    """Collect the evidence about runs of a cluster in one round trip; see `why` for further ones.
+
+    It has the format that `parse_evidence` reads.
 
     Args:
-        cluster: of the run.
+        cluster: of the runs.
         transport: to it.
         ledger: of the project.
-        run: its row.
-        seconds: time limit of each of at most two round trips.
+        runs: their rows.
+        seconds: time limit for each run, of each round trip.
 
     Raises:
+        RunError: an answer was cut short.
         TransportError: the cluster cannot be reached.
     """
-    if run.state == JobState.SUBMITTING:
-        settle(cluster, transport, ledger, [run])
-        run = ledger.get(run.run_id) or run
-    text = _collect(cluster, transport, run, seconds)
-    later = _later_job(backend_of(cluster), parse_evidence(text), run)
-    return _collect(cluster, transport, replace(run, job_id=later), seconds) if later else text
+    runs = settle_open(cluster, transport, ledger, runs)
+    texts = _collect(cluster, transport, runs, seconds)
+    again = {
+        number: replace(run, job_id=later)
+        for number, (run, text) in enumerate(zip(runs, texts, strict=True))
+        if (later := _later_job(backend_of(cluster), parse_evidence(text), run)) is not None
+    }
+    newer = dict(zip(again, _collect(cluster, transport, list(again.values()), seconds), strict=True))
+    return [newer.get(number, text) for number, text in enumerate(texts)]
 
 
-def _collect(cluster: Cluster, transport: Transport, run: LedgerRun, seconds: float) -> str:
-    subject = Subject(
-        run.run_id,
-        run.job_id,
-        run.run_dir,
-        scheduler=cluster.kind,
-        shell=_shell(cluster),
-        profile=run.profile,
-        cluster=run.cluster,
-        recipe=run.recipe,
-    )
-    probe = question(subject)
-    return probes.ask(transport, probe, timeout=seconds).of(probe)
+def _collect(cluster: Cluster, transport: Transport, runs: Sequence[LedgerRun], seconds: float) -> list[str]:
+    questions = [
+        question(
+            Subject(
+                run.run_id,
+                run.job_id,
+                run.run_dir,
+                scheduler=cluster.kind,
+                shell=_shell(cluster),
+                profile=run.profile,
+                cluster=run.cluster,
+                recipe=run.recipe,
+            ),
+            number,
+        )
+        for number, run in enumerate(runs)
+    ]
+    answers = probes.ask(transport, *questions, timeout=seconds * len(runs))
+    return [answers.of(each) for each in questions]
 
 
 def _later_job(backend: Backend, evidence: Evidence, run: LedgerRun) -> str | None:
@@ -107,7 +126,7 @@ def _shell(cluster: Cluster) -> str:
 
 
 MOST = 24
-"""Most runs of a group whose evidence is collected, one round trip each."""
+"""Most runs of a group whose evidence is collected, of all clusters together."""
 
 
 @dataclass(frozen=True)
@@ -130,15 +149,17 @@ class Causes:
     """Runs beyond the first `MOST`, which were not examined."""
 
 
-def why_group(settings: Settings, ledger: Ledger, runs: Sequence[LedgerRun]) -> Causes:
+def why_group(settings: Settings, ledger: Ledger, runs: Sequence[LedgerRun], *, bar: Bar) -> Causes:
     """Find out why each run of a group waits, failed or is silent, with one login per cluster.
 
-    Of completed runs only the first is examined.
+    Of completed runs only the first is examined. The scheduler is not asked again about runs that the ledger
+    knows as ended, and the evidence about all others comes in one round trip.
 
     Args:
         settings: of the project.
         ledger: knows the runs.
         runs: of one group.
+        bar: opens progress bars.
 
     Raises:
         RunError: an answer was cut short.
@@ -146,25 +167,29 @@ def why_group(settings: Settings, ledger: Ledger, runs: Sequence[LedgerRun]) -> 
     """
     found: dict[str, tuple[Diagnosis, list[str]]] = {}
     not_asked: list[str] = []
-    asked = 0
+    left = MOST
     for name in dict.fromkeys(run.cluster for run in runs):
         mine = [run for run in runs if run.cluster == name]
         cluster = settings.cluster(name)
-        with connected(cluster) as transport:
-            completed: Diagnosis | None = None
-            for run, state in zip(mine, query(cluster, transport, mine), strict=True):
-                done = state.state is JobState.COMPLETED
-                if done and completed is not None:
-                    diagnosis = completed
-                elif asked == MOST:
-                    not_asked.append(run.run_id)
-                    continue
-                else:
-                    asked += 1
-                    diagnosis = diagnose(parse_evidence(ask(cluster, transport, ledger, run)))
-                if done:
-                    completed = diagnosis
+        with connected(cluster) as transport, bar(f"{len(mine):,} runs on {name}", None):
+            going = [run for run in mine if not settled(run)]
+            states = {run.run_id: known_state(run).state for run in mine}
+            asked = query(cluster, transport, going) if going else []
+            states |= {run.run_id: state.state for run, state in zip(going, asked, strict=True)}
+            completed = [run for run in mine if states[run.run_id] is JobState.COMPLETED]
+            like = {run.run_id: completed[0].run_id for run in completed}
+            examined = [run for run in mine if like.get(run.run_id, run.run_id) == run.run_id]
+            examined, left = examined[:left], left - len(examined[:left])
+            texts = ask(cluster, transport, ledger, examined)
+        diagnoses = {
+            run.run_id: diagnose(parse_evidence(text)) for run, text in zip(examined, texts, strict=True)
+        }
+        for run in mine:
+            diagnosis = diagnoses.get(like.get(run.run_id, run.run_id))
+            if diagnosis is None:
+                not_asked.append(run.run_id)
+            else:
                 found.setdefault(diagnosis.finding.cause.slug, (diagnosis, []))[1].append(run.run_id)
     shared = [Shared(exemplar, tuple(ids)) for exemplar, ids in found.values()]
-    shared.sort(key=lambda one: (not one.exemplar.finding.cause.trouble, -len(one.run_ids)))
+    shared.sort(key=lambda each: (not each.exemplar.finding.cause.trouble, -len(each.run_ids)))
     return Causes(runs[0].group, len(runs), tuple(shared), tuple(not_asked))

@@ -71,8 +71,13 @@ command -v lfs >/dev/null 2>&1 && ck_part lfs lfs quota -q -u "$(id -un)" "$ck_r
 _SIZES = re.compile(r"\s([0-9]{1,18})\s+[0-9]+\s+(-?[0-9]{1,18})\s+[0-9]+%\s")
 
 
-def question(subject: Subject) -> Probe[str]:
-    """The probe for `parse_evidence`: a few hundred kilobytes at most. It changes nothing."""
+def question(subject: Subject, number: int = 0) -> Probe[str]:
+    """The probe for `parse_evidence`: a few hundred kilobytes at most. It changes nothing.
+
+    Args:
+        subject: the run.
+        number: tells it from other runs' in the same round trip.
+    """
     facts = {
         "run": subject.run_id,
         "job": subject.job_id,
@@ -92,7 +97,7 @@ def question(subject: Subject) -> Probe[str]:
         f"(\n{backend_of_kind(subject.scheduler).story(subject).script}\n:\n)",
         records([subject.run_dir]).script,
     ]
-    return Probe("why", "\n".join(lines), str)
+    return Probe(f"why-{number}", "\n".join(lines), str)
 
 
 def parse_evidence(stdout: str) -> Evidence:

@@ -83,6 +83,15 @@ input has three lines per order (`orders`). A run is marked as cleaned before it
 disk, one file is removed first to make space for the mark."""
 
 
+MARK = f"""
+cd -- "$1" || exit 1
+umask 077
+while IFS= read -r run && IFS= read -r mark; do
+  printf '%s\\n' "$mark" >"$run/.{CLEANED}.tmp" && mv -f "$run/.{CLEANED}.tmp" "$run/{CLEANED}" || exit 1
+done
+"""
+"""POSIX sh script that replaces marks. $1 is the folder of all runs; standard input has two lines a run, the id
+and the mark."""
 REMAINING = f"""
 cd -- "$1" && test -e {CLEANED} || exit 0
 cat {CLEANED}

@@ -49,7 +49,8 @@ for start in sys.argv[1:]:
 
 _SCRIPT = f"""
 cd -- "$1" || exit {NO_SUCH_ROOT}
-shift
+set -f
+set -- $(cat)
 exec 3>&1
 code() {{
     find "$@" -maxdepth 1 -name {WORK_LIST} -type f -size -{_LONGEST_LIST}k \\
@@ -154,10 +155,14 @@ class Listing:
     links: tuple[RunLink, ...] = ()
 
 
-def list_argv(runs_root: str, run_ids: Sequence[str]) -> list[str]:
+def list_argv(runs_root: str) -> list[str]:
     """Argv that lists run directories; it skips runs that do not exist and does not follow links."""
-    program = f"PROGRAM='{_WITHOUT_GNU_FIND}'\n{_SCRIPT}"
-    return ["sh", "-c", program, "sh", runs_root, *(f"./{run_id}" for run_id in dict.fromkeys(run_ids))]
+    return ["sh", "-c", f"PROGRAM='{_WITHOUT_GNU_FIND}'\n{_SCRIPT}", "sh", runs_root]
+
+
+def list_input(run_ids: Sequence[str]) -> bytes:
+    """Its standard input for some runs, whose ids have no blanks."""
+    return "".join(f"./{run_id}\n" for run_id in dict.fromkeys(run_ids)).encode()
 
 
 def parse_listing(stdout: bytes, run_ids: Collection[str]) -> Listing:

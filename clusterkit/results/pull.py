@@ -23,6 +23,7 @@ from clusterkit.results.listing import (
     Refused,
     RemoteFile,
     list_argv,
+    list_input,
     parent_folders,
     parse_listing,
 )
@@ -32,8 +33,8 @@ from clusterkit.transport.base import ProgressCallback, SyncOptions, TransferPro
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _TRIES = 3
 _LIST_SECONDS = 300.0
-_AT_ONCE = 1_000
-"""Most runs that one command lists: the names of more might not fit into its line."""
+_AT_ONCE = 10_000
+"""Most runs that one command lists: the names of more might not fit into a line of `find`."""
 _NAMED = 6
 """Most files named as not pulled."""
 NOT_HOME = "not synced: "
@@ -159,8 +160,8 @@ def list_runs(transport: Transport, runs_root: str, run_ids: Sequence[str]) -> L
 
 
 def _list_part(transport: Transport, runs_root: str, run_ids: Sequence[str]) -> Listing:
-    argv = list_argv(runs_root, run_ids)
-    done = transport.run(argv, check=False, timeout=_LIST_SECONDS)
+    argv = list_argv(runs_root)
+    done = transport.run(argv, stdin=list_input(run_ids), check=False, timeout=_LIST_SECONDS)
     if done.returncode == NO_SUCH_ROOT:
         raise RunError(
             f"{transport.where}: there is no {runs_root}, so no run was submitted there yet",

@@ -119,9 +119,14 @@ def parse_details(stdout: str) -> dict[str, Mapping[str, Any]]:
     return details
 
 
-def document(run_dir: str) -> Probe[RunDocument]:
-    """Returns a probe that reads the run.json of a run directory."""
-    return Probe("document", f"ck_here={shlex.quote(run_dir)}\n{_DOCUMENT}", _parse_document)
+def document(run_dir: str, number: int = 0) -> Probe[RunDocument]:
+    """Returns a probe that reads the run.json of a run directory.
+
+    Args:
+        run_dir: absolute path.
+        number: tells it from other runs' in the same round trip.
+    """
+    return Probe(f"document-{number}", f"ck_here={shlex.quote(run_dir)}\n{_DOCUMENT}", _parse_document)
 
 
 def _parse_document(text: str) -> RunDocument:

@@ -65,7 +65,7 @@ def listed(run: Run, *, path: str | None = None) -> set[str]:
     """What `sync-results` is told of the working directory."""
     environment = {**os.environ, "PATH": path} if path else None
     done = subprocess.run(
-        list_argv(str(run.dir.parent), ["run-1"]), capture_output=True, check=True, env=environment
+        list_argv(str(run.dir.parent)), input=b"./run-1", capture_output=True, check=True, env=environment
     )
     listing = parse_listing(done.stdout, {"run-1"})
     assert listing.run_ids == {"run-1"}
@@ -258,7 +258,7 @@ def test_nothing_else_of_a_run_is_hidden_by_the_list(tmp_path: Path) -> None:
     """The list names files of the working directory only, with their times."""
     run = make(tmp_path, "open(os.environ['CLUSTERKIT_RUN_DIR'] + '/train.py', 'w').write('import os\\n')")
     assert run.run() == 0
-    done = subprocess.run(list_argv(str(run.dir.parent), ["run-1"]), capture_output=True, check=True)
+    done = subprocess.run(list_argv(str(run.dir.parent)), input=b"./run-1", capture_output=True, check=True)
     names = {file.inside for file in parse_listing(done.stdout, {"run-1"}).files}
     assert {"train.py", "run.json", "attempts/0/exit.json"} <= names
     assert json.loads((run.dir / "attempts/0/exit.json").read_text())["why"] == "completed"

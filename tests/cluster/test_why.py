@@ -360,7 +360,7 @@ def record(person: User, name: str, run_id: str, cause: str) -> None:
         run = ledger.find_one(run_id)
         cluster = settings.cluster(run.cluster)
         with connected(cluster) as transport:
-            text = asked(cluster, transport, ledger, run)
+            (text,) = asked(cluster, transport, ledger, [run])
     assert RECORD
     slug = re.sub(r"\W+", "-", name.replace("'", "").lower())
     Path(RECORD, f"{cause}--{slug}.txt").write_text(text)
