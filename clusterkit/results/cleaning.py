@@ -90,8 +90,8 @@ while IFS= read -r run && IFS= read -r mark; do
   printf '%s\\n' "$mark" >"$run/.{CLEANED}.tmp" && mv -f "$run/.{CLEANED}.tmp" "$run/{CLEANED}" || exit 1
 done
 """
-"""POSIX sh script that replaces marks. $1 is the folder of all runs; standard input has two lines a run, the id
-and the mark."""
+"""POSIX sh script that replaces marks. $1 is the folder of all runs; standard input has two lines a run, its
+id and its mark."""
 REMAINING = f"""
 cd -- "$1" && test -e {CLEANED} || exit 0
 cat {CLEANED}
