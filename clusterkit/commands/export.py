@@ -6,10 +6,11 @@ import posixpath
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from clusterkit.errors import ImageError, RunError
 from clusterkit.folders import make_ignored, work_folder
 from clusterkit.images.image import Image, sha256_of
 from clusterkit.images.image import present as image_present
+from clusterkit.results.places import place
 from clusterkit.results.pull import RUN_ID, pull_runs
 from clusterkit.results.pulled import folder_of, pulled_run, runs_meant
 from clusterkit.results.selection import Checkpoints
@@ -87,8 +89,33 @@ def export(
         site_of = cache(
             lambda cluster: stack.enter_context(open_site(settings.cluster(cluster), create=False))
         )
-        for one in meant:
-            yield _export(settings, ledger, one, out, site_of, with_image=with_image, bar=bar)
+        fresh = _pull(settings, ledger, meant, site_of, bar) if len(meant) > 1 else frozenset()
+        for each in meant:
+            yield _export(settings, ledger, each, out, site_of, fresh, with_image=with_image, bar=bar)
+
+
+def _pull(
+    settings: Settings, ledger: Ledger, run_ids: Sequence[str], site_of: Callable[[str], Site], bar: Bar
+) -> frozenset[str]:
+    """Pulls at once those of some runs whose local copy is not final; returns their ids."""
+    results, wanted = settings.project.results, set(run_ids)
+    runs = [run for run in ledger.runs() if run.run_id in wanted and not _final(results / run.run_id)]
+    for (cluster, root), group in groupby(sorted(runs, key=place), key=place):
+        with bar(f"runs from {cluster}", None) as progress:
+            pull_runs(
+                site_of(cluster).transport,
+                runs_root=root,
+                run_ids=[run.run_id for run in group],
+                results=results,
+                checkpoints=Checkpoints.LAST,
+                progress=progress,
+            )
+    return frozenset(run.run_id for run in runs)
+
+
+def _final(folder: Path) -> bool:
+    """Whether a folder is the copy of a run that had ended."""
+    return (folder / "run.json").is_file() and read_run_dir(folder).ended
 
 
 def _check_out(out: Path) -> None:
@@ -115,12 +142,13 @@ def _export(
     name: str,
     out: Path | None,
     site_of: Callable[[str], Site],
+    fresh: Set[str],
     *,
     with_image: bool,
     bar: Bar,
 ) -> Exported:
     with ExitStack() as stack:
-        source = _ExportSource(settings, ledger, name, site_of, stack, bar)
+        source = _ExportSource(settings, ledger, name, site_of, fresh, stack, bar)
         directory = read_run_dir(source.run_dir)
         document = directory.document
         code, trainer = (source.code(identity) for identity in snapshot_ids(document))
@@ -170,6 +198,7 @@ class _ExportSource:
         ledger: Ledger,
         name: str,
         site_of: Callable[[str], Site],
+        fresh: Set[str],
         stack: ExitStack,
         bar: Bar,
     ) -> None:
@@ -186,7 +215,8 @@ class _ExportSource:
         known = ledger.get(directory.run_id)
         self._cluster = settings.cluster(known.cluster if known else str(directory.document["cluster"]))
         ours = known is not None and folder.resolve() == (results / known.run_id).resolve()
-        self.run_dir = self._pull(known) if known and ours and not directory.ended else folder
+        over = directory.ended or directory.run_id in fresh
+        self.run_dir = self._pull(known) if known and ours and not over else folder
 
     @cached_property
     def _site(self) -> Site:
