@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from clusterkit.backends.base import Limits
 from clusterkit.backends.slurm.backend import SlurmBackend
+from clusterkit.config.models import Cluster
 from clusterkit.runs.group import GroupPart, batches, member_id, members_file, parts
+from clusterkit.runs.parts import is_fed, split_group
+from clusterkit.runs.plan import Plan, PlannedGroup
 
 SAME = ("--time=1",)
 OTHER = ("--time=2",)
@@ -50,6 +56,18 @@ def test_parts_of_a_limited_sweep_await_their_turn() -> None:
     assert [part.turn for part in split] == [None, 0, 1]
     assert [array(part, always=False) for part in split] == ["--array=0-2%2", "--array=0-2%2", None]
     assert [part.origin for part in split] == [0, 3, 6]
+
+
+@pytest.mark.parametrize(
+    ("queued", "first", "fed"),
+    [(0, 4, False), (4, 4, False), (5, 2, True), (6, 2, True), (7, 1, True), (8, 1, True), (9, 1, True)],
+)
+def test_a_group_is_cut_to_what_other_jobs_leave_of_the_queue(queued: int, first: int, fed: bool) -> None:
+    dealt = tuple(batches([SAME] * 4, [0] * 4, 1))
+    plan = Plan(Cluster(name="site", root="/w"), (), PlannedGroup("g", "g", datetime.now(UTC), dealt, None))
+    limits = Limits(array_size=1001, jobs=8, queued=queued)
+    split = split_group(plan, limits, None)
+    assert (len(split[0].tasks), is_fed(plan, split, limits)) == (first, fed)
 
 
 def test_a_stage_has_the_task_numbers_of_the_one_before() -> None:

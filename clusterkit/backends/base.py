@@ -83,12 +83,19 @@ class Limits:
     """Most tasks of a job array; below 2 there are no arrays, None means no limit."""
     jobs: int | None = None
     """Most jobs that the user may have in the queue, tasks of arrays counted; None if unknown."""
+    queued: int = 0
+    """Jobs of the user that are in the queue now, counted likewise."""
     preempt_cancels: bool = False
     """Whether a preempted job is cancelled instead of requeued."""
     max_time: int | None = None
     """Longest time of a job in the partition, seconds; None without a limit."""
     partition: str | None = None
     """The partition of these limits; the default one if the job names none."""
+
+    @property
+    def room(self) -> int | None:
+        """How many more jobs the queue takes now; None if unknown."""
+        return None if self.jobs is None else max(0, self.jobs - self.queued)
 
 
 @dataclass(frozen=True)

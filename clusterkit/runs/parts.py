@@ -27,15 +27,17 @@ def split_group(plan: Plan, limits: Limits, continuation: Continuation | None) -
 
     Args:
         plan: the group's plan.
-        limits: the site's. A group larger than the queue takes is cut into a quarter of that, so that the
-            queue is never empty while its jobs submit the rest.
+        limits: the site's. A group larger than the queue takes now is cut into a quarter of what the queue
+            takes at all, so that it is never empty while the group's jobs submit the rest; or into less, so
+            that the first part is taken.
         continuation: how runs continue past their time limits; None if they do not.
     """
     if plan.group is None:
         return ()
     array_size = limits.array_size
-    if limits.jobs is not None and plan.group.jobs > limits.jobs:
-        array_size = min(array_size or limits.jobs, max(1, limits.jobs // 4))
+    if limits.jobs is not None and _over(plan.group, limits):
+        fitting = max(1, min(limits.jobs // 4, limits.room or 0))
+        array_size = min(array_size or fitting, fitting)
     split = parts(plan.group.dealt, array_size=array_size, at_once=plan.group.at_once)
     if _alone(plan):  # jobs index the lines of `members` directly
         split = [replace(part, origin=0) for part in split]
@@ -92,8 +94,12 @@ def is_fed(plan: Plan, split: Sequence[GroupPart], limits: Limits) -> bool:
     """
     if plan.group is None or _alone(plan) or plan.after or any(part.stage for part in split):
         return False
-    over = limits.jobs is not None and plan.group.jobs > limits.jobs
-    return len(split) > (1 if over else len(plan.group.dealt))
+    return len(split) > (1 if _over(plan.group, limits) else len(plan.group.dealt))
+
+
+def _over(group: PlannedGroup, limits: Limits) -> bool:
+    """Returns whether the queue does not take a group whole now."""
+    return limits.room is not None and group.jobs > limits.room
 
 
 def hand_over_parts(

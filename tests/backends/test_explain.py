@@ -71,6 +71,10 @@ def test_unknown_reasons(reason: str) -> None:
             "`sbatch` table",
         ),
         ("sbatch: error: Invalid --time specification", "D-HH:MM:SS"),
+        (
+            "sbatch: error: AssocMaxSubmitJobLimit\n" + FAILED + "Job violates accounting/QOS policy",
+            "has ended",
+        ),
         (FAILED + "Invalid feature specification", "constraint"),
         (FAILED + "Job dependency problem", "wait for"),
         (

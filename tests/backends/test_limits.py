@@ -68,6 +68,14 @@ def test_the_default_partition_counts_when_none_is_named() -> None:
     assert parse_limits(answer(partition=OTHER)).max_time is None
 
 
+def test_what_other_jobs_of_the_user_leave_of_the_limit() -> None:
+    several = {"assoc": "lab|5|normal|normal\n", "qos": "normal|9\n"}
+    assert parse_limits(answer(**several)).room == 5
+    assert parse_limits(answer(**several, queued="7\n7\n8\n")).room == 2
+    assert parse_limits(answer(**several, queued="7\n" * 6)).room == 0
+    assert parse_limits(answer(queued="7\n")).room is None
+
+
 def test_what_is_not_said_is_as_slurm_has_it() -> None:
     assert parse_limits(answer("JobRequeue = 1\n", "")) == Limits(array_size=1001)
 

@@ -9,10 +9,13 @@ and prints the heartbeats of the active runs, for a person to read, over `second
 `group_seconds`, `group_round_trips`: of a group of 5,000 runs, 2,000 of them done, 60 running, 40 in the
 queue and 2,900 that wait until the queue has room; `group_lines` are the lines it prints at 80 columns, the
 widest of which has `group_columns`.
+`ended_*`: other commands about a group of 2,000 runs that have ended, of which nothing is new: `_seconds`,
+`_logins` and `_trips` of each.
 """
 
 from __future__ import annotations
 
+import json
 import statistics
 import subprocess
 import tempfile
@@ -21,6 +24,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from clusterkit.backends.jobs import JobState
@@ -33,6 +37,15 @@ GROUP = {
     JobState.RUNNING: 60,
     JobState.PENDING: 40,
     JobState.DEFERRED: 2900,
+}
+OF_ENDED = {
+    "why": ("why", "GROUP"),
+    "logs": ("logs", "GROUP"),
+    "curves": ("curves", "GROUP", "--once"),
+    "sync_results": ("sync-results", "GROUP", "--no-wandb"),
+    "storage_list": ("storage", "list"),
+    "storage_prune": ("storage", "prune", "--ended", "--dry-run"),
+    "storage_clean": ("storage", "clean", "GROUP", "--dry-run"),
 }
 ENDED = 10
 """Of the running ones; they have ended since the look before."""
@@ -120,12 +133,43 @@ def measure_group(folder: Path, repetitions: int) -> dict[str, float]:
         }
 
 
+def measure_ended(folder: Path, repetitions: int) -> dict[str, float]:
+    """The metrics of the other commands about a large group."""
+    group, digest = "big-20260101-000000-k3f9", "a" * 64
+    everyone = [
+        Member(number, JobState.COMPLETED, group=group) for number in range(GROUP[JobState.COMPLETED])
+    ]
+    found: dict[str, float] = {}
+    with closing(SlurmSite(folder, cold=True)) as site:
+        site.knows(everyone)
+        for name in ("images", "snapshots/0"):
+            (site.root / name).mkdir(parents=True)
+        (site.root / "images" / f"sha256-{digest}.sif").touch()
+        for member in everyone:
+            run_dir = site.root / "runs" / member.run_id
+            document = json.loads((run_dir / "run.json").read_text())
+            document |= {"image": {"digest": digest, "path": f"/images/sha256-{digest}.sif"}}
+            (run_dir / "run.json").write_text(json.dumps(document))
+            (run_dir / "attempts/0/log").write_text("step 1000 of 2000000\n" * 400)
+            (run_dir / "metrics.jsonl").write_text('{"kind": "train", "step": 1000, "loss": 0.5}\n' * 20)
+        for name, words in OF_ENDED.items():
+            words = tuple(word.replace("GROUP", group) for word in words)
+            site.types(*words)
+            logins, trips = site.server.accepted_logins(), site.round_trips()
+            found[f"ended_{name}_seconds"] = median_seconds(partial(site.types, *words), repetitions)
+            calls = repetitions + 1
+            found[f"ended_{name}_logins"] = (site.server.accepted_logins() - logins) / calls
+            found[f"ended_{name}_trips"] = (site.round_trips() - trips) / calls
+    return found
+
+
 def main() -> None:
     """Run and report."""
     quick = arguments(__doc__).quick
     with tempfile.TemporaryDirectory(prefix="clusterkit-") as folder:
         repetitions = 5 if quick else 15
         took = measure(Path(folder, "many"), repetitions) | measure_group(Path(folder, "group"), repetitions)
+        took |= measure_ended(Path(folder, "ended"), min(repetitions, 5))
     peer, hand = "squeue, sacct, cat by ssh", took["by_hand_seconds"]
     report(
         "status",

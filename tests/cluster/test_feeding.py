@@ -172,6 +172,25 @@ def test_a_group_whose_jobs_are_all_gone_goes_on_by_resume(user: User) -> None:
     assert starts(user, group, 5, 6) == [1, 1]
 
 
+def test_beside_jobs_that_are_not_ours_what_the_queue_does_not_take_is_submitted_later(user: User) -> None:
+    def hold(count: int) -> None:
+        argv = ["sbatch", "--hold", "--mem=1M", "--job-name=foreign", "--output=/dev/null", "--wrap=true"]
+        for _ in range(count):
+            user.cluster.run("login", argv, user="alice")
+
+    hold(3)
+    group = user.submits("--seeds", "1..4", "--name", "beside", "--", "1")
+    until("the end of all", lambda: finished(user, group, 4), 200)
+    assert starts(user, group, *range(4)) == [1] * 4
+    hold(2)
+    runs = user.cluster.share / "alice/fed/runs"
+    refused = user.tries("submit", "--seeds", "1..4", "--name", "refused", "--", "1")
+    assert refused.returncode == 5, refused
+    assert "the queue takes no more jobs of yours now" in refused.stderr
+    assert not [*runs.glob("refused-*")]
+    user.cluster.run("ctl", ["scancel", "--name=foreign"])
+
+
 @pytest.mark.exhaustive
 def test_200_runs_a_killed_laptop_and_a_killed_node(user: User) -> None:
     command = user.forks("submit", "--seeds", "1..200", "--name", "large", "--yes", "--", "1")

@@ -123,6 +123,10 @@ _REFUSALS: tuple[tuple[str, str], ...] = (
         "no node of the partition has that much: request less; `sinfo -o '%P %G %c %m'` shows what they have",
     ),
     (
+        r"(assoc|qos)\w*submit",
+        "the queue takes no more jobs of yours now: submit again when one has ended",
+    ),
+    (
         r"violates accounting/qos policy|job ?limit|submitjob|max(imum)? (number of )?jobs",
         "you are at a limit of your account or QOS: wait for jobs to end, or request less",
     ),

@@ -28,7 +28,7 @@ TASKS = 24
 
 
 def probe(asked: JobRequest) -> Probe[Limits]:
-    """A probe that asks scontrol about the site, and sacctmgr how many jobs the user may have.
+    """A probe that asks scontrol about the site, sacctmgr and squeue how many jobs the user may have and has.
 
     Args:
         asked: the job's request.
@@ -39,6 +39,7 @@ def probe(asked: JobRequest) -> Probe[Limits]:
         f"ck_run partition scontrol -o show partition{which}",
         'ck_run assoc sacctmgr -n -P show assoc user="$(id -un)" format=Account,MaxSubmit,DefaultQOS,QOS',
         "ck_run qos sacctmgr -n -P show qos format=Name,MaxSubmitPU",
+        'ck_run queued squeue -h -r -u "$(id -un)" -o %A',
     ]
     return Probe("limits", "\n".join(lines), lambda answer: parse_limits(answer, asked.account, asked.qos))
 
@@ -67,6 +68,7 @@ def parse_limits(answer: str, account: str = "", qos: str = "") -> Limits:
         requeue=config["JobRequeue"] != "0" if "JobRequeue" in config else None,
         array_size=array_size(said.text),
         jobs=_jobs(told, account, qos),
+        queued=len(told.get("queued", Section()).lines),
         preempt_cancels=preempting and "CANCEL" in preempt.upper(),
         max_time=parse_time(partition.get("MaxTime", "")),
         partition=name,
