@@ -11,6 +11,7 @@ from clusterkit.asking import agree, at_terminal
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli.common import ConfigOption, JsonOption, RunsArgument, YesOption, load, open_ledger
 from clusterkit.cli.ui.console import err, note, print_document, say, warn
+from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.cli.ui.status import status_table
 from clusterkit.errors import ConfigError, SchedulerError, TransportError
 from clusterkit.units import plural
@@ -47,7 +48,7 @@ def cancel(
     settings = load(config)
     chosen = ChosenRuns(tuple(names or ()), group=group, everything=everything, cluster=cluster)
     with open_ledger(settings, of=names or ()) as ledger:
-        result = command(settings, ledger, chosen, agrees=ask_first(chosen, yes=yes))
+        result = command(settings, ledger, chosen, agrees=ask_first(chosen, yes=yes), bar=transfer_bar)
     code = show_cancelled(result, as_json=as_json)
     raise typer.Exit(code)
 

@@ -13,6 +13,7 @@ from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_l
 from clusterkit.cli.ui.console import format_count, note, out, printable
 from clusterkit.cli.ui.curves import panels, show_live, show_once, view
 from clusterkit.cli.ui.lines import plain_table
+from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.results.metrics import last_step
 from clusterkit.units import plural
 
@@ -39,9 +40,9 @@ def curves(
     live = out.is_terminal and not once
     show = show_live if live else show_once
     if len(runs) > 1:
-        show(group_curves(settings, runs, follow=live, say=note), view_group)
+        show(group_curves(settings, runs, follow=live, bar=transfer_bar, say=note), view_group)
     else:
-        show(command(settings, runs[0], follow=live, say=note), view)
+        show(command(settings, runs[0], follow=live, bar=transfer_bar, say=note), view)
 
 
 _LEVELS = " ▁▂▃▄▅▆▇█"

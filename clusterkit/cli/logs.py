@@ -9,6 +9,7 @@ import typer
 from clusterkit.cli.common import ConfigOption, JsonOption, RunOrGroupArgument, load, open_ledger
 from clusterkit.cli.streams import LogPrinter
 from clusterkit.cli.ui.console import note, print_document
+from clusterkit.cli.ui.progress import transfer_bar
 
 if TYPE_CHECKING:
     from clusterkit.runs.ledger import LedgerRun
@@ -71,7 +72,7 @@ def logs(
     if as_json:
         from clusterkit.cli.ui.logs_json import bounded, lines_of
 
-        chunks = command(settings, runs, wanted, say=note)
+        chunks = command(settings, runs, wanted, bar=transfer_bar, say=note)
         if follow:
             for line, _ in lines_of(data for _, data in chunks):
                 print_document({"schema": 1, "run_id": runs[0].run_id, "line": line}, indent=None)
@@ -88,7 +89,7 @@ def logs(
         note(line)
 
     try:
-        for run, data in command(settings, shown, wanted, say=say):
+        for run, data in command(settings, shown, wanted, bar=transfer_bar, say=say):
             if len(shown) > 1 and run != printed:  # as `tail` does with several files
                 printer.end()
                 head = f"==> {run.run_id} <==\n"

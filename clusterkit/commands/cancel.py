@@ -17,7 +17,7 @@ from clusterkit.runs.settling import settle
 from clusterkit.runs.ssh_keys import forget_ended
 from clusterkit.runs.status import StatusRow
 from clusterkit.site import connected
-from clusterkit.transport.base import Transport
+from clusterkit.transport.base import Bar, Transport
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
@@ -68,7 +68,9 @@ class Cancellation:
     """Runs that may or may not have a job yet; they were not cancelled."""
 
 
-def cancel(settings: Settings, ledger: Ledger, chosen: ChosenRuns, *, agrees: Agree) -> Cancellation:
+def cancel(
+    settings: Settings, ledger: Ledger, chosen: ChosenRuns, *, agrees: Agree, bar: Bar
+) -> Cancellation:
     """Cancel runs that have not ended.
 
     The record is written before the scheduler cancels the job, so that no run resumes by itself afterwards.
@@ -91,8 +93,9 @@ def cancel(settings: Settings, ledger: Ledger, chosen: ChosenRuns, *, agrees: Ag
             try:
                 cluster = settings.cluster(name)
                 transport = stack.enter_context(connected(cluster))
-                mine = _settled(cluster, transport, ledger, mine)
-                states = query(cluster, transport, mine)
+                with bar(f"{len(mine):,} runs on {name}", None):
+                    mine = _settled(cluster, transport, ledger, mine)
+                    states = query(cluster, transport, mine)
             except (TransportError, ConfigError) as error:
                 result.silent[name] = error.cause
                 continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
@@ -26,7 +26,7 @@ from clusterkit.site import connected
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
-    from clusterkit.transport.base import Transport
+    from clusterkit.transport.base import Bar, Transport
 
 LOOK_SECONDS = 5.0
 """Seconds between two reads of the metrics of a run on a remote cluster."""
@@ -56,7 +56,7 @@ class Curves:
 
 
 def curves(
-    settings: Settings, run: LedgerRun, *, follow: bool, say: Callable[[str], None] = lambda _: None
+    settings: Settings, run: LedgerRun, *, follow: bool, bar: Bar, say: Callable[[str], None] = lambda _: None
 ) -> Iterator[Curves]:
     """Iterate over a run's metrics, until it has ended if `follow` is set, over one connection.
 
@@ -66,6 +66,7 @@ def curves(
         settings: of the project.
         run: to watch.
         follow: read repeatedly until the run has ended.
+        bar: opens a progress bar, for the first read.
         say: called with messages about network delays, and about why only the synced copy is shown.
 
     Raises:
@@ -74,7 +75,7 @@ def curves(
             was not synced.
     """
     try:
-        for (look,) in group_curves(settings, [run], follow=follow, say=say):
+        for (look,) in group_curves(settings, [run], follow=follow, bar=bar, say=say):
             over = not (look.state.state.active or (follow and look.state.state is JobState.UNKNOWN))
             if over and not look.rows and look.synced is None:
                 raise RunError(
@@ -158,7 +159,7 @@ def how_it_ended(run: LedgerRun, copy: Path) -> RunState | None:
 
 
 def group_curves(
-    settings: Settings, runs: Sequence[LedgerRun], *, follow: bool, say: Callable[[str], None]
+    settings: Settings, runs: Sequence[LedgerRun], *, follow: bool, bar: Bar, say: Callable[[str], None]
 ) -> Iterator[tuple[Curves, ...]]:
     """Iterate over the metrics of several runs, until all have ended if `follow` is set.
 
@@ -166,6 +167,7 @@ def group_curves(
         settings: of the project.
         runs: to watch; each item has their order.
         follow: read repeatedly until all runs have ended.
+        bar: opens a progress bar, for the first read.
         say: called with messages about network delays.
 
     Raises:
@@ -179,14 +181,16 @@ def group_curves(
         sources = [LogSource(transport_to(run.cluster), run, "log", patient=follow, say=say) for run in going]
         readers = {run.run_id: MetricsReader(run) for run in going}
         states = {run.run_id: known_state(run) for run in going}
-        asked = float("-inf")
+        asked, first = float("-inf"), True
         while True:
-            if local or time.monotonic() - asked >= ASK_SECONDS:
-                states |= _states(settings, sources)
-                asked = time.monotonic()
-            for mine in _by_cluster(sources):  # after the query, so that an ended run's metrics are complete
-                some = [readers[source.run.run_id] for source in mine]
-                mine[0].patiently(partial(read_metrics, mine[0].transport, some))
+            with bar(f"metrics of {len(going):,} runs", None) if first and going else nullcontext():
+                if local or time.monotonic() - asked >= ASK_SECONDS:
+                    states |= _states(settings, sources)
+                    asked = time.monotonic()
+                for mine in _by_cluster(sources):  # after the query: those of an ended run are complete
+                    some = [readers[source.run.run_id] for source in mine]
+                    mine[0].patiently(partial(read_metrics, mine[0].transport, some))
+            first = False
             looks = here | {
                 run.run_id: Curves(run, states[run.run_id], tuple(readers[run.run_id].rows)) for run in going
             }

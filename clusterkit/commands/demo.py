@@ -72,7 +72,7 @@ def demo(
         (row,) = watched.report.rows
         on_row(row)
     if row.state.state is not JobState.COMPLETED:
-        tail = b"".join(data for _, data in logs(settings, [run], Wanted(lines=_LAST_LINES)))
+        tail = b"".join(data for _, data in logs(settings, [run], Wanted(lines=_LAST_LINES), bar=bar))
         raise RunError(
             f"{run.run_id} is {row.state.state}: {row.state.why}\n{tail.decode(errors='replace').rstrip()}",
             hint=f"`clusterkit logs {run.run_id}` shows the whole log",

@@ -31,7 +31,7 @@ from clusterkit.site import connected
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
-    from clusterkit.transport.base import Transport
+    from clusterkit.transport.base import Bar, Transport
 
 _LOOK_SECONDS = 2.0
 """Seconds between two looks at the run directory while there is nothing to print."""
@@ -44,6 +44,7 @@ def logs(
     runs: Sequence[LedgerRun],
     wanted: Wanted,
     *,
+    bar: Bar,
     say: Callable[[str], None] = lambda _: None,
 ) -> Iterator[tuple[LedgerRun, bytes]]:
     """Streams the logs of runs, unchanged, in chunks, with one login and a few round trips to each cluster.
@@ -52,6 +53,7 @@ def logs(
         settings: of the project.
         runs: whose logs to read; a single one if they are followed.
         wanted: the part of their logs.
+        bar: opens progress bars.
         say: called, between chunks, with messages about what they are or why there are none.
 
     Yields:
@@ -74,7 +76,11 @@ def logs(
                 cluster = settings.cluster(name)
                 transport = stack.enter_context(connected(cluster))
                 source = LogSource(transport, mine[0], wanted.file, patient=wanted.follow, say=say)
-                looks = [source.look()] if len(mine) == 1 else look_all(transport, mine, wanted.file)
+                if len(mine) == 1:
+                    looks = [source.look()]
+                else:
+                    with bar(f"logs of {len(mine):,} runs on {name}", None):
+                        looks = look_all(transport, mine, wanted.file)
             except (TransportError, ConfigError) as error:
                 yield from _here(settings, mine, wanted, error, say, alone=len(runs) == 1)
                 continue

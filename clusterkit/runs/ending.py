@@ -68,7 +68,8 @@ def end_runs(
     for run in runs:
         record = json.dumps({"requested": now, "job_id": run.job_id})
         lines.append(shlex.join(["ck_record", run.run_dir, record]))
-    jobs = [run.job_id for run in runs if run.job_id and not _shared(run, runs, ledger)]
+    shared = _shared(cluster, runs, ledger)
+    jobs = [run.job_id for run in runs if run.job_id and run.job_id not in shared]
     jobs += others
     jobs += _links(backend_of(cluster), transport, runs)
     if jobs:
@@ -98,10 +99,11 @@ def _links(backend: Backend, transport: Transport, runs: Sequence[LedgerRun]) ->
     return [job_id for one in submissions if (job_id := one.job_id(backend)) is not None]
 
 
-def _shared(run: LedgerRun, ending: Sequence[LedgerRun], ledger: Ledger) -> bool:
-    """Whether other runs continue in the same job, which then ends only this run when it sees the record."""
-    chosen = {one.run_id for one in ending}
-    return any(
-        other.job_id == run.job_id and other.run_id not in chosen and JobState(other.state).active
-        for other in ledger.runs(cluster=run.cluster)
-    )
+def _shared(cluster: Cluster, ending: Sequence[LedgerRun], ledger: Ledger) -> set[str]:
+    """Jobs in which other runs go on; such a job ends only its own runs when it sees their records."""
+    chosen = {run.run_id for run in ending}
+    return {
+        other.job_id
+        for other in ledger.runs(cluster=cluster.name)
+        if other.run_id not in chosen and JobState(other.state).active
+    }

@@ -175,6 +175,7 @@ def test_a_group_whose_jobs_are_all_gone_goes_on_by_resume(user: User) -> None:
 def test_beside_jobs_that_are_not_ours_what_the_queue_does_not_take_is_submitted_later(user: User) -> None:
     def hold(count: int) -> None:
         argv = ["sbatch", "--hold", "--mem=1M", "--job-name=foreign", "--output=/dev/null", "--wrap=true"]
+        until("the end of other jobs", lambda: not user.active() - {"foreign"}, 120)
         for _ in range(count):
             user.cluster.run("login", argv, user="alice")
 
