@@ -85,12 +85,12 @@ def logs(
                 yield from _here(settings, mine, wanted, error, say, alone=len(runs) == 1)
                 continue
             results, alone = settings.project.results, len(runs) == 1
-            printer = _LogPrinter(cluster, transport, mine, looks, wanted, results, say, alone=alone)
+            printer = _LogReader(cluster, transport, mine, looks, wanted, results, say, alone=alone)
             yield from printer.print()
             if wanted.follow:
                 at = wanted.attempt if wanted.attempt is not None else _next(looks[0], None)
                 source.offset = printer.offsets.get(at)
-                follower = _Follower(cluster, source, wanted, say)
+                follower = _LogFollower(cluster, source, wanted, say)
                 yield from ((mine[0], data) for data in follower.follow(at))
 
 
@@ -116,7 +116,7 @@ def _here(
 
 
 @dataclass(frozen=True)
-class _Part:
+class _LogPart:
     """A part of what is printed of a run: a message, then a log."""
 
     said: str = ""
@@ -126,7 +126,7 @@ class _Part:
     """The synced copy, in place of it."""
 
 
-class _LogPrinter:
+class _LogReader:
     """Prints what runs of one cluster have logged so far: first decides what, then reads it at once."""
 
     def __init__(
@@ -158,7 +158,7 @@ class _LogPrinter:
         states = (
             dict(zip(silent, query(self._cluster, self._transport, silent), strict=True)) if silent else {}
         )
-        parts: list[list[_Part] | RunError] = []
+        parts: list[list[_LogPart] | RunError] = []
         for run, look in rows:
             try:
                 parts.append(self._parts(run, look, states.get(run)))
@@ -192,7 +192,7 @@ class _LogPrinter:
     def _has_log(self, look: Look) -> bool:
         return bool(look.numbers or look.sizes.get(SCHEDULER) or self._wanted.follow)
 
-    def _parts(self, run: LedgerRun, look: Look, state: RunState | None) -> list[_Part]:
+    def _parts(self, run: LedgerRun, look: Look, state: RunState | None) -> list[_LogPart]:
         """Returns what to print of a run; `state` is known if it has no log."""
         wanted, numbers = self._wanted, look.numbers
         if not look.record.exists:
@@ -209,7 +209,7 @@ class _LogPrinter:
         if not numbers:
             waits = wanted.follow or not look.sizes.get(SCHEDULER)
             said = "no attempt has started; this is the scheduler's output"
-            return [] if waits else [_Part(said, SCHEDULER)]
+            return [] if waits else [_LogPart(said, SCHEDULER)]
         if wanted.attempt is not None:
             numbers = [wanted.attempt]
         elif not wanted.everything:
@@ -217,31 +217,31 @@ class _LogPrinter:
         parts = []
         for number in numbers:
             if len(numbers) > 1:
-                parts.append(_Part(f"attempt {number}{_place(look.attempt(number))}"))
+                parts.append(_LogPart(f"attempt {number}{_place(look.attempt(number))}"))
             if number in look.sizes:
-                parts.append(_Part(attempt=number))
+                parts.append(_LogPart(attempt=number))
             elif _over(look, number):
                 parts.append(self._gone(run, number))
         return parts
 
-    def _gone(self, run: LedgerRun, number: int) -> _Part:
+    def _gone(self, run: LedgerRun, number: int) -> _LogPart:
         """Handles a missing log: it was removed by `storage clean`, or left behind when the run moved."""
         name = self._wanted.file
         copy = self._results / run.run_id / "attempts" / str(number) / name
         if copy.is_file():
             said = f"the {name} of attempt {number} is no longer on {run.cluster}; this is the synced copy"
-            return _Part(said, copy=copy)
+            return _LogPart(said, copy=copy)
         if self._wanted.rank:
-            return _Part(
+            return _LogPart(
                 f"attempt {number} has no log of rank {self._wanted.rank}: it ran on fewer nodes, or one "
                 "node has several ranks and its log is that of the first"
             )
         if self._wanted.stderr:
-            return _Part(f"attempt {number} has no separate standard error")
-        return _Part(f"the log of attempt {number} is no longer on {run.cluster} and was not synced")
+            return _LogPart(f"attempt {number} has no separate standard error")
+        return _LogPart(f"the log of attempt {number} is no longer on {run.cluster} and was not synced")
 
 
-class _Follower:
+class _LogFollower:
     """Prints what a run logs from now on, from attempt to attempt."""
 
     def __init__(

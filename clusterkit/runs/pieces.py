@@ -60,7 +60,7 @@ class Piece:
     """Bytes that are read at most; None means all."""
 
 
-class Chunk(NamedTuple):
+class PieceBytes(NamedTuple):
     """Bytes of a piece, none if it begins."""
 
     number: int
@@ -70,7 +70,7 @@ class Chunk(NamedTuple):
     data: bytes
 
 
-def read_pieces(transport: Transport, pieces: Sequence[Piece]) -> Iterator[Chunk]:
+def read_pieces(transport: Transport, pieces: Sequence[Piece]) -> Iterator[PieceBytes]:
     """Yields the bytes of many files in order, in one round trip; a file that does not exist is empty.
 
     After a lost connection it continues at the same offset.
@@ -98,7 +98,7 @@ def read_pieces(transport: Transport, pieces: Sequence[Piece]) -> Iterator[Chunk
             left = left[at - first :]
 
 
-def _pieces(transport: Transport, pieces: Sequence[Piece]) -> Iterator[Chunk]:
+def _pieces(transport: Transport, pieces: Sequence[Piece]) -> Iterator[PieceBytes]:
     words = ((piece.offset, piece.lines, piece.most) for piece in pieces)
     numbers = (" ".join("-" if word is None else str(word) for word in three) for three in words)
     asked = "".join(f"{three} {piece.path}\n" for three, piece in zip(numbers, pieces, strict=True))
@@ -117,7 +117,7 @@ def _pieces(transport: Transport, pieces: Sequence[Piece]) -> Iterator[Chunk]:
                     text, said = said[: -len(mark)], said[-len(mark) :]
                 if text and number >= 0:
                     offset += len(text)
-                    yield Chunk(number, offset, text)
+                    yield PieceBytes(number, offset, text)
                 if not found or not ended:
                     said = mark + rest if found else said
                     break
@@ -125,7 +125,7 @@ def _pieces(transport: Transport, pieces: Sequence[Piece]) -> Iterator[Chunk]:
                     return
                 number, offset = map(int, head.split())
                 said = behind
-                yield Chunk(number, offset, b"")
+                yield PieceBytes(number, offset, b"")
     raise TransportError(
         f"{transport.where}: the files could not be read: {last_words(errors.decode(errors='replace'))}"
     )
