@@ -63,8 +63,9 @@ def logs(
         runs = [ledger.find_one(name)] if follow else ledger.find([name])
     shown = runs
     if lines is None and not everything:
-        if not as_json:
-            shown = sorted(runs, key=lambda run: run.state != JobState.RUNNING)[: _LINES // _LEAST]
+        most = _LINES // _LEAST
+        if not as_json and len(runs) > most:
+            shown = sorted(runs, key=lambda run: run.state != JobState.RUNNING)[:most]
         lines = max(_LEAST, _LINES // len(shown))
     wanted = Wanted(
         lines=lines, attempt=attempt, everything=everything, stderr=stderr, follow=follow, rank=rank

@@ -139,6 +139,15 @@ def test_as_many_round_trips_for_40_runs_as_for_2(site: SlurmSite, case: Case) -
     assert many == few
 
 
+def test_of_a_large_group_a_few_logs_are_shown_and_how_many(site: SlurmSite) -> None:
+    settle(site, CASES["logs"][0])
+    few, many = (site.types("logs", group) for group in SIZES)
+    assert (few.stdout.count("==> "), many.stdout.count("==> ")) == (2, 10)
+    assert "10 of 40 runs shown" in many.stderr
+    assert "shown" not in few.stderr
+    assert site.types("logs", MANY, "-n", "1").stdout.count("==> ") == 40
+
+
 @pytest.mark.parametrize("case", OF_ALL_RUNS, ids=lambda case: case.words)
 def test_a_look_at_all_runs_takes_one_login_and_at_most_four_round_trips(site: SlurmSite, case: Case) -> None:
     settle(site, case)
