@@ -10,6 +10,7 @@ from clusterkit.cli.common import ConfigOption, JsonOption, RunOrGroupArgument, 
 from clusterkit.cli.streams import LogPrinter
 from clusterkit.cli.ui.console import note, print_document
 from clusterkit.cli.ui.progress import transfer_bar
+from clusterkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from clusterkit.runs.ledger import LedgerRun

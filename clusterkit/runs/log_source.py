@@ -17,7 +17,6 @@ from clusterkit.runs.pieces import RELOGINS, Piece, read_pieces
 from clusterkit.runs.record import Attempt, RunRecord, records
 from clusterkit.transport.base import Transport
 from clusterkit.transport.faults import LostError, UnreachableError
-from clusterkit.untrusted import ordinal
 
 SCHEDULER = -1
 """Used in place of an attempt number, for the scheduler's own log."""
