@@ -27,6 +27,16 @@ _VERSION = 5
 _BUSY_SECONDS = 10.0
 
 
+class _Connection(sqlite3.Connection):
+    """Also fails with an SQLite error where damage is quoted that is no text."""
+
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        try:
+            return super().execute(*arguments)
+        except UnicodeDecodeError as error:
+            raise sqlite3.DatabaseError(f"could not decode: {error}") from None
+
+
 @dataclass(frozen=True)
 class LedgerRun:
     """One submitted run as the ledger knows it."""
@@ -159,7 +169,9 @@ class Ledger:
             raise damaged("it is no file", path)  # SQLite would wait for a named pipe
         try:
             place = ":memory:" if copy else path
-            self.connection = sqlite3.connect(place, timeout=_BUSY_SECONDS, isolation_level=None)
+            self.connection = sqlite3.connect(
+                place, timeout=_BUSY_SECONDS, isolation_level=None, factory=_Connection
+            )
             if copy:
                 _copy(path, self.connection)
             self._migrate(path)
