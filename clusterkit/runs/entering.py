@@ -31,9 +31,13 @@ must_be_owned "$enter"
 """
 
 # $terminal is the value of TERM, and the arguments are the command. Runs on the node with its caller's
-# environment; the file `enter` holds the program's environment and command line, and `become`.
+# environment; the file `enter` holds the program's environment and command line, and `become`. Without the id
+# of the job, it is no part of a local job, which lives as long as any of its processes.
 _ENTER = r"""
 . "$enter"
+for number in "${!environment[@]}"; do
+  case ${environment[number]} in *CLUSTERKIT_JOB_ID=*) unset "environment[number]" ;; esac
+done
 environment+=("TERM=$terminal" "APPTAINERENV_TERM=$terminal" "SINGULARITYENV_TERM=$terminal")
 [ "${command[1]}" != exec ] || command=("${command[0]}" --quiet "${command[@]:1}") # a container runtime
 [ "${command[0]}" != srun ] || [ ! -t 0 ] || command=(srun --pty "${command[@]:1}") # Pyxis

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.backends.runs import Run, python, until
+from tests.backends.test_alone import without_locks
 
 HOSTILE_NODE = 'n"1\\"&\\\\é\t$x'
 
@@ -173,17 +174,18 @@ def test_attempts_are_numbered_and_old_scratch_goes(tmp_path: Path) -> None:
 def test_scratch_of_an_attempt_that_still_runs_stays(tmp_path: Path) -> None:
     stop = tmp_path / "stop"
     run = Run(tmp_path, python(f"while not os.path.exists({str(stop)!r}): time.sleep(0.05)"))
-    first = run.start()
+    path = f"{without_locks(tmp_path)}:{os.environ['PATH']}"
+    first = run.start(PATH=path)
     until((run.scratch / "run-1-0" / "enter").exists)
-    second = run.start()
+    second = run.start(PATH=path)
     until((run.scratch / "run-1-1" / "enter").exists)
     assert (run.scratch / "run-1-0" / "enter").exists()
     second.kill()  # has no chance to clean up
     second.wait()
     stop.touch()
     assert first.wait(180) == 0
-    assert [path.name for path in run.scratch.iterdir()] == ["run-1-1"]
-    assert run.run() == 0
+    assert [folder.name for folder in run.scratch.iterdir()] == ["run-1-1"]
+    assert run.run(PATH=path) == 0
     assert list(run.scratch.iterdir()) == []
 
 
@@ -195,13 +197,17 @@ def test_what_a_job_started_before_is_dead_whoever_has_its_number_now(tmp_path: 
         start = {"attempt": number, "job_id": job, "node": "n1", "pid": os.getpid()}
         (attempt / "start.json").write_text(json.dumps(start))
         (run.scratch / f"run-1-{number}" / "tmp").mkdir(parents=True)
-    assert run.run(SLURM_JOB_ID="7", SLURMD_NODENAME="n1") == 0
-    assert [path.name for path in run.scratch.iterdir()] == ["run-1-1"], "another job, which may live"
+    path = f"{without_locks(tmp_path)}:{os.environ['PATH']}"
+    assert run.run(SLURM_JOB_ID="7", SLURMD_NODENAME="n1", PATH=path) == 0
+    assert [folder.name for folder in run.scratch.iterdir()] == ["run-1-1"], "another job, which may live"
+    assert run.run(SLURMD_NODENAME="n1") == 0
+    assert list(run.scratch.iterdir()) == [], "the lock tells that nothing lives"
 
 
 @pytest.mark.slow
-def test_starts_at_the_same_time_never_share_an_attempt(tmp_path: Path) -> None:
-    run = Run(tmp_path, python("time.sleep(0.2)"))
+def test_starts_at_the_same_time_run_one_after_the_other(tmp_path: Path) -> None:
+    alone = "os.mkdir(run_dir + '/alone'); time.sleep(0.2); os.rmdir(run_dir + '/alone')"
+    run = Run(tmp_path, python(alone))
     for process in [run.start() for _ in range(6)]:
         process.communicate()
     assert [attempt.number for attempt in run.record.attempts] == list(range(6))

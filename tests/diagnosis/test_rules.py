@@ -120,6 +120,9 @@ SAID = {
     "nodes-apart": (
         "[rank 1] [clusterkit] the nodes cannot meet: on n2, there is no network interface ib9 here",
     ),
+    "still-runs": (
+        "[clusterkit] attempt 0 still runs on a40n1: end its processes there, then resume the run",
+    ),
     "launcher-failed": ("[clusterkit] cannot read /r/run.json: FileNotFoundError()",),
     "no-interpreter": (
         "bash: python3: command not found\n"

@@ -35,7 +35,8 @@ ck_alive() {
   fi
 }
 ck_job() {
-  ck_alive "$1" "$2" || return 0
+  ck_alive "$1" "$2" || { ck_gone="$ck_gone$1-$2
+"; return 0; }
   ck_args=
   if [ -e /proc/self/stat ]; then
     { read -r ck_args <"/proc/$1/cmdline"; } 2>/dev/null
@@ -48,12 +49,29 @@ ck_job() {
     *) echo "$1-$2" ;;
   esac
 }
+# Of jobs without their leader, those of which anything lives, by the rule of processes.py.
+ck_gone=
+ck_rest() {
+  [ -n "$ck_gone" ] || return 0
+  if [ -e /proc/self/stat ]; then
+    printf %s "$ck_gone" | sed 's/^/CLUSTERKIT_JOB_ID=/' | grep -hosxzFf - /proc/[0-9]*/environ |
+      tr '\0' '\n' | sort -u | sed 's/^[^=]*=//; s/$/ Unsupervised/'
+    return
+  fi
+  ck_groups=" $(ps -A -o pgid= | tr -s '\n' ' ') "
+  printf %s "$ck_gone" | while read -r ck_id; do
+    case $ck_groups in
+      *" ${ck_id%-*} "*) kill -0 "${ck_id%-*}" 2>/dev/null || echo "$ck_id Unsupervised" ;;
+    esac
+  done
+}
 """
 
 
 _REASONS = {
     "Dependency": "it waits for the job it depends on",
     "JobArrayTaskLimit": "the array's own limit of tasks at a time is reached",
+    "Unsupervised": "its supervisor was killed: it ends in seconds, or with `clusterkit cancel`",
 }
 
 
@@ -96,7 +114,8 @@ class LocalBackend(Backend):
         """A probe for living jobs; on Linux it starts no process per job."""
         known = [match for match in map(JOB_ID.fullmatch, job_ids) if match]
         checks = [f"ck_job {match['pid']} {match['token']}" for match in known]
-        return Probe("query", "\n".join([_QUERY, "ck_begin jobs", *checks, "ck_end 0"]), _parse_query)
+        lines = [_QUERY, "ck_begin jobs", *checks, "ck_rest", "ck_end 0"]
+        return Probe("query", "\n".join(lines), _parse_query)
 
     def machine(self, scratch: str) -> Probe[Hardware]:
         """Processors, memory, GPUs, disk."""
@@ -121,7 +140,7 @@ def _parse_query(stdout: str) -> QueryResult:
 
 
 def _job(identifier: str, reason: str | None = None) -> Job:
-    state = JobState.PENDING if reason else JobState.RUNNING
+    state = JobState.PENDING if reason and reason != "Unsupervised" else JobState.RUNNING
     return Job(
         identifier,
         state,

@@ -5,24 +5,34 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from clusterkit.backends.local.processes import job_id
+from clusterkit.backends.local.processes import job_id, job_of
 
 
 def find(script: str) -> list[str]:
-    """Ids of the jobs whose supervisor runs this job script.
+    """Ids of the jobs whose supervisor runs this job script, or whose job.sh has outlived it.
 
     Args:
         script: absolute path, as the job was started.
     """
     listing = subprocess.run(
-        ["ps", "-A", "-ww", "-o", "pid=,args="], capture_output=True, text=True, errors="replace", check=True
+        ["ps", "-A", "-ww", "-o", "pid=,pgid=,args="],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=True,
     ).stdout
     found = []
     for line in listing.splitlines():
-        pid, _, command = line.strip().partition(" ")
-        if "clusterkit.backends.local.supervisor" in command and command.endswith(f" {script}"):
+        pid, group, command = line.split(maxsplit=2)
+        if command == f"bash -p {script}":
+            found.append(job_of(int(pid)))
+        elif (
+            pid == group
+            and "clusterkit.backends.local.supervisor" in command
+            and command.endswith(f" {script}")
+        ):
             found.append(job_id(int(pid)))
-    return [identifier for identifier in found if identifier is not None]
+    return list(dict.fromkeys(identifier for identifier in found if identifier is not None))
 
 
 if __name__ == "__main__":

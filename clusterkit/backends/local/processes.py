@@ -15,51 +15,117 @@ from pathlib import Path
 
 JOB_ID = re.compile(r"(?P<pid>[1-9][0-9]*)-(?P<token>[0-9A-Za-z]+)")
 """`<pid>-<start time>`: the start time distinguishes the job from a later process with the same pid."""
+MARK = "CLUSTERKIT_JOB_ID"
+"""The environment variable that holds the job id in all processes of a job but its leader."""
+_MARK = f"{MARK}=".encode()
 
 
-def start_token(pid: int) -> str | None:
+def start_token(pid: int, *, zombie: bool = False) -> str | None:
     """When a process started, in the kernel's unit; None if it is gone or a zombie.
 
     Linux: field 22 of /proc/<pid>/stat (clock ticks since boot; man 5 proc). Elsewhere: `ps -o lstart`.
+
+    Args:
+        pid: its number.
+        zombie: whether a process that has ended and was not waited for has one, too (Linux only).
     """
-    if Path("/proc/self/stat").exists():
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return None
-        fields = stat.rpartition(") ")[2].split()  # the name, field 2, may itself hold blanks and brackets
-        return None if fields[0] in "ZX" else fields[19]
+    if _has_proc():
+        fields = _stat(pid)
+        return fields[19] if fields and (zombie or fields[0] not in "ZX") else None
     answer = subprocess.run(
         ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False, env=_c_locale()
     )
     return re.sub(r"[\s:]", "", answer.stdout) or None
 
 
-def job_id(pid: int) -> str | None:
-    """The job id of a living process."""
-    token = start_token(pid)
+def job_id(pid: int, *, zombie: bool = False) -> str | None:
+    """The job id of a living process; arguments as of `start_token`."""
+    token = start_token(pid, zombie=zombie)
     return None if token is None else f"{pid}-{token}"
 
 
 def living_pid(identifier: str) -> int | None:
-    """The pid of a living job; None for one that is gone or an invalid id."""
+    """The pid of a job's living leader; None for one that is gone or an invalid id."""
     match = JOB_ID.fullmatch(identifier)
     if match is None or start_token(int(match["pid"])) != match["token"]:
         return None
     return int(match["pid"])
 
 
-def family(leader: int) -> set[int]:
-    """The pids of a job without its leader: its process group and all descendants in any group."""
-    listing = subprocess.Popen(
-        ["ps", "-A", "-o", "pid=,ppid=,pgid=,stat="], stdout=subprocess.PIPE, text=True, env=_c_locale()
-    )
-    rows = [line.split() for line in listing.communicate()[0].splitlines()]
-    alive = [(int(row[0]), int(row[1]), int(row[2])) for row in rows if not row[3].startswith("Z")]
-    members = {leader} | {pid for pid, _, group in alive if group == leader}
-    while more := {pid for pid, parent, _ in alive if parent in members} - members:
+def is_living(identifier: str) -> bool:
+    """Whether any process of a job lives: its supervisor, or what a killed one has left."""
+    return living_pid(identifier) is not None or bool(family(identifier))
+
+
+def family(identifier: str) -> set[int]:
+    """The pids of a job's living processes without its leader."""
+    return set(_members(identifier))
+
+
+def roots(identifier: str) -> set[int]:
+    """Those of a job's family whose parent is not in it: its leader's children, or what that has left."""
+    members = _members(identifier)
+    return {pid for pid, parent in members.items() if parent not in members}
+
+
+def job_of(pid: int) -> str | None:
+    """The job that a process belongs to by its environment (Linux only); None for none."""
+    with contextlib.suppress(OSError):  # it has ended, or hides
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        values = [text[len(_MARK) :] for text in variables if text.startswith(_MARK)]
+        return values[0].decode(errors="replace") if values else None
+    return None
+
+
+def _members(identifier: str) -> dict[int, int]:
+    """The family's pids with those of their parents.
+
+    They are the processes that carry the job's id in their environment, those of the leader's session or
+    process group, and all their descendants. The kernel gives the number of a session or group that has a
+    process to no other. After the leader's end a session of its number is the job's if one in it carries the
+    job's id; where environments cannot be read, the group is.
+    """
+    match = JOB_ID.fullmatch(identifier)
+    if match is None:
+        return {}
+    leader, table = int(match["pid"]), _processes()
+    members = {pid for pid in table if job_of(pid) == identifier}
+    led = start_token(leader) == match["token"]
+    if led or any(leader in table[pid][1:] for pid in members) or not (_has_proc() or leader in table):
+        members |= {pid for pid, (_, *groups) in table.items() if leader in groups}
+    members |= {leader} if led else set()
+    while more := {pid for pid, (parent, *_) in table.items() if parent in members} - members:
         members |= more
-    return members - {leader, os.getpid(), listing.pid}
+    return {pid: table[pid][0] for pid in members - {leader, os.getpid()}}
+
+
+def _processes() -> dict[int, tuple[int, int, int]]:
+    """Parent, group and session of each living process; the group twice where sessions have no numbers."""
+    if not _has_proc():
+        listing = subprocess.Popen(
+            ["ps", "-A", "-o", "pid=,ppid=,pgid=,stat="], stdout=subprocess.PIPE, text=True, env=_c_locale()
+        )
+        rows = [line.split() for line in listing.communicate()[0].splitlines()]
+        alive = [[int(row[0]), int(row[1]), int(row[2])] for row in rows if not row[3].startswith("Z")]
+        return {pid: (parent, group, group) for pid, parent, group in alive if pid != listing.pid}
+    table = {}
+    for pid in (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()):
+        if (fields := _stat(pid)) and fields[0] not in "ZX":
+            table[pid] = (int(fields[1]), int(fields[2]), int(fields[3]))
+    return table
+
+
+def _has_proc() -> bool:
+    return Path("/proc/self/stat").exists()
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/<pid>/stat (man 5 proc) from its third, the state, on; empty if it is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return stat.rpartition(") ")[2].split()  # the name, field 2, may itself hold blanks and brackets
 
 
 def adopt_orphans() -> None:
@@ -73,23 +139,24 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(set_child_subreaper, 1, 0, 0, 0)
 
 
-def kill(pids: Iterable[int]) -> None:
-    """Send SIGKILL to processes, some of which may have ended."""
+def send(pids: Iterable[int], *numbers: signal.Signals) -> None:
+    """Send signals to processes, some of which may have ended."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):  # gone, or no longer ours
-            os.kill(pid, signal.SIGKILL)
+            for number in numbers:
+                os.kill(pid, number)
 
 
-def kill_family(leader: int, *, patience: float = 2.0) -> None:
+def kill_family(identifier: str, *, patience: float = 2.0) -> None:
     """Send SIGKILL to a job's processes except its leader, repeatedly until none is left.
 
     Args:
-        leader: pid of the job's group leader.
+        identifier: job id.
         patience: seconds after which to stop trying; a process in uninterruptible sleep cannot be killed.
     """
     end = time.monotonic() + patience
-    while (targets := family(leader)) and time.monotonic() < end:
-        kill(targets)
+    while (targets := family(identifier)) and time.monotonic() < end:
+        send(targets, signal.SIGKILL)
         time.sleep(0.02)
 
 

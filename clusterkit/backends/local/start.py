@@ -143,7 +143,7 @@ def _start(
         os.close(descriptor)
     job.returncode = 0  # it outlives us on purpose; Popen would warn about that
     # A job that has ended already is a zombie of ours until we exit: its pid is still its own.
-    return job_id(job.pid) or f"{job.pid}-ended"
+    return job_id(job.pid, zombie=True) or f"{job.pid}-ended"
 
 
 if __name__ == "__main__":

@@ -1,45 +1,59 @@
 """Ends jobs of this machine: `python -m clusterkit.backends.local.stop JOB_ID...`.
 
-Each job gets SIGTERM and some seconds to checkpoint; then it is killed. Unknown or ended ids are not errors,
-as with scancel.
+Each job gets SIGTERM and some seconds to checkpoint; then it is killed. Its supervisor sees to that; what a
+killed supervisor has left is ended from here. Unknown or ended ids are not errors, as with scancel.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
 import sys
 import time
 from collections.abc import Sequence
 
-from clusterkit.backends.local.processes import kill_family, living_pid
-from clusterkit.backends.local.supervisor import GRACE_SECONDS
+from clusterkit.backends.local.processes import (
+    family,
+    is_living,
+    kill_family,
+    living_pid,
+    roots,
+    send,
+)
+from clusterkit.backends.local.supervisor import CLEAN_UP_SECONDS, GRACE_SECONDS
 
 
-def stop(identifiers: Sequence[str], *, patience: float = 2 * GRACE_SECONDS + 5) -> None:
+def stop(
+    identifiers: Sequence[str], *, grace: float = GRACE_SECONDS, patience: float = CLEAN_UP_SECONDS + 5
+) -> None:
     """End jobs and return when they are gone.
 
     Args:
         identifiers: job ids.
-        patience: seconds for a supervisor to end its job before both are killed.
+        grace: seconds between SIGTERM and SIGKILL for a job without its supervisor.
+        patience: seconds after these for a job to clean up, before all of it is killed.
     """
     for identifier in identifiers:
-        if (pid := living_pid(identifier)) is not None:
-            _signal(pid, signal.SIGTERM)
-    end = time.monotonic() + patience
-    living = list(identifiers)
-    while (living := [each for each in living if living_pid(each) is not None]) and time.monotonic() < end:
-        time.sleep(0.05)
+        leader = living_pid(identifier)
+        # One that was stopped obeys when it is continued.
+        send({leader} if leader is not None else roots(identifier), signal.SIGTERM, signal.SIGCONT)
+    living = _living(identifiers, grace)
     for identifier in living:
-        if (pid := living_pid(identifier)) is not None:
-            kill_family(pid)
-            _signal(pid, signal.SIGKILL)
+        if living_pid(identifier) is None:
+            send(
+                family(identifier) - roots(identifier), signal.SIGKILL
+            )  # job.sh goes last, as under a supervisor
+    for identifier in _living(living, patience):
+        kill_family(identifier)
+        if (leader := living_pid(identifier)) is not None:
+            send([leader], signal.SIGKILL)
 
 
-def _signal(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):  # it has just ended
-        os.kill(pid, number)
+def _living(identifiers: Sequence[str], seconds: float) -> list[str]:
+    """Those of some jobs that still live after a time."""
+    end, living = time.monotonic() + seconds, list(identifiers)
+    while (living := list(filter(is_living, living))) and time.monotonic() < end:
+        time.sleep(0.05)
+    return living
 
 
 if __name__ == "__main__":

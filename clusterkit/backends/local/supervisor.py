@@ -1,8 +1,10 @@
 """The process of a local job: starts job.sh, forwards signals, enforces the time limit, cleans up.
 
-It leads the job's session: while it lives the job is RUNNING. job.sh writes the job's outcome to the run
-directory. A job that may be requeued is restarted with a new time limit whenever job.sh ends with the code
-that requests it.
+It leads the job's session. job.sh writes the job's outcome to the run directory. A job that may be requeued
+is restarted with a new time limit whenever job.sh ends with the code that requests it.
+
+A second process, the keeper, ends the job when the supervisor is killed. If both are, what is left of the job
+still counts as the job: `processes.family` finds it.
 """
 
 from __future__ import annotations
@@ -18,13 +20,19 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from clusterkit.backends.local.processes import adopt_orphans, family, job_id, kill, kill_family
+from clusterkit.backends.local.processes import MARK, adopt_orphans, family, job_id, kill_family, send
 from clusterkit.exit_codes import REQUEUE_CODE
 
 GRACE_SECONDS = 10.0
 """Seconds between SIGTERM and SIGKILL."""
-_CLEAN_UP_SECONDS = 10.0
+CLEAN_UP_SECONDS = 10.0
 """Seconds for job.sh to write its record and remove its scratch folder after the program was killed."""
+_KEEPER = """
+read -r _
+echo '[clusterkit] the supervisor was killed, so the job is ended'
+exec "$@"
+"""
+"""sh script that waits for the end of its standard input, whose other end the supervisor holds."""
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT)
 
 
@@ -52,10 +60,18 @@ class Supervisor:
         self._requeue = requeue
         self._due: list[tuple[float, signal.Signals]] = []
         """Signals to send and when (monotonic seconds); SIGKILL goes to all remaining processes."""
+        self._id = job_id(os.getpid()) or str(os.getpid())
+        self._tie = os.pipe()
+        """No other process holds its second end, so the first tells when this one is gone."""
+        self._keeper = self._start_keeper()
         self._job = self._start(restarts=0)
 
+    def _start_keeper(self) -> subprocess.Popen[bytes]:
+        stop = [sys.executable, "-P", "-m", "clusterkit.backends.local.stop", self._id]
+        return subprocess.Popen(["sh", "-c", _KEEPER, "sh", *stop], stdin=self._tie[0])
+
     def _start(self, restarts: int) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "CLUSTERKIT_JOB_ID": job_id(os.getpid()) or str(os.getpid())}
+        environment = {**os.environ, MARK: self._id}
         if self._requeue:
             environment["CLUSTERKIT_RESTARTS"] = str(restarts)
         self._due.clear()
@@ -65,7 +81,10 @@ class Supervisor:
             if self._notice is not None:
                 number, before = self._notice
                 self._due.append((time.monotonic() + max(0.0, self._time_limit - before), number))
-        return subprocess.Popen(["bash", "-p", self._script], stdin=subprocess.DEVNULL, env=environment)
+        # It inherits the lock of the array's slot, which is free again when nothing of the job lives.
+        return subprocess.Popen(
+            ["bash", "-p", self._script], stdin=subprocess.DEVNULL, env=environment, close_fds=False
+        )
 
     def run(self, signals: int) -> int:
         """Run until the job has ended and none of its processes is left.
@@ -80,10 +99,11 @@ class Supervisor:
             while self._job.poll() is None:
                 self._obey(_arrived(signals, self._pause()))
                 self._send_due()
-            kill_family(os.getpid())
+            kill_family(self._id)
             self._obey(_arrived(signals, 0.0))  # a cancel that came when the job had just ended
             if not self._requeue or self._job.returncode != REQUEUE_CODE:
                 break
+            self._keeper = self._start_keeper()
             self._job = self._start(restarts)
         return self._job.returncode
 
@@ -114,9 +134,9 @@ class Supervisor:
         if number == signal.SIGKILL:
             # job.sh goes last, so that it can still write the exit record and remove the scratch folder;
             # so only those are killed who live now, not the tools it then starts.
-            kill(family(os.getpid()) - {self._job.pid})
+            send(family(self._id) - {self._job.pid, self._keeper.pid}, signal.SIGKILL)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._job.wait(_CLEAN_UP_SECONDS)
+                self._job.wait(CLEAN_UP_SECONDS)
             self._job.kill()
         elif self._job.poll() is None:
             self._job.send_signal(number)

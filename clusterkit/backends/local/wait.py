@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from clusterkit.backends.local.processes import job_id, living_pid
+from clusterkit.backends.local.processes import is_living, job_id
 from clusterkit.untrusted import RECORD_BYTES, ordinal, parse_object, read_limited
 
 SLOTS = "slots"
@@ -41,7 +41,7 @@ def wait_for(kind: str, parent: str, run_dir: Path) -> str | None:
     Returns:
         Why the waiting job must not start; None when it may.
     """
-    while living_pid(parent) is not None:
+    while is_living(parent):
         time.sleep(_SECONDS)
     if kind == "any" or _completed(run_dir):
         return None

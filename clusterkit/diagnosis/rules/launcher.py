@@ -5,7 +5,7 @@ from __future__ import annotations
 from clusterkit.backends.causes import Cause, Finding, Line, Sure
 from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.diagnosis.evidence import Evidence
-from clusterkit.diagnosis.rules.commands import preview, settings, submit
+from clusterkit.diagnosis.rules.commands import preview, resume, settings, submit
 from clusterkit.diagnosis.rules.said import by_message, exited, refused
 
 PRELUDE_ENDED = Cause(
@@ -39,6 +39,11 @@ NODES_APART = Cause(
     "nodes-apart",
     "its nodes could not reach each other",
     "set the cluster's `interface` to a network that joins all nodes; `doctor` tries it between two",
+)
+STILL_RUNS = Cause(
+    "still-runs",
+    "something of another attempt still runs in its directory, whose job was killed or lost",
+    "end its processes on the node that the message names, then resume the run",
 )
 RUN_DIR_GONE = Cause(
     "run-directory-gone",
@@ -124,6 +129,7 @@ RULES = (
         command=settings,
     ),
     by_message(NODES_APART, r"\[clusterkit\] the nodes cannot meet: .*", command=settings),
+    by_message(STILL_RUNS, r"\[clusterkit\] attempt \d+ still runs on ", command=resume),
     by_message(
         LAUNCHER_FAILED,
         r"\[clusterkit\] (cannot read .*run\.json|usage: launch\.py)|launch\.py.*No such file",
