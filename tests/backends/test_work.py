@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.results.listing import list_argv, parse_listing
-from tests.backends.runs import Run, until
+from tests.backends.runs import Run
 from tests.doubles.full_disk import small_disk
 
 CODE = {
@@ -158,17 +158,17 @@ def test_a_file_with_the_size_and_time_of_the_code_is_known_by_its_content(tmp_p
     assert listed(run) == {"train.py"}
 
 
-def test_an_attempt_that_starts_while_the_code_of_the_last_is_removed_has_all_of_it(tmp_path: Path) -> None:
-    run = make(tmp_path, "assert len(os.listdir('many')) == 3000", "os._exit(7)")
-    run.code.chmod(0o700)
-    (run.code / "many").mkdir()
-    for number in range(3000):
-        (run.code / "many" / f"module{number}.py").touch()
-    first = run.start()
-    until((run.dir / "attempts/0/exit.json").exists)
-    assert run.run() == 7, run.log(1)
-    first.communicate()
-    assert run.run() == 7, run.log(2)
+def test_a_start_up_file_of_bash_changes_nothing(tmp_path: Path) -> None:
+    """Neither job.sh nor any bash of its own reads it."""
+    run = make(tmp_path, "os.kill(os.getpid(), 9)")
+    run.work.mkdir()
+    (run.work / "run.sh").write_text("the program's")
+    start_up = tmp_path / "start-up"
+    start_up.write_text("echo noise\n")
+    environment = {**os.environ, "BASH_ENV": str(start_up)}
+    assert subprocess.run(["bash", "-p", str(run.path)], env=environment).returncode == 137
+    assert "noise" not in (run.dir / "work.list").read_text()
+    assert listed(run) == {"run.sh"}
 
 
 def test_an_attempt_that_has_begun_keeps_its_code(tmp_path: Path) -> None:
