@@ -197,6 +197,7 @@ def other_jobs(site: Site, run_dir: str) -> tuple[tuple[str, ...], tuple[str, ..
     return tuple(filter(None, ids)), tuple(one.refusal for one in found if one.refusal is not None)
 
 
+@held_back()
 def hand_over_job(
     site: Site,
     owner: str,
@@ -225,19 +226,6 @@ def hand_over_job(
         TransportError: nothing could be written, or the connection failed.
         KeyboardInterrupt: Ctrl-C came; a caller that holds it back gets the job id first.
     """
-    with held_back():
-        return _hand_over_job(site, owner, files, job_name=job_name, options=options, new=new)
-
-
-def _hand_over_job(
-    site: Site,
-    owner: str,
-    files: Mapping[str, bytes | str],
-    *,
-    job_name: str,
-    options: Sequence[str],
-    new: bool,
-) -> str:
     transport, backend, root = site.transport, backend_of(site.cluster), site.layout.root
     folder = f"{root}/{owner}"
     submit = backend.submit_argv(f"{folder}/job.sh", run_dir=folder, job_name=job_name, options=options)
