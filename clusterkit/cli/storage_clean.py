@@ -51,7 +51,7 @@ def storage_clean(
     """Delete from the cluster what has come home.
 
     Deletes a file of an ended run only if its SHA-256 equals that of the local copy. Records, metrics and
-    short logs stay. Asks first.
+    short logs stay. The copy of the code that a killed run has left goes, too. Asks first.
     """
     from clusterkit.commands.storage_clean import CleanRequest
     from clusterkit.commands.storage_clean import clean as command
@@ -81,7 +81,7 @@ def ask_first(to: Console, *, dry_run: bool, yes: bool) -> Callable[[Sequence[Re
         to.print(_table(found))
         _say_what_stays(found)
         going = sum(one.removable.bytes for one in found)
-        where = ", ".join(dict.fromkeys(one.run.cluster for one in found if one.removable.files))
+        where = ", ".join(dict.fromkeys(one.run.cluster for one in found if one.removable.count))
         return may_remove("storage clean", going, where, dry_run=dry_run, yes=yes)
 
     return agrees
@@ -92,7 +92,7 @@ def show_cleaned(done: Cleaned) -> None:
     if done.agreed:
         count = sum(size > 0 for size in done.freed.values())
         out.print(f"{format_bytes(sum(done.freed.values()))} freed, of {plural(count, 'run')}")
-    elif not any(one.removable.files for one in done.found):
+    elif not any(one.removable.count for one in done.found):
         note("nothing to remove: the files on both sides are small, or needed to resume")
         _say_what_stays(done.found)
     for path in done.different[:_NAMED]:
@@ -127,8 +127,9 @@ def _object(one: Removables, freed: int) -> dict[str, Any]:
     return {
         "run_id": one.run.run_id,
         "cluster": one.run.cluster,
-        "files": len(mine.files),
+        "files": mine.count,
         "bytes": mine.bytes,
+        "code_bytes": mine.code.bytes,
         "freed_bytes": freed,
         "last_checkpoint": mine.newest,
         "last_checkpoint_bytes": mine.newest_bytes,
@@ -140,10 +141,10 @@ def _table(found: Sequence[Removables]) -> Table:
     table = plain_table("run", "goes", "files", "stays", right=("goes", "files"))
     for one in found:
         mine = one.removable
-        if mine.files:
+        if mine.count:
             saved = f"{mine.newest}  {format_bytes(mine.newest_bytes)}" if mine.newest else ""
             table.add_row(
-                Text(one.run.run_id), format_bytes(mine.bytes), str(len(mine.files)), Text(saved, style="dim")
+                Text(one.run.run_id), format_bytes(mine.bytes), str(mine.count), Text(saved, style="dim")
             )
     return table
 

@@ -7,17 +7,18 @@ import platform
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from clusterkit import folders
 from clusterkit.errors import ClusterkitError, NotAllowedError, RunError, TransportError
 from clusterkit.results.check import sha256_of
 from clusterkit.results.cleaning import MARK, REMOVE, Removable, cleaning, orders, removable
+from clusterkit.results.code_copies import NO_CODE, CodeCopy, code_argv, parse_code
 from clusterkit.results.listing import RemoteFile
 from clusterkit.results.places import choose_runs, place
 from clusterkit.results.pull import list_runs
@@ -83,7 +84,8 @@ def clean(settings: Settings, request: CleanRequest, ledger: Ledger, *, agrees: 
     """Remove files of ended runs from clusters if the results folder has identical copies.
 
     The cluster removes each file right after comparing it with the local copy's SHA-256; run.json, records,
-    metrics and short logs are kept. Safe to interrupt and to repeat.
+    metrics and short logs are kept. The copy of the code that a killed run has left goes, too, as far as the
+    program has not changed it. Safe to interrupt and to repeat.
 
     Args:
         settings: of the project.
@@ -116,11 +118,12 @@ def clean(settings: Settings, request: CleanRequest, ledger: Ledger, *, agrees: 
                 continue
             places.append((transport, root, found))
             result.found += found
-        going = [one for one in result.found if one.removable.files]
+        going = [one for one in result.found if one.removable.count]
         result.agreed = bool(going) and agrees(result.found)
         if result.agreed:
             for transport, root, found in places:
                 _remove(transport, root, settings.project.results, found, result, bar)
+                _remove_code(transport, root, found, result)
     return result
 
 
@@ -160,7 +163,31 @@ def _look(
             continue
         results = settings.project.results
         found.append(Removables(run, removable(run.run_id, mine, results, everything=request.everything)))
-    return found
+    numbers = {one.run.run_id: one.removable.submissions for one in found}
+    copies, _ = _code(transport, "count", root, numbers)
+    return [
+        replace(one, removable=replace(one.removable, code=copies.get(one.run.run_id, NO_CODE)))
+        for one in found
+    ]
+
+
+def _code(
+    transport: Transport, what: Literal["count", "remove"], root: str, numbers: Mapping[str, int]
+) -> tuple[dict[str, CodeCopy], dict[str, str]]:
+    """The copied code of some runs, and why it was not removed."""
+    if not numbers:
+        return {}, {}
+    return parse_code(transport.run(code_argv(what, root, numbers), timeout=None, check=False).text)
+
+
+def _remove_code(transport: Transport, root: str, found: Sequence[Removables], result: Cleaned) -> None:
+    before = {one.run.run_id: one.removable for one in found if one.removable.code.files}
+    going = {run_id: one.submissions for run_id, one in before.items() if run_id not in result.left}
+    copies, left = _code(transport, "remove", root, going)
+    result.left |= left
+    for run_id in copies.keys() & before.keys():
+        freed = before[run_id].code.bytes - copies[run_id].bytes
+        result.freed[run_id] = result.freed.get(run_id, 0) + freed
 
 
 def _age(files: Sequence[RemoteFile]) -> float:

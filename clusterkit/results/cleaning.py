@@ -18,6 +18,7 @@ from typing import Any
 
 from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.results.checkpoints import replay_segments
+from clusterkit.results.code_copies import NO_CODE, CodeCopy
 from clusterkit.results.listing import RemoteFile
 from clusterkit.results.selection import CLEANED, newest
 from clusterkit.untrusted import read_object
@@ -117,11 +118,18 @@ class Removable:
     """Size of the files kept because the local copy is missing or differs in size."""
     submissions: int = 0
     """Number of the run's submissions."""
+    code: CodeCopy = NO_CODE
+    """The run's copy of the code, of which there is a snapshot."""
 
     @property
     def bytes(self) -> int:
         """Bytes that the removal frees."""
-        return sum(file.size for file in self.files)
+        return sum(file.size for file in self.files) + self.code.bytes
+
+    @property
+    def count(self) -> int:
+        """Number of files that go."""
+        return len(self.files) + self.code.files
 
 
 def removable(run_id: str, files: Iterable[RemoteFile], results: Path, *, everything: bool) -> Removable:

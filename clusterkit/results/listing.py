@@ -18,7 +18,7 @@ from clusterkit.untrusted import of_tools
 NO_SUCH_ROOT = 3
 """Exit status of the listing if the folder of all runs does not exist."""
 
-_LONGEST_LIST = 256 << 10
+LONGEST_LIST = 256 << 10
 """KiB of a list of code that is read: two million files."""
 _WITHOUT_GNU_FIND = """
 import os, stat, sys
@@ -53,7 +53,7 @@ set -f
 set -- $(cat)
 exec 3>&1
 code() {{
-    find "$@" -maxdepth 1 -name {WORK_LIST} -type f -size -{_LONGEST_LIST}k \\
+    find "$@" -maxdepth 1 -name {WORK_LIST} -type f -size -{LONGEST_LIST}k \\
         -exec cat {{}} {{}} \\; 2>/dev/null
 }}
 status=$({{ {{

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ import pytest
 from clusterkit.backends.jobs import JobState
 from clusterkit.commands import storage_clean as verb
 from clusterkit.results.cleaning import REMOVE
+from clusterkit.results.code_copies import code_argv
 from tests.commands.conftest import Project
 from tests.doubles.full_disk import fill, small_disk
 from tests.doubles.slurm_site import Member, SlurmSite
@@ -300,3 +302,78 @@ def test_a_run_of_this_machine(project: Project) -> None:
     assert "COMPLETED" in project.run("status", run_id).stdout
     assert "hello from" in project.run("logs", run_id).stdout
     assert "nothing to remove" in project.run("storage", "clean", "--yes").stderr
+
+
+def killed(project: Project) -> tuple[str, Path]:
+    """A run whose job was killed at once, and its folder; in `work` it has written and changed files."""
+    (project.folder / "pkg/deep").mkdir(parents=True)
+    for name in ("pkg/deep/model.py", "pkg/data.bin", "changed.py", "two words.py"):
+        (project.folder / name).write_text("x = 1\n" * 1000)
+    (project.folder / "train.py").write_text(WRITES)
+    run_id = project.submit()
+    there = project.run_dir(run_id)
+    project.until((there / "ready").exists)
+    os.killpg(group_of(there), signal.SIGKILL)
+    project.until(lambda: "FAILED" in project.run("status", run_id).stdout)
+    return run_id, there
+
+
+WRITES = """
+import os, pathlib, time
+pathlib.Path("pkg/mine").write_text("mine")
+open("changed.py", "a").write("#")
+pathlib.Path("empty").mkdir(exist_ok=True)
+(pathlib.Path(os.environ["CLUSTERKIT_RUN_DIR"]) / "ready").touch()
+time.sleep(1000)
+"""
+
+
+def group_of(run_dir: Path) -> int:
+    """The process group of a run's job on this machine."""
+    return os.getpgid(json.loads((run_dir / "attempts/0/start.json").read_text())["pid"])
+
+
+def test_the_code_of_a_killed_run_goes_and_what_it_wrote_stays(project: Project) -> None:
+    run_id, there = killed(project)
+    (told,) = json.loads(project.run("storage", "clean", "--dry-run", "--json").stdout)["runs"]
+    assert told["files"] >= 5
+    assert told["code_bytes"] == told["bytes"] > 18_000
+    assert (there / "work/pkg/data.bin").exists()
+    done = project.run("storage", "clean", "--yes", "--json")
+    (freed,) = json.loads(done.stdout)["runs"]
+    assert freed["freed_bytes"] == told["bytes"]
+    assert names(there / "work") == {"pkg/mine", "changed.py"}
+    assert (there / "work/empty").is_dir()
+    assert not (there / "work/pkg/deep").exists()
+    assert not list(there.glob("work.list*"))
+    assert "nothing to remove" in project.run("storage", "clean", "--yes").stderr
+    project.run("sync-results", "--no-wandb")
+    assert names(project.folder / "results" / run_id / "work") == {"pkg/mine", "changed.py"}
+    (there / "ready").unlink()
+    project.run("resume", run_id)
+    project.until((there / "ready").exists)
+    assert names(there / "work") >= {"pkg/mine", "changed.py", "pkg/deep/model.py", "two words.py"}
+    project.run("cancel", run_id)
+
+
+def test_code_stays_while_a_process_of_the_run_lives(project: Project) -> None:
+    run_id, there = killed(project)
+    (there / ".clusterkit-partial").mkdir()
+    (there / ".clusterkit-partial/half").write_text("x")
+    holds = subprocess.Popen(["flock", str(there / "run.json"), "sleep", "1000"], start_new_session=True)
+    try:
+        busy = ["flock", "-n", str(there / "run.json"), "true"]
+        project.until(lambda: subprocess.run(busy).returncode == 1)
+        done = project.run("storage", "clean", "--yes")
+        assert f"{run_id} is left alone: a process of it still runs" in done.stderr
+        assert (there / "work/pkg/data.bin").exists()
+    finally:
+        os.killpg(holds.pid, signal.SIGKILL)
+        holds.wait()
+    (there / "submissions/1").mkdir()
+    argv = code_argv("remove", str(there.parent), {run_id: 1, "no-such-run": 1})
+    assert subprocess.run(argv, capture_output=True, text=True).stdout == f"again {run_id}\n"
+    (there / "submissions/1").rmdir()
+    assert "freed, of 1 run" in project.run("storage", "clean", "--yes").stdout
+    assert not (there / ".clusterkit-partial").exists()
+    assert not (there / "work/pkg/data.bin").exists()
