@@ -173,6 +173,7 @@ GUIDES = {
         "Submit an earlier run again as a new run, and print its id.",
         (
             ("last --seed 7", "the same code and image, another seed"),
+            ("last --time 8h --dry-run", "what would run, without submitting it"),
             ("paper.tar.zst --cluster uni", "from an export"),
         ),
         ("export", "resume", "sharing.md"),

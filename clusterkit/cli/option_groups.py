@@ -35,7 +35,7 @@ GROUPS = {
     },
     "rerun": {
         "Changes": "--cluster --seed --name --profile --time --total-steps --until-done --sbatch",
-        "Checks and output": "--yes --json",
+        "Checks and output": "--dry-run --yes --json",
     },
     "sync-results": {
         "Download": "--cluster --checkpoints --watch --bandwidth-limit --json",

@@ -8,6 +8,7 @@ import typer
 
 from clusterkit.cli.common import (
     ConfigOption,
+    DryRunOption,
     JsonOption,
     NativeOption,
     OtherProfileOption,
@@ -21,11 +22,13 @@ from clusterkit.cli.common import (
 from clusterkit.cli.ui.console import note
 from clusterkit.cli.ui.lines import warn_of_trusted
 from clusterkit.cli.ui.progress import transfer_bar
-from clusterkit.cli.ui.runs_json import print_submitted
+from clusterkit.cli.ui.runs_json import print_dry_run, print_submitted
 from clusterkit.cli.ui.submit import note_continuation, note_name, show_job, warn_lacking
 
 if TYPE_CHECKING:
-    from clusterkit.runs.pipeline import Submitted
+    from collections.abc import Iterable
+
+    from clusterkit.runs.pipeline import DryRun, Submitted
 
 
 def rerun(
@@ -51,6 +54,7 @@ def rerun(
     ] = None,
     until_done: UntilDoneAsBeforeOption = None,
     native: NativeOption = None,
+    dry_run: DryRunOption = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
     config: ConfigOption = None,
@@ -59,7 +63,7 @@ def rerun(
 
     Uses the code, image and arguments of that run, regardless of the current working tree.
     """
-    from clusterkit.commands.rerun import rerun as command
+    from clusterkit.commands import rerun as command
 
     settings = load(config)
     again = changes(
@@ -71,15 +75,32 @@ def rerun(
         until_done=until_done,
         native=native,
     )
-    with open_ledger(settings, of=[name]) as ledger:
+    with open_ledger(settings, of=[name], only_reads=dry_run) as ledger:
+        if dry_run:
+            _show_dry_runs(
+                command.dry_run(settings, again, ledger, name, name=new_name, seed=seed, allow_unread=yes),
+                as_json=as_json,
+            )
+            return
         done = []
-        for one in command(
+        for one in command.rerun(
             settings, again, ledger, name, name=new_name, seed=seed, allow_unread=yes, bar=transfer_bar
         ):
             show_rerun(one, as_json=as_json)
             done.append(one)
     if as_json:
         print_submitted(done, [{"rerun_of": one.placed[0].spec.rerun_of} for one in done])
+
+
+def _show_dry_runs(found: Iterable[DryRun], *, as_json: bool) -> None:
+    from clusterkit.cli.ui.dry_run import show_dry_run
+
+    if as_json:
+        planned = list(found)
+        print_dry_run(*planned, more=[{"rerun_of": one.first.spec.rerun_of} for one in planned])
+        return
+    for one in found:
+        show_dry_run(one)
 
 
 def show_rerun(done: Submitted, *, as_json: bool) -> None:

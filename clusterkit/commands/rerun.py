@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +22,8 @@ from clusterkit.results.recorded import Recorded, read_recorded
 from clusterkit.runs.check import check
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.materials import chunk_cache, must_have_image, must_start_alike, snapshots_home
-from clusterkit.runs.pipeline import Submitted, hand_over, prepare
-from clusterkit.runs.plan import Materials
+from clusterkit.runs.pipeline import DryRun, Submitted, foresee, hand_over, prepare
+from clusterkit.runs.plan import Materials, Plan
 from clusterkit.runs.reach import check_reach
 from clusterkit.runs.request import Changes
 from clusterkit.runs.resubmit import rerun_plan
@@ -55,6 +55,18 @@ class _RerunOrigin:
     """Returns a snapshot's local folder, given its id."""
     image: Path | None = None
     """The image file, if the archive has it."""
+
+
+@dataclass(frozen=True)
+class _PlannedRerun:
+    """A checked run that repeats another."""
+
+    origin: _RerunOrigin
+    plan: Plan
+    lacking: tuple[str, ...]
+    secrets: SecretValues
+    site: Callable[[], Site]
+    """Returns the cluster, open until the next one is asked for."""
 
 
 def rerun(
@@ -90,8 +102,54 @@ def rerun(
         SchedulerError: the scheduler refused; nothing is left of the new run.
         TransportError: the cluster cannot be reached.
     """
+    for planned in _planned(
+        settings, changes, ledger, of, name=name, seed=seed, allow_unread=allow_unread, create=True
+    ):
+        document, site = planned.origin.recorded.document, planned.site()
+        must_start_alike(document["run_id"], document, site.cluster)
+        ready = prepare(site, ledger, planned.plan, Materials.recorded(document), planned.secrets)
+        _publish(settings, site, document, planned.origin, planned.secrets, bar)
+        yield replace(hand_over(site, ledger, ready), lacking=planned.lacking)
+
+
+def dry_run(
+    settings: Settings,
+    changes: Changes,
+    ledger: Ledger,
+    of: str,
+    *,
+    name: str | None = None,
+    seed: int | None = None,
+    allow_unread: bool = False,
+) -> Iterator[DryRun]:
+    """Returns what `rerun` would do, without changing anything; arguments and errors as there.
+
+    It logs in only where `pipeline.dry_run` does, and to read what has not come home of the run.
+    """
+    for planned in _planned(
+        settings, changes, ledger, of, name=name, seed=seed, allow_unread=allow_unread, create=False
+    ):
+        document = planned.origin.recorded.document
+        must_start_alike(document["run_id"], document, planned.plan.cluster)
+        yield foresee(settings, planned.plan, Materials.recorded(document), planned.secrets)
+
+
+def _planned(
+    settings: Settings,
+    changes: Changes,
+    ledger: Ledger,
+    of: str,
+    *,
+    name: str | None,
+    seed: int | None,
+    allow_unread: bool,
+    create: bool,
+) -> Iterator[_PlannedRerun]:
+    """Returns the checked runs; `create`: whether folders are made on a cluster that lacks them."""
     with ExitStack() as stack:
-        site_of = cache(lambda cluster: stack.enter_context(open_site(settings.cluster(cluster))))
+        site_of = cache(
+            lambda cluster: stack.enter_context(open_site(settings.cluster(cluster), create=create))
+        )
         secrets = cache(lambda: find_secrets(settings))  # asks a password manager once, for all runs
         packed = of.endswith(SUFFIXES) or Path(of).is_file()
         origins: Iterable[_RerunOrigin]
@@ -107,19 +165,26 @@ def rerun(
                 )
             origins = (_known(settings, ledger, one, site_of) for one in names)
         for origin in origins:
-            yield _rerun(
+            recorded = origin.recorded
+            document = recorded.document
+            before = recorded.run.cluster if recorded.run else str(document.get("cluster"))
+            # Cluster names in an archive are those of whoever exported it.
+            cluster = settings.cluster(changes.cluster or (None if packed else before))
+            plan = rerun_plan(
                 settings,
+                cluster,
+                document,
+                recorded.request,
                 changes,
-                ledger,
-                origin,
-                site_of,
-                secrets,
-                packed=packed,
                 name=name,
                 seed=seed,
-                allow_unread=allow_unread,
-                bar=bar,
+                same_place=not packed and cluster.name == before,
             )
+            lacking = check(settings, plan, ledger)
+            if plan.runs[0].unplaced and not allow_unread:
+                code = origin.copy_of(snapshot_ids(document)[0]) / "project"
+                check_reach(plan, code, (path.relative_to(code).as_posix() for path in code.rglob("*")))
+            yield _PlannedRerun(origin, plan, lacking, secrets(), partial(site_of, cluster.name))
 
 
 def _members(settings: Settings, ledger: Ledger, of: str) -> list[str]:
@@ -127,49 +192,6 @@ def _members(settings: Settings, ledger: Ledger, of: str) -> list[str]:
     if folder_of(of) is not None:
         return [of]
     return [run.run_id for run in runs_meant(settings.project.results, of, ledger)]
-
-
-def _rerun(
-    settings: Settings,
-    changes: Changes,
-    ledger: Ledger,
-    origin: _RerunOrigin,
-    site_of: Callable[[str], Site],
-    secrets: Callable[[], SecretValues],
-    *,
-    packed: bool,
-    name: str | None,
-    seed: int | None,
-    allow_unread: bool,
-    bar: Bar,
-) -> Submitted:
-    recorded = origin.recorded
-    document = recorded.document
-    before = recorded.run.cluster if recorded.run else str(document.get("cluster"))
-    # Cluster names in an archive are those of whoever exported it.
-    wanted = changes.cluster or (None if packed else before)
-    cluster = settings.cluster(wanted)
-    same_place = not packed and cluster.name == before
-    plan = rerun_plan(
-        settings,
-        cluster,
-        document,
-        recorded.request,
-        changes,
-        name=name,
-        seed=seed,
-        same_place=same_place,
-    )
-    lacking = check(settings, plan, ledger)
-    if plan.runs[0].unplaced and not allow_unread:
-        code = origin.copy_of(snapshot_ids(document)[0]) / "project"
-        check_reach(plan, code, (path.relative_to(code).as_posix() for path in code.rglob("*")))
-    values = secrets()
-    site = site_of(cluster.name)
-    must_start_alike(document["run_id"], document, site.cluster)
-    ready = prepare(site, ledger, plan, Materials.recorded(document), values)
-    _publish(settings, site, document, origin, values, bar)
-    return replace(hand_over(site, ledger, ready), lacking=lacking)
 
 
 def _unpacked(path: Path, new_folder: Callable[[], Path]) -> _RerunOrigin:

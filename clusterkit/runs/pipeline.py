@@ -97,7 +97,8 @@ class DryRun:
     scripts: tuple[str, ...]
     """The job script of each part of a group."""
     first: PlacedRun
-    snapshot: Snapshot
+    snapshot: Snapshot | None
+    """None for a run with the code of an earlier one."""
     image: Image | None
     continuation: Continuation | None
 
@@ -182,6 +183,23 @@ def dry_run(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> DryR
     secrets = find_secrets(settings)
     refuse_shown(secrets, plan=plan)
     snapshot, image = take(settings, plan, ledger, secrets, bar)
+    return foresee(settings, plan, Materials.taken(snapshot, image), secrets, snapshot)
+
+
+def foresee(
+    settings: Settings,
+    plan: Plan,
+    materials: Materials,
+    secrets: SecretValues,
+    snapshot: Snapshot | None = None,
+) -> DryRun:
+    """Returns what submitting a checked plan would do; logs in as `dry_run` does.
+
+    Raises:
+        ConfigError, SchedulerError, TransportError: as `submit`.
+    """
+    materials = without_values(secrets, materials)
+    refuse_shown(secrets, plan=plan, snapshot=materials.facts)
     continuation = None
     if any(run.goes_on for run in plan.runs):
         with open_site(plan.cluster, create=False) as site:
@@ -191,9 +209,7 @@ def dry_run(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> DryR
         layout = layout_of(plan.cluster)
     first = plan.runs[0]
     cluster = with_program_python(plan.cluster, first.program.argv, settings.project_dir)
-    materials = without_values(secrets, Materials.taken(snapshot, image))
-    goes_on = continuation if first.goes_on else None
-    placed = place(first, materials, cluster, layout, goes_on, secrets)
+    placed = place(first, materials, cluster, layout, continuation if first.goes_on else None, secrets)
     split: tuple[GroupPart, ...] = ()
     scripts: tuple[str, ...] = ()
     if plan.group is not None:
@@ -201,7 +217,7 @@ def dry_run(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> DryR
 
         split = split_group(plan, Limits(), continuation)
         scripts = tuple(part_script(plan, part, layout, part_options(plan, part)) for part in split)
-    return DryRun(plan, split, scripts, placed, snapshot, image, continuation)
+    return DryRun(plan, split, scripts, placed, snapshot, materials.image, continuation)
 
 
 def settle_unclear(site: Site, ledger: Ledger) -> dict[str, SubmissionOutcome]:

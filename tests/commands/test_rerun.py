@@ -54,6 +54,34 @@ def test_the_code_of_the_run_and_not_the_working_tree(project: Project) -> None:
     assert row["state"] == "COMPLETED"
 
 
+def test_a_dry_run_shows_what_would_run_and_changes_nothing(project: Project) -> None:
+    first = project.submit("--", "0", "two words")
+    project.ended(first)
+    edit(project)
+    project.run("status")
+    before = sorted((path, path.stat().st_mtime_ns) for path in project.run_dir(first).parent.rglob("*"))
+    done = project.run("rerun", first, "--name", "second", "--time", "7m", "--dry-run")
+    assert "python train.py 0 'two words'" in done.stdout
+    assert f", of {first}" in done.stdout
+    assert "--time-limit=420" in done.stdout
+    assert "dry run: nothing was sent or changed" in done.stderr
+    document = json.loads(project.run("rerun", first, "--dry-run", "--json").stdout)
+    (row,) = document["runs"]
+    assert (document["carried_out"], row["rerun_of"], row["job_id"]) == (False, first, None)
+    after = sorted((path, path.stat().st_mtime_ns) for path in project.run_dir(first).parent.rglob("*"))
+    assert after == before
+    assert len(json.loads(project.run("status", "--all", "--json").stdout)["runs"]) == 1
+    assert "no-such-run" in project.run("rerun", "no-such-run", "--dry-run", code=8).stderr
+
+
+def test_a_dry_run_of_a_group_shows_each_of_its_runs(project: Project) -> None:
+    project.run("submit", "--name", "several", "--seeds", "1..2", "--yes", "--", "0")
+    group = json.loads(project.run("status", "--json").stdout)["runs"][0]["group"]
+    document = json.loads(project.run("rerun", group, "--dry-run", "--json", "--yes").stdout)
+    assert [row["seed"] for row in document["runs"]] == [1, 2]
+    assert len({row["run_id"] for row in document["runs"]}) == 2
+
+
 def test_a_rerun_has_a_wandb_run_of_its_own_whatever_the_profile_says(project: Project) -> None:
     with (project.folder / "clusterkit.toml").open("a") as settings:
         settings.write("""

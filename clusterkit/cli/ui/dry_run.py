@@ -38,6 +38,9 @@ def show_dry_run(found: DryRun) -> None:
             labelled(f"part {part.number}", _size(part))
         out.print(Text(f"\nthe first of {plural(len(found.plan.runs), 'run')}", "bold"))
     _show_run(found)
+    if found.snapshot is None:
+        note("dry run: nothing was sent or changed")
+        return
     warn_of(found.snapshot)
     scripts = f"{_SCRIPT}s of the group and of its first run" if group else _SCRIPT
     note(f"dry run: nothing was sent or changed; {scripts}")
@@ -75,6 +78,9 @@ def _show_run(found: DryRun) -> None:
         labelled("image", f"{image.digest[:12]}, {format_bytes(image.bytes)}, uploaded by deploy")
     else:
         labelled("image", spec.versions.get("image") or "none: it runs without a container")
+    if snapshot is None:
+        labelled("code", f"{spec.snapshot['id'][:12]}, of {spec.rerun_of}; sent if it is not there")
+        return
     labelled("code", described(snapshot))
     names = [printable(name) for name in snapshot.project.files]
     labelled("", listed(names, _FILES))

@@ -50,12 +50,29 @@ def print_submitted(done: Sequence[Submitted], more: Sequence[Mapping[str, Any]]
     )
 
 
-def print_dry_run(found: DryRun) -> None:
-    """Prints the runs that would be submitted, in the same form."""
-    group, first = found.plan.group, found.first.row
+def print_dry_run(*found: DryRun, more: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Prints the runs that would be submitted, in the same form; arguments as of `print_submitted`."""
+    first = found[0]
+    group = first.plan.group
+    fields: Sequence[Mapping[str, Any]] = more or [{}] * len(found)
+    _print(
+        {
+            "carried_out": False,
+            "cluster": first.plan.cluster.name,
+            "group": group.id if group else None,
+            "runs": [{**run, **own} for one, own in zip(found, fields, strict=True) for run in _planned(one)],
+            "missing": [],
+            "goes_on": _continuation(first.continuation),
+            "lacking": [],
+        }
+    )
+
+
+def _planned(found: DryRun) -> list[dict[str, Any]]:
+    first = found.first.row
     folder = PurePosixPath(first.run_dir).parent
     part_of = {index: part.number for part in found.parts for index in part.members}
-    runs = [
+    return [
         run_object(first)
         | {
             "run_id": one.run_id,
@@ -71,17 +88,6 @@ def print_dry_run(found: DryRun) -> None:
         }
         for number, one in enumerate(found.plan.runs)
     ]
-    _print(
-        {
-            "carried_out": False,
-            "cluster": found.plan.cluster.name,
-            "group": group.id if group else None,
-            "runs": runs,
-            "missing": [],
-            "goes_on": _continuation(found.continuation),
-            "lacking": [],
-        }
-    )
 
 
 def _continuation(found: Continuation | None) -> dict[str, str] | None:
