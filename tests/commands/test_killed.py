@@ -23,7 +23,11 @@ run = pathlib.Path(os.environ["CLUSTERKIT_RUN_DIR"])
 with open(run / "pids", "a") as file:
     file.write(f"{os.getpid()}\\n")
 for pid in map(int, (run / "pids").read_text().split()):
-    if pid != os.getpid() and pathlib.Path(f"/proc/{pid}").exists():
+    try:
+        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+    except OSError:
+        continue
+    if pid != os.getpid() and state not in "ZX":
         (run / "double").touch()
 subprocess.Popen(["sleep", "1000"], start_new_session=True)
 if "stubborn" in sys.argv:
