@@ -226,10 +226,18 @@ def _words(inquiry: Inquiry) -> str:
     return f"set -- {folder} {shlex.join(inquiry.arguments)}"
 
 
-# $1 is the group that may read images and snapshots, or nothing; $2 the mode of their folders then.
+# $1 is the group that may read images and snapshots, or nothing; $2 the mode of their folders then. The group
+# may pass what is made above them. The links let `storage prune` find every work root that uses a store.
 _CREATE = """
 umask 077
-for folder in "$store" "$root/snapshots" "$root/runs" "$root/cache" "$scratch"; do
+make() {
+    test ! -d "$1" || return 0
+    test -z "${1%/*}" || make "${1%/*}" "$2" || return
+    mkdir "$1" || test -d "$1" || return
+    test -z "$2" || { chgrp "$2" "$1" && chmod 710 "$1"; }
+}
+make "$store" "$1" && make "$root/snapshots" "$1" || exit 1
+for folder in "$root/runs" "$root/cache" "$scratch"; do
     test -d "$folder" || mkdir -p "$folder" || exit 1
 done
 own_must=yes groups=
@@ -238,6 +246,9 @@ own_roots "$root" "$root/runs" ${groups:+"$groups"} "$root/snapshots" "$root/cac
 for folder in "$root" "$store" "$root/snapshots"; do
     test -z "$1" || test ! -O "$folder" || { chgrp "$1" "$folder" && chmod "$2" "$folder"; } || exit 1
 done
+here=$(cd "$root" && pwd -P) && link=$(printf %s "$here" | cksum) || exit 1
+link=$store/.root-${link%% *}
+test -L "$link" || test ! -w "$store" || ln -sn "$here" "$link" || test -L "$link" || exit 1
 """
 # df of the nearest folder that exists: a dry run of `deploy` looks before anything was made.
 _PRINT = r"""

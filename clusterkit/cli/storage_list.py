@@ -59,7 +59,7 @@ def show_images(cluster: str, rows: Sequence[ImageRow]) -> None:
 
 def _runs(row: ImageRow) -> str:
     if not row.runs:
-        return "none"
+        return "none of yours; others may use it" if row.image.shared else "none"
     count = plural(len(row.runs), "run")
     if not row.unfinished:
         return f"{count}, all ended"
@@ -76,6 +76,7 @@ def print_json(cluster: str, rows: Sequence[ImageRow]) -> None:
             "used": row.image.used,
             "damaged": row.image.damaged,
             "ours": row.ours,
+            "shared": row.image.shared,
             "runs": row.runs,
             "unfinished": row.unfinished,
         }

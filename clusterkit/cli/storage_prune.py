@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,7 +25,7 @@ from clusterkit.units import format_bytes
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from clusterkit.commands.storage import Garbage, Rubbish, Young
+    from clusterkit.commands.storage import Garbage, Rubbish
 
 
 def storage_prune(
@@ -37,7 +38,8 @@ def storage_prune(
 ) -> None:
     """Remove images and snapshots that no run uses.
 
-    Keeps what a waiting or running run uses and what this project deploys. Asks first.
+    Keeps what a waiting or running run uses, what this project deploys, and images that others may read.
+    Asks first.
     """
     from clusterkit.commands.storage import prune as command
 
@@ -59,15 +61,24 @@ def ask_first(to: Console, *, dry_run: bool, yes: bool) -> Callable[[str, Rubbis
             to.print(f"  snapshot  {name[:12]}")
         for kind, name in rubbish.left_over:
             to.print(f"  upload    {name} ({kind}), interrupted", soft_wrap=True)
-        _say_what_is_young(rubbish.young)
+        _say_what_stays(rubbish)
         return may_remove("storage prune", rubbish.bytes, cluster, dry_run=dry_run, yes=yes)
 
     return agrees
 
 
-def _say_what_is_young(young: Sequence[Young]) -> None:
-    """Lists unused items that are too recent to remove, with their age and when they may be removed."""
-    for one in young:
+def _say_what_stays(rubbish: Rubbish) -> None:
+    """Lists what no run in sight uses and stays nevertheless, with the reason and the next step."""
+    for image in rubbish.kept_images:
+        why = "others may use it" if image.shared else "a work root that uses the store cannot be read"
+        note(f"stays: image {image.digest[:12]} ({format_bytes(image.bytes)}): {why}")
+    if any(image.shared for image in rubbish.kept_images):
+        note("ask those who may read the images; what nobody needs you can remove there:")
+        names = (image.name for image in rubbish.kept_images if image.shared)
+        note(f"  cd {shlex.quote(rubbish.store)} && rm -f {' '.join(names)}")
+    for root, link in rubbish.lost.items() if rubbish.kept_images else ():
+        note(f"{root} uses the store and cannot be read; if it is gone for good: rm {shlex.quote(link)}")
+    for one in rubbish.young:
         name = one.name.removeprefix(".damaged-").removeprefix("sha256-")[:12]
         size = f"{format_bytes(one.bytes)}, " if one.bytes is not None else ""
         age = f"used {max(0, one.age) // 60} min ago"
@@ -77,12 +88,13 @@ def _say_what_is_young(young: Sequence[Young]) -> None:
 def show_pruned(done: Garbage) -> None:
     """Prints the outcome on one line."""
     rubbish = done.rubbish
-    if not rubbish.things:
-        also = " besides" if rubbish.young else ""
+    if rubbish.empty:
+        also = " besides" if rubbish.young or rubbish.kept_images else ""
         note(f"{done.cluster}: nothing to remove; every image and snapshot{also} is in use")
-        _say_what_is_young(rubbish.young)
+        _say_what_stays(rubbish)
     elif done.removed:
-        went = len(rubbish.things) - len(done.kept)
+        things = len(rubbish.images) + len(rubbish.snapshots) + len(rubbish.left_over)
+        went = things - len(done.kept)
         out.print(f"{done.cluster}: {went} removed, {format_bytes(rubbish.bytes)} freed")
         if done.kept:
             note(f"kept, because a run began to use it: {', '.join(sorted(done.kept))}")
@@ -107,5 +119,10 @@ def print_json(done: Garbage) -> None:
                 for one in rubbish.young
             ],
             "kept": sorted(done.kept),
+            "others": [
+                {"digest": image.digest, "bytes": image.bytes, "shared": image.shared}
+                for image in rubbish.kept_images
+            ],
+            "lost_roots": sorted(rubbish.lost),
         }
     )

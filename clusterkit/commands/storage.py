@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from clusterkit.backends import backend_of
-from clusterkit.backends.jobs import Job, JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.errors import RunError
 from clusterkit.images.inventory import (
     YOUNG_MINUTES,
     Inventory,
     StoredImage,
-    remove,
     take_inventory,
     weigh_snapshots,
 )
+from clusterkit.images.removal import remove
 from clusterkit.probes import ask
 from clusterkit.runs.ledger import Ledger, LedgerRun
-from clusterkit.runs.record import RunRecord, records
+from clusterkit.runs.observe import Observer
 from clusterkit.runs.roster import roster
-from clusterkit.runs.selection import known_state, settled
-from clusterkit.runs.state import fold
+from clusterkit.runs.selection import settled
+from clusterkit.runs.state import RunState
 from clusterkit.site import Site, open_site
 from clusterkit.transport.base import Bar
 
@@ -37,7 +36,7 @@ class ImageRow:
 
     image: StoredImage
     runs: tuple[str, ...]
-    """Runs whose run.json names it."""
+    """Runs whose run.json names it; by run directory in another work root."""
     unfinished: tuple[str, ...]
     """The subset of `runs` that are waiting, running or may resume."""
     ours: bool
@@ -73,15 +72,17 @@ class Rubbish:
     """Disk space that they use."""
     young: tuple[Young, ...] = ()
     """Unused, but too recent to remove."""
+    kept_images: tuple[StoredImage, ...] = ()
+    """Images that no run in sight uses, but that a run out of sight may use."""
+    lost: Mapping[str, str] = field(default_factory=dict)
+    """Work roots of this user that use the store and cannot be read -> their links in the store."""
+    store: str = ""
+    """The path of the image store."""
 
     @property
-    def things(self) -> list[tuple[str, str]]:
-        """Kind and name of each item to remove."""
-        return [
-            *(("image", image.name) for image in self.images),
-            *(("snapshot", name) for name in self.snapshots),
-            *((f"left-{kind}", name) for kind, name in self.left_over),
-        ]
+    def empty(self) -> bool:
+        """Whether there is nothing to remove."""
+        return not (self.images or self.snapshots or self.left_over)
 
 
 @dataclass(frozen=True)
@@ -103,13 +104,13 @@ def list_images(cluster: Cluster, ledger: Ledger, *, bar: Bar) -> list[ImageRow]
     """
     with open_site(cluster, create=False) as site, bar(f"images on {cluster.name}", None):
         found = take_inventory(site)
-        unfinished = _unfinished(site, found, ledger)
+        ended = _ended(site, found.uses, ledger)
     ours = _ours(cluster, ledger)
     return [
         ImageRow(
             image,
             runs := tuple(found.users(image.digest)),
-            tuple(run for run in runs if run in unfinished),
+            tuple(run for run in runs if run not in ended),
             image.digest in ours and not image.damaged,
         )
         for image in sorted(found.images, key=lambda image: -image.used)
@@ -120,6 +121,9 @@ def prune(
     cluster: Cluster, ledger: Ledger, *, ended: bool, agrees: Callable[[str, Rubbish], bool], bar: Bar
 ) -> Garbage:
     """Remove images and snapshots that no run uses, and the remains of interrupted uploads.
+
+    Images that a run out of sight may use stay: those that other users may read, and all if another work root
+    of this user cannot be read.
 
     Args:
         cluster: to clean up.
@@ -134,35 +138,59 @@ def prune(
     """
     with open_site(cluster, create=False) as site:
         with bar(f"images and code on {cluster.name}", None):
-            rubbish = _rubbish(site, ledger, ended=ended)
-        if not rubbish.things or not agrees(cluster.name, rubbish):
+            found = take_inventory(site)
+        if found.silent:
+            folder = _folder(site, found.silent[0])
+            raise RunError(
+                f"{site.transport.where}: the run.json of {found.silent[0]} does not say what the run uses",
+                hint=f"nothing was removed; check {folder}, or move it away",
+            )
+        with bar(f"runs on {cluster.name}", None):
+            over = _ended(site, found.uses, ledger) if ended else frozenset()
+            rubbish = _rubbish(site, found, over, _ours(cluster, ledger))
+        if rubbish.empty or not agrees(cluster.name, rubbish):
             return Garbage(cluster.name, rubbish, removed=False)
-        return Garbage(cluster.name, rubbish, removed=True, kept=frozenset(remove(site, rubbish.things)))
+        things = [
+            *(("image", image.used, image.name) for image in rubbish.images),
+            *(("snapshot", found.snapshots[name], name) for name in rubbish.snapshots),
+            *((f"left-{kind}", 0, name) for kind, name in rubbish.left_over),
+        ]
+        return Garbage(cluster.name, rubbish, removed=True, kept=frozenset(remove(site, things, over)))
 
 
-def _rubbish(site: Site, ledger: Ledger, *, ended: bool) -> Rubbish:
-    """What no run uses; see `prune`."""
-    found = take_inventory(site)
-    if found.silent:
-        raise RunError(
-            f"{site.transport.where}: the run.json of {found.silent[0]} does not say what the run uses",
-            hint=f"nothing was removed; check {site.layout.run(found.silent[0])}, or move it away",
-        )
-    keeping = _unfinished(site, found, ledger) if ended else set(found.uses)
-    used = set().union(*(found.uses[run] for run in keeping)) | _ours(site.cluster, ledger)
+def _rubbish(site: Site, found: Inventory, ended: Collection[str], ours: Collection[str]) -> Rubbish:
+    """What nobody needs, if these runs count as ended and these images are deployed."""
+    needing = {run: named for run, named in found.uses.items() if run not in ended}
+    in_use = found.building.union(ours, *needing.values())
+    here = set().union(*(named for run, named in needing.items() if "/" not in run))
+    unused = [image for image in found.images if image.digest not in in_use]
+    kept = [image for image in unused if image.shared or found.lost]
     before = found.now - 60 * YOUNG_MINUTES
-    unused = [image for image in found.images if image.digest not in used]
-    images = [image for image in unused if image.used < before]
-    idle = {name: made for name, made in found.snapshots.items() if name not in used}
+    removable = [image for image in unused if image not in kept]
+    images = [image for image in removable if image.used < before]
+    idle = {name: made for name, made in found.snapshots.items() if name not in here}
     snapshots = [name for name, made in idle.items() if made < before]
     young = [
-        *(Young("image", one.name, one.bytes, found.now - one.used) for one in unused if one not in images),
+        *(
+            Young("image", image.name, image.bytes, found.now - image.used)
+            for image in removable
+            if image not in images
+        ),
         *(Young("snapshot", name, None, found.now - idle[name]) for name in idle.keys() - set(snapshots)),
     ]
     size = sum(image.bytes for image in images) + sum(found.left_over.values())
     if snapshots:
         size += weigh_snapshots(site, found.snapshots.keys() - set(snapshots))
-    return Rubbish(tuple(images), tuple(snapshots), tuple(found.left_over), size, tuple(young))
+    return Rubbish(
+        tuple(images),
+        tuple(snapshots),
+        tuple(found.left_over),
+        size,
+        tuple(young),
+        tuple(kept),
+        found.lost,
+        site.layout.images,
+    )
 
 
 def _ours(cluster: Cluster, ledger: Ledger) -> set[str]:
@@ -174,46 +202,53 @@ def _ours(cluster: Cluster, ledger: Ledger) -> set[str]:
     return ours
 
 
-def _unfinished(site: Site, found: Inventory, ledger: Ledger) -> set[str]:
-    """Runs that are waiting, running or may resume, including runs in an unknown state.
+def _ended(site: Site, runs: Collection[str], ledger: Ledger) -> frozenset[str]:
+    """The runs, as in `Inventory.uses`, that are known to have ended for good.
 
-    What the ledger knows as ended is not read again, unless it was submitted again elsewhere.
+    A run of another project or work root counts only if its files or the scheduler show its end.
     """
-    known = {run.run_id: run for run in ledger.runs(cluster=site.cluster.name)}
-    over = {run.run_dir: run for run in known.values() if run.run_id in found.uses and _over(run)}
-    listing = roster(shlex.quote(site.layout.runs), ((path, run.submission) for path, run in over.items()))
-    ended = {run.run_id for run in over.values()}
-    folders = {run: site.layout.run(run) for run in found.uses if run not in ended}
-    files = records(list(folders.values()))
-    answers = ask(site.transport, listing, files, timeout=None)
-    read = answers.of(files)
-    if again := answers.of(listing).again:
-        more = records(again)
-        read.update(ask(site.transport, more, timeout=None).of(more))
-        folders |= {over[path].run_id: path for path in again}
-    ids = {
-        run: (known[run].job_id if run in known else "") or _last_job_id(read[folder])
-        for run, folder in folders.items()
-    }
-    asked = [job_id for job_id in ids.values() if job_id]
-    jobs: dict[str, Job] = {}
-    if asked:
-        query = backend_of(site.cluster).query(asked)
-        jobs = dict(ask(site.transport, query).of(query).jobs)
-    unfinished = set()
-    for run, folder in folders.items():
-        job_id = ids[run]
-        state = fold(read[folder], jobs.get(job_id) if job_id else None).state
-        if job_id is None or state.active or state in (JobState.UNKNOWN, JobState.PREEMPTED):
-            unfinished.add(run)
-    return unfinished
+    if not runs:
+        return frozenset()
+    known = {run.run_dir: run for run in ledger.runs()}
+    folders = {name: _folder(site, name) for name in runs}
+    rows = {name: known.get(folder) or _stranger(site, folder) for name, folder in folders.items()}
+    final = {name: run for name, run in rows.items() if settled(run)}
+    listing = roster(shlex.quote(site.layout.runs), ((run.run_dir, run.submission) for run in final.values()))
+    again = ask(site.transport, listing, timeout=None).of(listing).again if final else ()
+    ended = {name for name, run in final.items() if run.run_dir not in again}
+    asked = {name: run for name, run in rows.items() if name not in ended}
+    observer = Observer(site.cluster, site.transport)
+    states = observer.ask(list(asked.values()))[0] if asked else []
+    for (name, run), state in zip(asked.items(), states, strict=True):
+        ours = run.run_dir in known and run.cluster == site.cluster.name
+        if observer.proves_end(run, state) or (ours and run.job_id and _over(state)):
+            ended.add(name)
+    return frozenset(ended)
 
 
-def _over(run: LedgerRun) -> bool:
-    """Whether the ledger knows that a run has ended for good."""
-    return settled(run) and known_state(run).state is not JobState.PREEMPTED
+def _folder(site: Site, name: str) -> str:
+    """The run directory of a run, as named in `Inventory.uses`."""
+    return name if "/" in name else site.layout.run(name)
 
 
-def _last_job_id(record: RunRecord) -> str | None:
-    start = record.started.start if record.started else None
-    return str((start or {}).get("job_id") or "") or None
+def _over(state: RunState) -> bool:
+    return not state.state.active and state.state not in (JobState.UNKNOWN, JobState.PREEMPTED)
+
+
+def _stranger(site: Site, run_dir: str) -> LedgerRun:
+    """A row for a run that this project's ledger does not know; its files tell of its jobs."""
+    run_id = run_dir.rpartition("/")[2]
+    return LedgerRun(
+        run_id=run_id,
+        cluster=site.cluster.name,
+        name="",
+        profile="",
+        recipe="",
+        seed=0,
+        job_id="",
+        submitted="",
+        run_dir=run_dir,
+        total_steps=0,
+        state=JobState.DEFERRED,
+        group=run_id.rpartition("-")[0],  # if it has one (`member_id`)
+    )

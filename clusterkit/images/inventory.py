@@ -1,6 +1,8 @@
 """The contents of a cluster's image and snapshot stores, and the runs that use them.
 
-A run uses whatever its run.json mentions anywhere: `sha256-<digest>` of an image, `snapshots/<id>`.
+A run uses whatever its run.json mentions anywhere: `sha256-<digest>` of an image, `snapshots/<id>`. Several
+work roots of one person may use an image store: each leaves a link `.root-<number>` in it (`open_site`).
+Another person's work roots are private: nobody can tell whether images that others may read are still in use.
 """
 
 from __future__ import annotations
@@ -15,47 +17,83 @@ from clusterkit.untrusted import one_line, ordinal
 YOUNG_MINUTES = 60
 """Things sent or used so recently may be about to be used."""
 
-_COMMON = """
-about() { stat -c "$1 %s %Y $2" "$2" 2>/dev/null || stat -f "$1 %z %m $2" "$2"; }
+COMMON = r"""
+about() { stat -c "$1 %A %u %s %Y $2" "$2" 2>/dev/null || stat -f "$1 %Sp %u %z %m $2" "$2"; }
+modified() { stat -c %Y "$1" 2>/dev/null || stat -f %m "$1" 2>/dev/null; }
 young() { [ -n "$(find "$1" -mmin "-$2" 2>/dev/null | head -n 1)" ]; }
+mine() { [ -n "$(find "$1" -prune -user "$me")" ]; }
 kilobytes() {
   if [ $# -eq 0 ]; then echo 0; return; fi
   du -sk "$@" | { sum=0; while read -r one _; do sum=$((sum + one)); done; echo "$sum"; }
 }
+me=$(id -u)
+"""
+
+# A work root that cannot be looked into may use everything, and so may a run directory: it names nothing.
+USES = r"""
+# Prints what the runs of this user's work roots use, $1 images, $2 runs: `in FOLDER` (nothing for this root),
+# then `run RUN` for each in it, `use ./RUN/run.json:WHAT` for what it names, and `build WHAT` for the image of
+# a build's beginning; `lost ROOT LINK` for a root that cannot be read.
+uses() {
+  used "$2" '' || { [ ! -e "$2" ] && [ ! -L "$2" ]; } || return 1
+  ours=$(cd "$2" 2>/dev/null && pwd -P)
+  for link in "$1"/.root-*; do
+    if [ ! -L "$link" ] || ! mine "$link"; then continue; fi
+    root=$(cd "$link" 2>/dev/null && pwd -P)
+    [ -z "$ours" ] || [ "$(cd "$root/runs" 2>/dev/null && pwd -P)" != "$ours" ] || continue
+    [ -z "$root" ] || ! used "$root/runs" "$root/runs" || continue
+    root=$(ls -ld "$link") # gone for good, or its disk is not mounted now
+    echo "lost ${root##* -> } $link"
+  done
+}
+used() ( # $1 a folder of run directories, $2 its name
+  cd "$1" 2>/dev/null && [ -r . ] || exit 1
+  echo "in $2"
+  what='sha256-[0-9a-f]{64}'
+  for name in *; do
+    if [ -e "$name/run.json" ] || { [ -d "$name" ] && [ ! -x "$name" ]; }; then echo "run $name"; fi
+  done
+  find . -maxdepth 2 -name run.json -exec grep -oE "$what|snapshots/[0-9A-Za-z]+" /dev/null {} + |
+    sort -u | sed 's/^/use /'
+  find "${1%/*}/builds" -maxdepth 2 -type f -size -256 -exec grep -ohE "$what" {} + 2>/dev/null |
+    sed 's/^/build /'
+)
 """
 
 _LIST = (
-    _COMMON
+    COMMON
+    + USES
     + """
-# $1 images, $2 snapshots, $3 runs. Prints a line a thing; `use ./RUN/run.json:WHAT` for what a run names.
+# $1 images, $2 snapshots, $3 runs. Prints a line a thing, then what runs use.
 date '+now %s'
+echo "me $me"
 if [ ! -d "$1" ]; then echo end; exit 0; fi
 cd "$1" || exit 1
+about store .
 for name in sha256-*.sif .damaged-sha256-*.sif; do
   [ ! -f "$name" ] || about image "$name"
 done
 for name in .upload-*; do
-  if [ -d "$name" ] && ! young "$name" 1440; then echo "left $(kilobytes "$name") image $name"; fi
+  if [ -d "$name" ] && mine "$name" && ! young "$name" 1440; then
+    echo "left $(kilobytes "$name") image $name"
+  fi
 done
-cd "$2" || exit 1
-for name in *; do
-  [ ! -d "$name" ] || about snapshot "$name"
-done
-for name in .*.part; do
-  if [ -d "$name" ] && ! young "$name" 1440; then echo "left $(kilobytes "$name") snapshot $name"; fi
-done
-cd "$3" || exit 1
-for name in *; do
-  [ ! -e "$name/run.json" ] || echo "run $name"
-done
-find . -maxdepth 2 -name run.json -exec grep -oE 'sha256-[0-9a-f]{64}|snapshots/[0-9A-Za-z]+' /dev/null {} + |
-  sort -u | sed 's/^/use /'
+if cd "$2" 2>/dev/null; then
+  for name in *; do
+    [ ! -d "$name" ] || about snapshot "$name"
+  done
+  for name in .*.part; do
+    if [ -d "$name" ] && ! young "$name" 1440; then echo "left $(kilobytes "$name") snapshot $name"; fi
+  done
+elif [ -e "$2" ]; then exit 1
+fi
+uses "$1" "$3" || exit 1
 echo end
 """
 )
 
 _WEIGH = (
-    _COMMON
+    COMMON
     + """
 # $1 snapshots; standard input: the ones that stay. Equal files of several snapshots are one file on disk.
 cd "$1" || exit 1
@@ -63,32 +101,6 @@ all=$(kilobytes ./*)
 set --
 while read -r name; do set -- "$@" "./$name"; done
 echo "$((all - $(kilobytes "$@")))"
-"""
-)
-
-# A snapshot goes out of sight at once and then away; a rest of that looks like an upload that broke off.
-_REMOVE = (
-    _COMMON
-    + """
-# $1 images, $2 snapshots, $3 minutes; standard input: what goes.
-while read -r kind name; do
-  case $kind in
-    image)
-      cd "$1" || exit 1
-      if young "$name" "$3"; then echo "kept $name"; continue; fi
-      rm -f "$name" "${name%.sif}.chunks" || exit 1 ;;
-    snapshot)
-      cd "$2" || exit 1
-      if [ -n "$(find "$name" -prune -mmin "-$3")" ]; then echo "kept $name"; continue; fi
-      mv "$name" ".$name.gc.part" && name=.$name.gc.part || exit 1
-      find "$name" -type d -exec chmod u+rwx {} +
-      rm -rf "$name" || exit 1 ;;
-    left-*)
-      if [ "$kind" = left-image ]; then cd "$1"; else cd "$2"; fi || exit 1
-      find "$name" -type d -exec chmod u+rwx {} +
-      rm -rf "$name" || exit 1 ;;
-  esac
-done
 """
 )
 
@@ -103,6 +115,8 @@ class StoredImage:
     """When it was last sent or used in a submission, Unix seconds."""
     damaged: bool = False
     """Whether its content does not match its name, so that it is no longer used."""
+    shared: bool = False
+    """Whether it is another user's, or others may read it."""
 
     @property
     def name(self) -> str:
@@ -122,7 +136,11 @@ class Inventory:
     left_over: dict[tuple[str, str], int] = field(default_factory=dict)
     """Uploads interrupted more than a day ago: bytes by kind (`image`, `snapshot`) and name."""
     uses: dict[str, set[str]] = field(default_factory=dict)
-    """Digests of images and ids of snapshots that each run mentions."""
+    """Run, or in another work root its directory -> digests of images and ids of snapshots that it names."""
+    building: set[str] = field(default_factory=set)
+    """Digests of images that builds start from."""
+    lost: dict[str, str] = field(default_factory=dict)
+    """Other work roots that use the image store and cannot be read -> their links in it."""
 
     def users(self, what: str) -> list[str]:
         """The runs that mention an image's digest or a snapshot's id."""
@@ -151,29 +169,49 @@ def parse_inventory(text: str) -> Inventory:
     Raises:
         TransportError: the output was cut short.
     """
-    found, ended = Inventory(), False
+    inventory, ended, me, open_to_others, folder = Inventory(), False, "", True, ""
     for line in text.split("\n"):
-        match line.split(" ", 3):
+        match line.split(" ", 5):
             case ["now", clock]:
-                found.now = _whole(clock)
-            case ["image", size, used, name]:
+                inventory.now = _whole(clock)
+            case ["me", uid]:
+                me = uid
+            case ["store", mode, *_]:
+                open_to_others = len(mode) < 10 or mode[6] in "xs" or mode[9] in "xt"
+            case ["image", mode, uid, size, used, name]:
                 digest = name.removeprefix(".damaged-").removeprefix("sha256-").removesuffix(".sif")
-                found.images.append(StoredImage(digest, _whole(size), _whole(used), name.startswith(".")))
-            case ["snapshot", _, made, name]:
-                found.snapshots[name] = _whole(made)
+                unread = len(mode) >= 10 and "r" not in (mode[4], mode[7])
+                shared = uid != me or (open_to_others and not unread)
+                inventory.images.append(
+                    StoredImage(digest, _whole(size), _whole(used), name.startswith("."), shared)
+                )
+            case ["snapshot", _, _, _, made, name]:
+                inventory.snapshots[name] = _whole(made)
             case ["left", kilobytes, kind, name]:
-                found.left_over[kind, name] = _whole(kilobytes) * 1024
+                inventory.left_over[kind, name] = _whole(kilobytes) * 1024
+            case ["in", *name]:
+                folder = " ".join(name)
             case ["run", *name]:
-                found.uses.setdefault(" ".join(name), set())
+                inventory.uses.setdefault(_run(folder, " ".join(name)), set())
             case ["use", *rest]:
                 place, _, what = " ".join(rest).rpartition(":")
-                run = place.removeprefix("./").removesuffix("/run.json")
-                found.uses.setdefault(run, set()).add(what.removeprefix("sha256-").removeprefix("snapshots/"))
+                run = _run(folder, place.removeprefix("./").removesuffix("/run.json"))
+                digest = what.removeprefix("sha256-")
+                inventory.uses.setdefault(run, set()).add(digest.removeprefix("snapshots/"))
+            case ["build", what]:
+                inventory.building.add(what.removeprefix("sha256-"))
+            case ["lost", *rest]:
+                root, _, link = " ".join(rest).rpartition(" ")
+                inventory.lost[root] = link
             case ["end"]:
                 ended = True
     if not ended:
         raise TransportError("the list of images and runs was cut short", hint="run the same command again")
-    return found
+    return inventory
+
+
+def _run(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
 
 
 def _whole(digits: str) -> int:
@@ -191,19 +229,3 @@ def weigh_snapshots(site: Site, stay: Collection[str]) -> int:
     argv = ["sh", "-c", _WEIGH, "sh", site.layout.snapshots]
     stdin = "".join(f"{name}\n" for name in stay).encode()
     return _whole(site.transport.run(argv, stdin=stdin, timeout=None).text.strip()) * 1024
-
-
-def remove(site: Site, things: Collection[tuple[str, str]]) -> set[str]:
-    """Remove things by kind and name; returns the names of those used in the meantime.
-
-    Args:
-        site: the cluster.
-        things: kinds are `image` and `snapshot`, or with the prefix `left-` the leftovers of their uploads.
-
-    Raises:
-        TransportError: something could not be removed.
-    """
-    argv = ["sh", "-c", _REMOVE, "sh", site.layout.images, site.layout.snapshots, str(YOUNG_MINUTES)]
-    stdin = "".join(f"{kind} {name}\n" for kind, name in things).encode()
-    answer = site.transport.run(argv, stdin=stdin, timeout=None).text
-    return {line.removeprefix("kept ") for line in answer.split("\n") if line.startswith("kept ")}

@@ -19,6 +19,7 @@ from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.record import records
 from clusterkit.runs.sealing import folders_of
 from clusterkit.runs.submission import (
+    GONE,
     Submission,
     SubmissionOutcome,
     bundle,
@@ -63,6 +64,8 @@ class Parcel:
     """Each run's index in the job array."""
     later: tuple[LedgerRun, ...] = ()
     """Further runs whose directories are among the files; later parcels submit them."""
+    needs: tuple[str, ...] = ()
+    """Absolute paths of the runs' image and snapshots."""
 
     @property
     def job_name(self) -> str:
@@ -113,7 +116,8 @@ def _hand_over(site: Site, ledger: Ledger, parcel: Parcel, alive: str) -> str:
         job_name=parcel.job_name,
         options=parcel.options,
     )
-    argv = hand_over_argv(root, token, parcel.owner, parcel.number, submit, new=parcel.number == 0)
+    new = parcel.number == 0
+    argv = hand_over_argv(root, token, parcel.owner, parcel.number, submit, new=new, needs=parcel.needs)
     try:
         done = transport.run(argv, stdin=bundle(parcel.files), timeout=_SECONDS, check=False)
     except TransportError as error:
@@ -264,6 +268,11 @@ def _clear(site: Site, parcel: Parcel) -> None:
 def _unwritten(transport: Transport, root: str, words: str) -> TransportError:
     """Returns the error for a run that could not be written; the scheduler was not asked."""
     said = faults.telling(words) or f"cannot write below {root}"
+    if said.endswith(GONE):
+        return TransportError(
+            f"{transport.where}: nothing was submitted: {said}",
+            hint="`clusterkit deploy` sends it again; then repeat the command",
+        )
     return TransportError(
         f"{transport.where}: the run could not be written, and nothing was submitted: {said}",
         hint=faults.room_hint(words) or f"check {root} with `clusterkit doctor`",

@@ -38,6 +38,8 @@ class Observer:
     """Job ids in the last query; an id that is not among them may still be known to the scheduler."""
     _asked: float = 0.0
     """Time of the last query, in seconds of the monotonic clock."""
+    _read: Records = field(default_factory=Records)
+    """The run directories' files in the last answer."""
 
     def ask(self, runs: Sequence[LedgerRun], *also: Probe[object]) -> tuple[list[RunState], Answers]:
         """Queries the scheduler and reads the run directories.
@@ -61,7 +63,29 @@ class Observer:
         later = [job_id for job_id in newest if self._unheard(job_id)]
         if later and self.trouble is None:
             found, _ = self._question([*ids, *later], runs)
+        self._read = found
         return self._states(runs, found), answers
+
+    def proves_end(self, run: LedgerRun, state: RunState) -> bool:
+        """Returns whether a run's files, or the scheduler's record of its job, show that it has ended.
+
+        That this scheduler does not know the job shows nothing of a run that this laptop did not submit: the
+        job may be another cluster's.
+
+        Args:
+            run: one of the runs that `ask` was last called with.
+            state: its state in the answer.
+        """
+        if state.state.active or state.state in (JobState.UNKNOWN, JobState.PREEMPTED):
+            return False
+        if state.job_id and self._job(state.job_id, run) is not None:
+            return True
+        record = self._read[run.run_dir]
+        started = record.started
+        begun = int(((started.start if started else None) or {}).get("submission") or 0)
+        if not record.alternatives and any(later.number > begun for later in record.submissions):
+            return False  # of another job than the files tell of
+        return record.cancelled or (started is not None and started.exit is not None)
 
     def look(self, runs: Sequence[LedgerRun]) -> list[RunState]:
         """Reads only the run directories and reuses the scheduler's last answer.

@@ -164,6 +164,7 @@ def parcel_of(layout: Layout, ready: Ready, part: GroupPart, options: tuple[str,
         number=part.number,
         tasks=tuple(part.task_of(index, always=_alone(ready.plan)) for index in part.members),
         later=tuple(row for row in rows if row.part > 0) if first else (),
+        needs=ready.placed[0].needs,
     )
 
 

@@ -363,7 +363,8 @@ def hand_over(site: Site, ledger: Ledger, ready: Ready) -> Submitted:
         options = (*one.options, *backend_of(site.cluster).dependency(ready.after))
         number = one.planned.number
         request = {f"{one.folder}/submissions/{number}/request.json": one.request(options, number=number)}
-        parcel = Parcel((one.row,), one.folder, {**one.files(), **request}, options, number)
+        files = {**one.files(), **request}
+        parcel = Parcel((one.row,), one.folder, files, options, number, needs=one.needs)
         accepted = (replace(one.row, job_id=hand_over_parcel(site, ledger, parcel)),)
         if one.job.alternatives:
             others, refused = other_jobs(site, one.row.run_dir)

@@ -7,6 +7,7 @@ job script, request.json and ledger row.
 from __future__ import annotations
 
 import platform
+import posixpath
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -232,6 +233,13 @@ class PlacedRun:
     def options(self) -> tuple[str, ...]:
         """The backend's options of the run's job; of several, those of the first."""
         return self.job.alternatives[0] if self.job.alternatives else self.job.options
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The absolute paths of the run's image and snapshots."""
+        code = (self.job.snapshot, *self.job.libraries)
+        image = (self.job.image,) if self.job.image and self.job.image_digest else ()
+        return (*image, *(posixpath.dirname(path) for path in code))
 
     def files(self) -> dict[str, bytes | str]:
         """Returns the run's files by path in the work root, without those of its submission."""

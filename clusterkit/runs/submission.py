@@ -31,34 +31,54 @@ from clusterkit.untrusted import ordinal
 
 SCHEMA = 1
 DEFERRED = "the queue takes no more jobs of yours: a job of the group submits it when one ends"
+GONE = "was removed in the meantime"
 _GIVEN_UP = ".given-up"
 """Folder in the work root with a file for each submission whose command died before finishing it."""
 _DOUBTFUL = re.compile(DOUBTFUL, re.IGNORECASE)
 _SILENT = re.compile(r"unable to contact", re.IGNORECASE)
 
 # $1: work root. $2: unique name of the staging folder. $3: `new` or `more`. $4: owner's folder in the root.
-# $5: number. Then the submit command. Standard input is a tar archive of the files, by paths in the root. A
-# new run or submission appears atomically, renamed out of the staging folder and already marked as asked;
-# after `give_up` has moved that folder away, it cannot appear. `give_up` first writes a marker, so a fragment
-# that makes its staging folder and finds no marker made it before `give_up` moves it.
+# $5: number. $6: what the runs need, one path a line: touched before the run can be seen and looked for
+# afterwards, because `storage prune` may be at work. Then the submit command. Standard input is a tar archive of
+# the files, by paths in the root. A new run or submission appears atomically, renamed out of the staging folder
+# and already marked as asked; after `give_up` has moved that folder away, it cannot appear. `give_up` first
+# writes a marker, so a fragment that makes its staging folder and finds no marker made it before `give_up` moves
+# it.
 _HAND_OVER = rf"""
 umask 077
 trap '' HUP
 trap : PIPE
-root=$1 stage=$1/.new-$2 token=$2 mode=$3 owner=$4 number=$5
-shift 5
+root=$1 stage=$1/.new-$2 token=$2 mode=$3 owner=$4 number=$5 needs=$6 shown=
+shift 6
+nl='
+'
+each() {{ # calls a command with each line of $1, until it fails
+  lines=$1 ifs=$IFS
+  shift
+  set -f
+  IFS=$nl
+  for path in $lines; do
+    IFS=$ifs
+    "$@" "$path" || return
+  done
+  IFS=$ifs
+  set +f
+}}
+touched() {{ touch -c "$1" 2>/dev/null || :; }}
 fail() {{ rm -rf "$stage"; test -z "$1" || echo "$1" >&2; echo "{MARK} not asked"; exit 1; }}
 LC_ALL=C mkdir -p "$stage" || fail
 test ! -e "$root/{_GIVEN_UP}/$token" || fail "another command has given up this submission"
 LC_ALL=C tar -xof - -C "$stage" || fail
 find "$stage" -type f -exec sync {{}} + 2>/dev/null
 LC_ALL=C date +%s >"$stage/$owner/submissions/$number/asked" || fail
+each "$needs" touched
 if test "$mode" = new; then
   for folder in "$stage"/*/*; do
     test -d "$folder" || continue
     name=${{folder#"$stage/"}}
     test ! -e "$root/$name" || fail "$root/$name is there already"
     LC_ALL=C mkdir -p "$root/${{name%/*}}" && LC_ALL=C mv "$folder" "$root/$name" || fail
+    shown=$shown$root/$name$nl
   done
 else
   cd "$root/$owner" || fail "the run directory $root/$owner is gone"
@@ -72,8 +92,10 @@ else
     fail "$said"
   }}
   mv -f "submissions/$number/job.sh" job.sh || fail
+  shown=$root/$owner/submissions/$number
 fi
 rm -rf "$stage"
+each "$needs" test -e || {{ gone=$path; each "$shown" rm -rf; fail "$gone {GONE}"; }}
 cd "$root/$owner/submissions/$number" || fail
 "$@" >answer 2>error </dev/null
 status=$?
@@ -223,7 +245,14 @@ def bundle(files: Mapping[str, bytes | str]) -> bytes:
 
 
 def hand_over_argv(
-    root: str, token: str, owner: str, number: int, submit: Sequence[str], *, new: bool
+    root: str,
+    token: str,
+    owner: str,
+    number: int,
+    submit: Sequence[str],
+    *,
+    new: bool,
+    needs: Sequence[str] = (),
 ) -> list[str]:
     """Returns the argv that writes a `bundle` from standard input and asks the scheduler once.
 
@@ -235,9 +264,10 @@ def hand_over_argv(
         submit: the scheduler's submit command.
         new: whether the owner's folder is new and appears atomically; otherwise only request.json and job.sh
             are replaced.
+        needs: absolute paths of the image and the snapshots; without one of them the scheduler is not asked.
     """
     mode = "new" if new else "more"
-    return ["sh", "-c", _HAND_OVER, "sh", root, token, mode, owner, str(number), *submit]
+    return ["sh", "-c", _HAND_OVER, "sh", root, token, mode, owner, str(number), "\n".join(needs), *submit]
 
 
 def give_up(root: str, token: str) -> Probe[bool]:

@@ -1,0 +1,112 @@
+"""Removes images and snapshots from a cluster's stores, unless a run has begun to use them.
+
+A hand-over touches what its run needs, shows the run, and then looks whether all is there
+(runs/submission.py). Here a thing is first put out of sight, then what runs use is read, and then it goes or
+comes back. So one of the two sees the other, whatever the clocks say. What an interrupted removal leaves is
+like a damaged image, or like an upload that broke off: the next upload or removal takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from clusterkit.images.inventory import COMMON, USES
+from clusterkit.site import Site
+
+_REMOVE = (
+    COMMON
+    + USES
+    + r"""
+# $1 images, $2 snapshots, $3 runs; standard input: `ended RUN` for each run that counts as ended (for one of
+# another root its directory), then `KIND MTIME NAME` for each thing. Prints `kept NAME`.
+trap '' HUP PIPE
+orders=$(cat) line='
+' gone='' status=0
+images=$1 snapshots=$2 runs=$3
+held() {
+  { printf '%s\n' "$orders"; echo uses; uses "$images" "$runs" || echo 'lost - -'; } | awk '
+    { rest = substr($0, index($0, " ") + 1) }
+    !begun { if ($0 == "uses") begun = 1; else if ($1 == "ended") ended[rest] = 1; next }
+    $1 == "in" { folder = $2 == "" ? "" : rest "/" }
+    $1 == "lost" { print "images" }
+    $1 == "build" { print rest }
+    $1 == "run" && !((folder rest) in ended) { silent[folder rest] = 1 }
+    $1 == "use" {
+      what = rest; sub(/.*:/, "", what)
+      run = substr(rest, 3, length(rest) - length(what) - length(".//run.json:"))
+      delete silent[folder run]
+      if (!((folder run) in ended) && (folder == "" || what ~ /^sha256-/)) print what
+    }
+    END { for (run in silent) { print "images"; print "snapshots" } }'
+}
+stays() { # WHAT: whether a run holds it, or all of its kind
+  case $1 in sha256-*) all=images ;; *) all=snapshots ;; esac
+  case $line$held$line in *"$line$1$line"* | *"$line$all$line"*) return 0 ;; esac
+  return 1
+}
+aside() { # the name that hides a thing
+  case $1 in image) echo ".damaged-${2#.damaged-}" ;; *) echo ".$2.gc.part" ;; esac
+}
+erase() {
+  if [ -d "$1" ]; then find "$1" -type d -exec chmod u+rwx {} +; fi
+  rm -rf "$1" || status=1
+}
+place() { case $1 in *image) cd "$images" ;; *) cd "$snapshots" ;; esac; }
+for round in hide remove; do
+  held=$(held)
+  while read -r kind moment name; do
+    case $kind in image) what=${name#.damaged-} what=${what%.sif} ;; *) what=snapshots/$name ;; esac
+    hidden=$(aside "$kind" "$name")
+    case $round$kind in
+      *ended | '' | hide | remove) continue ;;
+      hideleft-*) ! place "$kind" || erase "$name"; continue ;;
+      removeleft-*) continue ;;
+    esac
+    place "$kind" || { status=1; continue; }
+    if [ "$round" = hide ]; then
+      if stays "$what" || [ "$(modified "$name")" != "$moment" ]; then
+        echo "kept $name"
+        continue
+      fi
+      [ "$kind" = image ] || [ ! -e "$hidden" ] || erase "$hidden"
+      if [ "$name" = "$hidden" ] || mv -f "$name" "$hidden"; then
+        gone=$gone$name$line
+      else
+        status=1
+      fi
+      continue
+    fi
+    case $line$gone in *"$line$name$line"*) ;; *) continue ;; esac
+    if stays "$what" || [ "$(modified "$hidden")" != "$moment" ]; then
+      echo "kept $name"
+      [ -e "$name" ] || [ ! -e "$hidden" ] || mv "$hidden" "$name" || status=1
+    else
+      erase "$hidden"
+      [ "$kind" != image ] || [ -e "$name" ] || rm -f "${what}.chunks"
+    fi
+  done <<END
+$orders
+END
+done
+exit $status
+"""
+)
+
+
+def remove(site: Site, things: Collection[tuple[str, int, str]], ended: Collection[str]) -> set[str]:
+    """Remove things; returns the names of those that were used since they were listed, or that a run uses.
+
+    Args:
+        site: the cluster.
+        things: kind, time of the last use and name. Kinds are `image` and `snapshot`, or with the prefix
+            `left-` the leftovers of their uploads.
+        ended: the runs, as in `Inventory.uses`, whose use does not count.
+
+    Raises:
+        TransportError: something could not be removed.
+    """
+    layout = site.layout
+    argv = ["sh", "-c", _REMOVE, "sh", layout.images, layout.snapshots, layout.runs]
+    orders = [*(f"ended {run}" for run in ended), *(f"{kind} {used} {name}" for kind, used, name in things)]
+    answer = site.transport.run(argv, stdin="\n".join(orders).encode(), timeout=None).text
+    return {line.removeprefix("kept ") for line in answer.split("\n") if line.startswith("kept ")}
