@@ -32,8 +32,8 @@ me=$(id -u)
 # A work root that cannot be looked into may use everything, and so may a run directory: it names nothing.
 USES = r"""
 # Prints what the runs of this user's work roots use, $1 images, $2 runs: `in FOLDER` (nothing for this root),
-# then `run RUN` for each in it, `use ./RUN/run.json:WHAT` for what it names, and `build WHAT` for the image of
-# a build's beginning; `lost ROOT LINK` for a root that cannot be read.
+# then `run RUN` for each in it, `use ./RUN/run.json:WHAT` for what it names, `build WHAT` for what a build
+# starts from, and `lost ROOT LINK` for a root that cannot be read.
 uses() {
   used "$2" '' || { [ ! -e "$2" ] && [ ! -L "$2" ]; } || return 1
   ours=$(cd "$2" 2>/dev/null && pwd -P)

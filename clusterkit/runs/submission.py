@@ -39,11 +39,11 @@ _SILENT = re.compile(r"unable to contact", re.IGNORECASE)
 
 # $1: work root. $2: unique name of the staging folder. $3: `new` or `more`. $4: owner's folder in the root.
 # $5: number. $6: what the runs need, one path a line: touched before the run can be seen and looked for
-# afterwards, because `storage prune` may be at work. Then the submit command. Standard input is a tar archive of
-# the files, by paths in the root. A new run or submission appears atomically, renamed out of the staging folder
-# and already marked as asked; after `give_up` has moved that folder away, it cannot appear. `give_up` first
-# writes a marker, so a fragment that makes its staging folder and finds no marker made it before `give_up` moves
-# it.
+# afterwards, because `storage prune` may be at work. Then the submit command. Standard input is a tar archive
+# of the files, by paths in the root. A new run or submission appears atomically, renamed out of the staging
+# folder and already marked as asked; after `give_up` has moved that folder away, it cannot appear. `give_up`
+# first writes a marker, so a fragment that makes its staging folder and finds no marker made it before
+# `give_up` moves it.
 _HAND_OVER = rf"""
 umask 077
 trap '' HUP

@@ -9,7 +9,7 @@ import subprocess
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -110,13 +110,27 @@ class Root:
         self._tokens = count()
 
     def hand_over(
-        self, owner: str, number: int = 0, *, new: bool = True, submit: str = "echo 12", whole: bool = True
+        self,
+        owner: str,
+        number: int = 0,
+        *,
+        new: bool = True,
+        submit: str = "echo 12",
+        whole: bool = True,
+        needs: Sequence[str] = (),
     ) -> subprocess.CompletedProcess[str]:
-        argv, text = self.hands_over(owner, number, new=new, submit=submit, whole=whole)
+        argv, text = self.hands_over(owner, number, new=new, submit=submit, whole=whole, needs=needs)
         return subprocess.run(argv, input=text, encoding="latin-1", capture_output=True)
 
     def hands_over(
-        self, owner: str, number: int, *, new: bool, submit: str = "echo 12", whole: bool = True
+        self,
+        owner: str,
+        number: int,
+        *,
+        new: bool,
+        submit: str = "echo 12",
+        whole: bool = True,
+        needs: Sequence[str] = (),
     ) -> tuple[list[str], str]:
         """A fragment and its standard input, in Latin-1."""
         files: dict[str, bytes | str] = {
@@ -130,7 +144,8 @@ class Root:
             files[f"{owner}/run.json"] = b"{}"
         tar = bundle(files)
         argv = ["sh", "-c", f'echo x >>"$1"; {submit}', "sh", str(self.asked)]
-        fragment = hand_over_argv(str(self.path), f"token{next(self._tokens)}", owner, number, argv, new=new)
+        token = f"token{next(self._tokens)}"
+        fragment = hand_over_argv(str(self.path), token, owner, number, argv, new=new, needs=needs)
         return fragment, (tar if whole else tar[:700]).decode("latin-1")
 
     def gives_up(self, token: str) -> bool:
@@ -165,6 +180,29 @@ def test_a_new_run_appears_whole_with_the_answer(root: Root) -> None:
     assert (folder / "status").read_text() == "0\n"
     assert float((folder / "asked").read_text()) > 0
     assert [path.name for path in root.path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_what_is_needed_is_touched_and_looked_for_before_the_scheduler_is_asked(root: Root) -> None:
+    image, code = root.path / "the * image.sif", root.path / "code"
+    image.write_text("")
+    code.mkdir(mode=0o500)
+    for path in (image, code):
+        os.utime(path, (0, 0))
+    needs = [str(image), str(code)]
+    assert root.hand_over("runs/a", needs=needs).returncode == 0
+    assert min(path.stat().st_mtime for path in (image, code)) > 0
+    for gone in (code, image):
+        gone.rename(root.path / "away")
+        for number, new in ((0, True), (1, False)):
+            done = root.hand_over("runs/b" if new else "runs/a", number, new=new, needs=needs)
+            answer = parse_hand_over(done.stdout, done.stderr)
+            assert answer is not None
+            assert answer.asked is None
+            assert f"{gone} was removed in the meantime" in done.stderr
+        (root.path / "away").rename(gone)
+    assert {path.name for path in (root.path / "runs").iterdir()} == {"a"}
+    assert {path.name for path in (root.path / "runs/a/submissions").iterdir()} == {"0"}
+    assert root.times_asked == 1
 
 
 def test_a_request_says_all_that_was_asked_for() -> None:

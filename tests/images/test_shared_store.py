@@ -1,0 +1,378 @@
+"""A store of images that several work roots or several people use: what a run may need is never removed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from clusterkit.backends.jobs import JobState
+from clusterkit.commands import storage
+from clusterkit.config.models import Cluster
+from clusterkit.images.removal import remove
+from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.submission import bundle, hand_over_argv, parse_hand_over
+from clusterkit.site import Site, _site
+from clusterkit.transport.base import Completed
+from clusterkit.transport.faults import command_failed
+from tests.doubles.slurm_site import Member, accounting_rows, queue_row, run_files
+
+ALICE, BOB, LAB = 41001, 41002, 41099
+"""Users of no name, each with a group of the same number, and a group that both are in."""
+OLD = 1_767_225_600
+"""Unix seconds, 2026-01-01."""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders of other users"),
+]
+
+
+@dataclass(frozen=True)
+class AsUser:
+    """A connection to this machine as another user, who finds a squeue and a sacct."""
+
+    uid: int
+    tools: Path
+    where: str = "lab"
+
+    def run(
+        self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float | None = 60.0, check: bool = True
+    ) -> Completed:
+        user = ["setpriv", f"--reuid={self.uid}", f"--regid={self.uid}", f"--groups={self.uid},{LAB}", "--"]
+        env = {"PATH": f"{self.tools}:/usr/bin:/bin", "HOME": "/nonexistent"}
+        done = subprocess.run([*user, *argv], input=stdin, capture_output=True, env=env, timeout=timeout)
+        completed = Completed(tuple(argv), done.returncode, done.stdout, done.stderr)
+        if check and done.returncode != 0:
+            raise command_failed(completed, where=self.where)
+        return completed
+
+
+@dataclass
+class Lab:
+    """A shared disk, its scheduler, and who works there."""
+
+    disk: Path
+    jobs: list[Member] = field(default_factory=list)
+
+    def answers(self, jobs: Sequence[Member]) -> None:
+        """What squeue and sacct know."""
+        queue = [queue_row(job) for job in jobs if job.state.active]
+        booked = [row for job in jobs for row in accounting_rows(job)]
+        for tool, rows in (("squeue", queue), ("sacct", booked)):
+            text = "".join(f"{row}\n".replace("|", "\x1f") for row in rows)
+            (self.disk / f"{tool}.out").write_text(text)
+            (self.disk / tool).write_text(f"#!/bin/sh\ncat {self.disk}/{tool}.out\n")
+            for path in (self.disk / tool, self.disk / f"{tool}.out"):
+                path.chmod(0o755)
+
+    def person(self, uid: int, root: str, *, store: str | None = None, group: bool = False) -> Person:
+        home = self.disk / root.partition("/")[0]
+        if not home.exists():
+            home.mkdir(mode=0o711)
+            os.chown(home, uid, uid)
+        cluster = Cluster(
+            name="uni",
+            root=f"{self.disk}/{root}",
+            image_store=f"{self.disk}/{store}" if store else None,
+            group=str(LAB) if group else None,
+            trust=(str(ALICE), str(BOB), str(LAB)),
+            container="none",
+        )
+        return Person(self, uid, cluster)
+
+
+@dataclass
+class Person:
+    """Somebody with a work root."""
+
+    lab: Lab
+    uid: int
+    cluster: Cluster
+
+    def site(self, *, create: bool = False) -> Site:
+        return _site(self.cluster, AsUser(self.uid, self.lab.disk), create, ())  # type: ignore[arg-type]
+
+    @property
+    def store(self) -> Path:
+        return Path(self.cluster.image_root)
+
+    def image(self, letter: str = "a", prefix: str = "") -> Path:
+        """An image that this person has sent long ago."""
+        site = self.site(create=True)
+        path = self.store / f"{prefix}sha256-{letter * 64}.sif"
+        mode = self.site().sharing.file
+        site.transport.run(["sh", "-c", f"umask 077; echo x >{path} && chmod {mode} {path}"])
+        os.utime(path, (OLD, OLD))
+        return path
+
+    def has_run(self, member: Member, image: Path, *files: str) -> Path:
+        """A run of this person as it lies on the cluster; `files` are more of its files."""
+        run_dir = Path(self.cluster.root) / "runs" / member.run_id
+        self.site(create=True)
+        for name, content in {**run_files(member), **dict.fromkeys(files, "{}")}.items():
+            path = run_dir / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content if isinstance(content, str) else json.dumps(content))
+        document = json.loads((run_dir / "run.json").read_text())
+        document |= {"image": {"path": str(image)}, "workdir": f"{self.cluster.root}/snapshots/c0de/project"}
+        (run_dir / "run.json").write_text(json.dumps(document))
+        for path in (run_dir, *run_dir.rglob("*")):
+            path.chmod(0o700)
+            os.chown(path, self.uid, self.uid)
+        return run_dir
+
+    def prunes(self, folder: Path, patch: pytest.MonkeyPatch, *, ended: bool = True) -> storage.Garbage:
+        with (
+            self.opened(patch),
+            Ledger(folder / f"ledger-{self.uid}-{self.cluster.root.replace('/', '-')}") as ledger,
+        ):
+            return storage.prune(self.cluster, ledger, ended=ended, agrees=lambda *_: True)
+
+    @contextmanager
+    def opened(self, patch: pytest.MonkeyPatch) -> Iterator[None]:
+        @contextmanager
+        def opens(cluster: Cluster, *, create: bool = True) -> Iterator[Site]:
+            yield self.site(create=create)
+
+        patch.setattr(storage, "open_site", opens)
+        yield
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    """A disk that everybody passes; pytest's own folders are private to root."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        made = Lab(Path(folder))
+        made.answers([])
+        yield made
+
+
+WAITS = Member(1, JobState.PENDING)
+RUNS = Member(2, JobState.RUNNING)
+DEFERRED = Member(3, JobState.DEFERRED, group="a40-2m-20260101-000003")
+TASK = Member(4, JobState.PENDING, group="a40-2m-20260101-000004")
+LIVE = [WAITS, RUNS, DEFERRED, TASK]
+STORES = {
+    # the image's owner, her store, whether the group may read it; the run's owner and his root
+    "another's run, a store of its own": (ALICE, "alice/images", True, BOB, "bob/ck"),
+    "another's run, the root's own store": (ALICE, None, True, BOB, "bob/ck"),
+    "one's own other root, a store of its own": (ALICE, "alice/images", False, ALICE, "alice/second"),
+    "one's own other root, the first root's store": (ALICE, None, False, ALICE, "alice/second"),
+    "one's own other root, a group's store": (ALICE, "alice/images", True, ALICE, "alice/second"),
+    "another project in the same root": (ALICE, "alice/images", False, ALICE, "alice/ck"),
+}
+
+
+@pytest.mark.parametrize("run", LIVE, ids=["pending", "running", "deferred", "array"])
+@pytest.mark.parametrize("case", STORES)
+@pytest.mark.parametrize("same_scheduler", [True, False])
+def test_an_image_that_a_live_run_names_stays(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, run: Member, same_scheduler: bool
+) -> None:
+    owner, store, group, user, root = STORES[case]
+    alice = lab.person(owner, "alice/ck", store=store, group=group)
+    image = alice.image()
+    other = lab.person(user, root, store=str(image.parent.relative_to(lab.disk)), group=group)
+    other.has_run(run, image)
+    lab.answers([run] if same_scheduler and run.state is not JobState.DEFERRED else [])
+    for ended in (False, True):
+        done = alice.prunes(tmp_path, monkeypatch, ended=ended)
+        assert image.exists(), done
+        assert not done.rubbish.images
+
+
+ENDED = {
+    "completed": (replace(RUNS, state=JobState.COMPLETED), True, ()),
+    "completed, and forgotten by the scheduler": (replace(RUNS, state=JobState.COMPLETED), False, ()),
+    "cancelled while it waited, as the scheduler knows": (
+        replace(WAITS, state=JobState.CANCELLED),
+        True,
+        ("never started",),
+    ),
+    "cancelled while it waited, as its files say": (WAITS, False, ("attempts/0/cancel.json",)),
+    "withdrawn before it was submitted": (DEFERRED, False, ("attempts/0/cancel.json",)),
+}
+
+
+@pytest.mark.parametrize("case", ENDED)
+@pytest.mark.parametrize("root", ["alice/ck", "alice/second"])
+def test_an_image_that_only_ended_runs_name_goes(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, root: str
+) -> None:
+    """Runs of another project, which this ledger does not know, or of another work root."""
+    member, known, files = ENDED[case]
+    alice = lab.person(ALICE, "alice/ck", store="alice/images")
+    image = alice.image()
+    unstarted = replace(member, state=JobState.PENDING) if "never started" in files else member
+    second = lab.person(ALICE, root, store="alice/images")
+    second.has_run(unstarted, image, *(name for name in files if "/" in name))
+    lab.answers([member] if known else [])
+    alice.prunes(tmp_path, monkeypatch, ended=False)
+    assert image.exists(), "it is named"
+    done = alice.prunes(tmp_path, monkeypatch)
+    assert not image.exists(), done
+
+
+def test_a_run_resumed_on_another_cluster_is_not_taken_for_ended(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice = lab.person(ALICE, "alice/ck", store="alice/images")
+    image = alice.image()
+    failed = replace(RUNS, state=JobState.FAILED)
+    run_dir = lab.person(ALICE, "alice/second", store="alice/images").has_run(failed, image)
+    again = run_dir / "submissions/1"
+    again.mkdir()
+    request = {"schema": 1, "number": 1, "kind": "resume", "options": []}
+    texts = {"request.json": json.dumps(request), "asked": "1\n", "answer": "99\n", "status": "0\n"}
+    for name, text in texts.items():
+        (again / name).write_text(text)
+        os.chown(again / name, ALICE, ALICE)
+    lab.answers([failed])
+    alice.prunes(tmp_path, monkeypatch)
+    assert image.exists()
+
+
+def test_images_that_others_may_read_stay_and_the_way_to_remove_them_is_said(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice = lab.person(ALICE, "alice/ck", store="alice/images", group=True)
+    image = alice.image()
+    damaged = alice.image("b", ".damaged-")
+    done = alice.prunes(tmp_path, monkeypatch)
+    assert {kept.name for kept in done.rubbish.kept_images} == {image.name, damaged.name}
+    assert all(kept.shared for kept in done.rubbish.kept_images)
+    image.parent.chmod(0o700)  # nobody else reaches them now
+    alice.prunes(tmp_path, monkeypatch)
+    assert list(alice.store.glob("*.sif")) == []
+
+
+def test_in_a_store_that_all_write_to_only_ones_own_private_images_go(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = lab.disk / "lab"
+    store.mkdir()
+    os.chown(store, 0, LAB)
+    store.chmod(0o2770)
+    alice, bob = (lab.person(uid, f"{uid}/ck", store="lab") for uid in (ALICE, BOB))
+    mine, his = alice.image("a"), bob.image("b")
+    alice.prunes(tmp_path, monkeypatch)
+    assert (mine.exists(), his.exists()) == (False, True)
+
+
+def test_a_work_root_that_is_out_of_sight_holds_all_images(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its disk may not be mounted on this login node."""
+    alice = lab.person(ALICE, "alice/ck", store="alice/images")
+    image = alice.image()
+    second = lab.person(ALICE, "alice/second", store="alice/images")
+    second.has_run(WAITS, image)
+    root, away = Path(second.cluster.root), lab.disk / "alice/away"
+    root.rename(away)
+    done = alice.prunes(tmp_path, monkeypatch)
+    assert image.exists()
+    ((lost, link),) = done.rubbish.lost.items()
+    assert lost == str(root)
+    (away / "runs").rename(lab.disk / "alice/runs")
+    away.rename(root)
+    alice.prunes(tmp_path, monkeypatch)
+    assert image.exists(), "a root without runs is one that is not all there"
+    Path(link).unlink()
+    alice.prunes(tmp_path, monkeypatch)
+    assert not image.exists()
+
+
+def test_ones_own_root_out_of_sight_holds_all_images(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice = lab.person(ALICE, "alice/ck", store="alice/images")
+    image = alice.image()
+    Path(alice.cluster.root).rename(lab.disk / "alice/away")
+    alice.prunes(tmp_path, monkeypatch)
+    assert image.exists()
+
+
+def test_a_shared_root_with_a_run_that_cannot_be_read_loses_nothing(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bob's run directory in Alice's folder of runs: 0700, so that nothing shows what it needs."""
+    alice = lab.person(ALICE, "alice/ck")
+    image = alice.image()
+    run_dir = alice.has_run(WAITS, image)
+    os.chown(run_dir, BOB, BOB)
+    with pytest.raises(storage.RunError, match=f"run.json of {WAITS.run_id} does not say"):
+        alice.prunes(tmp_path, monkeypatch)
+    assert image.exists()
+
+
+def test_the_image_that_a_build_starts_from_stays(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice = lab.person(ALICE, "alice/ck")
+    image = alice.image()
+    build = Path(alice.cluster.root) / "builds/0123"
+    build.mkdir(parents=True)
+    (build / "mine.def").write_text(f"Bootstrap: localimage\nFrom: {image}\n")
+    alice.prunes(tmp_path, monkeypatch)
+    assert image.exists()
+
+
+def test_a_run_that_appears_while_a_person_thinks_keeps_its_image(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice = lab.person(ALICE, "alice/ck", store="alice/images")
+    second = lab.person(ALICE, "alice/second", store="alice/images")
+    image, touched, unused = (alice.image(letter) for letter in "abc")
+
+    def agrees(*_: object) -> bool:
+        second.has_run(WAITS, image)
+        os.utime(touched, (OLD + 1, OLD + 1))
+        return True
+
+    with alice.opened(monkeypatch), Ledger(tmp_path / "ledger") as ledger:
+        done = storage.prune(alice.cluster, ledger, ended=True, agrees=agrees)
+    assert done.kept == {image.name, touched.name}
+    assert [path.exists() for path in (image, touched, unused)] == [True, True, False]
+    assert {path.name for path in alice.store.glob(".damaged*")} == set()
+
+
+def test_of_a_removal_and_a_hand_over_that_meet_one_gives_way(lab: Lab) -> None:
+    """At every distance between them: a run that the scheduler was asked for has its image."""
+    alice = lab.person(ALICE, "alice/ck", store="alice/images")
+    site, root = alice.site(create=True), alice.cluster.root
+    turns = 30
+    for turn in range(turns):
+        image = alice.image()
+        run_id = f"{WAITS.run_id[:-1]}{turn:02}"
+        spec = json.dumps({"run_id": run_id, "image": {"path": str(image)}}).encode()
+        files = {f"runs/{run_id}/run.json": spec, f"runs/{run_id}/submissions/0/": ""}
+        argv = hand_over_argv(
+            root, f"t{turn}", f"runs/{run_id}", 0, ["echo", "12"], new=True, needs=[str(image)]
+        )
+        with ThreadPoolExecutor() as both:
+            removal = both.submit(remove, site, [("image", OLD, image.name)], [])
+            time.sleep(turn * 0.004)
+            if turn == turns - 1:
+                removal.result()
+            done = site.transport.run(argv, stdin=bundle(files), check=False)
+            kept = removal.result()
+        answer = parse_hand_over(done.text, done.error_text)
+        assert answer is not None
+        accepted = answer.asked is not None
+        assert image.exists() or not accepted, turn
+        assert image.exists() == (kept == {image.name})
+        shutil.rmtree(Path(root) / "runs" / run_id, ignore_errors=True)
+        image.unlink(missing_ok=True)
+    assert not accepted, "the last came too late"
