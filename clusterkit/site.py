@@ -175,6 +175,16 @@ def open_site(
             yield _site(cluster, transport, create, inquiries)
 
 
+def make_site(cluster: Cluster, transport: Transport) -> Site:
+    """The site behind an open connection; makes what is missing of its work root.
+
+    Raises:
+        TransportError: the work root cannot be used.
+        OwnershipError: others could change the folders; nothing was written.
+    """
+    return _site(cluster, transport, create=True, inquiries=())
+
+
 def _log_in(cluster: Cluster, ask: Ask) -> Transport:
     from clusterkit.transport.factory import connect
 
@@ -232,8 +242,8 @@ _CREATE = """
 umask 077
 make() {
     test ! -d "$1" || return 0
-    test -z "${1%/*}" || make "${1%/*}" "$2" || return
-    mkdir "$1" || test -d "$1" || return
+    test -z "$2" || test -z "${1%/*}" || make "${1%/*}" "$2" || return
+    mkdir -p "$1" || return
     test -z "$2" || { chgrp "$2" "$1" && chmod 710 "$1"; }
 }
 make "$store" "$1" && make "$root/snapshots" "$1" || exit 1

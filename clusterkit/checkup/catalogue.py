@@ -47,7 +47,7 @@ _STORAGE = checks_of(
     CheckPlace.STORAGE,
     ("root", "the work root is writable, or can be made", ("login",)),
     ("owners", "no other user can change what runs as you", ("login",)),
-    ("modes", "no other user can read runs, images or code", ("login", "root")),
+    ("modes", "no other user can read runs, images or code; `group` can read its part", ("login", "root")),
     ("room", "1 GiB is free in every root, quota included (fails below 64 MiB)", ("login",)),
     ("image-there", "the image is on the cluster", ("login", "image-here")),
     ("image-whole", "its SHA-256 is correct (not read for more than a minute)", ("image-there",)),

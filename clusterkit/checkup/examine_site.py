@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 
 from clusterkit.backends import backend_of
@@ -19,13 +20,12 @@ from clusterkit.images.planning import plan as plan_image
 from clusterkit.images.upload import upload as upload_image
 from clusterkit.probes import ask
 from clusterkit.runs.materials import chunk_cache
-from clusterkit.site import Layout, Site
+from clusterkit.site import Layout, make_site
 from clusterkit.untrusted import decimal
 
 _SECONDS = 300.0
 """For the whole round trip; each check has its own, shorter limit on the cluster."""
 _PLACES = (CheckPlace.LOGIN, CheckPlace.STORAGE, CheckPlace.SCHEDULER)
-_MAKE = 'umask 077; for folder; do mkdir -p "$folder" || exit 1; done'
 
 
 def examine_site(exam: Examination) -> Iterator[Result]:
@@ -98,8 +98,8 @@ def _mend(exam: Examination, seen: Login) -> bool:
     assert exam.transport is not None
     root = seen.about("root")
     if "near" in seen.answer["root"].text and storage.root(there).outcome is Outcome.PASS:
-        exam.transport.run(["sh", "-c", _MAKE, "sh", root])
-        exam.sheet.fixes["root"] = f"made {root} (0700)"
+        make_site(exam.cluster, exam.transport)
+        exam.sheet.fixes["root"] = f"made {root}"
     wide = list(storage.open_folders(there))
     if wide:
         keep = "g-w,o=" if exam.cluster.group else "go="
@@ -107,7 +107,7 @@ def _mend(exam: Examination, seen: Login) -> bool:
         what = f"chmod {keep} {shlex.join(wide)}"
         exam.sheet.fixes["modes"] = what if done.returncode == 0 else f"not all: {what}: {done.reason}"
     if exam.image and exam.uploads and exam.ledger and _image_is_bad(there):
-        _send_image(exam, seen)
+        _send_image(exam)
     return len(exam.sheet.fixes) > before
 
 
@@ -118,16 +118,15 @@ def _image_is_bad(there: Storage) -> bool:
     return any(verdict.outcome is not Outcome.PASS for verdict in verdicts)
 
 
-def _send_image(exam: Examination, seen: Login) -> None:
+def _send_image(exam: Examination) -> None:
     """Send the image as `deploy` does, which refuses one that does not fit."""
     assert exam.transport is not None
     assert exam.ledger is not None
     assert exam.image is not None
     assert exam.cluster.image is not None
-    site = Site(exam.cluster, exam.transport, layout_of(seen), None)
     cache = chunk_cache(exam.settings)
     try:
-        exam.transport.run(["sh", "-c", _MAKE, "sh", site.layout.images])
+        site = replace(make_site(exam.cluster, exam.transport), free_bytes=None)
         plan = plan_image(site, exam.cluster.image, exam.image, cache=cache, verify=True)
         sent = upload_image(site, exam.cluster.image, exam.image, plan, cache=cache, bar=exam.bar)
     except ClusterkitError as error:

@@ -66,6 +66,24 @@ ck_own root ck_root
 ck_part modes ls -ldnL "$root" "$root/runs" "$root/snapshots" "$root/cache" "$store"
 """
 
+# $1 is the group. Tells who is in it, and the modes of all on the way to what it may read, links followed.
+_REACH = r"""
+ck_reach() {
+  ck_entry=$(getent group "$1" 2>/dev/null) && echo "group ${ck_entry%%:*}"
+  for ck_member in $(echo "${ck_entry##*:}" | tr , '\n' | head -n 8); do
+    if [ "$ck_member" != "$(id -un)" ] && ck_groups=$(id -Gn "$ck_member" 2>/dev/null); then
+      echo "member $ck_groups"
+    fi
+  done
+  for ck_path in "$store" "$root/snapshots"; do
+    for ck_at in "$ck_path" "$(cd "$ck_path" 2>/dev/null && pwd -P)"; do
+      while [ -n "$ck_at" ]; do LC_ALL=C ls -ldL "$ck_at"; ck_at=${ck_at%/*}; done
+    done
+  done
+  LC_ALL=C ls -ldtL "$store"/sha256-*.sif "$root/snapshots"/*/ | head -n 50
+}
+"""
+
 # Before anything is written there.
 _OWNERS = r"""
 ck_owners() {
@@ -127,6 +145,8 @@ def login_probe(
         lines += [_SHELL, "ck_part rsync rsync --version"]
     lines += [f"ck_own tools ck_missing {' '.join(TOOLS)}"]
     lines += [ownership.fragment(cluster.trust, cluster.group), _OWNERS, _ROOT]
+    if cluster.group:
+        lines += [_REACH, f"ck_own reach ck_reach {shlex.quote(cluster.group)} 2>/dev/null"]
     lines.append(f'ck_part space sh -c {shlex.quote(SPACE)} sh "$root" "$store" "$scratch"')
     if image is not None:
         lines.append(_IMAGE.format(name=image.name, bytes=image.bytes, seconds=_DIGEST_SECONDS))

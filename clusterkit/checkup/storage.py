@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from clusterkit import ownership
@@ -17,6 +17,10 @@ from clusterkit.units import format_bytes
 
 _MODE = re.compile(
     r"^(?P<mode>d[-rwxsStT]{9})\S*\s+\d+\s+(?P<uid>\d+)\s+\d+\s.*?\s(?P<path>/.*)$", re.MULTILINE
+)
+_LISTED = re.compile(
+    r"^(?P<mode>[-d][-rwxsStT]{9})(?P<acl>\S?)\s+\d+\s+(?P<owner>\S+)\s+(?P<group>\S.*?)\s+\d+\s.*?\s(?P<path>/.*?)/?$",
+    re.MULTILINE,
 )
 _LITTLE, _SCARCE = 64 << 20, 1 << 30
 """Free bytes of a root below which a run cannot write, or a few runs fill it."""
@@ -80,15 +84,63 @@ def owners(storage: Storage) -> Verdict:
 
 
 def modes(storage: Storage) -> Verdict:
-    """Whether the folders are private, except that a group may read images and code."""
+    """Whether the folders are private, except that a group may read images and code, which it can reach."""
     wide = open_folders(storage)
     if wide:
         text = shortlist([f"{path} ({mode})" for path, mode in wide.items()], 3)
         return warned(f"others may read {text}", f"chmod go= {shlex.join(wide)}")
     group = storage.login.cluster.group
+    if group and (closed := _closed(storage, group)):
+        text = shortlist([f"{entry['path']} ({entry['mode']} {entry['group']})" for entry in closed], 3)
+        return warned(f"group {group} may read images and code, but not {text}", _opening(storage, closed))
     return passed(
         "only you can read them" + (f", and group {group} may read images and code" if group else "")
     )
+
+
+def _closed(storage: Storage, group: str) -> list[re.Match[str]]:
+    """What keeps a member of the group from the images and snapshots: folders above them, or themselves.
+
+    An access control list may let the group in without showing it, and so may another group that its members
+    are in where the site does not tell who they are.
+    """
+    text = storage.login.answer["reach"].text
+    members = [set(line.split()[1:]) for line in text.split("\n") if line.startswith("member ")]
+    theirs = {group, *(line[6:] for line in text.split("\n") if line.startswith("group "))}
+    if members:
+        theirs |= set.intersection(*members)
+    snapshots = f"{storage.login.about('root')}/snapshots"
+    closed = {}
+    for entry in _LISTED.finditer(text):
+        path, mode = entry["path"], entry["mode"]
+        unknown = not members and mode[6] in "xs"
+        bits = mode[4:7] if entry["group"] in theirs or unknown else mode[7:]
+        contents = path in (storage.login.about("store"), snapshots) or f"{snapshots}/" in path
+        read = bits[0] == "r" or not (contents or mode[0] == "-")
+        if entry["acl"] != "+" and not (read and (mode[0] == "-" or bits[2] in "xst")):
+            closed[path] = entry
+    return list(closed.values())
+
+
+def _opening(storage: Storage, closed: Sequence[re.Match[str]]) -> str:
+    """How to let the group in."""
+    group, user = storage.login.cluster.group or "", storage.login.about("user")
+    if other := [entry for entry in closed if entry["owner"] != user]:
+        return (
+            f"ask {other[0]['owner']} to let group {group} pass {other[0]['path']}, or set `root` and "
+            f"`image_store` of {storage.table} to folders that it can pass"
+        )
+    snapshots, store = f"{storage.login.about('root')}/snapshots", storage.login.about("store")
+    paths = [entry["path"] for entry in closed if not f"{entry['path']}/".startswith(f"{snapshots}/")]
+    images = [path for path in paths if path == store or path.startswith(f"{store}/sha256-")]
+    above = [path for path in paths if path not in images]
+    code = [snapshots] if len(paths) < len(closed) else []
+    steps = []
+    for names, deep, bits in ((above, "", "g+x"), (images, "", "g+rX"), (code, "-R ", "g+rX")):
+        if names:
+            words = shlex.join(names)
+            steps += [f"chgrp {deep}{shlex.quote(group)} {words}", f"chmod {deep}{bits} {words}"]
+    return " && ".join(steps)
 
 
 def open_folders(storage: Storage) -> dict[str, str]:

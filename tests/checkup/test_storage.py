@@ -23,7 +23,13 @@ def space(root: int, *, quota: str = "", home: int = 9_999_999) -> tuple[int, st
 
 
 def judged(
-    name: str, *, bytes_: int = 5, uploads: bool = True, deployed: bool = True, **parts: tuple[int, str]
+    name: str,
+    *,
+    bytes_: int = 5,
+    uploads: bool = True,
+    deployed: bool = True,
+    group: str | None = None,
+    **parts: tuple[int, str],
 ) -> Verdict:
     said = {
         "about": (0, ABOUT),
@@ -34,7 +40,7 @@ def judged(
         "image": (0, "-r-------- 1 1 1 5 Jan  1 00:00 /x.sif"),
         "digest": (0, f"{'0' * 64}  /x.sif"),
     }
-    found = login(answer(**(said | parts)))
+    found = login(answer(**(said | parts)), group=group)
     return storage.JUDGES[name](Storage(found, Image("0" * 64, bytes_), uploads, deployed))
 
 
