@@ -35,6 +35,14 @@ _HALVES = re.compile(r"[\ud800-\udfff]")
 _HALVES_BUT_BYTES = re.compile(r"[\ud800-\udc7f\udd00-\udfff]")
 
 
+def can_be_shown(name: str) -> bool:
+    """Whether a name looks like what it is: without control, text-direction and invisible characters.
+
+    The one rule for names that are made here and for those that are read.
+    """
+    return name.isprintable()
+
+
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file for reading, without waiting on a named pipe.
 

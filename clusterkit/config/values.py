@@ -20,7 +20,8 @@ from clusterkit.units import DURATION_EXAMPLES, SIZE_EXAMPLES, parse_duration, p
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _VARIABLE = re.compile(r"\$(\w+|\{[^}]*\})")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Control characters, those for the direction of text included."""
 
 
 def _size(value: object) -> object:

@@ -10,6 +10,8 @@ from typing import Protocol
 
 from clusterkit.errors import ImageError
 from clusterkit.site import Site
+from clusterkit.transport.base import Completed
+from clusterkit.untrusted import can_be_shown
 
 # A SIF starts with a run script line and has its magic at byte 32 (github.com/apptainer/sif, header.go).
 _SIF = (32, b"SIF_MAGIC", "SIF", "convert it: `clusterkit build --from docker-archive:FILE`")
@@ -70,6 +72,8 @@ def local_image(
         raise ImageError(
             f"{path}: no such image", hint="build one with `clusterkit build`, or set the cluster's `image`"
         )
+    if not can_be_shown(path.name):
+        raise ImageError(f"{path.name!a} contains characters that cannot be shown", hint="rename the image")
     offset, magic, form, hint = _SQUASHFS if runtime == "pyxis" else _SIF
     with path.open("rb") as file:
         if file.read(offset + len(magic))[offset:] != magic:
@@ -99,3 +103,22 @@ def present(site: Site, image: Image) -> bool:
 
     arguments = [site.layout.images, image.digest, str(image.bytes)]
     return site.transport.run(["sh", "-c", PRESENT, "sh", *arguments], check=False).returncode == 0
+
+
+def must_be_writable(site: Site) -> None:
+    """Raises ImageError if this user may not add images to the cluster's store."""
+    from clusterkit.images.scripts import NOT_WRITABLE, WRITABLE
+
+    answer = site.transport.run(["sh", "-c", WRITABLE, "sh", site.layout.images], check=False)
+    if answer.returncode == NOT_WRITABLE:
+        raise not_writable(site, answer, "you may not add images to it")
+
+
+def not_writable(site: Site, answer: Completed, why: str) -> ImageError:
+    """The error for an image store of another user's; the answer holds `ls -ld` of it."""
+    mode, _, owner = [*answer.text.split(), "?", "?", "?"][:3]
+    return ImageError(
+        f"{site.transport.where}: {site.layout.images} belongs to {owner} ({mode}), and {why}",
+        hint=f"ask {owner} to `clusterkit deploy` the image, or set `image_store` of "
+        f"[clusters.{site.cluster.name}] to a folder of your own",
+    )

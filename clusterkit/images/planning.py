@@ -14,7 +14,7 @@ from clusterkit.errors import ImageError, TransportError
 from clusterkit.images import scripts
 from clusterkit.images.chunks import ChunkList, chunk_file
 from clusterkit.images.delta import MAX_STEPS, Delta, compare
-from clusterkit.images.image import Image
+from clusterkit.images.image import Image, not_writable
 from clusterkit.site import Inquiry, Site
 from clusterkit.transport.base import MissingFileError
 from clusterkit.untrusted import ordinal
@@ -159,6 +159,8 @@ def _survey(site: Site, image: Image) -> _Survey:
 def _intact(site: Site, image: Image) -> bool:
     argv = ["sh", "-c", scripts.VERIFY, "sh", site.layout.images, image.digest]
     answer = site.transport.run(argv, check=False, timeout=None)
+    if answer.returncode == scripts.NOT_WRITABLE:
+        raise not_writable(site, answer, f"image {image.digest[:12]} in it is damaged")
     if answer.returncode not in (0, scripts.MISMATCH):
         raise TransportError(f"{site.transport.where}: cannot read {image.name}: {answer.reason}")
     return answer.returncode == 0

@@ -20,6 +20,8 @@ TAKEN_OVER = 94
 """The upload's folder is gone."""
 PUBLISHED = 95
 """The image has been published in the meantime."""
+NOT_WRITABLE = 96
+"""This user may not write to the images folder."""
 
 _COMMON = """
 size() { ls -lnd "$1" 2>/dev/null | { read -r _ _ _ _ bytes _; echo "$bytes"; }; }
@@ -38,6 +40,12 @@ touch -c "sha256-$2.sif" 2>/dev/null
 exit 0
 """
 )
+
+WRITABLE = f"""
+# $1 images folder
+cd "$1" || exit 1
+[ -w . ] || {{ ls -ld .; exit {NOT_WRITABLE}; }}
+"""
 
 SURVEY = (
     _COMMON
@@ -69,6 +77,8 @@ VERIFY = (
 cd "$1" && found=$(sum <"sha256-$2.sif") || exit 1
 [ "$found" != "$2" ] || exit 0
 set_aside "$2" && exit {MISMATCH}
+ls -ld .
+exit {NOT_WRITABLE}
 """
 )
 
@@ -81,6 +91,7 @@ CLAIM = (
 # does no harm: both then write the same bytes to the same places, and nothing is published before all of it
 # was read and checked.
 cd "$1" && umask 077 || exit 1
+[ -w . ] || {{ ls -ld .; exit {NOT_WRITABLE}; }}
 for folder in .upload-*; do
   if [ -d "$folder" ] && [ "$folder" != "$5" ] && ! young "$folder" 1440; then rm -rf "$folder"; fi
 done

@@ -16,7 +16,7 @@ from pathlib import Path
 from clusterkit.errors import ImageError, TransportError
 from clusterkit.images import scripts
 from clusterkit.images.delta import Delta, write_pack
-from clusterkit.images.image import Image, present, sha256_of
+from clusterkit.images.image import Image, not_writable, present, sha256_of
 from clusterkit.images.planning import UploadPlan, Way, local_chunks, pack_name
 from clusterkit.site import Site
 from clusterkit.transport.base import Bar, Completed, SyncOptions
@@ -158,6 +158,8 @@ def _claim(site: Site, image: Image, plan: UploadPlan) -> str | None:
     answer = site.transport.run(["sh", "-c", scripts.CLAIM, "sh", *arguments], check=False, timeout=None)
     if answer.returncode == scripts.PUBLISHED:
         return None
+    if answer.returncode == scripts.NOT_WRITABLE:
+        raise not_writable(site, answer, f"you may not add image {image.digest[:12]} to it")
     if answer.returncode != 0:
         raise TransportError(
             f"{site.transport.where}: cannot write to {site.layout.images}: {answer.reason}",

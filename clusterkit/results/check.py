@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit.results.checkpoints import replay_segments
-from clusterkit.untrusted import read_object
+from clusterkit.untrusted import can_be_shown, read_object
 
 _LONGEST_LINE = 16 << 20
 
@@ -78,7 +78,7 @@ def _checkpoints(run_dir: Path, new: Collection[str]) -> Iterator[str]:
 def _leaves(path: str) -> bool:
     """Whether a path is anything but a printable `checkpoints/FOLDER/FILE`."""
     names = path.split("/")
-    return len(names) != 3 or not {"", ".", ".."}.isdisjoint(names) or not path.isprintable()
+    return len(names) != 3 or not {"", ".", ".."}.isdisjoint(names) or not can_be_shown(path)
 
 
 def _fault(run_dir: Path, path: str, facts: Any, *, read: bool) -> str | None:

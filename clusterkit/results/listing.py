@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from clusterkit.backends.jobs import GROUP_LOG, SCHEDULER_LOG, WORK_LIST
-from clusterkit.untrusted import of_tools
+from clusterkit.untrusted import can_be_shown, of_tools
 
 NO_SUCH_ROOT = 3
 """Exit status of the listing if the folder of all runs does not exist."""
@@ -130,7 +130,7 @@ class Refused:
     def text(self) -> str:
         """The path inside the run and the reason, escaped to one line."""
         inside = self.path.partition("/")[2]
-        name = inside if inside.isprintable() else ascii(inside)[1:-1]
+        name = inside if can_be_shown(inside) else ascii(inside)[1:-1]
         return f"{name if len(name) <= 200 else name[:200] + '...'}: {self.why}"
 
 
@@ -237,13 +237,13 @@ def _why_not(kind: str, path: str, target: str, *, readable: bool) -> str | None
         link = f"{path} {target}"
         if _OF_GROUP.fullmatch(link) or _OF_WANDB.fullmatch(link):
             return None
-        if _stays_inside(path, target) and path.isprintable() and not _too_long(path.encode()):
+        if _stays_inside(path, target) and can_be_shown(path) and not _too_long(path.encode()):
             return None
     if of_tools(path):
         return "its name is one of git's, or of another tool that runs programs from there"
     if _MAKES_ENVIRONMENT.fullmatch(path):
         return "its name is that of a part of a virtual environment"
-    if not path.isprintable():
+    if not can_be_shown(path):
         return "its name contains characters that cannot be shown"
     if len(path) > _LONGEST_NAME // 4 and _too_long(path.encode()):
         return "its name is too long"

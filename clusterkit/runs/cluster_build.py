@@ -19,7 +19,7 @@ from clusterkit.images.building.advice import advice, cause
 from clusterkit.images.building.apptainer import save, workshop
 from clusterkit.images.building.packages import parse
 from clusterkit.images.building.work import Request, Work, daemon_image, prepare
-from clusterkit.images.image import Image
+from clusterkit.images.image import Image, must_be_writable
 from clusterkit.images.image import present as image_present
 from clusterkit.interruption import InterruptedChange, held_back, tell
 from clusterkit.runs.handover import SubmissionRefusedError, hand_over_job
@@ -86,6 +86,7 @@ def build_on(
         )
     options = _job_options(cluster, native)
     with _portable(request) as work, open_site(cluster) as site:
+        must_be_writable(site)
         work = _base_from_store(site, work, ledger, bar)
         one = RemoteBuild(site, work, options, say, chunker=chunks.program())
         if not one.find():

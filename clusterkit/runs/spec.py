@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.errors import RunError
+from clusterkit.errors import ConfigError, RunError
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.program import TOTAL_STEPS, option_of, trains
+from clusterkit.untrusted import can_be_shown
 
 SCHEMA = 1
 
@@ -91,7 +92,12 @@ def run_id(name: str, created: datetime, token: str) -> str:
 
     >>> run_id("a40-2m", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "k3f9")
     'a40-2m-20260102-030405-k3f9'
+
+    Raises:
+        ConfigError: the name contains characters that cannot be shown.
     """
+    if not can_be_shown(name):
+        raise ConfigError(f"the name {name!a} contains characters that cannot be shown", hint="choose another name")
     slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "run"
     return f"{slug[:40]}-{created.astimezone(UTC):%Y%m%d-%H%M%S}-{token}"
 

@@ -57,6 +57,12 @@ def test_every_command_that_takes_a_run_is_here() -> None:
     assert found == MANY.keys() | ONE.keys()
 
 
+def test_a_name_that_cannot_be_shown_is_refused(project: Project) -> None:
+    for more in ((), ("--seeds", "1,2")):
+        done = project.run("submit", "--dry-run", "--name", "a\u202eb", *more, code=3)
+        assert "the name 'a\\u202eb' contains characters that cannot be shown" in done.stderr
+
+
 @pytest.fixture(scope="module")
 def named(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Project, dict[str, str]]]:
     """Ended and pulled runs of two groups and one besides; names of one run, of a group, of neither."""

@@ -83,6 +83,10 @@ def fault(place: Place, toml: str) -> ConfigError:
             "3: profiles.x.description: 'a\\nb' contains a line break or another control character",
         ),
         (
+            PROFILE + "description = 'a\u202eb'",
+            "3: profiles.x.description: 'a\\u202eb' contains a line break or another control character",
+        ),
+        (
             PROFILE + "sbatch.qos = 1.5",
             "3: profiles.x.sbatch.qos: must be text, a whole number, true or false, not 1.5",
         ),

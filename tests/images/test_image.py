@@ -30,6 +30,13 @@ def test_what_is_no_sif_is_refused(tmp_path: Path, ledger: Ledger) -> None:
         local_image(tmp_path / "absent.sif", ledger)
 
 
+def test_a_name_that_reads_otherwise_than_it_is_is_refused(tmp_path: Path, ledger: Ledger) -> None:
+    image = tmp_path / "train\u202efis.sif"
+    image.write_bytes(b"\0" * 32 + b"SIF_MAGIC")
+    with pytest.raises(ImageError, match=r"'train\\u202efis.sif' contains characters that cannot be shown"):
+        local_image(image, ledger)
+
+
 def test_each_runtime_takes_its_own_format(tmp_path: Path, ledger: Ledger) -> None:
     squashfs, sif = tmp_path / "image.sqsh", tmp_path / "image.sif"
     squashfs.write_bytes(b"hsqs" + b"\0" * 100)

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +15,16 @@ import pytest
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.commands import storage
+from clusterkit.errors import ImageError
+from clusterkit.images.image import Image, must_be_writable, sha256_of
+from clusterkit.images.planning import plan
 from clusterkit.images.removal import remove
+from clusterkit.images.upload import upload
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.submission import bundle, hand_over_argv, parse_hand_over
 from tests.doubles.lab import ALICE, BOB, LAB, OLD, Lab, new_lab
 from tests.doubles.slurm_site import Member
+from tests.images.uploads import HEADER, no_bar
 
 pytestmark = [
     pytest.mark.slow,
@@ -220,6 +225,26 @@ def test_a_run_that_appears_while_a_person_thinks_keeps_its_image(
     assert done.kept == {image.name, touched.name}
     assert [path.exists() for path in (image, touched, unused)] == [True, True, False]
     assert {path.name for path in alice.store.glob(".damaged*")} == set()
+
+
+def test_a_member_who_may_not_write_to_the_store_is_told_whose_it_is(lab: Lab, tmp_path: Path) -> None:
+    alice = lab.person(ALICE, "alice/ck", store="alice/images", group=True)
+    damaged = alice.image()
+    bob = lab.person(BOB, "bob/ck", store="alice/images", group=True).site(create=True)
+    mine = tmp_path / "my.sif"
+    mine.write_bytes(HEADER)
+    image = Image(sha256_of(mine), len(HEADER))
+    attempts: list[Callable[[], object]] = [
+        lambda: upload(bob, mine, image, plan(bob, mine, image, cache=tmp_path), cache=tmp_path, bar=no_bar),
+        lambda: plan(bob, mine, Image("a" * 64, damaged.stat().st_size), cache=tmp_path, verify=True),
+        lambda: must_be_writable(bob),
+    ]
+    for attempt in attempts:
+        with pytest.raises(ImageError) as caught:
+            attempt()
+        assert f"{alice.store} belongs to {ALICE} (drwxr-s---), and " in caught.value.cause
+        assert f"ask {ALICE} to `clusterkit deploy` the image" in str(caught.value.hint)
+    must_be_writable(alice.site())
 
 
 def test_of_a_removal_and_a_hand_over_that_meet_one_gives_way(lab: Lab) -> None:

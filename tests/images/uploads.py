@@ -85,7 +85,7 @@ class Store:
 
     @property
     def names(self) -> set[str]:
-        return {path.name for path in self.folder.iterdir()}
+        return {path.name for path in self.folder.glob("*") if not path.name.startswith(".root-")}
 
     @property
     def mends(self) -> bool:

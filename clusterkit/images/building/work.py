@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from clusterkit.errors import ConfigError, ImageError
 from clusterkit.resources import resource
+from clusterkit.untrusted import can_be_shown
 
 BOOTSTRAPS = ("docker", "debootstrap", "localimage")
 TORCH = ("cuda", "cpu")
@@ -118,8 +119,8 @@ def _trainer_definition(request: Request, *, here: bool) -> str:
     source = request.source
     if base:
         source = str(base) if here else base.name
-    if source and not source.isprintable():
-        raise ConfigError(f"--from {source!r} contains a control character")
+    if source and not can_be_shown(source):
+        raise ConfigError(f"--from {source!r} contains characters that cannot be shown")
     environment = jinja2.Environment(  # noqa: S701 - an Apptainer definition, not HTML
         loader=jinja2.FileSystemLoader(resource("containers")),
         undefined=jinja2.StrictUndefined,
