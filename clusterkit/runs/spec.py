@@ -97,7 +97,9 @@ def run_id(name: str, created: datetime, token: str) -> str:
         ConfigError: the name contains characters that cannot be shown.
     """
     if not can_be_shown(name):
-        raise ConfigError(f"the name {name!a} contains characters that cannot be shown", hint="choose another name")
+        raise ConfigError(
+            f"the name {name!a} contains characters that cannot be shown", hint="choose another name"
+        )
     slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "run"
     return f"{slug[:40]}-{created.astimezone(UTC):%Y%m%d-%H%M%S}-{token}"
 
