@@ -256,7 +256,9 @@ own_roots "$root" "$root/runs" ${groups:+"$groups"} "$root/snapshots" "$root/cac
 for folder in "$root" "$store" "$root/snapshots"; do
     test -z "$1" || test ! -O "$folder" || { chgrp "$1" "$folder" && chmod "$2" "$folder"; } || exit 1
 done
-here=$(cd "$root" && pwd -P) && link=$(printf %s "$here" | cksum) || exit 1
+here=$(cd "$root" && pwd -P) || exit 1
+test "$store" != "$root/images" || test -L "$store" || here=.. # also right after the root was renamed
+link=$(printf %s "$here" | cksum) || exit 1
 link=$store/.root-${link%% *}
 test -L "$link" || test ! -w "$store" || ln -sn "$here" "$link" || test -L "$link" || exit 1
 """

@@ -21,7 +21,7 @@ from clusterkit.probes import ask
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import Observer
 from clusterkit.runs.roster import roster
-from clusterkit.runs.selection import settled
+from clusterkit.runs.selection import known_state, settled
 from clusterkit.runs.state import RunState
 from clusterkit.site import Site, open_site
 from clusterkit.transport.base import Bar
@@ -212,7 +212,7 @@ def _ended(site: Site, runs: Collection[str], ledger: Ledger) -> frozenset[str]:
     known = {run.run_dir: run for run in ledger.runs()}
     folders = {name: _folder(site, name) for name in runs}
     rows = {name: known.get(folder) or _stranger(site, folder) for name, folder in folders.items()}
-    final = {name: run for name, run in rows.items() if settled(run)}
+    final = {name: run for name, run in rows.items() if settled(run) and _over(known_state(run))}
     listing = roster(shlex.quote(site.layout.runs), ((run.run_dir, run.submission) for run in final.values()))
     again = ask(site.transport, listing, timeout=None).of(listing).again if final else ()
     ended = {name for name, run in final.items() if run.run_dir not in again}

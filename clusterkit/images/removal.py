@@ -28,7 +28,7 @@ held() {
     { rest = substr($0, index($0, " ") + 1) }
     !begun { if ($0 == "uses") begun = 1; else if ($1 == "ended") ended[rest] = 1; next }
     $1 == "in" { folder = $2 == "" ? "" : rest "/" }
-    $1 == "lost" { print "images" }
+    $1 == "lost" { print "images"; if ($2 == "-") print "snapshots" }
     $1 == "build" { print rest }
     $1 == "run" && !((folder rest) in ended) { silent[folder rest] = 1 }
     $1 == "use" {
@@ -37,12 +37,14 @@ held() {
       delete silent[folder run]
       if (!((folder run) in ended) && (folder == "" || what ~ /^sha256-/)) print what
     }
-    END { for (run in silent) { print "images"; print "snapshots" } }'
+    END { for (run in silent) { print "images"; print "snapshots" } print "whole" }'
 }
-stays() { # WHAT: whether a run holds it, or all of its kind
+stays() { # WHAT: whether a run holds it, or all of its kind, or the answer is not whole
   case $1 in sha256-*) all=images ;; *) all=snapshots ;; esac
-  case $line$held$line in *"$line$1$line"* | *"$line$all$line"*) return 0 ;; esac
-  return 1
+  case $line$held$line in
+    *"$line$1$line"* | *"$line$all$line"*) return 0 ;;
+    *"${line}whole$line"*) return 1 ;;
+  esac
 }
 aside() { # the name that hides a thing
   case $1 in image) echo ".damaged-${2#.damaged-}" ;; *) echo ".$2.gc.part" ;; esac

@@ -21,6 +21,7 @@ from clusterkit.images.planning import plan
 from clusterkit.images.removal import remove
 from clusterkit.images.upload import upload
 from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.state import RunState, to_text
 from clusterkit.runs.submission import bundle, hand_over_argv, parse_hand_over
 from tests.doubles.lab import ALICE, BOB, LAB, OLD, Lab, new_lab
 from tests.doubles.slurm_site import Member
@@ -171,6 +172,48 @@ def test_a_work_root_that_is_out_of_sight_holds_all_images(
     Path(link).unlink()
     alice.prunes(tmp_path, monkeypatch)
     assert not image.exists()
+
+
+def test_a_root_that_was_renamed_with_its_store_loses_sight_of_nothing(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice = lab.person(ALICE, "alice/ck")
+    used, unused = alice.image("a"), alice.image("b")
+    alice.has_run(WAITS, used)
+    Path(alice.cluster.root).rename(lab.disk / "alice/new")
+    renamed = lab.person(ALICE, "alice/new")
+    done = renamed.prunes(tmp_path, monkeypatch)
+    assert (done.rubbish.lost, [path.name for path in renamed.store.glob("*.sif")]) == ({}, [used.name])
+    assert not (renamed.store / unused.name).exists()
+
+
+def test_an_answer_that_is_not_whole_removes_nothing(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice = lab.person(ALICE, "alice/ck")
+    image = alice.image()
+    (lab.disk / "awk").write_text("#!/bin/sh\nexit 1\n")
+    (lab.disk / "awk").chmod(0o755)
+    site = alice.site()
+    assert remove(site, [("image", OLD, image.name)], []) == {image.name}
+    assert image.exists()
+
+
+def test_a_run_that_checkpointed_and_may_be_resumed_keeps_its_image(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ledger knows that its job has ended for good."""
+    alice = lab.person(ALICE, "alice/ck")
+    image = alice.image()
+    run_dir = alice.has_run(RUNS, image, "attempts/0/exit.json")
+    (run_dir / "attempts/0/exit.json").write_text(json.dumps({"why": "requeue", "code": 0, "ended": OLD}))
+    row = storage._stranger(alice.site(), str(run_dir))
+    state = RunState(JobState.PREEMPTED, final=True, job_id=RUNS.job_id)
+    row = replace(row, state=state.state, last=to_text(state), job_id=RUNS.job_id)
+    with alice.opened(monkeypatch), Ledger(tmp_path / "ledger") as ledger:
+        ledger.add(row)
+        storage.prune(alice.cluster, ledger, ended=True, agrees=lambda *_: True)
+    assert image.exists()
 
 
 def test_ones_own_root_out_of_sight_holds_all_images(
