@@ -73,7 +73,7 @@ for round in hide remove; do
       [ "$kind" = image ] || [ ! -e "$hidden" ] || erase "$hidden"
       if [ "$name" = "$hidden" ] || mv -f "$name" "$hidden"; then
         gone=$gone$name$line
-      else
+      elif [ -e "$name" ]; then # not removed by another at the same time
         status=1
       fi
       continue
