@@ -27,7 +27,7 @@ _VERSION = 5
 _BUSY_SECONDS = 10.0
 
 
-class _Connection(sqlite3.Connection):
+class _LedgerConnection(sqlite3.Connection):
     """Also fails with an SQLite error where damage is quoted that is no text."""
 
     def execute(self, *arguments: Any) -> sqlite3.Cursor:
@@ -170,7 +170,7 @@ class Ledger:
         try:
             place = ":memory:" if copy else path
             self.connection = sqlite3.connect(
-                place, timeout=_BUSY_SECONDS, isolation_level=None, factory=_Connection
+                place, timeout=_BUSY_SECONDS, isolation_level=None, factory=_LedgerConnection
             )
             if copy:
                 _copy(path, self.connection)

@@ -23,6 +23,7 @@ from clusterkit.site import Site, make_site, open_site
 from clusterkit.transport.base import Completed
 from clusterkit.transport.faults import command_failed
 from tests.doubles.slurm_site import Member, accounting_rows, queue_row, run_files
+from tests.images.uploads import no_bar
 
 ALICE, BOB, LAB = 41001, 41002, 41099
 """Users of no name, each with a group of the same number, and a group that both are in."""
@@ -155,7 +156,7 @@ class Person:
             self.opened(patch),
             Ledger(folder / f"ledger-{self.uid}-{self.cluster.root.replace('/', '-')}") as ledger,
         ):
-            return storage.prune(self.cluster, ledger, ended=ended, agrees=lambda *_: True)
+            return storage.prune(self.cluster, ledger, ended=ended, agrees=lambda *_: True, bar=no_bar)
 
     @contextmanager
     def opened(self, patch: pytest.MonkeyPatch) -> Iterator[None]:

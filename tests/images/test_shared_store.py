@@ -212,7 +212,7 @@ def test_a_run_that_checkpointed_and_may_be_resumed_keeps_its_image(
     row = replace(row, state=state.state, last=to_text(state), job_id=RUNS.job_id)
     with alice.opened(monkeypatch), Ledger(tmp_path / "ledger") as ledger:
         ledger.add(row)
-        storage.prune(alice.cluster, ledger, ended=True, agrees=lambda *_: True)
+        storage.prune(alice.cluster, ledger, ended=True, agrees=lambda *_: True, bar=no_bar)
     assert image.exists()
 
 
@@ -264,7 +264,7 @@ def test_a_run_that_appears_while_a_person_thinks_keeps_its_image(
         return True
 
     with alice.opened(monkeypatch), Ledger(tmp_path / "ledger") as ledger:
-        done = storage.prune(alice.cluster, ledger, ended=True, agrees=agrees)
+        done = storage.prune(alice.cluster, ledger, ended=True, agrees=agrees, bar=no_bar)
     assert done.kept == {image.name, touched.name}
     assert [path.exists() for path in (image, touched, unused)] == [True, True, False]
     assert {path.name for path in alice.store.glob(".damaged*")} == set()
