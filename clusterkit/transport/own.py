@@ -144,8 +144,9 @@ def _pass_keys(session: Session, news: int) -> None:
 
 def _show_all(session: Session, wake: int) -> None:
     try:
-        for data in session.output():
-            _write(_OUT, data)
+        with contextlib.suppress(TransportError):  # `Session.wait` raises it again
+            for data in session.output():
+                _write(_OUT, data)
     finally:
         _write(wake, _ENDED)
 

@@ -130,11 +130,12 @@ class Session:
             TimeUp: the deadline has passed.
             TransportError: there is no end of what the start-up files there print.
         """
-        while data := self._receive():
+        while not self._endless and (data := self._receive()):
             if clean := self._out.feed(data):
                 yield clean
-            if self._out.endless:
-                raise self._never_started(None)
+        if self._endless:
+            self.close()
+            raise self._never_started(None)
 
     def wait(self) -> int:
         """The exit status, once standard output has ended; minus the signal number for a signal.
@@ -144,6 +145,8 @@ class Session:
             LostError: the connection died.
             TransportError: the command was cut off or never started.
         """
+        if self._endless:
+            raise self._never_started(None)
         self._listener.join(self._left())
         if self._listener.is_alive():
             raise TimeUp
@@ -213,6 +216,11 @@ class Session:
         assert not isinstance(self._opened, Exception)
         return self._opened
 
+    @property
+    def _endless(self) -> bool:
+        """Whether the start-up files there print without end, on either stream."""
+        return self._out.endless or self._err.endless
+
     def _pid(self) -> int | None:
         """The command's process id, the first that it tells; waits for that unless its time is up."""
         until = time.monotonic() + (0.0 if self._left() == 0.0 else _END_SECONDS)
@@ -232,7 +240,7 @@ class Session:
     def _never_started(self, status: int | None) -> TransportError:
         said = f"{self._err.noise}\n{self._out.noise}"
         ending = "its channel was closed" if status is None else f"status {status}"
-        ending = "its shell prints without end" if self._out.endless else ending
+        ending = "its shell prints without end" if self._endless else ending
         words = f": {last_words(said)}" if said.strip() else ""
         if "\x1e" in said or (status == 0 and not words):  # something else has read what was for the command
             return TransportError(
@@ -276,3 +284,6 @@ class Session:
         while data := self._channel.receive_error():
             if clean := self._err.feed(data):
                 self._on_error(clean)
+            if self._endless:  # whoever waits for output learns it, because the channel is closed
+                self.close()
+                return

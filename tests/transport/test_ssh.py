@@ -130,12 +130,13 @@ def test_noise_without_end_and_output_without_end_are_ended(
     with closing(to(server)) as transport:
         with pytest.raises(TransportError, match="yes on node printed more than 1 MiB and was stopped"):
             transport.run(["yes"])
-        (server.home / ".bashrc").write_text("yes quota\n")
         endless = r"did not run the command \(its shell prints without end\): .*quota / quota"
-        with pytest.raises(TransportError, match=endless):
-            transport.run(["true"])
-        with pytest.raises(TransportError, match=endless):
-            list(transport.stream(["true"]))
+        for noise in ("yes quota", "yes quota >&2", "yes quota >&2 & yes quota"):
+            (server.home / ".bashrc").write_text(f"{noise}\n")
+            with pytest.raises(TransportError, match=endless):
+                transport.run(["true"])
+            with pytest.raises(TransportError, match=endless):
+                list(transport.stream(["true"]))
 
 
 def test_a_shell_that_ends_before_the_command(

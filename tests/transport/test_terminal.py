@@ -68,9 +68,16 @@ class Typist:
         self.seen = ""
         os.write(self.terminal, keys.encode())
 
+    def ends(self) -> int:
+        """Returns the exit status, once the command has ended."""
+        status = os.waitpid(self.pid, 0)[1]
+        self.pid = 0
+        return os.waitstatus_to_exitcode(status)
+
     def leaves(self) -> None:
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
         os.close(self.terminal)
 
 
@@ -128,6 +135,22 @@ def test_the_terminal_is_as_before_after_a_polite_end(sshd: LoopbackSshd) -> Non
     finally:
         person.leaves()
     assert gone(f"sleep {LONG}")
+
+
+@pytest.mark.parametrize("way", ["ssh", "openssh"], indirect=True)
+def test_a_start_up_file_that_prints_without_end_is_an_error(way: str, sshd: LoopbackSshd) -> None:
+    noise = sshd.home / ".bashrc"
+    noise.write_text("[ ! -t 1 ] || yes quota\n")
+    try:
+        person = Typist(way, sshd, *SHELL)
+        try:
+            person.reads("its shell prints without end")
+            person.reads("quota / quota")
+            assert person.ends() == 1
+        finally:
+            person.leaves()
+    finally:
+        noise.unlink()
 
 
 def test_without_a_terminal_the_streams_stay_apart(
