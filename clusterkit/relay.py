@@ -26,16 +26,18 @@ _PIECE = 1 << 15
 """Bytes read at once, at most."""
 OPEN, REFUSED = b"O", b"X"
 """Frames: the laptop wants a stream connected; one could not be connected, and why."""
-_DATA, _END, _TAKEN = b"D", b"E", b"T"
-"""Data; there is no more; so many bytes were passed on."""
+_DATA, _END, _TAKEN, _GONE = b"D", b"E", b"T", b"G"
+"""Data; there is no more; so many bytes were passed on; who would get more has hung up."""
 _LONGEST_LINE = 2 * _PIECE + 64
 """Bytes of a frame, at most: escaping doubles its data at worst."""
 _DIGITS = 9
 """Of a stream's number and of a count, at most."""
-_KINDS = (OPEN, REFUSED, _DATA, _END, _TAKEN)
+_KINDS = (OPEN, REFUSED, _DATA, _END, _TAKEN, _GONE)
 _LISTENS = "0A"
 """A state in /proc/net/tcp."""
 _CONNECT_SECONDS = 10.0
+_RESET = (1).to_bytes(4, sys.byteorder) + bytes(4)
+"""A struct linger: closing the socket tells its other end at once."""
 
 
 class StrayLineError(Exception):
@@ -171,6 +173,8 @@ class _RelayedStream:
         """Bytes that came and were not confirmed; at most WINDOW."""
         self._begun = self._ended = False
         """Whether a frame has come, and the last one that brings data."""
+        self._unwanted = False
+        """Whether nobody on the other side wants more data."""
         self._peer: socket.socket | None = None
         self._over = False
 
@@ -186,18 +190,24 @@ class _RelayedStream:
             elif kind == _DATA:
                 self._owed += len(data)
                 self._came += data
+            elif kind == _GONE:
+                self._unwanted = True
             else:
                 self._ended = True
             self._news.notify_all()
         if kind == REFUSED:
             self._on_refused(data)
             self.end()
+        elif kind == _GONE:
+            self._shut(socket.SHUT_RD)
 
     def _is_due(self, kind: bytes, data: bytes) -> bool:
         if kind == _TAKEN:
             return 0 < (_number(data) or 0) <= WINDOW - self._window
         if kind == _DATA:
             return not self._ended and 0 < len(data) <= WINDOW - self._owed
+        if kind == _GONE:
+            return not self._unwanted
         return (kind == _END and not self._ended) or (kind == REFUSED and not self._begun)
 
     def end(self) -> None:
@@ -205,9 +215,13 @@ class _RelayedStream:
         with self._news:
             self._over = self._ended = True
             self._news.notify_all()
-        if self._peer is not None:  # wakes the thread that reads it
+        self._shut(socket.SHUT_RDWR)
+
+    def _shut(self, ways: int) -> None:
+        """Closes ways of the socket, if there is one yet; wakes the thread that reads it."""
+        if self._peer is not None:
             with contextlib.suppress(OSError):
-                self._peer.shutdown(socket.SHUT_RDWR)
+                self._peer.shutdown(ways)
 
     def serve(self, connect: Callable[[], socket.socket]) -> None:
         try:
@@ -222,12 +236,14 @@ class _RelayedStream:
             reader.start()
             self._pass_on(peer)
             reader.join()
+            if self._unwanted:  # else who sends to the socket may wait for a minute before it learns it
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
 
     def _read(self, peer: socket.socket) -> None:
         with contextlib.suppress(OSError):  # its other end is gone
-            while True:
+            while not self._unwanted:
                 with self._news:
-                    self._news.wait_for(lambda: self._window > 0 or self._over)
+                    self._news.wait_for(lambda: self._window > 0 or self._over or self._unwanted)
                 data = peer.recv(min(_PIECE, self._window))
                 if not data:
                     break
@@ -250,11 +266,11 @@ class _RelayedStream:
                     peer.sendall(data)
             except OSError:  # its other end is gone; the rest is for nobody
                 listens = False
+                self._write(frame(_GONE, self._number))
             with self._news:
                 self._owed -= len(data)
             self._write(frame(_TAKEN, self._number, b"%d" % len(data)))
-        with contextlib.suppress(OSError):
-            peer.shutdown(socket.SHUT_WR)
+        self._shut(socket.SHUT_WR)
 
 
 def listener_of(port: int, table: str) -> int | None:

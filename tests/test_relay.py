@@ -82,6 +82,7 @@ OUT_OF_TURN: dict[str, list[tuple[bytes, int, bytes]]] = {
     "of no stream": [(b"D", 2, b"x")],
     "refusing no stream": [(b"X", 2, b"no")],
     "opening a stream": [(relay.OPEN, 1, b"80")],
+    "hanging up twice": [(b"G", 1, b""), (b"G", 1, b"")],
     "taking what was not sent": [(b"T", 1, b"1")],
     "taking less than nothing": [(b"T", 1, b"-1")],
     "taking no number": [(b"T", 1, b"9" * 5000)],
@@ -213,6 +214,18 @@ def test_each_way_ends_by_itself(server: socket.socket) -> None:
         far.close()
         assert near.recv(100) == b"answer"
         assert near.recv(100) == b""
+    node.close()
+
+
+def test_a_server_that_never_reads_learns_that_its_client_is_gone(server: socket.socket) -> None:
+    node = Node("ports")
+    near = node.connect(1, port_of(server))
+    with server.accept()[0] as far:
+        near.close()
+        assert far.recv(1) == b""
+        far.settimeout(30)
+        with pytest.raises(ConnectionError):
+            far.sendall(bytes(64 * relay.WINDOW))
     node.close()
 
 
