@@ -103,6 +103,7 @@ class Relay:
         self._send = send
         self._sending = threading.Lock()
         self._streams: dict[int, _RelayedStream] = {}
+        self._opening = threading.Lock()
         self._newest = 0
         """The highest number of a stream so far."""
         self._over = False
@@ -125,7 +126,8 @@ class Relay:
             connect: returns the socket, or raises OSError.
             on_refused: called with the other side's words if it does not connect the stream, once.
         """
-        self._newest = max(self._newest, number)
+        with self._opening:
+            self._newest = max(self._newest, number)
         stream = self._streams[number] = _RelayedStream(number, self.write, on_refused)
 
         def serve() -> None:
