@@ -7,6 +7,7 @@ import shlex
 import socket
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 _CHUNK = 1 << 16
 _OURS = "[clusterkit] "
+_LAST_SECONDS = 30.0
+"""How long the node may send on once our client has ended; a node that says nothing never ends by itself."""
 
 
 def host_entry(settings: Settings, run: LedgerRun, config: Path | None) -> str:
@@ -131,6 +134,8 @@ def _carry(relaying: Relayed) -> bool:
             while data := os.read(0, _CHUNK):
                 here.sendall(data)
             here.shutdown(socket.SHUT_WR)
+            time.sleep(_LAST_SECONDS)
+            here.shutdown(socket.SHUT_RD)
 
     relaying.connect(1, there)
     for work in (serve, pass_up):

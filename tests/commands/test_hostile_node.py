@@ -18,10 +18,11 @@ pytestmark = pytest.mark.slow  # real jobs and commands
 
 MEGABYTES = 100
 """Most memory of a command; it takes about 40 without a relay."""
-MEASURED = """
-import os, pathlib, runpy
+COMMAND_LINE = 'import runpy; runpy.run_module("clusterkit", run_name="__main__", alter_sys=True)'
+MEASURED = f"""
+import os, pathlib
 try:
-    runpy.run_module("clusterkit", run_name="__main__", alter_sys=True)
+    {COMMAND_LINE}
 finally:
     pathlib.Path(os.environ["PEAK"]).write_text(pathlib.Path("/proc/self/status").read_text())
 """
@@ -138,6 +139,18 @@ def test_a_node_that_lies(
     assert cause.isprintable()
     assert hint.startswith("next: ")
     assert megabytes < MEGABYTES
+
+
+def test_a_node_that_says_nothing_is_left_once_the_client_has_ended(
+    running: tuple[Project, str], job: Path
+) -> None:
+    project, run_id = running
+    plant(job, "exec sleep 600")
+    script = f"from clusterkit.commands import ssh; ssh._LAST_SECONDS = 1; {COMMAND_LINE}"
+    words = [sys.executable, "-c", script, "ssh", run_id, "--stdio"]
+    done = subprocess.run(words, cwd=project.folder, input=b"", capture_output=True, timeout=60)
+    assert done.returncode == 8
+    assert f"ssh cannot enter {run_id}: it printed nothing".encode() in done.stderr
 
 
 def test_a_node_whose_shell_prints_is_entered_as_any_other(running: tuple[Project, str], job: Path) -> None:
