@@ -34,9 +34,9 @@ ANSWERS = {
     "plan": "plan",
     "submit": "submit --dry-run",
     "status": "status",
-    "why": "why größe-1",
-    "logs": "logs größe-1",
-    "curves": "curves größe-1 --once",
+    "why": "why groesse-1",
+    "logs": "logs groesse-1",
+    "curves": "curves groesse-1 --once",
     "shell": "shell größe-2",
     "forward": "forward größe-2 0:8888",
     "ssh": "ssh größe-2",
@@ -49,10 +49,10 @@ ANSWERS = {
     "rehearse": "rehearse --cluster nowhere",
     "tune": "tune größe-2",
     "sync-results": "sync-results größe-2",
-    "report": "report größe-1",
+    "report": "report groesse-1",
     "evaluate": "evaluate größe-2",
     "play": "play größe-2",
-    "diff": "diff größe-1 größe-1",
+    "diff": "diff groesse-1 groesse-1",
     "export": "export größe-2",
     "rerun": "rerun größe-2",
     "search": "search größe",
@@ -70,7 +70,7 @@ ANSWERS = {
     "skill": "skill",
     "demo": "demo --config größe.toml",
 }
-"""Command -> words that are quick and change nothing; one run, größe-1, is known and has no folder."""
+"""Command -> words that are quick and change nothing; one run, groesse-1, is known and has no folder."""
 NOBODY, STRANGER = 65534, 54321
 """Somebody else than root, who may write everywhere, and a user that the machine does not know."""
 
@@ -96,7 +96,7 @@ def project() -> Iterator[Path]:
         folder.mkdir()
         (folder / "clusterkit.toml").touch()
         with Ledger(folder / ".clusterkit" / "ledger.sqlite3") as ledger:
-            ledger.add(a_run("größe-1", "1"))
+            ledger.add(a_run("groesse-1", "1"))
         for path in (Path(name), *Path(name).rglob("*")):
             path.chmod(0o755 if path.is_dir() else 0o644)
         yield folder
@@ -218,7 +218,7 @@ def test_reading_commands_need_not_write(project: Path) -> None:
     before = sorted(project.rglob("*"))
     found = results("nothing_else", project, commands, user=NOBODY)
     assert found["status"].code == 0, found
-    assert "größe-1" in found["status"].out
+    assert "groesse-1" in found["status"].out
     assert "cannot be" not in found["why"].err + found["report"].err
     assert sorted(project.rglob("*")) == before
 

@@ -52,7 +52,7 @@ def test_argv_environment_and_status(tools: Path, terminal: bool, how: str) -> N
     words, count = done.stdout.rsplit("|", 1)
     own = "--overlap|--nodes=1|--ntasks=1|--relative=0|--cpu-bind=none|--quiet"
     assert words == f"--jobid=12|{own}|{how}|echo|a 'b'|"
-    assert count == "1\n"  # SLURM_CONF
+    assert count == "2\n"  # SLURM_CONF, and SLURM_EXIT_ERROR, which the program does not get
 
 
 def test_a_task_of_an_array_has_a_job_id_of_its_own(tools: Path) -> None:

@@ -113,7 +113,7 @@ def test_files_of_this_machine_alone_are_refused_for_another(tmp_path: Path, nam
         (Request(source="docker-archive:none.tar"), ImageError, "none.tar"),
         (Request(definition=Path("none.def")), ImageError, "none.def"),
         (Request("docker", definition=Path("a.def")), ConfigError, "exclude"),
-        (Request("docker", "evil\n%post"), ConfigError, "control"),
+        (Request("docker", "evil\n%post"), ConfigError, "cannot be shown"),
     ],
 )
 def test_wrong_requests(request_: Request, error: type[ClusterkitError], words: str) -> None:

@@ -504,8 +504,8 @@ def test_settings_named_by_an_option_need_the_same_permission(gift: Gift) -> Non
     assert gift.canary.exists()
 
 
-def test_what_is_shown_hides_nothing(gift: Gift) -> None:
+def test_what_could_hide_something_is_refused(gift: Gift) -> None:
     gift.settings('[notify]\ncommand = ["sh", "\\u202e\\u2066", "-c", "x"]\n')
-    for shown in (gift.types("notify").stderr, gift.types("config", "allow").stdout):
-        assert "notify.command = sh" in shown
+    for shown in (gift.types("notify").stderr, gift.types("config", "allow").stderr):
+        assert "notify.command: '\\u202e\\u2066' contains a line break or another control" in shown
         assert not {"\u202e", "\u2066"} & set(shown)
