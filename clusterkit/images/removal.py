@@ -46,9 +46,6 @@ stays() { # WHAT: whether a run holds it, or all of its kind, or the answer is n
     *"${line}whole$line"*) return 1 ;;
   esac
 }
-aside() { # the name that hides a thing
-  case $1 in image) echo ".damaged-${2#.damaged-}" ;; *) echo ".$2.gc.part" ;; esac
-}
 erase() {
   if [ -d "$1" ]; then find "$1" -type d -exec chmod u+rwx {} +; fi
   rm -rf "$1" || status=1
@@ -57,12 +54,11 @@ place() { case $1 in *image) cd "$images" ;; *) cd "$snapshots" ;; esac; }
 for round in hide remove; do
   held=$(held)
   while read -r kind moment name; do
-    case $kind in image) what=${name#.damaged-} what=${what%.sif} ;; *) what=snapshots/$name ;; esac
-    hidden=$(aside "$kind" "$name")
     case $round$kind in
-      *ended | '' | hide | remove) continue ;;
+      hideimage | removeimage) what=${name#.damaged-} hidden=.damaged-$what what=${what%.sif} ;;
+      hidesnapshot | removesnapshot) what=snapshots/$name hidden=.$name.gc.part ;;
       hideleft-*) ! place "$kind" || erase "$name"; continue ;;
-      removeleft-*) continue ;;
+      *) continue ;;
     esac
     place "$kind" || { status=1; continue; }
     if [ "$round" = hide ]; then

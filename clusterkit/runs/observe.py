@@ -16,6 +16,7 @@ from clusterkit.runs.record import Records, RunRecord, records
 from clusterkit.runs.selection import known_state
 from clusterkit.runs.state import RunState, fold
 from clusterkit.runs.submission import DEFERRED, Submission
+from clusterkit.runs.verdict import may_go_on
 from clusterkit.site import Site
 from clusterkit.transport.base import Transport
 
@@ -67,10 +68,10 @@ class Observer:
         return self._states(runs, found), answers
 
     def proves_end(self, run: LedgerRun, state: RunState) -> bool:
-        """Returns whether a run's files, or the scheduler's record of its job, show that it has ended.
+        """Returns whether a run's files or the scheduler's record of its job show that it has ended for good.
 
         That this scheduler does not know the job shows nothing of a run that this laptop did not submit: the
-        job may be another cluster's.
+        job may be another cluster's. That cluster may also start a job again that it has interrupted.
 
         Args:
             run: one of the runs that `ask` was last called with.
@@ -81,11 +82,15 @@ class Observer:
         if state.job_id and self._job(state.job_id, run) is not None:
             return True
         record = self._read[run.run_dir]
+        if state.state is JobState.NOT_SUBMITTED:
+            return record.submission is not None and not record.submission.doubtful
         started = record.started
         begun = int(((started.start if started else None) or {}).get("submission") or 0)
         if not record.alternatives and any(later.number > begun for later in record.submissions):
             return False  # of another job than the files tell of
-        return record.cancelled or (started is not None and started.exit is not None)
+        if record.cancelled or started is None or started.exit is None:
+            return record.cancelled
+        return not may_go_on(record, started.exit)
 
     def look(self, runs: Sequence[LedgerRun]) -> list[RunState]:
         """Reads only the run directories and reuses the scheduler's last answer.

@@ -103,6 +103,22 @@ def silence(record: RunRecord) -> float | None:
     return min((age for age in ages if age > -CLOCKS_DIFFER), default=0.0)
 
 
+def may_go_on(record: RunRecord, ended: Mapping[str, Any]) -> bool:
+    """Returns whether a scheduler that cannot be asked may start a run again after this exit record.
+
+    It does so after it has interrupted a job itself, and a run that goes on past its time limit asks for it.
+    """
+    if _stopped(record, record.started):
+        return False
+    match ended.get("why"):
+        case "timeout":
+            return bool(record.request.get("until_done"))
+        case "signalled":
+            return ended.get("signal") in _ENDING
+        case why:
+            return why == "requeue"
+
+
 def number(record: Mapping[str, Any], key: str) -> float | None:
     """Returns a finite number in a record; None for any other value."""
     return finite(record.get(key))
