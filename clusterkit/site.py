@@ -203,7 +203,8 @@ def _site(cluster: Cluster, transport: Transport, create: bool, inquiries: Seque
     ending = f"printf '\\n%s %s\\n' {mark} $?\n"
     script = resolve_script(cluster) + check_script(cluster) + (_CREATE if create else "") + _PRINT + ending
     script += "".join(f"({_words(inquiry)}\n{inquiry.script}\n)\n{ending}" for inquiry in inquiries)
-    result = transport.run(["sh", "-c", script, "sh", sharing.group or "", sharing.folder], check=False)
+    argv = ["sh", "-c", script, "sh", sharing.group or "", sharing.folder, mark[:8]]
+    result = transport.run(argv, check=False)
     said, *parts = result.stdout.split(f"\n{mark} ".encode())
     lines = said.decode("utf-8", "replace").split("\n")
     if result.returncode == ownership.EXIT_CODE and (faults := ownership.parse("\n".join(lines))):
@@ -212,6 +213,7 @@ def _site(cluster: Cluster, transport: Transport, create: bool, inquiries: Seque
         raise TransportError(
             f"{transport.where}: the work root {cluster.root} cannot be used: {result.reason}",
             hint=room_hint(result.error_text)
+            or _group_hint(sharing.group, result.error_text)
             or f"set `root` of [clusters.{cluster.name}] to a folder there that you can write to",
         )
     root, scratch, store, free = lines[:4]
@@ -230,6 +232,12 @@ def _site(cluster: Cluster, transport: Transport, create: bool, inquiries: Seque
     )
 
 
+def _group_hint(group: str | None, said: str) -> str | None:
+    if group is None or "chgrp: " not in said:
+        return None
+    return f"`id -Gn` there shows your groups; leave out `group`, or ask to be let into {group}"
+
+
 def _words(inquiry: Inquiry) -> str:
     """Gives a script its arguments, in which paths are still variables."""
     folder = '"$store"' if inquiry.store == "images" else '"$root/snapshots"'
@@ -237,8 +245,9 @@ def _words(inquiry: Inquiry) -> str:
 
 
 # $1 is the group that may read images and snapshots, or nothing; $2 the mode of their folders then. The group
-# may pass what is made above them. The links let `storage prune` find every work root that uses a store.
-_CREATE = """
+# may pass what is made above them. $3 is a name for a new work root. The links let `storage prune` find every
+# work root that uses a store; they lead to a name of the root's own, for another disk may have the same path.
+_CREATE = r"""
 umask 077
 make() {
     test ! -d "$1" || return 0
@@ -258,9 +267,17 @@ for folder in "$root" "$store" "$root/snapshots"; do
 done
 here=$(cd "$root" && pwd -P) || exit 1
 test "$store" != "$root/images" || test -L "$store" || here=.. # also right after the root was renamed
+for mark in "$root"/.root-*; do test ! -d "$mark" || break; done
+test -d "$mark" || { mark=$root/.root-$3 && mkdir "$mark"; } || exit 1
+mark=${mark##*/}
 link=$(printf %s "$here" | cksum) || exit 1
-link=$store/.root-${link%% *}
-test -L "$link" || test ! -w "$store" || ln -sn "$here" "$link" || test -L "$link" || exit 1
+link=$store/$mark-${link%% *}
+nothing_of_mine() { test -z "$(find "$store" -user "$(id -u)" 2>/dev/null | head -n 1)"; }
+test -L "$link" || ln -sn "$here/$mark" "$link" 2>/dev/null || test -L "$link" || nothing_of_mine || {
+    echo "$store is read-only here, and \`storage prune\` elsewhere would not know of this root;" \
+        "where it can be written to, type: ln -s '$here/$mark' '$link'" >&2
+    exit 1
+}
 """
 # df of the nearest folder that exists: a dry run of `deploy` looks before anything was made.
 _PRINT = r"""

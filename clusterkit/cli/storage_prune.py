@@ -76,8 +76,9 @@ def _say_what_stays(rubbish: Rubbish) -> None:
         note("ask those who may read the images; what nobody needs you can remove there:")
         names = (image.name for image in rubbish.kept_images if image.shared)
         note(f"  cd {shlex.quote(rubbish.store)} && rm -f {' '.join(names)}")
-    for root, link in rubbish.lost.items() if rubbish.kept_images else ():
-        note(f"{root} uses the store and cannot be read; if it is gone for good: rm {shlex.quote(link)}")
+    for link, root in rubbish.lost.items() if rubbish.kept_images else ():
+        link = shlex.quote(f"{rubbish.store}/{link}")
+        note(f"{root} uses the store and cannot be read here; if it is gone for good: rm {link}")
     for one in rubbish.young:
         name = one.name.removeprefix(".damaged-").removeprefix("sha256-")[:12]
         size = f"{format_bytes(one.bytes)}, " if one.bytes is not None else ""
@@ -123,6 +124,6 @@ def print_json(done: Garbage) -> None:
                 {"digest": image.digest, "bytes": image.bytes, "shared": image.shared}
                 for image in rubbish.kept_images
             ],
-            "lost_roots": sorted(rubbish.lost),
+            "lost_roots": sorted(set(rubbish.lost.values())),
         }
     )

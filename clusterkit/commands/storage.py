@@ -75,7 +75,7 @@ class Rubbish:
     kept_images: tuple[StoredImage, ...] = ()
     """Images that no run in sight uses, but that a run out of sight may use."""
     lost: Mapping[str, str] = field(default_factory=dict)
-    """Work roots of this user that use the store and cannot be read -> their links in the store."""
+    """Links in the store -> work roots of this user that use it and cannot be read."""
     store: str = ""
     """The path of the image store."""
 

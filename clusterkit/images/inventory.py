@@ -1,7 +1,7 @@
 """The contents of a cluster's image and snapshot stores, and the runs that use them.
 
 A run uses whatever its run.json mentions anywhere: `sha256-<digest>` of an image, `snapshots/<id>`. Several
-work roots of one person may use an image store: each leaves a link `.root-<number>` in it (`open_site`).
+work roots of one person may use an image store: each leaves a link `.root-<name>` in it (`open_site`).
 Another person's work roots are private: nobody can tell whether images that others may read are still in use.
 """
 
@@ -33,17 +33,17 @@ me=$(id -u)
 USES = r"""
 # Prints what the runs of this user's work roots use, $1 images, $2 runs: `in FOLDER` (nothing for this root),
 # then `run RUN` for each in it, `use ./RUN/run.json:WHAT` for what it names, `build WHAT` for what a build
-# starts from, and `lost ROOT LINK` for a root that cannot be read.
+# starts from, and `lost LINK ROOT` for a root that cannot be read.
 uses() {
   used "$2" '' || { [ ! -e "$2" ] && [ ! -L "$2" ]; } || return 1
   ours=$(cd "$2" 2>/dev/null && pwd -P)
   for link in "$1"/.root-*; do
     if [ ! -L "$link" ] || ! mine "$link"; then continue; fi
-    root=$(cd "$link" 2>/dev/null && pwd -P)
+    root=$(cd -P "$link/.." 2>/dev/null && pwd -P)
     [ -z "$ours" ] || [ "$(cd "$root/runs" 2>/dev/null && pwd -P)" != "$ours" ] || continue
     [ -z "$root" ] || ! used "$root/runs" "$root/runs" || continue
-    root=$(ls -ld "$link") # gone for good, or its disk is not mounted now
-    echo "lost ${root##* -> } $link"
+    root=$(ls -ld "$link") root=${root##* -> } # gone for good, or its disk is not mounted now or here
+    echo "lost ${link##*/} ${root%/.root-*}"
   done
 }
 used() ( # $1 a folder of run directories, $2 its name
@@ -140,7 +140,7 @@ class Inventory:
     building: set[str] = field(default_factory=set)
     """Digests of images that builds start from."""
     lost: dict[str, str] = field(default_factory=dict)
-    """Other work roots that use the image store and cannot be read -> their links in it."""
+    """Links in the image store -> other work roots that use it and cannot be read."""
 
     def users(self, what: str) -> list[str]:
         """The runs that mention an image's digest or a snapshot's id."""
@@ -200,9 +200,8 @@ def parse_inventory(text: str) -> Inventory:
                 inventory.uses.setdefault(run, set()).add(digest.removeprefix("snapshots/"))
             case ["build", what]:
                 inventory.building.add(what.removeprefix("sha256-"))
-            case ["lost", *rest]:
-                root, _, link = " ".join(rest).rpartition(" ")
-                inventory.lost[root] = link
+            case ["lost", link, *root]:
+                inventory.lost[link] = " ".join(root)
             case ["end"]:
                 ended = True
     if not ended:

@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,15 +131,15 @@ class Person:
         site = self.site(create=True)
         path = self.store / f"{prefix}sha256-{letter * 64}.sif"
         mode = self.site().sharing.file
-        site.transport.run(["sh", "-c", f"umask 077; echo x >{path} && chmod {mode} {path}"])
+        site.transport.run(["sh", "-c", 'umask 077; echo x >"$1" && chmod "$2" "$1"', "sh", str(path), mode])
         os.utime(path, (OLD, OLD))
         return path
 
-    def has_run(self, member: Member, image: Path, *files: str) -> Path:
-        """A run of this person as it lies on the cluster; `files` are more of its files."""
+    def has_run(self, member: Member, image: Path, more: Mapping[str, str] | None = None) -> Path:
+        """A run of this person as it lies on the cluster; `more` of its files by path."""
         run_dir = Path(self.cluster.root) / "runs" / member.run_id
         self.site(create=True)
-        for name, content in {**run_files(member), **dict.fromkeys(files, "{}")}.items():
+        for name, content in {**run_files(member), **(more or {})}.items():
             path = run_dir / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(content if isinstance(content, str) else json.dumps(content))

@@ -15,7 +15,7 @@ import pytest
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.commands import storage
-from clusterkit.errors import ImageError
+from clusterkit.errors import ImageError, TransportError
 from clusterkit.images.image import Image, must_be_writable, sha256_of
 from clusterkit.images.planning import plan
 from clusterkit.images.removal import remove
@@ -73,16 +73,16 @@ def test_an_image_that_a_live_run_names_stays(
         assert not done.rubbish.images
 
 
+CANCEL = {"attempts/0/cancel.json": "{}"}
+REFUSED = {"submissions/0/status": "1\n", "submissions/0/error": "sbatch: error: Invalid account\n"}
 ENDED = {
-    "completed": (replace(RUNS, state=JobState.COMPLETED), True, ()),
-    "completed, and forgotten by the scheduler": (replace(RUNS, state=JobState.COMPLETED), False, ()),
-    "cancelled while it waited, as the scheduler knows": (
-        replace(WAITS, state=JobState.CANCELLED),
-        True,
-        ("never started",),
-    ),
-    "cancelled while it waited, as its files say": (WAITS, False, ("attempts/0/cancel.json",)),
-    "withdrawn before it was submitted": (DEFERRED, False, ("attempts/0/cancel.json",)),
+    # as it lies there, its state for the scheduler, more of its files
+    "completed": (replace(RUNS, state=JobState.COMPLETED), JobState.COMPLETED, {}),
+    "completed, and forgotten by the scheduler": (replace(RUNS, state=JobState.COMPLETED), None, {}),
+    "cancelled while it waited, as the scheduler knows": (WAITS, JobState.CANCELLED, {}),
+    "cancelled while it waited, as its files say": (WAITS, None, CANCEL),
+    "withdrawn before it was submitted": (DEFERRED, None, CANCEL),
+    "refused when a job of its group submitted it": (DEFERRED, None, REFUSED),
 }
 
 
@@ -92,13 +92,11 @@ def test_an_image_that_only_ended_runs_name_goes(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, root: str
 ) -> None:
     """Runs of another project, which this ledger does not know, or of another work root."""
-    member, known, files = ENDED[case]
+    member, known, more = ENDED[case]
     alice = lab.person(ALICE, "alice/ck", store="alice/images")
     image = alice.image()
-    unstarted = replace(member, state=JobState.PENDING) if "never started" in files else member
-    second = lab.person(ALICE, root, store="alice/images")
-    second.has_run(unstarted, image, *(name for name in files if "/" in name))
-    lab.answers([member] if known else [])
+    lab.person(ALICE, root, store="alice/images").has_run(member, image, more)
+    lab.answers([replace(member, state=known)] if known else [])
     alice.prunes(tmp_path, monkeypatch, ended=False)
     assert image.exists(), "it is named"
     done = alice.prunes(tmp_path, monkeypatch)
@@ -155,23 +153,78 @@ def test_a_work_root_that_is_out_of_sight_holds_all_images(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its disk may not be mounted on this login node."""
-    alice = lab.person(ALICE, "alice/ck", store="alice/images")
+    alice = lab.person(ALICE, "alice/ck", store="alice/the  images")
     image = alice.image()
-    second = lab.person(ALICE, "alice/second", store="alice/images")
+    second = lab.person(ALICE, "alice/a  second", store="alice/the  images")
     second.has_run(WAITS, image)
     root, away = Path(second.cluster.root), lab.disk / "alice/away"
     root.rename(away)
     done = alice.prunes(tmp_path, monkeypatch)
     assert image.exists()
-    ((lost, link),) = done.rubbish.lost.items()
+    ((link, lost),) = done.rubbish.lost.items()
     assert lost == str(root)
     (away / "runs").rename(lab.disk / "alice/runs")
     away.rename(root)
     alice.prunes(tmp_path, monkeypatch)
     assert image.exists(), "a root without runs is one that is not all there"
-    Path(link).unlink()
+    (alice.store / link).unlink()
     alice.prunes(tmp_path, monkeypatch)
     assert not image.exists()
+
+
+def test_a_root_of_the_same_path_on_another_disk_is_another_root(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two clusters share the disk with the images, and each has a /scratch of its own."""
+    alice = lab.person(ALICE, "alice/scratch/ck", store="alice/images")
+    image = alice.image()
+    alice.has_run(WAITS, image)
+    (lab.disk / "alice/scratch").rename(lab.disk / "alice/elsewhere")
+    for _ in range(2):
+        alice.site(create=True)
+        done = alice.prunes(tmp_path, monkeypatch)
+        assert image.exists()
+        assert list(done.rubbish.lost.values()) == [alice.cluster.root]
+
+
+def test_a_store_that_cannot_take_a_roots_link_is_refused_with_what_to_type(lab: Lab) -> None:
+    alice = lab.person(ALICE, "alice/ck", store="alice/images")
+    alice.image()
+    alice.store.chmod(0o500)
+    alice.site(create=True)
+    second = lab.person(ALICE, "alice/second", store="alice/images")
+    with pytest.raises(TransportError) as caught:
+        second.site(create=True)
+    cause = caught.value.cause
+    alice.store.chmod(0o700)
+    alice.transport.run(["sh", "-c", cause[cause.index("ln -s") :]])
+    alice.store.chmod(0o500)
+    second.site(create=True)
+
+
+@pytest.mark.parametrize("until_done", ["requeue", None])
+@pytest.mark.parametrize(
+    "ended", [{"why": "signalled", "signal": "TERM"}, {"why": "timeout"}, {"why": "failed"}]
+)
+def test_a_run_that_another_cluster_may_start_again_is_not_taken_for_ended(
+    lab: Lab,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ended: dict[str, str],
+    until_done: str | None,
+) -> None:
+    alice = lab.person(ALICE, "alice/ck", store="alice/images")
+    image = alice.image()
+    failed = replace(RUNS, state=JobState.FAILED)
+    request = json.dumps({"schema": 1, "number": 0, "kind": "first", "options": [], "until_done": until_done})
+    more = {"attempts/0/exit.json": json.dumps(ended), "submissions/0/request.json": request}
+    run_dir = lab.person(ALICE, "alice/second", store="alice/images").has_run(failed, image, more)
+    alice.prunes(tmp_path, monkeypatch)
+    assert image.exists() == (ended["why"] == "signalled" or (ended["why"] == "timeout" and bool(until_done)))
+    if image.exists():
+        (run_dir / "stopped.json").write_text(json.dumps({"why": "it made no progress"}))
+        alice.prunes(tmp_path, monkeypatch)
+        assert not image.exists()
 
 
 def test_a_root_that_was_renamed_with_its_store_loses_sight_of_nothing(
@@ -205,8 +258,8 @@ def test_a_run_that_checkpointed_and_may_be_resumed_keeps_its_image(
     """Its ledger knows that its job has ended for good."""
     alice = lab.person(ALICE, "alice/ck")
     image = alice.image()
-    run_dir = alice.has_run(RUNS, image, "attempts/0/exit.json")
-    (run_dir / "attempts/0/exit.json").write_text(json.dumps({"why": "requeue", "code": 0, "ended": OLD}))
+    ended = json.dumps({"why": "requeue", "code": 0, "ended": OLD})
+    run_dir = alice.has_run(RUNS, image, {"attempts/0/exit.json": ended})
     row = storage._stranger(alice.site(), str(run_dir))
     state = RunState(JobState.PREEMPTED, final=True, job_id=RUNS.job_id)
     row = replace(row, state=state.state, last=to_text(state), job_id=RUNS.job_id)
