@@ -249,15 +249,15 @@ def _words(inquiry: Inquiry) -> str:
 # work root that uses a store; they lead to a name of the root's own, for another disk may have the same path.
 _CREATE = r"""
 umask 077
-make() {
+make() { # private whatever default access control list the folder above hands down
     test ! -d "$1" || return 0
-    test -z "$2" || test -z "${1%/*}" || make "${1%/*}" "$2" || return
-    mkdir -p "$1" || return
+    test -z "${1%/*}" || make "${1%/*}" "$2" || return
+    mkdir -p -m 700 "$1" || return
     test -z "$2" || { chgrp "$2" "$1" && chmod 710 "$1"; }
 }
 make "$store" "$1" && make "$root/snapshots" "$1" || exit 1
 for folder in "$root/runs" "$root/cache" "$scratch"; do
-    test -d "$folder" || mkdir -p "$folder" || exit 1
+    make "$folder" '' || exit 1
 done
 own_must=yes groups=
 test ! -e "$root/groups" || groups=$root/groups
@@ -268,7 +268,7 @@ done
 here=$(cd "$root" && pwd -P) || exit 1
 test "$store" != "$root/images" || test -L "$store" || here=.. # also right after the root was renamed
 for mark in "$root"/.root-*; do test ! -d "$mark" || break; done
-test -d "$mark" || { mark=$root/.root-$3 && mkdir "$mark"; } || exit 1
+test -d "$mark" || { mark=$root/.root-$3 && make "$mark" ''; } || exit 1
 mark=${mark##*/}
 link=$(printf %s "$here" | cksum) || exit 1
 link=$store/$mark-${link%% *}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -88,6 +89,24 @@ def test_what_keeps_the_group_out_is_said_with_what_to_type(lab: Lab, case: str)
     assert verdict(alice).outcome is Outcome.PASS, verdict(alice)
     assert all(reads(lab, path, LAB) for path in paths)
     assert not any(reads(lab, path) for path in paths)
+
+
+@needs_users
+@pytest.mark.parametrize("group", [False, True])
+def test_what_is_made_is_private_below_a_default_access_control_list(lab: Lab, group: bool) -> None:
+    """Such a list takes the place of the umask."""
+    alice = lab.person(ALICE, "alice/deep/ck", group=group)
+    all_of_it = ((0x01, 7), (0x04, 7), (0x20, 5))  # the user, the group, others
+    entries = b"".join(struct.pack("<HHI", tag, bits, 2**32 - 1) for tag, bits in all_of_it)
+    try:
+        os.setxattr(lab.disk / "alice", "system.posix_acl_default", struct.pack("<I", 2) + entries)
+    except OSError:
+        pytest.skip("this file system has no access control lists")
+    alice.site(create=True)
+    made = [path for path in (lab.disk / "alice").rglob("*") if path.is_dir() and not path.is_symlink()]
+    shared = {"ck": 0o750, "deep": 0o710, "images": 0o750, "snapshots": 0o750} if group else {}
+    assert {path.name for path in made} >= {"runs", "cache", "scratch", "ck"}
+    assert [f"{path}" for path in made if path.stat().st_mode & 0o777 != shared.get(path.name, 0o700)] == []
 
 
 MINE = "drwx------ 5 1 1 4096 Jan  1 00:00 /share/me"
