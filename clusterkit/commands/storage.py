@@ -220,7 +220,7 @@ def _ended(site: Site, runs: Collection[str], ledger: Ledger) -> frozenset[str]:
     observer = Observer(site.cluster, site.transport)
     states = observer.ask(list(asked.values()))[0] if asked else []
     for (name, run), state in zip(asked.items(), states, strict=True):
-        ours = run.run_dir in known and run.cluster == site.cluster.name
+        ours = run.run_dir in known and run.cluster == site.cluster.name and observer.trouble is None
         if observer.proves_end(run, state) or (ours and run.job_id and _over(state)):
             ended.add(name)
     return frozenset(ended)

@@ -79,7 +79,8 @@ class Observer:
         """
         if state.state.active or state.state in (JobState.UNKNOWN, JobState.PREEMPTED):
             return False
-        if state.job_id and self._job(state.job_id, run) is not None:
+        job = self._job(state.job_id, run) if state.job_id else None
+        if job is not None and job.confirmed:
             return True
         record = self._read[run.run_dir]
         if state.state is JobState.NOT_SUBMITTED:

@@ -187,6 +187,24 @@ def test_a_root_of_the_same_path_on_another_disk_is_another_root(
         assert list(done.rubbish.lost.values()) == [alice.cluster.root]
 
 
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_run_that_waits_again_while_the_scheduler_is_silent_is_not_taken_for_ended(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ours: bool
+) -> None:
+    alice = lab.person(ALICE, "alice/ck")
+    image = alice.image()
+    ended = {"attempts/0/exit.json": json.dumps({"why": "signalled", "signal": "TERM"})}
+    run_dir = alice.has_run(replace(RUNS, state=JobState.FAILED), image, ended)
+    for tool in ("squeue", "sacct"):
+        (lab.disk / tool).write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2\nexit 1\n")
+    row = replace(storage._stranger(alice.site(), str(run_dir)), state=JobState.RUNNING, job_id=RUNS.job_id)
+    with alice.opened(monkeypatch), Ledger(tmp_path / "ledger") as ledger:
+        if ours:
+            ledger.add(row)
+        storage.prune(alice.cluster, ledger, ended=True, agrees=lambda *_: True, bar=no_bar)
+    assert image.exists()
+
+
 def test_a_store_that_cannot_take_a_roots_link_is_refused_with_what_to_type(lab: Lab) -> None:
     alice = lab.person(ALICE, "alice/ck", store="alice/images")
     alice.image()
