@@ -195,6 +195,49 @@ def test_a_job_after_another_waits_for_all_of_it(tmp_path: Path, started: list[s
     until((after.dir / "ready").exists)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("ends", ["outer", "inner"])
+def test_a_job_that_a_job_has_started_is_its_own(tmp_path: Path, started: list[str], ends: str) -> None:
+    inner = Run(tmp_path / "inner", python(*FOREVER))
+    argv = local.submit_argv(str(inner.path), run_dir=str(inner.dir), job_name="x", options=[])
+    starts = f"import subprocess; subprocess.run({argv!r}, stdout=open(run_dir + '/inner', 'w'), check=True)"
+    outer = Run(tmp_path / "outer", python(starts, *FOREVER))
+    first = begin(started, outer)
+    second = str(local.accepted((outer.dir / "inner").read_text()))
+    started.append(second)
+    until((inner.dir / "ready").exists)
+    assert family(first) & family(second) == set()
+    stopped, runs_on = (first, second) if ends == "outer" else (second, first)
+    stop([stopped])
+    assert set(jobs(first, second)) == {runs_on}
+    assert not is_living(stopped)
+    assert is_living(runs_on)
+    assert fold(inner.record, None).job_id == second
+
+
+@pytest.mark.slow
+def test_a_machine_without_ps_has_jobs(
+    tmp_path: Path, started: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for folder in os.environ["PATH"].split(":"):
+        for tool in Path(folder).glob("*"):
+            if tool.name != "ps" and not (tools / tool.name).exists():
+                (tools / tool.name).symlink_to(tool)
+    monkeypatch.setenv("PATH", str(tools))
+    run = Run(tmp_path, python(*FOREVER))
+    identifier = begin(started, run)
+    assert find(str(run.path)) == [identifier]
+    assert state(run, identifier).state is JobState.RUNNING
+    kill_unnoticed(identifier)
+    assert find(str(run.path)) == [identifier]
+    assert state(run, identifier).state is JobState.RUNNING
+    stop([identifier])
+    assert find(str(run.path)) == []
+    assert state(run, identifier).state is JobState.FAILED
+
+
 def test_a_process_of_another_job_with_the_same_number_is_not_touched() -> None:
     """The number of a leader that is gone may be that of another session; only the whole id counts."""
     other = subprocess.Popen(

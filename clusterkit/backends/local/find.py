@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
-from clusterkit.backends.local.processes import job_id, job_of
+from clusterkit.backends.local.processes import commands, job_id, job_of
 
 
 def find(script: str) -> list[str]:
@@ -14,25 +13,17 @@ def find(script: str) -> list[str]:
     Args:
         script: absolute path, as the job was started.
     """
-    listing = subprocess.run(
-        ["ps", "-A", "-ww", "-o", "pid=,pgid=,args="],
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=True,
-    ).stdout
     found = []
-    for line in listing.splitlines():
-        pid, group, command = line.split(maxsplit=2)
+    for pid, (group, command) in commands().items():
         if command == f"bash -p {script}":
-            found.append(job_of(int(pid)))
+            found.append(job_of(pid))
         elif (
             pid == group
             and "clusterkit.backends.local.supervisor" in command
             and command.endswith(f" {script}")
         ):
-            found.append(job_id(int(pid)))
-    return list(dict.fromkeys(identifier for identifier in found if identifier is not None))
+            found.append(job_id(pid))
+    return list(dict.fromkeys(identifier for identifier in found if identifier))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pathlib import Path
 JOB_ID = re.compile(r"(?P<pid>[1-9][0-9]*)-(?P<token>[0-9A-Za-z]+)")
 """`<pid>-<start time>`: the start time distinguishes the job from a later process with the same pid."""
 MARK = "CLUSTERKIT_JOB_ID"
-"""The environment variable that holds the job id in all processes of a job but its leader."""
+"""The environment variable that holds the job id in all processes of a job; it is empty in their leader."""
 _MARK = f"{MARK}=".encode()
 
 
@@ -69,7 +69,7 @@ def roots(identifier: str) -> set[int]:
 
 
 def job_of(pid: int) -> str | None:
-    """The job that a process belongs to by its environment (Linux only); None for none."""
+    """The job that a process belongs to by its environment (Linux only); None for none, empty in a leader."""
     with contextlib.suppress(OSError):  # it has ended, or hides
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         values = [text[len(_MARK) :] for text in variables if text.startswith(_MARK)]
@@ -77,24 +77,41 @@ def job_of(pid: int) -> str | None:
     return None
 
 
+def commands() -> dict[int, tuple[int, str]]:
+    """Process group and command line, its words joined by blanks, of each living process."""
+    if not _has_proc():
+        argv = ["ps", "-A", "-ww", "-o", "pid=,pgid=,args="]
+        answer = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=True).stdout
+        rows = (line.split(maxsplit=2) for line in answer.splitlines())
+        return {int(pid): (int(group), command) for pid, group, command in rows}
+    listing = {}
+    for pid, (_, group, _) in _processes().items():
+        with contextlib.suppress(OSError):  # it has ended, or hides
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+            listing[pid] = group, os.fsdecode(b" ".join(words))
+    return listing
+
+
 def _members(identifier: str) -> dict[int, int]:
     """The family's pids with those of their parents.
 
     They are the processes that carry the job's id in their environment, those of the leader's session or
-    process group, and all their descendants. The kernel gives the number of a session or group that has a
-    process to no other. After the leader's end a session of its number is the job's if one in it carries the
-    job's id; where environments cannot be read, the group is.
+    process group, and all their descendants but for the jobs that these have started. The kernel gives the
+    number of a session or group that has a process to no other. After the leader's end a session of its number
+    is the job's if one in it carries the job's id; where environments cannot be read, the group is.
     """
     match = JOB_ID.fullmatch(identifier)
     if match is None:
         return {}
     leader, table = int(match["pid"]), _processes()
-    members = {pid for pid in table if job_of(pid) == identifier}
+    jobs = {pid: job_of(pid) for pid in table}
+    members = {pid for pid, job in jobs.items() if job == identifier}
     led = start_token(leader) == match["token"]
     if led or any(leader in table[pid][1:] for pid in members) or not (_has_proc() or leader in table):
         members |= {pid for pid, (_, *groups) in table.items() if leader in groups}
     members |= {leader} if led else set()
-    while more := {pid for pid, (parent, *_) in table.items() if parent in members} - members:
+    own = {pid for pid, job in jobs.items() if job in (None, identifier)}
+    while more := {pid for pid in own - members if table[pid][0] in members}:
         members |= more
     return {pid: table[pid][0] for pid in members - {leader, os.getpid()}}
 

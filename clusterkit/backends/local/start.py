@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from clusterkit.backends.jobs import SCHEDULER_LOG
-from clusterkit.backends.local.processes import job_id
+from clusterkit.backends.local.processes import MARK, job_id
 
 _ARRAY = re.compile(r"(\d+)-(\d+)(?:%(\d+))?")
 _OF_A_JOB = re.compile(
@@ -132,7 +132,7 @@ def _start(
     job = subprocess.Popen(
         argv,
         cwd=run_dir,
-        env=own_environment(os.environ),
+        env={**own_environment(os.environ), MARK: ""},
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,

@@ -68,7 +68,9 @@ class Supervisor:
 
     def _start_keeper(self) -> subprocess.Popen[bytes]:
         stop = [sys.executable, "-P", "-m", "clusterkit.backends.local.stop", self._id]
-        return subprocess.Popen(["sh", "-c", _KEEPER, "sh", *stop], stdin=self._tie[0])
+        return subprocess.Popen(
+            ["sh", "-c", _KEEPER, "sh", *stop], stdin=self._tie[0], env={**os.environ, MARK: self._id}
+        )
 
     def _start(self, restarts: int) -> subprocess.Popen[bytes]:
         environment = {**os.environ, MARK: self._id}
