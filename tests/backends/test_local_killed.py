@@ -28,6 +28,7 @@ from clusterkit.runs.state import RunState, fold
 from tests.backends.runs import Run, python, until
 from tests.backends.test_local import FOREVER, STUBBORN, local, submit
 
+HIDES = "import subprocess; subprocess.Popen(['env', '-i', 'setsid', 'sleep', '1000'])"
 DAEMON = "import subprocess; subprocess.Popen(['sleep', '1000'], start_new_session=True)"
 SAVES = (
     "def save(*_): open(run_dir + '/saved', 'w').close(); sys.exit(85)",
@@ -79,7 +80,9 @@ def begin(started: list[str], run: Run, *options: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lines", [(*SAVES, *FOREVER), (DAEMON, *STUBBORN)], ids=["that saves", "that stays"])
+@pytest.mark.parametrize(
+    "lines", [(HIDES, *SAVES, *FOREVER), (DAEMON, *STUBBORN)], ids=["that saves", "that stays"]
+)
 def test_a_job_ends_with_its_supervisor(tmp_path: Path, started: list[str], lines: Sequence[str]) -> None:
     run = Run(tmp_path, python(*lines))
     identifier = begin(started, run)
@@ -88,13 +91,13 @@ def test_a_job_ends_with_its_supervisor(tmp_path: Path, started: list[str], line
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     until(lambda: start_token(pid) is None)
-    if "save" not in lines[0]:
+    if lines[0] == DAEMON:
         now = state(run, identifier)
         assert (now.state, "supervisor was killed" in str(now.why)) == (JobState.RUNNING, True)
     until(lambda: not is_living(identifier))
     until(lambda: not any(map(start_token, members)))  # the keeper is the last
-    assert (run.dir / "saved").exists() is ("save" in lines[0])
-    assert run.exit["why"] == ("requeue" if "save" in lines[0] else "signalled")
+    assert (run.dir / "saved").exists() is (lines[0] == HIDES)
+    assert run.exit["why"] == ("requeue" if lines[0] == HIDES else "signalled")
     assert state(run, identifier).state in (JobState.PREEMPTED, JobState.FAILED)
     assert list(run.scratch.iterdir()) == []
     assert "the supervisor was killed" in (run.dir / "slurm.log").read_text()
@@ -131,16 +134,34 @@ def test_what_is_left_of_a_job_is_the_job(tmp_path: Path, started: list[str], wh
 
 
 @pytest.mark.slow
-def test_a_stopped_supervisor_is_running_and_can_be_cancelled(tmp_path: Path, started: list[str]) -> None:
-    run = Run(tmp_path, python(*SAVES, *FOREVER))
+@pytest.mark.parametrize("which", ["supervisor", "job.sh", "program"])
+def test_a_stopped_job_is_running_and_saves_when_it_is_cancelled(
+    tmp_path: Path, started: list[str], which: str
+) -> None:
+    tells = "open(run_dir + '/pids', 'w').write(f'{os.getppid()} {os.getpid()}')"
+    run = Run(tmp_path, python(tells, *SAVES, *FOREVER))
     identifier = begin(started, run)
-    pid = living_pid(identifier)
+    job_sh, program = map(int, (run.dir / "pids").read_text().split())
+    pid = {"supervisor": living_pid(identifier), "job.sh": job_sh, "program": program}[which]
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
     assert state(run, identifier).state is JobState.RUNNING
     subprocess.run(local.cancel_argv([identifier]), check=True)
     assert not is_living(identifier)
     assert run.exit == {"code": 85, "signal": "TERM", "why": "requeue"}
+
+
+@pytest.mark.slow
+def test_daemons_that_have_ended_leave_nothing(tmp_path: Path, started: list[str]) -> None:
+    daemon = "subprocess.run(['sh', '-c', 'sleep 0 & echo $!'], stdout=pids)"
+    lines = ("import subprocess", "pids = open(run_dir + '/pids', 'w')", f"for _ in range(20): {daemon}")
+    run = Run(tmp_path, python(*lines, *FOREVER))
+    identifier = begin(started, run)
+    pids = [int(pid) for pid in (run.dir / "pids").read_text().split()]
+    assert len(pids) == 20
+    until(lambda: not any(start_token(pid, zombie=True) for pid in pids))
+    stop([identifier])
+    assert run.exit["why"] == "signalled"
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 JOB_ID = re.compile(r"(?P<pid>[1-9][0-9]*)-(?P<token>[0-9A-Za-z]+)")
@@ -97,8 +97,8 @@ def _members(identifier: str) -> dict[int, int]:
 
     They are the processes that carry the job's id in their environment, those of the leader's session or
     process group, and all their descendants but for the jobs that these have started. The kernel gives the
-    number of a session or group that has a process to no other. After the leader's end a session of its number
-    is the job's if one in it carries the job's id; where environments cannot be read, the group is.
+    number of a session or group that has a process to no other. After the leader's end a session of its
+    number is the job's if one in it carries the job's id; where environments cannot be read, the group is.
     """
     match = JOB_ID.fullmatch(identifier)
     if match is None:
@@ -154,6 +154,23 @@ def adopt_orphans() -> None:
         return
     set_child_subreaper = 36  # PR_SET_CHILD_SUBREAPER, linux/prctl.h
     ctypes.CDLL(None, use_errno=True).prctl(set_child_subreaper, 1, 0, 0, 0)
+
+
+def reap_orphans(children: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Let adopted processes that have ended go (Linux only): else they are zombies until the job ends.
+
+    Args:
+        children: those that this process has started, which learn their own exit codes.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    with contextlib.suppress(ChildProcessError):  # no child is left
+        while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            started = next((child for child in children if child.pid == ended.si_pid), None)
+            if started is not None:
+                started.poll()
+            else:
+                os.waitpid(ended.si_pid, 0)
 
 
 def send(pids: Iterable[int], *numbers: signal.Signals) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from clusterkit.backends.local.processes import (
     family,
     is_living,
+    job_id,
     kill_family,
     living_pid,
     roots,
@@ -32,10 +33,17 @@ def stop(
         grace: seconds between SIGTERM and SIGKILL for a job without its supervisor.
         patience: seconds after these for a job to clean up, before all of it is killed.
     """
+    left: list[str] = []
     for identifier in identifiers:
-        leader = living_pid(identifier)
-        # One that was stopped obeys when it is continued.
-        send({leader} if leader is not None else roots(identifier), signal.SIGTERM, signal.SIGCONT)
+        if (leader := living_pid(identifier)) is not None:
+            send([leader], signal.SIGTERM, signal.SIGCONT)  # one that was stopped obeys when it is continued
+        else:
+            members = family(identifier)
+            left += filter(
+                None, map(job_id, members)
+            )  # when its parent has ended, not each is known any more
+            send(roots(identifier), signal.SIGTERM)
+            send(members, signal.SIGCONT)
     living = _living(identifiers, grace)
     for identifier in living:
         if living_pid(identifier) is None:
@@ -46,6 +54,7 @@ def stop(
         kill_family(identifier)
         if (leader := living_pid(identifier)) is not None:
             send([leader], signal.SIGKILL)
+    send(filter(None, map(living_pid, left)), signal.SIGKILL)
 
 
 def _living(identifiers: Sequence[str], seconds: float) -> list[str]:

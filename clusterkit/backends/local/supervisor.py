@@ -20,7 +20,15 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from clusterkit.backends.local.processes import MARK, adopt_orphans, family, job_id, kill_family, send
+from clusterkit.backends.local.processes import (
+    MARK,
+    adopt_orphans,
+    family,
+    job_id,
+    kill_family,
+    reap_orphans,
+    send,
+)
 from clusterkit.exit_codes import REQUEUE_CODE
 
 GRACE_SECONDS = 10.0
@@ -101,6 +109,7 @@ class Supervisor:
             while self._job.poll() is None:
                 self._obey(_arrived(signals, self._pause()))
                 self._send_due()
+                reap_orphans([self._job, self._keeper])
             kill_family(self._id)
             self._obey(_arrived(signals, 0.0))  # a cancel that came when the job had just ended
             if not self._requeue or self._job.returncode != REQUEUE_CODE:
@@ -142,6 +151,8 @@ class Supervisor:
             self._job.kill()
         elif self._job.poll() is None:
             self._job.send_signal(number)
+            if number == signal.SIGTERM:  # one that was stopped obeys when it is continued, as in Slurm
+                send(family(self._id), signal.SIGCONT)
 
 
 def _arrived(signals: int, timeout: float | None) -> bytes:
