@@ -100,7 +100,7 @@ def test_a_job_ends_with_its_supervisor(tmp_path: Path, started: list[str], line
     assert run.exit["why"] == ("requeue" if lines[0] == HIDES else "signalled")
     assert state(run, identifier).state in (JobState.PREEMPTED, JobState.FAILED)
     assert list(run.scratch.iterdir()) == []
-    assert "the supervisor was killed" in (run.dir / "slurm.log").read_text()
+    assert f"the supervisor of job {identifier} was killed" in (run.dir / "slurm.log").read_text()
 
 
 @pytest.mark.slow

@@ -220,6 +220,28 @@ def test_the_exit_record_alone(ended: dict[str, object], slug: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
+    "ended",
+    [
+        {"code": 143, "why": "signalled", "signal": "TERM"},
+        {"code": 137, "why": "signalled", "signal": "KILL"},
+        {"code": 85, "why": "requeue", "signal": "TERM"},
+        {},
+    ],
+    ids=["ended", "killed", "saved", "no record"],
+)
+def test_a_killed_supervisor_explains_how_its_own_job_ended(ended: dict[str, object], tmp_path: Path) -> None:
+    run = make_run(tmp_path, "hello\n", ended=ended)
+    start = run / "attempts" / "0" / "start.json"
+    start.write_text(start.read_text().replace('"job_id": ""', '"job_id": "999999-2"'))
+    if not ended:
+        (run / "attempts" / "0" / "exit.json").unlink()
+    for job, explains in (("999999-2", True), ("999999-1", False)):
+        said = f"[clusterkit] the supervisor of job {job} was killed, so the job is ended\n"
+        (run / "slurm.log").write_text(said)
+        assert (diagnosis_of(run).finding.cause.slug == "supervisor-killed") is explains
+
+
+@pytest.mark.parametrize(
     ("log", "sender"),
     [
         ("[clusterkit] caught SIGINT\nKeyboardInterrupt\n", "`scancel --signal`"),

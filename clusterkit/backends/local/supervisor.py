@@ -35,9 +35,9 @@ GRACE_SECONDS = 10.0
 """Seconds between SIGTERM and SIGKILL."""
 CLEAN_UP_SECONDS = 10.0
 """Seconds for job.sh to write its record and remove its scratch folder after the program was killed."""
-_KEEPER = """
+_KEEPER = f"""
 read -r _
-echo '[clusterkit] the supervisor was killed, so the job is ended'
+echo "[clusterkit] the supervisor of job ${MARK} was killed, so the job is ended"
 exec "$@"
 """
 """sh script that waits for the end of its standard input, whose other end the supervisor holds."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 from clusterkit.backends.causes import Cause, Finding, Line, Sure
-from clusterkit.backends.jobs import JobState
+from clusterkit.backends.jobs import SCHEDULER_LOG, JobState
 from clusterkit.backends.story import Topic
 from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules.commands import resume, retry, status
@@ -29,6 +31,11 @@ CANCELLED = Cause(
     "cancelled",
     "it was cancelled, and there is no record of who did it",
     "`resume` continues it",
+)
+SUPERVISOR_KILLED = Cause(
+    "supervisor-killed",
+    "its supervisor was killed, as by `kill -9` or for want of memory, so the job was ended",
+    "`resume` continues from its checkpoint",
 )
 SCHEDULER_SILENT = Cause(
     "scheduler-silent",
@@ -115,6 +122,15 @@ def cancelled(evidence: Evidence) -> Finding | None:
     return CANCELLED.found(*lines, story.waits, command=again, sure=Sure.LIKELY)
 
 
+def supervisor_killed(evidence: Evidence) -> Finding | None:
+    """The keeper of a job of this machine has ended it."""
+    of_job = rf"\[clusterkit\] the supervisor of job {re.escape(evidence.state.job_id or '-')} was killed"
+    words = evidence.line(of_job, SCHEDULER_LOG)
+    if words is None or not evidence.ended_badly or evidence.own_end:
+        return None
+    return SUPERVISOR_KILLED.found(words, exited(evidence), command=resume(evidence), sure=Sure.CERTAIN)
+
+
 def scheduler_silent(evidence: Evidence) -> Finding | None:
     """The controller is down, and the run directory does not tell the state either."""
     if evidence.state.state is not JobState.UNKNOWN or not evidence.story.silent:
@@ -127,4 +143,4 @@ def scheduler_silent(evidence: Evidence) -> Finding | None:
     )
 
 
-RULES = (preempted, node_failed, cancelled, vanished, scheduler_silent)
+RULES = (preempted, node_failed, cancelled, supervisor_killed, vanished, scheduler_silent)

@@ -6,7 +6,7 @@ import re
 import shlex
 
 from clusterkit.backends.causes import Cause, Finding, Line, Sure
-from clusterkit.backends.jobs import SCHEDULER_LOG, JobState
+from clusterkit.backends.jobs import JobState
 from clusterkit.backends.story import Topic
 from clusterkit.diagnosis.arguments import without_fault
 from clusterkit.diagnosis.evidence import Evidence
@@ -126,18 +126,15 @@ def killed_by_signal(evidence: Evidence) -> Finding | None:
         return None
     if name in _SENT:
         caught = evidence.line(rf"^\[clusterkit\] caught SIG{name}")
-        left = evidence.line(r"^\[clusterkit\] the supervisor was killed", SCHEDULER_LOG)
         cure = (
-            "its supervisor was killed, as by `kill -9` or for want of memory, and ended it"
-            if left
-            else "the whole job had the signal, as from `scancel --signal`"
+            "the whole job had the signal, as from `scancel --signal`"
             if caught
             else "the program's processes had the signal, not the job: it came from the program itself, from "
             "its launcher (torchrun, mpirun) after another process failed, or from `kill` on the node"
         )
         return INTERRUPTED.found(
             exited(evidence),
-            left or caught or evidence.line(r"^KeyboardInterrupt\b"),
+            caught or evidence.line(r"^KeyboardInterrupt\b"),
             *evidence.story.quote(Topic.EXIT),
             detail=f"SIG{name}",
             command=logs(evidence),
