@@ -62,11 +62,25 @@ processes() {{
     for pid in $pids; do stats="$stats /proc/$pid/stat"; done
     echo "$mark stat"
     test -z "$stats" || cat $stats 2>/dev/null
+    echo "$mark processes"
+    for pid in $pids; do about "$pid"; done
   else
     pids=$(pgrep -g "${{group:-0}}")
+    echo "$mark processes"
+    test -z "$pids" || ps -o pid= -o rss= -o pcpu= -o args= -p "$(echo $pids | tr ' ' ',')"
   fi
-  echo "$mark processes"
-  test -z "$pids" || ps -o pid= -o rss= -o pcpu= -o args= -p "$(echo $pids | tr ' ' ',')"
+}}
+
+# about PID: what `ps -o pid= -o rss= -o pcpu= -o args=` tells; a small system has no ps.
+about() {{
+  args=$(tr '\000-\037\177' ' ' 2>/dev/null <"/proc/$1/cmdline") stat=$(cat "/proc/$1/stat" 2>/dev/null)
+  test -n "$args" && test -n "$stat" || return
+  read -r now _ </proc/uptime
+  set -f
+  set -- "$1" ${{stat##*) }} # so that $N is field N+1 (man 5 proc)
+  set +f
+  lived=$((${{now%.*}} * $(getconf CLK_TCK) - ${{21}}))
+  echo "$1 $((${{23}} * $(getconf PAGESIZE) / 1024)) $((100 * (${{13}} + ${{14}}) / (lived > 0 ? lived : 1))) ${{args% }}"
 }}
 
 done=0
