@@ -135,6 +135,8 @@ def unix_seconds(text: str | None) -> float | None:
         return None
 
 
+UNSUPERVISED = "Unsupervised"
+"""The reason of a job of this machine that has outlived its supervisor."""
 SCHEDULER_LOG = "slurm.log"
 """The scheduler's log in a run directory."""
 

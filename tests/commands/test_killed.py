@@ -114,6 +114,7 @@ def test_a_program_that_outlived_its_supervisor_is_shown_not_resumed_and_cancell
     shown = row(killed, run_id)
     assert shown["state"] == "RUNNING"
     assert "its supervisor was killed" in shown["why"]
+    assert "its supervisor was killed, and what it has started" in killed.run("why", run_id).stdout
     assert "cannot be resumed while it may still run" in killed.run("resume", run_id, code=8).stderr
     killed.run("cancel", run_id)
     assert mine(killed.folder) == set()

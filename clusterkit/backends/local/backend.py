@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from clusterkit.backends.base import OF_ONE_SUBMISSION, OF_THE_TIME, Backend, Capabilities
-from clusterkit.backends.jobs import Found, Job, JobState, QueryResult
+from clusterkit.backends.jobs import UNSUPERVISED, Found, Job, JobState, QueryResult
 from clusterkit.backends.local.processes import JOB_ID
 from clusterkit.errors import SchedulerError, last_words
 from clusterkit.probes import Probe
@@ -71,7 +71,7 @@ ck_rest() {
 _REASONS = {
     "Dependency": "it waits for the job it depends on",
     "JobArrayTaskLimit": "the array's own limit of tasks at a time is reached",
-    "Unsupervised": "its supervisor was killed: it ends in seconds, or with `clusterkit cancel`",
+    UNSUPERVISED: "its supervisor was killed: it ends in seconds, or with `clusterkit cancel`",
 }
 
 
@@ -140,7 +140,7 @@ def _parse_query(stdout: str) -> QueryResult:
 
 
 def _job(identifier: str, reason: str | None = None) -> Job:
-    state = JobState.PENDING if reason and reason != "Unsupervised" else JobState.RUNNING
+    state = JobState.PENDING if reason and reason != UNSUPERVISED else JobState.RUNNING
     return Job(
         identifier,
         state,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from clusterkit.backends.causes import Cause, Finding, Line, Sure
-from clusterkit.backends.jobs import SCHEDULER_LOG, JobState
+from clusterkit.backends.jobs import SCHEDULER_LOG, UNSUPERVISED, JobState
 from clusterkit.backends.story import Topic
 from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules.commands import resume, retry, status
@@ -36,6 +36,11 @@ SUPERVISOR_KILLED = Cause(
     "supervisor-killed",
     "its supervisor was killed, as by `kill -9` or for want of memory, so the job was ended",
     "`resume` continues from its checkpoint",
+)
+UNSUPERVISED_RUN = Cause(
+    "unsupervised",
+    "its supervisor was killed, and what it has started still runs",
+    "it ends in seconds, or with `clusterkit cancel`; then `resume` continues from its checkpoint",
 )
 SCHEDULER_SILENT = Cause(
     "scheduler-silent",
@@ -131,6 +136,16 @@ def supervisor_killed(evidence: Evidence) -> Finding | None:
     return SUPERVISOR_KILLED.found(words, exited(evidence), command=resume(evidence), sure=Sure.CERTAIN)
 
 
+def unsupervised(evidence: Evidence) -> Finding | None:
+    """A job of this machine that its keeper ends now, or that nothing ends."""
+    job = evidence.story.job
+    if job is None or job.reason != UNSUPERVISED:
+        return None
+    return UNSUPERVISED_RUN.found(
+        Line("this machine", f"job {job.job_id}: {job.explained}"), command=evidence.subject.cancel
+    )
+
+
 def scheduler_silent(evidence: Evidence) -> Finding | None:
     """The controller is down, and the run directory does not tell the state either."""
     if evidence.state.state is not JobState.UNKNOWN or not evidence.story.silent:
@@ -143,4 +158,4 @@ def scheduler_silent(evidence: Evidence) -> Finding | None:
     )
 
 
-RULES = (preempted, node_failed, cancelled, supervisor_killed, vanished, scheduler_silent)
+RULES = (preempted, node_failed, cancelled, supervisor_killed, unsupervised, vanished, scheduler_silent)

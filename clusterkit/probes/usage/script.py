@@ -80,7 +80,8 @@ about() {{
   set -- "$1" ${{stat##*) }} # so that $N is field N+1 (man 5 proc)
   set +f
   lived=$((${{now%.*}} * $(getconf CLK_TCK) - ${{21}}))
-  echo "$1 $((${{23}} * $(getconf PAGESIZE) / 1024)) $((100 * (${{13}} + ${{14}}) / (lived > 0 ? lived : 1))) ${{args% }}"
+  percent=$((100 * (${{13}} + ${{14}}) / (lived > 0 ? lived : 1)))
+  echo "$1 $((${{23}} * $(getconf PAGESIZE) / 1024)) $percent ${{args% }}"
 }}
 
 done=0
