@@ -212,9 +212,9 @@ def open_ledger(settings: Settings, *, only_reads: bool = False, of: Iterable[st
     home = settings.project_dir / ".clusterkit"
     if of is not None and not any(os.path.lexists(name) for name in of):
         _must_be_project(settings, home)
-    sweep(home)
     path = home / "ledger.sqlite3"
     ledger = Ledger.for_reading(path) if only_reads else Ledger(path)
+    sweep(home)  # what is opened is no link
     if (home / "ssh").is_dir():
         from clusterkit.runs.ssh_keys import forget_ended
 

@@ -122,6 +122,16 @@ def _fault_of(row: Sequence[object]) -> str | None:
     return None if state in _STATES else f"{run_id} is in a state that does not exist"
 
 
+def _refuse_links(folder: Path) -> None:
+    """Raises ClusterkitError for links, through which others' files would be overwritten and removed."""
+    names = [folder, *(folder.iterdir() if folder.is_dir() and not folder.is_symlink() else ())]
+    if link := next((name for name in names if name.is_symlink()), None):
+        raise ClusterkitError(
+            f"{link}: is a link, and clusterkit writes and removes files there",
+            hint="remove the link, or put the folder that it leads to in its place",
+        )
+
+
 def _make_folder(folder: Path) -> None:
     try:
         make_ignored(folder)
@@ -163,6 +173,7 @@ class Ledger:
         """The project's private folder."""
         self.lasting = not copy
         """Whether what it records is kept."""
+        _refuse_links(self.folder)
         if not copy:
             _make_folder(self.folder)
         if path.exists() and not path.is_file() and not path.is_dir():
