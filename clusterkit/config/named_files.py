@@ -13,12 +13,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 
+from clusterkit.errors import NotAllowedError
 from clusterkit.folders import home
 from clusterkit.untrusted import open_regular, read_limited
 
 _SEPARATORS = re.compile(r"[\s\"'=;|&<>(){}`$,]+")
-_INCLUDE = re.compile(r"^\s*include[\s=]+(.+)$", re.IGNORECASE | re.MULTILINE)
+_INCLUDE = re.compile(r"^\s*[\"']*include[\"']*[\s=]+(.+)$", re.IGNORECASE | re.MULTILINE)
 _QUOTED = re.compile(r'"([^"]*)"|(\S+)')
+_PLAIN = re.compile(r"(?:[\w ./~*?@+:,-]|%d|\$\{\w+\}|[^\x00-\x7f])+")
+"""A name that ssh and `_included` read alike."""
 _CONFIG_BYTES = 1 << 20
 _MOST_CONFIGS = 200
 """Most files that one ssh configuration may include; ssh itself allows a depth of 16."""
@@ -38,7 +41,9 @@ def repository(folder: Path) -> Path:
 
 
 def of_words(words: Iterable[str], folders: Sequence[Path], within: Path) -> set[Path]:
-    """Returns the files below `within` that words name, alone or inside a shell line, also as Python modules.
+    """Returns the files that words name, alone or inside a shell line, also as Python modules.
+
+    They lie below `within`, or are named by a path that leads up from the first folder.
 
     Args:
         words: of a command line or a text.
@@ -46,24 +51,34 @@ def of_words(words: Iterable[str], folders: Sequence[Path], within: Path) -> set
         within: absolute.
     """
     pieces = {piece for word in words for piece in (word, *_SEPARATORS.split(word))} - {""}
-    return {path for piece in pieces for path in _paths(piece, folders) if _inside(path, within)}
+    above = {piece for piece in pieces if ".." in piece.split("/") and piece[0] not in "/~"}
+    named = {path for piece in pieces for path in _paths(piece, folders) if _inside(path, within)}
+    return named | {path for piece in above for path in _paths(piece, folders[:1])}
 
 
 def of_ssh_config(config: Path, folders: Sequence[Path], within: Path) -> set[Path]:
     """Returns an ssh configuration, the files that it includes, and those of `within` that these name.
 
     The user's own files in ~/.ssh and the system's do not count.
+
+    Raises:
+        NotAllowedError: what it includes cannot be followed.
     """
     configs: set[Path] = set()
     named: set[Path] = set()
     left = [config]
-    while left and len(configs) < _MOST_CONFIGS:
+    while left:
         file = Path(os.path.abspath(left.pop()))  # noqa: PTH100 - a link is a name of its own
         if file in configs or _is_own(file):
             continue
         configs.add(file)
-        text = (read_limited(file, _CONFIG_BYTES) or b"").decode("utf-8", "surrogateescape")
-        left += _included(text)
+        data = read_limited(file, _CONFIG_BYTES)
+        if len(configs) > _MOST_CONFIGS or (data is None and file.is_file()):
+            raise NotAllowedError(
+                f"{config}: includes more files than {_MOST_CONFIGS}, or one that cannot be read: {file}"
+            )
+        text = (data or b"").decode("utf-8", "surrogateescape")
+        left += _included(text, file)
         named |= of_words(text.splitlines(), folders, within)
     return configs | named
 
@@ -103,10 +118,18 @@ def _is_own(file: Path) -> bool:
     return any(file.is_relative_to(place) for place in places)
 
 
-def _included(text: str) -> Iterator[Path]:
+def _included(text: str, file: Path) -> Iterator[Path]:
     own = home() or Path("/")
     for line in _INCLUDE.findall(text):
         for quoted, bare in _QUOTED.findall(line):
-            name = os.path.expandvars((quoted or bare).replace("%d", str(own)))
+            name = quoted or bare
+            if name.startswith("#"):
+                continue
+            if not _PLAIN.fullmatch(name):
+                raise NotAllowedError(
+                    f"{file}: `Include` names {name!r}, which clusterkit cannot follow",
+                    hint="write plain names of files, without quotes inside, backslashes or brackets",
+                )
+            name = os.path.expandvars(name.replace("%d", str(own)))
             pattern = str(own / ".ssh" / os.path.expanduser(name))  # noqa: PTH111
             yield from map(Path, sorted(glob.glob(pattern)))  # noqa: PTH207 - absolute patterns

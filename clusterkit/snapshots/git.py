@@ -149,7 +149,7 @@ def stand(folder: Path, *, stays: Callable[[str], bool]) -> Git:
     commit, branch = facts["branch.oid"], facts["branch.head"]
     if commit == "(initial)":
         if branch == "(unknown)":  # the branch is damaged; `git status` does not say so, `git log` does
-            _git(folder, "log", "-1")
+            _git(folder, "log", "-1", "--no-show-signature")
         return Git()
     prefix = _prefix(folder)
     entries = [line.split(" ", _WORDS_BEFORE[line[0]]) for line in lines if line[0] in _WORDS_BEFORE]
