@@ -93,9 +93,9 @@ def _permit(settings: Settings, *, revoke: bool, as_json: bool) -> None:
     if revoke:
         note(f"{permission.file}: {'no longer allowed' if revoked else 'nothing was allowed'}")
     elif programs:
-        note(f"{permission.file}: may start these on this machine, until one of them changes")
+        note(f"{permission.file}: these are allowed, until one of them changes")
     else:
-        note(f"{permission.file}: names nothing to start on this machine")
+        note(f"{permission.file}: names nothing that needs to be allowed")
 
 
 def print_json(settings: Settings, values: Sequence[Setting], *, show_origin: bool) -> None:

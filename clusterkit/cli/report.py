@@ -69,7 +69,7 @@ def report(
         else:
             show_advice(found)
         return
-    folder = out or report_folder(results, folders)
+    folder = out or report_folder(settings.results_to_write(), folders)
     reported = command(folders, folder, now=datetime.now(UTC), metric=metric)
     if as_json:
         print_json(reported)

@@ -81,7 +81,7 @@ def export(
     """
     if out is not None:
         _check_out(out)
-    results = settings.project.results
+    results = settings.results_to_write()
     meant = [name] if folder_of(name) else [run.run_id for run in runs_meant(results, name, ledger)]
     if len(meant) > 1 and out is not None and not out.is_dir():
         raise RunError(f"{out} is one archive, and {name!r} means {len(meant)} runs", hint="name a folder")

@@ -122,7 +122,7 @@ def _resume(
         check_target(there, ended.run, ended.document)
     ready = prepare(there, ledger, plan, materials, values)  # raises before anything is moved
     if there is not site:
-        move(site, there, ended.run, ended.document, settings.project.results, bar=bar)
+        move(site, there, ended.run, ended.document, settings.results_to_write(), bar=bar)
     _must_be_there(there, ended.run, materials)
     newest = _newest(ended)
     _check_checkpoints(there, ready.placed[0].row, newest, settings.project.results)

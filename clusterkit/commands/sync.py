@@ -9,6 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from clusterkit.config.permission import MLFLOW, RESULTS, TENSORBOARD
 from clusterkit.errors import ClusterkitError, RunError, WandbError
 from clusterkit.results.places import choose_runs, place
 from clusterkit.results.pull import PulledRun, pull_runs
@@ -115,14 +116,14 @@ def sync_results(
         environment: environment variables, which may contain the W&B key.
 
     Raises:
-        ConfigError: the cluster is unknown.
+        ConfigError: the cluster is unknown, or the project writes elsewhere and the user has not allowed it.
         RunError: a run is unknown, or there are no runs.
         TransportError: a cluster cannot be reached or a transfer was interrupted; repeat to continue.
     """
     if request.cluster:
         settings.cluster(request.cluster)  # an unknown name gets a suggestion
     runs = choose_runs(ledger, request.names, request.cluster)
-    results = settings.project.results
+    results = results_to_write(settings, request)
     pulled: list[PulledRun] = []
 
     def waiting() -> None:
@@ -152,6 +153,17 @@ def sync_results(
     if not request.wandb:
         return synced
     return upload(synced, request, ledger, runs, lambda text: tell(f"W&B: {text}"), environment)
+
+
+def results_to_write(settings: Settings, request: SyncRequest) -> Path:
+    """The folder of results, once the user has allowed what a sync writes outside the project.
+
+    Raises:
+        NotAllowedError: the user has not.
+    """
+    trackers = [key for key in (TENSORBOARD, MLFLOW) if getattr(request, key[-1]) is None]
+    settings.permission.require([RESULTS, *trackers])
+    return settings.project.results
 
 
 def pull_there(

@@ -13,6 +13,7 @@ from clusterkit.commands.sync import (
     SyncRequest,
     copy_to_trackers,
     pull_there,
+    results_to_write,
     sync_results,
     upload,
 )
@@ -133,7 +134,7 @@ class _UploadFollower:
         self._to_upload: dict[str, PulledRun] = {}
         self._news: list[PulledRun] = []
         self._runs: dict[str, PulledRun] = {}
-        self.synced = Synced(settings.project.results, ())
+        self.synced = Synced(results_to_write(settings, request), ())
 
     def pull(self, cluster: str, transport: Transport, runs: Sequence[LedgerRun]) -> None:
         """Pull what is new; at the first look at a cluster, from all selected runs."""

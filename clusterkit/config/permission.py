@@ -1,4 +1,4 @@
-"""What a project's settings may start on this machine: what its user has allowed, while it stays the same.
+"""What a project's settings may start, and write to, on this machine: what its user has allowed.
 
 A project may come from a stranger. What the user's own settings file names needs no permission. A permission
 is kept outside the project, for each setting: a digest of its words and of the project's files among them.
@@ -21,7 +21,7 @@ from clusterkit.config.lines import Key, join_key
 from clusterkit.config.named_files import digest, of_ssh_config, of_words, repository
 from clusterkit.config.sources import display_path, find_project_file, home_folder, user_path
 from clusterkit.errors import ConfigError, NotAllowedError
-from clusterkit.folders import make_private, replace_file
+from clusterkit.folders import is_environment, make_private, replace_file
 from clusterkit.untrusted import DOCUMENT_BYTES, open_regular, parse_object, table_of_texts
 
 HELD = (
@@ -38,6 +38,10 @@ CHECKED_HERE = (
     ("profiles", "*", "env", "*"),
 )
 """Keys that matter where `doctor` examines this machine. A run there starts because it was asked for."""
+RESULTS: Key = ("project", "results")
+TENSORBOARD: Key = ("project", "trackers", "tensorboard")
+MLFLOW: Key = ("project", "trackers", "mlflow")
+"""Keys of what is written to: elsewhere it could become an editor's plugin, and a server gets a token."""
 INTERPRETERS = (".venv/bin/python", "venv/bin/python")
 """Of the project, taken for a program's `python`."""
 _SHOWN, _LISTED = 200, 20
@@ -81,7 +85,7 @@ class Permission:
     @property
     def programs(self) -> dict[Key, NamedProgram]:
         """What needs a permission, by key."""
-        return {program.key: program for program in (*self._held(), *self._checked_here())}
+        return {program.key: program for program in (*self._held(), *self._checked_here(), *self._outside())}
 
     @property
     def missing(self) -> list[NamedProgram]:
@@ -100,7 +104,7 @@ class Permission:
         if not any(program.key in keys for program in missing):
             return
         known = set(self._allowed().values())
-        lines = ["this project would start programs on this machine, which you have not allowed:"]
+        lines = ["you have not allowed what this project would start here, or write outside of its folder:"]
         for program in missing[:_LISTED]:
             line, changed = str(program), " (changed)" if join_key(program.key) in known else ""
             lines.append(f"  {line[:_SHOWN]}{'...' if len(line) > _SHOWN else ''}{changed}")
@@ -183,7 +187,8 @@ class Permission:
             from clusterkit.config.values import local_path  # pydantic takes its time to import
 
             config = local_path(words[0], self.folder)
-            if self._is_foreign(key) or config.resolve().is_relative_to(root):
+            at_home = local_path(words[0], "").is_absolute()
+            if self._is_foreign(key) or not at_home or config.resolve().is_relative_to(root):
                 # A relative command of it starts where the user is.
                 folders = [self.folder, *({Path.cwd()} - {self.folder})]
                 yield self._named(key, (str(config),), of_ssh_config(config, folders, root))
@@ -205,6 +210,18 @@ class Permission:
                 origin = Origin(display_path(file))
                 yield NamedProgram((name,), (str(file.resolve()),), origin, tuple(files))
 
+    def _outside(self) -> Iterator[NamedProgram]:
+        """Where results and metrics go, outside the project."""
+        from clusterkit.config.values import local_path, tracking_uri  # pydantic takes its time to import
+
+        values = {RESULTS: "results", **dict(self._values((RESULTS, TENSORBOARD, MLFLOW)))}
+        for key, value in values.items():
+            place = tracking_uri(value, self.folder) if key == MLFLOW else str(local_path(value, self.folder))
+            path = Path(place.removeprefix("sqlite:///"))  # a server's address is no absolute path
+            theirs = path.is_relative_to(self.folder) or self._is_foreign(key)
+            if theirs and not (path.is_absolute() and _is_plain_place(path.resolve(), self.folder)):
+                yield self._named(key, (str(path.resolve()) if path.is_absolute() else place,), ())
+
     def _named(self, key: Key, words: tuple[str, ...], files: Iterable[Path]) -> NamedProgram:
         return NamedProgram(key, words, self._merged.origin(key), tuple(sorted(files)))
 
@@ -219,7 +236,8 @@ class Permission:
                 yield key, value
 
     def _is_foreign(self, key: Key) -> bool:
-        return self._written is not None and self._merged.sources[key].layer.file == self._written
+        source = self._merged.sources.get(key)
+        return self._written is not None and source is not None and source.layer.file == self._written
 
     def _record(self) -> Path:
         """The file of this project's permissions.
@@ -260,6 +278,15 @@ def _matches(key: Key, patterns: Iterable[Key]) -> bool:
         len(key) == len(pattern) and all(map(lambda part, wanted: wanted in ("*", part), key, pattern))
         for pattern in patterns
     )
+
+
+def _is_plain_place(path: Path, folder: Path) -> bool:
+    """Whether a path lies in a project's repository, and in nothing there that other programs obey."""
+    root = repository(folder).resolve()
+    if not path.is_relative_to(root):
+        return False
+    above = [place for place in (path, *path.parents) if place.is_relative_to(root)][:-1]
+    return not any(place.name.startswith(".") or is_environment(place) for place in above)
 
 
 def _state_folder() -> Path | None:

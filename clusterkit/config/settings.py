@@ -14,7 +14,7 @@ from clusterkit.config.layers import COMMAND_LINE, DEFAULT, Layer, Merged, Origi
 from clusterkit.config.lines import Key, join_key, split_key
 from clusterkit.config.models import Cluster, Document, Profile, Project, SecretsTable
 from clusterkit.config.notify import Notify, refuse_shared_webhook, without_secret
-from clusterkit.config.permission import Permission, is_users
+from clusterkit.config.permission import RESULTS, Permission, is_users
 from clusterkit.config.sources import (
     built_in_layer,
     find_project_file,
@@ -100,6 +100,15 @@ class Settings:
     def of_project(self) -> bool:
         """Whether a project's own settings were read, not only the user's."""
         return bool(set(self.files) - {user_file()})
+
+    def results_to_write(self) -> Path:
+        """The folder of results, for what writes to it.
+
+        Raises:
+            NotAllowedError: the project names one elsewhere, and the user has not allowed it.
+        """
+        self.permission.require([RESULTS])
+        return self.project.results
 
     def cluster(self, name: str | None = None) -> Cluster:
         """A cluster; None is the project's default.

@@ -5,12 +5,13 @@ Every program of the stranger leaves a file. Its folder came as an archive, with
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,7 @@ STARTING = (
 """Commands that start the project's program: on this machine because they are typed, so they are typed where
 it runs elsewhere."""
 OTHERS = {"demo", "build", "completion"}
-"""Commands that read nothing of a project; the shell's completion is tried by `TAB`."""
+"""`demo` starts the program here, `build` reads nothing of a project, completion is tried by `TAB`."""
 TAB = ("clusterkit status ", "clusterkit logs ", "clusterkit config ", "clusterkit submit --cluster ")
 FAR = """
 [clusters.far]
@@ -115,7 +116,11 @@ class Gift:
 
     def settings(self, text: str, *, cluster: str = "far") -> None:
         """Writes clusterkit.toml."""
-        (self.folder / "clusterkit.toml").write_text(BASE.format(cluster=cluster) + text)
+        base = BASE.format(cluster=cluster)
+        if "[project]\n" in text:  # one table is written once
+            text, _, more = text.partition("[project]\n")
+            base = base.replace("[project]\n", f"[project]\n{more}")
+        (self.folder / "clusterkit.toml").write_text(base + text)
 
     def types(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """Runs a command of clusterkit as whoever looks at it."""
@@ -490,6 +495,100 @@ def test_permission_is_private_and_only_ones_own(gift: Gift) -> None:
     assert gift.types("status", XDG_STATE_HOME=str(gift.home / "state")).returncode == 10
     gift.folder.rename(gift.folder.with_name("moved"))
     assert Gift(gift.folder.with_name("moved"), gift.home).types("status").returncode == 10
+
+
+def run_of_a_stranger(gift: Gift, run_id: str, files: dict[str, str]) -> None:
+    """A run on this machine that came with the project, and is among its ledger's."""
+    folder = gift.folder / "root" / "runs" / run_id
+    for name, text in {"run.json": json.dumps({"schema": 1, "run_id": run_id}), **files}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    with Ledger(gift.folder / ".clusterkit" / "ledger.sqlite3") as ledger:
+        (run,) = ledger.runs()
+        state = {"run_id": run_id, "cluster": "local", "run_dir": str(folder), "state": "COMPLETED"}
+        ledger.add_all([replace(run, **state)])
+
+
+ROOT = '[clusters.local]\nroot = "~/Downloads/gift/root"\n'
+
+
+@pytest.mark.parametrize("way", ["~/.vim/pack", "$HOME/.vim/pack", "../../.vim/pack", ".venv/lib", "link"])
+def test_results_are_not_written_where_other_programs_read(gift: Gift, way: str) -> None:
+    pack = gift.home / ".vim" / "pack"
+    pack.mkdir(parents=True)
+    if way == "link":
+        (gift.folder / "results").symlink_to("../../.vim/pack")
+    gift.settings(ROOT + ("" if way == "link" else f'[project]\nresults = "{way}"\n'), cluster="local")
+    run_of_a_stranger(gift, "x", {"start/evil/plugin/evil.vim": "call system('x')\n"})
+    for line in ("sync-results x", "sync-results x --watch", "export x"):
+        refused = gift.types(*line.split())
+        assert refused.returncode == 10, line
+        assert "project.results = " in refused.stderr
+    assert list(pack.iterdir()) == []
+    gift.types("config", "allow")
+    assert gift.types("sync-results", "x").returncode == 0
+
+
+def test_metrics_go_to_no_server_of_a_stranger(gift: Gift) -> None:
+    gift.settings(f'{ROOT}[project.trackers]\nmlflow = "http://127.0.0.1:9"\n', cluster="local")
+    run_of_a_stranger(gift, "x", {"metrics.jsonl": '{"step": 1, "loss": 1}\n'})
+    refused = gift.types("sync-results", "x")
+    assert refused.returncode == 10
+    assert "project.trackers.mlflow = http://127.0.0.1:9" in refused.stderr
+    own = gift.types("sync-results", "x", "--mlflow", str(gift.home / "mlruns"))
+    assert own.returncode == 0, own.stderr
+
+
+@pytest.mark.parametrize("name", [".clusterkit", ".clusterkit/ssh", ".clusterkit/ledger.sqlite3"])
+def test_links_of_a_stranger_let_nothing_be_removed_or_written(gift: Gift, name: str) -> None:
+    gift.settings("", cluster="local")
+    run_of_a_stranger(gift, "thesis", {})
+    for folder in ("work", "thesis"):
+        (gift.home / folder / "inner").mkdir(parents=True)
+    place = gift.folder / name
+    if place.is_dir():
+        shutil.rmtree(place)
+    place.unlink(missing_ok=True)
+    place.symlink_to(gift.home / "new" if place.suffix == ".sqlite3" else gift.home)
+    before = sorted(gift.home.rglob("*"))
+    for line in ("status", "logs last", "sync-results", "submit --dry-run", "cancel last --yes"):
+        done = gift.types(*line.split())
+        assert sorted(gift.home.rglob("*")) == before, line
+        assert f"{name}: is a link" in done.stderr
+
+
+@pytest.mark.parametrize("folder", ["gift", "gift/.git beside"])
+def test_permission_covers_files_above_the_settings(gift: Gift, folder: str) -> None:
+    inner = Gift(gift.folder / "inner", gift.home)
+    inner.folder.mkdir()
+    if folder != "gift":
+        git(inner.folder, "init", "-q")  # as a submodule has
+    inner.settings('[notify]\ncommand = ["../tell.sh"]\n')
+    gift.script("tell.sh").write_text("#!/bin/sh\ntrue\n")
+    assert "tell.sh" in inner.types("config", "allow").stdout
+    gift.script("tell.sh")
+    assert (inner.types("notify").returncode, gift.canary.exists()) == (10, False)
+
+
+INCLUDES = (
+    '"Include" {folder}/d/*',
+    "Include {folder}/d/mor\\e",
+    "Include {folder}/'d'/more",
+    "Include {folder}/d/[m]ore",
+)
+
+
+@pytest.mark.parametrize("line", INCLUDES)
+def test_included_file_is_known_however_it_is_written(gift: Gift, line: str) -> None:
+    gift.settings(FAR + 'ssh_config = "ssh_config"\n')
+    (gift.folder / "ssh_config").write_text(line.format(folder=gift.folder) + "\n")
+    (gift.folder / "d").mkdir()
+    (gift.folder / "d" / "more").write_text("Host *\n")
+    allowed = gift.types("config", "allow")
+    assert "d/more" in allowed.stdout or "cannot follow" in allowed.stderr
+    (gift.folder / "d" / "more").write_text(SSH["Match exec"].format(touch=gift.touch))
+    assert gift.types("status").returncode == 10
+    assert not gift.canary.exists()
 
 
 def test_settings_named_by_an_option_need_the_same_permission(gift: Gift) -> None:
