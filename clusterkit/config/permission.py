@@ -282,11 +282,12 @@ def _matches(key: Key, patterns: Iterable[Key]) -> bool:
 
 def _is_plain_place(path: Path, folder: Path) -> bool:
     """Whether a path lies in a project's repository, and in nothing there that other programs obey."""
-    root = repository(folder).resolve()
-    if not path.is_relative_to(root):
+    roots = (folder.resolve(), repository(folder).resolve())
+    root = next((root for root in roots if path.is_relative_to(root)), None)
+    if root is None:
         return False
-    above = [place for place in (path, *path.parents) if place.is_relative_to(root)][:-1]
-    return not any(place.name.startswith(".") or is_environment(place) for place in above)
+    below = [place for place in (path, *path.parents) if root in place.parents]
+    return not any(place.name.startswith(".") or is_environment(place) for place in below)
 
 
 def _state_folder() -> Path | None:

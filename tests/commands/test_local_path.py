@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from tests.allowing import allow
 from tests.commands.conftest import Project
 
 
@@ -53,6 +54,7 @@ def test_nothing_of_the_prelude_or_the_submitting_shell_reaches_what_is_removed(
     assert state(project, run_id)["state"] == "FAILED"
     why = json.loads(project.run("why", "--json", run_id).stdout)
     assert why["cause"] == "prelude-failed"
+    allow(project.folder)
     project.run("doctor", "--cluster", "local")
     assert (theirs / "only-copy").exists()
 
