@@ -147,4 +147,4 @@ def test_a_damaged_ledger(project: Project) -> None:
     (folder / "ledger.sqlite3").write_bytes(b"garbage" * 1000)
     shown = project.run("status", code=1).stderr
     assert "ledger" in shown
-    assert "cache" in shown
+    assert "move it away: `clusterkit status` then fills a new one" in shown
