@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -239,6 +241,22 @@ def test_a_killed_supervisor_explains_how_its_own_job_ended(ended: dict[str, obj
         said = f"[clusterkit] the supervisor of job {job} was killed, so the job is ended\n"
         (run / "slurm.log").write_text(said)
         assert (diagnosis_of(run).finding.cause.slug == "supervisor-killed") is explains
+
+
+def test_a_job_that_has_lost_its_supervisor_is_no_job_that_is_well(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "hello\n")
+    start = run / "attempts" / "0" / "start.json"
+    start.write_text(start.read_text().replace('"job_id": ""', '"job_id": "999999-2"'))
+    (run / "attempts" / "0" / "exit.json").unlink(missing_ok=True)
+    left = subprocess.Popen(
+        ["sleep", "60"], env={"PATH": os.environ["PATH"], "CLUSTERKIT_JOB_ID": "999999-2"}
+    )
+    try:
+        finding = diagnose(parse_evidence(ask(run, "999999-2"))).finding
+        assert finding.cause.slug == "unsupervised"
+    finally:
+        left.kill()
+        left.wait()
 
 
 @pytest.mark.parametrize(
