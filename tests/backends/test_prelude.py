@@ -444,10 +444,12 @@ def test_lines_that_look_like_the_scripts_own_change_nothing_for_a_shell_beside_
     tmp_path: Path,
 ) -> None:
     """`clusterkit shell` finds the scratch folder by the lines of job.sh that begin with its names."""
-    theirs = ("scratch_root=$(touch pwned)\nrun_id=x", "export scratch=mine RAW=$'\\xff' MANY=$'a\\nb'")
+    pwned = tmp_path / "pwned"
+    theirs = (f"scratch_root=$(touch {pwned})\nrun_id=x", "export scratch=mine RAW=$'\\xff' MANY=$'a\\nb'")
     run = started(tmp_path, *theirs, argv=python("ready()", "while True: time.sleep(1)"))
     process = run.start()
     until((run.dir / "ready").exists)
+    pwned.unlink()  # of the prelude itself, which may
     cluster = Cluster(name="local", kind="local", root=str(tmp_path), container="none")
     argv = ["bash", "-c", enter_script(cluster), "bash", str(run.path), "0", "dumb"]
     tell = [shutil.which("env") or "env", "-0"]
