@@ -156,7 +156,7 @@ class User:
     def ended(self, *run_ids: str) -> dict[str, dict[str, Any]]:
         """Wait until no job of these runs is active, at no login's cost; returns their `status`."""
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while active := self.active() & {*run_ids}:
+        while active := {name for name in self.active() if name.partition(".")[0] in run_ids}:
             assert time.monotonic() < deadline, active
             time.sleep(0.2)
         return self.status(*run_ids)
