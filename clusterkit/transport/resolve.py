@@ -316,6 +316,8 @@ def _resolve_without_ssh(
     merged = {**defaults, **single}
     merged["user"] = user or wanted.user or merged["user"]
     merged["port"] = str(port or wanted.port or merged["port"])
+    if not re.fullmatch(r"[0-9]{1,5}", merged["port"]) or not 0 < int(merged["port"]) < 1 << 16:
+        raise TransportError(f"{path}: Bad port {merged['port']!r}", hint="correct the ssh configuration")
     files = found.get("identityfile", ["~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa"])
     lines = [f"{key} {value}" for key, value in merged.items()] + [f"identityfile {one}" for one in files]
     return parse_ssh_g("\n".join(lines), alias=destination, config=config)

@@ -116,6 +116,7 @@ def config(folder: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.needs("ssh")
 def test_include_match_and_overrides(tmp_path: Path) -> None:
     (tmp_path / "more").write_text("Host hpc\n    HostName %h.example\n    IdentityFile ~/.ssh/special\n")
     text = f"Include {tmp_path}/more\nMatch user bob\n    Port 2200\nHost *\n    User alice\n"
@@ -131,6 +132,7 @@ def test_include_match_and_overrides(tmp_path: Path) -> None:
     assert resolve("ssh://bob@hpc:77", config=path).port == 77
 
 
+@pytest.mark.needs("ssh")
 def test_errors_of_a_configuration_are_shown(tmp_path: Path) -> None:
     path = config(tmp_path, "Host x\n    UseKeychain yes\n    Port zero\n")
     with pytest.raises(
@@ -171,6 +173,13 @@ def test_paramikos_reader_stands_in(tmp_path: Path) -> None:
     assert (host.alias, host.hostname, host.user, host.port) == ("bob@hpc", "h.example", "bob", 2222)
     assert host.identity_files == (Path.home() / "k",)
     assert host.known_hosts[0] == Path(os.path.expanduser("~/.ssh/known_hosts"))  # noqa: PTH111
+
+
+@pytest.mark.usefixtures("no_ssh")
+@pytest.mark.parametrize("port", ["zero", "0", "65536", "9" * 400])
+def test_a_port_that_is_none_is_refused_without_ssh_too(tmp_path: Path, port: str) -> None:
+    with pytest.raises(TransportError, match=f"config: Bad port '{port}'"):
+        resolve("hpc", config=config(tmp_path, f"Host hpc\n  Port {port}\n"))
 
 
 @pytest.mark.usefixtures("no_ssh")
