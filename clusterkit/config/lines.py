@@ -57,7 +57,7 @@ def toml_value(value: object) -> str:
         return f"[{', '.join(map(toml_value, value))}]"
     if isinstance(value, bool):
         return str(value).lower()
-    return str(value) if isinstance(value, int) else quoted(str(value))
+    return str(value) if isinstance(value, int | float) else quoted(str(value))
 
 
 def _escaped(char: str) -> str:

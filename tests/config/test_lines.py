@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterkit.config.lines import join_key, key_lines, split_key
+from clusterkit.config.lines import join_key, key_lines, split_key, toml_value
 
 TEXT = '''\
 # a comment with a = 1 and [a.table]
@@ -60,3 +60,8 @@ def test_a_joined_key_means_the_same_to_toml_and_to_us(parts: list[str]) -> None
 def test_what_is_no_key_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a TOML key"):
         split_key(text)
+
+
+@pytest.mark.parametrize("value", [0.9, 1e-05, -1e16, 7, True, "0.9", ["a", 0.5], {"a b": 1.5}])
+def test_a_value_is_read_as_it_was_written(value: object) -> None:
+    assert tomllib.loads(f"value = {toml_value(value)}") == {"value": value}
