@@ -113,8 +113,9 @@ class MlflowRuns:
                 import alembic  # noqa: F401
                 import sqlalchemy  # noqa: F401
         except ImportError as error:
+            package = (error.name or "").partition(".")[0]
             raise TrackerUnusableError(
-                f"the package {error.name} is not installed here, so nothing is logged to MLflow",
+                f"the package {package} is not installed here, so nothing is logged to MLflow",
                 hint=install_command(extra="trackers"),
             ) from None
         for name in ("mlflow", "alembic"):
