@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import math
 import textwrap
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -72,6 +73,17 @@ def seeds(text: str) -> tuple[int, ...]:
     if len(found) > _MOST_SEEDS:
         raise argparse.ArgumentTypeError(_too_many(len(found)))
     return tuple(found)
+
+
+def number(text: str) -> float:
+    """Reads a finite number as an argparse type."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
+    return value
 
 
 def _too_many(count: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainer import recipe as recipes
-from trainer.arguments import Parser, at_least, seeds
+from trainer.arguments import Parser, at_least, number, seeds
 
 NEWEST = "newest"
 """`--resume` without a path: from the newest good checkpoint of the run directory, if there is one."""
@@ -36,6 +36,8 @@ def train_parser() -> Parser:
     add("--eval-every", type=at_least(0), metavar="N", help="steps between evaluations; 0 for none")
     add("--eval-episodes", type=count, metavar="N", help="episodes a task (the recipe's)")
     add("--final-episodes", type=count, metavar="N", help="episodes a task at the end (the same)")
+    levels = "end once two evaluations in a row reach it: success (0 to 1), or return"
+    add("--stop-at", type=number, metavar="LEVEL", help=levels)
     add("--checkpoint-every", type=at_least(0), metavar="N", help="steps between checkpoints; 0: at the end")
     add("--keep", type=count, default=3, metavar="N", help="newest checkpoints to keep (3)")
     add("--log-every", type=count, metavar="N", help="steps between training metrics (a thousandth)")

@@ -41,6 +41,8 @@ class TrainSettings:
         eval_every: environment steps between evaluations; 0 for none at all.
         eval_episodes: episodes per task of an evaluation.
         final_episodes: episodes per task of the last one.
+        stop_at: a level (`Evaluation.level`) at which the run is over once two evaluations in a row have
+            reached it; None to make all steps.
         checkpoint_every: environment steps between checkpoints; 0 for one at the end only.
         keep: checkpoints to keep.
         log_every: environment steps between lines of training metrics.
@@ -71,6 +73,7 @@ class TrainSettings:
     eval_every: int
     eval_episodes: int
     final_episodes: int
+    stop_at: float | None
     checkpoint_every: int
     keep: int
     log_every: int
@@ -192,6 +195,8 @@ def _settings(given: Namespace, environ: Mapping[str, str], together: int) -> Tr
     attempt = int(environ.get("CLUSTERKIT_ATTEMPT") or 0)
     run_dir = Path(given.run_dir or environ.get("CLUSTERKIT_RUN_DIR") or _new_run_dir(recipe.name))
     eval_episodes = given.eval_episodes or values["evaluation_episodes"]
+    if given.stop_at is not None and given.eval_every == 0:
+        raise UsageError("--stop-at needs evaluations", hint="leave out --eval-every 0")
     place = place_from(environ, given.ranks)
     num_envs = given.num_envs or recipes.shared_envs(entry.usual_envs(values), place.size)
     recipes.check_shares(recipe, num_envs, place.size)
@@ -212,6 +217,7 @@ def _settings(given: Namespace, environ: Mapping[str, str], together: int) -> Tr
         eval_every=often if given.eval_every is None else given.eval_every,
         eval_episodes=eval_episodes,
         final_episodes=given.final_episodes or eval_episodes,
+        stop_at=given.stop_at,
         checkpoint_every=often if given.checkpoint_every is None else given.checkpoint_every,
         keep=given.keep,
         log_every=given.log_every or max(1000, total_steps // 1000),

@@ -108,6 +108,11 @@ def _member(settings: TrainSettings, stop: StopSignals, shared: SharedProgress) 
 
 
 def _check(runs: Sequence[TrainSettings]) -> None:
+    if len(runs) > 1 and runs[0].stop_at is not None:
+        raise UsageError(
+            "--stop-at ends one run, and the runs of a process end together",
+            hint="leave out --stop-at, or start a process for each run",
+        )
     for settings in runs[1:]:
         for name in _SHARED:
             if getattr(settings, name) != getattr(runs[0], name):

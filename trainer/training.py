@@ -174,13 +174,13 @@ class TrainingRun:
 
 
 def _agreed(settings: TrainSettings, ranks: Ranks) -> TrainSettings:
-    """Returns the settings of this rank, of which rank 0 alone evaluates.
+    """Returns the settings of this rank, with rank 0's run directory and id.
 
     Raises:
         UsageError: this rank was started with others than rank 0.
     """
-    names = ("total_steps", "num_envs", "seed", "precision", "checkpoint_every", "log_every", "resume")
-    own = {name: getattr(settings, name) for name in names} | {"recipe": settings.recipe.as_json()}
+    names = "total_steps num_envs seed precision eval_every stop_at checkpoint_every log_every resume"
+    own = {name: getattr(settings, name) for name in names.split()} | {"recipe": settings.recipe.as_json()}
     for name, theirs in ranks.share(own).items():
         if own[name] != theirs:
             raise UsageError(
@@ -189,8 +189,7 @@ def _agreed(settings: TrainSettings, ranks: Ranks) -> TrainSettings:
             )
     # a folder named after the time may be named after two
     run_dir, run_id = ranks.share((settings.run_dir, settings.run_id))
-    eval_every = settings.eval_every if ranks.writes else 0
-    return replace(settings, run_dir=run_dir, run_id=run_id, eval_every=eval_every)
+    return replace(settings, run_dir=run_dir, run_id=run_id)
 
 
 def _last_good(

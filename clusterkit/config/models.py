@@ -250,6 +250,8 @@ class Profile(SettingsModel):
     """Environment steps between evaluations."""
     eval_episodes: int | None = Field(default=None, ge=1)
     """Episodes per task of one evaluation; None leaves it to the recipe."""
+    stop_at: float | None = Field(default=None, allow_inf_nan=False)
+    """Mean success, 0 to 1, or return without success: two evaluations in a row that reach it end the run."""
     checkpoint_every: int | None = Field(default=None, ge=1)
     """Environment steps between checkpoints."""
     seed: int = Field(default=1, ge=0)

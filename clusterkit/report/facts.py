@@ -188,7 +188,7 @@ def _resources(run: ReportRun) -> str:
 def _settings(run: ReportRun) -> str:
     header = run.header
     profile = table(run.document, "profile")
-    trainers = ("num_envs", "precision", "eval_every", "checkpoint_every", "workers")
+    trainers = ("num_envs", "precision", "eval_every", "stop_at", "checkpoint_every", "workers")
     names = (*(trainers if run.recipe else ()), "threads")
     found = {name: header.get(name, profile.get(name)) for name in names}
     return ", ".join(f"{name} {_value(value)}" for name, value in found.items() if value is not None) or "-"

@@ -221,6 +221,7 @@ def train_options(profile: Profile, seed: int) -> list[str]:
         "device": profile.device,
         "eval-every": profile.eval_every,
         "eval-episodes": profile.eval_episodes,
+        "stop-at": profile.stop_at,
         "checkpoint-every": profile.checkpoint_every,
         "threads": profile.threads,
         "workers": profile.workers,

@@ -20,7 +20,7 @@ Name = tuple[str, str]
 _IN_ARGUMENTS = frozenset(
     {
         *("recipe", "total_steps", "num_envs", "precision", "device", "eval_every", "eval_episodes"),
-        *("checkpoint_every", "seed", "threads", "workers"),
+        *("stop_at", "checkpoint_every", "seed", "threads", "workers"),
     }
 )
 """Profile values that a training run gets as arguments; the arguments say what was used in the end."""

@@ -72,6 +72,7 @@ TYPES = {
     Duration: "duration",
     Retry: "table",
     int: "integer",
+    float: "number",
     bool: "boolean",
 }
 

@@ -249,6 +249,8 @@ def main(folder: Path) -> None:
         found["drifted"] = drift(ranks, folder, place)
         found["stopped"] = attempt(settings_of(folder / "stopped", place), ranks, 57 if last else None)
         found["resumed"] = attempt(settings_of(folder / "stopped", place, 1), ranks)
+        learns = settings_of(folder / "learnt", place)
+        found["learnt"] = attempt(replace(learns, eval_every=40, stop_at=0.0), ranks)
         found["lost"] = attempt(settings_of(folder / "lost", place), ranks, lost=60 if last else None)
         found["after"] = attempt(settings_of(folder / "lost", place, 1), ranks)
         found["ppo"] = attempt(rollout_settings_of(folder / "ppo", place), ranks)

@@ -87,6 +87,15 @@ def test_a_signal_to_one_rank_stops_all_and_the_resumption_changes_nothing(ranks
         assert rank["resumed"][:3] == rank["whole"][:3]
 
 
+def test_all_end_at_the_same_step_when_one_has_evaluated_enough(ranks, folder):
+    codes, networks, _, _ = zip(*(rank["learnt"] for rank in ranks), strict=True)
+    assert codes == (0, 0)
+    assert networks[0] == networks[1]
+    assert [row["step"] for row in rows(folder / "learnt", "checkpoint")] == [120]
+    # the second one is of the same policy as the first, and does not count
+    assert [row["step"] for row in rows(folder / "learnt", "eval")] == [40, 80, 120]
+
+
 def test_rollouts_are_gathered_by_all_and_go_on_to_the_bit(ranks, folder):
     codes, networks, rollouts, _ = zip(*(rank["ppo"] for rank in ranks), strict=True)
     assert codes == (0, 0)

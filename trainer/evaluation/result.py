@@ -30,6 +30,11 @@ class Evaluation:
     returns: npt.NDArray[np.float64]
     lengths: npt.NDArray[np.int64]
 
+    @property
+    def level(self) -> float:
+        """Mean success of all tasks, 0..1; the mean return where the environment reports no success."""
+        return float((self.returns if self.success is None else self.success).mean())
+
     def metrics(self) -> dict[str, float | int]:
         """Returns the numbers under the names of `metrics.jsonl`; `_low` and `_high` span 95%."""
         returns, lengths = self.returns.mean(1), self.lengths.mean(1)

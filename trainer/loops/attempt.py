@@ -18,6 +18,9 @@ POLL_SECONDS = 0.05
 """Seconds between two looks at an evaluation that a finished run waits for."""
 _MOST_SKIPPED = 100
 """Updates in a row that may be skipped because their numbers are not finite."""
+_ENOUGH = 2
+"""Evaluations in a row that must reach `stop_at`."""
+_MISSED, _REACHED = 1, 2
 _WORKER_LOST = 1000
 """Sent to the other ranks in the place of a signal's number."""
 
@@ -42,6 +45,8 @@ class TrainingAttempt(CheckpointedRun[AnyLearner]):
     """
 
     _begun = _stopping = False
+    _evaluated = (-1, 0)
+    """The environment steps and episodes of the last evaluation."""
     _phase = "train"
     _stepping = False
     """Whether it is within a vector step."""
@@ -82,6 +87,8 @@ class TrainingAttempt(CheckpointedRun[AnyLearner]):
             return
         self._agree()
         self._begun = True
+        if not self._stopping:
+            self._judge()
 
     @property
     def going(self) -> bool:
@@ -133,7 +140,9 @@ class TrainingAttempt(CheckpointedRun[AnyLearner]):
             return  # the end has its own evaluation and checkpoint
         if crossed(settings.eval_every, before, now):
             self._evaluate(settings.eval_episodes)
-        if crossed(settings.checkpoint_every, before, now):
+            self._progress.judging = self._counts()
+            self._judge()
+        if self.going and crossed(settings.checkpoint_every, before, now):
             self._save()
 
     def end(self) -> None:
@@ -144,7 +153,7 @@ class TrainingAttempt(CheckpointedRun[AnyLearner]):
             self._say(f"{self.stop.received.name} received: stopping before the first step")
         elif self._over():
             self._finish()
-            if self._ranks.writes:
+            if self._ranks.writes and self._evaluated != (self._progress.step, self._settings.final_episodes):
                 self._evaluate(self._settings.final_episodes)
         else:
             assert self.stop.received is not None
@@ -213,6 +222,36 @@ class TrainingAttempt(CheckpointedRun[AnyLearner]):
         """Has the policy, as it is now, evaluated."""
         with self._telemetry.clock("evaluate"):
             self._evaluations.submit(self._progress.step, episodes, self._look)
+        self._evaluated = (self._progress.step, episodes)
+
+    def _counts(self) -> bool:
+        """Returns whether an evaluation now is to be compared with `stop_at`: of the same policy, one is."""
+        progress = self._progress
+        undecided = self._settings.stop_at is not None and progress.reached < _ENOUGH
+        return undecided and progress.updates > progress.judged
+
+    def _judge(self) -> None:
+        """Waits for the last evaluation if `stop_at` is to be compared with it; the run may then be over.
+
+        All ranks come to the same verdict at the same vector step. A signal ends the waiting: the evaluation
+        is then judged when the run is resumed, before its next step.
+        """
+        progress, stop_at = self._progress, self._settings.stop_at
+        if not progress.judging or stop_at is None:
+            return
+        verdict = 0
+        with self._telemetry.clock("evaluate"):
+            if self._ranks.writes and self._evaluations.finish():
+                level = self._evaluations.level
+                verdict = _REACHED if level is not None and level >= stop_at else _MISSED
+            verdict = self._ranks.most(verdict)
+        if not verdict:
+            self._agree()
+            return
+        progress.judging, progress.judged = False, progress.updates
+        progress.reached = progress.reached + 1 if verdict == _REACHED else 0
+        if progress.reached == _ENOUGH and self._ranks.writes:
+            self._say(f"two evaluations in a row reached {stop_at:g}: training is over")
 
     def _outcome(self) -> StepOutcome:
         """Returns what the vector step has led to, when all ranks have theirs.
@@ -255,8 +294,10 @@ class TrainingAttempt(CheckpointedRun[AnyLearner]):
         self._said |= slower
 
     def _over(self) -> bool:
-        """Returns whether all steps have been made."""
-        return self._progress.step >= self._settings.total_steps
+        """Returns whether all steps have been made, or enough has been learnt."""
+        progress, settings = self._progress, self._settings
+        learnt = settings.stop_at is not None and progress.reached >= _ENOUGH
+        return learnt or progress.step >= settings.total_steps
 
     def _log(self) -> None:
         self._say_slower()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -90,6 +91,7 @@ class CheckpointedRun(ABC, Generic[AnyLearner]):
         self._rng = np.random.default_rng([settings.seed, rank] if rank else settings.seed)
         self._num_envs = settings.own_envs
         self._progress = progress = RunCounters(**state.get("progress", {"learning_starts": warmup}))
+        progress.aim_at(settings.stop_at, settings.total_steps)
         # no method: the learner gets it too, and would hold the run that holds the learner
         self._say: Callable[[str], None] = lambda text: telemetry.event(progress.step, text)
         # first, for the workers import while the networks are built
@@ -107,7 +109,8 @@ class CheckpointedRun(ABC, Generic[AnyLearner]):
         """Completes the attempt with its learner, and goes on from a checkpoint if there is one."""
         settings, factory = self._settings, self._factory
         self.learner = learner
-        self._evaluations = Evaluations(settings, factory, policy, self._telemetry, self.stop)
+        evaluated = settings if self._ranks.writes else replace(settings, eval_every=0)
+        self._evaluations = Evaluations(evaluated, factory, policy, self._telemetry, self.stop)
         self._episodes = EpisodeStatistics(
             self._num_envs,
             settings.tasks,

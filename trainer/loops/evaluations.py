@@ -50,6 +50,8 @@ class Evaluations:
         self._step = 0
         self._restarts = 0
         self._notes: tuple[int, Mapping[str, float]] = (-1, {})
+        self.level: float | None = None
+        """Of the newest result, see `Evaluation.level`; None before one, and without evaluations."""
         self._watch, self._many = PlasticityWatch(), len(settings.tasks) > 1
         self._evaluator: BackgroundEvaluator | None = None
         if settings.eval_every:
@@ -71,6 +73,7 @@ class Evaluations:
             episodes: of each task.
             look: asked for numbers to record with the result, those of `diagnose` where there are any.
         """
+        self.level = None
         if self._evaluator is None:
             return
         self._step = step
@@ -91,6 +94,12 @@ class Evaluations:
     def collect(self) -> None:
         """Records what has been finished since the last call; cheap."""
         self._record(self._guarded(BackgroundEvaluator.poll))
+
+    def finish(self) -> bool:
+        """Waits for what has been submitted; returns whether all is recorded, which a signal prevents."""
+        while self.unfinished():
+            self._record(self._guarded(lambda evaluator: evaluator.wait(self._interrupted)))
+        return not (self._evaluator and self._evaluator.pending())
 
     def unfinished(self) -> bool:
         """Records what has been finished; returns whether there is more to wait for, and still wanted."""
@@ -136,6 +145,7 @@ class Evaluations:
         for each in finished:
             row = {**each.notes, **each.evaluation.metrics(), "seconds": each.seconds}
             self._telemetry.evaluation(each.step, row)
+            self.level = each.evaluation.level
 
     def _interrupted(self) -> bool:
         """Keeps the heartbeat fresh while something is waited for; returns whether it is to be given up."""

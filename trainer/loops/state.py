@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -41,6 +41,10 @@ class RunCounters:
         updates: updates so far.
         credit: environment steps not yet turned into updates.
         normalized: whether the observation statistics are settled.
+        aim: `stop_at` and `total_steps`; with others, what has been reached does not count.
+        judging: whether the last evaluation is still to be compared with `stop_at`.
+        judged: updates before the last one that was compared.
+        reached: evaluations in a row that have reached `stop_at`.
     """
 
     learning_starts: int
@@ -48,6 +52,17 @@ class RunCounters:
     updates: int = 0
     credit: float = 0.0
     normalized: bool = False
+    aim: Sequence[float | None] = ()
+    judging: bool = False
+    judged: int = -1
+    reached: int = 0
+
+    def aim_at(self, stop_at: float | None, total_steps: int) -> None:
+        """Takes up the settings that decide when the run is over."""
+        aim = [stop_at, total_steps]
+        if self.aim and [*self.aim] != aim:
+            self.judging, self.reached = False, 0
+        self.aim = aim
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the counters as plain values."""
