@@ -96,7 +96,7 @@ GUIDES = {
     "demo": Guide(
         START,
         "Train a small run on this machine, from submit to report.",
-        (("", "four Meta-World tasks, a few minutes"), ("--profile local-demo", "the same, by name")),
+        (("", "four Meta-World tasks, a few minutes"), ("--total-steps 32000", "the same, ended early")),
         ("report", "index.md"),
     ),
     "completion": Guide(

@@ -12,11 +12,12 @@ from clusterkit.backends.jobs import JobState
 from clusterkit.commands.logs import logs
 from clusterkit.commands.report import Reported, report
 from clusterkit.commands.sync import Synced, SyncRequest, sync_results
-from clusterkit.errors import RunError
+from clusterkit.errors import ConfigError, RunError
 from clusterkit.report.groups import group_runs, load_runs
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.log_source import Wanted
 from clusterkit.runs.pipeline import Submitted, resolve, submit
+from clusterkit.runs.program import trains
 from clusterkit.runs.request import SubmitRequest
 from clusterkit.runs.status import StatusRow
 from clusterkit.runs.watching import watch
@@ -46,6 +47,7 @@ def demo(
     ledger: Ledger,
     *,
     profile: str,
+    given: tuple[str, ...],
     bar: Bar,
     on_submit: Callable[[Submitted], None],
     on_row: Callable[[StatusRow], None],
@@ -56,16 +58,24 @@ def demo(
         settings: of the project.
         ledger: of the project.
         profile: the profile's name.
+        given: options that changed the profile, as typed.
         bar: opens progress bars.
         on_submit: called once the run is submitted.
         on_row: called every second with the run's status.
 
     Raises:
+        ConfigError: the profile does not run the bundled trainer.
         RunError: the run did not complete; the message includes the end of its log.
     """
     start = time.monotonic()
-    request = SubmitRequest(settings.cluster("local"), settings.profile(profile))
-    submitted = submit(settings, resolve(settings, request), ledger, bar=bar)
+    request = SubmitRequest(settings.cluster("local"), settings.profile(profile), given=given)
+    plan = resolve(settings, request)
+    if not trains(plan.runs[0].program.argv):
+        raise ConfigError(
+            f"the profile {profile} runs a program of this project, and the demo shows the bundled trainer",
+            hint="run the demo in another folder; `clusterkit submit` submits this project's program",
+        )
+    submitted = submit(settings, plan, ledger, bar=bar)
     on_submit(submitted)
     (run,) = submitted.runs
     for watched in watch(settings, ledger, names=[run.run_id]):
