@@ -55,7 +55,8 @@ def again(text: str) -> str:
     return merged(text, drafted(CHANGED, before=before, root="~/elsewhere"))
 
 
-CHANGES = sum(line not in again(FIRST).splitlines() for line in LINES)
+AGAIN = again(FIRST).splitlines()
+CHANGES = sum(line not in AGAIN for line in LINES)
 """How many lines of the first file the changed site changes."""
 NUMBERS = st.sets(st.integers(0, len(LINES) - 1))
 

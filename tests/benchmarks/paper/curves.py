@@ -39,7 +39,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import stats
 
 from tests.benchmarks.paper.lockstep import RECIPE as PAPER
 from trainer import arguments, recipe
@@ -246,6 +245,8 @@ def render(found: Sequence[Piece]) -> str:
 
 def interval(one: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
     """The 90% Welch interval of the difference of two means."""
+    from scipy import stats  # takes seconds, which the tests of other parts need not wait for
+
     low, high = stats.ttest_ind(one, other, equal_var=False).confidence_interval(CONFIDENCE)
     return float(low), float(high)
 
@@ -269,7 +270,8 @@ def seeds_for(*spreads: float) -> int:
     Two one-sided tests in the normal approximation (Chow, Shao, Wang: Sample Size Calculations in Clinical
     Research, 3.2): n = (s1^2 + s2^2) (z(0.95) + z(0.90))^2 / margin^2.
     """
-    quantiles = stats.norm.ppf((1 + CONFIDENCE) / 2) + stats.norm.ppf((1 + POWER) / 2)
+    normal = statistics.NormalDist()
+    quantiles = normal.inv_cdf((1 + CONFIDENCE) / 2) + normal.inv_cdf((1 + POWER) / 2)
     return math.ceil(sum(spread**2 for spread in spreads) * (quantiles / MARGIN) ** 2)
 
 
