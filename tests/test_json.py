@@ -100,6 +100,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         run_id = invoke(["submit", "--name", "broken", "--", "--broken"])[1].strip()
         broken = invoke(["logs", "last", "--follow"])
         assert b"metawrld" in broken[1].encode()
+        searched = invoke([*SEARCH, "--trials", "1", "--json", "--", "--lr={lr}"])[1]
         patch.setenv("STEPS", "1000")
         patch.setenv("PAUSE", "0.1")
         assert invoke(["submit", "--name", "live"])[0] == 0
@@ -123,12 +124,12 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             "storage prune": ["storage", "prune", "--dry-run", "--json"],
             "storage clean": ["storage", "clean", "--dry-run", "--json"],
             "rerun": ["rerun", run_id, "--json"],
-            "search": [*SEARCH, "--trials", "1", "--json", "--", "--lr={lr}"],
             "resume": ["resume", run_id, "--json"],
             "cancel": ["cancel", "--all", "--yes", "--json"],
         }
         texts = {name: invoke(words)[1] for name, words in commands.items()}
-    return {name: json.loads(text) for name, text in {**texts, "top": first, "submit": submitted}.items()}
+    texts |= {"top": first, "submit": submitted, "search": searched}
+    return {name: json.loads(text) for name, text in texts.items()}
 
 
 @pytest.mark.slow
