@@ -6,6 +6,8 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -20,5 +22,6 @@ def classes() -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_no_class_name_is_given_twice() -> None:
     assert {name: places for name, places in classes().items() if len(places) > 1} == {}

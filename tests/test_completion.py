@@ -6,7 +6,6 @@ import os
 import pty
 import re
 import select
-import shutil
 import subprocess
 import sys
 import time
@@ -215,34 +214,31 @@ def typed(argv: list[str], keys: str, wanted: str, environment: dict[str, str]) 
     ("keys", "wanted"),
     [("clusterkit why mt10-20260102-030401\t", "-k3f1"), ("clusterkit submit --profile=qu\t", "=quick")],
 )
+@pytest.mark.needs("bash")
 def test_a_bash_completes(shell_environment: dict[str, str], keys: str, wanted: str) -> None:
-    if not (bash := shutil.which("bash")):
-        pytest.skip("there is no bash")
     installed("bash", shell_environment)
     (Path(shell_environment["HOME"]) / ".bashrc").open("a").write("echo rea''dy\n")
-    assert wanted in typed([bash, "-i"], keys, wanted, shell_environment)
+    assert wanted in typed(["bash", "-i"], keys, wanted, shell_environment)
 
 
 @pytest.mark.parametrize(
     ("keys", "wanted"),
     [("clusterkit why mt10-20260102-030401\t", "-k3f1"), ("clusterkit submit --profile=qu\t", "=quick")],
 )
+@pytest.mark.needs("zsh")
 def test_a_zsh_completes(shell_environment: dict[str, str], keys: str, wanted: str) -> None:
-    if not (zsh := shutil.which("zsh")):
-        pytest.skip("there is no zsh")
     (Path(shell_environment["HOME"]) / ".zshrc").write_text("autoload -Uz compinit; compinit -u -D\n")
     installed("zsh", shell_environment)
     (Path(shell_environment["HOME"]) / ".zshrc").open("a").write("echo rea''dy\n")
-    assert wanted in typed([zsh, "-d", "-i"], keys, wanted, shell_environment)
+    assert wanted in typed(["zsh", "-d", "-i"], keys, wanted, shell_environment)
 
 
+@pytest.mark.needs("fish")
 def test_a_fish_completes(shell_environment: dict[str, str]) -> None:
-    if not (fish := shutil.which("fish")):
-        pytest.skip("there is no fish")
     installed("fish", shell_environment)
 
     def completed(line: str) -> str:
-        command = [fish, "-c", f"complete -C '{line}'"]
+        command = ["fish", "-c", f"complete -C '{line}'"]
         return subprocess.run(
             command, env=shell_environment, capture_output=True, text=True, check=True
         ).stdout

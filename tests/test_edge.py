@@ -202,6 +202,7 @@ def test_a_mistake_in_a_thread(tmp_path: Path) -> None:
     assert "[profiles" in result.out  # the command itself went on
 
 
+@pytest.mark.slow
 def test_a_mistake_with_no_place_for_a_file(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "/proc/nowhere")
     monkeypatch.setenv("TMPDIR", "/proc")
@@ -223,6 +224,7 @@ def test_reading_commands_need_not_write(project: Path) -> None:
     assert sorted(project.rglob("*")) == before
 
 
+@pytest.mark.needs("root")
 def test_reading_commands_need_no_ledger(project: Path) -> None:
     """A folder where nothing was ever submitted, and nothing can be made."""
     bare = project.parent / "bare"

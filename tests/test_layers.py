@@ -54,12 +54,14 @@ def circle(graph: dict[str, set[str]]) -> list[str]:
     return []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES)
 def test_nothing_imports_in_circles(package: str) -> None:
     assert circle(imports(package)) == []
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"a"}}) == ["a", "b", "c", "a"]
 
 
+@pytest.mark.slow
 def test_the_recipes_are_all_that_is_shared() -> None:
     across = {
         name for names in imports("clusterkit").values() for name in names if name.startswith("trainer")

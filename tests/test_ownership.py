@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from clusterkit import ownership
+from tests.needs import param
 
 ALICE, BOB, LAB = 41001, 41002, 41099
 """Users of no name, each with a group of the same number, and a group that both are in."""
-SHELLS = [shell for shell in ("dash", "bash", "busybox") if shutil.which(shell)]
+SHELLS = [param(shell) for shell in ("dash", "bash", "busybox")]
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders of other users")
+pytestmark = pytest.mark.needs("root")
 
 
 def folder(path: Path, owner: int = ALICE, mode: int = 0o700, group: int | None = None) -> Path:
@@ -184,12 +184,11 @@ TRUSTED: dict[str, tuple[Callable[[Path], list[Path | str]], tuple[str, ...], st
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("case", TRUSTED)
-def test_whom_the_settings_trust_is_told(share: Path, case: str) -> None:
+def test_whom_the_settings_trust_is_told(share: Path, shell: str, case: str) -> None:
     make, trust, group, found = TRUSTED[case]
-    for shell in SHELLS:
-        shutil.rmtree(share / "above", ignore_errors=True)
-        assert look(shell, *make(share), trust=trust, group=group) == found
+    assert look(shell, *make(share), trust=trust, group=group) == found
 
 
 def test_a_group_of_ones_own_name_is_private(tmp_path: Path) -> None:

@@ -263,7 +263,7 @@ def test_who_listens_is_read_from_the_kernels_table(server: socket.socket) -> No
     assert relay.listener_of(0, table) is None
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+@pytest.mark.needs("root")
 def test_a_port_of_another_user_is_refused(server: socket.socket) -> None:
     argv = ["setpriv", "--reuid=41002", "--clear-groups", sys.executable, "-S", "-c"]
     text = "import socket, time; s = socket.create_server(('127.0.0.1', 0)); "

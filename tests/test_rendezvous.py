@@ -107,12 +107,14 @@ def test_somebody_else_who_listens_there_is_not_the_first_node(tmp_path, hasty):
             meet(str(tmp_path), 1, "n1", 2, "lo", 1)
 
 
+@pytest.mark.slow
 def test_a_node_that_came_and_does_not_connect_is_named(tmp_path, hasty):
     (tmp_path / "node-1.json").write_text('{"name": "n1"}')
     with pytest.raises(ApartError, match=r"node n1 did not reach n0 at 127.0.0.1 \(lo\), port \d+"):
         meet(str(tmp_path), 0, "n0", 2, "lo", 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("node", [0, 1])
 def test_a_node_that_never_comes_is_not_waited_for_without_end(tmp_path, hasty, node):
     with pytest.raises(ApartError, match="after 3 s"):

@@ -69,7 +69,7 @@ BOB = 41002
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders of other users")
+@pytest.mark.needs("root")
 @pytest.mark.parametrize("planted", ["root", "root/runs", "root/groups", "scratch", "store", "above"])
 @pytest.mark.parametrize("create", [True, False])
 def test_a_folder_that_another_user_could_change_is_refused(
@@ -91,7 +91,7 @@ def test_a_folder_that_another_user_could_change_is_refused(
         assert site.notes == (f"{bobs} belongs to {BOB} (drwxr-xr-x {BOB} {BOB})",)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders of other users")
+@pytest.mark.needs("root")
 def test_scratch_that_is_made_by_another_meanwhile_is_refused(tmp_path: Path) -> None:
     """Between the look and the making: here a mkdir that is Bob's."""
     (tmp_path / "bin").mkdir()

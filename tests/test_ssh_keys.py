@@ -10,6 +10,7 @@ import pytest
 from clusterkit.runs.ssh_keys import keys_of
 
 
+@pytest.mark.needs("ssh-keygen")
 @pytest.mark.parametrize("name", ["id", "id.pub", "host", "host.pub", "known_hosts"])
 @pytest.mark.parametrize("kept", [0.0, 0.5])
 def test_keys_that_a_power_loss_has_cut_are_made_anew(tmp_path: Path, name: str, kept: float) -> None:

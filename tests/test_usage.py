@@ -118,7 +118,7 @@ def test_a_sample_without_an_end_is_not_kept() -> None:
         list(reader.feed(b"y\n" * 1_000_000))
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+@pytest.mark.needs("procfs", "ps")
 def test_a_run_that_anothers_process_trains_uses_what_that_uses(tmp_path: Path) -> None:
     ps = tmp_path / "ps"
     ps.write_text("#!/bin/sh\nexit 127\n")  # a small system has none
@@ -142,7 +142,7 @@ def test_a_run_that_anothers_process_trains_uses_what_that_uses(tmp_path: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+@pytest.mark.needs("procfs")
 def test_the_script_finds_the_run_and_its_children_only(tmp_path: Path) -> None:
     run_dir = tmp_path / "run [1] * .x"
     (run_dir / "attempts" / "0").mkdir(parents=True)

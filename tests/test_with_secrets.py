@@ -128,6 +128,7 @@ def test_all_output_of_a_program_that_ends_at_once_arrives(run_dir: Path) -> Non
     assert (len(out), len(error)) == (5_000_000, 300_000)
 
 
+@pytest.mark.slow
 def test_what_outlives_the_program_is_not_waited_for(run_dir: Path) -> None:
     program = "import subprocess, sys; print(subprocess.Popen(['sleep', '60']).pid)"
     child = start(run_dir, program)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -139,9 +138,7 @@ def test_a_pack_starts_its_own_runs_with_a_share_of_the_processors(tmp_path: Pat
     assert group.ends()[4] == ["completed"]
 
 
-@pytest.mark.skipif(
-    not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="two processors needed"
-)
+@pytest.mark.needs("two processors")
 def test_a_pack_that_is_bound_to_its_processors_binds_each_run_to_its_share(tmp_path: Path) -> None:
     allowed = "grep Cpus_allowed_list /proc/self/status >cpus"
     group = Group(tmp_path, allowed, allowed, pack=2)
@@ -214,7 +211,7 @@ def test_a_requeue_that_slurm_has_begun_itself_is_no_refusal(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
+@pytest.mark.needs("shellcheck")
 @pytest.mark.parametrize(
     ("pack", "options", "scratch"),
     [(1, (), "/node's scratch"), (4, (), None), (4, ("--requeue", "--array=0-3"), "/node's scratch")],

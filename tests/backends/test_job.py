@@ -13,6 +13,7 @@ import pytest
 
 from tests.backends.runs import Run, python, until
 from tests.backends.test_alone import without_locks
+from tests.doubles.full_disk import small_disk
 
 HOSTILE_NODE = 'n"1\\"&\\\\é\t$x'
 
@@ -288,14 +289,10 @@ def test_sockets_fit_into_tmpdir_below_a_long_path(tmp_path: Path) -> None:
     assert not Path(shortcut).parent.exists()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+@pytest.mark.needs("a small disk")
 def test_a_full_disk_still_gets_its_exit_record(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", disk], capture_output=True)
-    if mounted.returncode:
-        pytest.skip(f"cannot mount a small disk: {mounted.stderr.decode().strip()}")
-    try:
+    with small_disk(disk, kib=256):
         program = python(
             "file = open(os.environ['TMPDIR'] + '/fill', 'wb', 0)",
             "try:",
@@ -305,8 +302,6 @@ def test_a_full_disk_still_gets_its_exit_record(tmp_path: Path) -> None:
         run = Run(disk, program)
         assert run.run() == 28
         assert run.exit == {"code": 28, "signal": None, "why": "failed"}
-    finally:
-        subprocess.run(["umount", disk], check=True)
 
 
 @pytest.mark.slow

@@ -182,6 +182,7 @@ def test_the_start_record_says_where_the_run_was(tmp_path: Path) -> None:
     assert (start["checkpoint"], start["step"], start["submission"]) == ("step-000000000100", 123, 0)
 
 
+@pytest.mark.slow
 def test_a_slow_controller_is_asked_again(tmp_path: Path) -> None:
     here = site(tmp_path, FURTHER, "sys.exit(85)")
     here.answers(

@@ -12,7 +12,7 @@ from tests.backends.runs import Run, python
 BOB = 41002
 """A user of no name."""
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders of other users")
+pytestmark = pytest.mark.needs("root")
 
 
 def ran(run: Run) -> bool:

@@ -131,6 +131,7 @@ def test_exported_functions_and_bash_env_reach_the_lines_and_the_program_and_not
     assert list(run.scratch.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_no_variable_of_it_reaches_what_a_node_of_several_removes(tmp_path: Path) -> None:
     theirs = tmp_path / "my data"
     theirs.mkdir()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -80,7 +79,7 @@ def test_bash_accepts_it(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
+@pytest.mark.needs("shellcheck")
 @pytest.mark.parametrize("name", sampled(SCRIPTS, 3))
 def test_shellcheck_has_no_warnings(name: str, tmp_path: Path) -> None:
     (tmp_path / "job.sh").write_text(render(JobScript(**SCRIPTS[name]), SlurmBackend()))

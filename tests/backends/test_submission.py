@@ -266,6 +266,7 @@ def test_a_fragment_that_was_killed_says_nothing_for_certain(root: Root) -> None
 
 
 @pytest.mark.parametrize("new", [True, False])
+@pytest.mark.needs("a small disk")
 def test_a_full_disk_is_told_in_the_tools_words(root: Root, new: bool) -> None:
     with small_disk(root.path):
         if not new:

@@ -214,6 +214,7 @@ def test_a_system_without_gnu_tools_keeps_the_code(tmp_path: Path) -> None:
     assert tree(run.work).keys() == tree(run.code).keys() | {"new"}
 
 
+@pytest.mark.needs("a small disk")
 def test_a_full_disk_is_said_before_the_program_starts(tmp_path: Path) -> None:
     with small_disk(tmp_path / "small", kib=2048) as disk:
         run = Run(disk, ["touch", str(tmp_path / "started")])

@@ -20,6 +20,7 @@ from tests.benchmarks.gpu_parts import Part, Parts
 from tests.benchmarks.gpu_process import ROOT, Outcome, run
 
 
+@pytest.mark.slow
 def test_a_part_that_hangs_is_asked_and_then_made_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     polite = "trap 'exit 3' TERM; echo up; sleep 60 & wait"
     done = run(["sh", "-c", polite], 1, signal.SIGTERM)
@@ -30,6 +31,7 @@ def test_a_part_that_hangs_is_asked_and_then_made_to_end(monkeypatch: pytest.Mon
     assert done.summary()["exit_code"] != 0
 
 
+@pytest.mark.slow
 def test_a_part_that_fails_says_how_and_the_others_go_on(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = {
         "broken": Part("", 1, lambda: {}["absent"]),
@@ -112,6 +114,7 @@ def test_what_needs_only_torch_runs_without_the_other_packages(tmp_path) -> None
     assert result["bandwidth"]["exit_code"] == 0
 
 
+@pytest.mark.slow
 def test_parts_without_time_are_named(tmp_path) -> None:
     """Of the script itself, wherever it is called."""
     words = ["out.json", "--dry-run", "--minutes", "0.01"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from tests.cluster.fixtures import do_without
 from tests.cluster.host import UnavailableError, prepare
 from tests.cluster.rootfs import rootfs
+from tests.needs import needing
 
 # The folders of this machine that Apptainer works in, under their own names; the rest is the root file
 # system's, read-only. A chroot would not do: Apptainer makes a user namespace, which is refused there.
@@ -36,10 +36,9 @@ def node_root() -> Path:
 
 
 @pytest.fixture
+@needing("bwrap")
 def apptainer(node_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Puts a real Apptainer on PATH."""
-    if shutil.which("bwrap") is None:
-        do_without("bubblewrap is not installed")
     folder = tmp_path / "with apptainer"
     folder.mkdir()
     (folder / "ids").write_text("root:1000000:65536\n")

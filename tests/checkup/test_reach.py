@@ -18,7 +18,7 @@ from clusterkit.probes import script
 from tests.checkup.test_storage import judged
 from tests.doubles.lab import ALICE, BOB, LAB, AsUser, Lab, Person, new_lab
 
-needs_users = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders of other users")
+needs_users = pytest.mark.needs("root")
 
 
 @pytest.fixture

@@ -30,8 +30,9 @@ from clusterkit.config.models import Cluster
 from clusterkit.images.image import Image
 from clusterkit.probes import script
 from clusterkit.probes.framing import MARK
+from tests.needs import param
 
-SHELLS = [shell for shell in ("bash", "dash", "busybox") if shutil.which(shell)]
+SHELLS = [param(shell) for shell in ("bash", "dash", "busybox")]
 
 
 def look(shell: str, cluster: Cluster, image: Image | None = None, **env: str) -> Login:
@@ -164,6 +165,7 @@ def test_a_prelude_that_ends_its_shell_is_told(tmp_path: Path) -> None:
     assert not (tmp_path / "scratch").exists()
 
 
+@pytest.mark.slow
 def test_no_variable_of_the_prelude_reaches_what_the_job_removes_or_answers(tmp_path: Path) -> None:
     theirs = tmp_path / "my data"
     (theirs / "answer.part").mkdir(parents=True)
@@ -223,7 +225,7 @@ def test_an_import_that_hangs_does_not_take_the_others_along() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders of other users")
+@pytest.mark.needs("root")
 @pytest.mark.parametrize("shell", SHELLS)
 def test_links_and_scratch_of_another_user_are_found(shell: str, tmp_path: Path) -> None:
     """A link shows its own owner, whoever the folder belongs to."""
@@ -241,7 +243,7 @@ def test_links_and_scratch_of_another_user_are_found(shell: str, tmp_path: Path)
     assert "[clusters.here] to a folder that only you can change" in str(verdict.cure)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders of other users")
+@pytest.mark.needs("root")
 def test_a_node_says_whose_its_scratch_is(tmp_path: Path) -> None:
     folder = tmp_path / "doctor"
     folder.mkdir()

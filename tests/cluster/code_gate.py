@@ -9,7 +9,8 @@ from functools import cached_property
 from pathlib import Path
 
 from tests.cluster.cluster import Cluster
-from tests.doubles.code_sshd import METHODS, Codes, pam_oath, pam_service, users_file
+from tests.doubles.code_sshd import METHODS, Codes, pam_service, users_file
+from tests.needs import pam_module
 
 PORT = 2222
 _START = """
@@ -26,7 +27,7 @@ class CodeGate:
 
     def __init__(self, cluster: Cluster, node: str) -> None:
         self.node, self.codes, self._cluster = node, Codes(), cluster
-        module = pam_oath()
+        module = pam_module("pam_oath.so")
         assert module
         files, inside = cluster.share / f"gate-{node}", f"/share/gate-{node}"
         files.mkdir(mode=0o700)

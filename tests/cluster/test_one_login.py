@@ -14,8 +14,8 @@ import pytest
 from tests.allowing import allow
 from tests.cluster.cluster import Cluster
 from tests.cluster.code_gate import CodeGate
-from tests.doubles.code_sshd import pam_oath
 from tests.doubles.person import type_at_terminal
+from tests.needs import needing
 from tests.transport.runtime import runtime_folder
 
 SETTINGS = """
@@ -42,10 +42,9 @@ CHAIN = ("a40n1", "a100n1", "login")
 
 
 @pytest.fixture(scope="module")
+@needing("one-time codes")
 def gates(cluster: Cluster) -> list[CodeGate]:
     """On two nodes on the way, and on the login node."""
-    if pam_oath() is None:
-        pytest.skip("pam_oath.so is missing (Debian: libpam-oath)")
     return [CodeGate(cluster, node) for node in CHAIN]
 
 

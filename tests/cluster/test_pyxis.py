@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -17,10 +16,10 @@ import pytest
 from tests.allowing import allow, state
 from tests.cluster import rootfs, small_image
 from tests.cluster.cluster import Cluster
-from tests.cluster.fixtures import do_without
 from tests.cluster.laptop import User
 from tests.cluster.site import FILES
 from tests.doubles.person import type_at_terminal
+from tests.needs import needing
 
 PROFILES = """
 [profiles.one]
@@ -98,10 +97,9 @@ PATIENCE_SECONDS = 240.0
 
 
 @pytest.fixture(scope="module")
+@needing("gcc")
 def site(cluster: Cluster) -> Iterator[Cluster]:
     """The cluster, with the plugin until the end of this file."""
-    if shutil.which("gcc") is None:
-        do_without("the stand-in for Pyxis needs gcc and libc6-dev")
     plugin, stack = cluster.site.slurm / "pyxis.so", cluster.site.slurm / "plugstack.conf"
     header = f"-I{rootfs.rootfs() / 'usr/include'}"
     argv = ["gcc", "-Wall", "-Werror", "-shared", "-fPIC", header, "-o", str(plugin), str(FILES / "pyxis.c")]

@@ -12,6 +12,7 @@ import pytest
 
 from tests import forked
 from tests.doubles.slurm_site import SlurmSite
+from tests.needs import needing
 
 PROGRAM = """
 import json, os, pathlib, signal, sys, time
@@ -89,6 +90,7 @@ def new_project(folder: Path, patch: pytest.MonkeyPatch) -> Project:
 
 
 @pytest.fixture
+@needing("sshd")
 def site(tmp_path: Path) -> Iterator[SlurmSite]:
     """A project whose cluster is a sshd with a squeue and a sacct that say what a test wants."""
     with closing(SlurmSite(tmp_path / "site")) as running:

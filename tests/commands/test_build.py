@@ -50,6 +50,7 @@ def sifs(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if ".sif" in path.name)
 
 
+@pytest.mark.slow
 def test_print_builds_nothing(project: Project) -> None:
     assert "Bootstrap: docker" in project.run("build", "--print").stdout
     assert "locked-cpu.txt" in project.run("build", "--print", "--torch", "cpu").stdout

@@ -83,6 +83,7 @@ def test_a_group(project: Project) -> None:
     project.run("cancel", other)
 
 
+@pytest.mark.needs("sshd")
 def test_the_job_of_another_laptop_is_the_one_that_ends(tmp_path: Path) -> None:
     """It has resumed the run since this ledger was asked last."""
     run = Member(1, JobState.RUNNING)

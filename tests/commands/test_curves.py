@@ -22,6 +22,7 @@ from clusterkit.errors import TransportError
 from clusterkit.runs.state import RunState, to_text
 from tests.commands.conftest import Project
 from tests.doubles.slurm_site import Member, SlurmSite
+from tests.needs import needing
 
 MEMBER = Member(1, JobState.RUNNING)
 
@@ -122,6 +123,7 @@ print("seed", os.environ["CLUSTERKIT_SEED"])
 
 
 @pytest.fixture
+@needing("sshd")
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmSite]:
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.2)
     monkeypatch.setattr(module, "ASK_SECONDS", 1.0)

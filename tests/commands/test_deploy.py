@@ -14,7 +14,8 @@ import pytest
 
 from tests.allowing import allow
 from tests.commands.conftest import CONFIG, Project
-from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
+from tests.doubles.loopback_sshd import LoopbackSshd
+from tests.needs import needing
 from tests.transport.runtime import runtime_folder
 from tests.transport.tools import all_but_rsync
 
@@ -22,9 +23,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
+@needing("sshd")
 def sshd(tmp_path: Path) -> Iterator[LoopbackSshd]:
-    if find_sshd() is None:
-        pytest.skip("sshd is not installed")
     with closing(LoopbackSshd(tmp_path / "sshd")) as server:
         yield server
 

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +36,8 @@ def test_an_archive_that_needs_nobody(project: Project, run_id: str, tmp_path: P
     shutil.rmtree(project.folder / "results")
     shutil.rmtree(project.folder / ".clusterkit" / "snapshots")
     assert export(project, run_id, "-o", "x.tar.gz").read_bytes() == first
-    with tarfile.open(path) as archive:
-        archive.extractall(tmp_path / "there", filter="data")
+    (tmp_path / "there").mkdir()
+    subprocess.run(["tar", "-xzf", path], cwd=tmp_path / "there", check=True)
     root = tmp_path / "there" / run_id
     subprocess.run(["sha256sum", "-c", "--quiet", "SHA256SUMS"], cwd=root, check=True)
     assert (root / "code" / "project" / "a link").is_symlink()

@@ -16,6 +16,7 @@ from tests.documented import commands
 from tests.doubles.hostile_words import CONTROLS, EVERY, controls_in
 from tests.doubles.person import type_at_terminal
 from tests.doubles.slurm_site import EVERYONE, FAILED, RUNNING, WAITING
+from tests.needs import needing
 
 pytestmark = pytest.mark.slow  # real jobs or servers, half a second or more each
 
@@ -79,6 +80,7 @@ def evil(value: Any, key: str = "") -> Any:
 
 
 @pytest.fixture(scope="module")
+@needing("sshd")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmSite]:
     with closing(SlurmSite(tmp_path_factory.mktemp("hostile") / "site")) as site:
         site.knows(EVERYONE)

@@ -113,7 +113,7 @@ def test_each_run_is_one_of_its_own_and_learns_what_it_learns_alone(seeds: Proje
 
 
 @pytest.mark.exhaustive  # PyTorch in three processes: tests/trainer/test_pack.py has each step of it
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
+@pytest.mark.needs("procfs")
 def test_runs_are_cancelled_killed_and_resumed_one_by_one(seeds: Project) -> None:
     words = ("--profile", "carts", "--seeds", "1..3", "--pack", "3", "--in-one")
     group = seeds.submit(*words, *NO_EVALUATIONS)

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests import forked
-from tests.doubles.code_sshd import CodeSshd, why_not
-from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
+from tests.doubles.code_sshd import CodeSshd
+from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.doubles.person import type_at_terminal
+from tests.needs import needing
 from tests.survey.sites import UNIVERSITY
 from tests.survey.tools import program, slurm_tools
 
@@ -56,9 +57,8 @@ class Laptop:
 
 
 @pytest.fixture(scope="module")
+@needing("sshd")
 def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
-    if find_sshd() is None:
-        pytest.skip("sshd is not installed")
     made = Laptop(tmp_path_factory.mktemp("laptop"))
     with closing(made.server):
         yield made
@@ -151,9 +151,8 @@ def test_a_broken_file_is_found_before_the_login(fresh: Laptop) -> None:
     assert fresh.server.log().count("Accepted") == before
 
 
+@pytest.mark.needs("one-time codes")
 def test_a_code_is_asked_for_once_and_a_site_without_slurm_is_refused(fresh: Laptop, tmp_path: Path) -> None:
-    if (reason := why_not()) is not None:
-        pytest.skip(reason)
     with closing(CodeSshd(tmp_path / "sshd")) as server:
         words = ("node", "--ssh-config", str(server.ssh_config), "--root", "~/clusterkit")
         done = type_at_terminal(
@@ -184,7 +183,7 @@ def test_examples(fresh: Laptop) -> None:
     assert fresh.types("--example", "uni-lu-iris", "--yes").returncode == 3
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders of other users")
+@pytest.mark.needs("root")
 def test_a_root_that_another_user_could_change_is_refused(fresh: Laptop, tmp_path: Path) -> None:
     bobs = tmp_path / "bobs"
     bobs.mkdir()

@@ -165,7 +165,7 @@ def test_a_run_whose_answer_was_lost_is_known_by_its_run_directory(project: Proj
     assert "has ended as FAILED: the program ended with exit code 3" in refused
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders of other users")
+@pytest.mark.needs("root")
 @pytest.mark.parametrize("planted", ["run", "scratch"])
 def test_a_shell_reads_nothing_of_another_user(tmp_path: Path, planted: str) -> None:
     """job.sh and `enter` are shell code that it takes over."""

@@ -12,9 +12,10 @@ import pytest
 
 from tests.allowing import allow
 from tests.commands.conftest import Project
-from tests.doubles.code_sshd import CodeSshd, why_not
-from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
+from tests.doubles.code_sshd import CodeSshd
+from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.doubles.person import type_at_terminal
+from tests.needs import needing
 from tests.transport.runtime import masters, runtime_folder
 
 pytestmark = pytest.mark.slow  # real servers or processes, a second or more each
@@ -35,9 +36,8 @@ def runtime() -> Iterator[Path]:
 
 
 @pytest.fixture
+@needing("one-time codes")
 def server(project: Project, runtime: Path, tmp_path: Path) -> Iterator[CodeSshd]:
-    if (reason := why_not()) is not None:
-        pytest.skip(reason)
     with closing(CodeSshd(tmp_path / "sshd")) as running:
         settle(project, running, tmp_path)
         yield running
@@ -98,9 +98,8 @@ def test_keep_login_of_the_cluster(project: Project, server: CodeSshd, tmp_path:
     assert project.run("logout").stdout == "node: logged out\n"
 
 
+@pytest.mark.needs("one-time codes")
 def test_a_code_at_every_hop(project: Project, runtime: Path, tmp_path: Path) -> None:
-    if (reason := why_not()) is not None:
-        pytest.skip(reason)
     with ExitStack() as stack:
         first, second, node = servers = [
             stack.enter_context(closing(CodeSshd(tmp_path / alias, alias=alias)))
@@ -126,11 +125,10 @@ def test_an_interrupt_at_the_question(project: Project, server: CodeSshd, runtim
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.needs("one-time codes")
 def test_a_login_through_a_jump_host_outlives_its_terminal(
     project: Project, runtime: Path, tmp_path: Path
 ) -> None:
-    if (reason := why_not()) is not None:
-        pytest.skip(reason)
     with (
         closing(CodeSshd(tmp_path / "gate", alias="gate")) as gate,
         closing(CodeSshd(tmp_path / "n")) as node,
@@ -155,10 +153,9 @@ def test_wrong_codes_at_the_terminal(project: Project, server: CodeSshd) -> None
 
 
 @pytest.fixture
+@needing("sshd")
 def stranger(project: Project, runtime: Path, tmp_path: Path) -> Iterator[LoopbackSshd]:
     """A server that nobody knows yet."""
-    if find_sshd() is None:
-        pytest.skip("sshd is not installed")
     with closing(LoopbackSshd(tmp_path / "sshd")) as running:
         running.known_hosts.unlink()
         settle(project, running, tmp_path)

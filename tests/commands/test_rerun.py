@@ -2,7 +2,7 @@
 
 import json
 import shutil
-import tarfile
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -138,8 +138,8 @@ def test_nothing_of_an_archive_stays(project: Project, tmp_path: Path) -> None:
     assert not left.exists()
     assert list(left.parent.iterdir()) == []
     whole = tmp_path / "whole"
-    with tarfile.open(tmp_path / "run.tar.gz") as packed:
-        packed.extractall(whole, filter="data")
+    whole.mkdir()
+    subprocess.run(["tar", "-xzf", tmp_path / "run.tar.gz"], cwd=whole, check=True)
     home = whole / first
     (home / "code" / "project" / "train.py").write_bytes(bytes(4 << 20))  # more than its manifest says
     names = sorted(path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file())

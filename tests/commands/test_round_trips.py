@@ -13,6 +13,7 @@ import pytest
 from clusterkit.backends.jobs import JobState
 from tests.documented import commands
 from tests.doubles.slurm_site import TOOL, Member, SlurmSite
+from tests.needs import needing
 
 pytestmark = pytest.mark.slow
 
@@ -69,6 +70,7 @@ OF_ALL_RUNS = [
 
 
 @pytest.fixture
+@needing("sshd")
 def site(tmp_path: Path) -> Iterator[SlurmSite]:
     with closing(SlurmSite(tmp_path / "site")) as site:
         for name, rows in {"sbatch": ["900001"], "scancel": []}.items():

@@ -24,6 +24,7 @@ from clusterkit.results.code_copies import code_argv
 from tests.commands.conftest import Project
 from tests.doubles.full_disk import fill, small_disk
 from tests.doubles.slurm_site import Member, SlurmSite
+from tests.needs import needing
 from tests.results.node_runs import make_checkpoint, segment, write
 
 pytestmark = pytest.mark.slow
@@ -38,6 +39,7 @@ MODEL, STATE, ROWS = 3000, 50, 5000
 
 
 @pytest.fixture
+@needing("sshd")
 def site(tmp_path: Path) -> Iterator[SlurmSite]:
     members = [DONE, FAILED, RUNNING]
     with closing(SlurmSite(tmp_path / "site")) as site:
@@ -234,6 +236,7 @@ def test_a_run_that_was_submitted_again_meanwhile(site: SlurmSite, monkeypatch: 
     assert names(there(site, DONE)) == before
 
 
+@pytest.mark.needs("a small disk")
 def test_a_full_disk_is_emptied(site: SlurmSite) -> None:
     """Not even the note of what goes fits before something has gone."""
     sync(site, "--checkpoints", "all")

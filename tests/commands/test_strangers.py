@@ -195,6 +195,7 @@ def test_ssh_configuration_of_a_stranger_is_not_read(gift: Gift, name: str) -> N
     assert "`clusterkit config allow`" in refused.stderr
 
 
+@pytest.mark.needs("ssh")
 def test_ssh_configuration_that_is_allowed_is_read_until_it_changes(gift: Gift) -> None:
     gift.settings(FAR + 'ssh_config = "ssh_config"\n')
     (gift.folder / "ssh_config").write_text(f"Include {gift.folder}/more\n")
@@ -220,6 +221,7 @@ def test_ssh_configuration_that_is_allowed_is_read_until_it_changes(gift: Gift) 
     assert (gift.types("status").returncode, gift.canary.exists()) == (10, False)
 
 
+@pytest.mark.needs("ssh")
 def test_ssh_configuration_of_ones_own_settings_may_not_lie_in_a_strangers_folder(gift: Gift) -> None:
     gift.settings("")
     own = gift.home / ".config" / "clusterkit" / "config.toml"
@@ -251,6 +253,7 @@ def test_commands_of_secrets_and_notices_are_not_started(gift: Gift) -> None:
             assert key in refused.stderr
 
 
+@pytest.mark.slow
 def test_modules_of_a_strangers_folder_are_not_imported(gift: Gift) -> None:
     gift.settings('[secrets]\nnames = ["TOKEN"]\n', cluster="local")
     for name in ("keyring.py", "json.py", "sitecustomize.py", "usercustomize.py", "matplotlib.py"):
@@ -435,6 +438,7 @@ GIT = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", GIT)
 def test_git_starts_nothing_that_the_repository_names(gift: Gift, attack: Callable[[Gift], None]) -> None:
     gift.settings("", cluster="local")
@@ -529,6 +533,7 @@ def test_results_are_not_written_where_other_programs_read(gift: Gift, way: str)
     assert gift.types("sync-results", "x").returncode == 0
 
 
+@pytest.mark.slow
 def test_metrics_go_to_no_server_of_a_stranger(gift: Gift) -> None:
     gift.settings(f'{ROOT}[project.trackers]\nmlflow = "http://127.0.0.1:9"\n', cluster="local")
     run_of_a_stranger(gift, "x", {"metrics.jsonl": '{"step": 1, "loss": 1}\n'})
@@ -591,6 +596,7 @@ def test_included_file_is_known_however_it_is_written(gift: Gift, line: str) -> 
     assert not gift.canary.exists()
 
 
+@pytest.mark.needs("ssh")
 def test_settings_named_by_an_option_need_the_same_permission(gift: Gift) -> None:
     gift.settings(FAR + 'ssh_config = "ssh_config"\n')
     (gift.folder / "clusterkit.toml").rename(gift.folder / "other.toml")

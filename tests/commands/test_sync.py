@@ -30,6 +30,7 @@ def test_nothing_new_is_one_login_and_one_command(site: SlurmSite) -> None:
     assert (site.server.accepted_logins(), site.round_trips()) == (logins + 1, commands + 1)
 
 
+@pytest.mark.needs("sshd")
 def test_nothing_new_imports_nothing_that_only_news_need(tmp_path: Path) -> None:
     with closing(SlurmSite(tmp_path / "site", cold=True)) as site:
         site.knows([DONE])

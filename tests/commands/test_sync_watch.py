@@ -19,6 +19,7 @@ from clusterkit.config.settings import load_settings
 from clusterkit.errors import TransportError
 from clusterkit.runs.watching import Paces
 from tests.doubles.slurm_site import Member, SlurmSite
+from tests.needs import needing
 
 pytestmark = pytest.mark.slow
 
@@ -31,6 +32,7 @@ QUICK = Paces(scheduler=0.6, heartbeat=0.3, login=0.2)
 
 
 @pytest.fixture
+@needing("sshd")
 def site(tmp_path: Path) -> Iterator[SlurmSite]:
     members = [RUNNING, WAITING, ENDED]
     with closing(SlurmSite(tmp_path / "site")) as running:

@@ -20,12 +20,14 @@ from clusterkit.backends.jobs import JobState
 from clusterkit.config.settings import load_settings
 from clusterkit.runs.watching import LONGEST_PAUSE, LookPace, Paces, Watched, watch
 from tests.doubles.slurm_site import Member, SlurmSite, queue_row
+from tests.needs import needing
 
 RUNNING, WAITING = Member(1, JobState.RUNNING), Member(2, JobState.PENDING)
 QUICK = Paces(scheduler=1.0, heartbeat=0.2, login=0.2)
 
 
 @pytest.fixture
+@needing("sshd")
 def site(tmp_path: Path) -> Iterator[SlurmSite]:
     with closing(SlurmSite(tmp_path / "site")) as running:
         running.knows([RUNNING, WAITING])
@@ -263,6 +265,7 @@ def test_a_cluster_that_is_not_configured_any_more_is_named(site: SlurmSite) -> 
     assert only.report.silent == {"gone": "it is not configured here"}
 
 
+@pytest.mark.needs("sshd")
 def test_nothing_to_watch(tmp_path: Path) -> None:
     with closing(SlurmSite(tmp_path / "other")) as site:
         shown = site.types("status", "--watch")

@@ -90,6 +90,7 @@ def test_a_run_that_completed_and_its_documented_json(project: Project) -> None:
         assert f'"{key}"' in section
 
 
+@pytest.mark.needs("sshd")
 def test_the_job_of_another_laptop_is_the_one_that_is_told_of(tmp_path: Path) -> None:
     run = Member(1, JobState.RUNNING)
     with closing(SlurmSite(tmp_path / "site")) as site:

@@ -278,7 +278,7 @@ def test_settings_that_came_with_a_run_are_not_read(
     assert load_settings().project_dir == (run / "sub" if marked == "run.json" else place.project)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other users")
+@pytest.mark.needs("root")
 @pytest.mark.parametrize("planted", ["clusterkit.toml", "."])
 def test_settings_of_another_user_are_not_read(
     place: Place, monkeypatch: pytest.MonkeyPatch, planted: str

@@ -7,15 +7,13 @@ the server's own, in a mount namespace; the machine's is untouched.
 from __future__ import annotations
 
 import hmac
-import os
-import shutil
 import struct
 import subprocess
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
 from tests.doubles.loopback_sshd import LoopbackSshd
+from tests.needs import need
 
 SECRET = b"12345678901234567890"
 """The one of RFC 4226, appendix D."""
@@ -27,23 +25,6 @@ METHODS = (
     "AuthenticationMethods publickey,keyboard-interactive:pam",
 )
 _IN_PRIVATE = 'mount -t tmpfs pam /etc/pam.d && cp "$0" /etc/pam.d/sshd && exec "$@"'
-
-
-def why_not() -> str | None:
-    """What this machine lacks for such a server; None when nothing."""
-    if os.getuid() != 0 or shutil.which("unshare") is None:
-        return "a PAM configuration of its own needs root and unshare"
-    if pam_oath() is None:
-        return "pam_oath.so is missing (Debian: libpam-oath)"
-    return None
-
-
-@cache
-def pam_oath() -> Path | None:
-    """The PAM module on this machine."""
-    return next(
-        (path for top in ("/lib", "/lib64", "/usr/lib") for path in Path(top).rglob("pam_oath.so")), None
-    )
 
 
 def hotp(counter: int) -> str:
@@ -86,6 +67,7 @@ class CodeSshd(LoopbackSshd):
     def __init__(
         self, folder: Path, *, alias: str = "node", kind: str = "HOTP", lines: Sequence[str] = ()
     ) -> None:
+        need("one-time codes")
         folder.mkdir(parents=True, exist_ok=True)
         self.codes = Codes()
         user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()

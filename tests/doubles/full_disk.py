@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.needs import need
+
 
 @contextmanager
 def small_disk(folder: Path, *, kib: int = 512) -> Iterator[Path]:
     """A disk of that many KiB, mounted on a folder; skips where this may not be done (only root on Linux)."""
     folder.mkdir(parents=True, exist_ok=True)
     mount = ["mount", "-t", "tmpfs", "-o", f"size={kib}k,mode=700", "small", str(folder)]
-    try:
-        done = subprocess.run(mount, capture_output=True, text=True)
-    except FileNotFoundError:
-        pytest.skip("there is no mount")
+    need("a small disk")
+    done = subprocess.run(mount, capture_output=True, text=True)
     if done.returncode:
-        pytest.skip(f"a small disk cannot be mounted: {done.stderr.strip()}")
+        pytest.skip(f"needs a small disk, which cannot be mounted here: {done.stderr.strip()}")
     try:
         yield folder
     finally:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import socket
 import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.needs import find
 from tests.ports import free_port
 
 REALM = "CLUSTER.TEST"
@@ -23,13 +23,6 @@ STRANGER = f"stranger@{REALM}"
 """Somebody with a ticket as good, who is let in nowhere."""
 HOSTS = ("127.0.0.1", "localhost")
 """What clients may call a server (`HostName`): tickets are for one of these names."""
-_PACKAGES = {
-    "krb5kdc": "krb5-kdc",
-    "kdb5_util": "krb5-kdc",
-    "kadmin.local": "krb5-admin-server",
-    "kinit": "krb5-user",
-    "kdestroy": "krb5-user",
-}
 _START_SECONDS = 10.0
 _KRB5_CONF = """\
 [libdefaults]
@@ -60,14 +53,6 @@ kdc_tcp_listen = 127.0.0.1:{port}
 [logging]
 default = FILE:{folder}/log
 """
-
-
-def why_not() -> str | None:
-    """What this machine lacks for a realm; None when nothing."""
-    missing = [
-        f"{name} is missing (Debian: {package})" for name, package in _PACKAGES.items() if not _find(name)
-    ]
-    return missing[0] if missing else None
 
 
 class Realm:
@@ -114,7 +99,7 @@ class Realm:
         if self._process is not None:
             return
         self._process = subprocess.Popen(
-            [str(_find("krb5kdc")), "-n", "-r", REALM],
+            [str(find("krb5kdc")), "-n", "-r", REALM],
             env=self._environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -137,14 +122,10 @@ class Realm:
             self._process = None
 
     def _run(self, name: str, *arguments: str, text: str = "") -> None:
-        argv = [str(_find(name)), *arguments]
+        argv = [str(find(name)), *arguments]
         done = subprocess.run(argv, env=self._environment(), input=text, capture_output=True, text=True)
         if done.returncode != 0:
             raise RuntimeError(f"{name}: {done.stderr.strip()}")
 
     def _environment(self) -> dict[str, str]:
         return {**os.environ, **self.environment, "KRB5_KDC_PROFILE": f"{self.folder}/kdc.conf"}
-
-
-def _find(name: str) -> str | None:
-    return shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin:/sbin")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.doubles import kerberos_realm
 from tests.doubles.kerberos_realm import PERSON, Realm
-from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
+from tests.doubles.loopback_sshd import LoopbackSshd
+from tests.needs import need
 
 METHODS = (
     "GSSAPIAuthentication yes",
@@ -18,20 +17,11 @@ METHODS = (
 )
 
 
-def why_not() -> str | None:
-    """What this machine lacks for such a server; None when nothing."""
-    if find_sshd() is None:
-        return "sshd is not installed"
-    known = subprocess.run(["ssh", "-F", "none", "-G", "node"], capture_output=True, text=True, check=True)
-    if "gssapiauthentication " not in known.stdout:
-        return "this ssh knows no Kerberos (Debian: openssh-client-gssapi, openssh-server-gssapi)"
-    return kerberos_realm.why_not()
-
-
 class KerberosSshd(LoopbackSshd):
     """Lets `PERSON` in as the current user. `start` and `close` mean the realm, too."""
 
     def __init__(self, folder: Path, *, alias: str = "node", lines: Sequence[str] = ()) -> None:
+        need("Kerberos")
         self.realm = Realm(folder / "realm")
         environment = {**self.realm.environment, "KRB5_KTNAME": f"FILE:{self.realm.keytab}"}
         launcher = ["env", *(f"{name}={value}" for name, value in environment.items())]

@@ -7,7 +7,6 @@ import functools
 import getpass
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -15,14 +14,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+
+from tests.needs import find, need
 from tests.ports import free_port
+from tests.processes import processes
 
 _START_SECONDS = 10.0
-
-
-def find_sshd() -> str | None:
-    """The sshd program; outside an ordinary user's PATH on most systems."""
-    return shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/sbin")
 
 
 @functools.cache
@@ -35,11 +34,20 @@ def _no_penalties() -> list[str]:
 
 
 def make_key(path: Path, *, kind: str = "ed25519", passphrase: str = "") -> Path:
-    """A new key pair. Returns the private key's path."""
-    argv = ["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-C", "test", "-f", str(path)]
-    argv += ["-b", "2048"] if kind == "rsa" else []  # found in a quarter of the time
-    argv += ["-a", "1"] if passphrase else []  # made, and later opened, in a sixteenth
-    subprocess.run(argv, check=True, stdin=subprocess.DEVNULL)
+    """A new key pair as ssh-keygen makes it. Returns the private key's path."""
+    key = {
+        "ed25519": ed25519.Ed25519PrivateKey.generate,
+        "ecdsa": lambda: ec.generate_private_key(ec.SECP256R1()),
+        "rsa": lambda: rsa.generate_private_key(65537, 2048),  # found in a quarter of the time
+    }[kind]()
+    form = serialization.PrivateFormat.OpenSSH
+    encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
+    if passphrase:  # made, and later opened, in a sixteenth of the time
+        encryption = form.encryption_builder().kdf_rounds(1).build(passphrase.encode())
+    path.touch(0o600)
+    path.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, encryption))
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    Path(f"{path}.pub").write_bytes(public + b" test\n")
     return path
 
 
@@ -60,9 +68,7 @@ class LoopbackSshd:
             lines: put at the top of sshd_config; sshd keeps the first value of a keyword.
             launcher: argv that executes the sshd command line given after it.
         """
-        program = find_sshd()
-        if program is None:
-            raise FileNotFoundError("sshd is not installed")
+        need("sshd")
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.alias, self.user = folder, alias, getpass.getuser()
         self.port = free_port()
@@ -82,7 +88,7 @@ class LoopbackSshd:
         self._config.write_text("\n".join([*lines, *self._common_lines()]) + "\n")
         if os.getuid() == 0:
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd's privilege separation folder
-        self._argv = [*launcher, program, "-D", "-e", "-f", str(self._config)]
+        self._argv = [*launcher, str(find("sshd")), "-D", "-e", "-f", str(self._config)]
         self.start()
 
     def start(self) -> None:
@@ -178,12 +184,9 @@ class LoopbackSshd:
 
 def _descendants(root: int) -> dict[int, str]:
     """Their names by process id."""
-    argv = ["ps", "-e", "-o", "pid=,ppid=,comm="]
-    table = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     children: dict[int, dict[int, str]] = {}
-    for line in table.splitlines():
-        pid, parent, name = line.split(maxsplit=2)
-        children.setdefault(int(parent), {})[int(pid)] = name
+    for process in processes():
+        children.setdefault(process.parent, {})[process.pid] = process.name
     found: dict[int, str] = {}
     todo = [root]
     while todo:

@@ -11,18 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles import kerberos_sshd, security_key
+from tests.doubles import security_key
 from tests.doubles.agent import KeyAgent
 from tests.doubles.certified import EXPIRED, NOT_YET_VALID, Authority, CertifiedSshd
 from tests.doubles.kerberos_realm import STRANGER
 from tests.doubles.kerberos_sshd import KerberosSshd
-from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
+from tests.doubles.loopback_sshd import LoopbackSshd
 
-pytestmark = pytest.mark.skipif(find_sshd() is None, reason="sshd is not installed")
-needs_kerberos = pytest.mark.skipif(kerberos_sshd.why_not() is not None, reason=str(kerberos_sshd.why_not()))
-needs_security_key = pytest.mark.skipif(
-    security_key.why_not() is not None, reason=str(security_key.why_not())
-)
+pytestmark = pytest.mark.needs("sshd")
 
 IN = (0, "in\n", "")
 
@@ -64,7 +60,8 @@ def plain(tmp_path: Path) -> Iterator[LoopbackSshd]:
         yield server
 
 
-@needs_kerberos
+@pytest.mark.slow
+@pytest.mark.needs("Kerberos")
 def test_a_ticket_logs_in_until_it_is_destroyed(kerberos: KerberosSshd) -> None:
     refusal = denied(kerberos, "gssapi-with-mic")
     assert ssh(kerberos, environment=kerberos.environment) == refusal
@@ -76,7 +73,7 @@ def test_a_ticket_logs_in_until_it_is_destroyed(kerberos: KerberosSshd) -> None:
     assert kerberos.accepted_logins() == 1
 
 
-@needs_kerberos
+@pytest.mark.needs("Kerberos")
 def test_a_ticket_counts_for_every_name_of_the_server(kerberos: KerberosSshd) -> None:
     kerberos.ticket()
     known = f"HostKeyAlias=[127.0.0.1]:{kerberos.port}"
@@ -84,7 +81,7 @@ def test_a_ticket_counts_for_every_name_of_the_server(kerberos: KerberosSshd) ->
     assert ssh(kerberos, *options, environment=kerberos.environment) == IN
 
 
-@needs_kerberos
+@pytest.mark.needs("Kerberos")
 def test_a_ticket_of_somebody_else_is_refused(kerberos: KerberosSshd) -> None:
     kerberos.ticket(person=STRANGER)
     assert ssh(kerberos, environment=kerberos.environment) == denied(kerberos, "gssapi-with-mic")
@@ -92,14 +89,14 @@ def test_a_ticket_of_somebody_else_is_refused(kerberos: KerberosSshd) -> None:
 
 
 @pytest.mark.slow
-@needs_kerberos
+@pytest.mark.needs("Kerberos")
 def test_a_ticket_expires(kerberos: KerberosSshd) -> None:
     kerberos.ticket(seconds=1)
     time.sleep(2.1)  # its times are whole seconds
     assert ssh(kerberos, environment=kerberos.environment) == denied(kerberos, "gssapi-with-mic")
 
 
-@needs_kerberos
+@pytest.mark.needs("Kerberos")
 def test_no_ticket_can_be_got_from_a_centre_that_is_down(kerberos: KerberosSshd) -> None:
     kerberos.close()
     with pytest.raises(RuntimeError, match="Cannot contact any KDC"):
@@ -109,6 +106,7 @@ def test_no_ticket_can_be_got_from_a_centre_that_is_down(kerberos: KerberosSshd)
     assert ssh(kerberos, environment=kerberos.environment) == IN
 
 
+@pytest.mark.slow
 def test_only_a_certificate_in_its_time_logs_in(certified: CertifiedSshd) -> None:
     assert ssh(certified) == denied(certified)
     for valid in (EXPIRED, NOT_YET_VALID):
@@ -163,7 +161,7 @@ def test_an_agent_whose_owner_does_not_agree_signs_nothing(plain: LoopbackSshd) 
     assert f'signing failed for ED25519 "{plain.key}" from agent: agent refused operation\n' in complaint
 
 
-@needs_security_key
+@pytest.mark.needs("a security key")
 def test_a_security_key_logs_in_while_it_is_plugged_in(plain: LoopbackSshd, tmp_path: Path) -> None:
     plain.key = security_key.make_security_key(tmp_path / "token")
     plain.authorize(plain.key)

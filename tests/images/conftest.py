@@ -13,15 +13,15 @@ from clusterkit.config.models import Cluster
 from clusterkit.images.image import Image, local_image
 from clusterkit.runs.ledger import Ledger
 from clusterkit.site import Site, open_site
-from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
+from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.images.uploads import HEADER, Store
+from tests.needs import needing
 from tests.transport.tools import all_but_rsync
 
 
 @pytest.fixture(scope="session")
+@needing("sshd")
 def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackSshd]:
-    if find_sshd() is None:
-        pytest.skip("sshd is not installed")
     with closing(LoopbackSshd(tmp_path_factory.mktemp("sshd") / "node")) as server:
         yield server
 
@@ -45,6 +45,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.param("ssh without rsync", marks=pytest.mark.exhaustive),
     ]
 )
+@needing("sshd", unless=lambda road: road == "local")
 def site(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     root = f"{tmp_path}/the root"
     cluster = Cluster(name="local", kind="local", root=root, container="none")

@@ -16,6 +16,7 @@ import pytest
 from tests import forked
 from tests.allowing import allow, state
 from tests.backends.runs import until
+from tests.doubles.full_disk import small_disk
 from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.doubles.relay import Relay
 from tests.images.uploads import age, sha256
@@ -226,15 +227,10 @@ def test_an_upload_that_hangs_is_overtaken_and_does_no_harm(laptop: Laptop, sif:
     laptop.whole()
 
 
+@pytest.mark.needs("a small disk")
 def test_a_disk_that_fills_up(laptop: Laptop, sif: Callable[..., Path]) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small disk needs root")
     sif(20 * MB).rename(laptop.folder / "image.sif")
-    laptop.root.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=32m,mode=700", "tmpfs", str(laptop.root)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("cannot mount a small disk")
-    try:
+    with small_disk(laptop.root, kib=32768):
         filler = laptop.root / "filler"
         laptop.relay.after(8 * MB, lambda: filler.write_bytes(bytes(16 * MB)))
         said = laptop.deploys(code=4)
@@ -247,5 +243,3 @@ def test_a_disk_that_fills_up(laptop: Laptop, sif: Callable[..., Path]) -> None:
         laptop.deploys()
         laptop.whole()
         assert laptop.relay.up - before < 20 * MB - arrived + SLACK
-    finally:
-        subprocess.run(["umount", str(laptop.root)], check=True)

@@ -16,6 +16,7 @@ from clusterkit.images import scripts
 from clusterkit.images.chunks import chunk_file
 from clusterkit.images.delta import compare, write_pack
 from tests.images.uploads import at_work
+from tests.needs import find, param
 
 SHELLS = {
     "dash": ["dash"],
@@ -39,12 +40,10 @@ class Shell:
         return subprocess.run(argv, input=stdin, env=env, capture_output=True, check=False)
 
 
-@pytest.fixture(params=SHELLS)
+@pytest.fixture(params=[param(name) for name in SHELLS])
 def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Shell:
     name, *options = SHELLS[request.param]
-    program = shutil.which(name)
-    if program is None:
-        pytest.skip(f"{name} is not installed")
+    program = str(find(name))
     folder = tmp_path / "bin"
     folder.mkdir()
     for tool in TOOLS:

@@ -29,7 +29,7 @@ from tests.images.uploads import HEADER, no_bar
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders of other users"),
+    pytest.mark.needs("root"),
 ]
 
 

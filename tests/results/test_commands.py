@@ -117,6 +117,7 @@ def test_home_uploaded_once_and_reported(project: Project) -> None:
     }
 
 
+@pytest.mark.slow
 def test_advice_writes_nothing_and_needs_no_evaluation(project: Project) -> None:
     home = project.folder / "results" / RUN
     shutil.copytree(project.runs / RUN, home, symlinks=True)

@@ -27,7 +27,8 @@ from clusterkit.results.selection import Checkpoints
 from clusterkit.transport.base import Completed, Transferred, Transport
 from clusterkit.transport.factory import connect
 from clusterkit.transport.local import LocalTransport
-from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
+from tests.doubles.loopback_sshd import LoopbackSshd
+from tests.needs import needing
 from tests.sampling import sampled
 
 RUN, OTHER = "demo-20260102-030405-k3f9", "demo-20260102-030405-zzzz"
@@ -367,8 +368,6 @@ def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Trans
 
         @functools.cache
         def connected() -> Transport:
-            if find_sshd() is None:
-                pytest.skip("sshd is not installed")
             sshd = stack.enter_context(closing(LoopbackSshd(tmp_path_factory.mktemp("sshd") / "node")))
             return stack.enter_context(closing(connect(sshd.alias, ssh_config=sshd.ssh_config)))
 
@@ -376,6 +375,7 @@ def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Trans
 
 
 @pytest.fixture
+@needing("sshd", unless=lambda scene: not scene or scene[0] == "local")
 def stage(
     request: pytest.FixtureRequest,
     far: Callable[[], Transport],

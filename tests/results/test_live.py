@@ -234,7 +234,7 @@ POINTS = range(20)
 KINDS = (POINTS[0:7:2], POINTS[8:13:2], POINTS[14::2], POINTS[1::4], POINTS[3::4])
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the client through /proc")
+@pytest.mark.needs("procfs")
 @pytest.mark.parametrize("kinds", [KINDS, pytest.param([POINTS], marks=pytest.mark.exhaustive)])
 def test_a_sync_that_is_killed_again_and_again(
     bench: Bench, tmp_path: Path, kinds: Sequence[Sequence[int]]

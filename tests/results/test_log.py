@@ -41,6 +41,7 @@ def test_what_a_log_holds(log_path: Path) -> None:
     assert find_logs(log_path.parents[2]) == [log_path]
 
 
+@pytest.mark.slow
 def test_the_wire_reader_agrees_with_protobuf(log_path: Path) -> None:
     from wandb.proto import wandb_internal_pb2
 

@@ -23,7 +23,8 @@ from clusterkit.results.selection import Checkpoints
 from clusterkit.transport.base import Completed, Transferred, Transport
 from clusterkit.transport.factory import connect
 from clusterkit.transport.local import LocalTransport
-from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
+from tests.doubles.loopback_sshd import LoopbackSshd
+from tests.needs import needing
 from tests.results.node_runs import RUN, make_checkpoint, make_run, segment, write
 
 
@@ -80,14 +81,14 @@ class Bench:
 
 
 @pytest.fixture(scope="module")
+@needing("sshd")
 def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackSshd]:
-    if find_sshd() is None:
-        pytest.skip("sshd is not installed")
     with closing(LoopbackSshd(tmp_path_factory.mktemp("sshd") / "node")) as server:
         yield server
 
 
 @pytest.fixture(scope="module", params=["local", pytest.param("ssh", marks=pytest.mark.exhaustive)])
+@needing("sshd", unless=lambda road: road == "local")
 def transport(request: pytest.FixtureRequest) -> Iterator[Transport]:
     if request.param == "local":
         yield LocalTransport()

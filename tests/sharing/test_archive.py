@@ -5,7 +5,6 @@ import hashlib
 import io
 import os
 import random
-import shutil
 import subprocess
 import tarfile
 import tracemalloc
@@ -20,7 +19,7 @@ from clusterkit.sharing.archive import ArchiveMember
 ODD = ("plain", "two words", "back\\slash", "new\nline", "ünï", os.fsdecode(b"no-\xff-utf8"), "a/b/c" * 40)
 SUFFIXES = [
     ".tar.gz",
-    pytest.param(".tar.zst", marks=pytest.mark.skipif(not shutil.which("zstd"), reason="zstd is missing")),
+    pytest.param(".tar.zst", marks=pytest.mark.needs("zstd")),
 ]
 
 
@@ -56,7 +55,9 @@ def test_there_and_back(tmp_path: Path, suffix: str) -> None:
         assert (root / "odd" / name).read_bytes() == name.encode("utf-8", "surrogateescape")
     with tarfile.open(path) if suffix == ".tar.gz" else tarfile.open(None, fileobj=_plain(path)) as plain:
         assert {(entry.mtime, entry.uid, entry.uname) for entry in plain} == {(0, 0, "")}
-        plain.extractall(tmp_path / "by hand", filter="fully_trusted")  # as a person without us would
+    (tmp_path / "by hand").mkdir()
+    unpack = ["tar", "-x", "-z" if suffix == ".tar.gz" else "--zstd", "-f", path]
+    subprocess.run(unpack, cwd=tmp_path / "by hand", check=True)  # as a person without us would
     done = subprocess.run(
         ["sha256sum", "-c", "--quiet", "SHA256SUMS"], cwd=tmp_path / "by hand" / "root", check=False
     )

@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks._deploys import disk_factor
-from tests.doubles.loopback_sshd import find_sshd
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_sshd() is None, reason="sshd is not installed")
+@pytest.mark.needs("sshd")
 @pytest.mark.parametrize("submits", [12, pytest.param(50, marks=pytest.mark.exhaustive)])
 def test_snapshots_of_twenty_megabytes(tmp_path: Path, submits: int) -> None:
     assert disk_factor(tmp_path, submits) < 1 + 0.006 * submits

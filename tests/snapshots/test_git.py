@@ -12,7 +12,6 @@ from clusterkit.errors import ClusterkitError
 from clusterkit.snapshots import git as snapshot_git
 from tests.snapshots.conftest import as_nobody, commit, git, taken
 
-ROOT = pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
 POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 12345\n"
 
 
@@ -70,7 +69,12 @@ def remove_tree(project: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "words", "cure"),
     [
-        pytest.param(give_away, "dubious ownership", "git config --global --add safe.directory", marks=ROOT),
+        pytest.param(
+            give_away,
+            "dubious ownership",
+            "git config --global --add safe.directory",
+            marks=pytest.mark.needs("root"),
+        ),
         (damage_index, "index file corrupt", "git reset"),
         (add_extension, "unknown repository extension found: oftomorrow", "use a newer git"),
         (empty_git, "not a git repository", "remove"),
@@ -238,6 +242,7 @@ def test_an_untracked_name_that_looks_like_an_entry_of_the_index(repository: Pat
     assert name in taken(repository).project.files
 
 
+@pytest.mark.needs("a checkout that others may read")
 def test_a_folder_that_cannot_be_read_is_named_from_a_folder_below_the_repository(
     open_place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

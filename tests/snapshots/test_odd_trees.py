@@ -82,6 +82,7 @@ def test_a_sparse_file_is_refused_by_its_size_without_being_read(project: Path) 
     assert (project / "huge").stat().st_atime == 1
 
 
+@pytest.mark.needs("a checkout that others may read")
 @WITH_GIT
 def test_what_cannot_be_read_is_said(
     open_place: Path, monkeypatch: pytest.MonkeyPatch, with_git: bool

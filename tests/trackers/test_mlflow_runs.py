@@ -72,7 +72,7 @@ class Store:
         return [(one.step, one.value) for one in self.client.get_metric_history(self.run.info.run_id, key)]
 
 
-@pytest.fixture(params=["folder", "sqlite"])
+@pytest.fixture(params=["folder", pytest.param("sqlite", marks=pytest.mark.slow)])
 def store(tmp_path: Path, request: pytest.FixtureRequest) -> Store:
     place = tmp_path / "my results"
     uri = str(place / "mlruns") if request.param == "folder" else f"sqlite:///{place}/mlflow.db"
@@ -343,6 +343,7 @@ def test_several_runs_and_strangers_in_the_experiment_stay_apart(store: Store) -
     assert len(history) == 2 * 30 - 30
 
 
+@pytest.mark.slow
 def test_an_unreachable_server_is_one_clear_line() -> None:
     with pytest.raises(TrackerError, match=r"MLflow at http://127.0.0.1:9") as raised:
         MlflowRuns("http://127.0.0.1:9", "mine")

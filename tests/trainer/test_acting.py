@@ -115,6 +115,7 @@ def gpu(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     assert model.faults == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on_host", [True, False], ids=["host", "device"])
 @pytest.mark.parametrize("lag", [0, 1])
 def test_beside_a_gpu_actions_come_from_weights_of_the_stated_age(
@@ -150,6 +151,7 @@ def test_beside_a_gpu_a_restored_one_goes_on_as_the_first_would_have(
             each.learnt()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on_host", [True, False], ids=["host", "device"])
 def test_a_policy_whose_tensors_are_moved_goes_on_acting(gpu: torch.device, on_host: bool) -> None:
     policy = make_policy().to(gpu)
@@ -171,6 +173,7 @@ def test_tensors_that_stay_are_not_looked_for_again(monkeypatch: pytest.MonkeyPa
         acting.learnt()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lag", [0, 1])
 def test_acting_beside_captured_updates_shares_nothing_with_them(gpu: torch.device, lag: int) -> None:
     """With a lag both replay at once: the model finds the workspace that they once shared."""

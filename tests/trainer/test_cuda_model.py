@@ -128,6 +128,7 @@ def product(cuda: CudaModel) -> CapturedUpdate:
     return captured(cuda, lambda: left @ right)
 
 
+@pytest.mark.slow
 def test_graphs_that_replay_beside_each_other_share_no_workspace(cuda: CudaModel) -> None:
     one, other = product(cuda), product(cuda)
     one(), other()
@@ -139,6 +140,7 @@ def test_graphs_that_replay_beside_each_other_share_no_workspace(cuda: CudaModel
     assert cuda.order.races == []
 
 
+@pytest.mark.slow
 def test_a_graph_that_goes_takes_no_workspace_of_another_one_with_it(cuda: CudaModel) -> None:
     one, other = product(cuda), product(cuda)
     one(), other()
@@ -148,6 +150,7 @@ def test_a_graph_that_goes_takes_no_workspace_of_another_one_with_it(cuda: CudaM
     assert cuda.faults == []
 
 
+@pytest.mark.slow
 def test_nothing_is_collected_during_a_capture(cuda: CudaModel) -> None:
     class Cycle:
         def __init__(self) -> None:
@@ -170,6 +173,7 @@ def test_nothing_is_collected_during_a_capture(cuda: CudaModel) -> None:
     assert cuda.faults == []
 
 
+@pytest.mark.slow
 def test_captures_that_come_and_go_leave_no_workspaces_behind(cuda: CudaModel) -> None:
     for _ in range(5):
         product(cuda)()

@@ -372,6 +372,7 @@ def test_networks_targets_and_optimiser_are_reckoned_to_the_byte(spaces, changes
     assert parts["optimiser"] == sum(tensor.nbytes for tensor in state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"dueling": "true"}], ids=str)
 def test_what_acts_beside_the_updates_is_reckoned_to_the_byte(changes):
     agent, sizes = recipe_learner(LARGE, hidden="2048,2048", **changes)

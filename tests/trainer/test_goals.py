@@ -61,6 +61,7 @@ def test_the_goals_are_those_of_the_seed() -> None:
     assert factory_for(values, ["reach-v3"]) == MetaworldFactory(("reach-v3",), 42, 50)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_and_its_model_keep_the_goals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert train(settings_for(tmp_path, 30, "--seed", "7")) == 0
     again = settings_for(tmp_path, 60, "--seed", "8", "--resume")

@@ -44,7 +44,7 @@ def test_a_run_imports_only_what_it_uses(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux says what a process has loaded")
+@pytest.mark.needs("procfs")
 @pytest.mark.parametrize(
     ("factory", "unused"),
     [

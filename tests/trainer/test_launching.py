@@ -60,6 +60,7 @@ def test_signals_go_on_to_every_rank(ranks):
     assert signal.getsignal(signal.SIGUSR1) == before
 
 
+@pytest.mark.needs("ps")
 def test_a_rank_that_is_killed_ends_the_others_and_is_named(ranks, monkeypatch, capfd):
     monkeypatch.setenv("DIES", "1")
     assert launching.launch([], THREE) == 128 + signal.SIGKILL

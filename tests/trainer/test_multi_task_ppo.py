@@ -127,6 +127,7 @@ def test_estimates_end_with_the_episode_and_are_against_the_fit() -> None:
     torch.testing.assert_close(batch.features, rollout.observation.flatten(0, 1))
 
 
+@pytest.mark.slow
 def test_an_update_is_the_textbooks() -> None:
     agent = make()
     batch = batch_of(agent, lived(agent))

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -125,7 +124,7 @@ def test_a_gif(tmp_path: Path) -> None:
     assert shown[1, 1, 1] > shown[1, 1, 0] + 50, "the bar over a success is green"
 
 
-@pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="ffmpeg is not installed")
+@pytest.mark.needs("ffmpeg")
 def test_an_mp4(tmp_path: Path) -> None:
     path = tmp_path / "film.mp4"
     with VideoWriter(path, 50) as video:
@@ -136,7 +135,7 @@ def test_an_mp4(tmp_path: Path) -> None:
     assert np.frombuffer(pixels, np.uint8).reshape(-1, 34, 48, 3).shape[0] == 20
 
 
-@pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="ffmpeg is not installed")
+@pytest.mark.needs("ffmpeg")
 def test_ffmpeg_that_fails_says_why(tmp_path: Path) -> None:
     (tmp_path / "film.mp4").mkdir()
 

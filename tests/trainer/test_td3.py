@@ -162,6 +162,7 @@ def test_a_batch_in_parts_teaches_what_the_whole_batch_does(changes, parts):
     checks.check_parts(maker(replace(CONFIG, **changes)), draw, parts)
 
 
+@pytest.mark.slow
 @each_way
 def test_captured_updates_equal_those_that_are_not(changes):
     checks.check_captured(maker(replace(CONFIG, **changes)), draw)

@@ -92,6 +92,7 @@ def test_it_is_saved_in_pieces_and_put_together_again(capacity, num_envs, pauses
     assert restored.oldest() == filled.replay.oldest() == [max(0, filled.serial - capacity)]
 
 
+@pytest.mark.slow
 def test_restoring_on_a_gpu_keeps_no_buffer_as_large_as_what_was_restored() -> None:
     with CudaModel() as model:
         filled = Filled(5000, 2, device="cuda:0")

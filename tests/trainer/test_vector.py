@@ -265,6 +265,7 @@ def test_an_environment_whose_numbers_are_not_finite_is_named_once(workers):
         assert vector.spoilt == ["the environment of green gave a reward that is nan"]
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_is_named_and_ended():
     with VectorEnv(CounterFactory(fault="hang"), 2, workers=2, step_timeout=2.0) as vector:
         pids = vector.pids

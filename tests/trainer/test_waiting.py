@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from trainer.processors import usable_processors
-from trainer.waiting import SCHEDSTAT
-
 pytestmark = [
-    pytest.mark.skipif(not SCHEDSTAT.exists(), reason="only Linux tells how long threads are kept waiting"),
-    pytest.mark.skipif(usable_processors() < 2, reason="takes two processors"),
+    pytest.mark.needs("procfs"),
+    pytest.mark.needs("two processors"),
 ]
 
 LULLS = 200
@@ -113,17 +109,20 @@ def told(program: str, **more: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
+@pytest.mark.slow
 def test_idle_teams_let_a_waiting_thread_sleep() -> None:
     looping, asleep = ran(SLEEPS)
     assert asleep > LULLS, "it slept in hardly each lull"
     assert looping < asleep / 1.2, "it slept as often without"
 
 
+@pytest.mark.slow
 def test_busy_programs_beside_it_are_noticed() -> None:
     (teams,) = ran(CROWD)
     assert teams
 
 
+@pytest.mark.slow
 def test_teams_of_many_threads_are_whole() -> None:
     program = """
 torch.set_num_threads(8)
@@ -138,7 +137,8 @@ teams.hold(False)
     assert ran(program) == [1, 8]
 
 
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="takes a C compiler")
+@pytest.mark.slow
+@pytest.mark.needs("gcc")
 def test_a_team_may_begin_while_the_environment_changes(tmp_path: Path) -> None:
     """glibc's getenv may crash beside another thread's setenv; Python's hold the interpreter's lock."""
     (tmp_path / "reads.c").write_text(READS)
@@ -156,11 +156,13 @@ teams.hold(False)
     assert "locked LRU_CACHE_CAPACITY" in reads, "nothing was read: the test proves nothing"
 
 
+@pytest.mark.slow
 def test_no_teams_are_held_once_there_is_one_thread() -> None:
     program = "torch.set_num_threads(1); waiting.IdleTeams().hold(True); print(idle_teams())"
     assert ran(program) == [0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "before", ["torch.set_num_threads(1)", "os.environ['GOMP_SPINCOUNT'] = '9'"], ids=["one-thread", "told"]
 )

@@ -216,7 +216,7 @@ def helpers() -> set[int]:
     return found
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the client's helper through /proc")
+@pytest.mark.needs("procfs")
 def test_a_dead_client_ends_no_run(tmp_path: Path) -> None:
     stream = io.StringIO()
     before = helpers()
@@ -235,7 +235,7 @@ def test_a_dead_client_ends_no_run(tmp_path: Path) -> None:
     assert "W&B takes no more" in stream.getvalue()
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the client's helper through /proc")
+@pytest.mark.needs("procfs")
 def test_a_client_that_dies_late_is_said_at_the_end(tmp_path: Path) -> None:
     before = helpers()
     run = opened(tmp_path)

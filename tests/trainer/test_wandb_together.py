@@ -40,7 +40,7 @@ def test_several_runs_of_a_process_are_apart_and_end_by_themselves(tmp_path: Pat
     assert len({run.id for run in runs}) == 3
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the client's helper through /proc")
+@pytest.mark.needs("procfs")
 def test_a_dead_client_is_told_by_each_run_it_served(tmp_path: Path) -> None:
     before = helpers()
     runs = [opened(tmp_path / name) for name in ("a", "b")]

@@ -11,15 +11,15 @@ import pytest
 from clusterkit.transport.base import Transport
 from clusterkit.transport.factory import connect
 from clusterkit.transport.openssh.folder import socket_paths
-from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
+from tests.doubles.loopback_sshd import LoopbackSshd
+from tests.needs import needing
 from tests.transport.runtime import runtime_folder
 from tests.transport.tools import all_but_rsync
 
 
 @pytest.fixture(scope="session")
+@needing("sshd")
 def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackSshd]:
-    if find_sshd() is None:
-        pytest.skip("sshd is not installed")
     with closing(LoopbackSshd(tmp_path_factory.mktemp("sshd") / "node")) as server:
         yield server
 
@@ -49,6 +49,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=["local", "ssh", "openssh"])
+@needing("sshd", unless=lambda road: road == "local")
 def transport(request: pytest.FixtureRequest) -> Iterator[Transport]:
     if request.param != "local":
         yield request.getfixturevalue(request.param)

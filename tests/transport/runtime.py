@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.transport.openssh import master
+from tests.processes import processes
 
 
 @contextmanager
@@ -44,12 +44,8 @@ def end_masters(folder: Path) -> None:
 
 def masters(folder: Path) -> list[int]:
     """Process ids of the ssh masters whose sockets lie below a runtime folder."""
-    table = subprocess.run(
-        ["ps", "-e", "-ww", "-o", "pid=,stat=,args="], capture_output=True, text=True, check=True
-    ).stdout
-    rows = [line.split(None, 2) for line in table.splitlines()]
     return [
-        int(pid)
-        for pid, state, args in rows
-        if f"{folder}/clusterkit/" in args and args.startswith("ssh") and not state.startswith("Z")
+        process.pid
+        for process in processes()
+        if f"{folder}/clusterkit/" in process.arguments and process.arguments.startswith("ssh")
     ]

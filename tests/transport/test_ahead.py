@@ -106,6 +106,7 @@ def test_a_refusal_and_an_interrupt_reach_the_command(
         login.transport()
 
 
+@pytest.mark.needs("sshd")
 def test_a_second_login_after_a_loss_does_not_wait_for_anybody(tmp_path: Path) -> None:
     with closing(LoopbackSshd(tmp_path / "node")) as server, begin(server, Answers()) as login:
         far = login.transport()

@@ -42,6 +42,7 @@ def test_the_setting_decides(wanted: str) -> None:
         ("RevokedHostKeys /etc/revoked", "RevokedHostKeys"),
     ],
 )
+@pytest.mark.needs("ssh")
 def test_what_the_configuration_asks_for(line: str, keyword: str, tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.write_text(f"Host hpc\n  {line}\n")

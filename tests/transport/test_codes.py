@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from clusterkit.transport.factory import connect
-from tests.doubles.code_sshd import CodeSshd, hotp, why_not
+from tests.doubles.code_sshd import CodeSshd, hotp
 from tests.doubles.loopback_sshd import make_key
 from tests.transport.answers import Answers, log_in, refused
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+pytestmark = pytest.mark.needs("one-time codes")
 
 STOPPED = "stopped after 3 wrong answers"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 
 from clusterkit.errors import TransportError
 from clusterkit.transport.base import MissingFileError, Transport
+from tests.processes import processes
 from tests.transport.trees import ODD_NAMES, mode
 
 SECONDS = f"4171.{os.getpid()}"
@@ -22,10 +22,7 @@ SECONDS = f"4171.{os.getpid()}"
 
 
 def running(needle: str) -> bool:
-    table = subprocess.run(
-        ["ps", "-e", "-ww", "-o", "stat=,args="], capture_output=True, text=True, check=True
-    ).stdout
-    return any(needle in line and not line.startswith("Z") for line in table.splitlines())
+    return any(needle in process.arguments for process in processes())
 
 
 def gone(needle: str, seconds: float = 60.0) -> bool:
@@ -124,6 +121,7 @@ def test_time_out_ends_the_whole_group(transport: Transport) -> None:
     assert gone(f"sleep {SECONDS}")
 
 
+@pytest.mark.slow
 def test_a_timed_out_command_that_ignores_the_polite_signal_is_killed(transport: Transport) -> None:
     with pytest.raises(TransportError, match="did not finish"):
         transport.run(["sh", "-c", f"trap '' TERM; while :; do sleep 0.1; : {SECONDS}; done"], timeout=0.3)
@@ -243,7 +241,7 @@ def test_a_missing_file_is_told_from_an_unreadable_one(transport: Transport, the
     assert not isinstance(caught.value, MissingFileError)
 
 
-@pytest.mark.skipif(os.getuid() == 0, reason="root may read and write everything")
+@pytest.mark.needs("an ordinary user")
 def test_permission_denied_is_said(transport: Transport, there: Path) -> None:
     (there / "secret").touch(mode=0o000)
     with pytest.raises(TransportError, match="Permission denied"):

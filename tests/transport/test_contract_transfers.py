@@ -18,16 +18,16 @@ from clusterkit.errors import TransportError
 from clusterkit.folders import PARTIAL_DIR
 from clusterkit.transport.base import MissingFileError, SyncOptions, TransferProgress, Transferred, Transport
 from clusterkit.transport.factory import connect
-from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
+from tests.doubles.loopback_sshd import LoopbackSshd
+from tests.needs import needing
 from tests.sampling import sampled
 from tests.transport.trees import ODD_NAMES, contents, mode, tree
 
 
 @pytest.fixture(scope="session")
+@needing("sshd")
 def poor_sshd(tmp_path_factory: pytest.TempPathFactory, tools: Path) -> Iterator[LoopbackSshd]:
     """A server whose sessions find no rsync."""
-    if find_sshd() is None:
-        pytest.skip("sshd is not installed")
     with contextlib.closing(LoopbackSshd(tmp_path_factory.mktemp("poor") / "node")) as server:
         (server.home / ".bashrc").write_text(f"PATH={tools}\necho noise\n")
         yield server
@@ -46,6 +46,7 @@ MORE_ROADS = sampled(["openssh", "ssh, none here", "openssh, none here"], 2, alw
 
 
 @pytest.fixture(params=[*ROADS, *POOR_ROADS])
+@needing("sshd", unless=lambda road: road.startswith("local"))
 def transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Transport:
     kind, _, lack = request.param.partition(", ")
     if kind == "local":

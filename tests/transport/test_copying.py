@@ -22,7 +22,8 @@ from clusterkit.transport.copy_plan import changed
 from clusterkit.transport.copying import copy
 from clusterkit.transport.factory import connect
 from clusterkit.transport.sides import ThisMachine
-from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
+from tests.doubles.loopback_sshd import LoopbackSshd
+from tests.needs import needing
 from tests.transport.test_ssh import random_file, small_disk
 from tests.transport.tools import only
 
@@ -82,6 +83,7 @@ OPTIONS = st.builds(
 )
 
 
+@pytest.mark.needs("rsync")
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(source=TREES, target=TREES, options=OPTIONS, pulling=st.booleans())
 @example(
@@ -133,9 +135,8 @@ def test_an_unknown_mode_is_a_programming_error() -> None:
 
 
 @pytest.fixture
+@needing("sshd")
 def serve(tmp_path: Path) -> Iterator[Callable[..., LoopbackSshd]]:
-    if find_sshd() is None:
-        pytest.skip("sshd is not installed")
     with ExitStack() as stack:
 
         def start(bashrc: str) -> LoopbackSshd:

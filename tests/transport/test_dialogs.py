@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -17,6 +16,7 @@ from clusterkit.transport.questions import Question, ask_on_terminal
 from tests.doubles.dialog_server import Ask as Asked
 from tests.doubles.dialog_server import DialogServer, Factor
 from tests.doubles.loopback_sshd import LoopbackSshd
+from tests.needs import needing
 from tests.transport.answers import Answers, log_in, refused
 
 CODE = Asked((("One-time code: ", False),), ("123456",))
@@ -123,10 +123,9 @@ IN_PRIVATE = 'mount -t tmpfs pam /etc/pam.d && cp "$0" /etc/pam.d/sshd && exec "
 
 
 @pytest.fixture
+@needing("root", "unshare", "sshd")
 def pam_sshd(tmp_path: Path) -> Iterator[LoopbackSshd]:
     """A real sshd that wants a key and a code; its /etc/pam.d is its own, the machine's is untouched."""
-    if os.getuid() != 0 or shutil.which("unshare") is None or not list(Path("/lib").rglob("pam_exec.so")):
-        pytest.skip("a private PAM configuration needs root, unshare and pam_exec")
     check = tmp_path / "check"
     check.write_text(CHECK.format(folder=tmp_path))
     check.chmod(0o755)

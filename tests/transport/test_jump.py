@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,10 +12,13 @@ import pytest
 from clusterkit.errors import TransportError
 from clusterkit.transport.factory import connect
 from tests.doubles.loopback_sshd import LoopbackSshd
+from tests.needs import needing
+from tests.processes import processes
 from tests.transport.openssh.commands import until
 
 
 @pytest.fixture(scope="module")
+@needing("sshd")
 def gate(tmp_path_factory: pytest.TempPathFactory, sshd: LoopbackSshd) -> Iterator[LoopbackSshd]:
     with closing(LoopbackSshd(tmp_path_factory.mktemp("gate") / "sshd", alias="gate")) as server:
         yield server
@@ -90,13 +92,7 @@ def test_a_proxy_command_with_shell_syntax(sshd: LoopbackSshd, gate: LoopbackSsh
     with closing(connect("node", ssh_config=path)) as transport:
         assert transport.run(["echo", "far"]).text == "far\n"
         assert (tmp_path / "errors").exists()
-    until(lambda: str(tmp_path) not in processes())
-
-
-def processes() -> str:
-    return subprocess.run(
-        ["ps", "-e", "-ww", "-o", "args="], capture_output=True, text=True, check=True
-    ).stdout
+    until(lambda: not any(str(tmp_path) in process.arguments for process in processes()))
 
 
 def test_a_proxy_command_that_fails_is_noticed_at_once(sshd: LoopbackSshd, tmp_path: Path) -> None:

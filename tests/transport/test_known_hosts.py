@@ -13,7 +13,8 @@ import pytest
 from clusterkit.errors import TransportError
 from clusterkit.transport.known_hosts import HostKeyVerdict, fingerprint, parse, read
 from clusterkit.transport.resolve import HostConfig, resolve
-from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd, make_key
+from tests.doubles.loopback_sshd import LoopbackSshd, make_key
+from tests.needs import needing
 
 
 def host(**other: object) -> HostConfig:
@@ -96,6 +97,7 @@ def test_names_match_as_openssh_matches_them(
         assert (found.returncode == 0) == known
 
 
+@pytest.mark.needs("ssh-keygen")
 @pytest.mark.parametrize(
     ("patterns", "port", "known"), [one for one in NAMES if not set(one[0]) & set("*?!,\f\v\u2028\x85")]
 )
@@ -159,9 +161,8 @@ def test_the_known_types_are_asked_for_first(keys: dict[str, tuple[str, str]]) -
 
 
 @pytest.fixture(scope="module")
+@needing("sshd")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackSshd]:
-    if find_sshd() is None:
-        pytest.skip("sshd is not installed")
     with closing(LoopbackSshd(tmp_path_factory.mktemp("known") / "sshd")) as running:
         yield running
 
@@ -218,6 +219,7 @@ def test_the_verdict_is_that_of_openssh(
     assert agreed(server) == known
 
 
+@pytest.mark.needs("ssh-keygen")
 def test_fingerprints_are_those_of_ssh_keygen(keys: dict[str, tuple[str, str]], tmp_path: Path) -> None:
     for kind, blob in keys.values():
         (tmp_path / "key.pub").write_text(f"{kind} {blob}\n")

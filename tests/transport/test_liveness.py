@@ -65,6 +65,7 @@ def config(link: Link, sshd: LoopbackSshd, tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_cut_link_ends_what_waits_on_it(link: Link, config: Path, sshd: LoopbackSshd) -> None:
     with closing(connection(sshd, config=config)) as far:
         liveness = Liveness(far.wire, probe_seconds=0.2, dead_seconds=0.8)
@@ -76,6 +77,7 @@ def test_a_cut_link_ends_what_waits_on_it(link: Link, config: Path, sshd: Loopba
             session.wait()
 
 
+@pytest.mark.slow
 def test_a_quiet_link_that_answers_lives(link: Link, config: Path, sshd: LoopbackSshd) -> None:
     with closing(connection(sshd, config=config)) as far:
         liveness = Liveness(far.wire, probe_seconds=0.1, dead_seconds=2.0)
@@ -84,6 +86,7 @@ def test_a_quiet_link_that_answers_lives(link: Link, config: Path, sshd: Loopbac
         liveness.stop()
 
 
+@pytest.mark.slow
 def test_data_counts_as_a_sign_of_life(link: Link, config: Path, sshd: LoopbackSshd) -> None:
     with closing(connection(sshd, config=config)) as far:
         liveness = Liveness(far.wire, probe_seconds=0.1, dead_seconds=2.0)

@@ -68,6 +68,7 @@ def test_no_key_at_all(sshd: LoopbackSshd, tmp_path: Path) -> None:
     assert "tried nothing: no key was found" in refused(sshd, config=config).cause
 
 
+@pytest.mark.needs("sshd")
 def test_only_what_was_answered_counts_as_wrong(tmp_path: Path) -> None:
     lines = [
         "KbdInteractiveAuthentication yes",
@@ -104,6 +105,7 @@ def test_an_open_key_goes_before_a_locked_one(
     assert ask.asked == []
 
 
+@pytest.mark.needs("sshd")
 def test_a_certificate_is_offered_and_then_the_plain_key(sshd: LoopbackSshd, tmp_path: Path) -> None:
     authority, key = make_key(tmp_path / "authority"), make_key(tmp_path / "certified")
     sign = ["ssh-keygen", "-q", "-s", str(authority), "-I", "me", "-n", sshd.user, f"{key}.pub"]
@@ -208,6 +210,7 @@ def test_a_name_nobody_knows(tmp_path: Path) -> None:
         connect("away", ssh_config=config)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "behaviour",
     [

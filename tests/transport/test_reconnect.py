@@ -15,16 +15,16 @@ from clusterkit.transport import reconnect
 from clusterkit.transport.factory import connect
 from clusterkit.transport.liveness import Liveness
 from tests.doubles.dialog_server import Ask, DialogServer, Factor
-from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
+from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.doubles.relay import Relay
+from tests.needs import needing
 from tests.transport.answers import Answers
 from tests.transport.test_liveness import Link as CutLink
 
 
 @pytest.fixture
+@needing("sshd")
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackSshd]:
-    if find_sshd() is None:
-        pytest.skip("sshd is not installed")
     monkeypatch.setattr(reconnect, "PAUSES", (0.0, 0.1, 0.3))
     with closing(LoopbackSshd(tmp_path / "sshd")) as running:
         yield running
@@ -79,6 +79,7 @@ def test_a_command_is_never_run_twice(server: LoopbackSshd, tmp_path: Path) -> N
         assert far.run(["cat", str(count)]).text == "once\n"
 
 
+@pytest.mark.slow
 def test_a_link_that_died_unnoticed_has_run_nothing(
     server: LoopbackSshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,10 +12,9 @@ from hypothesis import strategies as st
 
 from clusterkit.errors import TransportError
 from clusterkit.transport import remote_shell
+from tests.needs import param
 
-SHELLS = [
-    name for name in ("bash", "dash", "zsh", "fish", "tcsh", "csh", "ksh", "busybox") if shutil.which(name)
-]
+SHELLS = [param(shell) for shell in ("bash", "dash", "zsh", "fish", "tcsh", "csh", "ksh", "busybox")]
 WORDS = st.lists(st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"])), max_size=4)
 
 

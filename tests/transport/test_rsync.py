@@ -97,6 +97,7 @@ def split_like_rsync(text: str) -> list[str]:
     return [*words, word]
 
 
+@pytest.mark.needs("rsync")
 def test_the_real_rsync_splits_rsh_like_that(tmp_path: Path) -> None:
     odd = tmp_path / 'it\'s an "odd" folder'
     odd.mkdir()

@@ -24,7 +24,9 @@ from clusterkit.transport.factory import connect
 from clusterkit.transport.link import Channel, Link, Screen
 from clusterkit.transport.session import Session
 from clusterkit.transport.ssh import SshTransport
-from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
+from tests.doubles import full_disk
+from tests.doubles.loopback_sshd import LoopbackSshd
+from tests.needs import needing
 from tests.transport.answers import connection
 
 NOISE = 'echo "*** Welcome to noisy! 漢字 ***"\nprintf "quota: 99%%" >&2\nprintf "no newline at the end"\n'
@@ -32,10 +34,9 @@ SLOW = SyncOptions(bandwidth_limit=4_000_000)
 
 
 @pytest.fixture
+@needing("sshd")
 def serve(tmp_path: Path) -> Iterator[Callable[..., LoopbackSshd]]:
     """Starts a server of the test's own, for what must not disturb the shared one."""
-    if find_sshd() is None:
-        pytest.skip("sshd is not installed")
     with ExitStack() as stack:
 
         def start(*lines: str, name: str = "own") -> LoopbackSshd:
@@ -368,18 +369,10 @@ def test_a_signal_just_after_the_start_ends_the_command(
 
 
 @pytest.fixture
+@needing("a small disk")
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "small"
-    folder.mkdir()
-    if os.getuid() != 0 or sys.platform != "linux":
-        pytest.skip("mounting a small tmpfs needs root on Linux")
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "small", folder], capture_output=True, check=False
-    )
-    if mounted.returncode != 0:
-        pytest.skip(f"cannot mount a small tmpfs: {mounted.stderr.decode()}")
-    yield folder
-    subprocess.run(["umount", folder], check=True)
+    with full_disk.small_disk(tmp_path / "small", kib=2048) as folder:
+        yield folder
 
 
 @pytest.mark.slow

@@ -66,6 +66,7 @@ def test_a_server_that_says_why_it_ends_the_connection(tmp_path: Path) -> None:
         assert (far.alive, far.why) == (False, "maintenance at 6")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", [cMSG_CHANNEL_EOF, cMSG_CHANNEL_DATA])
 def test_what_comes_too_late_for_a_channel_hurts_no_other(far: Connection, late: bytes) -> None:
     """A thread of paramiko's that was held up between making a message and sending it."""
@@ -87,6 +88,7 @@ def test_what_comes_too_late_for_a_channel_hurts_no_other(far: Connection, late:
     assert far.wire.is_active()
 
 
+@pytest.mark.slow
 def test_a_late_message_would_end_the_connection(sshd: LoopbackSshd) -> None:
     """Why `_Ordered` is there; when this fails, OpenSSH has become kinder."""
     with closing(connection(sshd)) as own:

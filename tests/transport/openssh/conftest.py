@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.code_sshd import CodeSshd, why_not
-from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
+from tests.doubles.code_sshd import CodeSshd
+from tests.doubles.loopback_sshd import LoopbackSshd
+from tests.needs import needing
 from tests.transport.runtime import runtime_folder
 
 
@@ -21,16 +22,14 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture
+@needing("sshd")
 def server(tmp_path: Path, folder: Path) -> Iterator[LoopbackSshd]:
-    if find_sshd() is None:
-        pytest.skip("sshd is not installed")
     with closing(LoopbackSshd(tmp_path / "sshd")) as running:
         yield running
 
 
 @pytest.fixture
+@needing("one-time codes")
 def serve(tmp_path: Path, folder: Path) -> Iterator[Callable[[str], CodeSshd]]:
-    if (reason := why_not()) is not None:
-        pytest.skip(reason)
     with ExitStack() as stack:
         yield lambda alias="node": stack.enter_context(closing(CodeSshd(tmp_path / alias, alias=alias)))

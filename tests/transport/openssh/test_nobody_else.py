@@ -30,7 +30,7 @@ def test_modes_and_no_secret_anywhere(server: LoopbackSshd, folder: Path) -> Non
     assert kept_for(path) == KeptFor("node", 60)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")
+@pytest.mark.needs("root")
 def test_a_socket_of_another_user_is_not_used(server: LoopbackSshd, folder: Path) -> None:
     """Who could put it there could read all that is sent to it."""
     path = folder / "theirs"

@@ -11,18 +11,19 @@ import pytest
 from clusterkit.errors import TransportError
 from clusterkit.transport.factory import connect
 from clusterkit.transport.known_hosts import HostKeyError
-from tests.doubles import kerberos_sshd, security_key
+from tests.doubles import security_key
 from tests.doubles.agent import KeyAgent
 from tests.doubles.certified import EXPIRED, Authority, CertifiedSshd
 from tests.doubles.kerberos_sshd import KerberosSshd
-from tests.doubles.loopback_sshd import LoopbackSshd, find_sshd
+from tests.doubles.loopback_sshd import LoopbackSshd
+from tests.needs import needing
 from tests.transport.answers import Answers
 from tests.transport.openssh.commands import says, to
 from tests.transport.runtime import masters
 
 pytestmark = [
     pytest.mark.slow,  # each test starts a server and a master
-    pytest.mark.skipif(find_sshd() is None, reason="sshd is not installed"),
+    pytest.mark.needs("sshd"),
 ]
 
 
@@ -33,9 +34,8 @@ def refused(server: LoopbackSshd) -> TransportError:
 
 
 @pytest.fixture
+@needing("Kerberos", "sshd")
 def kerberos(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KerberosSshd]:
-    if (reason := kerberos_sshd.why_not()) is not None:
-        pytest.skip(reason)
     with closing(KerberosSshd(tmp_path / "sshd")) as server:
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)
@@ -103,9 +103,8 @@ def test_a_key_that_only_an_agent_has(server: LoopbackSshd) -> None:
             assert far.run(["echo", "here"]).text == "here\n"
 
 
+@pytest.mark.needs("a security key")
 def test_a_security_key(server: LoopbackSshd, tmp_path: Path) -> None:
-    if (reason := security_key.why_not()) is not None:
-        pytest.skip(reason)
     key = security_key.make_security_key(tmp_path / "token")
     server.authorize(key)
     block = server.host_block(lines=[security_key.LINE]).replace(str(server.key), str(key))
