@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import zlib
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.sampling import SEED
 
 # Here and in every process a test starts, as a profile's `threads` has it. PyTorch's threads wait for each
 # other by counting: with tests in several processes on few processors that took 35 times the work itself.
@@ -19,7 +24,7 @@ for number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, lambda *_: None)
 
-pytest_plugins = ["tests.cluster.fixtures", "tests.collecting"]
+pytest_plugins = ["tests.cluster.fixtures", "tests.collecting", "tests.needs", "tests.telling"]
 
 settings.register_profile(
     "busy machine", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -53,6 +58,10 @@ CLUSTER_SECONDS = {
 SOME_SECONDS = 20
 
 
+DAYS = 7
+"""Slow tests that prove no promise, and of no cluster, have their turn on one of so many days."""
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Permissions of projects are kept in a folder of the tests; see `tests.allowing`."""
@@ -72,12 +81,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     What takes longest begins first, that nothing of it is left when all else has ended: the clusters, then
     the slow tests. (xdist keeps to that with `--no-loadscope-reorder`.)
     """
+    here, there = _proofs()
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
+        names = {item.nodeid, item.nodeid.partition("[")[0], _file(item)}
+        if names & here:
+            item.add_marker(pytest.mark.promise)
         if "cluster" in fixtures:
             item.add_marker(pytest.mark.cluster)
         if "trainer_sif" in fixtures:
             item.add_marker(pytest.mark.slow)
+        if _only_slow(item) and not names & (here | there) and not _has_its_turn(item):
+            item.add_marker(pytest.mark.another_day)
         own = item.get_closest_marker("timeout")
         if item.get_closest_marker("cluster") and (own is None or own.args[0] < CLUSTER_TIMEOUT):
             item.add_marker(pytest.mark.timeout(CLUSTER_TIMEOUT), append=False)
@@ -98,6 +113,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             return 1 if _group(item) in slow_groups else 2 if item.get_closest_marker("xdist_group") else 3
 
         items.sort(key=rank)
+
+
+def _proofs() -> tuple[set[str], set[str]]:
+    """Returns the tests that docs/promises.md leaves to `make test`, and to `make test-cluster`."""
+    page = Path(__file__).parent.parent / "docs" / "promises.md"
+    rows = [line.split(" |") for line in page.read_text(encoding="utf-8").splitlines() if "`tests/" in line]
+    here, there = ({test for row in rows for test in re.findall(r"`(tests/[^`]+)`", row[n])} for n in (1, 2))
+    return here, there
+
+
+def _only_slow(item: pytest.Item) -> bool:
+    on_a_cluster = item.get_closest_marker("cluster") or item.nodeid.startswith("tests/cluster/")
+    return bool(item.get_closest_marker("slow")) and not on_a_cluster
+
+
+def _has_its_turn(item: pytest.Item) -> bool:
+    """Returns whether today is the day of a function's slow tests: each has one of `DAYS`."""
+    return (zlib.crc32(item.nodeid.partition("[")[0].encode()) + SEED) % DAYS == 0
 
 
 def _file(item: pytest.Item) -> str:

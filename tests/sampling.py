@@ -1,4 +1,4 @@
-"""Long parametrizations: `make test` runs a sample that changes from day to day, `make test-all` runs all."""
+"""Long parametrizations: a sample runs that changes from day to day, and `make test-all` runs all."""
 
 from __future__ import annotations
 

@@ -161,6 +161,7 @@ def test_a_run_without_group_recipe_or_until_done_has_null_there(printed: dict[s
     assert {broken["group"], broken["until_done"], broken["recipe"]} == {None}
 
 
+@pytest.mark.slow
 def test_the_sample_of_a_gpu(printed: dict[str, Any]) -> None:
     (gpu,) = samples()["top"]["gpus"]
     assert list(gpu) == list(Gpu.__dataclass_fields__)

@@ -1,7 +1,8 @@
 """What a make target costs in a fresh clone with empty caches, beside its limits.
 
-    python -m tests.benchmarks.target test --limits 720 1080 --runs 3
-    python -m tests.benchmarks.target test --limits 1500 --busy
+    python -m tests.benchmarks.target test --limits 240 --runs 3
+    python -m tests.benchmarks.target demo --limits 180
+    python -m tests.benchmarks.target test --limits 600 --busy
 
 `wall` and `processor` are seconds; processor time is that of all processes the target started. As root that
 includes daemons that outlived their parent, by a control group of their own (cgroups(7), either version);
@@ -102,7 +103,7 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("target", choices=["test", "check", "test-all"])
+    parser.add_argument("target", choices=["test", "demo", "fresh", "test-cluster", "test-all"])
     parser.add_argument("--runs", type=int, default=1, metavar="N", help="one after the other (1)")
     parser.add_argument("--busy", action="store_true", help="beside a loop on every processor")
     parser.add_argument("--limits", type=float, nargs="+", default=[], metavar="S", help="wall, processor")

@@ -9,13 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-PACKAGES = {  # program: Debian package
-    "mmdebstrap": "mmdebstrap",
-    "ip": "iproute2",
-    "nsenter": "util-linux",
-    "ssh": "openssh-client",
-    "rsync": "rsync",
-}
+PROGRAMS = ("mmdebstrap", "ip", "nsenter", "ssh", "rsync")
 NAMESPACES = ("--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup")
 
 _PROBE = """
@@ -38,22 +32,19 @@ class UnavailableError(TestbedError):
 
 
 def prepare(scratch: Path) -> None:
-    """Check this machine: install missing programs, try the kernel's features in throw-away namespaces.
+    """Check this machine: its programs, and the kernel's features in throw-away namespaces.
 
     Raises:
-        UnavailableError: a package cannot be installed, or the kernel refuses something the nodes need.
+        UnavailableError: a program is missing, or the kernel refuses something the nodes need.
     """
     if sys.platform != "linux":
         raise UnavailableError(f"the test cluster needs Linux namespaces, and this is {sys.platform}")
     if os.geteuid() != 0:
         raise UnavailableError("the test cluster needs root, for namespaces and overlay mounts")
-    missing = [package for program, package in PACKAGES.items() if shutil.which(program) is None]
-    if missing and shutil.which("apt-get") is None:
+    if missing := [program for program in PROGRAMS if shutil.which(program) is None]:
         raise UnavailableError(
-            f"the test cluster needs {', '.join(missing)}, and there is no apt-get to install them"
+            f"the test cluster needs {', '.join(missing)}; `make test-cluster` installs them"
         )
-    if missing:
-        _apt_install(missing)
     probe = ["unshare", *NAMESPACES, "--fork", "sh", "-c", _PROBE, "sh", str(scratch)]
     tried = subprocess.run(probe, capture_output=True, text=True)
     if tried.returncode:
@@ -88,14 +79,3 @@ def last_line(text: str) -> str:
     """The last non-empty line of a program's output."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "no output"
-
-
-def _apt_install(packages: list[str]) -> None:
-    install = ["apt-get", "install", "-y", "--no-install-recommends", *packages]
-    env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    done = subprocess.run(install, env=env, capture_output=True, text=True)
-    if done.returncode:  # the package lists may be missing or old
-        subprocess.run(["apt-get", "update"], env=env, capture_output=True)
-        done = subprocess.run(install, env=env, capture_output=True, text=True)
-    if done.returncode:
-        raise UnavailableError(f"cannot install {', '.join(packages)}: {last_line(done.stderr)}")

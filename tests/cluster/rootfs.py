@@ -1,8 +1,7 @@
 """The root file system all nodes share, read-only: Debian with Slurm, OpenSSH, rsync, MariaDB and Apptainer.
 
-And the smaller one that the trainer's image is built on. `python -m tests.cluster.rootfs` makes them, with
-those of an older and a newer Slurm; the standard library is all it needs, so that it can run while packages
-are still being installed.
+And the smaller one that the trainer's image is built on. `python -m tests.cluster.rootfs` makes them;
+the standard library is all it needs, so that it can run while packages are still being installed.
 
 Apptainer is only in Debian's unstable branch and needs nothing else from there, so unstable is pinned below
 the stable release and serves this one package.
@@ -21,7 +20,6 @@ from pathlib import Path
 from tests.cluster.cache import cached, remove
 from tests.cluster.host import (
     TestbedError,
-    UnavailableError,
     debian_keyring,
     debian_mirror,
     last_line,
@@ -31,7 +29,7 @@ from tests.cluster.host import (
 SUITE = os.environ.get("CLUSTERKIT_TESTBED_SUITE", "trixie")
 """Whose Slurm the tests run on: 24.11 of trixie; `bookworm` has 22.05, `sid` 26.05."""
 VERSIONS = {"bookworm": "22.05", "sid": "26.05"}
-"""Further releases that `make test` runs a short path on, and their Slurm."""
+"""Further releases that a short path is run on, and their Slurm."""
 WITHOUT_APPTAINER = ("bookworm",)
 """Releases that are too old for unstable's Apptainer: jobs run without a container there."""
 BASE = "bookworm"
@@ -168,17 +166,18 @@ def debian(folder: Path, suites: Sequence[str], options: Sequence[str] = ()) -> 
         )
 
 
-def main() -> None:
-    """Build what is not in the cache yet."""
+def main() -> int:
+    """Build what is not in the cache yet; returns the exit code."""
     try:
         with tempfile.TemporaryDirectory() as scratch:
             prepare(Path(scratch))
-        for suite in (SUITE, *VERSIONS):
-            rootfs(suite)
+        rootfs()
         base()
-    except UnavailableError as reason:
+    except TestbedError as reason:
         print(f"no test cluster: {reason}", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

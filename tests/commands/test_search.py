@@ -51,7 +51,7 @@ for step in range(1, 17):
     now = {"step": step, "time": time.time(), "attempt": int(os.environ["CLUSTERKIT_ATTEMPT"])}
     with open(f"{run}/metrics.jsonl", "a") as file:
         file.write(json.dumps({"kind": "train", **now, "height": best * step / 16}) + "\\n")
-    time.sleep(0.15)
+    time.sleep(float(os.environ.get("PAUSE", "0.15")))
 """
 SPACE = ("--space", "lr=0.01:1.0", "--space", "width=16,32,64", "--metric", "height")
 ARGUMENTS = ("--", "{lr}", "{width}")
@@ -151,19 +151,19 @@ def test_a_search_killed_while_its_files_are_made_begins_again(toy: Project) -> 
 
 
 def test_a_search_killed_at_some_steps_starts_each_trial_once(toy: Project) -> None:
-    words = ("search", "toy", *SPACE, "--trials", "5", "--at-once", "2", "--prune", "none", *ARGUMENTS)
+    words = ("search", "toy", *SPACE, "--trials", "2", "--at-once", "2", "--prune", "none", *ARGUMENTS)
     killed = subprocess.run(
-        [sys.executable, "-m", "tests.doubles.kill_point", "1:25", *words],
+        [sys.executable, "-m", "tests.doubles.kill_point", "1:12", *words],
         cwd=toy.folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PAUSE": "0.02"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
     )
     assert killed.returncode == 0, killed.stderr
-    assert int(killed.stdout.split()[-1]) > 5
+    assert int(killed.stdout.split()[-1]) >= 4
     found = known(toy)
-    assert [one["state"] for one in found["trials"]] == ["complete"] * 5
+    assert [one["state"] for one in found["trials"]] == ["complete"] * 2
     assert started(toy) == Counter(one["run_id"] for one in found["trials"])
 
 
