@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import zlib
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.promises import promises
 from tests.sampling import SEED
 
 # Here and in every process a test starts, as a profile's `threads` has it. PyTorch's threads wait for each
@@ -81,7 +80,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     What takes longest begins first, that nothing of it is left when all else has ended: the clusters, then
     the slow tests. (xdist keeps to that with `--no-loadscope-reorder`.)
     """
-    here, there = _proofs()
+    here = {test for promise in promises() for test in promise.here}
+    there = {test for promise in promises() for test in promise.there}
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         names = {item.nodeid, item.nodeid.partition("[")[0], _file(item)}
@@ -113,14 +113,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             return 1 if _group(item) in slow_groups else 2 if item.get_closest_marker("xdist_group") else 3
 
         items.sort(key=rank)
-
-
-def _proofs() -> tuple[set[str], set[str]]:
-    """Returns the tests that docs/promises.md leaves to `make test`, and to `make test-cluster`."""
-    page = Path(__file__).parent.parent / "docs" / "promises.md"
-    rows = [line.split(" |") for line in page.read_text(encoding="utf-8").splitlines() if "`tests/" in line]
-    here, there = ({test for row in rows for test in re.findall(r"`(tests/[^`]+)`", row[n])} for n in (1, 2))
-    return here, there
 
 
 def _only_slow(item: pytest.Item) -> bool:

@@ -211,7 +211,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skips a test before its fixtures are made."""
     global _declared
-    _declared = _needs_of(item)
+    _declared = {name for marker in item.iter_markers("needs") for name in marker.args}
     need(*sorted(_declared))
 
 

@@ -8,15 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.promises import Promise, promises
+
 ROOT = Path(__file__).resolve().parent.parent
-ROWS = [
-    [
-        re.findall(r"`(tests/[^`]+)`", cell) if number else cell
-        for number, cell in enumerate(re.split(r" \|(?: |$)", line))
-    ]
-    for line in (ROOT / "docs" / "promises.md").read_text().splitlines()
-    if "`tests/" in line
-]
 CLUSTER = "tests/cluster/"
 
 
@@ -43,10 +37,10 @@ def fault(test: str) -> str:
     return f"{test} is not run: {left_out}" if left_out else ""
 
 
-@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
-def test_a_promise_has_tests_that_are_run(row: tuple[str, list[str], list[str]]) -> None:
+@pytest.mark.parametrize("promise", promises(), ids=lambda promise: promise.words)
+def test_a_promise_has_tests_that_are_run(promise: Promise) -> None:
     """One of them by `make test`, unless it takes a cluster."""
-    _, here, there = row
+    _, here, there = promise
     assert [words for test in (*here, *there) if (words := fault(test))] == []
     assert not [test for test in here if test.startswith(CLUSTER)]
     assert here or all(test.startswith(CLUSTER) for test in there)
