@@ -295,9 +295,7 @@ class TrainingAttempt(CheckpointedRun[AnyLearner]):
 
     def _over(self) -> bool:
         """Returns whether all steps have been made, or enough has been learnt."""
-        progress, settings = self._progress, self._settings
-        learnt = settings.stop_at is not None and progress.reached >= _ENOUGH
-        return learnt or progress.step >= settings.total_steps
+        return self._progress.reached >= _ENOUGH or self._progress.step >= self._settings.total_steps
 
     def _log(self) -> None:
         self._say_slower()
