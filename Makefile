@@ -46,7 +46,7 @@ test: .venv/.dev ## the tests that need Python alone (minutes); nothing outside 
 fresh: packages ## `make test` and a short `make demo` on a machine with Python, git and make alone (as root on Debian)
 	@$(BIN)/python -m tests.cluster.fresh
 
-test-cluster: ready ## as root on Debian: style, types, docs, all proofs on real sshd, Slurm, Apptainer, part of the slow tests
+test-cluster: ready ## as root on Debian: style, types, docs, all proofs on real sshd, Slurm, Apptainer, part of the other tests
 	@$(BESIDE) image pytest MARKED='(cluster or needs or slow and not promise) and not exhaustive and not another_day'
 
 test-all: ready ## all of these and the exhaustive ones: all tasks, all releases, long soaks (hours)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -58,7 +60,7 @@ SOME_SECONDS = 20
 
 
 DAYS = 7
-"""Slow tests that prove no promise, and of no cluster, have their turn on one of so many days."""
+"""Tests that prove no promise have their turn on one of so many days, if they are slow or use a cluster."""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -91,12 +93,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.cluster)
         if "trainer_sif" in fixtures:
             item.add_marker(pytest.mark.slow)
-        if _only_slow(item) and not names & (here | there) and not _has_its_turn(item):
+        costly = item.get_closest_marker("slow") or item.get_closest_marker("cluster")
+        if costly and not names & (here | there) and not _has_its_turn(item):
             item.add_marker(pytest.mark.another_day)
         own = item.get_closest_marker("timeout")
         if item.get_closest_marker("cluster") and (own is None or own.args[0] < CLUSTER_TIMEOUT):
             item.add_marker(pytest.mark.timeout(CLUSTER_TIMEOUT), append=False)
-    cluster_of = _dealt({_file(item) for item in items if item.get_closest_marker("cluster")})
+    cluster_of = _dealt(item for item in items if item.get_closest_marker("cluster"))
     slow_groups = set()
     for item in items:
         if item.get_closest_marker("cluster"):
@@ -115,13 +118,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=rank)
 
 
-def _only_slow(item: pytest.Item) -> bool:
-    on_a_cluster = item.get_closest_marker("cluster") or item.nodeid.startswith("tests/cluster/")
-    return bool(item.get_closest_marker("slow")) and not on_a_cluster
-
-
 def _has_its_turn(item: pytest.Item) -> bool:
-    """Returns whether today is the day of a function's slow tests: each has one of `DAYS`."""
+    """Returns whether today is the day of a test function: each has one of `DAYS`."""
     return (zlib.crc32(item.nodeid.partition("[")[0].encode()) + SEED) % DAYS == 0
 
 
@@ -135,12 +133,16 @@ def _group(item: pytest.Item) -> str:
     return str(marker.args[0]) if marker else item.nodeid
 
 
-def _dealt(files: Iterable[str]) -> dict[str, int]:
+def _dealt(items: Iterable[pytest.Item]) -> dict[str, int]:
     """Which cluster has which file: the longest come first, each to the cluster that has least to do."""
-    cluster_of, seconds = {}, [0] * CLUSTERS
-    for file in sorted(files, key=lambda file: (-CLUSTER_SECONDS.get(file, SOME_SECONDS), file)):
-        cluster_of[file] = seconds.index(min(seconds))
-        seconds[cluster_of[file]] += CLUSTER_SECONDS.get(file, SOME_SECONDS)
+    seconds: Counter[str] = Counter()
+    for file, tests in groupby(items, _file):
+        turns = [not item.get_closest_marker("another_day") for item in tests]
+        seconds[file] += CLUSTER_SECONDS.get(file, SOME_SECONDS) * sum(turns) / len(turns)
+    cluster_of, busy = {}, [0.0] * CLUSTERS
+    for file in sorted(seconds, key=lambda file: (-seconds[file], file)):
+        cluster_of[file] = busy.index(min(busy))
+        busy[cluster_of[file]] += seconds[file]
     return cluster_of
 
 
