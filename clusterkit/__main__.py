@@ -15,7 +15,7 @@ def _command() -> None:
 
 
 if __name__ == "__main__":
-    from clusterkit_rl import refuse_namesakes
+    from clusterkit_rl.distribution import refuse_namesakes
 
     refuse_namesakes()
     main()

@@ -34,23 +34,3 @@ def trainer_packages() -> list[str]:
     """What the trainer needs from the package index, as requirements."""
     lines = resource("containers", "requirements.txt").read_text(encoding="utf-8").splitlines()
     return [line for line in lines if not line.startswith("#")]
-
-
-def launcher() -> bytes:
-    """The launcher, which is copied into each run directory."""
-    return (_PACKAGE / "launch.py").read_bytes()
-
-
-def rendezvous() -> bytes:
-    """The program by which the nodes of a run find each other, which is copied beside the launcher."""
-    return (_PACKAGE / "rendezvous.py").read_bytes()
-
-
-def with_secrets() -> bytes:
-    """The program that gives a run its secrets, which is copied beside them."""
-    return (_PACKAGE / "with_secrets.py").read_bytes()
-
-
-def webhook() -> bytes:
-    """The program by which a job tells of its end, which is copied beside the secrets."""
-    return (_PACKAGE / "webhook.py").read_bytes()

@@ -19,7 +19,7 @@ from typing import NamedTuple, NoReturn
 
 HEAVY = {"clusterkit": ("rich._emoji_codes",), "trainer": ("torch", "mujoco", "metaworld")}
 """What else a program imports once it is at work."""
-NEEDS_ITS_OWN_START = ("clusterkit.launch", "clusterkit.checkup.inside")
+NEEDS_ITS_OWN_START = ("clusterkit.node.launch", "clusterkit.node.inside")
 
 
 class Command(NamedTuple):

@@ -11,9 +11,9 @@ from hypothesis import given
 from clusterkit.backends.base import Limits
 from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.config.models import Cluster
-from clusterkit.runs.group import GroupPart, batches, member_id, members_file, parts
-from clusterkit.runs.parts import is_fed, split_group
-from clusterkit.runs.plan import Plan, PlannedGroup
+from clusterkit.submit.group import GroupPart, batches, member_id, members_file, parts
+from clusterkit.submit.parts import is_fed, split_group
+from clusterkit.submit.plan import Plan, PlannedGroup
 
 SAME = ("--time=1",)
 OTHER = ("--time=2",)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import clusterkit_rl
+from clusterkit_rl import distribution
 
 PIP = [sys.executable, "-m", "pip", "install"]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -35,13 +35,13 @@ def test_an_installed_package_names_the_source_that_pip_recorded(
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: clusterkit-rl\nVersion: 0.1.0\n")
     if record is not None:
         (info / "direct_url.json").write_text(json.dumps(record))
-    monkeypatch.setattr(clusterkit_rl, "HERE", tmp_path)
-    assert shlex.split(clusterkit_rl.install_command(extra="train")) == [*PIP, wanted]
+    monkeypatch.setattr(distribution, "HERE", tmp_path)
+    assert shlex.split(distribution.install_command(extra="train")) == [*PIP, wanted]
 
 
 def test_a_checkout_names_its_folder() -> None:
     root = str(Path(__file__).resolve().parent.parent)
-    assert shlex.split(clusterkit_rl.install_command()) == [*PIP, "-e", root]
+    assert shlex.split(distribution.install_command()) == [*PIP, "-e", root]
 
 
 def test_no_text_of_the_product_installs_another_authors_distribution() -> None:

@@ -10,7 +10,7 @@ from clusterkit.config.models import Profile, Wandb
 from clusterkit.errors import ConfigError, RecipeLockedError
 from clusterkit.runs.program import Program, assignments, option_of, program, trains, with_option
 from clusterkit.runs.recipe_names import choose_recipe
-from clusterkit.runs.sweep import meaning
+from clusterkit.submit.sweep import meaning
 from trainer import recipe as recipes
 
 

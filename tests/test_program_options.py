@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.runs.program_options import option_words
+from clusterkit.submit.program_options import option_words
 
 ARGPARSE = "import argparse\np = argparse.ArgumentParser()\np.add_argument({})\n"
 TYRO = """

@@ -11,11 +11,11 @@ import pytest
 from clusterkit.config.settings import Settings
 from clusterkit.config.settings_file import checked
 from clusterkit.errors import ConfigError
-from clusterkit.runs import pipeline
-from clusterkit.runs.plan import Plan
-from clusterkit.runs.reach import check_reach
-from clusterkit.runs.request import SubmitRequest
-from clusterkit.runs.sweep import axes
+from clusterkit.submit import pipeline
+from clusterkit.submit.plan import Plan
+from clusterkit.submit.reach import check_reach
+from clusterkit.submit.request import SubmitRequest
+from clusterkit.submit.sweep import axes
 
 SEEDS = axes("1..3", ())
 RATES = axes(None, ["lr=0.1,0.3"])

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterkit import relay
+from clusterkit.node import relay
 
 FILE = Path(relay.__file__)
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit import rendezvous
-from clusterkit.rendezvous import EXIT_APART, ApartError, interfaces, meet
+from clusterkit.node import rendezvous
+from clusterkit.node.rendezvous import EXIT_APART, ApartError, interfaces, meet
 
 PROGRAM = """
 import json, os, socket

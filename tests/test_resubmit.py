@@ -13,16 +13,16 @@ from clusterkit.backends.jobs import JobState
 from clusterkit.config.models import Cluster, Profile
 from clusterkit.errors import ConfigError
 from clusterkit.runs.ledger import Ledger, LedgerRun
-from clusterkit.runs.materials import must_start_alike
-from clusterkit.runs.pipeline import prepare
-from clusterkit.runs.plan import Materials, PlannedRun
 from clusterkit.runs.record import RunRecord
-from clusterkit.runs.request import Changes, early_signal
-from clusterkit.runs.resubmit import Ended, resume_plan
 from clusterkit.runs.secret_values import SecretValues
+from clusterkit.runs.spec import must_start_alike
 from clusterkit.runs.state import RunState
 from clusterkit.runs.submission import Submission
 from clusterkit.site import open_site
+from clusterkit.submit.pipeline import prepare
+from clusterkit.submit.plan import Materials, PlannedRun
+from clusterkit.submit.request import Changes, early_signal
+from clusterkit.submit.resubmit import Ended, resume_plan
 
 OPTIONS = ["--cpus-per-task=32", "--mem=65536M", "--qos=long", "--array=0-3", "--time=01:00:00"]
 RUN = LedgerRun("r-1", "site", "r", "mine", "", 0, "7", "", "/w/runs/r-1", 0, "FAILED")

@@ -16,12 +16,12 @@ import pytest
 
 from clusterkit.config.settings import Settings, load_settings
 from clusterkit.errors import ConfigError
-from clusterkit.runs.pipeline import resolve
-from clusterkit.runs.plan import Materials, Plan
-from clusterkit.runs.request import SubmitRequest
 from clusterkit.runs.secret_values import SecretValues, values_at_hand
-from clusterkit.runs.shown import refuse_in_files, refuse_shown, without_values
-from clusterkit.runs.sweep import axes
+from clusterkit.submit.pipeline import resolve
+from clusterkit.submit.plan import Materials, Plan
+from clusterkit.submit.request import SubmitRequest
+from clusterkit.submit.shown import refuse_in_files, refuse_shown, without_values
+from clusterkit.submit.sweep import axes
 
 VALUE = 'hf_Q7"ö/&0123$abc'
 SECRETS = SecretValues({"OTHER": "another value", "HF_TOKEN": VALUE})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.runs.ssh_keys import keys_of
+from clusterkit.interactive.ssh_keys import keys_of
 
 
 @pytest.mark.needs("ssh-keygen")

@@ -9,7 +9,7 @@ import pytest
 from clusterkit.config.models import Profile
 from clusterkit.errors import ConfigError
 from clusterkit.runs.program import filled
-from clusterkit.runs.sweep import Meaning, SweepAxis, axes, grid, meaning
+from clusterkit.submit.sweep import Meaning, SweepAxis, axes, grid, meaning
 from trainer import recipe as recipes
 
 

@@ -5,8 +5,8 @@ from rich.console import Console
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli.top import view
+from clusterkit.interactive.inside import Inside
 from clusterkit.probes.usage import Process, Usage
-from clusterkit.runs.inside import Inside
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.state import RunState
 

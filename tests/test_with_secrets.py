@@ -19,10 +19,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterkit.resources import launcher
+from clusterkit.node import node_program
+from clusterkit.node.with_secrets import Masker
 from clusterkit.runs.sealing import seal
 from clusterkit.runs.secret_values import SecretValues
-from clusterkit.with_secrets import Masker
 
 TOKEN = "hf_abcdefghijklmnop"
 KEY_FILE = "-----BEGIN KEY-----\nMIIEvQIBADANBg\n}\n"
@@ -41,7 +41,7 @@ def run_dir(tmp_path: Path) -> Path:
     (run / "submissions" / "0").mkdir(parents=True)
     (run / "work").mkdir()
     (run / "submissions" / "0" / "request.json").write_text(json.dumps({"seal": sealed.key}))
-    (run / "launch.py").write_bytes(launcher())
+    (run / "launch.py").write_bytes(node_program("launch.py"))
     return run
 
 

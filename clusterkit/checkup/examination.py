@@ -11,9 +11,9 @@ from clusterkit.backends import backend_of
 from clusterkit.checkup import Check, CheckPlace, Result, Sheet, Verdict, named, of_place
 from clusterkit.checkup.login import Login
 from clusterkit.images.image import Image
-from clusterkit.runs.check import wants_gpu
 from clusterkit.runs.ledger import Ledger
-from clusterkit.runs.plan import PlannedRun
+from clusterkit.submit.check import wants_gpu
+from clusterkit.submit.plan import PlannedRun
 from clusterkit.transport.base import Bar
 from clusterkit.transport.questions import Ask
 

@@ -17,13 +17,13 @@ from clusterkit.checkup.check import Result, fault
 from clusterkit.checkup.examination import Examination
 from clusterkit.checkup.login import rsync_version
 from clusterkit.errors import WandbError
-from clusterkit.runs.check import another, check_script, check_trainer, hardware_of, lacks
 from clusterkit.runs.ledger import Ledger
-from clusterkit.runs.materials import image_of, take_snapshot
-from clusterkit.runs.pipeline import resolve
-from clusterkit.runs.request import SubmitRequest
 from clusterkit.runs.secret_values import values_at_hand
-from clusterkit.runs.shown import refuse_shown
+from clusterkit.submit.check import another, check_script, check_trainer, hardware_of, lacks
+from clusterkit.submit.materials import image_of, take_snapshot
+from clusterkit.submit.pipeline import resolve
+from clusterkit.submit.request import SubmitRequest
+from clusterkit.submit.shown import refuse_shown
 from clusterkit.units import format_bytes
 from clusterkit.wandb import client, credentials
 

@@ -25,18 +25,16 @@ from clusterkit.checkup.node import Node
 from clusterkit.checkup.node_script import (
     SECONDS,
     NodeJob,
-    between_program,
-    inside_program,
     inside_request,
     node_script,
 )
 from clusterkit.errors import ClusterkitError, WandbError
 from clusterkit.interruption import held_back
-from clusterkit.resources import rendezvous
-from clusterkit.runs.check import wants_gpu
-from clusterkit.runs.handover import SubmissionRefusedError, hand_over_job
+from clusterkit.node import node_program
 from clusterkit.runs.observe import ask_job
 from clusterkit.site import Site
+from clusterkit.submit.check import wants_gpu
+from clusterkit.submit.handover import SubmissionRefusedError, hand_over_job
 from clusterkit.wandb import credentials
 
 if TYPE_CHECKING:
@@ -176,12 +174,15 @@ def _run(exam: Examination, profile: Profile, seen: Login, options: tuple[str, .
     )
     files: dict[str, bytes | str] = {
         f"{owner}/job.sh": node_script(job).encode("utf-8", "surrogateescape"),
-        f"{owner}/inside.py": inside_program(),
+        f"{owner}/inside.py": node_program("inside.py"),
         f"{owner}/inside.json": inside_request(exam.planned[profile.name].program.env),
         f"{owner}/token": token.encode(),
     }
     if job.nodes > 1:
-        files |= {f"{owner}/rendezvous.py": rendezvous(), f"{owner}/between.py": between_program()}
+        files |= {
+            f"{owner}/rendezvous.py": node_program("rendezvous.py"),
+            f"{owner}/between.py": node_program("between.py"),
+        }
     site = Site(exam.cluster, transport, layout, None)
     try:
         with ExitStack() as stack:

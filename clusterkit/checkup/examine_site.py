@@ -19,8 +19,8 @@ from clusterkit.errors import ClusterkitError, TransportError, last_words
 from clusterkit.images.planning import plan as plan_image
 from clusterkit.images.upload import upload as upload_image
 from clusterkit.probes import ask
-from clusterkit.runs.materials import chunk_cache
 from clusterkit.site import Layout, make_site
+from clusterkit.submit.materials import chunk_cache
 from clusterkit.untrusted import decimal
 
 _SECONDS = 300.0

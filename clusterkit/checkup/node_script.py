@@ -9,7 +9,6 @@ import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
 from typing import TYPE_CHECKING
 
 from clusterkit import ownership
@@ -239,16 +238,6 @@ def _nodes(job: NodeJob) -> str:
     for name, value in values.items():
         text = text.replace(name, value)
     return text
-
-
-def inside_program() -> bytes:
-    """The program that runs in the container."""
-    return resources.files("clusterkit.checkup").joinpath("inside.py").read_bytes()
-
-
-def between_program() -> bytes:
-    """The program that measures the network between two nodes."""
-    return resources.files("clusterkit.checkup").joinpath("between.py").read_bytes()
 
 
 def inside_request(env: Mapping[str, str]) -> bytes:

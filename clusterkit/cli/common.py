@@ -20,8 +20,8 @@ from clusterkit.units import parse_duration
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
     from clusterkit.runs.ledger import Ledger
-    from clusterkit.runs.request import Changes
     from clusterkit.snapshots import Allow
+    from clusterkit.submit.request import Changes
 
 _NO_PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
 Value = TypeVar("Value")
@@ -175,7 +175,7 @@ def chosen_profile(settings: Settings, name: str | None, arguments: Sequence[str
         ConfigError: the name is unknown; or nothing names a program, or only the arguments after `--` do.
     """
     if name is None and settings.project.program is None:
-        from clusterkit.runs.own_words import check_arguments
+        from clusterkit.submit.own_words import check_arguments
 
         check_arguments(settings.project_dir, arguments or (), None)
     return settings.profile_to_run(name).name
@@ -216,7 +216,7 @@ def open_ledger(settings: Settings, *, only_reads: bool = False, of: Iterable[st
     ledger = Ledger.for_reading(path) if only_reads else Ledger(path)
     sweep(home)  # what is opened is no link
     if (home / "ssh").is_dir():
-        from clusterkit.runs.ssh_keys import forget_ended
+        from clusterkit.interactive.ssh_keys import forget_ended
 
         forget_ended(home, ledger.runs())
     return ledger
@@ -300,7 +300,7 @@ def changes(
     Raises:
         ConfigError: the profile or cluster does not exist, or the time is invalid.
     """
-    from clusterkit.runs.request import Changes
+    from clusterkit.submit.request import Changes
 
     return Changes(
         profile=None if profile is None else settings.profile(profile),

@@ -29,9 +29,9 @@ from clusterkit.units import format_duration, format_seconds, plural
 if TYPE_CHECKING:
     from clusterkit.commands.dev import Left
     from clusterkit.config.models import Profile
-    from clusterkit.runs.inside import Inside
-    from clusterkit.runs.pipeline import Submitted
+    from clusterkit.interactive.inside import Inside
     from clusterkit.runs.status import StatusRow
+    from clusterkit.submit.pipeline import Submitted
 
 
 def dev(

@@ -10,7 +10,7 @@ from clusterkit.cli.common import ConfigOption, RunArgument, load, open_ledger
 from clusterkit.cli.ui.console import note, say, warn
 
 if TYPE_CHECKING:
-    from clusterkit.runs.inside import Inside
+    from clusterkit.interactive.inside import Inside
 
 
 def forward(

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from clusterkit.forecast.own_rates import OwnRun
     from clusterkit.forecast.speed import Duration, Speed
     from clusterkit.forecast.starts import Ask
-    from clusterkit.runs.deployment import DeploymentPlan as Upload
+    from clusterkit.submit.deployment import DeploymentPlan as Upload
     from trainer.recipe.spaces import Spaces
 
 
@@ -100,7 +100,7 @@ def plan(
     for several requests. Changes nothing.
     """
     from clusterkit.runs.program import assignments
-    from clusterkit.runs.request import SubmitRequest
+    from clusterkit.submit.request import SubmitRequest
 
     settings = load_project(config)
     chosen = chosen_profile(settings, profile, arguments)

@@ -28,7 +28,7 @@ from clusterkit.cli.ui.submit import note_continuation, note_name, show_job, war
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from clusterkit.runs.pipeline import DryRun, Submitted
+    from clusterkit.submit.pipeline import DryRun, Submitted
 
 
 def rerun(

@@ -36,8 +36,8 @@ from clusterkit.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
-    from clusterkit.runs.request import SubmitRequest
     from clusterkit.search.definition import Definition
+    from clusterkit.submit.request import SubmitRequest
 
 
 COMMAND = ProgramCommand
@@ -156,10 +156,10 @@ def search(
         from clusterkit.commands.search import SearchTools
         from clusterkit.commands.search import search as command
         from clusterkit.folders import make_private
-        from clusterkit.runs.pipeline import take
         from clusterkit.runs.secret_values import find_secrets
-        from clusterkit.runs.shown import refuse_shown
         from clusterkit.search.plan import check_search, sample_plan
+        from clusterkit.submit.pipeline import take
+        from clusterkit.submit.shown import refuse_shown
 
         known = read_definition(folder)
         definition = known.changed(given) if known else _new(settings, name, given)
@@ -238,7 +238,7 @@ def _request(
 ) -> tuple[Settings, SubmitRequest]:
     """Returns the request for a trial without its values, and the settings with the search's changes."""
     from clusterkit.runs.program import assignments
-    from clusterkit.runs.request import SubmitRequest
+    from clusterkit.submit.request import SubmitRequest
 
     time, total_steps = definition.time, definition.total_steps
     settings = asking_for(settings, [definition.profile], time=time, total_steps=total_steps)

@@ -14,7 +14,7 @@ from clusterkit.cli.ui.console import note
 from clusterkit.errors import RunError
 
 if TYPE_CHECKING:
-    from clusterkit.runs.inside import Inside
+    from clusterkit.interactive.inside import Inside
 
 
 class ShellCommand(Command):

@@ -36,8 +36,8 @@ from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.errors import ConfigError
 
 if TYPE_CHECKING:
-    from clusterkit.runs.plan import Plan
-    from clusterkit.runs.sweep import SweepAxis
+    from clusterkit.submit.plan import Plan
+    from clusterkit.submit.sweep import SweepAxis
 
 
 COMMAND = ProgramCommand
@@ -120,10 +120,10 @@ def submit(
 
     Each run is built from a profile and checked before anything is sent.
     """
-    from clusterkit.runs import pipeline
     from clusterkit.runs.alternatives import parse_first
     from clusterkit.runs.program import assignments
-    from clusterkit.runs.request import SubmitRequest, parse_after
+    from clusterkit.submit import pipeline
+    from clusterkit.submit.request import SubmitRequest, parse_after
 
     if script and as_json:
         raise ConfigError(
@@ -200,7 +200,7 @@ def submit(
 
 
 def _axes(seeds: str | None, sweep: list[str] | None) -> tuple[SweepAxis, ...]:
-    from clusterkit.runs.sweep import axes
+    from clusterkit.submit.sweep import axes
 
     return axes(seeds, sweep or ())
 

@@ -21,8 +21,8 @@ from clusterkit.runs.outlook import time_left
 from clusterkit.units import format_bytes, format_seconds, percent, significant
 
 if TYPE_CHECKING:
+    from clusterkit.interactive.inside import Inside
     from clusterkit.probes.usage import Gpu, Usage
-    from clusterkit.runs.inside import Inside
 
     Samples = Generator[tuple[Inside, Usage], None, None]
 

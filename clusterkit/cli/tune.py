@@ -84,8 +84,8 @@ def tune(
     from clusterkit.cli.ui.runs_json import print_dry_run
     from clusterkit.cli.ui.submit import note_jobs, show_submitted
     from clusterkit.commands import tune as command
-    from clusterkit.runs import pipeline
     from clusterkit.runs.program import assignments
+    from clusterkit.submit import pipeline
 
     settings = load_project(config)
     with open_ledger(settings) as ledger:

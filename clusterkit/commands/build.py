@@ -16,10 +16,10 @@ from clusterkit.images.building.packages import PackageChanges, compare
 from clusterkit.images.building.work import Request, definition_text, prepare
 from clusterkit.images.image import Image
 from clusterkit.runs.ledger import Ledger
-from clusterkit.runs.materials import hash_image
 from clusterkit.runs.secret_values import values_at_hand
-from clusterkit.runs.shown import refuse_shown
 from clusterkit.runs.spec import timestamp
+from clusterkit.submit.materials import hash_image
+from clusterkit.submit.shown import refuse_shown
 from clusterkit.transport.base import Bar
 from clusterkit.untrusted import read_object, table_of_texts
 
@@ -92,8 +92,8 @@ def build_there(
     say: Callable[[str], None],
     bar: Bar,
 ) -> Built:
-    """Build an image on a cluster; arguments and errors as `clusterkit.runs.cluster_build.build_on`."""
-    from clusterkit.runs.cluster_build import build_on
+    """Build an image on a cluster; arguments and errors as `clusterkit.submit.cluster_build.build_on`."""
+    from clusterkit.submit.cluster_build import build_on
 
     _refuse_secrets(settings, request, native=native, cluster=cluster)
     built = build_on(cluster, request, ledger, native=native, say=say, bar=bar)

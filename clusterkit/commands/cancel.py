@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ConfigError, RunError, TransportError
+from clusterkit.interactive.ssh_keys import forget_ended
 from clusterkit.interruption import InterruptedChange, held_back, tell
 from clusterkit.runs.ending import end_runs
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import query
 from clusterkit.runs.settling import settle
-from clusterkit.runs.ssh_keys import forget_ended
 from clusterkit.runs.status import StatusRow
 from clusterkit.site import connected
 from clusterkit.transport.base import Bar, Transport

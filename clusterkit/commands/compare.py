@@ -17,8 +17,8 @@ from clusterkit.forecast.planned_run import (
     speed_on,
 )
 from clusterkit.forecast.speed import Duration, Rate, Speed, lasts
-from clusterkit.runs.request import SubmitRequest, program_of
-from clusterkit.runs.untouched import copies
+from clusterkit.submit.request import SubmitRequest, program_of
+from clusterkit.submit.untouched import copies
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings

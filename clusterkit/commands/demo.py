@@ -16,11 +16,11 @@ from clusterkit.errors import ConfigError, RunError
 from clusterkit.report.groups import group_runs, load_runs
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.log_source import Wanted
-from clusterkit.runs.pipeline import Submitted, resolve, submit
 from clusterkit.runs.program import trains
-from clusterkit.runs.request import SubmitRequest
 from clusterkit.runs.status import StatusRow
 from clusterkit.runs.watching import watch
+from clusterkit.submit.pipeline import Submitted, resolve, submit
+from clusterkit.submit.request import SubmitRequest
 from clusterkit.transport.base import Bar
 
 if TYPE_CHECKING:

@@ -24,9 +24,12 @@ from clusterkit.images.planning import plan as plan_image
 from clusterkit.images.upload import upload as upload_image
 from clusterkit.probes import ask
 from clusterkit.probes.space import Space, space
-from clusterkit.runs.deployment import DeploymentPlan, TransferRate
 from clusterkit.runs.ledger import Ledger
-from clusterkit.runs.materials import (
+from clusterkit.runs.secret_values import values_at_hand
+from clusterkit.site import Site, open_site
+from clusterkit.snapshots import Allow
+from clusterkit.submit.deployment import DeploymentPlan, TransferRate
+from clusterkit.submit.materials import (
     IMPORT,
     RATE_FROM,
     chunk_cache,
@@ -34,9 +37,6 @@ from clusterkit.runs.materials import (
     publish_snapshot,
     take_snapshot,
 )
-from clusterkit.runs.secret_values import values_at_hand
-from clusterkit.site import Site, open_site
-from clusterkit.snapshots import Allow
 from clusterkit.transport.base import Bar
 
 if TYPE_CHECKING:

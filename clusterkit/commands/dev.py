@@ -12,16 +12,16 @@ from clusterkit.backends.jobs import JobState
 from clusterkit.commands.shell import run_in
 from clusterkit.config.models import Retry
 from clusterkit.errors import ClusterkitError, RunError
+from clusterkit.interactive.inside import Inside
+from clusterkit.interactive.ssh_keys import forget_ended
 from clusterkit.runs.ending import end_runs
-from clusterkit.runs.inside import Inside
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import query
-from clusterkit.runs.pipeline import Submitted, resolve, submit
-from clusterkit.runs.request import SubmitRequest
-from clusterkit.runs.ssh_keys import forget_ended
 from clusterkit.runs.state import RunState
 from clusterkit.runs.status import StatusRow
 from clusterkit.site import log_in_ahead
+from clusterkit.submit.pipeline import Submitted, resolve, submit
+from clusterkit.submit.request import SubmitRequest
 from clusterkit.transport.base import Bar, Transport
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from clusterkit.errors import RunError
 from clusterkit.results import metrics
 from clusterkit.results.recorded import read_recorded
 from clusterkit.runs.ledger import Ledger
-from clusterkit.runs.materials import excluded
 from clusterkit.runs.run_dir import read_run_dir
 from clusterkit.sharing.comparison import Changed, ComparedCode, Comparison, changed_in, compare
 from clusterkit.sharing.description import Description, describe
 from clusterkit.site import connected
 from clusterkit.snapshots import git
 from clusterkit.snapshots.collect import left_out
+from clusterkit.submit.materials import excluded
 from clusterkit.transport.base import Transport
 
 if TYPE_CHECKING:

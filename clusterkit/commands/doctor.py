@@ -20,7 +20,7 @@ from clusterkit.checkup.examine_login import log_in
 from clusterkit.checkup.examine_nodes import examine_nodes
 from clusterkit.checkup.examine_site import examine_site
 from clusterkit.config.permission import INTERPRETERS
-from clusterkit.runs.interpreter import with_program_python
+from clusterkit.submit.interpreter import with_program_python
 from clusterkit.transport.base import Bar
 from clusterkit.transport.questions import Ask, ask_on_terminal
 

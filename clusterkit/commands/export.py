@@ -23,7 +23,6 @@ from clusterkit.results.pull import RUN_ID, pull_runs
 from clusterkit.results.pulled import folder_of, pulled_run, runs_meant
 from clusterkit.results.selection import Checkpoints
 from clusterkit.runs.ledger import Ledger, LedgerRun
-from clusterkit.runs.materials import hash_image, snapshots_home
 from clusterkit.runs.run_dir import read_run_dir
 from clusterkit.runs.spec import snapshot_ids
 from clusterkit.sharing import archive
@@ -31,6 +30,7 @@ from clusterkit.sharing.contents import Code, contents
 from clusterkit.sharing.models import models_here, telling_rows
 from clusterkit.site import Site, open_site
 from clusterkit.snapshots.copy import check, fetch
+from clusterkit.submit.materials import hash_image, snapshots_home
 from clusterkit.transport.base import Bar, SyncOptions
 from clusterkit.untrusted import read_object
 

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ConfigError, RunError, last_words
-from clusterkit.runs.entering import enter_argv
-from clusterkit.runs.inside import Inside, inside
+from clusterkit.interactive.entering import enter_argv
+from clusterkit.interactive.inside import Inside, inside
+from clusterkit.interactive.relayed import Relayed, relayed
+from clusterkit.node import node_program
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.observe import query
-from clusterkit.runs.relayed import Relayed, node_text, relayed
 from clusterkit.runs.state import RunState
 from clusterkit.transport.faults import LostError
 
@@ -135,7 +136,9 @@ def _serve(
     """Carries connections over one relay until it ends; returns the run's state then."""
 
     def build(mark: str) -> list[str]:
-        return enter_argv(place, ["python", "-I", "-S", "-c", node_text(), mark, "ports"])
+        return enter_argv(
+            place, ["python", "-I", "-S", "-c", node_program("relay.py").decode(), mark, "ports"]
+        )
 
     with relayed(place, build, on_refused=on_refused) as relaying, acceptor.lost_at_end():
 

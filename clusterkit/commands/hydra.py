@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 from clusterkit.config.lines import join_key
 from clusterkit.errors import ConfigError
-from clusterkit.runs import pipeline
+from clusterkit.node import node_program
 from clusterkit.runs.ledger import Ledger
-from clusterkit.runs.pipeline import Submitted
-from clusterkit.runs.plan import Plan
 from clusterkit.runs.program import PLACES, literal
-from clusterkit.runs.request import SubmitRequest
-from clusterkit.runs.sweep import OF_THE_RUN, POINT, variable_of
+from clusterkit.submit import pipeline
+from clusterkit.submit.pipeline import Submitted
+from clusterkit.submit.plan import Plan
+from clusterkit.submit.request import SubmitRequest
+from clusterkit.submit.sweep import OF_THE_RUN, POINT, variable_of
 from clusterkit.transport.base import Bar
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def launch(
     """
     profile = settings.profile(multirun.profile).name
     python, *application = (_in_project(settings, word) for word in multirun.argv)
-    code = Path(__file__).with_name("hydra_job.py").read_text(encoding="utf-8")
+    code = node_program("hydra_job.py").decode()
     program = [python, "-c", "exec(__import__('sys').argv.pop(1))"]  # settings have no line breaks
     settings = settings.with_values({join_key(("profiles", profile, "program")): program})
     words, points = points_of(multirun.jobs)

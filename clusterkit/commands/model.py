@@ -18,7 +18,7 @@ from clusterkit.results.pulled import pulled_run
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.run_dir import read_run_dir
 from clusterkit.sharing.models import choose, models_here, telling_rows
-from clusterkit_rl import install_command
+from clusterkit_rl.distribution import install_command
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings

@@ -22,15 +22,15 @@ from clusterkit.forecast.planned_run import (
 from clusterkit.forecast.queue import Queue, QueueQuestion, ask_queue
 from clusterkit.forecast.speed import Duration, Rate, Speed, lasts
 from clusterkit.hardware import Shortage
-from clusterkit.runs.check import another, hardware_of, lacks
-from clusterkit.runs.deployment import DeploymentPlan as Upload
 from clusterkit.runs.ledger import Ledger
-from clusterkit.runs.pipeline import resolve
-from clusterkit.runs.plan import PlannedRun
 from clusterkit.runs.program import option_of
-from clusterkit.runs.request import SubmitRequest
-from clusterkit.runs.untouched import Copies, copies
 from clusterkit.site import log_in_ahead, open_site
+from clusterkit.submit.check import another, hardware_of, lacks
+from clusterkit.submit.deployment import DeploymentPlan as Upload
+from clusterkit.submit.pipeline import resolve
+from clusterkit.submit.plan import PlannedRun
+from clusterkit.submit.request import SubmitRequest
+from clusterkit.submit.untouched import Copies, copies
 from clusterkit.transport.base import Bar
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ from clusterkit.errors import ConfigError
 from clusterkit.probes import ask
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import query
-from clusterkit.runs.pipeline import Submitted, resolve, submit
 from clusterkit.runs.record import RunRecord, records
-from clusterkit.runs.request import SubmitRequest
 from clusterkit.runs.status import StatusRow
 from clusterkit.site import connected
+from clusterkit.submit.pipeline import Submitted, resolve, submit
+from clusterkit.submit.request import SubmitRequest
 from clusterkit.transport.base import Bar
 from clusterkit.units import format_duration
 

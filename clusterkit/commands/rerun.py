@@ -19,23 +19,23 @@ from clusterkit.images.planning import plan as plan_image
 from clusterkit.images.upload import upload as upload_image
 from clusterkit.results.pulled import folder_of, runs_meant
 from clusterkit.results.recorded import Recorded, read_recorded
-from clusterkit.runs.check import check
 from clusterkit.runs.ledger import Ledger
-from clusterkit.runs.materials import chunk_cache, must_have_image, must_start_alike, snapshots_home
-from clusterkit.runs.pipeline import DryRun, Submitted, foresee, hand_over, prepare
-from clusterkit.runs.plan import Materials, Plan
-from clusterkit.runs.reach import check_reach
-from clusterkit.runs.request import Changes
-from clusterkit.runs.resubmit import rerun_plan
 from clusterkit.runs.run_dir import newest_request, read_run_dir
 from clusterkit.runs.secret_values import SecretValues, find_secrets
-from clusterkit.runs.shown import refuse_in_files
-from clusterkit.runs.spec import snapshot_ids
+from clusterkit.runs.spec import must_start_alike, snapshot_ids
 from clusterkit.sharing import archive
 from clusterkit.sharing.received import check_document, describes, sizes_of
 from clusterkit.site import Site, open_site
 from clusterkit.snapshots.copy import check as check_copy
 from clusterkit.snapshots.copy import fetch
+from clusterkit.submit.check import check
+from clusterkit.submit.materials import chunk_cache, must_have_image, snapshots_home
+from clusterkit.submit.pipeline import DryRun, Submitted, foresee, hand_over, prepare
+from clusterkit.submit.plan import Materials, Plan
+from clusterkit.submit.reach import check_reach
+from clusterkit.submit.request import Changes
+from clusterkit.submit.resubmit import rerun_plan
+from clusterkit.submit.shown import refuse_in_files
 from clusterkit.transport.base import Bar
 from clusterkit.units import format_size
 

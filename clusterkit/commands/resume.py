@@ -17,22 +17,22 @@ from clusterkit.results.cleaning import REMAINING, removed_checkpoint
 from clusterkit.results.moving import NOTES, check_target, leave_note, move
 from clusterkit.results.recorded import unreadable
 from clusterkit.results.selection import CLEANED
-from clusterkit.runs.check import check
-from clusterkit.runs.feeding import feed
 from clusterkit.runs.ledger import Ledger, LedgerRun
-from clusterkit.runs.materials import must_have_image
 from clusterkit.runs.observe import query
-from clusterkit.runs.pipeline import Submitted, hand_over, prepare
-from clusterkit.runs.plan import Materials
 from clusterkit.runs.program import has_place, trains
 from clusterkit.runs.record import RunRecord, records
-from clusterkit.runs.request import Changes
-from clusterkit.runs.resubmit import Ended, resume_plan
 from clusterkit.runs.roster import RunDocument, document
 from clusterkit.runs.secret_values import SecretValues, find_secrets
 from clusterkit.runs.settling import settle_open
 from clusterkit.runs.state import RunState
 from clusterkit.site import Site, open_site
+from clusterkit.submit.check import check
+from clusterkit.submit.feeding import feed
+from clusterkit.submit.materials import must_have_image
+from clusterkit.submit.pipeline import Submitted, hand_over, prepare
+from clusterkit.submit.plan import Materials
+from clusterkit.submit.request import Changes
+from clusterkit.submit.resubmit import Ended, resume_plan
 from clusterkit.transport.base import Bar
 
 if TYPE_CHECKING:

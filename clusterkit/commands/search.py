@@ -17,13 +17,8 @@ from clusterkit.commands.resume import resume
 from clusterkit.errors import RunError, SchedulerError
 from clusterkit.resources import page
 from clusterkit.runs.ending import end_runs
-from clusterkit.runs.handover import SubmissionRefusedError
 from clusterkit.runs.ledger import Ledger, LedgerRun
-from clusterkit.runs.materials import must_have_image, send_snapshot
 from clusterkit.runs.observe import Observer
-from clusterkit.runs.pipeline import hand_over, prepare, take
-from clusterkit.runs.plan import Materials
-from clusterkit.runs.request import Changes, SubmitRequest
 from clusterkit.runs.secret_values import SecretValues
 from clusterkit.runs.state import RunState
 from clusterkit.runs.status import ask_cluster, record
@@ -35,6 +30,11 @@ from clusterkit.search.space import short
 from clusterkit.search.study import RUNNING, SearchTrial, Study
 from clusterkit.search.summary import write_best
 from clusterkit.site import Site, open_site
+from clusterkit.submit.handover import SubmissionRefusedError
+from clusterkit.submit.materials import must_have_image, send_snapshot
+from clusterkit.submit.pipeline import hand_over, prepare, take
+from clusterkit.submit.plan import Materials
+from clusterkit.submit.request import Changes, SubmitRequest
 from clusterkit.transport.base import Bar
 from clusterkit.transport.faults import LostError, UnreachableError
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from clusterkit.runs.entering import SHELL, enter_argv
-from clusterkit.runs.inside import Inside, inside, why_it_broke_off
+from clusterkit.interactive.entering import SHELL, enter_argv
+from clusterkit.interactive.inside import Inside, inside, why_it_broke_off
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.secret_values import values_at_hand
-from clusterkit.runs.shown import refuse_shown
+from clusterkit.submit.shown import refuse_shown
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings

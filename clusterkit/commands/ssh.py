@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 from clusterkit import folders
 from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ClusterkitError, RunError, last_words
-from clusterkit.runs.inside import EndedError, inside
+from clusterkit.interactive.inside import EndedError, inside
+from clusterkit.interactive.node_sshd import sshd_argv, sshd_input
+from clusterkit.interactive.relayed import Relayed, relayed
+from clusterkit.interactive.ssh_keys import forget, keys_of
 from clusterkit.runs.ledger import LedgerRun
-from clusterkit.runs.node_sshd import sshd_argv, sshd_input
-from clusterkit.runs.relayed import Relayed, relayed
 from clusterkit.runs.secret_values import values_at_hand
-from clusterkit.runs.shown import refuse_shown
-from clusterkit.runs.ssh_keys import forget, keys_of
+from clusterkit.submit.shown import refuse_shown
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster

@@ -20,12 +20,12 @@ from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import Observer
 from clusterkit.runs.program import train_options
 from clusterkit.runs.recipe_names import choose_recipe
-from clusterkit.runs.request import SubmitRequest
 from clusterkit.runs.selection import known_state, settled
 from clusterkit.runs.state import RunState
 from clusterkit.runs.status import StatusRow, ask_cluster
 from clusterkit.runs.watching import watch
 from clusterkit.site import connected
+from clusterkit.submit.request import SubmitRequest
 from clusterkit.transport.base import MissingFileError
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from clusterkit.resources import resource
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.program import Program, option_of
 from clusterkit.runs.recipe_names import choose_recipe
-from clusterkit.runs.request import SubmitRequest
+from clusterkit.submit.request import SubmitRequest
 from trainer.recipe import Recipe, RecipeError, check_shares
 from trainer.recipe.environments import METAWORLD
 from trainer.recipe.sizes import Sizes

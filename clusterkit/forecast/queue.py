@@ -13,12 +13,12 @@ from clusterkit.backends.starts import FairShare, PredictedStart
 from clusterkit.errors import ConfigError, SchedulerError
 from clusterkit.forecast.starts import Ask, StartAdvice, advise
 from clusterkit.probes import Answers, Probe, ask
-from clusterkit.runs.pipeline import resolve
+from clusterkit.submit.pipeline import resolve
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
-    from clusterkit.runs.request import SubmitRequest
     from clusterkit.site import Site
+    from clusterkit.submit.request import SubmitRequest
 
 _SECONDS = 300.0
 """Time limit of the whole query; each part has its own."""

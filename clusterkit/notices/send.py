@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from clusterkit.config.notify import kind_of, url_fault, without_secret
 from clusterkit.errors import NotAllowedError
+from clusterkit.node.webhook import SECONDS, post, request
 from clusterkit.notices.notice import Notice
 from clusterkit.untrusted import one_line
-from clusterkit.webhook import SECONDS, post, request
 
 if TYPE_CHECKING:
     from clusterkit.config.held import LocalProgram

@@ -18,8 +18,7 @@ from clusterkit.images.image import present as image_present
 from clusterkit.results.pull import NOT_HOME, PulledRun, pull_runs
 from clusterkit.results.selection import Checkpoints
 from clusterkit.runs.ledger import LedgerRun
-from clusterkit.runs.materials import must_start_alike
-from clusterkit.runs.spec import snapshot_ids
+from clusterkit.runs.spec import must_start_alike, snapshot_ids
 from clusterkit.site import Site
 from clusterkit.transport.base import Bar, SyncOptions
 

@@ -1,1 +1,1 @@
-"""The life of a run: request, plan, submission, record and state."""
+"""What is known of a run: its record, state, log and verdict, and the ledger of this laptop."""

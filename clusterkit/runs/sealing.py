@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.resources import webhook, with_secrets
+from clusterkit.node import node_program
+from clusterkit.node.with_secrets import crypt
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.secret_values import SecretValues
 from clusterkit.transport.base import Transport
-from clusterkit.with_secrets import crypt
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
@@ -47,9 +47,9 @@ class Sealed:
         """The values and the programs that use them, by path in the work root."""
         files: dict[str, bytes | str] = {
             f"{self.folder}/values": self.content,
-            f"{self.folder}/with_secrets.py": with_secrets(),
+            f"{self.folder}/with_secrets.py": node_program("with_secrets.py"),
         }
-        return {**files, f"{self.folder}/webhook.py": webhook()} if self.tells else files
+        return {**files, f"{self.folder}/webhook.py": node_program("webhook.py")} if self.tells else files
 
 
 def seal(found: SecretValues, run_id: str, *, alone: bool) -> Sealed | None:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from clusterkit.backends.jobs import JobState
+from clusterkit.config.models import Cluster
 from clusterkit.errors import ConfigError, RunError
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.program import TOTAL_STEPS, option_of, trains
@@ -85,6 +86,20 @@ def snapshot_ids(document: Mapping[str, Any]) -> tuple[str, str]:
     except (KeyError, TypeError, ValueError) as error:
         raise RunError("run.json does not record the run's code: it was not written by clusterkit") from error
     return code, posixpath.basename(posixpath.dirname(str(bundle)))
+
+
+def must_start_alike(run_id: str, document: Mapping[str, Any], cluster: Cluster) -> None:
+    """Raises ConfigError if a cluster would start a recorded run in another kind of container, or in none."""
+    facts, drawn = document.get("image"), (document.get("versions") or {}).get("image")
+    if (facts is not None, drawn) != (cluster.stores_image, cluster.registry_image):
+        began = "in an image" if facts else f"in {drawn}" if drawn else "without a container"
+        here = f'container = "{cluster.container}"'
+        if cluster.registry_image:
+            here += f', registry_image = "{cluster.registry_image}"'
+        raise ConfigError(
+            f"{run_id} ran {began}, and {cluster.name} has {here}",
+            hint="use --cluster to choose a cluster that runs programs in the same way",
+        )
 
 
 def run_id(name: str, created: datetime, token: str) -> str:

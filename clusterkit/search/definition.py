@@ -13,8 +13,8 @@ from typing import Any
 from clusterkit.errors import ConfigError, RunError
 from clusterkit.folders import locked, make_private, replace_file
 from clusterkit.images.image import Image
-from clusterkit.runs.group import member_id
-from clusterkit.runs.plan import Materials
+from clusterkit.submit.group import member_id
+from clusterkit.submit.plan import Materials
 
 SCHEMA = 1
 TRIALS, AT_ONCE = 24, 4

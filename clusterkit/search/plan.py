@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from clusterkit.runs.check import check
 from clusterkit.runs.ledger import Ledger
-from clusterkit.runs.plan import GroupMember, Plan
-from clusterkit.runs.request import SubmitRequest
-from clusterkit.runs.resolve_group import resolve_member
 from clusterkit.search.definition import Definition
 from clusterkit.search.space import Between, parse
+from clusterkit.submit.check import check
+from clusterkit.submit.plan import GroupMember, Plan
+from clusterkit.submit.request import SubmitRequest
+from clusterkit.submit.resolve_group import resolve_member
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings

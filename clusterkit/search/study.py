@@ -257,7 +257,7 @@ def load_optuna() -> Any:
     try:
         found = importlib.import_module("optuna")
     except ImportError as error:
-        from clusterkit_rl import install_command
+        from clusterkit_rl.distribution import install_command
 
         raise ClusterkitError(
             f"`clusterkit search` needs Optuna, which cannot be imported: {error}",

@@ -17,7 +17,7 @@ from clusterkit.errors import TrackerError, TrackerUnusableError
 from clusterkit.folders import make_ignored, make_private
 from clusterkit.trackers.points import MetricPoint, points
 from clusterkit.untrusted import open_regular
-from clusterkit_rl import install_command
+from clusterkit_rl.distribution import install_command
 
 if TYPE_CHECKING:
     from tensorboard.compat.proto.event_pb2 import Event

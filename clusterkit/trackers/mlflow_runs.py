@@ -22,7 +22,7 @@ from clusterkit.trackers.mlflow_folder import repair
 from clusterkit.trackers.mlflow_names import LOGGED_TAG, RUN_TAG, file_name, mlflow_name
 from clusterkit.trackers.points import MetricPoint, points
 from clusterkit.untrusted import open_regular, ordinal, whole_text
-from clusterkit_rl import install_command
+from clusterkit_rl.distribution import install_command
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

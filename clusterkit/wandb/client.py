@@ -21,7 +21,7 @@ from pathlib import Path
 
 from clusterkit.errors import WandbError
 from clusterkit.wandb.credentials import Credentials
-from clusterkit_rl import install_command
+from clusterkit_rl.distribution import install_command
 
 OLDEST = (0, 28, 2)
 """The oldest supported client."""

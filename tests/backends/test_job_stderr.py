@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.config.models import Cluster
-from clusterkit.runs.entering import enter_script
+from clusterkit.interactive.entering import enter_script
 from tests.backends.runs import Run, python, until
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clusterkit.launch import says_done
+from clusterkit.node.launch import says_done
 from tests.backends.runs import LAUNCHER, Run
 
 TELL = (

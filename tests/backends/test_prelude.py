@@ -17,7 +17,7 @@ import pytest
 from clusterkit.backends.job_script import JobScript, render, render_node
 from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.config.models import Cluster
-from clusterkit.runs.entering import enter_script
+from clusterkit.interactive.entering import enter_script
 from tests.backends.runs import Run, python, until
 from tests.backends.test_script import SCRIPTS
 

@@ -22,12 +22,12 @@ from functools import partial
 from pathlib import Path
 
 from clusterkit import snapshots
-from clusterkit.resources import launcher
+from clusterkit.node import node_program
+from clusterkit.node.with_secrets import MASK, Masker
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.sealing import seal
 from clusterkit.runs.secret_values import SecretValues
-from clusterkit.runs.shown import refuse_in_files
-from clusterkit.with_secrets import MASK, Masker
+from clusterkit.submit.shown import refuse_in_files
 from tests.benchmarks._report import Row, arguments, report
 
 CHUNK = 1 << 16
@@ -101,7 +101,7 @@ def through(folder: Path, size: int) -> tuple[float, float]:
     (run / "submissions" / "0").mkdir(parents=True)
     (run / "work").mkdir()
     (run / "submissions" / "0" / "request.json").write_text(json.dumps({"seal": sealed.key}))
-    (run / "launch.py").write_bytes(launcher())
+    (run / "launch.py").write_bytes(node_program("launch.py"))
     (run / "run.json").write_text(json.dumps({"argv": ["cat", str(text)], "env": {}}))
     (starter,) = folder.glob("secrets/*/with_secrets.py")
     launch = [sys.executable, str(run / "launch.py"), str(run)]

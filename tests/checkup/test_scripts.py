@@ -17,17 +17,17 @@ from clusterkit.backends.local.backend import LocalBackend
 from clusterkit.backends.slurm import checks as scheduler
 from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.backends.slurm.checks import SlurmAnswer
-from clusterkit.checkup import inside, storage
+from clusterkit.checkup import storage
 from clusterkit.checkup.login import JUDGES, Login, login_probe
 from clusterkit.checkup.node_script import (
     NodeJob,
-    inside_program,
     inside_request,
     node_script,
 )
 from clusterkit.checkup.storage import Storage
 from clusterkit.config.models import Cluster
 from clusterkit.images.image import Image
+from clusterkit.node import inside, node_program
 from clusterkit.probes import script
 from clusterkit.probes.framing import MARK
 from tests.needs import param
@@ -131,7 +131,7 @@ def job_of(folder: Path, **cluster: object) -> tuple[NodeJob, Path]:
         options=LocalBackend().brief(["--time-limit=120", "--notice=USR1@60", "--comment=a b"], 120),
         server=("127.0.0.1", 9),
     )
-    (own / "inside.py").write_bytes(inside_program())
+    (own / "inside.py").write_bytes(node_program("inside.py"))
     (own / "inside.json").write_bytes(inside_request({"MUJOCO_GL": "osmesa"}))
     (own / "token").write_text("secret")
     (own / "job.sh").write_text(node_script(job))
@@ -203,7 +203,7 @@ def test_the_options_keep_the_job_out_of_everybodys_way() -> None:
 
 def test_the_program_for_the_container_needs_the_standard_library_only(tmp_path: Path) -> None:
     """In an isolated Python every import fails, and each failure is told in one line."""
-    (tmp_path / "inside.py").write_bytes(inside_program())
+    (tmp_path / "inside.py").write_bytes(node_program("inside.py"))
     (tmp_path / "request.json").write_bytes(inside_request({"PYTHONPATH": str(tmp_path)}))
     for name in ("torch", "mujoco", "wandb"):
         (tmp_path / f"{name}.py").write_text(f"raise ImportError('no {name}\\nhere')\n")

@@ -8,9 +8,9 @@ import pytest
 
 from clusterkit.config.models import Cluster
 from clusterkit.errors import ConfigError
-from clusterkit.runs.check import check_after
 from clusterkit.runs.ledger import Ledger, LedgerRun
-from clusterkit.runs.plan import After
+from clusterkit.submit.check import check_after
+from clusterkit.submit.plan import After
 
 HERE = Cluster(name="here", host="node", root="/r", container="none")
 

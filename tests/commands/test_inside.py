@@ -17,7 +17,7 @@ import pytest
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.config.models import Cluster
-from clusterkit.runs.entering import enter_script
+from clusterkit.interactive.entering import enter_script
 from tests.commands.conftest import Project, new_project
 from tests.doubles.person import type_at_terminal
 from tests.doubles.slurm_site import EVERYONE, RUNNING, SlurmSite, accounting_rows

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from clusterkit.errors import ConfigError
-from clusterkit.runs.check import check_script
 from clusterkit.snapshots import Tree
+from clusterkit.submit.check import check_script
 
 FILES = ("data", "package/__main__.py", "run.sh", "train.py", "tools/simulate")
 

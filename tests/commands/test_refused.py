@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from clusterkit.config.models import Cluster
-from clusterkit.runs.handover import SubmissionRefusedError, hand_over_job
 from clusterkit.site import open_site
+from clusterkit.submit.handover import SubmissionRefusedError, hand_over_job
 from tests.commands.conftest import Project
 
 CLUSTER = """

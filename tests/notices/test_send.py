@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from clusterkit.config.notify import Notify, WebhookKind
+from clusterkit.node.webhook import post, request
 from clusterkit.notices.notice import Notice
 from clusterkit.notices.send import send
-from clusterkit.webhook import post, request
 from tests.doubles.webhook import SECRET, Webhook
 
 NOTICE = Notice("failed", "r-1 failed on uni", ("<!channel> it is über & over", "next: why"), ("r-1",))

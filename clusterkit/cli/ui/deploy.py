@@ -15,8 +15,8 @@ from clusterkit.cli.ui.lines import warn_of_trusted
 from clusterkit.units import format_bytes, format_seconds, plural
 
 if TYPE_CHECKING:
-    from clusterkit.runs.deployment import DeploymentPlan
     from clusterkit.snapshots import Large, Snapshot
+    from clusterkit.submit.deployment import DeploymentPlan
 
 _NAMES = 5
 

@@ -17,8 +17,8 @@ from clusterkit.cli.ui.sweep import show_plan
 from clusterkit.units import format_bytes, format_duration, plural
 
 if TYPE_CHECKING:
-    from clusterkit.runs.group import GroupPart
-    from clusterkit.runs.pipeline import DryRun
+    from clusterkit.submit.group import GroupPart
+    from clusterkit.submit.pipeline import DryRun
 
 _ROWS = 8
 """The maximum number of lines of a group's grid."""

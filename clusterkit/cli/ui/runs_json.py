@@ -12,7 +12,7 @@ from clusterkit.cli.ui.console import print_document
 if TYPE_CHECKING:
     from clusterkit.backends.base import Continuation
     from clusterkit.runs.ledger import LedgerRun
-    from clusterkit.runs.pipeline import DryRun, Submitted
+    from clusterkit.submit.pipeline import DryRun, Submitted
 
 _NULL_IF_EMPTY = ("recipe", "job_id", "submitted", "total_steps", "group", "until_done")
 """Fields that the ledger leaves empty, or 0, where there is no value."""

@@ -14,9 +14,9 @@ from clusterkit.units import format_size, plural
 if TYPE_CHECKING:
     from clusterkit.backends.base import Continuation
     from clusterkit.commands.resume import Resumed
-    from clusterkit.runs.pipeline import Submitted
-    from clusterkit.runs.plan import Plan
     from clusterkit.runs.submission import SubmissionOutcome
+    from clusterkit.submit.pipeline import Submitted
+    from clusterkit.submit.plan import Plan
 
 _WAYS = {
     "requeue": "requeue",

@@ -16,8 +16,8 @@ from clusterkit.cli.ui.submit import note_name, warn_lacking, warn_of_settled
 from clusterkit.units import format_duration, format_size, plural
 
 if TYPE_CHECKING:
-    from clusterkit.runs.pipeline import Submitted
-    from clusterkit.runs.plan import Plan, PlannedRun
+    from clusterkit.submit.pipeline import Submitted
+    from clusterkit.submit.plan import Plan, PlannedRun
 
 _ROWS = 24
 """A longer grid shows only its first and last runs."""

@@ -18,7 +18,7 @@ from clusterkit.backends import backend_of
 from clusterkit.backends.base import Continuation, JobResources, Kind, Parent
 from clusterkit.backends.job_script import JobScript, render, render_node, render_others
 from clusterkit.images.image import Image
-from clusterkit.resources import launcher, rendezvous
+from clusterkit.node import node_program
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.program import Program
 from clusterkit.runs.sealing import Sealed, seal
@@ -30,7 +30,7 @@ from clusterkit.snapshots import Allow, Snapshot
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile
-    from clusterkit.runs.group import GroupPart, JobBatch
+    from clusterkit.submit.group import GroupPart, JobBatch
 
 PREVIOUS = "CLUSTERKIT_PREVIOUS_RUN_DIR"
 """Environment variable with the run directory of the previous pipeline stage."""
@@ -247,7 +247,7 @@ class PlacedRun:
         script: dict[str, bytes | str] = {f"{self.folder}/job.sh": text}
         if self.node_script:
             script[f"{self.folder}/node.sh"] = self.node_script.encode("utf-8", "surrogateescape")
-            script[f"{self.folder}/rendezvous.py"] = rendezvous()
+            script[f"{self.folder}/rendezvous.py"] = node_program("rendezvous.py")
         for number, options in enumerate(self.job.alternatives):
             request = self.request(options, number=number)
             script[f"{self.folder}/submissions/{number}/request.json"] = request
@@ -258,7 +258,7 @@ class PlacedRun:
             return {**script}
         return {
             f"{self.folder}/run.json": self.spec.to_json(),
-            f"{self.folder}/launch.py": launcher(),
+            f"{self.folder}/launch.py": node_program("launch.py"),
             **script,
             f"{self.folder}/attempts/": "",
         }

@@ -11,7 +11,7 @@ from pathlib import Path
 from clusterkit.config.lines import toml_value
 from clusterkit.config.sources import PROJECT_FILE
 from clusterkit.errors import ConfigError
-from clusterkit.runs.program_options import option_words
+from clusterkit.submit.program_options import option_words
 
 _INTERPRETER = re.compile(
     r"(.*/)?(python[0-9.]*|(ba|z|da|k)?sh|node|julia|Rscript|perl|ruby|java|torchrun|accelerate|deepspeed"

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from clusterkit.backends import backend_of
 from clusterkit.runs.ledger import LedgerRun
-from clusterkit.runs.plan import Plan, PlannedRun
 from clusterkit.runs.program import Program, trains, wandb_environment
 from clusterkit.runs.record import RunRecord
-from clusterkit.runs.request import Changes, early_signal, with_retry
 from clusterkit.runs.spec import RunSpec, run_id, timestamp
 from clusterkit.runs.state import RunState
+from clusterkit.submit.plan import Plan, PlannedRun
+from clusterkit.submit.request import Changes, early_signal, with_retry
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile, Wandb

@@ -1,7 +1,7 @@
-"""The console script: it starts clusterkit only if the packages that Python finds are those of clusterkit-rl.
+"""Whose packages Python finds, and how this distribution is installed.
 
 Other authors' distributions on PyPI, `clusterkit` and `trainer`, have packages of the same names. Only a
-module with a name of its own can tell them apart before one of them runs.
+package with a name of its own can tell them apart before one of them runs.
 """
 
 from __future__ import annotations
@@ -13,17 +13,9 @@ from importlib.util import module_from_spec
 from pathlib import Path
 
 DISTRIBUTION = "clusterkit-rl"
-HERE = Path(__file__).resolve().parent
-"""The folder of both packages: site-packages, or a checkout."""
+HERE = Path(__file__).resolve().parent.parent
+"""The folder of the packages: site-packages, or a checkout."""
 _NAMESAKES = ("clusterkit-", "trainer-")
-
-
-def main() -> None:
-    """Runs the command line."""
-    refuse_namesakes()
-    from clusterkit.__main__ import main as command
-
-    command()
 
 
 def refuse_namesakes() -> None:

@@ -17,7 +17,7 @@ from clusterkit.errors import ConfigError
 from clusterkit.runs.program import PLACES, fill, has_place, literal
 from clusterkit.runs.recipe_names import load, resolve, sibling
 from clusterkit.runs.recipe_names import meant as named
-from clusterkit.runs.values import split_values
+from clusterkit.submit.values import split_values
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Profile

@@ -18,14 +18,14 @@ from clusterkit.backends.jobs import JobState, group_log
 from clusterkit.errors import ClusterkitError
 from clusterkit.folders import work_folder
 from clusterkit.interruption import held_back
-from clusterkit.runs.group import GroupPart
-from clusterkit.runs.handover import hand_over_parcel
 from clusterkit.runs.ledger import Ledger, LedgerRun
-from clusterkit.runs.parts import group_script, parcel_of, part_options
-from clusterkit.runs.plan import Ready
 from clusterkit.runs.spec import timestamp
 from clusterkit.runs.submission import DEFERRED, SubmissionRequest, job_name
 from clusterkit.site import Site
+from clusterkit.submit.group import GroupPart
+from clusterkit.submit.handover import hand_over_parcel
+from clusterkit.submit.parts import group_script, parcel_of, part_options
+from clusterkit.submit.plan import Ready
 
 _FEED_SECONDS = 600.0
 

@@ -9,7 +9,7 @@ from clusterkit import ownership
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
-    from clusterkit.runs.inside import Inside
+    from clusterkit.interactive.inside import Inside
 
 # $1 job.sh, $2 attempt. Sets $scratch and $enter, a file that job.sh writes before it starts the program.
 _FIND = r"""

@@ -1,19 +1,18 @@
-"""The laptop's side of a relay (clusterkit/relay.py) in a running run's job.
+"""The laptop's side of a relay (clusterkit/node/relay.py) in a running run's job.
 
 The node is not trusted: what it prints before the mark is noise; what no relay sends after it ends it.
 """
 
 from __future__ import annotations
 
-import inspect
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from clusterkit import relay
 from clusterkit.errors import RunError, last_words
-from clusterkit.runs.inside import Inside
+from clusterkit.interactive.inside import Inside
+from clusterkit.node import relay
 from clusterkit.transport.base import Conversation
 from clusterkit.transport.remote_shell import Guard, new_marker
 from clusterkit.transport.words import Words
@@ -22,11 +21,6 @@ _QUOTED = 200
 """Bytes of a stray line that are shown."""
 _KEPT = 1 << 14
 """Bytes kept of the beginning and of the end of standard error."""
-
-
-def node_text() -> str:
-    """The relay's program text, for the node's Python."""
-    return inspect.getsource(relay)
 
 
 @dataclass(frozen=True)

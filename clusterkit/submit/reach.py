@@ -14,12 +14,12 @@ from pathlib import Path
 
 from clusterkit.config.sources import PROJECT_FILE
 from clusterkit.errors import ConfigError
-from clusterkit.runs.interpreter import path_python, project_python
-from clusterkit.runs.plan import PREVIOUS, Plan
 from clusterkit.runs.program import SEED, TOTAL_STEPS
-from clusterkit.runs.program_options import option_words
-from clusterkit.runs.sweep import variable_of
-from clusterkit.runs.values import write_values
+from clusterkit.submit.interpreter import path_python, project_python
+from clusterkit.submit.plan import PREVIOUS, Plan
+from clusterkit.submit.program_options import option_words
+from clusterkit.submit.sweep import variable_of
+from clusterkit.submit.values import write_values
 
 _VARIABLES = {"seed": SEED, "total_steps": TOTAL_STEPS}
 _LARGEST, _MOST = 1 << 20, 64 << 20

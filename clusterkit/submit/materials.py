@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clusterkit import snapshots
-from clusterkit.errors import ConfigError, ImageError
+from clusterkit.errors import ImageError
 from clusterkit.images.image import Image, local_image
 from clusterkit.images.image import present as image_present
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.secret_values import SecretValues
-from clusterkit.runs.shown import refuse_in_files, refuse_shown
 from clusterkit.site import Layout, Site, open_site
 from clusterkit.snapshots import Allow, Snapshot, Standing
+from clusterkit.submit.shown import refuse_in_files, refuse_shown
 from clusterkit.transport.base import Bar, ProgressCallback, TransferProgress
 
 if TYPE_CHECKING:
@@ -72,20 +71,6 @@ def must_have_image(site: Site, image: Image | None, *, hint: str) -> None:
     """Raises ImageError, with the hint, if the cluster does not have the image."""
     if image and not image_present(site, image):
         raise ImageError(f"{site.transport.where}: image {image.digest[:12]} is not there", hint=hint)
-
-
-def must_start_alike(run_id: str, document: Mapping[str, Any], cluster: Cluster) -> None:
-    """Raises ConfigError if a cluster would start a recorded run in another kind of container, or in none."""
-    facts, drawn = document.get("image"), (document.get("versions") or {}).get("image")
-    if (facts is not None, drawn) != (cluster.stores_image, cluster.registry_image):
-        began = "in an image" if facts else f"in {drawn}" if drawn else "without a container"
-        here = f'container = "{cluster.container}"'
-        if cluster.registry_image:
-            here += f', registry_image = "{cluster.registry_image}"'
-        raise ConfigError(
-            f"{run_id} ran {began}, and {cluster.name} has {here}",
-            hint="use --cluster to choose a cluster that runs programs in the same way",
-        )
 
 
 def send_snapshot(site: Site, snapshot: Snapshot, ledger: Ledger, bar: Bar) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterkit.runs.ledger import Ledger
-from clusterkit.runs.materials import chunk_cache
+from clusterkit.submit.materials import chunk_cache
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings

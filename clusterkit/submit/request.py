@@ -12,17 +12,17 @@ from clusterkit.backends.base import EarlySignal
 from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.errors import ConfigError
 from clusterkit.runs.alternatives import First, alternatives
-from clusterkit.runs.own_words import check_arguments
-from clusterkit.runs.plan import After, Alternative, GroupMember, PlannedRun
 from clusterkit.runs.program import Program, program
 from clusterkit.runs.spec import timestamp
 from clusterkit.snapshots import Allow
+from clusterkit.submit.own_words import check_arguments
+from clusterkit.submit.plan import After, Alternative, GroupMember, PlannedRun
 from clusterkit.units import format_size
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile
     from clusterkit.config.settings import Settings
-    from clusterkit.runs.sweep import SweepAxis
+    from clusterkit.submit.sweep import SweepAxis
 
 
 _SHORTEST_SIGNALLED = 600

@@ -18,10 +18,10 @@ from clusterkit.hardware import Hardware, HardwareNeed, Shortage, memory_of, sho
 from clusterkit.probes import ask
 from clusterkit.probes.framing import shell_path
 from clusterkit.runs.ledger import Ledger, LedgerRun
-from clusterkit.runs.plan import After, Plan
 from clusterkit.runs.program import option_of, trains
 from clusterkit.site import Site, connected
 from clusterkit.snapshots import Snapshot, Tree
+from clusterkit.submit.plan import After, Plan
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile

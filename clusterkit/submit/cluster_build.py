@@ -22,11 +22,11 @@ from clusterkit.images.building.work import Request, Work, daemon_image, prepare
 from clusterkit.images.image import Image, must_be_writable
 from clusterkit.images.image import present as image_present
 from clusterkit.interruption import InterruptedChange, held_back, tell
-from clusterkit.runs.handover import SubmissionRefusedError, hand_over_job
 from clusterkit.runs.ledger import Ledger
-from clusterkit.runs.materials import hash_image
 from clusterkit.runs.observe import ask_job
 from clusterkit.site import Site, open_site
+from clusterkit.submit.handover import SubmissionRefusedError, hand_over_job
+from clusterkit.submit.materials import hash_image
 from clusterkit.transport.base import Bar, MissingFileError, SyncOptions
 from clusterkit.units import format_duration
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterkit.errors import ConfigError
-from clusterkit.with_secrets import Masker, Texts, forms
+from clusterkit.node.with_secrets import Masker, Texts, forms
 
 if TYPE_CHECKING:
-    from clusterkit.runs.plan import Materials
     from clusterkit.runs.secret_values import SecretValues
+    from clusterkit.submit.plan import Materials
 
 _Path = tuple[str | int, ...]
 _KEY = "(key)"

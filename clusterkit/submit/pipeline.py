@@ -1,9 +1,9 @@
 """Turns a plan into jobs: check, publish, submit. Every command that creates a run's job uses this pipeline.
 
     plan = resolve(settings, request)          needs no connection; or resume_plan, rerun_plan
-    check(settings, plan, ledger)              finds all errors before any work (runs/check.py)
+    check(settings, plan, ledger)              finds all errors before any work (submit/check.py)
     ready = prepare(site, ledger, plan, ...)   makes all files, with absolute paths on the cluster
-    (runs/materials.py)                        checks the image and sends the code
+    (submit/materials.py)                        checks the image and sends the code
     hand_over(site, ledger, ready)             submits exactly once, one remote command per submission
 
 A dry run stops after the check. A single run is a group of one, with one part.
@@ -23,31 +23,31 @@ from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ClusterkitError, ConfigError, SchedulerError
 from clusterkit.images.image import Image
 from clusterkit.probes import ask
-from clusterkit.runs.check import check, check_script, check_trainer, parents
-from clusterkit.runs.handover import Parcel, hand_over_parcel, other_jobs
-from clusterkit.runs.interpreter import with_program_python
 from clusterkit.runs.ledger import ALONE, Ledger, LedgerRun
-from clusterkit.runs.materials import (
+from clusterkit.runs.secret_values import SecretValues, find_secrets
+from clusterkit.runs.spec import run_id
+from clusterkit.runs.submission import SubmissionOutcome
+from clusterkit.site import Site, open_site
+from clusterkit.snapshots import Snapshot
+from clusterkit.submit.check import check, check_script, check_trainer, parents
+from clusterkit.submit.handover import Parcel, hand_over_parcel, other_jobs
+from clusterkit.submit.interpreter import with_program_python
+from clusterkit.submit.materials import (
     image_of,
     layout_of,
     must_have_image,
     send_snapshot,
     take_snapshot,
 )
-from clusterkit.runs.plan import PREVIOUS, Materials, PlacedRun, Plan, PlannedRun, Ready, place
-from clusterkit.runs.reach import check_reach
-from clusterkit.runs.request import SubmitRequest, resolve_run
-from clusterkit.runs.secret_values import SecretValues, find_secrets
-from clusterkit.runs.shown import refuse_shown, without_values
-from clusterkit.runs.spec import run_id
-from clusterkit.runs.submission import SubmissionOutcome
-from clusterkit.site import Site, open_site
-from clusterkit.snapshots import Snapshot
+from clusterkit.submit.plan import PREVIOUS, Materials, PlacedRun, Plan, PlannedRun, Ready, place
+from clusterkit.submit.reach import check_reach
+from clusterkit.submit.request import SubmitRequest, resolve_run
+from clusterkit.submit.shown import refuse_shown, without_values
 from clusterkit.transport.base import Bar
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
-    from clusterkit.runs.group import GroupPart
+    from clusterkit.submit.group import GroupPart
     from clusterkit.transport.ahead import LoginAhead
 
 _DIFFS = 16 << 20
@@ -110,7 +110,7 @@ def resolve(settings: Settings, request: SubmitRequest) -> Plan:
         ConfigError, RecipeLockedError: the request is wrong.
     """
     if request.several:
-        from clusterkit.runs.resolve_group import resolve_group
+        from clusterkit.submit.resolve_group import resolve_group
 
         return resolve_group(settings, request)
     now = datetime.now(UTC)
@@ -213,7 +213,7 @@ def foresee(
     split: tuple[GroupPart, ...] = ()
     scripts: tuple[str, ...] = ()
     if plan.group is not None:
-        from clusterkit.runs.parts import part_options, part_script, split_group
+        from clusterkit.submit.parts import part_options, part_script, split_group
 
         split = split_group(plan, Limits(), continuation)
         scripts = tuple(part_script(plan, part, layout, part_options(plan, part)) for part in split)
@@ -265,7 +265,7 @@ def prepare(site: Site, ledger: Ledger, plan: Plan, materials: Materials, secret
     split: tuple[GroupPart, ...] = ()
     fed = False
     if plan.group is not None:
-        from clusterkit.runs.parts import is_fed, split_group
+        from clusterkit.submit.parts import is_fed, split_group
 
         site_limits = limits or backend.usual_limits()
         split = split_group(plan, site_limits, continuation)
@@ -350,10 +350,10 @@ def hand_over(site: Site, ledger: Ledger, ready: Ready) -> Submitted:
     others: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
     if ready.split:
-        from clusterkit.runs.parts import hand_over_parts
+        from clusterkit.submit.parts import hand_over_parts
 
         if ready.fed:
-            from clusterkit.runs.feeding import hand_over_fed
+            from clusterkit.submit.feeding import hand_over_fed
 
             accepted = hand_over_fed(site, ledger, ready)
         else:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from clusterkit.backends import backend_of
 from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.errors import ClusterkitError, ConfigError, RecipeLockedError
-from clusterkit.runs.group import batches, member_id
-from clusterkit.runs.plan import GroupMember, Plan, PlannedGroup, PlannedRun
 from clusterkit.runs.program import fill, option_of, trains
-from clusterkit.runs.request import SubmitRequest, resolve_run
 from clusterkit.runs.spec import run_id
-from clusterkit.runs.sweep import OF_THE_RUN, POINT, grid, meaning
+from clusterkit.submit.group import batches, member_id
+from clusterkit.submit.plan import GroupMember, Plan, PlannedGroup, PlannedRun
+from clusterkit.submit.request import SubmitRequest, resolve_run
+from clusterkit.submit.sweep import OF_THE_RUN, POINT, grid, meaning
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster

@@ -11,11 +11,11 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from clusterkit.runs.entering import SHELL, enter_script, find_script
-from clusterkit.runs.relayed import node_text
+from clusterkit.interactive.entering import SHELL, enter_script, find_script
+from clusterkit.node import node_program
 
 if TYPE_CHECKING:
-    from clusterkit.runs.inside import Inside
+    from clusterkit.interactive.inside import Inside
 
 _LOUD = "if command -v bash >/dev/null 2>&1; then exec bash {}; fi; exec sh {}"
 _COMMAND = _LOUD.format('-c "$1"', '-c "$1"')
@@ -91,7 +91,7 @@ END
 def sshd_argv(place: Inside, mark: str) -> list[str]:
     """The argv, on the node, of a relay to an sshd for each stream; it reads `sshd_input` first."""
     script = find_script(place.cluster) + _SSHD
-    arguments = [f"{place.run.run_dir}/job.sh", str(place.attempt), node_text(), mark]
+    arguments = [f"{place.run.run_dir}/job.sh", str(place.attempt), node_program("relay.py").decode(), mark]
     return ["bash", "-c", script, "bash", *arguments]
 
 

@@ -13,13 +13,13 @@ from clusterkit.backends.job_script import GroupScript, render_group
 from clusterkit.backends.jobs import SCHEDULER_LOG, JobState, group_log
 from clusterkit.errors import ClusterkitError
 from clusterkit.folders import work_folder
-from clusterkit.runs.group import GroupPart, group_json, members_file, parts
-from clusterkit.runs.handover import Parcel, SubmissionRefusedError, hand_over_parcel
 from clusterkit.runs.ledger import Ledger, LedgerRun
-from clusterkit.runs.plan import Plan, PlannedGroup, Ready
 from clusterkit.runs.spec import timestamp
 from clusterkit.runs.submission import SubmissionRequest, job_name
 from clusterkit.site import Layout, Site
+from clusterkit.submit.group import GroupPart, group_json, members_file, parts
+from clusterkit.submit.handover import Parcel, SubmissionRefusedError, hand_over_parcel
+from clusterkit.submit.plan import Plan, PlannedGroup, Ready
 
 
 def split_group(plan: Plan, limits: Limits, continuation: Continuation | None) -> tuple[GroupPart, ...]:
