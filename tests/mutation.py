@@ -30,11 +30,12 @@ from pathlib import Path
 from typing import Any
 
 PARTS = {  # critical code, and the tests that are to notice its faults
-    "clusterkit/runs/submission.py": "backends/test_submission.py test_answers.py commands/test_refused.py",
-    "clusterkit/runs/state.py": "backends/test_state.py backends/test_verdict.py backends/test_record.py",
+    "clusterkit/runs/submission.py": "runs/test_submission.py probes/test_answers.py "
+    "commands/test_refused.py",
+    "clusterkit/runs/state.py": "runs/test_state.py runs/test_verdict.py runs/test_record.py",
     "clusterkit/results": "results/test_pull.py results/test_hostile.py commands/test_storage_clean.py",
-    "clusterkit/backends/slurm": "backends/test_parse.py backends/test_[aceg]*.py backends/test_s[ct]*.py "
-    "backends/test_trial.py backends/test_notation.py test_answers.py",
+    "clusterkit/backends/slurm": "backends/slurm/test_*.py backends/test_[acg]*.py backends/test_script.py "
+    "runs/test_state.py probes/test_answers.py",
     "trainer/checkpoint": "trainer/test_checkpoint*.py trainer/test_model.py",
     "trainer/replay": "trainer/test_replay*.py trainer/test_transitions.py",
 }

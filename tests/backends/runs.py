@@ -19,7 +19,7 @@ from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.probes import script
 from clusterkit.runs.record import RunRecord, parse_records, records
 
-LAUNCHER = Path(__file__).parents[2] / "clusterkit" / "launch.py"
+LAUNCHER = Path(__file__).parents[2] / "clusterkit" / "node" / "launch.py"
 
 
 def until(condition: Callable[[], object], seconds: float = 180.0) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from clusterkit.images.chunks import chunk_file
-from tests.building.archives import docker_archive
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
 from tests.cluster.rootfs import rootfs
+from tests.images.building.archives import docker_archive
 
 DEFINITION = """\
 Bootstrap: {bootstrap}

@@ -1,6 +1,6 @@
 """build: what it says and leaves behind, with a script on PATH that plays Apptainer and fails on demand.
 
-The real one builds in tests/building/test_real.py and tests/cluster/test_build.py.
+The real one builds in tests/images/building/test_real.py and tests/cluster/test_build.py.
 """
 
 import hashlib

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.allowing import allow
+from tests.backends.slurm.survey.tools import program
 from tests.commands.conftest import Project
-from tests.survey.tools import program
 
 pytestmark = pytest.mark.slow
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests import forked
+from tests.backends.slurm.survey.sites import UNIVERSITY
+from tests.backends.slurm.survey.tools import program, slurm_tools
 from tests.doubles.code_sshd import CodeSshd
 from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.doubles.person import type_at_terminal
 from tests.needs import needing
-from tests.survey.sites import UNIVERSITY
-from tests.survey.tools import program, slurm_tools
 
 PAGE = Path(__file__).parents[2] / "docs/first-cluster.md"
 

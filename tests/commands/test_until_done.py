@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.backends.test_limits import CONFIG, PARTITION
+from tests.backends.slurm.test_limits import CONFIG, PARTITION
 from tests.commands.conftest import Project
 
 SETTINGS = """

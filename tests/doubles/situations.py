@@ -1,4 +1,4 @@
-"""Runs commands where a shell, a terminal or a machine leaves something out; used by tests/test_edge.py.
+"""Runs commands where a shell, a terminal or a machine leaves something out; used by tests/cli/test_edge.py.
 
 Every command is forked from a process that has imported all of clusterkit, as in tests/forking.py, and has
 what is changed about the world to itself.

@@ -3,7 +3,7 @@
 It works for a tenth of a second and imports for most of one, and the tests start it a hundred times. With
 `variables` in the environment, `python -m wandb` is `path/wandb/__main__.py`: it hands folder, environment,
 streams and whatever else is open to a process that forks the client, and ends when that ends. Killed, it
-takes the client along. What a cold start is like, tests/results/test_wandb_releases.py shows.
+takes the client along. What a cold start is like, tests/wandb/test_releases.py shows.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ import pytest
 
 from tests.doubles import forked_wandb
 from tests.doubles.wandb_server import API_KEY, WandbServer
-from tests.results.wandb_runs import write_offline_run
 from tests.sampling import sampled
+from tests.wandb.wandb_runs import write_offline_run
 
 pytestmark = pytest.mark.slow  # clients that start cold
 

@@ -18,7 +18,17 @@ from clusterkit.config.layers import Layer
 from clusterkit.config.merge import merged
 from clusterkit.config.settings import Settings, settings_from
 from clusterkit.config.sources import built_in_layer
-from tests.survey.sites import ALL, EMPTY, LABELLED, MANY_RULES, TESTBED, UNIVERSITY, Parts, answer, text_of
+from tests.backends.slurm.survey.sites import (
+    ALL,
+    EMPTY,
+    LABELLED,
+    MANY_RULES,
+    TESTBED,
+    UNIVERSITY,
+    Parts,
+    answer,
+    text_of,
+)
 
 HERE = Path("/project")
 LAYERS = (built_in_layer(HERE),)

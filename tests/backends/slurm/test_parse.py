@@ -12,7 +12,7 @@ from clusterkit.backends.slurm.notation import parse_time
 from clusterkit.backends.slurm.parse import parse_query
 from clusterkit.backends.slurm.rows import job_state
 from clusterkit.errors import SchedulerError
-from tests.backends.answers import MARK, RECORDED_24_11, answer
+from tests.backends.slurm.answers import MARK, RECORDED_24_11, answer
 
 ROW = "{0}|{0}|{1}|{2}|gpu|node1|1:00|10:00|2026-01-02T03:04:05|N/A|job"
 BOOKED = "{0}|{1}|0:0|2026-01-02T03:04:05|Unknown|60|10|gpu|node1|job"

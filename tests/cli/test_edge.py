@@ -24,10 +24,10 @@ from clusterkit.cli.crash import masked, masked_text
 from clusterkit.cli.examples import GUIDES
 from clusterkit.errors import ClusterkitError
 from clusterkit.runs.ledger import Ledger
+from tests.runs.test_ledger import run as a_run
 from tests.sampling import sampled
-from tests.test_ledger import run as a_run
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 ANSWERS = {
     "init": "init nowhere.invalid --yes",
     "deploy": "deploy --dry-run --cluster nowhere",

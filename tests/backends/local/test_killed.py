@@ -25,8 +25,8 @@ from clusterkit.backends.local.processes import (
 from clusterkit.backends.local.stop import stop
 from clusterkit.probes import script
 from clusterkit.runs.state import RunState, fold
+from tests.backends.local.test_local import FOREVER, STUBBORN, local, submit
 from tests.backends.runs import Run, python, until
-from tests.backends.test_local import FOREVER, STUBBORN, local, submit
 
 HIDES = "import subprocess; subprocess.Popen(['env', '-i', 'setsid', 'sleep', '1000'])"
 DAEMON = "import subprocess; subprocess.Popen(['sleep', '1000'], start_new_session=True)"

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterkit.config.merge import merged
-from tests.survey.sites import TESTBED, text_of
-from tests.survey.test_draft import drafted
+from tests.backends.slurm.survey.sites import TESTBED, text_of
+from tests.backends.slurm.survey.test_draft import drafted
 
 MINE = """
 [profiles.mine]

@@ -11,7 +11,7 @@ from clusterkit.wandb import framing
 from clusterkit.wandb.framing import LogState
 from clusterkit.wandb.log import find_logs, inspect, write_part
 from clusterkit.wandb.records import RecordKind, history_step, kind_of
-from tests.results.wandb_runs import write_offline_run
+from tests.wandb.wandb_runs import write_offline_run
 
 pytest.importorskip("wandb", reason="the wandb client is not installed (extra `train`)")
 

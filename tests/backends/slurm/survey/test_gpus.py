@@ -7,7 +7,7 @@ import pytest
 from clusterkit.backends.slurm.survey.gpus import Offer, gpu_types
 from clusterkit.backends.slurm.survey.parse import parse
 from clusterkit.hardware import least_memory_of, memory_of, recognise, slice_memory
-from tests.survey.sites import EMPTY, LABELLED, MANY_RULES, TESTBED, UNIVERSITY, Parts, answer
+from tests.backends.slurm.survey.sites import EMPTY, LABELLED, MANY_RULES, TESTBED, UNIVERSITY, Parts, answer
 
 
 def types(parts: Parts, *partitions: str) -> dict[str, Offer]:

@@ -9,7 +9,7 @@ from clusterkit.backends.slurm.survey.facts import Association, Nodes
 from clusterkit.backends.slurm.survey.parse import parse
 from clusterkit.backends.survey import Runtime
 from clusterkit.errors import TransportError
-from tests.survey.sites import ALL, EMPTY, LABELLED, MANY_RULES, TESTBED, UNIVERSITY, answer
+from tests.backends.slurm.survey.sites import ALL, EMPTY, LABELLED, MANY_RULES, TESTBED, UNIVERSITY, answer
 
 
 def test_the_test_cluster() -> None:

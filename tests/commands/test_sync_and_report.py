@@ -18,8 +18,8 @@ from tests import forked
 from tests.doubles import forked_wandb
 from tests.doubles.wandb_server import API_KEY, WandbServer
 from tests.results.run_dirs import make_run_dir
-from tests.results.wandb_runs import write_offline_run
 from tests.sampling import sampled
+from tests.wandb.wandb_runs import write_offline_run
 
 pytest.importorskip("wandb", reason="the wandb client is not installed (extra `train`)")
 

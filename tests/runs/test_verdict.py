@@ -7,7 +7,7 @@ import pytest
 from clusterkit.backends.jobs import Job, JobState
 from clusterkit.runs.record import Attempt, RunRecord
 from clusterkit.runs.verdict import verdict
-from tests.backends.records import COMPLETED, NOW, REQUEUE, START, ending, job, mute, packed, record
+from tests.runs.records import COMPLETED, NOW, REQUEUE, START, ending, job, mute, packed, record
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import re
 import pytest
 
 from clusterkit.config.merge import merged
-from tests.survey.sites import ALL, Parts
-from tests.survey.test_draft import drafted, loaded
+from tests.backends.slurm.survey.sites import ALL, Parts
+from tests.backends.slurm.survey.test_draft import drafted, loaded
 
 EXTREMES = [
     "9" * 400,

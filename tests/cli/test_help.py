@@ -21,7 +21,7 @@ GROUP: Any = typer.main.get_command(app)
 COMMANDS = commands()
 MANY = 10
 """With more options than this, the help lists them in groups."""
-NAV = (Path(__file__).resolve().parent.parent / "mkdocs.yml").read_text()
+NAV = (Path(__file__).resolve().parents[2] / "mkdocs.yml").read_text()
 
 
 def test_every_command_has_a_guide() -> None:

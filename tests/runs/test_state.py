@@ -15,7 +15,7 @@ from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.runs.record import Attempt, RunRecord
 from clusterkit.runs.state import RunState, fold, remembered, to_text, tried_again
 from clusterkit.runs.submission import Submission
-from tests.backends.records import COMPLETED, NOW, REQUEUE, START, beating, ending, job, mute, record
+from tests.runs.records import COMPLETED, NOW, REQUEUE, START, beating, ending, job, mute, record
 
 
 def test_progress() -> None:

@@ -12,7 +12,7 @@ from clusterkit.cli.guide import load
 from clusterkit.commands.diff import pair
 from clusterkit.errors import RunError
 from clusterkit.runs.ledger import Ledger
-from tests.test_ledger import run
+from tests.runs.test_ledger import run
 
 
 @pytest.fixture

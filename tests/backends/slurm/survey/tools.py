@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.survey.sites import Parts, text_of
+from tests.backends.slurm.survey.sites import Parts, text_of
 
 
 def program(folder: Path, name: str, script: str) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.building.archives import docker_archive
 from tests.commands.conftest import Project, project
+from tests.images.building.archives import docker_archive
 
 __all__ = ["project"]
 pytestmark = pytest.mark.cluster

@@ -14,8 +14,8 @@ from clusterkit.backends.slurm.survey.missing import missing
 from clusterkit.backends.slurm.survey.parse import parse
 from clusterkit.backends.slurm.survey.script import argv
 from clusterkit.backends.survey import root_choice
-from tests.survey.sites import UNIVERSITY
-from tests.survey.tools import program, slurm_tools
+from tests.backends.slurm.survey.sites import UNIVERSITY
+from tests.backends.slurm.survey.tools import program, slurm_tools
 
 
 class Login:

@@ -17,8 +17,8 @@ from clusterkit.hardware import slice_memory
 from clusterkit.images.inventory import parse_inventory
 from clusterkit.probes.space import quota_left
 from clusterkit.probes.usage.reader import _gpus, _memory, _processes, _ticks
-from tests.backends.answers import answer
-from tests.survey.test_numbers import EXTREMES
+from tests.backends.slurm.answers import answer
+from tests.backends.slurm.survey.test_numbers import EXTREMES
 
 READERS: dict[str, Callable[[str], object]] = {
     "time": parse_time,

@@ -24,8 +24,8 @@ from clusterkit.wandb.upload import UploadTarget, upload_runs
 from clusterkit.wandb.uploaded import RunUpload, UploadState
 from tests.doubles import forked_wandb
 from tests.doubles.wandb_server import API_KEY, WandbServer
-from tests.results.wandb_runs import write_offline_run
 from tests.sampling import SEED
+from tests.wandb.wandb_runs import write_offline_run
 
 pytestmark = pytest.mark.slow  # each upload starts the real client
 
