@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from clusterkit.cli.guide import children
 from docs.tools import pictures, scratch
 from tests.documented import ROOT, Shown, called, commands, group, invoke, options, pages, shown
+from tests.waiting import until
 
 NEED_MORE = {
     "build": "Apptainer",
@@ -109,10 +109,7 @@ def filled(one: Shown, project: Path) -> list[str]:
 
 def wait_until_ended(project: Path) -> None:
     """Wait for all runs; what follows on a page is done when they have ended."""
-    until = time.monotonic() + 300
-    while not all([*run.glob("attempts/*/exit.json")] for run in project.glob(".clusterkit/*/runs/*")):
-        assert time.monotonic() < until
-        time.sleep(0.1)
+    until(lambda: all([*run.glob("attempts/*/exit.json")] for run in project.glob(".clusterkit/*/runs/*")))
 
 
 @pytest.mark.slow

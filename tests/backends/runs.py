@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,9 @@ from clusterkit.backends.job_script import JobScript, render
 from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.probes import script
 from clusterkit.runs.record import RunRecord, parse_records, records
+from tests.waiting import until
 
 LAUNCHER = Path(__file__).parents[2] / "clusterkit" / "node" / "launch.py"
-
-
-def until(condition: Callable[[], object], seconds: float = 180.0) -> None:
-    """Wait for something that must happen; the bound is far beyond what it takes."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.02)
 
 
 def collect(*run_dirs: Path, seconds: float = 180) -> dict[str, RunRecord]:

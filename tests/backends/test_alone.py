@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.backends.runs import Run, python, until
+from tests.backends.runs import Run, python
+from tests.waiting import until
 
 CODE = "the code"
 BEATS = "open(run_dir + '/heartbeat.json', 'w').close()"

@@ -16,8 +16,9 @@ from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.probes import Answers, script
 from clusterkit.runs.record import records
 from clusterkit.runs.state import RunState, fold
-from tests.backends.runs import LAUNCHER, until
+from tests.backends.runs import LAUNCHER
 from tests.cluster.cluster import Cluster
+from tests.waiting import until
 
 slurm = SlurmBackend()
 

@@ -19,8 +19,8 @@ from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.config.models import Cluster, Profile
 from clusterkit.errors import ClusterkitError, ConfigError, SchedulerError
 from clusterkit.probes import Answers, Probe, script
-from tests.backends.runs import until
 from tests.cluster import cluster as slurm_cluster
+from tests.waiting import until
 
 SPOOL = Path(__file__).parent.parent / "spool"
 NAMES = ("slurm", "local", "spool")

@@ -14,7 +14,7 @@ import pytest
 from clusterkit.backends.job_script import GroupScript, render_group
 from clusterkit.backends.jobs import group_log
 from clusterkit.backends.slurm.backend import SlurmBackend
-from tests.backends.runs import until
+from tests.waiting import until
 
 # A stand-in for a run's own job.sh: claims an attempt, does as its file `do` says, leaves an exit record.
 JOB = """

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.backends.runs import Run, python, until
+from tests.backends.runs import Run, python
 from tests.backends.test_alone import without_locks
 from tests.doubles.full_disk import small_disk
+from tests.waiting import until
 
 HOSTILE_NODE = 'n"1\\"&\\\\é\t$x'
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.backends.runs import until
 from tests.backends.sites import FURTHER, site, stopped
+from tests.waiting import until
 
 
 def test_a_checkpointed_attempt_is_requeued_when_its_record_and_clean_up_are_done(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from clusterkit.config.models import Cluster
 from clusterkit.interactive.entering import enter_script
-from tests.backends.runs import Run, python, until
+from tests.backends.runs import Run, python
+from tests.waiting import until
 
 
 def stderr_of(run: Run, attempt: int = 0) -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.backends.runs import until
 from tests.backends.test_group_script import WAIT, Group
+from tests.waiting import until
 
 # Notes how it was called. A daemon keeps what it was started with open, as some do; only `quit` ends it.
 CONTROL = """#!/bin/bash

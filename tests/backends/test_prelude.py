@@ -18,8 +18,9 @@ from clusterkit.backends.job_script import JobScript, render, render_node
 from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.config.models import Cluster
 from clusterkit.interactive.entering import enter_script
-from tests.backends.runs import Run, python, until
+from tests.backends.runs import Run, python
 from tests.backends.test_script import SCRIPTS
+from tests.waiting import until
 
 _SCRIPT = render(JobScript(**SCRIPTS["plain"]), SlurmBackend())
 _ASSIGNED = r"(?<![\w$\"'-])([a-z][a-z_]*)\+?=|\b(?:for|local) ([a-z_]+)"

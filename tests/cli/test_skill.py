@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from clusterkit import __version__
 from clusterkit.cli.ui.logs_json import LINE, WHOLE, bounded
 from docs.tools import scratch
 from tests.documented import ROOT, commands, invoke, options
+from tests.waiting import until
 
 
 def text() -> str:
@@ -66,10 +66,7 @@ def test_its_commands_run_one_after_the_other(tmp_path: Path, monkeypatch: pytes
 
 
 def wait_for_all(folder: Path) -> None:
-    until = time.monotonic() + 60
-    while not all([*run.glob("attempts/*/exit.json")] for run in folder.glob(".clusterkit/*/runs/*")):
-        assert time.monotonic() < until
-        time.sleep(0.1)
+    until(lambda: all([*run.glob("attempts/*/exit.json")] for run in folder.glob(".clusterkit/*/runs/*")))
 
 
 def test_it_is_written_where_it_is_to_be_read(tmp_path: Path) -> None:

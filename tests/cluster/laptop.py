@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from tests import forked
 from tests.allowing import allow, state
 from tests.cluster.cluster import Cluster
 from tests.cluster.rootfs import USERS
+from tests.waiting import until
 
 SETTINGS = """
 [project]
@@ -60,8 +60,6 @@ program = ["true"]
 extends = "tiny"
 gpu = "a100"
 """
-
-PATIENCE_SECONDS = 400.0
 
 
 def on_share(cluster: Cluster, image: Path) -> Path:
@@ -155,10 +153,7 @@ class User:
 
     def ended(self, *run_ids: str) -> dict[str, dict[str, Any]]:
         """Wait until no job of these runs is active, at no login's cost; returns their `status`."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while active := {name for name in self.active() if name.partition(".")[0] in run_ids}:
-            assert time.monotonic() < deadline, active
-            time.sleep(0.2)
+        until(lambda: not {name for name in self.active() if name.partition(".")[0] in run_ids}, 400)
         return self.status(*run_ids)
 
     def active(self) -> set[str]:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import shutil
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
 from tests.cluster.rootfs import rootfs
 from tests.images.building.archives import docker_archive
+from tests.waiting import until
 
 DEFINITION = """\
 Bootstrap: {bootstrap}
@@ -163,10 +163,7 @@ def test_an_interrupted_build_is_cancelled_and_leaves_no_image(builder: User) ->
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=180)
     assert process.returncode == 130, said
-    deadline = time.monotonic() + 180
-    while builder.cluster.run("login", ["squeue", "-h"]).stdout.strip():
-        assert time.monotonic() < deadline, "the job runs on"
-        time.sleep(0.3)
+    until(lambda: not builder.cluster.run("login", ["squeue", "-h"]).stdout.strip())
     assert set(stored(builder)) == images
 
 

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.host import TestbedError
-
-PATIENCE_SECONDS = 180.0
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS} s"
-        time.sleep(0.3)
+from tests.waiting import until
 
 
 def ssh(cluster: Cluster, *argv: str, connect_seconds: int = 60) -> subprocess.CompletedProcess[str]:

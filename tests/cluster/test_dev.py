@@ -10,7 +10,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +21,7 @@ from tests.allowing import state
 from tests.cluster import small_image
 from tests.cluster.laptop import User
 from tests.doubles.person import type_at_terminal
+from tests.waiting import until
 
 PORT, BOBS, FREE = 8765, 8766, 8767
 PROFILES = """
@@ -71,13 +72,6 @@ def begins(web: User) -> str:
     run_id = web.submits("--profile", "web")
     until(lambda: PORT in listening(web, NODE))
     return run_id
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS} s"
-        time.sleep(0.1)
 
 
 def listening(web: User, node: str) -> list[int]:

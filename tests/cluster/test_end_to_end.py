@@ -7,7 +7,6 @@ steps build on each other: each is a fixture that asks for the one before, so th
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
 from tests.doubles.wandb_server import WandbServer
+from tests.waiting import until
 
 BRIEF = ["--profile", "brief", "--sbatch", "partition=gpu-a100", "--sbatch", "gpus=a100:1"]
 SMALL = {
@@ -79,16 +79,12 @@ def finished(user: User, deployed: str, small_sif: Path, trainer_sif: Path) -> d
                 states[run_id].append(run["state"])
         return seen
 
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not (user.root / "runs" / free / "heartbeat.json").exists():
-        assert time.monotonic() < deadline, user.types("logs", free)
-        time.sleep(0.2)
+    until((user.root / "runs" / free / "heartbeat.json").exists, PATIENCE_SECONDS)
     seen = look()
     assert seen[waiting]["why"], "the second run gave no reason for its waiting"
     user.cluster.run("login", ["scancel", blocker], user="bob")
     user.ended(free, waiting)
-    while not all(run["final"] for run in look().values()):
-        assert time.monotonic() < deadline, states
+    until(lambda: all(run["final"] for run in look().values()))
     return states
 
 
@@ -213,10 +209,7 @@ def test_every_step_reaches_wandb_once(user: User, results: dict[str, Path]) -> 
 def test_cancel_ends_a_running_run(user: User, deployed: str) -> None:
     run_id = user.submits("--profile", "sleeps")
     sleeping = ["pgrep", "-u", "alice", "-f", "sleep 3601"]
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not user.cluster.run("a40n1", sleeping, check=False).stdout:
-        assert time.monotonic() < deadline, user.types("logs", run_id)
-        time.sleep(0.2)
+    until(lambda: user.cluster.run("a40n1", sleeping, check=False).stdout)
     with user.logging_in(times=1):
         user.types("cancel", run_id)
     assert user.ended(run_id)[run_id]["state"] == "CANCELLED"

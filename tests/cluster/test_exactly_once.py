@@ -25,6 +25,7 @@ from tests.allowing import allow, state
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
 from tests.sampling import SEED
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 WRITES = """for word; do printf '%s\\0' "$word"; done >"$CLUSTERKIT_RUN_DIR/argv\""""
@@ -71,19 +72,18 @@ IMPATIENT = "from clusterkit.runs import submission; submission.PATIENCE_SECONDS
 
 def settled(user: User) -> dict[str, dict[str, Any]]:
     """All runs, once no submission is on its way and all jobs have ended."""
-    deadline = time.monotonic() + PATIENCE
     busy = ["pgrep", "-u", user.cluster.user, "-x", "sh|bash|dash|sbatch|sleep"]
-    while user.cluster.run("login", busy, check=False).stdout or user.active():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    until(lambda: not user.cluster.run("login", busy, check=False).stdout and not user.active())
     (user.folder.parent / "sitecustomize.py").write_text(IMPATIENT)
-    while True:
+    runs: dict[str, dict[str, Any]] = {}
+
+    def all_have_ended() -> bool:
         status = user.starts("status", "--all", "--json", PYTHONPATH=str(user.folder.parent))
-        runs = {run["run_id"]: run for run in json.loads(status.communicate()[0])["runs"]}
-        if {run["state"] for run in runs.values()} <= {"COMPLETED", "NOT_SUBMITTED"}:
-            return runs
-        assert time.monotonic() < deadline, runs
-        time.sleep(1)
+        runs.update((run["run_id"], run) for run in json.loads(status.communicate()[0])["runs"])
+        return {run["state"] for run in runs.values()} <= {"COMPLETED", "NOT_SUBMITTED"}
+
+    until(all_have_ended)
+    return runs
 
 
 @pytest.mark.parametrize("fineness", [1, pytest.param(6, marks=pytest.mark.exhaustive)])

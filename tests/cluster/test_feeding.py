@@ -14,6 +14,7 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import do_without
 from tests.cluster.host import UnavailableError
 from tests.cluster.laptop import User
+from tests.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -89,13 +90,6 @@ def user(site: Cluster, tmp_path_factory: pytest.TempPathFactory) -> User:
     return User(folder, site)
 
 
-def until(what: str, holds, patience: float = PATIENCE_SECONDS) -> None:  # type: ignore[no-untyped-def]
-    deadline = time.monotonic() + patience
-    while not holds():
-        assert time.monotonic() < deadline, f"{what}: not within {patience} s"
-        time.sleep(0.2)
-
-
 def completed(user: User, name: str) -> collections.Counter[str]:
     """How many completed jobs Slurm has booked of each id, of all jobs whose name begins so."""
     argv = ["sacct", "-n", "-P", "-X", "-D", "-u", "alice", "-S", "now-1days"]
@@ -120,11 +114,11 @@ def starts(user: User, group: str, *indices: int | str) -> list[int]:
 def test_each_run_is_submitted_once_though_the_laptop_is_gone(user: User) -> None:
     command = user.forks("submit", "--seeds", "1..16", "--name", "gone", "--", "0.3")
     runs = user.cluster.share / "alice/fed/runs"
-    until("its first run", lambda: [*runs.glob("gone-*/attempts/0")] or command.poll() is not None)
+    until(lambda: [*runs.glob("gone-*/attempts/0")] or command.poll() is not None, PATIENCE_SECONDS)
     command.kill()
     command.communicate()
     group = next(runs.glob("gone-*")).name.rpartition("-")[0]
-    until("the end of all", lambda: finished(user, group, 16), 300)
+    until(lambda: finished(user, group, 16))
     states = user.status(group)
     assert {state["state"] for state in states.values()} == {"COMPLETED"}
     assert starts(user, group, *(f"{index:02}" for index in range(16))) == [1] * 16
@@ -145,7 +139,7 @@ def test_what_waits_is_shown_and_cancelled(user: User) -> None:
     user.types("cancel", waiting[-1])
     assert user.status(waiting[-1])[waiting[-1]]["state"] == "CANCELLED"
     user.types("cancel", "--group", group, "--yes")
-    until("the end of its jobs", lambda: not any(name.startswith(group) for name in user.active()), 120)
+    until(lambda: not any(name.startswith(group) for name in user.active()))
     time.sleep(3)
     assert not any(name.startswith(group) for name in user.active())
     assert {run["state"] for run in user.status(group).values()} == {"CANCELLED"}
@@ -156,32 +150,28 @@ def test_what_waits_is_shown_and_cancelled(user: User) -> None:
 def test_a_group_whose_jobs_are_all_gone_goes_on_by_resume(user: User) -> None:
     group = user.submits("--seeds", "1..7", "--name", "lost", "--", "20")
     runs = user.cluster.share / "alice/fed/runs"
-    until("five runs", lambda: len([*runs.glob(f"{group}-*/started")]) == 5, 120)
+    until(lambda: len([*runs.glob(f"{group}-*/started")]) == 5)
     jobs = user.cluster.run("ctl", ["squeue", "-h", "-u", "alice", "-o", "%A"]).stdout.split()
     user.cluster.run("ctl", ["scancel", "-s", "KILL", "-b", *jobs])
     user.cluster.run("ctl", ["scancel", *jobs])
-    until("their end", lambda: not any(name.startswith(group) for name in user.active()), 120)
+    until(lambda: not any(name.startswith(group) for name in user.active()))
     assert [run["state"] for run in user.status(group).values()].count("DEFERRED") == 2
     said = user.tries("resume", group)
     assert "the queue took 2 more of its jobs" in said.stderr, said
-    until(
-        "the end",
-        lambda: all((runs / f"{group}-{seed}/attempts/0/exit.json").exists() for seed in (5, 6)),
-        200,
-    )
+    until(lambda: all((runs / f"{group}-{seed}/attempts/0/exit.json").exists() for seed in (5, 6)))
     assert starts(user, group, 5, 6) == [1, 1]
 
 
 def test_beside_jobs_that_are_not_ours_what_the_queue_does_not_take_is_submitted_later(user: User) -> None:
     def hold(count: int) -> None:
         argv = ["sbatch", "--hold", "--mem=1M", "--job-name=foreign", "--output=/dev/null", "--wrap=true"]
-        until("the end of other jobs", lambda: not user.active() - {"foreign"}, 120)
+        until(lambda: not user.active() - {"foreign"})
         for _ in range(count):
             user.cluster.run("login", argv, user="alice")
 
     hold(3)
     group = user.submits("--seeds", "1..4", "--name", "beside", "--", "1")
-    until("the end of all", lambda: finished(user, group, 4), 200)
+    until(lambda: finished(user, group, 4))
     assert starts(user, group, *range(4)) == [1] * 4
     hold(2)
     runs = user.cluster.share / "alice/fed/runs"
@@ -196,21 +186,21 @@ def test_beside_jobs_that_are_not_ours_what_the_queue_does_not_take_is_submitted
 def test_200_runs_a_killed_laptop_and_a_killed_node(user: User) -> None:
     command = user.forks("submit", "--seeds", "1..200", "--name", "large", "--yes", "--", "1")
     runs = user.cluster.share / "alice/fed/runs"
-    until("its first run", lambda: [*runs.glob("large-*/attempts/0")] or command.poll() is not None)
+    until(lambda: [*runs.glob("large-*/attempts/0")] or command.poll() is not None, PATIENCE_SECONDS)
     command.kill()
     command.communicate()
     group = next(runs.glob("large-*")).name.rpartition("-")[0]
-    until("a quarter", lambda: finished(user, group, 50))
+    until(lambda: finished(user, group, 50), PATIENCE_SECONDS)
     user.cluster.kill_node("a40n1")
     user.cluster.run("ctl", ["scontrol", "update", "NodeName=a40n1", "State=DOWN", "Reason=dead"])
     time.sleep(5)
     user.cluster.start_node("a40n1")
-    until("the end of all", lambda: finished(user, group, 200))
+    until(lambda: finished(user, group, 200), PATIENCE_SECONDS)
     states = collections.Counter(state["state"] for state in user.status(group).values())
     assert states == {"COMPLETED": 200}
     ended = [json.loads(path.read_text())["why"] for path in runs.glob(f"{group}-*/attempts/*/exit.json")]
     assert ended.count("completed") == 200
-    until("its booking", lambda: sum(completed(user, group).values()) == 200, 60)
+    until(lambda: sum(completed(user, group).values()) == 200)
     login = user.cluster.run("login", ["pgrep", "-u", "alice", "-f", "feed.sh"], check=False)
     assert login.stdout == ""
 
@@ -230,7 +220,7 @@ def test_a_search_waits_for_the_queue_and_goes_on_after_its_driver_was_killed(us
     )
     driver = user.forks("search", "steep", *words, "--prune", "none", "--", "{x}")
     runs = user.cluster.share / "alice/fed/runs"
-    until("its first run", lambda: [*runs.glob("steep-*/started")] or driver.poll() is not None)
+    until(lambda: [*runs.glob("steep-*/started")] or driver.poll() is not None, PATIENCE_SECONDS)
     driver.kill()
     driver.communicate()
     driver = user.starts("search", "steep")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 import signal
 import subprocess
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
 from tests.sampling import SEED
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -69,25 +69,18 @@ def full(cluster: Cluster, *types: str) -> Iterator[None]:
         request = [f"--gres=gpu:{kind}:{GPUS[kind]}", f"--partition=gpu-{kind}", "--mem=50M", "--chdir=/"]
         argv = ["sbatch", "--parsable", "--output=/dev/null", *request, "--wrap=sleep 600"]
         ids.append(cluster.run("login", argv, user="bob").stdout.strip())
-    until("the other jobs", lambda: all(state(cluster, job) == "RUNNING" for job in ids))
+    until(lambda: all(state(cluster, job) == "RUNNING" for job in ids))
     try:
         yield
     finally:
         cluster.run("login", ["scancel", *ids], user="bob")
-        until("their end", lambda: not any(state(cluster, job) in ("RUNNING", "COMPLETING") for job in ids))
+        until(lambda: not any(state(cluster, job) in ("RUNNING", "COMPLETING") for job in ids))
 
 
 def state(cluster: Cluster, job: str) -> str:
     return cluster.run(
         "ctl", ["squeue", "-h", "-t", "all", "-j", job, "-o", "%T"], check=False
     ).stdout.strip()
-
-
-def until(what: str, true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 200
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.2)
 
 
 def jobs(user: User) -> dict[str, list[str]]:
@@ -109,9 +102,9 @@ def starts(user: User) -> Counter[str]:
 
 def settled(user: User) -> None:
     busy = ["pgrep", "-u", "alice", "-x", "sh|bash|dash|sbatch|sleep"]
-    until("submissions", lambda: not user.cluster.run("login", busy, check=False).stdout)
+    until(lambda: not user.cluster.run("login", busy, check=False).stdout)
     mine = {"counted"}
-    until("jobs", lambda: not any(name.startswith(tuple(mine)) for name in user.active()))
+    until(lambda: not any(name.startswith(tuple(mine)) for name in user.active()))
 
 
 def test_it_starts_where_there_is_room(laptop: User) -> None:
@@ -157,11 +150,11 @@ def test_the_one_that_started_is_requeued_and_starts_again(laptop: User, taken: 
     """And what is resumed asks for what that one had: its GPU type, not the first of them."""
     with full(laptop.cluster, taken):
         run_id = laptop.submits(*EITHER[1:], "--", "25")
-        until("its start", lambda: starts(laptop)[run_id] == 1)
-    until("the other's end", lambda: laptop.status(run_id)[run_id]["others"] == [])
+        until(lambda: starts(laptop)[run_id] == 1)
+    until(lambda: laptop.status(run_id)[run_id]["others"] == [])
     run = laptop.status(run_id)[run_id]
     laptop.cluster.run("login", ["scontrol", "requeue", run["job_id"]], user="alice")
-    until("its second start", lambda: starts(laptop)[run_id] == 2)
+    until(lambda: starts(laptop)[run_id] == 2)
     again = laptop.status(run_id)[run_id]
     assert (again["job_id"], again["attempt"]) == (run["job_id"], 1)
     laptop.types("cancel", run_id, "--yes")

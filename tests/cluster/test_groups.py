@@ -18,6 +18,7 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
 from tests.cluster.trouble import queue
 from tests.sampling import SEED
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -69,7 +70,6 @@ while [ $i -lt $((10 * ${CLUSTERKIT_SWEEP_SECONDS:-1})) ]; do sleep 0.1; i=$((i 
 while [ -n "${CLUSTERKIT_SWEEP_HELD:-}" ] && [ ! -e "$CLUSTERKIT_RUN_DIR/go" ]; do sleep 0.1; done
 exit "${CLUSTERKIT_SWEEP_CODE:-0}"
 """
-PATIENCE_SECONDS = 300.0
 
 
 @pytest.fixture(scope="module")
@@ -85,13 +85,6 @@ def run_dir(user: User, run_id: str) -> Path:
     return user.cluster.share / "alice" / "groups" / "runs" / run_id
 
 
-def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS} s"
-        time.sleep(0.1)
-
-
 def go(user: User, *run_ids: str) -> None:
     """Let runs that are held end."""
     for run_id in run_ids:
@@ -103,7 +96,7 @@ def until_over(user: User, *names: str) -> dict[str, str]:
 
     `status` is asked when the queue has changed, and now and then: it does not show a pack's single runs.
     """
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + 300
     while True:
         seen, asked = queue(user.cluster), time.monotonic()
         states = {run_id: run["state"] for run_id, run in user.status(*names).items()}

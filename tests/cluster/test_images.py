@@ -12,6 +12,7 @@ import pytest
 
 from tests.cluster.laptop import User
 from tests.images.uploads import flip
+from tests.waiting import until
 
 DAY = 86_400
 
@@ -35,14 +36,6 @@ def other(user: User, tmp_path: Path) -> User:
     lines = [line for line in settings.splitlines() if not line.startswith("image")]
     (folder / "clusterkit.toml").write_text("\n".join(lines))
     return dataclasses.replace(user, folder=folder)
-
-
-def until(user: User, run_id: str, *states: str) -> dict[str, object]:
-    deadline = time.monotonic() + 300
-    while (run := user.status(run_id)[run_id])["state"] not in states:
-        assert time.monotonic() < deadline, run
-        time.sleep(0.5)
-    return run
 
 
 def unfinished(user: User) -> list[str]:
@@ -73,8 +66,8 @@ def test_gc_leaves_what_queued_and_running_jobs_use(user: User, other: User, ima
     elsewhere = ("--sbatch", "partition=gpu-a100", "--sbatch", "gpus=a100:1")
     queued = user.submits("--profile", "waits", *elsewhere, "--name", "queued")
     running = user.submits("--profile", "waits", "--name", "running")
-    assert until(user, queued, "PENDING")["state"] == "PENDING"
-    until(user, running, "RUNNING")
+    until(lambda: user.status(queued)[queued]["state"] == "PENDING")
+    until(lambda: user.status(running)[running]["state"] == "RUNNING")
     snapshots = list(user.root.glob("snapshots/*"))
     for path in (image, *snapshots):
         os.utime(path, (time.time() - DAY,) * 2)

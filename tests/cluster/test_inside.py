@@ -7,8 +7,7 @@ import os
 import re
 import shlex
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from tests.cluster import small_image
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
 from tests.doubles.person import type_at_terminal
+from tests.waiting import until
 
 PROFILE = """
 [profiles.talk]
@@ -77,13 +77,6 @@ def running(talker: User) -> Iterator[str]:
 
 def folder(user: User, run_id: str) -> Path:
     return user.root / "runs" / run_id
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS} s"
-        time.sleep(0.3)
 
 
 def begins(user: User, run_id: str, attempt: int = 0) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
+from tests.waiting import until
 
 SETTINGS = """
 [project]
@@ -59,16 +59,11 @@ def laptop(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> User:
 
 def the_mail(user: User, name: str) -> str:
     """The only mail about the jobs of a run or a group, all of which have left the queue."""
-    deadline = time.monotonic() + 200
-    while user.cluster.run("ctl", ["squeue", "-h", "-o", "%j"]).stdout.count(name):
-        assert time.monotonic() < deadline, "it did not end"
-        time.sleep(0.2)
+    until(lambda: not user.cluster.run("ctl", ["squeue", "-h", "-o", "%j"]).stdout.count(name))
     user.types("submit", "--name", "later", "--time", "4m")  # mails go out in the order of the ends
     later = user.types("status", "last", "--json").partition('"run_id": "')[2].partition('"')[0]
     file = Path(user.cluster.share, "mail")
-    while not file.exists() or later not in file.read_text():
-        assert time.monotonic() < deadline, "no mail of a later run"
-        time.sleep(0.2)
+    until(lambda: file.exists() and later in file.read_text())
     found = [line for line in file.read_text().splitlines() if name in line]
     assert len(found) == 1, found
     return found[0]

@@ -12,8 +12,9 @@ import pytest
 from tests.allowing import allow
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
-from tests.cluster.test_until_done import LEARNS, OPTIONS, Run, until
+from tests.cluster.test_until_done import LEARNS, OPTIONS, Run
 from tests.cluster.unfinished import SETTINGS, WAITING
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(1200)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from tests.cluster.code_gate import CodeGate
 from tests.doubles.person import type_at_terminal
 from tests.needs import needing
 from tests.transport.runtime import runtime_folder
+from tests.waiting import until
 
 SETTINGS = """
 [project]
@@ -108,10 +108,7 @@ def the_whole_path(person: Person) -> list[int]:
     before = [gate.logins() for gate in person.gates]
     person.types("deploy")
     person.types("submit")
-    deadline = time.monotonic() + 300
-    while not list(person.root.glob("runs/*/attempts/0/exit.json")):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    until(lambda: list(person.root.glob("runs/*/attempts/0/exit.json")))
     assert person.state() == "COMPLETED"
     assert "hello from the job" in person.types("logs", "last")
     person.types("sync-results")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
+from tests.waiting import until
 
 SETTINGS = """
 [project]
@@ -86,15 +86,14 @@ def released(alice: User, run_id: str) -> set[str]:
     """Let a held job go; its states and exit codes at the end."""
     names = f"squeue -h -o %i -n {run_id}"
     as_user(alice.cluster, "alice", f"for job in $({names}); do scontrol release $job; done")
-    deadline = time.monotonic() + 240
-    while as_user(alice.cluster, "alice", names).strip():
-        assert time.monotonic() < deadline
-        time.sleep(0.3)
+    until(lambda: not as_user(alice.cluster, "alice", names).strip())
     booked = f"sacct -nXP -S now-1hour --name {run_id} -o State,ExitCode"
-    while "PENDING" in (said := as_user(alice.cluster, "alice", booked)) or "RUNNING" in said or not said:
-        assert time.monotonic() < deadline, said
-        time.sleep(0.3)
-    return set(said.split())
+
+    def words() -> set[str]:
+        states = set(as_user(alice.cluster, "alice", booked).split())
+        return set() if states & {"PENDING", "RUNNING"} else states
+
+    return until(words)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -147,10 +146,8 @@ def test_bob_makes_the_scratch_of_a_node_before(alice: User) -> None:
     as_user(alice.cluster, "bob", "umask 0; mkdir /tmp/ck-scratch", "a40n1")
     as_user(alice.cluster, "bob", "umask 0; mkdir /tmp/ck-scratch", "a100n1")
     run_id = alice.submits("-c", "node")
-    deadline = time.monotonic() + 240
-    while not (run := alice.status(run_id)[run_id])["final"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.3)
+    until(lambda: alice.status(run_id)[run_id]["final"])
+    run = alice.status(run_id)[run_id]
     assert run["state"] == "FAILED"
     assert "another user could change /tmp/ck-scratch (owner drwxrwxrwx bob bob)" in str(run["why"])
     assert as_user(alice.cluster, "bob", "ls /tmp/ck-scratch", "a40n1") == ""

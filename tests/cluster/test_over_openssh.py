@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 import pytest
 
 from tests.cluster.laptop import User
+from tests.waiting import until
 
 PROFILE = """
 [profiles.talk]
@@ -22,13 +20,6 @@ def over_openssh(user: User) -> User:
     text = settings.read_text().replace('host = "login"\n', 'host = "login"\ntransport = "openssh"\n')
     settings.write_text(text + PROFILE)
     return user
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 240
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 def the_whole_path(user: User) -> int:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cluster.image import PROJECT
 from tests.cluster.laptop import User
+from tests.waiting import until
 
 EXAMPLE = PROJECT / "docs" / "examples" / "own-project"
 
@@ -29,14 +30,13 @@ def runs(user: User) -> dict[str, str]:
     beside = user.submits("--", "--out", "runs", "--steps", "100")
     later = user.submits("--", "--out", "runs", "--steps", "100")
     good = user.submits("--seed", "3", "--", "--steps", "100", "--pause", "0.1")
-    deadline = time.monotonic() + 300
-    while not (user.root / "runs" / good / "heartbeat.json").exists():
-        assert time.monotonic() < deadline, user.types("logs", good)
-        time.sleep(0.2)
-    while not (state := user.status(good)[good])["eta_seconds"]:
-        assert not state["final"], "status never showed a time left"
-        assert time.monotonic() < deadline, state
-        time.sleep(0.5)
+    until((user.root / "runs" / good / "heartbeat.json").exists)
+
+    def shown() -> dict[str, Any]:
+        state = user.status(good)[good]
+        return state if state["eta_seconds"] or state["final"] else {}
+
+    assert not until(shown)["final"], "status never showed a time left"
     assert all(run["final"] for run in user.ended(good, beside, later).values())
     user.types("sync-results")
     return {"good": good, "beside": beside, "later": later}

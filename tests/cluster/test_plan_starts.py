@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -30,13 +31,6 @@ memory = "80G"
 MINUTE = 60.0
 HOUR = 3600
 DAY = 24 * HOUR
-
-
-def until(what: str, holds: Callable[[], object], seconds: float = 300.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
-        time.sleep(1)
 
 
 def tree(*folders: Path) -> dict[str, tuple[int, int, int]]:
@@ -77,7 +71,7 @@ class Person:
             rows[:] = [row for row in self.on_login(words).split() if row != "N/A"]
             return bool(rows)
 
-        until(f"a start of {run_id}", known)
+        until(known)
         return datetime.fromisoformat(rows[0]).replace(tzinfo=UTC).timestamp()
 
     def running(self, run_id: str) -> bool:
@@ -96,7 +90,7 @@ def person(user: User) -> Iterator[Person]:
 
 def test_a_plan_changes_nothing_here_or_there(person: Person, cluster: Cluster, small_sif: Path) -> None:
     user = person.user
-    until("other tests' jobs to be over", lambda: not person.on_login("squeue -h"))
+    until(lambda: not person.on_login("squeue -h"))
     places = (cluster.share, cluster.home, user.folder)
     before = tree(*places)
     with user.logging_in(1):
@@ -125,7 +119,7 @@ def test_predicted_starts_come_true(person: Person, cluster: Cluster) -> None:
     reservation = "starttime=now+2hours duration=60 users=root nodes=a100n1 flags=maint reservationname=works"
     cluster.run("ctl", ["sh", "-c", f"scontrol create reservation {reservation}"])
     holder = person.fills(minutes=1)
-    until("the queue to be full", lambda: person.on_login(f"squeue -h -o %T -j {holder}") == "RUNNING")
+    until(lambda: person.on_login(f"squeue -h -o %T -j {holder}") == "RUNNING")
 
     first = person.foresees("--times", "1h,4h,2d")
     assert first["a40", 2 * DAY] is None, "the partition allows a day; sbatch itself says nothing"
@@ -151,16 +145,16 @@ def test_predicted_starts_come_true(person: Person, cluster: Cluster) -> None:
     short = user.submits(
         "--profile", "waiting", "--time", "1h", "--sbatch", "partition=gpu-a100", "--sbatch", "gpus=a100:1"
     )
-    until("the short run to start", lambda: person.running(short))
+    until(lambda: person.running(short))
     assert person.scheduled(short) <= hour["start"]
     # behind a job that waits
     person.fills(minutes=10, name="filler")
-    until("Slurm's plan of it", lambda: person.scheduled("filler") > soon + HOUR / 2)
+    until(lambda: person.scheduled("filler") > soon + HOUR / 2)
     behind = person.foresees("--times", "4h")["a40", 4 * HOUR]
     assert behind is not None
     assert behind > soon + HOUR
     last = user.submits("--profile", "waiting")
     assert person.scheduled(last) == pytest.approx(behind, abs=MINUTE)
     # the short way: what was predicted first has happened
-    until("the run to start", lambda: person.running(run))
+    until(lambda: person.running(run))
     assert person.scheduled(run) == pytest.approx(soon, abs=2 * MINUTE)  # limits end within half a minute

@@ -6,8 +6,7 @@ import json
 import os
 import re
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from tests.cluster.laptop import User
 from tests.cluster.site import FILES
 from tests.doubles.person import type_at_terminal
 from tests.needs import needing
+from tests.waiting import until
 
 PROFILES = """
 [profiles.one]
@@ -93,7 +93,6 @@ facts = {
 print("said on stdout", flush=True)
 print("said on stderr", file=sys.stderr)
 """
-PATIENCE_SECONDS = 240.0
 
 
 @pytest.fixture(scope="module")
@@ -156,13 +155,6 @@ def ended(user: User, ids: dict[str, str]) -> dict[str, dict[str, Any]]:
     seen: dict[str, dict[str, Any]] = {}
     until(lambda: all(run["final"] for run in (seen.update(user.status(*ids.values())) or seen).values()))
     return {name: seen[run_id] for name, run_id in ids.items()}
-
-
-def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS} s"
-        time.sleep(0.2)
 
 
 def why(user: User, run_id: str) -> dict[str, Any]:

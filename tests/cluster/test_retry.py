@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -123,7 +122,7 @@ def ended(laptop: User, ids: dict[str, str]) -> dict[str, dict[str, Any]]:
         shown = laptop.status()
         return {name: shown[identity] for name, identity in ids.items()}
 
-    until("the end of all", lambda: all(run["state"] in ENDED for run in found().values()))
+    until(lambda: all(run["state"] in ENDED for run in found().values()))
     return found()
 
 
@@ -178,7 +177,7 @@ def test_a_run_that_goes_on_past_its_limit_is_tried_again_too(
     assert (run["state"], run["until_done"], run["attempt"]) == ("COMPLETED", way, 1)
     assert run["why"] == "try 2, with 120M after out of memory"
     assert requested(laptop, run) == "120M"
-    until("no job is left", lambda: not {name for name in laptop.active() if run["run_id"] in name})
+    until(lambda: not {name for name in laptop.active() if run["run_id"] in name})
 
 
 def test_of_a_group_only_the_run_that_ran_out_is_tried_again(
@@ -201,14 +200,14 @@ def test_after_a_node_failure_it_leaves_the_node(laptop: User, ended: dict[str, 
     ).stdout.strip()
     run_id = laptop.submits("--name", "unlucky", "--", "goes-on")
     attempts = laptop.root / "runs" / run_id / "attempts"
-    until("the first attempt", (attempts / "0/start.json").exists)
+    until((attempts / "0/start.json").exists)
     cluster.kill_node("a40n1")
-    until("Slurm's notice", lambda: "down" in states_of(cluster)["a40n1"])
+    until(lambda: "down" in states_of(cluster)["a40n1"])
     cluster.start_node("a40n1")
     log = attempts.parent / "slurm.log"
-    until("a second start there", lambda: "node a40n1 failed before: the job asks" in log.read_text())
+    until(lambda: "node a40n1 failed before: the job asks" in log.read_text())
     cluster.run("login", ["scancel", busy], user=cluster.user)
-    until("the second attempt", (attempts / "1/start.json").exists)
+    until((attempts / "1/start.json").exists)
     start = json.loads((attempts / "1/start.json").read_text())
     assert (start["node"], start["retry"]) == ("a100n1", "after node a40n1 failed")
     assert laptop.status(run_id)[run_id]["why"] == "try 2, after node a40n1 failed"
@@ -226,13 +225,6 @@ def requested(user: User, run: dict[str, Any]) -> str:
     job = str(run["job_id"]).partition("_")[0]
     argv = ["sacct", "-X", "-n", "-P", "-o", "ReqMem", "-j", job]
     return user.cluster.run("ctl", argv).stdout.split()[0]
-
-
-def until(what: str, holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 240
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.5)
 
 
 def why(user: User, run_id: str) -> dict[str, Any]:

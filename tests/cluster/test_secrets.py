@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.laptop import User
+from tests.waiting import until
 
 TOKEN = "hf_Zq7nothinglikeit0451"
 NAME = "HF_TOKEN"
@@ -41,7 +40,6 @@ while "hold" in sys.argv and not (run / "end").exists():
     time.sleep(0.1)
 """
 PROOF = hashlib.sha256(TOKEN.encode()).hexdigest()
-PATIENCE_SECONDS = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +49,6 @@ def holder(user: User) -> User:
     (user.folder / "hold.py").write_text(PROGRAM)
     user.types("deploy")
     return user
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS} s"
-        time.sleep(0.1)
 
 
 def submits(user: User, *words: str) -> str:

@@ -18,6 +18,7 @@ from clusterkit.runs.watching import Paces
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
 from tests.cluster.trouble import queue
+from tests.waiting import until
 
 SETTINGS = """
 [project]
@@ -85,9 +86,7 @@ def laptop(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         program = "goes-on" if kind == "is-cancelled" else kind
         ids[kind] = user.submits("--name", kind, *later, "--", program)
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while queue(cluster)[ids["is-cancelled"]][1] != "RUNNING":
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    until(lambda: queue(cluster)[ids["is-cancelled"]][1] == "RUNNING")
     user.types("cancel", ids["is-cancelled"])
     beats = user.root / "runs" / ids["goes-on"] / "heartbeat.json"
     while user.active() & {*ids.values()} != {ids["goes-on"], ids["waits"]} or not beats.exists():
@@ -135,10 +134,9 @@ def without(cluster: Cluster, *services: str) -> Iterator[None]:
     for name in reversed(services):
         daemon = f"setpriv --reuid slurm --regid slurm --clear-groups {name} -D"
         cluster.run("ctl", ["sh", "-c", f"setsid {daemon} </dev/null >>/testbed/{name}.log 2>&1 &"])
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while any(cluster.run("login", argv, check=False).returncode for argv in (["sinfo"], ["sacct"])):
-        assert time.monotonic() < deadline, services
-        time.sleep(0.2)
+    until(
+        lambda: not any(cluster.run("login", argv, check=False).returncode for argv in (["sinfo"], ["sacct"]))
+    )
 
 
 def same(one: dict[str, Any], other: dict[str, Any], *kinds: str) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.cluster import Cluster
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 CHILD = """
@@ -65,10 +65,7 @@ def test_nothing_is_left(cluster: Cluster, ending: str) -> None:
     else:
         child.send_signal({"interrupt": signal.SIGINT, "kill": signal.SIGKILL}[ending])
     child.wait(120)
-    deadline = time.monotonic() + 120
-    while left := remains(name, Path(state)):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
+    until(lambda: not remains(name, Path(state)))
     assert cluster.run("login", ["sinfo"]).returncode == 0
 
 

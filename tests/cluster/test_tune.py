@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 import tomllib
 
 import pytest
 
 from tests.cluster.laptop import User
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -20,10 +20,7 @@ def test_a_profile_is_tuned_by_what_its_node_can_do(learner: User) -> None:
     user.types("deploy")
     run_id = user.types("tune", "--minutes", "2", "--num-envs", "8", "--workers", "0", "--no-wait").strip()
     bench = user.root / "runs" / run_id / "bench.json"
-    deadline = time.monotonic() + 600
-    while not bench.exists():
-        assert time.monotonic() < deadline, user.types("logs", run_id)
-        time.sleep(0.2)
+    until(bench.exists, 600)
     user.cluster.run("login", ["scancel", "-n", run_id], user=user.cluster.user)
     before = settings.read_text()
     done = user.tries("tune", run_id, "--yes")

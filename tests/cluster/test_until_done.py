@@ -6,8 +6,7 @@ import hashlib
 import json
 import re
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
 from tests.cluster.unfinished import EVERY, GROWING, LEARNS, SETTINGS, STEPS, WAITING, WALKING
 from tests.doubles.wandb_server import WandbServer
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(2400)
 
@@ -23,13 +23,6 @@ WAYS = ["requeue", "array", "chain"]
 OPTIONS = ("--", "--lockstep", "--log-every", "40")
 PATIENCE_SECONDS = 900.0
 """A training that takes a minute takes ten where all else that a machine does is tested meanwhile."""
-
-
-def until(what: str, holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline, f"{what}: not within {PATIENCE_SECONDS} s"
-        time.sleep(0.2)
 
 
 class Run:
@@ -51,14 +44,14 @@ class Run:
         return bool(start) and beat.get("attempt") == attempt and beat["step"] > (start["step"] or 0)
 
     def reaches(self, attempt: int) -> None:
-        until(f"training in attempt {attempt}", lambda: self.trains_in(attempt))
+        until(lambda: self.trains_in(attempt), PATIENCE_SECONDS)
 
     def job(self) -> str:
         return str(self.user.status(self.id)[self.id]["job_id"])
 
     def ends(self) -> str:
         """Its state once its jobs have ended."""
-        until(f"the end of {self.id}", self.out_of_the_queue)
+        until(self.out_of_the_queue, PATIENCE_SECONDS)
         return str(self.user.status(self.id)[self.id]["state"])
 
     def in_queue(self) -> str:
@@ -120,7 +113,7 @@ def rude(deployed: User) -> Run:
 def on_controller(run: Run, *changes: str) -> None:
     """Change a run's job as an administrator does, once Slurm allows it: not in the middle of a requeue."""
     argv = ["scontrol", "update", f"JobId={run.job()}", *changes]
-    until(f"{changes} of {run.id}", lambda: run.user.cluster.run("ctl", argv, check=False).returncode == 0)
+    until(lambda: run.user.cluster.run("ctl", argv, check=False).returncode == 0, PATIENCE_SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -135,22 +128,22 @@ def runs(deployed: User, drill: subprocess.Popen[str], rude: Run) -> tuple[Run, 
     whole = Run(user, user.submits("--profile", "whole", "--name", "whole", *LEARNS, *OPTIONS))
     walk.reaches(0)
     on_controller(walk, "EndTime=now+40")
-    until("the drill's run", lambda: any((user.root / "runs").glob("rehearsal-*")))
+    until(lambda: any((user.root / "runs").glob("rehearsal-*")), PATIENCE_SECONDS)
     drilled = Run(user, next((user.root / "runs").glob("rehearsal-*")).name)
     drilled.reaches(0)
     on_controller(drilled, "EndTime=now+40")
-    until("the end of attempt 0", (walk.dir / "attempts/0/exit.json").exists)  # its time limit
+    until((walk.dir / "attempts/0/exit.json").exists, PATIENCE_SECONDS)  # its time limit
     # The other interruptions shall not be overtaken by the next time limit.
     on_controller(walk, "TimeLimit=60")
     broken = Run(user, user.submits("--profile", "broken", "--name", "broken", *LEARNS, *OPTIONS))
-    until("the second attempt of the drill", (drilled.dir / "attempts/1/start.json").exists)
+    until((drilled.dir / "attempts/1/start.json").exists, PATIENCE_SECONDS)
     walk.reaches(1)
     cluster.run("login", ["scontrol", "requeue", walk.job()], user="alice")
     walk.reaches(2)
-    until("the wait of the training", lambda: broken.in_wandb(160))
+    until(lambda: broken.in_wandb(160), PATIENCE_SECONDS)
     cluster.kill_node("a40n1")
     cluster.run("ctl", ["scontrol", "update", "NodeName=a40n1", "State=DOWN", "Reason=dead"])
-    until("Slurm's notice of it", lambda: {walk.in_queue(), broken.in_queue()}.isdisjoint({"RUNNING"}))
+    until(lambda: {walk.in_queue(), broken.in_queue()}.isdisjoint({"RUNNING"}), PATIENCE_SECONDS)
     cluster.start_node("a40n1")
     walk.reaches(3)
     user.types("cancel", walk.id)
@@ -249,9 +242,9 @@ def ways(deployed: User) -> dict[str, Run]:
 @pytest.mark.parametrize("way", WAYS)
 def test_each_way_goes_on_until_the_program_is_done(ways: dict[str, Run], way: str) -> None:
     run = ways[way]
-    until("its third attempt", lambda: run.record("attempts/2/exit.json"))
+    until(lambda: run.record("attempts/2/exit.json"), PATIENCE_SECONDS)
     assert run.record("attempts/2/exit.json")["why"] == "completed"
-    until("the end of its jobs", run.out_of_the_queue)
+    until(run.out_of_the_queue, PATIENCE_SECONDS)
     assert not (run.dir / "attempts/3").exists()
     assert not (run.dir / "stopped.json").exists()
     jobs = [run.record(f"attempts/{number}/start.json")["job_id"] for number in range(3)]
@@ -262,11 +255,11 @@ def test_each_way_goes_on_until_the_program_is_done(ways: dict[str, Run], way: s
 def test_a_job_cancelled_by_hand_does_not_come_back(deployed: User) -> None:
     runs = [growing(deployed, way, "--", "checkpoint") for way in WAYS]
     for run in runs:
-        until("its start", (run.dir / "ready").exists)
+        until((run.dir / "ready").exists, PATIENCE_SECONDS)
         job = run.record("attempts/0/start.json")["job_id"]
         deployed.cluster.run("login", ["scancel", job], user="alice")
     for run in runs:
-        until("the end of its jobs", run.out_of_the_queue)
+        until(run.out_of_the_queue, PATIENCE_SECONDS)
     for run in runs:
         assert run.out_of_the_queue()
         assert not (run.dir / "attempts/1").exists()
@@ -295,17 +288,17 @@ def test_a_pack_in_one_process_goes_on_together(deployed: User) -> None:
     assert len(found.split()) == 1, found
     deployed.cluster.run("login", ["scancel", "-b", "-s", "USR1", start["job_id"]], user="alice")
     for run in runs:
-        until("the end of attempt 0", lambda run=run: run.record("attempts/0/exit.json"))
+        until(lambda run=run: run.record("attempts/0/exit.json"), PATIENCE_SECONDS)
         assert run.record("attempts/0/exit.json")["code"] == 85
     for run in runs:
-        until("the end of attempt 1", lambda run=run: run.record("attempts/1/exit.json"))
+        until(lambda run=run: run.record("attempts/1/exit.json"), PATIENCE_SECONDS)
         assert run.record("attempts/1/exit.json")["why"] == "completed"
         assert run.record("attempts/1/start.json")["job_id"] == start["job_id"]
         assert "resumed from step-" in (run.dir / "attempts/1/log").read_text()
         assert run.digest()
     logs = [(run.dir / f"attempts/{attempt}/log").read_text() for run in runs for attempt in (0, 1)]
     assert sum("this process trains 2 runs" in text for text in logs) == 2
-    until("the end of the job", Run(deployed, group).out_of_the_queue)
+    until(Run(deployed, group).out_of_the_queue, PATIENCE_SECONDS)
     assert {row["state"] for row in deployed.status(group).values()} == {"COMPLETED"}
 
 
@@ -330,16 +323,16 @@ def preemption(cluster: Cluster) -> Iterator[None]:
 
 def test_a_preempted_run_goes_on(deployed: User, preemption: None) -> None:
     run = Run(deployed, deployed.submits("--profile", "growing", "--", "checkpoint"))
-    until("its start", (run.dir / "ready").exists)
+    until((run.dir / "ready").exists, PATIENCE_SECONDS)
     urgent = ["sbatch", "-p", "urgent", "--gres=gpu:a40:4", "-o", "/dev/null", "--wrap", "sleep 3"]
     deployed.cluster.run("login", urgent, user="bob")
-    until("its third attempt", lambda: run.record("attempts/2/exit.json"))
+    until(lambda: run.record("attempts/2/exit.json"), PATIENCE_SECONDS)
     assert run.record("attempts/2/exit.json")["why"] == "completed"
-    until("the end of its jobs", run.out_of_the_queue)
+    until(run.out_of_the_queue, PATIENCE_SECONDS)
 
 
 def test_a_program_that_dies_at_its_limit_goes_on_if_it_got_further(rude: Run) -> None:
-    until("its third attempt", lambda: rude.record("attempts/2/exit.json"))
+    until(lambda: rude.record("attempts/2/exit.json"), PATIENCE_SECONDS)
     assert rude.record("attempts/0/exit.json")["why"] == "timeout"
     assert rude.record("attempts/2/exit.json")["why"] == "completed"
 

@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -18,6 +17,7 @@ from tests.cluster.host import UnavailableError
 from tests.cluster.laptop import User
 from tests.cluster.rootfs import VERSIONS
 from tests.sampling import sampled
+from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -80,13 +80,6 @@ class Laptop:
         """The run's status once it has ended."""
         until(lambda: self.user.status(run_id)[run_id]["state"] in ENDED)
         return self.user.status(run_id)[run_id]
-
-
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.3)
 
 
 @pytest.fixture(scope="module", params=sampled(VERSIONS, 1))

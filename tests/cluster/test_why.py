@@ -33,6 +33,7 @@ from tests.cluster.trouble import (
     spoil,
     troubled_user,
 )
+from tests.waiting import until
 
 RECORD = os.environ.get("CLUSTERKIT_RECORD_WHY")
 """A folder for the clusters' answers, from which the tests of the rules are made."""
@@ -100,10 +101,7 @@ def end_of_time(user: User, run_id: str, job_id: str) -> None:
 def grow_old(user: User, run_id: str, job_id: str) -> None:
     """What the run has shown of life was long ago."""
     run = user.cluster.share / f"alice/bare/runs/{run_id}"
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not (run / "heartbeat.json").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    until((run / "heartbeat.json").exists)
     then = int(time.time() - 2 * STALE_SECONDS)
     for name, field in (("attempts/0/start.json", "started"), ("heartbeat.json", "time")):
         (run / name).write_text(json.dumps(json.loads((run / name).read_text()) | {field: then}))
@@ -314,32 +312,20 @@ def interrupted(person: User) -> dict[str, Any]:
     before = set(runs.iterdir())
     slow_submission(person.cluster)
     command = person.starts("submit", *BARE, *option("gres=gpu:h100:1"), "--", "works")
-    deadline = time.monotonic() + 200
-    while not (new := set(runs.iterdir()) - before):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    (run,) = until(lambda: set(runs.iterdir()) - before)
     command.kill()
     command.communicate()
-    (run,) = new
-    while not (run / "submissions/0/status").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    until((run / "submissions/0/status").exists)
     quick_submission(person.cluster)
     return ask(person, "bad sbatch option", run.name, "submission-refused")
 
 
 def wait_for(person: User, run_id: str, state: str) -> None:
-    deadline = time.monotonic() + 200
-    while (job := queue(person.cluster).get(run_id, ("", "GONE", "")))[1] != state:
-        assert time.monotonic() < deadline, job
-        time.sleep(0.5)
+    until(lambda: queue(person.cluster).get(run_id, ("", "GONE", ""))[1] == state)
 
 
 def wait_for_the_end(person: User, run_id: str) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while (job := queue(person.cluster).get(run_id, ("", "GONE", "")))[1] in ACTIVE:
-        assert time.monotonic() < deadline, job
-        time.sleep(0.5)
+    until(lambda: (queue(person.cluster).get(run_id, ("", "GONE", "")))[1] not in ACTIVE)
 
 
 def ask(person: User, name: str, run_id: str, expected: str) -> dict[str, Any]:

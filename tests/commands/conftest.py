@@ -2,8 +2,7 @@
 
 import os
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from tests import forked
 from tests.doubles.slurm_site import SlurmSite
 from tests.needs import needing
+from tests.waiting import until
 
 PROGRAM = """
 import json, os, pathlib, signal, sys, time
@@ -60,14 +60,7 @@ class Project:
     def run_dir(self, run_id: str) -> Path:
         return self.folder / ".clusterkit" / "local" / "runs" / run_id
 
-    def until(self, holds: Callable[[], bool], seconds: float = 180.0) -> None:
-        """Wait until something holds; what takes long to look at is looked at less often."""
-        deadline, began = time.monotonic() + seconds, time.monotonic()
-        while not holds():
-            now = time.monotonic()
-            assert now < deadline, "it did not happen in time"
-            time.sleep(max(0.1, 4 * (now - began)))
-            began = time.monotonic()
+    until = staticmethod(until)
 
     def ended(self, run_id: str) -> None:
         """Wait for a run's exit record."""

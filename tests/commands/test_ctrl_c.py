@@ -18,9 +18,9 @@ from clusterkit.cli.examples import GUIDES
 from clusterkit.runs.ledger import LedgerRun
 from tests import forked
 from tests.allowing import allow
-from tests.backends.runs import until
 from tests.commands.conftest import Project, new_project
 from tests.doubles.slurm_site import SlurmSite
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -16,6 +16,7 @@ import pytest
 from clusterkit.backends.local.processes import family, is_living, living_pid, send, start_token
 from tests import forked
 from tests.commands.conftest import Project
+from tests.waiting import until
 
 PROGRAM = """
 import json, os, pathlib, signal, subprocess, sys, time
@@ -68,11 +69,7 @@ def row(project: Project, run_id: str) -> dict[str, Any]:
 
 def kill(*pids: int) -> None:
     send(pids, signal.SIGKILL)
-    for pid in pids:
-        deadline = time.monotonic() + 60
-        while start_token(pid):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+    until(lambda: not any(map(start_token, pids)))
 
 
 def unnoticed(identifier: str) -> None:

@@ -26,6 +26,7 @@ from tests.doubles.full_disk import fill, small_disk
 from tests.doubles.slurm_site import Member, SlurmSite
 from tests.needs import needing
 from tests.results.node_runs import make_checkpoint, segment, write
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -286,10 +287,7 @@ def test_killed_in_the_middle(site: SlurmSite) -> None:
         for path, data in copies.items():
             assert (here(site, DONE) / path).read_bytes() == data
     site.types("storage", "clean", "--yes", "--last-checkpoint")
-    deadline = time.monotonic() + 60
-    while (there(site, DONE) / "checkpoints").exists():  # a killed one may still be at it
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    until(lambda: not (there(site, DONE) / "checkpoints").exists())  # a killed one may still be at it
 
 
 def test_a_run_of_this_machine(project: Project) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
 from dataclasses import replace
@@ -20,6 +19,7 @@ from clusterkit.errors import TransportError
 from clusterkit.runs.watching import Paces
 from tests.doubles.slurm_site import Member, SlurmSite
 from tests.needs import needing
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -174,10 +174,7 @@ def test_the_command_with_nothing_running(site: SlurmSite) -> None:
 
 def test_the_command_while_something_runs(site: SlurmSite) -> None:
     with site.command("sync-results", "--watch", "--no-wandb") as process:
-        deadline = time.monotonic() + 60
-        while not here(site, RUNNING, "heartbeat.json").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        until(here(site, RUNNING, "heartbeat.json").exists)
         assert process.stderr
         assert any(f"{RUNNING.run_id}  RUNNING" in line for line in process.stderr)
         process.send_signal(signal.SIGINT)

@@ -21,6 +21,7 @@ from clusterkit.config.settings import load_settings
 from clusterkit.runs.watching import LONGEST_PAUSE, LookPace, Paces, Watched, watch
 from tests.doubles.slurm_site import Member, SlurmSite, queue_row
 from tests.needs import needing
+from tests.waiting import until
 
 RUNNING, WAITING = Member(1, JobState.RUNNING), Member(2, JobState.PENDING)
 QUICK = Paces(scheduler=1.0, heartbeat=0.2, login=0.2)
@@ -230,10 +231,7 @@ def test_at_a_terminal_ctrl_c_leaves_the_table_and_the_terminal_as_they_should_b
 @pytest.mark.slow
 def test_without_a_terminal_it_tells_what_has_changed(site: SlurmSite) -> None:
     with site.command("status", "--watch", RUNNING.run_id) as process:
-        deadline = time.monotonic() + 60
-        while not asked(site):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        until(lambda: asked(site))
         end(site)
         printed, errors = process.communicate(timeout=100)
     assert process.returncode == 0

@@ -15,11 +15,11 @@ import pytest
 
 from tests import forked
 from tests.allowing import allow, state
-from tests.backends.runs import until
 from tests.doubles.full_disk import small_disk
 from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.doubles.relay import Relay
 from tests.images.uploads import age, sha256
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow  # real servers or processes, a second or more each
 

@@ -17,8 +17,8 @@ from clusterkit.errors import ImageError
 from clusterkit.images.image import Image, local_image, present
 from clusterkit.images.planning import Way
 from clusterkit.images.upload import upload
-from tests.backends.runs import until
 from tests.images.uploads import HEADER, Store, age, at_work, flip, no_bar, sha256
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 

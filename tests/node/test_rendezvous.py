@@ -8,13 +8,13 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from clusterkit.node import rendezvous
 from clusterkit.node.rendezvous import EXIT_APART, ApartError, interfaces, meet
+from tests.waiting import until
 
 PROGRAM = """
 import json, os, socket
@@ -124,10 +124,7 @@ def test_a_node_that_never_comes_is_not_waited_for_without_end(tmp_path, hasty, 
 def test_strangers_at_the_door_change_nothing(tmp_path):
     first = start(tmp_path, 0, 2)
     addresses = tmp_path / "node-0.json"
-    deadline = time.monotonic() + 20
-    while not addresses.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(addresses.exists)
     port = json.loads(addresses.read_text())["port"]
     for words in (b"GET / HTTP/1.0\r\n\r\n\n", b'{"key": "wrong", "node": 1, "reached": ["x"]}\n', b""):
         with socket.create_connection(("127.0.0.1", port)) as stranger:

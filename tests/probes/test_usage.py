@@ -13,7 +13,7 @@ import pytest
 from clusterkit.errors import RunError
 from clusterkit.probes.framing import MARK
 from clusterkit.probes.usage import Usage, UsageReader, usage_argv
-from tests.backends.runs import until
+from tests.waiting import until
 
 BEGIN = f"{MARK} begin 100 4096 8 a40n1\n"
 

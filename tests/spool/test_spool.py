@@ -4,13 +4,13 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -70,15 +70,7 @@ class Place:
             rows = self.rows(name)
             return rows if all(row["state"] in states for row in rows) else None
 
-        return list(until(look))
-
-
-def until(look: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 120
-    while (seen := look()) is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-    return seen
+        return until(look) or []
 
 
 @pytest.fixture
@@ -121,7 +113,7 @@ def test_resume_and_rerun(place: Place) -> None:
     run_id = place.run("submit", "--", "broken").strip()
     place.until(run_id, "FAILED")
     assert place.run("resume", run_id).strip() == run_id
-    until(lambda: place.rows(run_id)[0]["submission"] == 1 or None)
+    until(lambda: place.rows(run_id)[0]["submission"] == 1)
     place.until(run_id, "FAILED")
     again = place.run("rerun", run_id).strip()
     assert place.until(again, "FAILED")[0]["job_id"] == "3"

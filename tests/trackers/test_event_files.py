@@ -7,7 +7,6 @@ import math
 import os
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from clusterkit.errors import TrackerError
 from clusterkit.trackers.event_files import write_event_file
 from tests.ports import free_port
 from tests.trackers.run_files import RUN_ID, STARTS, append, expected, line, lines
+from tests.waiting import until
 
 pytest.importorskip("tensorboard", reason="tensorboard is not installed (extra `trackers`)")
 
@@ -169,10 +169,7 @@ class _Board:
             return []
 
     def until_it_shows(self, wanted: list[tuple[int, float]]) -> None:
-        deadline = time.monotonic() + 60
-        while (found := self.shows()) != wanted:
-            assert time.monotonic() < deadline, found
-            time.sleep(0.2)
+        until(lambda: self.shows() == wanted)
 
 
 @pytest.fixture(params=["true", "false"])

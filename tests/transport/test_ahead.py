@@ -19,7 +19,7 @@ from tests.doubles.dialog_server import Ask as Asked
 from tests.doubles.dialog_server import DialogServer, Factor
 from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.transport.answers import Answers
-from tests.transport.openssh.commands import until
+from tests.waiting import until
 
 CODE = Asked((("One-time code: ", False),), ("123456",))
 Server = LoopbackSshd | DialogServer | CodeSshd

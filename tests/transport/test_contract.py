@@ -16,6 +16,7 @@ from clusterkit.errors import TransportError
 from clusterkit.transport.base import MissingFileError, Transport
 from tests.processes import processes
 from tests.transport.trees import ODD_NAMES, mode
+from tests.waiting import until
 
 SECONDS = f"4171.{os.getpid()}"
 """How long the commands sleep that a test looks for among all processes; no other process's do."""
@@ -165,10 +166,7 @@ def test_a_conversation_goes_both_ways(transport: Transport) -> None:
         assert next(output) == b"<a>\n"
         talking.send(b"b\n")
         assert next(output) == b"<b>\n"
-        until = time.monotonic() + 10
-        while b"".join(said) != b"trouble\n":  # it comes beside the output
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        until(lambda: b"".join(said) == b"trouble\n")  # it comes beside the output
     with transport.talk(["sh", "-c", "exit 7"], on_error=said.append) as talking:
         assert b"".join(talking.output()) == b""
         assert talking.wait() == 7

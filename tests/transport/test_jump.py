@@ -14,7 +14,7 @@ from clusterkit.transport.factory import connect
 from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.needs import needing
 from tests.processes import processes
-from tests.transport.openssh.commands import until
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -20,6 +19,7 @@ from tests.doubles.relay import Relay
 from tests.needs import needing
 from tests.transport.answers import Answers
 from tests.transport.test_liveness import Link as CutLink
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -28,13 +28,6 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback
     monkeypatch.setattr(reconnect, "PAUSES", (0.0, 0.1, 0.3))
     with closing(LoopbackSshd(tmp_path / "sshd")) as running:
         yield running
-
-
-def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.mark.slow

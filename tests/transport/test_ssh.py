@@ -28,6 +28,7 @@ from tests.doubles import full_disk
 from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.needs import needing
 from tests.transport.answers import connection
+from tests.waiting import until
 
 NOISE = 'echo "*** Welcome to noisy! 漢字 ***"\nprintf "quota: 99%%" >&2\nprintf "no newline at the end"\n'
 SLOW = SyncOptions(bandwidth_limit=4_000_000)
@@ -55,13 +56,6 @@ def random_file(path: Path, megabytes: int) -> bytes:
     return data
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 # one login -----------------------------------------------------------------------------------
 
 
@@ -85,7 +79,7 @@ def test_closing_ends_the_connection(serve: Callable[..., LoopbackSshd]) -> None
     transport = to(server)
     assert server.sessions()
     transport.close()
-    wait_for(lambda: not server.sessions())
+    until(lambda: not server.sessions())
     with pytest.raises(TransportError, match="the connection to node died"):
         transport.run(["true"])
 
@@ -243,7 +237,7 @@ def test_a_transfer_goes_on_after_the_connection_died(
     data = random_file(source / "big", 12)
     killer = threading.Thread(
         target=lambda: (
-            wait_for(lambda: sum(path.stat().st_size for path in target.glob(".big*")) > 3_000_000),
+            until(lambda: sum(path.stat().st_size for path in target.glob(".big*")) > 3_000_000),
             server.drop_connections(),
         )
     )
@@ -273,11 +267,11 @@ def test_ctrl_c_leaves_what_has_arrived(serve: Callable[..., LoopbackSshd], here
     )
     argv = [sys.executable, "-c", script, str(server.ssh_config), str(here), str(there)]
     process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
-    wait_for(lambda: sum(path.stat().st_size for path in there.glob(".big*")) > 3_000_000)
+    until(lambda: sum(path.stat().st_size for path in there.glob(".big*")) > 3_000_000)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=120)
     assert errors.rstrip().endswith("KeyboardInterrupt")
-    wait_for(lambda: (there / PARTIAL_DIR / "big").exists())
+    until(lambda: (there / PARTIAL_DIR / "big").exists())
     with closing(to(server)) as transport:
         assert transport.push(here, str(there)).bytes < len(data) - 1_500_000
     assert (there / "big").read_bytes() == data
@@ -301,10 +295,10 @@ def test_what_runs_there_ends_with_the_command(
     )
     pid = tmp_path / "pid"
     process = subprocess.Popen([sys.executable, "-c", script, str(server.ssh_config), str(pid)])
-    wait_for(pid.exists)
+    until(pid.exists)
     process.send_signal(number)
     assert process.wait(60) == 128 + number
-    wait_for(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists())
+    until(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists())
 
 
 class Interrupting:
@@ -318,7 +312,7 @@ class Interrupting:
     def open(self, command: bytes, screen: Screen | None = None) -> Channel:
         channel = self.link.open(command, screen)
         if not self.started.exists():
-            wait_for(self.started.exists)
+            until(self.started.exists)
             assert threading.main_thread().ident is not None
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
             time.sleep(0.2)
@@ -340,7 +334,7 @@ def test_what_was_just_started_ends_with_the_command(
         with closing(SshTransport(Interrupting(link, pid), where="node")) as transport:
             with pytest.raises(KeyboardInterrupt):
                 transport.run(["sh", "-c", told, "sh", str(pid)])
-            wait_for(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists())
+            until(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists())
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -361,8 +355,8 @@ def test_a_signal_just_after_the_start_ends_the_command(
     with closing(connect("node", ssh_config=serve().ssh_config)) as transport:
         with pytest.raises(SystemExit):
             transport.run(["sh", "-c", told, "sh", str(pid)])
-        wait_for(pid.exists)
-        wait_for(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists())
+        until(pid.exists)
+        until(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists())
 
 
 # full disks ----------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from clusterkit.transport.base import Transport
 from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.transport.runtime import runtime_folder
 from tests.transport.test_contract import gone, running
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -128,10 +129,7 @@ def test_the_terminal_is_as_before_after_a_polite_end(sshd: LoopbackSshd) -> Non
         person.reads("ready")
         assert termios.tcgetattr(person.terminal)[3] & termios.ECHO == 0
         os.kill(person.pid, signal.SIGTERM)
-        deadline = time.monotonic() + 120
-        while termios.tcgetattr(person.terminal) != before:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: termios.tcgetattr(person.terminal) == before)
     finally:
         person.leaves()
     assert gone(f"sleep {LONG}")

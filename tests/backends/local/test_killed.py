@@ -26,7 +26,8 @@ from clusterkit.backends.local.stop import stop
 from clusterkit.probes import script
 from clusterkit.runs.state import RunState, fold
 from tests.backends.local.test_local import FOREVER, STUBBORN, local, submit
-from tests.backends.runs import Run, python, until
+from tests.backends.runs import Run, python
+from tests.waiting import until
 
 HIDES = "import subprocess; subprocess.Popen(['env', '-i', 'setsid', 'sleep', '1000'])"
 DAEMON = "import subprocess; subprocess.Popen(['sleep', '1000'], start_new_session=True)"

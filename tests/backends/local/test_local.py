@@ -16,7 +16,8 @@ from clusterkit.backends.local.processes import family, job_id, living_pid, star
 from clusterkit.errors import SchedulerError
 from clusterkit.probes import script
 from clusterkit.runs.state import fold
-from tests.backends.runs import Run, python, until
+from tests.backends.runs import Run, python
+from tests.waiting import until
 
 local = LocalBackend()
 FOREVER = ("ready()", "while True: time.sleep(1)")

@@ -11,7 +11,7 @@ import pytest
 
 from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.errors import SchedulerError
-from tests.backends.runs import until
+from tests.waiting import until
 
 
 @pytest.fixture

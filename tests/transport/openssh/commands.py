@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import closing
 
 from clusterkit.transport.base import Transport
@@ -20,13 +18,6 @@ far = connect("node", ssh_config=pathlib.Path(sys.argv[1]))
 print(far.run(["sh", "-c", sys.argv[2]]).text, end="")
 print([name for name in ("paramiko", "cryptography") if name in sys.modules])
 """
-
-
-def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def to(server: LoopbackSshd, keep: int | None = None, ask: Answers | None = None) -> Transport:

@@ -17,8 +17,9 @@ from clusterkit.transport.factory import connect
 from clusterkit.transport.openssh import master
 from clusterkit.transport.openssh.folder import socket_paths
 from tests.doubles.loopback_sshd import LoopbackSshd
-from tests.transport.openssh.commands import says, to, until
+from tests.transport.openssh.commands import says, to
 from tests.transport.runtime import masters
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow  # each test starts a master
 

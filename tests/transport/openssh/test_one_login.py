@@ -14,8 +14,9 @@ from clusterkit.transport.openssh import master
 from clusterkit.transport.openssh.folder import socket_paths
 from clusterkit.transport.openssh.link import OpensshLink
 from tests.doubles.loopback_sshd import LoopbackSshd
-from tests.transport.openssh.commands import elsewhere, says, to, until
+from tests.transport.openssh.commands import elsewhere, says, to
 from tests.transport.runtime import masters
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow  # each test starts a master
 
