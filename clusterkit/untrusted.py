@@ -12,6 +12,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -186,6 +187,32 @@ def whole_text(value: Any, halves: re.Pattern[str] = _HALVES) -> Any:
 
 Shape = Mapping[str, Callable[[object], object]]
 """The required type of each value, as one of the functions above."""
+
+
+_KINDS: Shape = {
+    "str": text,
+    "int": whole,
+    "float": number,
+    "bool": flag,
+    "tuple[str, ...]": texts,
+    "Mapping[str, str]": table_of_texts,
+    "Mapping[str, Any]": table,
+}
+
+
+def shape_of(record: type) -> Shape:
+    """Returns the shape of the JSON object that a dataclass describes, by the types of its fields."""
+    return {each.name: _KINDS[str(each.type).removesuffix(" | None")] for each in fields(record)}
+
+
+def values_of(document: Mapping[str, Any], shape: Shape) -> dict[str, Any]:
+    """Returns the values of a shape that have the right type and are not null, with tuples for lists."""
+    values = {name: kind(document.get(name)) for name, kind in shape.items()}
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in values.items()
+        if value is not None
+    }
 
 
 def shaped(document: Mapping[str, Any], shape: Shape) -> tuple[dict[str, Any], list[str]]:

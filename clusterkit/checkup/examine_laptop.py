@@ -82,7 +82,7 @@ def _profile(exam: Examination, name: str) -> Verdict:
     (planned,) = resolve(exam.settings, SubmitRequest(exam.cluster, profile)).runs
     refuse_shown(values_at_hand(exam.settings), plan=(planned, exam.cluster))
     exam.planned[name] = planned
-    asks = " ".join(planned.options)
+    asks = " ".join(planned.submission.options)
     has = hardware_of(exam.cluster)
     if has is None:
         return passed(asks)

@@ -57,7 +57,7 @@ def examine_site(exam: Examination) -> Iterator[Result]:
     yield from exam.make(CheckPlace.SCHEDULER, _made(checks.judges(seen.answer, exam.cluster.name)), None)
     for profile in exam.profiles:
         planned = exam.planned.get(profile.name)
-        options = planned.options if planned else ()
+        options = planned.submission.options if planned else ()
         judges = checks.judges(seen.answer, exam.cluster.name, profile.name, options)
         yield from exam.make(CheckPlace.SCHEDULER, _made(judges), None, profile)
 
@@ -74,7 +74,7 @@ def layout_of(seen: Login) -> Layout:
 
 def _ask(exam: Examination) -> Login:
     assert exam.transport is not None
-    tests = {name: one.options for name, one in exam.planned.items()}
+    tests = {name: one.submission.options for name, one in exam.planned.items()}
     probe = login_probe(exam.cluster, image=exam.image, requests=tests)
     began = time.time()
     answers = ask(exam.transport, probe, timeout=_SECONDS, check=False)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import posixpath
-import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clusterkit.errors import ImageError, RunError
 from clusterkit.folders import make_ignored, work_folder
@@ -24,7 +23,7 @@ from clusterkit.results.pulled import folder_of, pulled_run, runs_meant
 from clusterkit.results.selection import Checkpoints
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.run_dir import read_run_dir
-from clusterkit.runs.spec import snapshot_ids
+from clusterkit.runs.spec import RunSpec
 from clusterkit.sharing import archive
 from clusterkit.sharing.contents import Code, contents
 from clusterkit.sharing.models import models_here, telling_rows
@@ -151,8 +150,9 @@ def _export(
         source = _ExportSource(settings, ledger, name, site_of, fresh, stack, bar)
         directory = read_run_dir(source.run_dir)
         document = directory.document
-        code, trainer = (source.code(identity) for identity in snapshot_ids(document))
-        wanted = _image(document)
+        spec = RunSpec.recorded(document, str(source.run_dir / "run.json"))
+        code, trainer = source.code(spec.code), source.code(spec.trainer)
+        wanted = spec.stored_image
         image = source.image(wanted) if wanted and with_image else None
         models = models_here(source.run_dir, telling_rows(source.run_dir))
         model = models[-1].path if models else None
@@ -265,20 +265,6 @@ class _ExportSource:
         if not pulled.found:
             raise RunError(f"{run.run_id}: there is no run directory {run.run_dir} on {run.cluster}")
         return results / run.run_id
-
-
-def _image(document: Mapping[str, Any]) -> Image | None:
-    """The image in run.json, validated because its digest becomes part of file names."""
-    facts = document.get("image")
-    if not facts:
-        return None
-    try:
-        image = Image(str(facts["digest"]), int(facts["bytes"]))
-    except (KeyError, TypeError, ValueError):
-        image = Image("", 0)
-    if not re.fullmatch(r"[0-9a-f]{64}", image.digest):
-        raise RunError("the image in its run.json was not recorded by clusterkit")
-    return image
 
 
 def _packages(settings: Settings, digest: str) -> dict[str, str]:

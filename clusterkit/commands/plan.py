@@ -175,7 +175,7 @@ def _alone(settings: Settings, request: PlanRequest, planned: PlannedRun, ledger
     run, argv = request.run, planned.program.argv
     steps = option_of(argv, "--total-steps") or ""
     total = int(steps) if steps.isdigit() else run.profile.total_steps
-    options = planned.options
+    options = planned.submission.options
     machine = machine_of(run.cluster, run.profile, options)
     found = Forecast(request, planned.goes_on, options, machine, total)
     has = hardware_of(run.cluster)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clusterkit import snapshots
 from clusterkit.commands.export import SUFFIXES
@@ -18,13 +18,14 @@ from clusterkit.images.image import present as image_present
 from clusterkit.images.planning import plan as plan_image
 from clusterkit.images.upload import upload as upload_image
 from clusterkit.results.pulled import folder_of, runs_meant
-from clusterkit.results.recorded import Recorded, read_recorded
+from clusterkit.results.recorded import read_recorded
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.run_dir import newest_request, read_run_dir
 from clusterkit.runs.secret_values import SecretValues, find_secrets
-from clusterkit.runs.spec import must_start_alike, snapshot_ids
+from clusterkit.runs.spec import RunSpec, must_start_alike
+from clusterkit.runs.submission import Submission
 from clusterkit.sharing import archive
-from clusterkit.sharing.received import check_document, describes, sizes_of
+from clusterkit.sharing.received import check_received, describes, sizes_of
 from clusterkit.site import Site, open_site
 from clusterkit.snapshots.copy import check as check_copy
 from clusterkit.snapshots.copy import fetch
@@ -50,7 +51,11 @@ _THERE = 'test -d "$1" && touch -c "$1" 2>/dev/null; test -d "$1"'
 class _RerunOrigin:
     """The run to repeat."""
 
-    recorded: Recorded
+    spec: RunSpec
+    newest: Submission
+    """Its newest submission."""
+    cluster: str
+    """The cluster that it ran on, as its project names it."""
     copy_of: Callable[[str], Path]
     """Returns a snapshot's local folder, given its id."""
     image: Path | None = None
@@ -105,10 +110,10 @@ def rerun(
     for planned in _planned(
         settings, changes, ledger, of, name=name, seed=seed, allow_unread=allow_unread, create=True
     ):
-        document, site = planned.origin.recorded.document, planned.site()
-        must_start_alike(document["run_id"], document, site.cluster)
-        ready = prepare(site, ledger, planned.plan, Materials.recorded(document), planned.secrets)
-        _publish(settings, site, document, planned.origin, planned.secrets, bar)
+        spec, site = planned.origin.spec, planned.site()
+        must_start_alike(spec, site.cluster)
+        ready = prepare(site, ledger, planned.plan, Materials.recorded(spec), planned.secrets)
+        _publish(settings, site, planned.origin, planned.secrets, bar)
         yield replace(hand_over(site, ledger, ready), lacking=planned.lacking)
 
 
@@ -129,9 +134,9 @@ def dry_run(
     for planned in _planned(
         settings, changes, ledger, of, name=name, seed=seed, allow_unread=allow_unread, create=False
     ):
-        document = planned.origin.recorded.document
-        must_start_alike(document["run_id"], document, planned.plan.cluster)
-        yield foresee(settings, planned.plan, Materials.recorded(document), planned.secrets)
+        spec = planned.origin.spec
+        must_start_alike(spec, planned.plan.cluster)
+        yield foresee(settings, planned.plan, Materials.recorded(spec), planned.secrets)
 
 
 def _planned(
@@ -165,24 +170,21 @@ def _planned(
                 )
             origins = (_known(settings, ledger, one, site_of) for one in names)
         for origin in origins:
-            recorded = origin.recorded
-            document = recorded.document
-            before = recorded.run.cluster if recorded.run else str(document.get("cluster"))
             # Cluster names in an archive are those of whoever exported it.
-            cluster = settings.cluster(changes.cluster or (None if packed else before))
+            cluster = settings.cluster(changes.cluster or (None if packed else origin.cluster))
             plan = rerun_plan(
                 settings,
                 cluster,
-                document,
-                recorded.request,
+                origin.spec,
+                origin.newest,
                 changes,
                 name=name,
                 seed=seed,
-                same_place=not packed and cluster.name == before,
+                same_place=not packed and cluster.name == origin.cluster,
             )
             lacking = check(settings, plan, ledger)
             if plan.runs[0].unplaced and not allow_unread:
-                code = origin.copy_of(snapshot_ids(document)[0]) / "project"
+                code = origin.copy_of(origin.spec.code) / "project"
                 check_reach(plan, code, (path.relative_to(code).as_posix() for path in code.rglob("*")))
             yield _PlannedRerun(origin, plan, lacking, secrets(), partial(site_of, cluster.name))
 
@@ -201,10 +203,10 @@ def _unpacked(path: Path, new_folder: Callable[[], Path]) -> _RerunOrigin:
     folder = new_folder()
     root = folder / archive.read(path, folder, describes)
     run_dir = root / "run"
-    document, request = read_run_dir(run_dir).document, newest_request(run_dir)
-    check_document(document, request)
-    code, _ = snapshot_ids(document)
-    sizes = sizes_of(root, document)
+    spec = RunSpec.recorded(read_run_dir(run_dir).document, f"run.json in {path}")
+    newest = newest_request(run_dir)
+    check_received(spec, newest)
+    sizes = sizes_of(root, spec)
     needed, free = sum(sizes.values()), shutil.disk_usage(folder).free
     if needed > free:
         raise RunError(
@@ -214,8 +216,10 @@ def _unpacked(path: Path, new_folder: Callable[[], Path]) -> _RerunOrigin:
     archive.read(path, folder, sizes.get)
     image = next((file for file in root.glob("image/*.sif") if not file.is_symlink()), None)
     return _RerunOrigin(
-        Recorded(document, request, run_dir, None),
-        lambda identity: root / ("code" if identity == code else "trainer"),
+        spec,
+        newest,
+        spec.cluster,
+        lambda identity: root / ("code" if identity == spec.code else "trainer"),
         image,
     )
 
@@ -225,26 +229,28 @@ def _known(settings: Settings, ledger: Ledger, name: str, site_of: Callable[[str
     recorded = read_recorded(
         settings.project.results, ledger, name, lambda cluster: site_of(cluster).transport
     )
-    cluster = recorded.run.cluster if recorded.run else str(recorded.document.get("cluster"))
+    run = recorded.run
+    where = f"{run.run_dir} on {run.cluster}" if run and not recorded.folder else str(recorded.folder)
+    spec = RunSpec.recorded(recorded.document, f"{where}: run.json")
+    cluster = run.cluster if run else spec.cluster
 
     def copy_of(identity: str) -> Path:
         home = snapshots_home(settings)
         folder = home / identity
         return folder if folder.is_dir() else fetch(site_of(cluster), identity, home)
 
-    return _RerunOrigin(recorded, copy_of)
+    return _RerunOrigin(spec, recorded.request.whole(where), cluster, copy_of)
 
 
 def _publish(
     settings: Settings,
     site: Site,
-    document: Mapping[str, Any],
     origin: _RerunOrigin,
     secrets: SecretValues,
     bar: Bar,
 ) -> None:
     """Make sure that the cluster has the run's image and code, uploading them if possible."""
-    image, path = Materials.recorded(document).image, origin.image
+    image, path = origin.spec.stored_image, origin.image
     if path is None or image is None or image_present(site, image):
         hint = f"`clusterkit deploy --cluster {site.cluster.name} --image FILE.sif` uploads the same file"
         must_have_image(site, image, hint=hint)
@@ -252,7 +258,7 @@ def _publish(
         cache_folder = chunk_cache(settings)
         todo = plan_image(site, path, image, cache=cache_folder, verify=False)
         upload_image(site, path, image, todo, cache=cache_folder, bar=bar)
-    for identity in snapshot_ids(document):
+    for identity in (origin.spec.code, origin.spec.trainer):
         there = f"{site.layout.snapshots}/{identity}"
         if site.transport.run(["sh", "-c", _THERE, "sh", there], check=False).returncode != 0:
             folder = origin.copy_of(identity)

@@ -24,6 +24,7 @@ from clusterkit.runs.record import RunRecord, records
 from clusterkit.runs.roster import RunDocument, document
 from clusterkit.runs.secret_values import SecretValues, find_secrets
 from clusterkit.runs.settling import settle_open
+from clusterkit.runs.spec import RunSpec
 from clusterkit.runs.state import RunState
 from clusterkit.site import Site, open_site
 from clusterkit.submit.check import check
@@ -114,15 +115,15 @@ def _resume(
 ) -> Resumed:
     before = ended.run.cluster
     target = settings.cluster(changes.cluster or before)
-    plan, materials = resume_plan(target, ended, changes), Materials.recorded(ended.document)
+    plan, materials = resume_plan(target, ended, changes), Materials.recorded(ended.spec)
     check(settings, plan, ledger)
     values = secrets()
     site, there = site_of(before), site_of(target.name)
     if there is not site:
-        check_target(there, ended.run, ended.document)
+        check_target(there, ended.spec)
     ready = prepare(there, ledger, plan, materials, values)  # raises before anything is moved
     if there is not site:
-        move(site, there, ended.run, ended.document, settings.results_to_write(), bar=bar)
+        move(site, there, ended.run, ended.spec, settings.results_to_write(), bar=bar)
     _must_be_there(there, ended.run, materials)
     newest = _newest(ended)
     _check_checkpoints(there, ready.placed[0].row, newest, settings.project.results)
@@ -160,19 +161,18 @@ def _look(site: Site, ledger: Ledger, runs: Sequence[LedgerRun], changes: Change
     answers = ask(transport, *documents, files, timeout=300.0)
     read = answers.of(files)
     there: dict[str, LedgerRun] = {}
-    found: dict[str, RunDocument] = {}
+    specs: dict[str, RunSpec] = {}
     faults: dict[str, RunError] = {}
     for run, probe in zip(runs, documents, strict=True):
-        found[run.run_id] = answers.of(probe)
         try:
-            there[run.run_id] = _newest_job(site, run, found[run.run_id], read[run.run_dir])
+            specs[run.run_id] = _spec(run, answers.of(probe), read[run.run_dir])
+            there[run.run_id] = _newest_job(site, run, read[run.run_dir])
         except RunError as error:
             faults[run.run_id] = error
     states = query(cluster, transport, list(there.values())) if there else []
     looks: dict[str, Ended] = {}
     for run, state in zip(there.values(), states, strict=True):
-        content = found[run.run_id].content or {}
-        looks[run.run_id] = Ended(run, state, read[run.run_dir], content)
+        looks[run.run_id] = Ended(run, state, read[run.run_dir], specs[run.run_id])
         try:
             _check(looks[run.run_id], changes)
         except RunError as error:
@@ -182,11 +182,11 @@ def _look(site: Site, ledger: Ledger, runs: Sequence[LedgerRun], changes: Change
     return [faults.get(run.run_id) or looks[run.run_id] for run in runs]
 
 
-def _newest_job(site: Site, run: LedgerRun, found: RunDocument, record: RunRecord) -> LedgerRun:
-    """Returns the run with its newest job.
+def _spec(run: LedgerRun, found: RunDocument, record: RunRecord) -> RunSpec:
+    """Returns a run's description.
 
     Raises:
-        RunError: its run directory is gone, or the run has moved to another cluster.
+        RunError: its run directory is gone or damaged, or the run has moved to another cluster.
     """
     if found.moved:  # the old directory must not become a second run
         raise RunError(
@@ -201,6 +201,12 @@ def _newest_job(site: Site, run: LedgerRun, found: RunDocument, record: RunRecor
         )
     if found.content is None:
         raise unreadable(run)
+    record.request.whole(f"{run.run_dir} on {run.cluster}")
+    return RunSpec.recorded(found.content, f"{run.run_dir}/run.json on {run.cluster}")
+
+
+def _newest_job(site: Site, run: LedgerRun, record: RunRecord) -> LedgerRun:
+    """Returns the run with its newest job."""
     newest = record.submission
     job_id = newest.job_id(backend_of(site.cluster)) if newest else None
     if newest is not None and newest.number > run.submission and job_id:

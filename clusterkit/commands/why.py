@@ -112,7 +112,7 @@ def _later_job(backend: Backend, evidence: Evidence, run: LedgerRun) -> str | No
         job_id = later.job_id(backend)
         if later.number <= run.submission or job_id is None:
             continue
-        if (later.request or {}).get("kind") != "chain" or later.number in begun or wants:
+        if later.kind != "chain" or later.number in begun or wants:
             found = job_id
     return found if found != run.job_id else None
 

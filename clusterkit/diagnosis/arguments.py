@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from clusterkit.config.options import NATIVE_OPTION
 
@@ -36,13 +36,12 @@ _VALUE = re.compile(
 _MISSING = re.compile(r"following arguments are required: (?P<names>.+)|Missing option '(?P<click>--?[\w-]+)")
 
 
-def command_words(request: Mapping[str, object] | None) -> tuple[str, ...] | None:
+def command_words(words: tuple[str, ...] | None) -> tuple[str, ...] | None:
     """The arguments of `submit` recorded in a request.json; None if they cannot be trusted.
 
     Everything before `--` must be options of clusterkit, and nothing may contain control characters.
     """
-    words = (request or {}).get("command")
-    if not isinstance(words, list) or not all(isinstance(word, str) and word.isprintable() for word in words):
+    if words is None or not all(map(str.isprintable, words)):
         return None
     if sum(map(len, words)) > _MOST:
         return None
@@ -50,7 +49,7 @@ def command_words(request: Mapping[str, object] | None) -> tuple[str, ...] | Non
     for word in own:
         if word not in _FLAGS and (word not in _OPTIONS or next(own, None) is None):
             return None
-    return tuple(words)
+    return words
 
 
 def without_fault(words: Sequence[str], said: str) -> tuple[str, list[str] | None]:

@@ -136,7 +136,7 @@ def parse_evidence(stdout: str) -> Evidence:
     )
     story = backend.story(subject).read(stdout)
     if subject.job_id or record.started:
-        state = fold(record, story.job, limit=backend.asked(record.options).seconds)
+        state = fold(record, story.job, limit=backend.asked(record.request.options).seconds)
     else:
         state = _unsubmitted(backend, record)
     if story.log is not None:

@@ -152,7 +152,7 @@ def _requests(
         except ConfigError as error:
             refused[one] = error.cause
         else:
-            found[_key(one)] = planned.options
+            found[_key(one)] = planned.submission.options
     return found, refused
 
 

@@ -14,7 +14,8 @@ from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.config.kinds import BUILT_IN, DEFAULT
 from clusterkit.report.groups import ReportRun
 from clusterkit.runs.run_dir import newest_request, table
-from clusterkit.untrusted import read_object, texts, whole
+from clusterkit.runs.submission import Submission
+from clusterkit.untrusted import read_object, whole
 
 _GPU_MEMORY = re.compile(
     r"CUDA out of memory|torch\.(cuda\.)?OutOfMemoryError|CUDA error: out of memory"
@@ -74,14 +75,14 @@ def read_evidence(run: ReportRun) -> RunEvidence:
     )
 
 
-def asked(document: Mapping[str, Any], request: Mapping[str, Any]) -> Asked:
+def asked(document: Mapping[str, Any], request: Submission) -> Asked:
     """The resources in the options of the newest submission, or else those of the profile.
 
     Args:
         document: run.json.
-        request: request.json of the newest submission; empty without one.
+        request: the newest submission.
     """
-    given, pack = _resources(texts(request.get("options")) or []), _whole(request.get("pack")) or 1
+    given, pack = _resources(request.options), max(request.pack, 1)
     profile = table(document, "profile")
     gpu = profile.get("gpu")
     granted = given.cpus // pack if given.cpus else None
@@ -92,7 +93,7 @@ def asked(document: Mapping[str, Any], request: Mapping[str, Any]) -> Asked:
         gpu=gpu if isinstance(gpu, str) else None,
         gpus=(_whole(profile.get("gpus")) or 1) if gpu else 0,
         pack=pack,
-        in_one=_whole(request.get("in_one")) or 1,
+        in_one=max(request.in_one, 1),
         granted=granted,
     )
 

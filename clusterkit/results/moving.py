@@ -6,19 +6,16 @@ import json
 import posixpath
 import tempfile
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from clusterkit import snapshots
 from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.errors import ImageError, RunError
-from clusterkit.images.image import Image
 from clusterkit.images.image import present as image_present
 from clusterkit.results.pull import NOT_HOME, PulledRun, pull_runs
 from clusterkit.results.selection import Checkpoints
 from clusterkit.runs.ledger import LedgerRun
-from clusterkit.runs.spec import must_start_alike, snapshot_ids
+from clusterkit.runs.spec import RunSpec, must_start_alike
 from clusterkit.site import Site
 from clusterkit.transport.base import Bar, SyncOptions
 
@@ -31,25 +28,23 @@ _LEFT_BEHIND = (
 """Files that resuming does not need; the local results keep them."""
 
 
-def check_target(target: Site, run: LedgerRun, document: Mapping[str, Any]) -> None:
+def check_target(target: Site, spec: RunSpec) -> None:
     """Check that a run could resume on the target, before anything is moved.
 
     Raises:
         ConfigError: it began in a container and the target uses none, or vice versa.
         ImageError: the target lacks its image.
     """
-    facts, cluster = document.get("image"), target.cluster
-    must_start_alike(run.run_id, document, cluster)
-    if facts and not image_present(target, Image(str(facts["digest"]), int(facts["bytes"]))):
+    image, cluster = spec.stored_image, target.cluster
+    must_start_alike(spec, cluster)
+    if image and not image_present(target, image):
         raise ImageError(
-            f"{target.transport.where}: the run's image {str(facts['digest'])[:12]} is not there",
+            f"{target.transport.where}: the run's image {image.digest[:12]} is not there",
             hint=f"`clusterkit deploy --cluster {cluster.name} --image FILE.sif` uploads the same file",
         )
 
 
-def move(
-    source: Site, target: Site, run: LedgerRun, document: Mapping[str, Any], results: Path, *, bar: Bar
-) -> None:
+def move(source: Site, target: Site, run: LedgerRun, spec: RunSpec, results: Path, *, bar: Bar) -> None:
     """Copy a run to another cluster so that it can resume there; safe to repeat.
 
     The whole run is pulled into the results, including checkpoints and replay; the files that resuming needs
@@ -59,7 +54,7 @@ def move(
         source: the cluster that has the run.
         target: the cluster to resume on, which has passed `check_target`.
         run: to move.
-        document: its run.json.
+        spec: its description.
         results: the project's results folder.
         bar: opens progress bars.
 
@@ -78,7 +73,7 @@ def move(
         )
     _check_whole(run, pulled)
     with bar(f"{run.run_id} to {target.cluster.name}", None) as progress:
-        for identity in snapshot_ids(document):
+        for identity in (spec.code, spec.trainer):
             _move_snapshot(source, target, identity)
         there = target.layout.run(run.run_id)
         # By content: files left from an earlier stay on the target may have the same size.

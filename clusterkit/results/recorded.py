@@ -14,6 +14,7 @@ from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.record import records
 from clusterkit.runs.roster import document
 from clusterkit.runs.run_dir import newest_request, read_run_dir
+from clusterkit.runs.submission import Submission
 from clusterkit.transport.base import Transport
 
 
@@ -23,8 +24,8 @@ class Recorded:
 
     document: Mapping[str, Any]
     """run.json."""
-    request: Mapping[str, Any]
-    """request.json of its newest submission; empty if there is none."""
+    request: Submission
+    """The newest submission."""
     folder: Path | None
     """The local run directory, if any."""
     run: LedgerRun | None

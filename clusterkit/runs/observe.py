@@ -134,7 +134,7 @@ class Observer:
             job = self._task(job, record)
         limit = None
         if job is None or job.limit_seconds is None:
-            limit = backend_of(self.cluster).asked(record.options).seconds
+            limit = backend_of(self.cluster).asked(record.request.options).seconds
         state = fold(record, job, limit=limit, last=last, until_done=run.until_done, moment=moment)
         others = self._others(job_id, record)
         if others and state.state.waiting:
@@ -155,7 +155,7 @@ class Observer:
             found = later.job_id(backend)
             if later.number <= known or found is None:
                 continue
-            if (later.request or {}).get("kind") == "chain" and not self._goes_on(job_id, later, run, record):
+            if later.kind == "chain" and not self._goes_on(job_id, later, run, record):
                 continue  # what tries again with more memory may come after it
             job_id, number = found, later.number
         return job_id, number

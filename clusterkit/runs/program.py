@@ -12,6 +12,8 @@ from clusterkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Profile, Wandb
+    from clusterkit.runs.spec import RunSpec
+    from clusterkit.runs.submission import Submission
 
 _TRAIN = ["python", "-m", "trainer", "train"]
 SEED, TOTAL_STEPS = "CLUSTERKIT_SEED", "CLUSTERKIT_TOTAL_STEPS"
@@ -51,18 +53,16 @@ class Program:
         return (filled(self.argv, env, run_id, run_dir) if self.has_places else self.argv), env
 
     @classmethod
-    def recorded(cls, document: Mapping[str, Any], request: Mapping[str, Any], home: str) -> Program:
+    def recorded(cls, spec: RunSpec, newest: Submission, home: str) -> Program:
         """Returns the program of an earlier run.
 
         Args:
-            document: the run's run.json.
-            request: request.json of the run's newest submission, whose arguments take precedence.
+            spec: the run.
+            newest: its newest submission, whose arguments take precedence.
             home: the run directory.
         """
-        template = document.get("template")
-        argv = tuple(template or request.get("argv") or document["argv"])
-        env = dict(request.get("env") or document["env"])
-        return cls(argv, document.get("recipe"), env, has_places=bool(template), home=home)
+        argv = spec.template or newest.argv or spec.argv
+        return cls(argv, spec.recipe, newest.env or spec.env, has_places=bool(spec.template), home=home)
 
     @property
     def total_steps(self) -> int | None:

@@ -11,7 +11,7 @@ from typing import Any
 from clusterkit.errors import RunError, last_words
 from clusterkit.probes import Probe
 from clusterkit.probes.framing import MARK
-from clusterkit.runs.submission import Submission
+from clusterkit.runs.submission import REQUEST, Submission
 from clusterkit.untrusted import (
     RECORD_BYTES,
     Shape,
@@ -21,9 +21,7 @@ from clusterkit.untrusted import (
     parse_object,
     shaped,
     table,
-    table_of_texts,
     text,
-    texts,
     whole,
 )
 
@@ -118,14 +116,7 @@ _SHAPES: Mapping[str, Shape] = {
         "told": flag,
     },
     "cancel.json": dict.fromkeys(("job_id", "detail"), text),
-    "request.json": {
-        **dict.fromkeys(("kind", "created", "until_done", "workdir", "retry", "gpu"), text),
-        **dict.fromkeys(("options", "argv", "python_path", "command"), texts),
-        **dict.fromkeys(("number", "task", "part", "pack", "in_one", "alternatives"), whole),
-        "env": table_of_texts,
-        "verify_image": flag,
-        "fed": flag,
-    },
+    "request.json": REQUEST,
 }
 """The structure of a run's small files (docs/run-directory.md)."""
 
@@ -150,7 +141,7 @@ class RunRecord:
     """Attempts in order of their numbers."""
     heartbeat: Mapping[str, Any] | None = None
     submissions: tuple[Submission, ...] = ()
-    """Submissions in order of their numbers; empty for runs of clusterkit before 0.2."""
+    """Submissions in order of their numbers."""
     stopped: Mapping[str, Any] | None = None
     """Why the run does not continue past its time limit as requested."""
     unreadable: tuple[str, ...] = ()
@@ -168,9 +159,8 @@ class RunRecord:
     @property
     def alternatives(self) -> tuple[Submission, ...]:
         """Submissions of which the first to start takes the run; empty without such or after a later one."""
-        if not self.submissions or not self.submissions[-1].alternatives:
-            return ()
-        return self.submissions
+        several = self.submissions and self.submissions[-1].number < self.submissions[-1].alternatives
+        return self.submissions if several else ()
 
     @property
     def submission(self) -> Submission | None:
@@ -178,11 +168,10 @@ class RunRecord:
         return self._newest(self.submissions)
 
     @property
-    def request(self) -> Mapping[str, Any]:
-        """request.json of the newest submission that was not refused, or of the newest if all were."""
+    def request(self) -> Submission:
+        """The newest submission that was not refused, or the newest if all were."""
         taken = [each for each in self.submissions if each.refusal is None]
-        newest = self._newest(taken or self.submissions)
-        return (newest.request if newest else None) or {}
+        return self._newest(taken or self.submissions) or Submission(0)
 
     def _newest(self, submissions: Sequence[Submission]) -> Submission | None:
         if not self.alternatives:
@@ -190,12 +179,6 @@ class RunRecord:
         begun = (self.started.start if self.started else None) or {}
         mine = (each for each in submissions if each.number == begun.get("submission"))
         return next(mine, submissions[0] if submissions else None)
-
-    @property
-    def options(self) -> tuple[str, ...]:
-        """The backend's options in that request."""
-        options = self.request.get("options")
-        return tuple(text for text in options if isinstance(text, str)) if isinstance(options, list) else ()
 
     @property
     def cancelled(self) -> bool:
@@ -208,9 +191,7 @@ class RunRecord:
             return any(attempt.cancel is not None for attempt in self.attempts)
         job_id, last = newest.start.get("job_id"), self.submission
         resumed = (
-            last is not None
-            and (last.request or {}).get("kind") == "resume"
-            and last.number > (newest.start.get("submission") or 0)
+            last is not None and last.kind == "resume" and last.number > (newest.start.get("submission") or 0)
         )
         for attempt in self.attempts:
             if attempt.cancel is None:
@@ -225,7 +206,7 @@ class RunRecord:
     @property
     def packed(self) -> bool:
         """Whether the run shares its job with other runs."""
-        return (self.request.get("pack") or 1) > 1
+        return self.request.pack > 1
 
     @property
     def cancel_detail(self) -> str | None:
@@ -334,6 +315,10 @@ class _Files:
             self.unreadable[f"{folder}{slash}{wrong}"] = None
         return found
 
+    def _damage(self, path: str) -> str:
+        """Returns what of a file could not be read, in words; "" if all could."""
+        return next((words for words in self.unreadable if words.startswith(path)), "")
+
     def _alive(self, attempts: Sequence[Attempt]) -> float | None:
         """Returns the last sign of life of the newest unfinished attempt; None without heartbeats."""
         beat = self.written.get(f"{self.run_dir}/heartbeat.json")
@@ -345,7 +330,15 @@ class _Files:
     def record(self, now: float | None) -> RunRecord:
         attempts = tuple(Attempt(number, **files) for number, files in sorted(self.attempts.items()))
         submissions = tuple(
-            _submission(number, files, self.requests.get(number))
+            Submission.recorded(
+                number,
+                self.requests.get(number),
+                damage=self._damage(f"submissions/{number}/request.json"),
+                asked=ordinal(files["asked"].strip()) or 0.0 if "asked" in files else None,
+                status=ordinal(files.get("status", "").strip()),
+                answer=files.get("answer", ""),
+                error=files.get("error", ""),
+            )
             for number, files in sorted(self.submissions.items())
         )
         return RunRecord(
@@ -364,14 +357,3 @@ def _times(said: str) -> dict[str, float]:
     """Parses lines with a time and a path into Unix seconds by path."""
     parts = (line.partition(" ")[::2] for line in said.split("\n"))
     return {path: float(moment) for time, path in parts if (moment := ordinal(time)) is not None}
-
-
-def _submission(number: int, files: Mapping[str, str], request: Mapping[str, Any] | None) -> Submission:
-    return Submission(
-        number,
-        request=request,
-        asked=ordinal(files["asked"].strip()) or 0.0 if "asked" in files else None,
-        status=ordinal(files.get("status", "").strip()),
-        answer=files.get("answer", ""),
-        error=files.get("error", ""),
-    )

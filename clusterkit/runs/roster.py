@@ -207,12 +207,10 @@ def _entry(detail: Mapping[str, Any], path: str, cluster: Cluster, record: RunRe
         job_id = str(start.get("job_id") or "")
     try:
         run = replace(
-            ledger_row(detail, cluster=cluster.name, run_dir=path),
+            ledger_row(detail, newest, cluster=cluster.name, run_dir=path),
             job_id=job_id or "",
             state=JobState.UNKNOWN if job_id else JobState.SUBMITTING,
-            submission=newest.number if newest else 0,
             part=_part(record),
-            until_done=str(((newest.request if newest else None) or {}).get("until_done") or ""),
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
@@ -222,4 +220,4 @@ def _entry(detail: Mapping[str, Any], path: str, cluster: Cluster, record: RunRe
 def _part(record: RunRecord) -> int:
     """Returns the number of the run's submission within its group."""
     first = next((each for each in record.submissions if each.number == 0), None)
-    return int(((first.request if first else None) or {}).get("part") or 0)
+    return first.part if first else 0

@@ -9,6 +9,7 @@ from typing import Any
 
 from clusterkit.errors import RunError
 from clusterkit.runs.record import Attempt, read_record
+from clusterkit.runs.submission import Submission
 from clusterkit.untrusted import RECORD_BYTES, number, ordinal, read_limited, read_object
 
 _YEAR_9999 = 253_370_764_800
@@ -69,11 +70,16 @@ def read_run_dir(path: Path) -> RunDirectory:
     return RunDirectory(path, document, attempts, _record(path / "stopped.json"))
 
 
-def newest_request(folder: Path) -> dict[str, Any]:
-    """Returns request.json of a run's newest submission that was not refused; empty if there is none."""
-    there = [path for _, path in _numbered(folder / "submissions") if (path / "request.json").exists()]
-    taken = [path for path in there if not _refused(path)]
-    return (_record((taken or there)[-1] / "request.json") if there else None) or {}
+def newest_request(folder: Path) -> Submission:
+    """Returns a run's newest submission that was not refused; one without values if there is none."""
+    numbered = _numbered(folder / "submissions")
+    there = [(number, path) for number, path in numbered if (path / "request.json").exists()]
+    taken = [(number, path) for number, path in there if not _refused(path)]
+    if not there:
+        return Submission(0)
+    number, path = (taken or there)[-1]
+    request, wrong = read_record("request.json", read_limited(path / "request.json", RECORD_BYTES) or b"")
+    return Submission.recorded(number, request, damage=wrong or "")
 
 
 def _numbered(folder: Path) -> list[tuple[int, Path]]:

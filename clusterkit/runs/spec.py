@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.config.models import Cluster
 from clusterkit.errors import ConfigError, RunError
+from clusterkit.images.image import Image
 from clusterkit.runs.ledger import LedgerRun
-from clusterkit.runs.program import TOTAL_STEPS, option_of, trains
-from clusterkit.untrusted import can_be_shown
+from clusterkit.runs.program import Program
+from clusterkit.runs.submission import Submission, json_file
+from clusterkit.untrusted import can_be_shown, shape_of, text, values_of, whole
 
 SCHEMA = 1
+_OPTIONAL = {"project", "group", "sweep", "template", "rerun_of"}
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """The complete description of a run, written once as run.json and never changed."""
+    """The complete description of a run, written once as run.json and never changed.
+
+    Before the run has its place on a cluster, its paths, code and image are empty, and placeholders unfilled.
+    """
 
     run_id: str
     name: str
@@ -33,12 +39,12 @@ class RunSpec:
     """The resolved profile table."""
     recipe: Mapping[str, Any] | None
     """`name`, `values` and `modified` ({name: [locked, used]}); None for a user's own program."""
-    argv: tuple[str, ...]
-    env: Mapping[str, str]
-    workdir: str
-    python_path: tuple[str, ...]
-    snapshot: Mapping[str, Any]
-    image: Mapping[str, Any] | None
+    argv: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    workdir: str = ""
+    python_path: tuple[str, ...] = ()
+    snapshot: Mapping[str, Any] = field(default_factory=dict)
+    image: Mapping[str, Any] | None = None
     seed: int | None
     total_steps: int | None
     time_limit_seconds: int
@@ -56,48 +62,75 @@ class RunSpec:
     """Id of the run that this one repeats, or None."""
 
     @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> RunSpec:
-        """Returns the spec in a run.json of clusterkit; values that older versions lack get defaults."""
-        known: dict[str, Any] = {field.name: document.get(field.name) for field in fields(cls)}
-        for name in ("argv", "python_path"):
-            known[name] = tuple(known[name] or ())
-        known["project"] = known["project"] or ""
-        known["versions"] = known["versions"] or {}
-        known["template"] = tuple(known["template"]) if known["template"] else None
-        return cls(**known)
+    def recorded(cls, document: Mapping[str, Any], where: str) -> RunSpec:
+        """Returns the spec in a run.json.
+
+        Args:
+            document: the content of the file.
+            where: the file, for messages.
+
+        Raises:
+            RunError: a value is missing or of another type.
+        """
+        needed = {each.name for each in fields(cls)} - _OPTIONAL
+        given = {name for name in shape_of(cls) if document.get(name) is not None}
+        empty = {each.name for each in fields(cls) if "None" in str(each.type) and each.name in document}
+        values = {**dict.fromkeys(empty - given), **values_of(document, shape_of(cls))}
+        image = values.get("image") or {"digest": "0" * 64, "bytes": 0}
+        sound = {
+            "argv": values.get("argv"),
+            "profile": text(values.get("profile", {}).get("name")),
+            "python_path": len(values.get("python_path", ())) == 1,
+            "image": _DIGEST.fullmatch(str(image.get("digest"))) and whole(image.get("bytes")) is not None,
+        }
+        wrong = (needed | given).difference(values)
+        wrong |= {name for name, right in sound.items() if not right}
+        if wrong:
+            raise RunError(
+                f"{where} was not written by clusterkit, or is damaged: {', '.join(sorted(wrong))}",
+                hint="copy the file from another copy of the run, if there is one; "
+                "`clusterkit submit` starts a new run",
+            )
+        return cls(**values)
 
     def to_json(self) -> bytes:
-        """Returns run.json: UTF-8, indented, with unsorted keys and a final newline."""
-        document = {"schema": SCHEMA, **asdict(self)}
+        """Returns run.json."""
+        values = asdict(self)
         if self.rerun_of is None:
-            del document["rerun_of"]
-        return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")
+            del values["rerun_of"]
+        return json_file(SCHEMA, values)
+
+    @property
+    def stored_image(self) -> Image | None:
+        """The image in the cluster's store; None if the run uses none of it."""
+        return Image(self.image["digest"], self.image["bytes"]) if self.image else None
+
+    @property
+    def code(self) -> str:
+        """Id of the snapshot with the run's code."""
+        return _identity(self.workdir)
+
+    @property
+    def trainer(self) -> str:
+        """Id of the snapshot with the run's trainer."""
+        return _identity(self.python_path[0])
 
 
-def snapshot_ids(document: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns the ids of the snapshots with a run's code and with its trainer.
-
-    Raises:
-        RunError: run.json does not contain them.
-    """
-    try:
-        (bundle,) = document["python_path"]
-        code = posixpath.basename(posixpath.dirname(str(document["workdir"])))
-    except (KeyError, TypeError, ValueError) as error:
-        raise RunError("run.json does not record the run's code: it was not written by clusterkit") from error
-    return code, posixpath.basename(posixpath.dirname(str(bundle)))
+def _identity(folder: str) -> str:
+    """Returns the id of the snapshot that has a folder."""
+    return posixpath.basename(posixpath.dirname(folder))
 
 
-def must_start_alike(run_id: str, document: Mapping[str, Any], cluster: Cluster) -> None:
+def must_start_alike(spec: RunSpec, cluster: Cluster) -> None:
     """Raises ConfigError if a cluster would start a recorded run in another kind of container, or in none."""
-    facts, drawn = document.get("image"), (document.get("versions") or {}).get("image")
+    facts, drawn = spec.image, spec.versions.get("image")
     if (facts is not None, drawn) != (cluster.stores_image, cluster.registry_image):
         began = "in an image" if facts else f"in {drawn}" if drawn else "without a container"
         here = f'container = "{cluster.container}"'
         if cluster.registry_image:
             here += f', registry_image = "{cluster.registry_image}"'
         raise ConfigError(
-            f"{run_id} ran {began}, and {cluster.name} has {here}",
+            f"{spec.run_id} ran {began}, and {cluster.name} has {here}",
             hint="use --cluster to choose a cluster that runs programs in the same way",
         )
 
@@ -124,14 +157,15 @@ def timestamp(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def ledger_row(document: Mapping[str, Any], *, cluster: str, run_dir: str) -> LedgerRun:
-    """Makes a ledger row from a run.json, without a job.
+def ledger_row(
+    document: Mapping[str, Any], newest: Submission | None, *, cluster: str, run_dir: str
+) -> LedgerRun:
+    """Makes a ledger row from a run.json and the newest submission, without a job.
 
     Raises:
         KeyError, TypeError, ValueError, AttributeError: clusterkit did not write the document.
     """
-    argv, env = list(document.get("argv") or ()), document.get("env") or {}
-    steps = option_of(argv, "--total-steps") if trains(argv) else env.get(TOTAL_STEPS)
+    program = Program(tuple(document.get("argv") or ()), None, document.get("env") or {})
     return LedgerRun(
         run_id=str(document["run_id"]),
         cluster=cluster,
@@ -142,7 +176,10 @@ def ledger_row(document: Mapping[str, Any], *, cluster: str, run_dir: str) -> Le
         job_id="",
         submitted=str(document["created"]),
         run_dir=run_dir,
-        total_steps=int(steps) if steps and steps.isdigit() else int(document["total_steps"] or 0),
+        total_steps=program.total_steps or int(document["total_steps"] or 0),
         state=JobState.PENDING,
         group=str((document.get("group") or {}).get("id", "")),
+        submission=newest.number if newest else 0,
+        part=newest.part if newest else 0,
+        until_done=(newest.until_done if newest else None) or "",
     )

@@ -120,14 +120,13 @@ def tried_again(record: RunRecord) -> str | None:
     """Returns which try of a submission by a user this is, and why, in words; None for the first."""
     tries: list[str] = []
     for submission in record.submissions:
-        request, number = submission.request or {}, submission.number
-        if submission.refusal is None and request.get("kind") == "retry":
-            tries.append(one_line(request.get("retry")))
-        elif request.get("kind") != "chain":
+        if submission.refusal is None and submission.kind == "retry":
+            tries.append(one_line(submission.retry or "again"))
+        elif submission.kind != "chain":
             tries = []
         starts = (attempt.start or {} for attempt in record.attempts)
-        mine = (start for start in starts if start.get("submission") == number and start.get("retry"))
-        tries += [one_line(start["retry"]) for start in mine]
+        mine = (start for start in starts if start.get("submission") == submission.number)
+        tries += [one_line(start["retry"]) for start in mine if start.get("retry")]
     return f"try {len(tries) + 1}, {tries[-1]}" if tries else None
 
 

@@ -2,7 +2,7 @@
 
 The folder `submissions/<n>/` in the run directory keeps each submission:
 
-    request.json   the request (`SubmissionRequest`; `retry`: why a job tried again)
+    request.json   the request
     asked          when the scheduler was asked; never repeated
     answer, error, status   output and exit status of the submit command
     over           the array, chain or packed run must not continue
@@ -25,9 +25,10 @@ from typing import Any
 
 from clusterkit.backends.base import Backend
 from clusterkit.backends.jobs import DOUBTFUL, PATIENCE_SECONDS, Found, JobState, refusal
+from clusterkit.errors import RunError
 from clusterkit.probes import Probe
 from clusterkit.probes.framing import MARK
-from clusterkit.untrusted import ordinal
+from clusterkit.untrusted import Shape, ordinal, shape_of, values_of
 
 SCHEMA = 1
 DEFERRED = "the queue takes no more jobs of yours: a job of the group submits it when one ends"
@@ -123,10 +124,51 @@ find "$root/{_GIVEN_UP}" ! -name {_GIVEN_UP} -prune -mtime +1 -exec rm -rf {{}} 
 
 @dataclass(frozen=True)
 class Submission:
-    """One submission of a run, as recorded in the run directory."""
+    """One submission of a run: request.json, which says how it was handed over, and what came of it.
+
+    None for a value of run.json that it does not replace.
+    """
 
     number: int
-    request: Mapping[str, Any] | None = None
+    """0 is a run's first."""
+    kind: str = "first"
+    """`first` or `resume`; jobs themselves write `chain` and `retry`."""
+    created: str = ""
+    """UTC, ISO 8601."""
+    options: tuple[str, ...] = ()
+    """The options given to the scheduler."""
+    argv: tuple[str, ...] | None = None
+    """Replaces run.json's argv for the attempts of this submission, as `env` does its env."""
+    env: Mapping[str, str] | None = None
+    task: int | None = None
+    """Index in the job array, if any."""
+    until_done: str | None = None
+    """How the run continues past its time limit; None if it does not."""
+    workdir: str | None = None
+    """Replaces run.json's, as `python_path` does, for a run that moved to another cluster."""
+    python_path: tuple[str, ...] | None = None
+    part: int = 0
+    """Number of the submission within the run's group."""
+    pack: int = 1
+    """Number of runs that share the job."""
+    in_one: int = 1
+    """Number of runs that one process trains."""
+    command: tuple[str, ...] | None = None
+    """The arguments of `submit` that reproduce the run; None if none do."""
+    verify_image: bool = False
+    """Whether the job checks its image's digest before starting the container."""
+    fed: bool = False
+    """Whether jobs of its group submit it when the queue has room."""
+    alternatives: int = 0
+    """Number of jobs, submissions 0 onwards, of which the first to start takes the run; 0 for one job."""
+    gpu: str | None = None
+    """The GPU type that the job asks for."""
+    seal: str | None = None
+    """The key of the run's secrets, in hexadecimal; None if it has none."""
+    retry: str | None = None
+    """Why a job tried again."""
+    damage: str = ""
+    """The file and its values that could not be read; "" if all could."""
     asked: float | None = None
     """Time at which the scheduler was asked, Unix seconds of the cluster's clock; None if not yet."""
     status: int | None = None
@@ -134,18 +176,33 @@ class Submission:
     answer: str = ""
     error: str = ""
 
+    @classmethod
+    def recorded(cls, number: int, request: Mapping[str, Any] | None, **came: Any) -> Submission:
+        """Returns a submission with the values of a request.json that have the right type."""
+        return cls(**{**values_of(request or {}, REQUEST), **came, "number": number})
+
+    def to_json(self) -> bytes:
+        """Returns request.json."""
+        values = asdict(self)
+        return json_file(SCHEMA, {name: values[name] for name in REQUEST if name != "retry"})
+
+    def whole(self, where: str) -> Submission:
+        """Returns the submission.
+
+        Raises:
+            RunError: values of its request.json could not be read; `where` is the run directory.
+        """
+        if self.damage:
+            raise RunError(
+                f"{where}: {self.damage} cannot be read",
+                hint="copy the file from another copy of the run, if there is one; "
+                "`clusterkit submit` starts a new run",
+            )
+        return self
+
     def job_id(self, backend: Backend) -> str | None:
         """Returns the job id, or the task's id for a member of an array; None without an answer."""
-        if self.status != 0:
-            return None
-        task = (self.request or {}).get("task")
-        return backend.accepted(self.answer, None if task is None else int(task))
-
-    @property
-    def alternatives(self) -> int:
-        """Number of jobs, this one included, of which the first to start takes the run; 0 for one job."""
-        several = int((self.request or {}).get("alternatives") or 0)
-        return several if self.number < several else 0
+        return backend.accepted(self.answer, self.task) if self.status == 0 else None
 
     @property
     def unheard(self) -> bool:
@@ -163,51 +220,15 @@ class Submission:
         return None if self.status in (None, 0) else refusal(self.error)
 
 
-@dataclass(frozen=True)
-class SubmissionRequest:
-    """The content of request.json of a submission; None for a value of run.json that it does not replace."""
+_CAME = ("damage", "asked", "status", "answer", "error")
+REQUEST: Shape = {name: kind for name, kind in shape_of(Submission).items() if name not in _CAME}
+"""The structure of request.json (docs/run-directory.md)."""
 
-    number: int
-    """Number of the submission; 0 is a run's first."""
-    kind: str
-    """`first` or `resume`; jobs themselves write `chain` and `retry`."""
-    created: str
-    """UTC, ISO 8601."""
-    options: Sequence[str]
-    """The options given to the scheduler."""
-    argv: Sequence[str] | None = None
-    """Replaces run.json's argv for the attempts of this submission, as `env` does its env."""
-    env: Mapping[str, str] | None = None
-    task: int | None = None
-    """Index in the job array, if any."""
-    until_done: str | None = None
-    """How the run continues past its time limit; None if it does not."""
-    workdir: str | None = None
-    """Replaces run.json's, as `python_path` does, for a run that moved to another cluster."""
-    python_path: Sequence[str] | None = None
-    part: int = 0
-    """Number of the submission within the run's group."""
-    pack: int = 1
-    """Number of runs that share the job."""
-    in_one: int = 1
-    """Number of runs that one process trains."""
-    command: Sequence[str] | None = None
-    """The arguments of `submit` that reproduce the run; None if none do."""
-    verify_image: bool = False
-    """Whether the job checks its image's digest before starting the container."""
-    fed: bool = False
-    """Whether jobs of its group submit it when the queue has room."""
-    alternatives: int = 0
-    """Number of jobs, submissions 0 onwards, of which the first to start takes the run; 0 for one job."""
-    gpu: str | None = None
-    """The GPU type that the job asks for."""
-    seal: str | None = None
-    """The key of the run's secrets, in hexadecimal; None if it has none."""
 
-    def to_json(self) -> bytes:
-        """Returns request.json."""
-        document = {"schema": SCHEMA, **asdict(self)}
-        return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")
+def json_file(schema: int, values: Mapping[str, Any]) -> bytes:
+    """Returns a JSON file of a run directory: UTF-8, indented, with unsorted keys and a final newline."""
+    text = json.dumps({"schema": schema, **values}, indent=2, ensure_ascii=False)
+    return f"{text}\n".encode("utf-8", "surrogateescape")
 
 
 @dataclass(frozen=True)
@@ -319,15 +340,14 @@ def outcome(
         now: Unix seconds of the cluster's clock.
         over: whether no fragment on the cluster can still ask the scheduler.
     """
-    request = (submission.request if submission else None) or {}
-    task = request.get("task")
     job_id = (submission.job_id(backend) if submission else None) or started
     if job_id is None and found.ids:
         newest = max(found.ids, key=_ordinal)
-        job_id = newest if task is None else backend.task_id(newest, int(task))
+        task = submission.task if submission else None
+        job_id = newest if task is None else backend.task_id(newest, task)
     if job_id is not None:
         return SubmissionOutcome(JobState.PENDING, job_id)
-    if request.get("fed") and submission is not None and submission.refusal is None:
+    if submission is not None and submission.fed and submission.refusal is None:
         return SubmissionOutcome(JobState.DEFERRED, why=DEFERRED)
     if submission is None or submission.asked is None:
         if not over:

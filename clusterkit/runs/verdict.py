@@ -112,7 +112,7 @@ def may_go_on(record: RunRecord, ended: Mapping[str, Any]) -> bool:
         return False
     match ended.get("why"):
         case "timeout":
-            return bool(record.request.get("until_done"))
+            return record.request.until_done is not None
         case "signalled":
             return ended.get("signal") in _ENDING
         case why:

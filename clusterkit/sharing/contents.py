@@ -14,6 +14,7 @@ from typing import Any
 from clusterkit import __version__
 from clusterkit.backends.job_script import templates
 from clusterkit.runs.run_dir import newest_request
+from clusterkit.runs.submission import Submission
 from clusterkit.sharing.archive import ArchiveMember, of_file
 from clusterkit.snapshots.snapshot import ManifestEntry
 
@@ -101,18 +102,18 @@ def _here(text: str, run_dir: str) -> str:
     return '"$here/out"'.join(part and shlex.quote(part) for part in text.split(run_dir))
 
 
-def readme(document: Mapping[str, Any], request: Mapping[str, Any], about: Mapping[str, Any]) -> str:
+def readme(document: Mapping[str, Any], request: Submission, about: Mapping[str, Any]) -> str:
     """Instructions for using the archive, with and without clusterkit.
 
     Args:
         document: run.json.
-        request: request.json of the newest submission, whose arguments produced the results.
+        request: the newest submission, whose arguments produced the results.
         about: export.json.
     """
     snapshot = document.get("snapshot") or {}
-    variables = request.get("env") or document.get("env") or {}
+    variables = request.env or document.get("env") or {}
     there = str(variables.get("WANDB_DIR") or "")  # the run directory
-    argv = " ".join(_here(str(word), there) for word in request.get("argv") or document.get("argv") or [])
+    argv = " ".join(_here(str(word), there) for word in request.argv or document.get("argv") or [])
     env = " ".join(
         f"{name}={_here(str(value), there)}" for name, value in variables.items() if name not in _PLACES
     )

@@ -13,6 +13,7 @@ from clusterkit.results.series import series
 from clusterkit.runs.program import trains
 from clusterkit.runs.record import Attempt
 from clusterkit.runs.run_dir import moment, table
+from clusterkit.runs.submission import Submission
 
 Name = tuple[str, str]
 """Section and name of a value."""
@@ -55,7 +56,7 @@ def describe(
     document: Mapping[str, Any],
     where: str,
     *,
-    request: Mapping[str, Any] | None = None,
+    request: Submission = Submission(0),  # noqa: B008 - immutable
     rows: Sequence[MetricRow] | None = None,
     attempts: Sequence[Attempt] = (),
 ) -> Description:
@@ -64,23 +65,21 @@ def describe(
     Args:
         document: run.json.
         where: the source that it was read from.
-        request: request.json of its newest submission.
+        request: its newest submission.
         rows: of metrics.jsonl; None when only run.json is available.
         attempts: of the run.
     """
-    request = request or {}
-    own = _run_dir(document, request)
-    argv = tuple(
-        str(word).replace(own, "RUN_DIR") for word in _list(request, "argv") or _list(document, "argv")
-    )
+    env = request.env or table(document, "env")
+    own = str(env.get("WANDB_DIR") or "\0")  # the run directory; when unknown, in no text
+    argv = tuple(str(word).replace(own, "RUN_DIR") for word in request.argv or _list(document, "argv"))
     values: dict[Name, Any] = {}
     for section, items in (
         ("run", _run(document, training=trains(argv))),
         ("recipe", _recipe(document)),
         ("profile", _profile(document, training=trains(argv))),
         ("arguments", _options(argv[4:]) if trains(argv) else iter(())),
-        ("environment", _environment(document, request)),
-        ("sbatch", _native(request)),
+        ("environment", ((name, str(value).replace(own, "RUN_DIR")) for name, value in env.items())),
+        ("sbatch", _native(request.options)),
         ("code", _code(document)),
         ("image", iter((table(document, "image") or {"digest": _no_file(document)}).items())),
         ("versions", iter(_versions(document, rows or ()).items())),
@@ -92,7 +91,8 @@ def describe(
         ),
     ):
         values |= {(section, name): value for name, value in items}
-    values.pop(("image", "path"), None)
+    for name in (("image", "path"), *(("environment", name) for name in _OF_ONE_RUN)):
+        values.pop(name, None)
     return Description(
         str(document.get("run_id") or posixpath.basename(where)),
         where,
@@ -148,21 +148,9 @@ def _options(arguments: Sequence[str]) -> Iterator[tuple[str, Any]]:
         yield name, True
 
 
-def _environment(document: Mapping[str, Any], request: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    own = _run_dir(document, request)
-    for name, value in (table(request, "env") or table(document, "env")).items():
-        if name not in _OF_ONE_RUN:
-            yield name, str(value).replace(own, "RUN_DIR")
-
-
-def _run_dir(document: Mapping[str, Any], request: Mapping[str, Any]) -> str:
-    """The run directory on the cluster; when unknown, a string that occurs in no text."""
-    return str((table(request, "env") or table(document, "env")).get("WANDB_DIR") or "\0")
-
-
-def _native(request: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for option in _list(request, "options"):
-        name, equals, value = str(option).partition("=")
+def _native(options: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    for option in options:
+        name, equals, value = option.partition("=")
         yield name, value if equals else True
 
 

@@ -51,7 +51,7 @@ def check(settings: Settings, plan: Plan, ledger: Ledger) -> tuple[str, ...]:
     """
     check_after(ledger, plan.cluster, plan.after, plan.native)
     for run in plan.runs:
-        _check_exports(run.options, settings.secrets.names)
+        _check_exports(run.submission.options, settings.secrets.names)
     wanted = {run.profile.name: (run.profile, run.program.argv) for run in plan.runs}
     return check_fit(settings, plan.cluster, wanted.values())
 

@@ -20,7 +20,7 @@ from clusterkit.folders import work_folder
 from clusterkit.interruption import held_back
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.spec import timestamp
-from clusterkit.runs.submission import DEFERRED, SubmissionRequest, job_name
+from clusterkit.runs.submission import DEFERRED, Submission, job_name
 from clusterkit.site import Site
 from clusterkit.submit.group import GroupPart
 from clusterkit.submit.handover import hand_over_parcel
@@ -102,11 +102,10 @@ def _files(ready: Ready, site: Site, owner: str) -> dict[str, bytes | str]:
     for part in ready.split[1:]:
         script = scripts.setdefault(part.options, len(scripts))
         lines.append(_line(part, script, f"{layout.root}/{owner}", group.pack))
-        request = SubmissionRequest(
+        request = Submission(
             part.number,
-            "first",
-            timestamp(group.created),
-            part_options(plan, part),
+            created=timestamp(group.created),
+            options=part_options(plan, part),
             part=part.number,
             fed=True,
         )

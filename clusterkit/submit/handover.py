@@ -126,9 +126,7 @@ def _hand_over(site: Site, ledger: Ledger, parcel: Parcel, alive: str) -> str:
     if answer is not None and answer.asked is None:
         _take_back(ledger, concerned, before)
         raise _unwritten(transport, root, done.error_text)
-    job_ids = [
-        replace(answer, request={"task": task}).job_id(backend) if answer else None for task in parcel.tasks
-    ]
+    job_ids = [replace(answer, task=task).job_id(backend) if answer else None for task in parcel.tasks]
     if None not in job_ids:
         ledger.add_all(
             replace(run, state=JobState.PENDING, job_id=job_id or "")

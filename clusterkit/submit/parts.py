@@ -15,7 +15,7 @@ from clusterkit.errors import ClusterkitError
 from clusterkit.folders import work_folder
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.spec import timestamp
-from clusterkit.runs.submission import SubmissionRequest, job_name
+from clusterkit.runs.submission import Submission, job_name
 from clusterkit.site import Layout, Site
 from clusterkit.submit.group import GroupPart, group_json, members_file, parts
 from clusterkit.submit.handover import Parcel, SubmissionRefusedError, hand_over_parcel
@@ -149,7 +149,7 @@ def parcel_of(layout: Layout, ready: Ready, part: GroupPart, options: tuple[str,
     group = ready.plan.group
     assert group is not None
     owner, created, first = f"groups/{group.id}", timestamp(group.created), part.number == 0
-    request = SubmissionRequest(part.number, "first", created, options, part=part.number)
+    request = Submission(part.number, created=created, options=options, part=part.number)
     script = part_script(ready.plan, part, layout, options)
     rows = [one.row for one in ready.placed]
     return Parcel(
@@ -188,15 +188,15 @@ def _group_files(ready: Ready, group: PlannedGroup, owner: str) -> dict[str, byt
     for part in ready.split:
         options = part_options(ready.plan, part)
         for index in part.members:
-            one, task = ready.placed[index], part.task_of(index, always=alone)
-            submission = f"{one.folder}/submissions/0"
-            files |= one.files()
+            run, task = ready.placed[index], part.task_of(index, always=alone)
             later = part.number > 0 and ready.fed
-            files[f"{submission}/request.json"] = one.request(options, task=task, pack=group.pack, fed=later)
+            request = replace(run.submission, options=options, task=task, pack=group.pack, fed=later)
+            files |= run.files([request])
             for name in ("asked", "answer", "error", "status"):
-                files[f"{submission}/{name}"] = f"../../../../{owner}/submissions/{part.number}/{name}"
+                there = f"../../../../{owner}/submissions/{part.number}/{name}"
+                files[f"{run.folder}/submissions/0/{name}"] = there
             if not alone:
-                files[f"{one.folder}/{SCHEDULER_LOG}"] = f"../../{owner}/{group_log(part.number, task)}"
+                files[f"{run.folder}/{SCHEDULER_LOG}"] = f"../../{owner}/{group_log(part.number, task)}"
     return files
 
 

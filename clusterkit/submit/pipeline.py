@@ -78,7 +78,7 @@ class Submitted(Ready):
     def missing(self) -> tuple[str, ...]:
         """Run ids of runs that were not accepted."""
         taken = {run.run_id for run in self.runs}
-        return tuple(one.spec.run_id for one in self.placed if one.spec.run_id not in taken)
+        return tuple(run.spec.run_id for run in self.placed if run.spec.run_id not in taken)
 
     @property
     def jobs(self) -> tuple[str, ...]:
@@ -237,7 +237,7 @@ def ask_limits(site: Site, plan: Plan) -> Limits | None:
         SchedulerError: the limits are unknown, and the settings let the scheduler decide how runs continue.
         TransportError: the connection failed.
     """
-    probe = backend_of(site.cluster).limits(_measure(plan).options)
+    probe = backend_of(site.cluster).limits(_measure(plan).submission.options)
     answers = ask(site.transport, probe, check=False, timeout=_LIMITS_SECONDS)
     try:
         return answers.of(probe)
@@ -303,7 +303,7 @@ def _continuation(site: Site, plan: Plan, limits: Limits | None) -> Continuation
     """
     if not any(run.goes_on for run in plan.runs):
         return None
-    cluster, options = site.cluster, _measure(plan).options
+    cluster, options = site.cluster, _measure(plan).submission.options
     backend = backend_of(cluster)
     if limits is not None:
         backend.check_limits(cluster, limits, options)
@@ -359,15 +359,15 @@ def hand_over(site: Site, ledger: Ledger, ready: Ready) -> Submitted:
         else:
             accepted, trouble = hand_over_parts(site, ledger, ready)
     else:
-        (one,) = ready.placed
-        options = (*one.options, *backend_of(site.cluster).dependency(ready.after))
-        number = one.planned.number
-        request = {f"{one.folder}/submissions/{number}/request.json": one.request(options, number=number)}
-        files = {**one.files(), **request}
-        parcel = Parcel((one.row,), one.folder, files, options, number, needs=one.needs)
-        accepted = (replace(one.row, job_id=hand_over_parcel(site, ledger, parcel)),)
-        if one.job.alternatives:
-            others, refused = other_jobs(site, one.row.run_dir)
+        (run,) = ready.placed
+        waits = backend_of(site.cluster).dependency(ready.after)
+        requests = [replace(each, options=(*each.options, *waits)) for each in run.submissions]
+        first = requests[0]
+        files = run.files(requests)
+        parcel = Parcel((run.row,), run.folder, files, first.options, first.number, needs=run.needs)
+        accepted = (replace(run.row, job_id=hand_over_parcel(site, ledger, parcel)),)
+        if len(requests) > 1:
+            others, refused = other_jobs(site, run.row.run_dir)
     return Submitted(
         **vars(ready), runs=accepted, trouble=trouble, trusted=site.notes, others=others, refused=refused
     )

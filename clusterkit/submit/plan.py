@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import platform
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, cast
 
 from clusterkit import __version__
 from clusterkit.backends import backend_of
@@ -23,12 +23,13 @@ from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.program import Program
 from clusterkit.runs.sealing import Sealed, seal
 from clusterkit.runs.secret_values import SecretValues
-from clusterkit.runs.spec import RunSpec, ledger_row, snapshot_ids
-from clusterkit.runs.submission import SubmissionRequest, job_name
+from clusterkit.runs.spec import RunSpec, ledger_row
+from clusterkit.runs.submission import Submission, job_name
 from clusterkit.site import Layout
 from clusterkit.snapshots import Allow, Snapshot
 
 if TYPE_CHECKING:
+    from clusterkit.backends.base import Way
     from clusterkit.config.models import Cluster, Profile
     from clusterkit.submit.group import GroupPart, JobBatch
 
@@ -56,16 +57,9 @@ class Materials:
         )
 
     @classmethod
-    def recorded(cls, document: Mapping[str, Any]) -> Materials:
-        """Returns the materials of an earlier run from its run.json."""
-        code, trainer = snapshot_ids(document)
-        image = document.get("image")
-        return cls(
-            code,
-            f"{trainer}/bundle",
-            document["snapshot"],
-            Image(str(image["digest"]), int(image["bytes"])) if image else None,
-        )
+    def recorded(cls, spec: RunSpec) -> Materials:
+        """Returns the materials of an earlier run."""
+        return cls(spec.code, f"{spec.trainer}/bundle", spec.snapshot, spec.stored_image)
 
 
 @dataclass(frozen=True)
@@ -86,45 +80,23 @@ class GroupMember:
     """Ids of the runs, including this one, that one process trains; empty for a run with its own process."""
 
 
-class Alternative(NamedTuple):
-    """One of several jobs of which the first to start takes a run."""
-
-    gpu: str | None
-    """The GPU type that it asks for."""
-    options: tuple[str, ...]
-    """The backend's options."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class PlannedRun:
-    """One submission of one run."""
+    """One submission of one run, before it has its place on the cluster."""
 
-    run_id: str
-    name: str
-    created: str
-    """Time of the request; UTC, ISO 8601."""
     profile: Profile
     program: Program
-    options: tuple[str, ...]
-    """The backend's options, except those for continuation, dependencies and sharing."""
-    others: tuple[Alternative, ...] = ()
+    member: GroupMember | None = None
+    spec: RunSpec
+    """The new run, or from the second submission on the run as first submitted."""
+    submission: Submission
+    """Without the options for continuation, dependencies and sharing."""
+    others: tuple[Submission, ...] = ()
     """Further jobs, of which the first to start takes the run."""
     goes_on: bool
     """Whether it continues past its time limit."""
-    seed: int | None
-    total_steps: int | None
     unplaced: tuple[str, ...] = ()
     """Names of values asked for, such as `seed`, that the program can only read from its environment."""
-    verify_image: bool = False
-    wandb: Mapping[str, Any] = field(default_factory=dict)
-    project: str = ""
-    member: GroupMember | None = None
-    command: tuple[str, ...] | None = None
-    """The arguments of `submit` that reproduce the run; None if none do."""
-    number: int = 0
-    """Number of the submission."""
-    before: RunSpec | None = None
-    """The run that is repeated or, from the second submission on, this run as first submitted."""
 
     @property
     def recipe(self) -> str:
@@ -135,11 +107,6 @@ class PlannedRun:
     def modified(self) -> tuple[str, ...]:
         """Names of modified recipe values."""
         return tuple((self.program.recipe or {}).get("modified", ()))
-
-    @property
-    def again(self) -> bool:
-        """Whether it continues in an existing run directory."""
-        return self.number > 0
 
 
 @dataclass(frozen=True)
@@ -213,16 +180,20 @@ class PlacedRun:
     planned: PlannedRun
     spec: RunSpec
     """The run's description, written as run.json for a new run."""
+    submissions: tuple[Submission, ...]
+    """The run's submission, or one for each job of which the first to start takes the run."""
     job: JobScript
-    script: str
-    node_script: str
-    """Starts the program on each of several nodes; empty for a run on one."""
-    others_script: str
-    """Submits the jobs beside the first one; empty for a run with one job."""
+    scripts: Mapping[str, str]
+    """job.sh and the scripts that belong to it, by file name."""
     row: LedgerRun
     """The run's ledger row before it has a job."""
     sealed: Sealed | None = None
     """The program's secrets."""
+
+    @property
+    def submission(self) -> Submission:
+        """The first submission."""
+        return self.submissions[0]
 
     @property
     def folder(self) -> str:
@@ -230,82 +201,30 @@ class PlacedRun:
         return f"runs/{self.spec.run_id}"
 
     @property
-    def options(self) -> tuple[str, ...]:
-        """The backend's options of the run's job; of several, those of the first."""
-        return self.job.alternatives[0] if self.job.alternatives else self.job.options
-
-    @property
     def needs(self) -> tuple[str, ...]:
         """The absolute paths of the run's image and snapshots."""
-        code = (self.job.snapshot, *self.job.libraries)
         image = (self.job.image,) if self.job.image and self.job.image_digest else ()
-        return (*image, *(posixpath.dirname(path) for path in code))
+        return (*image, *(posixpath.dirname(path) for path in (self.job.snapshot, *self.job.libraries)))
 
-    def files(self) -> dict[str, bytes | str]:
-        """Returns the run's files by path in the work root, without those of its submission."""
-        text = self.script.encode("utf-8", "surrogateescape")
-        script: dict[str, bytes | str] = {f"{self.folder}/job.sh": text}
-        if self.node_script:
-            script[f"{self.folder}/node.sh"] = self.node_script.encode("utf-8", "surrogateescape")
-            script[f"{self.folder}/rendezvous.py"] = node_program("rendezvous.py")
-        for number, options in enumerate(self.job.alternatives):
-            request = self.request(options, number=number)
-            script[f"{self.folder}/submissions/{number}/request.json"] = request
-        if self.others_script:
-            script[f"{self.folder}/others.sh"] = self.others_script.encode("utf-8", "surrogateescape")
-        script |= self.sealed.files if self.sealed else {}
-        if self.planned.again:
-            return {**script}
+    def files(self, submissions: Iterable[Submission]) -> dict[str, bytes | str]:
+        """Returns the run's files by path in the work root, with these submissions' request.json."""
+        files: dict[str, bytes | str] = {
+            f"{self.folder}/{name}": text.encode("utf-8", "surrogateescape")
+            for name, text in self.scripts.items()
+        }
+        if "node.sh" in self.scripts:
+            files[f"{self.folder}/rendezvous.py"] = node_program("rendezvous.py")
+        for each in submissions:
+            files[f"{self.folder}/submissions/{each.number}/request.json"] = each.to_json()
+        files |= self.sealed.files if self.sealed else {}
+        if self.submission.number > 0:
+            return files
         return {
             f"{self.folder}/run.json": self.spec.to_json(),
             f"{self.folder}/launch.py": node_program("launch.py"),
-            **script,
+            **files,
             f"{self.folder}/attempts/": "",
         }
-
-    def request(
-        self,
-        options: tuple[str, ...],
-        *,
-        number: int | None = None,
-        task: int | None = None,
-        pack: int = 1,
-        fed: bool = False,
-    ) -> bytes:
-        """Returns request.json of the run's submission.
-
-        Args:
-            options: the options given to the scheduler.
-            number: of the submission, where a run has several at once; otherwise the planned one.
-            task: the run's index in its job array, if any.
-            pack: number of runs that share the job.
-            fed: whether jobs of its group submit it.
-        """
-        planned, spec = self.planned, self.spec
-        gpus = (planned.profile.gpu, *(other.gpu for other in planned.others))
-        before = planned.before if planned.again else None
-        away = before is not None and before.cluster != self.row.cluster
-        return SubmissionRequest(
-            planned.number if number is None else number,
-            "resume" if planned.again else "first",
-            planned.created,
-            options,
-            argv=spec.argv if before and spec.argv != before.argv else None,
-            env=spec.env if before and spec.env != before.env else None,
-            task=task,
-            until_done=self.job.until_done,
-            workdir=spec.workdir if away else None,
-            python_path=spec.python_path if away else None,
-            part=self.row.part,
-            pack=pack,
-            in_one=max(1, len(planned.member.together)) if planned.member else 1,
-            command=planned.command,
-            verify_image=planned.verify_image,
-            fed=fed,
-            alternatives=len(self.job.alternatives),
-            gpu=gpus[number] if number is not None and self.job.alternatives else gpus[0],
-            seal=self.sealed.key if self.sealed else None,
-        ).to_json()
 
 
 @dataclass(frozen=True)
@@ -350,109 +269,121 @@ def place(
     Raises:
         ConfigError: a value cannot be written in a job script.
     """
-    member, backend = planned.member, backend_of(cluster)
-    run_dir, code = layout.run(planned.run_id), f"{layout.snapshots}/{materials.code}"
-    trainer, image = f"{layout.snapshots}/{materials.trainer}", materials.image
-    argv, env = planned.program.placed(planned.run_id, run_dir)
+    member, backend, run_id = planned.member, backend_of(cluster), planned.spec.run_id
+    run_dir, image = layout.run(run_id), materials.image
+    argv, env = planned.program.placed(run_id, run_dir)
     if member:
         env |= member.env
         env |= {PREVIOUS: layout.run(member.previous)} if member.previous else {}
-    goes_on = continuation.options if continuation else ()
-    options = (*planned.options, *goes_on)
-    alternatives = tuple((*other.options, *goes_on) for other in planned.others)
-    if alternatives:
-        alternatives = (options, *alternatives)
     template = planned.program.argv if planned.program.has_places else None
-    values: dict[str, Any] = {
-        "profile": planned.profile.model_dump(mode="json", warnings=False),
-        "argv": argv,
-        "env": env,
-        "workdir": f"{code}/project",
-        "python_path": (trainer,),
-        "total_steps": planned.total_steps,
-    }
-    if planned.again and planned.before is not None:
-        spec = replace(planned.before, **values)
-    else:
-        spec = RunSpec(
-            run_id=planned.run_id,
-            name=planned.name,
-            created=planned.created,
-            cluster=cluster.name,
-            recipe=planned.program.recipe,
-            snapshot=materials.facts,
-            image={**asdict(image), "path": image.path(layout.images)} if image else None,
-            seed=planned.seed,
-            time_limit_seconds=planned.profile.time,
-            wandb={"run_id": planned.run_id, **planned.wandb},
-            versions=_versions(cluster),
-            project=planned.project,
-            group=member.group if member else None,
-            sweep=member.values if member else planned.before.sweep if planned.before else None,
-            template=template if template != argv else None,
-            rerun_of=planned.before.run_id if planned.before else None,
-            **values,
+    spec = replace(
+        planned.spec,
+        argv=argv,
+        env=env,
+        workdir=f"{layout.snapshots}/{materials.code}/project",
+        python_path=(f"{layout.snapshots}/{materials.trainer}",),
+        snapshot=materials.facts,
+        image={**asdict(image), "path": image.path(layout.images)} if image else None,
+        template=template if template != argv else None,
+    )
+    sealed = seal(secrets, run_id, alone=member is None)
+    first = replace(
+        planned.submission,
+        until_done=continuation.way if continuation else None,
+        part=part,
+        in_one=max(1, len(member.together)) if member else 1,
+        alternatives=len(planned.others) + 1 if planned.others else 0,
+        seal=sealed.key if sealed else None,
+    )
+    if first.number > 0:
+        before = planned.spec
+        away = before.cluster != cluster.name
+        first = replace(
+            first,
+            argv=argv if argv != before.argv else None,
+            env=env if env != before.env else None,
+            workdir=spec.workdir if away else None,
+            python_path=spec.python_path if away else None,
         )
-    previous = env.get(PREVIOUS, "") if previous_there else ""
-    mounts = [f"{path}:{path}:ro" for path in (trainer, previous) if path]
-    together = member.together if member else ()
-    drawn = spec.versions.get("image")  # from a registry
-    retry = planned.profile.retry if backend.can.retries else None
-    sealed = seal(secrets, planned.run_id, alone=member is None)
-    job = JobScript(
-        run_id=planned.run_id,
-        job_name=job_name(planned.run_id, planned.number),
-        run_dir=run_dir,
-        snapshot=f"{code}/project",
+    goes_on = continuation.options if continuation else ()
+    submissions = (
+        replace(first, options=(*first.options, *goes_on)),
+        *(
+            replace(first, number=number, gpu=other.gpu, options=(*other.options, *goes_on))
+            for number, other in enumerate(planned.others, 1)
+        ),
+    )
+    row = ledger_row(asdict(spec), submissions[0], cluster=cluster.name, run_dir=run_dir)
+    job = _job_script(planned, spec, submissions, sealed, cluster, layout, previous_there=previous_there)
+    scripts = {"job.sh": render(job, backend)}
+    if job.nodes > 1:
+        scripts["node.sh"] = render_node(job, backend)
+    if job.alternatives:
+        scripts["others.sh"] = render_others(job, backend)
+    return PlacedRun(planned, spec, submissions, job, scripts, row, sealed)
+
+
+def _job_script(
+    planned: PlannedRun,
+    spec: RunSpec,
+    submissions: Sequence[Submission],
+    sealed: Sealed | None,
+    cluster: Cluster,
+    layout: Layout,
+    *,
+    previous_there: bool,
+) -> JobScript:
+    """Returns the values of a run's job script."""
+    first, profile, backend = submissions[0], planned.profile, backend_of(cluster)
+    image, drawn = spec.stored_image, spec.versions.get("image")  # drawn from a registry
+    several = tuple(each.options for each in submissions) if len(submissions) > 1 else ()
+    retry = profile.retry if backend.can.retries else None
+    together = planned.member.together if planned.member else ()
+    meeting = None
+    if planned.member and together and not backend.can.arrays:
+        folder = f"{layout.root}/groups/{planned.member.group['id']}"
+        meeting = f"{folder}/together-{together[0].rpartition('-')[2]}"
+    previous = spec.env.get(PREVIOUS) if previous_there else None
+    return JobScript(
+        run_id=spec.run_id,
+        job_name=job_name(spec.run_id, first.number),
+        run_dir=layout.run(spec.run_id),
+        snapshot=spec.workdir,
         scratch_root=layout.scratch,
         cache_root=layout.cache,
         python=cluster.interpreter,
-        options=tuple(each for each in options if all(each in one for one in alternatives)),
-        alternatives=alternatives,
+        options=tuple(each for each in first.options if all(each in options for options in several)),
+        alternatives=several,
         container=cluster.container if image or drawn else "none",
         image=image.path(layout.images) if image else drawn,
         image_bytes=image.bytes if image else None,
         image_digest=image.digest if image else None,
-        verify_image=planned.verify_image,
-        binds=(*cluster.binds, *mounts),
-        nv=planned.profile.gpu_count > 0,
-        wandb_login=env.get("WANDB_MODE") == "online",
+        verify_image=first.verify_image,
+        binds=(*cluster.binds, *(f"{path}:{path}:ro" for path in (*spec.python_path, previous) if path)),
+        nv=profile.gpu_count > 0,
+        wandb_login=spec.env.get("WANDB_MODE") == "online",
         prelude=cluster.prelude,
         strict_prelude=cluster.strict_prelude,
-        submission=planned.number,
-        until_done=continuation.way if continuation else None,
-        memory=backend.asked(options).memory,
+        submission=first.number,
+        until_done=cast("Way | None", first.until_done),
+        memory=backend.asked(first.options).memory,
         memory_up_to=retry.memory_up_to if retry else None,
-        node_failures=retry.node_failures if retry and continuation is None else 0,
-        together=tuple(layout.run(one) for one in together),
-        meeting=_meeting(layout, member) if member and together and not backend.can.arrays else None,
-        libraries=(trainer,),
+        node_failures=retry.node_failures if retry and first.until_done is None else 0,
+        together=tuple(layout.run(each) for each in together),
+        meeting=meeting,
+        libraries=spec.python_path,
         trust=cluster.trust,
         group=cluster.group,
-        nodes=planned.profile.nodes,
-        ranks_per_node=max(planned.profile.gpu_count, 1),
+        nodes=profile.nodes,
+        ranks_per_node=max(profile.gpu_count, 1),
         interface=cluster.interface,
         secrets=f"{layout.root}/{sealed.folder}" if sealed else None,
         secret_names=sealed.names if sealed else (),
         tells=sealed.tells if sealed else False,
     )
-    row = replace(
-        ledger_row(asdict(spec), cluster=cluster.name, run_dir=run_dir),
-        submission=planned.number,
-        until_done=continuation.way if continuation else "",
-        part=part,
-    )
-    node_script = render_node(job, backend) if job.nodes > 1 else ""
-    others_script = render_others(job, backend) if alternatives else ""
-    return PlacedRun(planned, spec, job, render(job, backend), node_script, others_script, row, sealed)
 
 
-def _versions(cluster: Cluster) -> dict[str, str]:
-    """Returns what made a run, as far as its other facts do not say it."""
+def versions(cluster: Cluster) -> dict[str, str]:
+    """Returns what makes a run on a cluster, as far as its other facts do not say it."""
     found = {"clusterkit": __version__, "python": platform.python_version()}
     return found | ({"image": cluster.registry_image} if cluster.registry_image else {})
-
-
-def _meeting(layout: Layout, member: GroupMember) -> str:
-    """Returns the folder where runs that one process trains meet, for a backend without job arrays."""
-    return f"{layout.root}/groups/{member.group['id']}/together-{member.together[0].rpartition('-')[2]}"

@@ -87,7 +87,7 @@ def _option(plan: Plan, name: str) -> str:
     """Returns the option of `submit` that gives a plan's runs their values of this name."""
     values = list(
         dict.fromkeys(
-            run.member.values[name] if run.member and name in run.member.values else str(run.seed)
+            run.member.values[name] if run.member and name in run.member.values else str(run.spec.seed)
             for run in plan.runs
         )
     )

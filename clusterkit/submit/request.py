@@ -13,10 +13,11 @@ from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.errors import ConfigError
 from clusterkit.runs.alternatives import First, alternatives
 from clusterkit.runs.program import Program, program
-from clusterkit.runs.spec import timestamp
+from clusterkit.runs.spec import RunSpec, timestamp
+from clusterkit.runs.submission import Submission
 from clusterkit.snapshots import Allow
 from clusterkit.submit.own_words import check_arguments
-from clusterkit.submit.plan import After, Alternative, GroupMember, PlannedRun
+from clusterkit.submit.plan import After, GroupMember, PlannedRun, versions
 from clusterkit.units import format_size
 
 if TYPE_CHECKING:
@@ -241,32 +242,45 @@ def resolve_run(
     profile = profile.model_copy(update={"retry": retry})
     past_limit = _goes_on(settings, request)
     signal = early_signal(profile, trains=executed.recipe is not None, goes_on=past_limit)
-    first, *others = (
-        Alternative(
-            one.gpu,
-            _with_mail(
+    created = timestamp(now)
+    requests = [
+        Submission(
+            number,
+            created=created,
+            options=_with_mail(
                 settings, request.cluster, with_retry(request.cluster, one, options, goes_on=past_limit)
             ),
+            command=_command(request, member),
+            verify_image=request.verify_image,
+            gpu=one.gpu,
         )
-        for one, options in _requested(request, profile, signal)
-    )
-    return PlannedRun(
+        for number, (one, options) in enumerate(_requested(request, profile, signal))
+    ]
+    spec = RunSpec(
         run_id=identity,
         name=request.name or profile.name,
-        created=timestamp(now),
-        profile=profile,
-        program=executed,
-        options=first.options,
-        others=tuple(others),
-        goes_on=past_limit,
+        created=created,
+        cluster=request.cluster.name,
+        profile=profile.model_dump(mode="json", warnings=False),
+        recipe=executed.recipe,
         seed=_seed(request),
         total_steps=profile.total_steps,
-        unplaced=("seed",) if request.seed is not None and executed.keeps_seed else (),
-        verify_image=request.verify_image,
-        wandb=settings.project.wandb.model_dump(mode="json"),
+        time_limit_seconds=profile.time,
+        wandb={"run_id": identity, **settings.project.wandb.model_dump(mode="json")},
+        versions=versions(request.cluster),
         project=settings.project.name,
+        group=member.group if member else None,
+        sweep=member.values if member else None,
+    )
+    return PlannedRun(
+        profile=profile,
+        program=executed,
         member=member,
-        command=_command(request, member),
+        spec=spec,
+        submission=requests[0],
+        others=tuple(requests[1:]),
+        goes_on=past_limit,
+        unplaced=("seed",) if request.seed is not None and executed.keeps_seed else (),
     )
 
 

@@ -68,7 +68,7 @@ def resolve_group(settings: Settings, request: SubmitRequest) -> Plan:
             mine = replace(mine, arguments=fill(request.arguments, {POINT: str(place)}))
         one = resolve_member(settings, mine, stages[stage], member, now)
         runs.append(one)
-        options.append(backend_of(cluster).packed(one.options, pack, request.native))
+        options.append(backend_of(cluster).packed(one.submission.options, pack, request.native))
     at_once = request.max_parallel
     if at_once is None and not backend_of(cluster).can.queue:
         at_once = max(1, (os.cpu_count() or 1) // request.profile.cpus // one_process) * one_process
@@ -178,7 +178,8 @@ def resolve_member(
         planned = resolve_run(settings, mine, identity, now, member)
         planned = replace(planned, unplaced=(*meant.unplaced, *planned.unplaced))
         if {*meant.unplaced} - {"total_steps"} or meant.profile.program != profile.program:
-            planned = replace(planned, command=None)  # a run alone has no swept values
+            # A run alone has no swept values.
+            planned = replace(planned, submission=replace(planned.submission, command=None))
     except RecipeLockedError as error:
         swept = [key for key in values if key not in OF_THE_RUN]
         if not swept:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
 from clusterkit.runs.ledger import LedgerRun
@@ -14,7 +13,8 @@ from clusterkit.runs.program import Program, trains, wandb_environment
 from clusterkit.runs.record import RunRecord
 from clusterkit.runs.spec import RunSpec, run_id, timestamp
 from clusterkit.runs.state import RunState
-from clusterkit.submit.plan import Plan, PlannedRun
+from clusterkit.runs.submission import Submission
+from clusterkit.submit.plan import Plan, PlannedRun, versions
 from clusterkit.submit.request import Changes, early_signal, with_retry
 
 if TYPE_CHECKING:
@@ -30,13 +30,12 @@ class Ended:
     """The ledger row, with the run's newest job."""
     state: RunState
     record: RunRecord
-    document: Mapping[str, Any]
-    """run.json."""
+    spec: RunSpec
 
     @property
     def program(self) -> Program:
         """The program of the newest submission that was not refused."""
-        return Program.recorded(self.document, self.record.request, self.run.run_dir)
+        return Program.recorded(self.spec, self.record.request, self.run.run_dir)
 
 
 def resume_plan(cluster: Cluster, ended: Ended, changes: Changes) -> Plan:
@@ -50,25 +49,23 @@ def resume_plan(cluster: Cluster, ended: Ended, changes: Changes) -> Plan:
     Raises:
         ConfigError: the changes are impossible.
     """
-    document, before = ended.document, ended.record.request
-    same_place = cluster.name == ended.run.cluster
-    planned = PlannedRun(
-        run_id=ended.run.run_id,
-        name=ended.run.name,
-        created=timestamp(datetime.now(UTC)),
-        number=max((each.number for each in ended.record.submissions), default=-1) + 1,
-        seed=document.get("seed"),
-        before=RunSpec.from_document(document),
-        **_changed(cluster, document, before, ended.program, changes, same_place=same_place),
+    number = max((each.number for each in ended.record.submissions), default=-1) + 1
+    return _changed(
+        cluster,
+        ended.spec,
+        ended.record.request,
+        Submission(number, "resume", timestamp(datetime.now(UTC))),
+        _with_changes(ended.program, changes),
+        changes,
+        same_place=cluster.name == ended.run.cluster,
     )
-    return Plan(cluster, (planned,), native=changes.native)
 
 
 def rerun_plan(
     settings: Settings,
     cluster: Cluster,
-    document: Mapping[str, Any],
-    request: Mapping[str, Any],
+    spec: RunSpec,
+    newest: Submission,
     changes: Changes,
     *,
     name: str | None,
@@ -80,8 +77,8 @@ def rerun_plan(
     Args:
         settings: the project's settings, for the W&B project.
         cluster: the target.
-        document: run.json of the earlier run.
-        request: the newest request.json of the earlier run.
+        spec: the earlier run.
+        newest: its newest submission.
         changes: the requested changes.
         name: a new name; None keeps the earlier one.
         seed: a new seed; None keeps the earlier one.
@@ -91,29 +88,33 @@ def rerun_plan(
         ConfigError: the changes are impossible.
     """
     now, wandb = datetime.now(UTC), settings.project.wandb
-    name = name or str(document["name"])
-    program = Program.recorded(document, request, "")
+    program = Program.recorded(spec, newest, "")
     # The W&B folder is the run directory, even if the run was moved to another cluster.
     program = replace(program, home=program.env.get("WANDB_DIR", ""))
-    before = RunSpec.from_document(document)
+    identity = run_id(name or spec.name, now, secrets.token_hex(2))
+    new = replace(
+        spec,
+        run_id=identity,
+        name=name or spec.name,
+        created=timestamp(now),
+        cluster=cluster.name,
+        wandb={"run_id": identity, **wandb.model_dump(mode="json")},
+        versions=versions(cluster),
+        project=settings.project.name,
+        group=None,
+        rerun_of=spec.run_id,
+    )
     if seed is not None:
         program = program.with_seed(seed)
-        if "seed" in (before.sweep or {}):
-            before = replace(before, sweep={**(before.sweep or {}), "seed": str(seed)})
-    changed = _changed(cluster, document, request, program, changes, same_place=same_place)
-    changed["program"] = _in_wandb(changed["program"], wandb)
-    planned = PlannedRun(
-        run_id=run_id(name, now, secrets.token_hex(2)),
-        name=name,
-        created=timestamp(now),
-        seed=before.seed if seed is None else seed,
-        unplaced=("seed",) if seed is not None and program.keeps_seed else (),
-        wandb=wandb.model_dump(mode="json"),
-        project=settings.project.name,
-        before=before,
-        **changed,
+        new = replace(new, seed=seed)
+        if "seed" in (new.sweep or {}):
+            new = replace(new, sweep={**(new.sweep or {}), "seed": str(seed)})
+    unplaced = ("seed",) if seed is not None and program.keeps_seed else ()
+    program = _in_wandb(_with_changes(program, changes), wandb)
+    submission = Submission(0, created=new.created)
+    return _changed(
+        cluster, new, newest, submission, program, changes, same_place=same_place, unplaced=unplaced
     )
-    return Plan(cluster, (planned,), native=changes.native)
 
 
 def _in_wandb(program: Program, wandb: Wandb) -> Program:
@@ -126,51 +127,66 @@ def _in_wandb(program: Program, wandb: Wandb) -> Program:
     return replace(program, env={**env, **wandb_environment(wandb)})
 
 
-def recorded_profile(document: Mapping[str, Any]) -> Profile:
-    """Returns the profile in a run.json, unvalidated because clusterkit checked it before writing."""
+def _recorded_profile(spec: RunSpec, newest: Submission) -> Profile:
+    """Returns a run's profile, unvalidated because clusterkit checked it before writing."""
     from clusterkit.config.models import Profile, Retry
 
-    known = {name: value for name, value in document["profile"].items() if name in Profile.model_fields}
+    known = {name: value for name, value in spec.profile.items() if name in Profile.model_fields}
     if retry := known.get("retry"):
         known["retry"] = Retry.model_construct(**retry)
+    if newest.gpu:  # of several requests, that of the job that took the run
+        known["gpu"] = newest.gpu
     return Profile.model_construct(**known)
+
+
+def _with_changes(program: Program, changes: Changes) -> Program:
+    """Returns the program with the requested hardware and number of steps."""
+    if changes.profile:
+        program = program.with_hardware(changes.profile)
+    return program if changes.total_steps is None else program.with_steps(changes.total_steps)
 
 
 def _changed(
     cluster: Cluster,
-    document: Mapping[str, Any],
-    before: Mapping[str, Any],
+    spec: RunSpec,
+    newest: Submission,
+    submission: Submission,
     program: Program,
     changes: Changes,
     *,
     same_place: bool,
-) -> dict[str, Any]:
-    """Returns the `PlannedRun` fields taken from the previous submission, with the changes applied."""
-    profile = changes.profile or recorded_profile(document)
-    if not changes.profile and before.get("gpu"):  # of several requests, that of the job that took the run
-        profile = profile.model_copy(update={"gpu": before["gpu"]})
-    if changes.profile:
-        program = program.with_hardware(changes.profile)
-    if changes.total_steps is not None:
-        program = program.with_steps(changes.total_steps)
+    unplaced: tuple[str, ...] = (),
+) -> Plan:
+    """Returns the plan of a submission that follows another one, with the changes applied."""
+    profile = changes.profile or _recorded_profile(spec, newest)
     if changes.time is not None:
         profile = profile.model_copy(update={"time": changes.time})
-    goes_on = bool(before.get("until_done")) if changes.until_done is None else changes.until_done
-    return {
-        "profile": profile,
-        "program": program,
-        "options": _options(
-            cluster, before if same_place else {}, changes, profile, program, goes_on=goes_on
+    goes_on = newest.until_done is not None if changes.until_done is None else changes.until_done
+    before = newest if same_place else Submission(0)
+    run = PlannedRun(
+        profile=profile,
+        program=program,
+        spec=replace(
+            spec,
+            profile=profile.model_dump(mode="json", warnings=False),
+            total_steps=program.total_steps or spec.total_steps,
+            time_limit_seconds=profile.time,
         ),
-        "goes_on": goes_on,
-        "total_steps": program.total_steps or document.get("total_steps"),
-        "verify_image": before.get("verify_image") or "--verify-image" in (before.get("command") or ()),
-    }
+        submission=replace(
+            submission,
+            options=_options(cluster, before, changes, profile, program, goes_on=goes_on),
+            verify_image=newest.verify_image,
+            gpu=profile.gpu,
+        ),
+        goes_on=goes_on,
+        unplaced=unplaced,
+    )
+    return Plan(cluster, (run,), native=changes.native)
 
 
 def _options(
     cluster: Cluster,
-    before: Mapping[str, Any],
+    before: Submission,
     changes: Changes,
     profile: Profile,
     program: Program,
@@ -181,18 +197,15 @@ def _options(
 
     Args:
         cluster: the target.
-        before: request.json of the previous submission; empty if it was for another cluster.
+        before: the previous submission; one without options if it was for another cluster.
         changes: the requested changes.
         profile: the profile with the changes.
         program: the program with the changes.
         goes_on: whether the run continues past its time limit.
     """
     backend, extra = backend_of(cluster), list(changes.native)
-    if changes.profile is None and before.get("options"):
-        packed = int(before.get("pack") or 1) > 1
-        kept = backend.carried_over(
-            [str(each) for each in before["options"]], time=changes.time is None, packed=packed
-        )
+    if changes.profile is None and before.options:
+        kept = backend.carried_over(before.options, time=changes.time is None, packed=before.pack > 1)
         named = {each.partition("=")[0] for each in extra}
         extra = [each for each in kept if each.partition("=")[0] not in named] + extra
     signal = early_signal(profile, trains=trains(program.argv), goes_on=goes_on)

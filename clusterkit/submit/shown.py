@@ -181,19 +181,19 @@ def _words(path: _Path, text: bytes) -> str:
 def _of_run(path: _Path, text: bytes) -> str:
     """Returns where a text of a planned run is, as the user gave it."""
     match path:
-        case ("run_id" | "name",):
+        case ("spec", "run_id" | "name"):
             return "--name"
         case ("program", "argv", number):
             return f"argument {number} of the program"
-        case ("options", int()) | ("others", int(), "options", int()):
+        case ("submission", "options", int()) | ("others", int(), "options", int()):
             return f"the scheduler's option {text.partition(b'=')[0].decode('utf-8', 'surrogateescape')}"
         case ("member", "values", name):
             return f"the swept value {name}"
         case ("program" | "member", "env", name):
             return f"the variable {name} of the program"
-        case ("wandb", name):
+        case ("spec", "wandb", name):
             return f"project.wandb.{name}"
-        case ("project",):
+        case ("spec", "project"):
             return "project.name"
     return ".".join(str(part) for part in path)
 

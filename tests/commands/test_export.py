@@ -89,8 +89,8 @@ def test_what_run_json_may_not_name(project: Project, run_id: str) -> None:
     before = set(project.folder.parent.iterdir())
     odds: dict[str, dict[str, Any]] = {
         "is not a run id": {"run_id": "../../outside"},
-        "not recorded by clusterkit": {"image": {"digest": "../../outside", "bytes": 1}},
-        "does not record the run's code": {"python_path": []},
+        "damaged: image": {"image": {"digest": "../../outside", "bytes": 1}},
+        "damaged: python_path": {"python_path": []},
     }
     for said, odd in odds.items():
         path.write_text(json.dumps(whole | odd))

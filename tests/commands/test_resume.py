@@ -169,6 +169,32 @@ def elsewhere(steps: Project) -> Path:
     return root
 
 
+def test_a_damaged_document_is_named_and_nothing_is_submitted(project: Project) -> None:
+    run_id = project.submit("--", "1")
+    project.ended(run_id)
+    described = project.run_dir(run_id) / "run.json"
+    asked = project.run_dir(run_id) / "submissions" / "0" / "request.json"
+    for path, name, value in (
+        (described, "argv", None),
+        (described, "name", 5),
+        (described, "profile", {}),
+        (described, "env", ["A"]),
+        (asked, "options", "--time=1"),
+        (asked, "env", {"A": 1}),
+    ):
+        before = path.read_text()
+        path.write_text(json.dumps(json.loads(before) | {name: value}))
+        for command in ("resume", "rerun", "export") if path == described else ("resume", "rerun"):
+            said = project.run(command, run_id, code=8).stderr
+            assert path.name in said
+            assert name in said
+            assert "next:" in said
+        path.write_text(before)
+        shutil.rmtree(project.folder / "results", ignore_errors=True)
+    assert len(list(project.run_dir(run_id).parent.iterdir())) == 1
+    assert not (project.run_dir(run_id) / "submissions" / "1").exists()
+
+
 def test_a_run_moves_to_another_cluster_with_all_it_needs(steps: Project, elsewhere: Path) -> None:
     run_id = cancelled(steps, "--until-done")
     old, new = steps.run_dir(run_id), elsewhere / "runs" / run_id

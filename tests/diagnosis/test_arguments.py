@@ -10,6 +10,7 @@ import pytest
 
 from clusterkit.diagnosis import diagnose, parse_evidence
 from clusterkit.diagnosis.arguments import command_words, without_fault
+from clusterkit.runs.submission import Submission
 from tests.diagnosis.run_dirs import ask, make_run
 
 ASKED = "--cluster uni --profile p --set lr=1 --time 4h"
@@ -105,7 +106,7 @@ def test_other_causes_keep_all_arguments(tmp_path: Path) -> None:
     ],
 )
 def test_words_nobody_typed_are_not_shown(command: object) -> None:
-    assert command_words({"command": command}) is None
+    assert command_words(Submission.recorded(0, {"command": command}).command) is None
 
 
 def test_nothing_is_made_up() -> None:

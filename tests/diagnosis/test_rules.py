@@ -646,7 +646,7 @@ def test_what_could_be_tried_again_is_offered(name: str, line: str) -> None:
 
 def test_a_run_that_was_tried_again_says_so() -> None:
     evidence = parse_evidence(recorded("out-of-memory--"))
-    again = Submission(9, {"kind": "retry", "retry": "with 120M after out of memory"})
+    again = Submission(9, "retry", retry="with 120M after out of memory")
     ended = {"why": "signalled", "detail": "not tried again: 120M is the most that memory_up_to allows"}
     attempts = tuple(replace(attempt, exit=ended) for attempt in evidence.record.attempts)
     record = replace(evidence.record, attempts=attempts, submissions=(again,))

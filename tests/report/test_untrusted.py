@@ -20,7 +20,7 @@ from clusterkit.report.measured import measure
 from clusterkit.report.page import render
 from clusterkit.results.metrics import read
 from clusterkit.runs.run_dir import newest_request, read_run_dir
-from clusterkit.runs.spec import snapshot_ids
+from clusterkit.runs.spec import RunSpec
 from clusterkit.sharing.comparison import ComparedCode, as_json, compare
 from clusterkit.sharing.description import describe
 from tests.results.run_dirs import make_run_dir
@@ -79,7 +79,10 @@ def test_a_report_a_comparison_and_an_export(tmp_path: Path, seed: int) -> None:
     def exported() -> None:
         run = read_run_dir(folder)
         assert run.ended in (True, False)
-        snapshot_ids(run.document)
+        spec = RunSpec.recorded(run.document, str(folder))
+        assert isinstance(spec.code, str)
+        assert isinstance(spec.trainer, str)
+        assert spec.stored_image is None or spec.stored_image.digest
 
     for work in (reported, compared, exported):
         with suppress(ClusterkitError):

@@ -38,7 +38,7 @@ def packed(
     cancel: dict[str, Any] | None = None,
 ) -> RunRecord:
     """What a run of a pack has left."""
-    return record(exit, start=start, cancel=cancel, submissions=(Submission(0, {"pack": 4}),))
+    return record(exit, start=start, cancel=cancel, submissions=(Submission(0, pack=4),))
 
 
 def job(state: str, reason: str | None = None, job_id: str = "7") -> Job:

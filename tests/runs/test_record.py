@@ -112,7 +112,8 @@ def test_values_of_another_type_are_left_out_and_named(tmp_path: Path) -> None:
     write(tmp_path / "heartbeat.json", '{"step": NaN, "time": 5}')
     record = collect(tmp_path)[str(tmp_path)]
     assert not record.packed
-    assert record.request["number"] == 0
+    assert record.request.number == 0
+    assert record.request.damage == "submissions/0/request.json (pack)"
     assert record.unreadable == ("submissions/0/request.json (pack)",)
 
 
@@ -185,9 +186,9 @@ def test_whom_a_cancel_meant(attempts: tuple[Attempt, ...], cancelled: bool) -> 
 
 def test_a_cancel_does_not_count_for_a_submission_after_it() -> None:
     ended = Attempt(0, start={"job_id": "1", "submission": 0}, cancel={"job_id": "1"})
-    submissions = (Submission(0, {"kind": "first"}), Submission(1, {"kind": "resume"}))
+    submissions = (Submission(0), Submission(1, "resume"))
     assert not RunRecord(attempts=(ended,), submissions=submissions).cancelled
-    link = (submissions[0], Submission(1, {"kind": "chain"}))
+    link = (submissions[0], Submission(1, "chain"))
     assert RunRecord(attempts=(ended,), submissions=link).cancelled
     again = replace(ended, cancel={"job_id": "2"})
     assert RunRecord(attempts=(again,), submissions=submissions).cancelled
@@ -212,7 +213,7 @@ def test_a_refused_submission_leaves_the_run_as_it_was(
         if status is not None:
             write(tmp_path / f"submissions/{number}/status", f"{status}\n")
     record = collect(tmp_path)[str(tmp_path)]
-    assert record.request == newest_request(tmp_path) == {"number": counts}
+    assert record.request.number == newest_request(tmp_path).number == counts
     assert record.submission is not None
     assert record.submission.number == len(statuses) - 1
 

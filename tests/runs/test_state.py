@@ -127,11 +127,12 @@ def test_a_run_that_goes_on_waits_between_two_attempts() -> None:
 
 
 def test_the_limit_that_was_asked_for_where_nobody_tells() -> None:
-    submissions = (Submission(0, {"options": ["--time=1:00:00", "--time=30"]}),)
-    limit = SlurmBackend().asked(record(submissions=submissions).options).seconds
+    submissions = (Submission(0, options=("--time=1:00:00", "--time=30")),)
+    limit = SlurmBackend().asked(record(submissions=submissions).request.options).seconds
     assert fold(record(submissions=submissions), None, limit=limit).limit_seconds == limit == 1800
     for odd in (None, {}, {"options": 7}, {"options": [None, "--time"]}):
-        assert SlurmBackend().asked(record(submissions=(Submission(0, odd),)).options).seconds is None
+        request = record(submissions=(Submission.recorded(0, odd),)).request
+        assert SlurmBackend().asked(request.options).seconds is None
 
 
 @pytest.mark.parametrize("value", ["²", "-1", "9" * 5000, f"{'9' * 400}G", f"{'9' * 5000}-00:00:00", "lots"])
@@ -297,15 +298,15 @@ AGAIN = {"kind": "retry", "retry": "with 120M after out of memory"}
         ),
         ([{"kind": "first"}, AGAIN, {"kind": "chain"}], [], "try 2, with 120M after out of memory"),
         ([{"kind": "first"}, AGAIN, {"kind": "resume"}], [], None),
-        ([{"kind": "first"}, {"kind": "retry", "retry": 7}], [], "try 2, 7"),
+        ([{"kind": "first"}, {"kind": "retry", "retry": 7}], [], "try 2, again"),
     ],
 )
 def test_tries(requests: list[dict[str, Any]], starts: list[dict[str, Any]], said: str | None) -> None:
-    submissions = tuple(Submission(number, request) for number, request in enumerate(requests))
+    submissions = tuple(Submission.recorded(number, request) for number, request in enumerate(requests))
     attempts = tuple(Attempt(number, start) for number, start in enumerate(starts))
     assert tried_again(RunRecord(submissions=submissions, attempts=attempts)) == said
 
 
 def test_a_refused_job_was_no_try() -> None:
-    refused = Submission(1, AGAIN, status=1, error="no")
-    assert tried_again(RunRecord(submissions=(Submission(0, {"kind": "first"}), refused))) is None
+    refused = Submission.recorded(1, AGAIN, status=1, error="no")
+    assert tried_again(RunRecord(submissions=(Submission(0), refused))) is None

@@ -22,7 +22,6 @@ from clusterkit.probes import Answers, script
 from clusterkit.runs.submission import (
     Found,
     Submission,
-    SubmissionRequest,
     bundle,
     give_up,
     hand_over_argv,
@@ -96,9 +95,9 @@ def test_a_bundle_holds_files_folders_and_links_that_are_private() -> None:
 
 
 def test_a_member_of_an_array_is_one_of_its_tasks() -> None:
-    member = Submission(0, request={"task": 3}, asked=NOW, status=0, answer="12;far")
+    member = Submission(0, task=3, asked=NOW, status=0, answer="12;far")
     assert member.job_id(SLURM) == "12_3;far"
-    lost = Submission(0, request={"task": 3}, asked=NOW)
+    lost = Submission(0, task=3, asked=NOW)
     assert outcome(SLURM, lost, None, Found(("12",), certain=True), now=NOW).job_id == "12_3"
 
 
@@ -136,8 +135,8 @@ class Root:
         files: dict[str, bytes | str] = {
             f"{owner}/job.sh": b"#!/bin/sh\n",
             f"{owner}/attempts/": "",
-            f"{owner}/submissions/{number}/request.json": SubmissionRequest(
-                number, "first", "now", ["--time=1"]
+            f"{owner}/submissions/{number}/request.json": Submission(
+                number, "first", "now", ("--time=1",)
             ).to_json(),
         }
         if new:
@@ -206,7 +205,7 @@ def test_what_is_needed_is_touched_and_looked_for_before_the_scheduler_is_asked(
 
 
 def test_a_request_says_all_that_was_asked_for() -> None:
-    """Names as `SubmissionRequest` has them; an argument may be no text."""
+    """Names as `Submission` has them; an argument may be no text."""
     asked_for = {
         "number": 2,
         "kind": "resume",
@@ -228,7 +227,7 @@ def test_a_request_says_all_that_was_asked_for() -> None:
         "gpu": "a40",
         "seal": "00ff",
     }
-    written = SubmissionRequest(**asked_for).to_json().decode("utf-8", "surrogateescape")  # type: ignore[arg-type]
+    written = Submission(**asked_for).to_json().decode("utf-8", "surrogateescape")  # type: ignore[arg-type]
     assert json.loads(written) == {"schema": 1, **asked_for}
 
 

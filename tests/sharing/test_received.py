@@ -1,12 +1,17 @@
 """run.json of an archive is checked before anything is made of it."""
 
+import json
 from typing import Any
 
 import pytest
 
+from clusterkit.config.models import Profile
 from clusterkit.config.settings import load_settings
 from clusterkit.errors import RunError
-from clusterkit.sharing.received import check_document
+from clusterkit.runs.record import read_record
+from clusterkit.runs.spec import RunSpec
+from clusterkit.runs.submission import Submission
+from clusterkit.sharing.received import check_received
 
 DOCUMENT: dict[str, Any] = {
     "run_id": "a-20260102-030405-k3f9",
@@ -15,11 +20,23 @@ DOCUMENT: dict[str, Any] = {
     "env": {"N": "1"},
     "workdir": "/root/snapshots/0123456789abcdef/project",
     "python_path": ["/root/snapshots/fedcba9876543210/bundle"],
+    "snapshot": {"id": "0123456789abcdef"},
     "image": {"digest": "0" * 64, "path": "/x.sif", "bytes": 1},
+    "created": "2026-01-02T03:04:05Z",
+    "cluster": "far",
     "recipe": None,
     "seed": 1,
     "total_steps": None,
+    "time_limit_seconds": 60,
+    "wandb": {},
+    "versions": {},
 }
+
+
+def check(document: dict[str, Any], request: dict[str, Any] | None = None) -> Profile:
+    found, wrong = read_record("request.json", json.dumps(request or {}))
+    newest = Submission.recorded(0, found, damage=wrong or "")
+    return check_received(RunSpec.recorded(document, "the archive's run.json"), newest)
 
 
 def shipped() -> dict[str, Any]:
@@ -33,14 +50,14 @@ def document() -> dict[str, Any]:
 
 def test_every_shipped_profile_is_taken_as_it_is() -> None:
     for profile in shipped().values():
-        assert check_document({**DOCUMENT, "profile": profile.model_dump(mode="json")}, {}) == profile
+        assert check({**DOCUMENT, "profile": profile.model_dump(mode="json")}) == profile
 
 
 @pytest.mark.parametrize("key", [*DOCUMENT, "profile"])
 def test_what_is_missing(document: dict[str, Any], key: str) -> None:
     del document[key]
     with pytest.raises(RunError, match="not written by clusterkit"):
-        check_document(document, {})
+        check(document)
 
 
 @pytest.mark.parametrize(
@@ -83,11 +100,11 @@ def test_what_is_missing(document: dict[str, Any], key: str) -> None:
 )
 def test_what_is_wrong(document: dict[str, Any], wrong: dict[str, Any]) -> None:
     with pytest.raises(RunError, match="not written by clusterkit"):
-        check_document({**document, **wrong}, {})
+        check({**document, **wrong})
 
 
 def test_what_is_wrong_in_the_newest_submission(document: dict[str, Any]) -> None:
-    check_document(document, {"argv": ["x"], "env": {"A": "1"}})
+    check(document, {"argv": ["x"], "env": {"A": "1"}})
     for wrong in ({"argv": "rm"}, {"argv": [1]}, {"env": {"A": 1}}):
         with pytest.raises(RunError, match=r"argv|env"):
-            check_document(document, wrong)
+            check(document, wrong)

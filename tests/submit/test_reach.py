@@ -99,7 +99,7 @@ def test_a_swept_value_is_filled_into_the_program_too(code: Code) -> None:
     code.check(axes=RATES)
     runs = code.plan(axes=RATES).runs
     assert [run.program.argv[-1] for run in runs] == ["0.1", "0.3"]
-    assert runs[0].command is None, "a `submit` of this run alone would give no value to {lr}"
+    assert runs[0].submission.command is None, "a `submit` of this run alone would give no value to {lr}"
 
 
 @pytest.mark.parametrize(

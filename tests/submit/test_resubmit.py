@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from clusterkit.errors import ConfigError
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.record import RunRecord
 from clusterkit.runs.secret_values import SecretValues
-from clusterkit.runs.spec import must_start_alike
+from clusterkit.runs.spec import RunSpec, must_start_alike
 from clusterkit.runs.state import RunState
 from clusterkit.runs.submission import Submission
 from clusterkit.site import open_site
@@ -29,27 +30,35 @@ RUN = LedgerRun("r-1", "site", "r", "mine", "", 0, "7", "", "/w/runs/r-1", 0, "F
 SITE = Cluster(name="site", root="/w", container="none")
 
 
-def ended(profile: Profile, *, run: LedgerRun = RUN, root: str = "/w", **request: Any) -> Ended:
+def ended(
+    profile: Profile,
+    *,
+    run: LedgerRun = RUN,
+    root: str = "/w",
+    env: dict[str, str] | None = None,
+    **request: Any,
+) -> Ended:
     """A run of one submission."""
-    env = request.pop("env", {})
-    document = {
-        "run_id": run.run_id,
-        "name": run.name,
-        "created": "2026-01-02T03:04:05Z",
-        "cluster": run.cluster,
-        "profile": profile.model_dump(mode="json"),
-        "recipe": None,
-        "argv": ["./train"],
-        "env": env,
-        "workdir": f"{root}/snapshots/{'0' * 16}/project",
-        "python_path": [f"{root}/snapshots/{'1' * 16}/bundle"],
-        "snapshot": {"id": "0" * 16},
-        "image": None,
-        "seed": 1,
-        "total_steps": None,
-    }
-    record = RunRecord(submissions=(Submission(0, request=request, asked=1.0, status=0, answer="7"),))
-    return Ended(run, RunState(JobState.FAILED), record, document)
+    spec = RunSpec(
+        run_id=run.run_id,
+        name=run.name,
+        created="2026-01-02T03:04:05Z",
+        cluster=run.cluster,
+        profile=profile.model_dump(mode="json"),
+        recipe=None,
+        argv=("./train",),
+        env=env or {},
+        workdir=f"{root}/snapshots/{'0' * 16}/project",
+        python_path=(f"{root}/snapshots/{'1' * 16}/bundle",),
+        snapshot={"id": "0" * 16},
+        seed=1,
+        total_steps=None,
+        time_limit_seconds=profile.time,
+        wandb={},
+        versions={},
+    )
+    record = RunRecord(submissions=(Submission.recorded(0, request, asked=1.0, status=0, answer="7"),))
+    return Ended(run, RunState(JobState.FAILED), record, spec)
 
 
 def again(before: Ended, changes: Changes = Changes(), cluster: Cluster = SITE) -> PlannedRun:  # noqa: B008
@@ -59,7 +68,7 @@ def again(before: Ended, changes: Changes = Changes(), cluster: Cluster = SITE) 
 @pytest.mark.parametrize(("pack", "cpus", "memory"), [(4, "8", "16G"), (1, "32", "65536M")])
 def test_a_run_of_a_pack_asks_for_the_share_of_one(pack: int, cpus: str, memory: str) -> None:
     profile = Profile.model_validate({"name": "mine", "cpus": 8, "memory": "16G", "time": "1h"})
-    options = again(ended(profile, options=OPTIONS, pack=pack)).options
+    options = again(ended(profile, options=OPTIONS, pack=pack)).submission.options
     assert {f"--cpus-per-task={cpus}", "--qos=long", "--time=01:00:00"} <= set(options)
     assert [each for each in options if each.startswith("--mem")] == [f"--mem={memory}"]
     assert not any(each.startswith("--array") for each in options)
@@ -68,7 +77,7 @@ def test_a_run_of_a_pack_asks_for_the_share_of_one(pack: int, cpus: str, memory:
 def test_what_it_waited_for_at_first_it_does_not_wait_for_again() -> None:
     profile = Profile.model_validate({"name": "mine", "time": "1h"})
     waiting = ["--dependency=afterok:7", "--kill-on-invalid-dep=yes"]
-    options = again(ended(profile, options=["--qos=long", *waiting])).options
+    options = again(ended(profile, options=["--qos=long", *waiting])).submission.options
     assert "--qos=long" in options
     assert not any("dep" in each for each in options)
 
@@ -76,19 +85,19 @@ def test_what_it_waited_for_at_first_it_does_not_wait_for_again() -> None:
 def test_another_time_limit_has_its_own_signal() -> None:
     profile = Profile.model_validate({"name": "mine", "time": "1h", "signal": "USR2"})
     before = ended(profile, options=["--time=01:00:00", "--signal=B:USR2@120"])
-    assert {"--time=01:00:00", "--signal=B:USR2@120"} <= set(again(before).options)
-    changed = again(before, Changes(time=120)).options
+    assert {"--time=01:00:00", "--signal=B:USR2@120"} <= set(again(before).submission.options)
+    changed = again(before, Changes(time=120)).submission.options
     assert {"--time=00:02:00", "--signal=B:USR2@24"} <= set(changed)
 
 
 @pytest.mark.parametrize(
     ("request_", "verified"),
-    [({"verify_image": True}, True), ({"command": ["--profile", "p", "--verify-image"]}, True), ({}, False)],
-    ids=["recorded", "before it was recorded", "not asked for"],
+    [({"verify_image": True}, True), ({}, False)],
+    ids=["recorded", "not asked for"],
 )
 def test_an_image_that_was_to_be_verified_is_verified_again(request_: dict[str, Any], verified: bool) -> None:
     profile = Profile.model_validate({"name": "mine", "time": "1h"})
-    assert again(ended(profile, **request_)).verify_image is verified
+    assert again(ended(profile, **request_)).submission.verify_image is verified
 
 
 def test_what_the_program_sees_is_as_its_own_environment_says(tmp_path: Path) -> None:
@@ -101,9 +110,7 @@ def test_what_the_program_sees_is_as_its_own_environment_says(tmp_path: Path) ->
         def job(**env: str) -> tuple[tuple[str, ...], bool]:
             found = ended(profile, run=run, root=root, env=env)
             plan = resume_plan(here, found, Changes())
-            made = (
-                prepare(site, ledger, plan, Materials.recorded(found.document), SecretValues()).placed[0].job
-            )
+            made = prepare(site, ledger, plan, Materials.recorded(found.spec), SecretValues()).placed[0].job
             return made.binds[1:], made.wandb_login
 
         assert job(CLUSTERKIT_PREVIOUS_RUN_DIR=before) == ((), False)
@@ -136,14 +143,15 @@ def test_the_signal_before_the_limit(
 @pytest.mark.parametrize("goes_on", ["image", "registry", "none"])
 def test_a_run_goes_on_only_in_the_same_kind_of_container(began: str, goes_on: str) -> None:
     reference = "docker://nvcr.io#nvidia/pytorch:24.05-py3"
-    document = {
-        "image": {"digest": "0f"} if began == "image" else None,
-        "versions": {"image": reference} if began == "registry" else {},
-    }
+    spec = replace(
+        ended(Profile.model_validate({"name": "mine", "time": "1m"})).spec,
+        image={"digest": "0f", "bytes": 1} if began == "image" else None,
+        versions={"image": reference} if began == "registry" else {},
+    )
     cluster = {
         "image": Cluster(name="site", root="/w"),
         "registry": Cluster(name="site", root="/w", container="pyxis", registry_image=reference),
         "none": SITE,
     }[goes_on]
     with nullcontext() if began == goes_on else pytest.raises(ConfigError, match="has container = "):
-        must_start_alike("run-1", document, cluster)
+        must_start_alike(spec, cluster)

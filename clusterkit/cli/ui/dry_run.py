@@ -52,7 +52,7 @@ def print_script(found: DryRun) -> None:
         out.file.write(f"# ---- part {part.number}: {_size(part)}\n{script}")
     if found.scripts:
         out.file.write(f"# ---- {found.first.spec.run_id}\n")
-    out.file.write(found.first.script)
+    out.file.write(found.first.scripts["job.sh"])
 
 
 def _size(part: GroupPart) -> str:
@@ -68,7 +68,7 @@ def _show_run(found: DryRun) -> None:
         labelled("time limit", f"continues past it by {described_way(found.continuation)}")
     if words := retry_words(found.plan):
         labelled("failures", words)
-    labelled(backend_of(found.plan.cluster).tool, shlex.join(found.first.options))
+    labelled(backend_of(found.plan.cluster).tool, shlex.join(found.first.submission.options))
     labelled("program", printable(shlex.join(spec.argv)))
     if found.plan.cluster.here and list(spec.argv[:1]) == ["python"]:
         labelled("python", printable(found.first.job.python))

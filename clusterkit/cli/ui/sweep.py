@@ -96,13 +96,13 @@ def _seeded(plan: Plan) -> bool:
 def _cell(one: PlannedRun, heading: str) -> str:
     values = _values(one)
     if heading == "run":
-        return one.run_id
+        return one.spec.run_id
     if heading == "stage":
         return f"{one.member.stage if one.member else 0} {one.profile.name}"
     if heading == "recipe" and heading not in values:
         return one.recipe
     if heading == "seed" and heading not in values:
-        return str(one.seed)
+        return str(one.spec.seed)
     return values.get(heading, "")
 
 

@@ -36,7 +36,7 @@ def retry(evidence: Evidence, cure: str, line: str) -> str:
 def words(evidence: Evidence) -> tuple[str, ...] | None:
     """The arguments of its `submit`; None if they were not recorded."""
     first = next((each for each in evidence.record.submissions if each.number == 0), None)
-    return command_words(first.request if first else None)
+    return command_words(first.command if first else None)
 
 
 def submit(evidence: Evidence) -> str:

@@ -38,7 +38,7 @@ def refused(evidence: Evidence) -> Finding | None:
     if newest is None or newest.refusal is None or evidence.state.state.active:
         return None
     source = f"submissions/{newest.number}/error"
-    options = " ".join((newest.request or {}).get("options") or ())
+    options = " ".join(newest.options)
     words = [line.strip() for line in newest.error.splitlines() if line.strip()]
     return REFUSED.found(
         *(Line(source, line) for line in words[:4]),
