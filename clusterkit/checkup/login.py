@@ -213,8 +213,8 @@ def rsync_version(said: str, where: str) -> Verdict:
     install = "apt install rsync, dnf install rsync or brew install rsync"
     if not found:
         if "openrsync" in said:
-            return warned(f"{where} has openrsync; files travel by SFTP where it lacks an option", install)
-        return warned(f"no rsync on {where}: files travel by SFTP, and changed files whole", install)
+            return warned(f"{where} has openrsync; files travel by tar where it lacks an option", install)
+        return warned(f"no rsync on {where}: files travel by tar, and changed files whole", install)
     version = f"rsync {found[1]}.{found[2]}{found[3]}"
     if (int(found[1]), int(found[2])) < OLDEST_RSYNC:
         return warned(f"{version} is older than 3.1", install)

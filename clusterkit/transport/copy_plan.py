@@ -34,7 +34,7 @@ class CopyEntry(NamedTuple):
 
     @property
     def second(self) -> int:
-        """SFTP knows whole seconds only, so times are compared by them."""
+        """An archive has whole seconds only, so times are compared by them."""
         return self.mtime_ns // 1_000_000_000
 
 

@@ -1,4 +1,4 @@
-"""Copies files between two sides without rsync."""
+"""Copies files between two sides without rsync: what is missing, as two listings say, and nothing twice."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import contextlib
 import logging
 import posixpath
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 
 from clusterkit.errors import TransportError
@@ -31,7 +32,10 @@ from clusterkit.transport.copy_plan import (
     select,
     with_parents,
 )
-from clusterkit.transport.sides import Side
+from clusterkit.transport.sides import Arriving, Order, ThisMachine
+from clusterkit.transport.tarred import There
+
+Side = ThisMachine | There
 
 _REPORT_SECONDS = 0.2
 
@@ -56,7 +60,7 @@ def copy(
     """Copy a file onto a file, or a folder's contents into a folder. As rsync would, with these differences.
 
     A changed file is sent whole (its common beginning is kept with `inplace` and `append`); times are
-    kept to the second over SFTP.
+    kept to the second over ssh.
 
     Args:
         source: the side that is read.
@@ -76,7 +80,7 @@ def copy(
     if top is None:
         raise MissingFileError(f"{origin} does not exist on {source.where}")
     if top.kind == FOLDER:
-        return _Copy(source, origin.rstrip("/"), target, goal, options, progress).tree(pulling=pulling)
+        return _Copy(source, origin.rstrip("/"), target, goal, options, progress).tree(top, pulling=pulling)
     there = target.entry(goal)
     if there is not None and there.kind == FOLDER:
         raise TransportError(f"{goal} on {target.where} is a folder, and {origin} is a file")
@@ -85,192 +89,206 @@ def copy(
     return _Copy(source, root, target, folder, options, progress).file(name, top, new_name)
 
 
+@dataclass
 class _Copy:
     """One transfer from below `root` to below `goal`."""
 
-    def __init__(
-        self,
-        source: Side,
-        root: str,
-        target: Side,
-        goal: str,
-        options: SyncOptions,
-        progress: ProgressCallback | None,
-    ) -> None:
-        self._source, self._root, self._target, self._goal = source, root, target, goal
-        self._options, self._progress = options, progress
-        self._begun = self._reported = time.monotonic()
-        self._done = self._sent = self._total = 0
-        self._names_there: dict[str, str] = {}
-        self._digests: dict[str, str] = {}
-        self._partial_folders: dict[str, dict[str, CopyEntry]] = {}
+    source: Side
+    root: str
+    target: Side
+    goal: str
+    options: SyncOptions
+    progress: ProgressCallback | None
+    done: int = 0
+    """Bytes that are there."""
+    sent: int = 0
+    total: int = 0
+    begun: float = field(default_factory=time.monotonic)
+    reported: float = field(default_factory=time.monotonic)
+    origins: dict[str, str] = field(default_factory=dict)
+    """Names at the source of what is called otherwise at the target."""
+    digests: dict[str, str] = field(default_factory=dict)
 
     def file(self, name: str, entry: CopyEntry, new_name: str) -> Transferred:
-        """A single file; a link means what it points to."""
-        self._names_there = {new_name: name}
-        self._make(self._goal)
+        """Copies a single file; a link means what it points to."""
+        self.origins = {new_name: name}
         goes = {new_name: entry}
-        return self._take(goes, goes, self._target.listing(self._goal, only=[new_name]), only=None)
+        among = [new_name, _partial(new_name)]
+        moved = self._take(goes, goes, self.target.listing(self.goal, only=among), only=None)
+        if self.total and not self.done:
+            raise MissingFileError(f"{self.root}/{name} does not exist on {self.source.where}")
+        return moved
 
-    def tree(self, *, pulling: bool) -> Transferred:
-        """The contents of a folder."""
-        options = self._options
+    def tree(self, top: CopyEntry, *, pulling: bool) -> Transferred:
+        """Copies the contents of a folder."""
+        options = self.options
         only = None if options.files_from is None else [name.rstrip("/") for name in options.files_from]
-        found = self._source.listing(self._root, only=only)
-        missing = next((name for name in only or () if name not in found), None)
+        entries = self.source.listing(self.root, only=only)
+        missing = next((name for name in only or () if name not in entries), None)
         if missing is not None:
-            raise MissingFileError(f"{self._root}/{missing} does not exist on {self._source.where}")
-        chosen = select(found, options, pulling=pulling)
-        self._make(self._goal)
-        among = None if options.delete or only is None else with_parents(only)
-        done = self._take(chosen, found, self._target.listing(self._goal, only=among), only=only)
-        top = self._source.entry(self._root) if only is None else None
-        if top is not None:
-            self._settle(self._goal, changed(top.mode, options.mode, folder=True), top.mtime_ns)
-        return done
+            raise MissingFileError(f"{self.root}/{missing} does not exist on {self.source.where}")
+        chosen = select(entries, options, pulling=pulling)
+        among = None if options.delete or only is None else [*with_parents(only), PARTIAL_DIR]
+        old = self.target.listing(self.goal, only=among)
+        return self._take(chosen, entries, old, only=only, top=top if only is None else None)
 
     def _take(
-        self, chosen: dict[str, CopyEntry], found: Listing, old: Listing, *, only: Sequence[str] | None
+        self,
+        chosen: dict[str, CopyEntry],
+        entries: Listing,
+        old: Listing,
+        *,
+        only: Sequence[str] | None,
+        top: CopyEntry | None = None,
     ) -> Transferred:
         """Brings the target to what is chosen.
 
         Args:
             chosen: what goes, parents first.
-            found: all that the source has.
+            entries: all that the source has.
             old: what the target has.
             only: names to look for in the `link_dest` folders; None is all.
+            top: the folder whose mode and time the target's gets.
         """
-        modes = {
-            name: changed(entry.mode, self._options.mode, folder=entry.kind == FOLDER)
+        wanted = {
+            name: entry._replace(mode=changed(entry.mode, self.options.mode, folder=entry.kind == FOLDER))
             for name, entry in chosen.items()
         }
-        unchanged = self._unchanged(chosen, old, self._goal)
-        if self._options.append:
-            unchanged |= same_size(chosen, old)
+        unchanged = self._unchanged(wanted, old, self.goal)
+        if self.options.append:
+            unchanged |= same_size(wanted, old)
         shared: dict[str, str] = {}
-        for folder in self._options.link_dest:
-            left = {name: one for name, one in chosen.items() if name not in unchanged and name not in shared}
-            there = self._target.listing(folder, only=only)
+        for folder in self.options.link_dest:
+            left = {name: new for name, new in wanted.items() if name not in unchanged and name not in shared}
+            there = self.target.listing(folder, only=only)
             alike = self._unchanged(left, there, folder)
-            shared |= {name: folder for name in alike if there[name].mode == modes[name]}
-        gone = removals(chosen, found, old, self._options)
+            shared |= {name: folder for name in alike if there[name].mode == wanted[name].mode}
+        gone = removals(chosen, entries, old, self.options)
+        orders = [Order("remove folder" if entry.kind == FOLDER else "remove", name) for name, entry in gone]
         touched = {name for name, _ in gone}
         send = []
-        with self._writing(self._goal):
-            for name, entry in gone:
-                self._target.remove(f"{self._goal}/{name}", folder=entry.kind == FOLDER)
-            for name, entry in chosen.items():
-                before = old.get(name)
-                if name in unchanged or _is_there(entry, before):
-                    continue
-                touched.add(name)
-                if entry.kind == FILE and name not in shared:
-                    send.append(name)
-                    continue
-                path = f"{self._goal}/{name}"
-                if before is not None and before.kind == entry.kind:
-                    self._target.remove(path, folder=False)
-                if entry.kind == FOLDER:
-                    self._target.make_folder(path)
-                elif entry.kind == LINK:
-                    self._target.make_link(path, entry.target)
-                else:
-                    self._target.hard_link(path, f"{shared[name]}/{name}")
-        self._total = sum(chosen[name].size for name in send)
-        for name in send:
-            self._send(name, chosen[name], old.get(name), modes[name])
-        for folder in self._partial_folders:
-            self._target.remove(f"{folder}/{PARTIAL_DIR}", folder=True)
-        busy = touched | {posixpath.dirname(name) for name in touched}
-        for name, entry in reversed(chosen.items()):  # what is made in a folder changes its time
+        for name, entry in wanted.items():
             before = old.get(name)
-            mended = before is None or (before.mode, before.second) != (modes[name], entry.second)
+            if name in unchanged or _is_there(entry, before):
+                continue
+            touched.add(name)
+            if entry.kind == FILE and name not in shared:
+                send.append(name)
+                continue
+            if before is not None and before.kind == entry.kind:
+                orders.append(Order("remove", name))
+            if entry.kind == FOLDER:
+                orders.append(Order("folder", name))
+            elif entry.kind == LINK:
+                orders.append(Order("link", name, entry.target))
+            else:
+                orders.append(Order("hard link", name, f"{shared[name]}/{name}"))
+        in_place = self.options.inplace or self.options.append
+        arriving = {name: name if in_place else _partial(name) for name in send}
+        partial_folders = dict.fromkeys(posixpath.dirname(path) for path in arriving.values() if not in_place)
+        orders += [Order("folder", folder) for folder in partial_folders]
+        with self._writing():
+            self.target.change(self.goal, orders)
+        arrived = self._send(wanted, old, arriving)
+        orders = [Order("move", arriving[name], name) for name in arrived if not in_place]
+        orders += [Order("remove folder", folder) for folder in partial_folders]
+        busy = touched | {posixpath.dirname(name) for name in touched}
+        for name, entry in reversed(wanted.items()):  # what is made in a folder changes its time
+            before = old.get(name)
+            mended = before is None or (before.mode, before.second) != (entry.mode, entry.second)
             if (name in unchanged and mended) or (entry.kind == FOLDER and (mended or name in busy)):
-                self._settle(f"{self._goal}/{name}", modes[name], entry.mtime_ns)
+                orders.append(Order("settle", name, mode=entry.mode, mtime_ns=entry.mtime_ns))
+        if top is not None:
+            mode = changed(top.mode, self.options.mode, folder=True)
+            orders.append(Order("settle", ".", mode=mode, mtime_ns=top.mtime_ns))
+        if orders:
+            with self._writing():
+                self.target.change(self.goal, orders)
         if send:
             self._report(last=True)
-        return Transferred(len(send), self._sent)
+        return Transferred(len(arrived), self.sent)
 
-    def _unchanged(self, chosen: Listing, others: Listing, folder: str) -> set[str]:
-        """The names whose files in a folder of the target are as those that go, by time or by content."""
-        names = same_size(chosen, others)
-        if not self._options.checksum:
-            return {name for name in names if chosen[name].second == others[name].second}
-        new = sorted(names - self._digests.keys())
-        ours = self._source.digests(self._root, [self._names_there.get(name, name) for name in new])
-        self._digests |= zip(new, ours, strict=True)
-        theirs = zip(sorted(names), self._target.digests(folder, sorted(names)), strict=True)
-        return {name for name, digest in theirs if digest == self._digests[name]}
+    def _unchanged(self, wanted: Listing, others: Listing, folder: str) -> set[str]:
+        """Returns the names whose files in a folder of the target are those that go, by time or content."""
+        names = same_size(wanted, others)
+        if not self.options.checksum:
+            return {name for name in names if wanted[name].second == others[name].second}
+        new = sorted(names - self.digests.keys())
+        ours = self.source.digests(self.root, [self._origin(name) for name in new])
+        self.digests |= zip(new, ours, strict=True)
+        theirs = zip(sorted(names), self.target.digests(folder, sorted(names)), strict=True)
+        return {name for name, digest in theirs if digest == self.digests[name]}
 
-    def _send(self, name: str, entry: CopyEntry, old: CopyEntry | None, mode: int) -> None:
-        """One file; in place, or through a partial file that is kept when this breaks off."""
-        origin, goal = f"{self._root}/{self._names_there.get(name, name)}", f"{self._goal}/{name}"
-        in_place = self._options.inplace or self._options.append
-        folder, last = posixpath.split(goal)
-        partial = goal if in_place else f"{folder}/{PARTIAL_DIR}/{last}"
-        if not in_place:
-            if folder not in self._partial_folders:
-                self._make(f"{folder}/{PARTIAL_DIR}")
-                names = self._target.listing(f"{folder}/{PARTIAL_DIR}")
-                self._partial_folders[folder] = names
-            old = self._partial_folders[folder].get(last)
-        start = self._common(origin, partial, entry, old)
-        self._done += start
-        with self._writing(goal):
-            self._target.write(partial, start, self._pieces(origin, start, entry.size))
-        self._settle(partial, mode, entry.mtime_ns)
-        if not in_place:
-            with self._writing(goal):
-                self._target.rename(partial, goal)
+    def _send(self, wanted: Listing, old: Listing, arriving: Mapping[str, str]) -> list[str]:
+        """Sends files to the names under which they arrive; returns those that were still there."""
+        names = {self._origin(name): name for name in arriving}
+        starts = {
+            name: self._common(name, path, wanted[name], old.get(path)) for name, path in arriving.items()
+        }
+        self.total = sum(wanted[name].size for name in arriving)
+        arrived: list[str] = []
 
-    def _common(self, origin: str, path: str, entry: CopyEntry, old: CopyEntry | None) -> int:
-        """How many bytes at the beginning are there already, and right."""
+        def files() -> Iterator[Arriving]:
+            for origin, pieces in stream:
+                name = names[origin]
+                arrived.append(name)
+                self.done += starts[name]
+                read = self._pieces(origin, pieces)
+                yield arriving[name], starts[name], wanted[name], read
+
+        reading = {origin: (starts[name], wanted[name].size) for origin, name in names.items()}
+        if reading:
+            with contextlib.closing(self.source.read(self.root, reading)) as stream, self._writing():
+                self.target.write(self.goal, files())
+        return arrived
+
+    def _common(self, name: str, path: str, entry: CopyEntry, old: CopyEntry | None) -> int:
+        """Returns how many bytes at the beginning are there already, and right."""
         if old is None or old.kind != FILE or not 0 < old.size <= entry.size:
             return 0
-        theirs = self._target.prefix_digest(path, old.size)
-        return old.size if theirs == self._source.prefix_digest(origin, old.size) else 0
+        theirs = self.target.prefix_digest(f"{self.goal}/{path}", old.size)
+        ours = self.source.prefix_digest(f"{self.root}/{self._origin(name)}", old.size)
+        return old.size if theirs == ours else 0
 
-    def _pieces(self, origin: str, start: int, end: int) -> Iterator[bytes]:
-        for piece in self._read(origin, start, end):
-            self._sent += len(piece)
-            self._done += len(piece)
-            limit = self._options.bandwidth_limit
-            if limit:
-                time.sleep(max(0.0, self._begun + self._sent / limit - time.monotonic()))
-            if self._progress is not None and time.monotonic() - self._reported > _REPORT_SECONDS:
-                self._report()
-            yield piece
+    def _origin(self, name: str) -> str:
+        return self.origins.get(name, name)
 
-    def _read(self, origin: str, start: int, end: int) -> Iterator[bytes]:
+    def _pieces(self, origin: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
         try:
-            yield from self._source.read(origin, start, end)
+            for piece in pieces:
+                self.sent += len(piece)
+                self.done += len(piece)
+                limit = self.options.bandwidth_limit
+                if limit:
+                    time.sleep(max(0.0, self.begun + self.sent / limit - time.monotonic()))
+                if self.progress is not None and time.monotonic() - self.reported > _REPORT_SECONDS:
+                    self._report()
+                yield piece
         except OSError as error:
-            raise faults.unreadable(origin, error.strerror or str(error), where=self._source.where) from error
+            path, words = f"{self.root}/{origin}", error.strerror or str(error)
+            raise faults.unreadable(path, words, where=self.source.where) from error
 
     def _report(self, *, last: bool = False) -> None:
-        self._reported = time.monotonic()
-        done = self._total if last else self._done
-        if self._progress is not None:
-            rate = self._sent / max(self._reported - self._begun, 1e-3)
-            self._progress(TransferProgress(done, self._total, rate))
-
-    def _make(self, folder: str) -> None:
-        with self._writing(folder):
-            self._target.make_folder(folder)
-
-    def _settle(self, path: str, mode: int, mtime_ns: int) -> None:
-        with self._writing(path):
-            self._target.settle(path, mode, mtime_ns)
+        self.reported = time.monotonic()
+        done = self.total if last else self.done
+        if self.progress is not None:
+            rate = self.sent / max(self.reported - self.begun, 1e-3)
+            self.progress(TransferProgress(done, self.total, rate))
 
     @contextlib.contextmanager
-    def _writing(self, path: str) -> Iterator[None]:
-        """What fails inside on either side is said the way rsync's faults are said."""
+    def _writing(self) -> Iterator[None]:
+        """Says what fails at the target the way rsync's faults are said."""
         try:
             yield
         except OSError as error:
-            words = error.strerror or str(error)
-            words += " (is the disk or the quota full?)" if words == "Failure" else ""
-            raise faults.unwritable(path, words, where=self._target.where) from error
+            path, words = error.filename or self.goal, error.strerror or str(error)
+            raise faults.unwritable(str(path), words, where=self.target.where) from error
+
+
+def _partial(name: str) -> str:
+    """Where a file arrives that is not written in place."""
+    folder, last = posixpath.split(name)
+    return posixpath.join(folder, PARTIAL_DIR, last)
 
 
 def _is_there(entry: CopyEntry, old: CopyEntry | None) -> bool:

@@ -1,4 +1,4 @@
-"""The two sides of a transfer without rsync: what `copying` asks of each, and this machine's side."""
+"""This machine's side of a transfer without rsync."""
 
 from __future__ import annotations
 
@@ -6,84 +6,48 @@ import contextlib
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, NamedTuple
 
 from clusterkit.folders import make_private
 from clusterkit.transport.copy_plan import FILE, FOLDER, LINK, CopyEntry
 
-CHUNK = 1 << 18
+_CHUNK = 1 << 18
+
+Reading = Generator[tuple[str, Iterator[bytes]], None, None]
+"""Files with their bytes, to be read before the next file."""
 
 
-class Side(Protocol):
-    """One machine's files, by absolute path. Faults are OSErrors, or TransportErrors of the connection."""
+class Order(NamedTuple):
+    """A change of one name."""
 
-    where: str
+    what: Literal["remove", "remove folder", "folder", "link", "hard link", "move", "settle"]
+    name: str
+    other: str = ""
+    """What a link points to, the absolute path of a hard link, or the new name."""
+    mode: int = 0
+    mtime_ns: int = 0
 
-    def listing(self, root: str, *, only: Sequence[str] | None = None) -> dict[str, CopyEntry]:
-        """What lies below a folder, or below `only` these names and the folders on the way to them.
 
-        A link on the way is the folder it points to, any other is itself. Nothing when the root is missing;
-        names that are missing are left out.
-        """
-        ...
-
-    def entry(self, path: str) -> CopyEntry | None:
-        """One file or folder, through links; None where there is none."""
-        ...
-
-    def digests(self, root: str, names: Sequence[str]) -> list[str]:
-        """sha256 of files."""
-        ...
-
-    def prefix_digest(self, path: str, size: int) -> str:
-        """sha256 of the first bytes of a file."""
-        ...
-
-    def read(self, path: str, start: int, end: int) -> Iterator[bytes]:
-        """The bytes of a file from `start` on, of which there were `end` when it was listed."""
-        ...
-
-    def write(self, path: str, start: int, pieces: Iterator[bytes]) -> None:
-        """Write pieces from `start` on and end the file there; a new file is private."""
-        ...
-
-    def settle(self, path: str, mode: int, mtime_ns: int) -> None:
-        """Set mode and time."""
-        ...
-
-    def make_folder(self, path: str) -> None:
-        """A private folder, and its parents; one that is there is fine."""
-        ...
-
-    def make_link(self, path: str, target: str) -> None:
-        """A symbolic link."""
-        ...
-
-    def hard_link(self, path: str, old: str) -> None:
-        """Another name for a file."""
-        ...
-
-    def rename(self, path: str, new: str) -> None:
-        """Give a file another name, replacing what has it."""
-        ...
-
-    def remove(self, path: str, *, folder: bool) -> None:
-        """Remove a file or an empty folder; one that is not empty stays."""
-        ...
+Arriving = tuple[str, int, CopyEntry, Iterator[bytes]]
+"""A file on its way: path, bytes of its beginning that are there already; mode, size and time; the rest."""
 
 
 class ThisMachine:
-    """This machine."""
+    """This machine's files. Faults are OSErrors."""
 
     where = "this machine"
 
     def listing(self, root: str, *, only: Sequence[str] | None = None) -> dict[str, CopyEntry]:
-        """See `Side.listing`."""
+        """Returns what lies below a folder, or below `only` these names and the folders on the way to them.
+
+        A link on the way is the folder it points to, any other is itself. Nothing when the root is missing;
+        names that are missing are left out.
+        """
         if only is None:
             return dict(_below(root, ""))
-        found: dict[str, CopyEntry] = {}
+        entries: dict[str, CopyEntry] = {}
         for name in only:
             parts = name.split("/")
             ways = ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
@@ -91,77 +55,84 @@ class ThisMachine:
                 entry = _entry(f"{root}/{way}", follow=way != name)
                 if entry is None:
                     break
-                found[way] = entry
+                entries[way] = entry
             else:
-                if found[name].kind == FOLDER:
-                    found.update(_below(root, f"{name}/"))
-        return found
+                if entries[name].kind == FOLDER:
+                    entries.update(_below(root, f"{name}/"))
+        return entries
 
     def entry(self, path: str) -> CopyEntry | None:
-        """See `Side.entry`."""
+        """Returns one file or folder, through links; None where there is none."""
         return _entry(path, follow=True)
 
     def digests(self, root: str, names: Sequence[str]) -> list[str]:
-        """See `Side.digests`."""
-        return [self.prefix_digest(f"{root}/{name}", -1) for name in names]
+        """Returns the sha256 of files."""
+        digests = []
+        for name in names:
+            with Path(f"{root}/{name}").open("rb") as file:
+                digests.append(hashlib.file_digest(file, "sha256").hexdigest())
+        return digests
 
     def prefix_digest(self, path: str, size: int) -> str:
-        """See `Side.prefix_digest`; a negative size takes all."""
+        """Returns the sha256 of the first bytes of a file."""
         digest = hashlib.sha256()
-        with Path(path).open("rb") as file:
-            while size and (data := file.read(CHUNK if size < 0 else min(CHUNK, size))):
-                digest.update(data)
-                size -= len(data) if size > 0 else 0
+        for data in _bytes_of(path, 0, size):
+            digest.update(data)
         return digest.hexdigest()
 
-    def read(self, path: str, start: int, end: int) -> Iterator[bytes]:
-        """See `Side.read`."""
-        with Path(path).open("rb", buffering=0) as file:
-            file.seek(start)
-            while start < end and (data := file.read(min(CHUNK, end - start))):
-                start += len(data)
-                yield data
+    def read(self, root: str, wanted: Mapping[str, tuple[int, int]]) -> Reading:
+        """Yields the files that are there.
 
-    def write(self, path: str, start: int, pieces: Iterator[bytes]) -> None:
-        """See `Side.write`."""
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
-        with os.fdopen(handle, "wb", buffering=0) as file:
-            file.seek(start)
-            for piece in pieces:
-                view = memoryview(piece)
-                while view:
-                    view = view[file.write(view) :]
-            file.truncate()
+        Args:
+            root: the folder they are below.
+            wanted: where to start, and the size when it was listed, by name.
+        """
+        for name, (start, end) in wanted.items():
+            yield name, _bytes_of(f"{root}/{name}", start, end)
 
-    def settle(self, path: str, mode: int, mtime_ns: int) -> None:
-        """See `Side.settle`."""
-        Path(path).chmod(mode)
-        os.utime(path, ns=(mtime_ns, mtime_ns))
+    def write(self, root: str, files: Iterable[Arriving]) -> None:
+        """Writes files with their modes and times. What was begun stays, private, when this breaks off."""
+        for path, start, entry, pieces in files:
+            handle = os.open(f"{root}/{path}", os.O_WRONLY | os.O_CREAT, 0o600)
+            with os.fdopen(handle, "wb", buffering=0) as file:
+                file.seek(start)
+                for piece in pieces:
+                    view = memoryview(piece)
+                    while view:
+                        view = view[file.write(view) :]
+                file.truncate()
+            self.change(root, [Order("settle", path, mode=entry.mode, mtime_ns=entry.mtime_ns)])
 
-    def make_folder(self, path: str) -> None:
-        """See `Side.make_folder`."""
-        make_private(Path(path))
+    def change(self, root: str, orders: Sequence[Order]) -> None:
+        """Makes a private folder, and its parents, where it is missing; then carries out orders below it."""
+        make_private(Path(root))
+        for order in orders:
+            path = Path(f"{root}/{order.name}")
+            match order.what:
+                case "remove":
+                    path.unlink(missing_ok=True)
+                case "remove folder":
+                    with contextlib.suppress(OSError):
+                        path.rmdir()
+                case "folder":
+                    make_private(path)
+                case "link":
+                    path.symlink_to(order.other)
+                case "hard link":
+                    path.hardlink_to(order.other)
+                case "move":
+                    path.replace(f"{root}/{order.other}")
+                case "settle":
+                    path.chmod(order.mode)
+                    os.utime(path, ns=(order.mtime_ns, order.mtime_ns))
 
-    def make_link(self, path: str, target: str) -> None:
-        """See `Side.make_link`."""
-        Path(path).symlink_to(target)
 
-    def hard_link(self, path: str, old: str) -> None:
-        """See `Side.hard_link`."""
-        Path(path).hardlink_to(old)
-
-    def rename(self, path: str, new: str) -> None:
-        """See `Side.rename`."""
-        Path(path).replace(new)
-
-    def remove(self, path: str, *, folder: bool) -> None:
-        """See `Side.remove`."""
-        with contextlib.suppress(FileNotFoundError):
-            if not folder:
-                Path(path).unlink()
-                return
-            with contextlib.suppress(OSError):
-                Path(path).rmdir()
+def _bytes_of(path: str, start: int, end: int) -> Iterator[bytes]:
+    with Path(path).open("rb", buffering=0) as file:
+        file.seek(start)
+        while start < end and (data := file.read(min(_CHUNK, end - start))):
+            start += len(data)
+            yield data
 
 
 def _below(root: str, prefix: str) -> Iterator[tuple[str, CopyEntry]]:

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 from clusterkit.errors import TransportError
 from clusterkit.transport import faults, remote_files
 from clusterkit.transport.base import Completed, MissingFileError, ProgressCallback, SyncOptions, Transferred
-from clusterkit.transport.dial import without_invoke
 from clusterkit.transport.link import Link
 from clusterkit.transport.session import Session, TimeUp
 
@@ -156,7 +155,7 @@ class SshTransport:
         *,
         pulling: bool,
     ) -> Transferred:
-        """Transfer with rsync, or over SFTP where a machine has none."""
+        """Transfer with rsync, or as tar where a machine has none."""
         from clusterkit.transport import rsync
 
         try:
@@ -167,7 +166,7 @@ class SshTransport:
         except faults.NoRsyncError as missing:
             if missing.where == self._where:
                 self._no_rsync = missing
-            return self._over_sftp(source, target, options, progress, missing, pulling=pulling)
+            return self._without_rsync(source, target, options, progress, missing, pulling=pulling)
 
     def _with_rsync(
         self,
@@ -210,7 +209,7 @@ class SshTransport:
 
         return self._moving(move, options)
 
-    def _over_sftp(
+    def _without_rsync(
         self,
         source: str,
         target: str,
@@ -220,20 +219,16 @@ class SshTransport:
         *,
         pulling: bool,
     ) -> Transferred:
-        with without_invoke():
-            from clusterkit.transport import sftp  # this and paramiko's part of it are seldom needed
-        from clusterkit.transport.copying import say_once
+        from clusterkit.transport.copying import copy, say_once
+        from clusterkit.transport.sides import ThisMachine
+        from clusterkit.transport.tarred import There
 
         say_once(missing.cause)
-
-        def move() -> Transferred:
-            with self._session(sftp.SERVER) as session:
-                try:
-                    return sftp.move(session, self, source, target, options, progress, pulling=pulling)
-                except sftp.NoToolsError as error:
-                    raise missing from error
-
-        return self._moving(move, options)
+        sides = (There(self, self._session, missing), ThisMachine())
+        origin, goal = sides if pulling else reversed(sides)
+        return self._moving(
+            lambda: copy(origin, source, goal, target, options, progress, pulling=pulling), options
+        )
 
     def close(self) -> None:
         """See `Transport.close`."""

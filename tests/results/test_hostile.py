@@ -385,7 +385,7 @@ def stage(
     """By default on this machine alone."""
     road, case = getattr(request, "param", ("local", ""))
     stage = Stage(tmp_path, case=case, inner=LocalTransport() if road == "local" else far())
-    if road == "sftp":
+    if road == "tar":
         monkeypatch.setenv("PATH", "/nowhere")  # no rsync here
     write(stage.there / "run.json", f'{{"run_id": "{RUN}"}}')
     write(stage.runs / OTHER / "run.json", f'{{"run_id": "{OTHER}"}}')
@@ -395,9 +395,9 @@ def stage(
 
 
 SCENES = sampled(
-    product(("local", "ssh", "sftp"), CASES),
+    product(("local", "ssh", "tar"), CASES),
     len(CASES) + 2 * len(FAR) + 4,
-    always=[*product(["local"], CASES), *product(("ssh", "sftp"), FAR)],
+    always=[*product(["local"], CASES), *product(("ssh", "tar"), FAR)],
 )
 
 
@@ -480,7 +480,7 @@ def test_a_file_that_does_not_fit_stays(stage: Stage, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stage", [("local", ""), ("sftp", "")], indirect=True, ids="-".join)
+@pytest.mark.parametrize("stage", [("local", ""), ("tar", "")], indirect=True, ids="-".join)
 def test_a_transfer_that_does_not_end_is_ended(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sender that gives more than it listed: the transfer is cut off where it has passed all bounds."""
     monkeypatch.setattr(pull, "GROWTH", 1 << 20)

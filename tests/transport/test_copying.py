@@ -131,7 +131,7 @@ def test_an_unknown_mode_is_a_programming_error() -> None:
         changed(0o600, "g=u", folder=False)
 
 
-# over sftp -----------------------------------------------------------------------------------
+# over ssh ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -226,7 +226,7 @@ def test_with_an_rsync_that_lacks_an_option_files_travel_without_it(
     ]
 
 
-def test_neither_rsync_nor_sftp_is_said(
+def test_neither_rsync_nor_tar_is_said(
     serve: Callable[..., LoopbackSshd], tmp_path: Path, here: Path, there: Path
 ) -> None:
     server = serve(f"PATH={only(tmp_path / 'bin', 'sh', 'env', 'mkdir')}\n")
@@ -289,7 +289,7 @@ def test_full_disks_are_said(
     random_file(here / "big", 5)
     random_file(there / "big", 5)
     with closing(to(serve(""))) as transport:
-        with pytest.raises(TransportError, match=r"cannot write .* on node: Failure \(is the disk"):
+        with pytest.raises(TransportError, match=r"cannot write .* on node: Wrote only .* \(is the disk"):
             transport.push(here, str(small_disk))
         shutil.rmtree(small_disk / PARTIAL_DIR)
         with pytest.raises(TransportError, match=r"no space left on device on this machine: cannot write"):

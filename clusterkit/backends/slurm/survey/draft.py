@@ -99,7 +99,7 @@ def _about(survey: SlurmSurvey) -> tuple[str, ...]:
         names = ("JobRequeue", "PreemptMode", "KillWait", "MaxArraySize")
         told = [f"{name}={slurm.config[name].split()[0]}" for name in names if slurm.config.get(name)]
         lines.append(": ".join(filter(None, (what, ", ".join(told)))))
-    tools = [f"rsync {survey.rsync}" if survey.rsync else "no rsync, so files go over SFTP"]
+    tools = [f"rsync {survey.rsync}" if survey.rsync else "no rsync, so files go by tar"]
     if survey.internet is not None:
         tools.append("internet" if survey.internet else "no internet")
     lines.append(f"Login node: {', '.join(tools)}. Compute nodes may differ.")
