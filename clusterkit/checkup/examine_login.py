@@ -28,11 +28,10 @@ def log_in(exam: Examination, stack: ExitStack) -> Iterator[Result]:
 
     The check `login` itself is made by the first command over the connection.
     """
-    from clusterkit.transport.choice import choose
+    from clusterkit.transport.factory import choose
     from clusterkit.transport.faults import UnreachableError
     from clusterkit.transport.known_hosts import HostKeyError, read
     from clusterkit.transport.known_hosts import HostKeyVerdict as KnownHosts
-    from clusterkit.transport.openssh import kept
     from clusterkit.transport.resolve import resolve
 
     found: list[HostConfig] = []
@@ -43,14 +42,12 @@ def log_in(exam: Examination, stack: ExitStack) -> Iterator[Result]:
     def config() -> Verdict:
         found.append(host := resolve(cluster.host or "", config=cluster.login_config))
         way = f" through {', '.join(host.proxy_jump)}" if host.proxy_jump else ""
-        open_master = None if cluster.transport == "paramiko" else kept.find(host)
-        if open_master:
-            open_master.close()
-            link = f"openssh, over the open connection {open_master.path}"
-            over.append(open_master.path)
-        else:
-            choice = choose(host, cluster.transport, keep=cluster.keep_login is not None)
-            link = f"{choice.name}: {choice.why}"
+        choice = choose(host, cluster.transport, keep=cluster.keep_login is not None)
+        link = f"{choice.name}: {choice.why}"
+        if choice.opened:
+            choice.opened.close()
+            link = f"{choice.name}, {choice.why}"
+            over.append(choice.opened.path)
         return passed(f"{cluster.host} is {host.user}@{host.address}{way}; logs in by {link}")
 
     yield from exam.note("ssh-config", config)
@@ -109,11 +106,11 @@ def log_in(exam: Examination, stack: ExitStack) -> Iterator[Result]:
 
 def _kept_logins() -> tuple[list[str], list[Path]]:
     """The hosts of the logins that are kept, and the sockets at which nobody answers."""
-    from clusterkit.transport.openssh import folder
+    from clusterkit.transport.openssh import kept
     from clusterkit.transport.openssh.link import OpensshLink
 
     alive, stale = [], []
-    for path in folder.socket_paths():
+    for path in kept.socket_paths():
         try:
             OpensshLink(path).close()
         except (EOFError, ValueError, ConnectionRefusedError):
@@ -121,7 +118,7 @@ def _kept_logins() -> tuple[list[str], list[Path]]:
         except OSError:
             continue  # it is busy, or not ours
         else:
-            noted = folder.kept_for(path)
+            noted = kept.kept_for(path)
             alive.append(noted.host if noted else path.name)
     return alive, stale
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterkit.errors import ConfigError, TransportError
-from clusterkit.transport.openssh import folder, kept, master
+from clusterkit.transport.openssh import kept, master
 from clusterkit.transport.questions import Ask
 from clusterkit.transport.resolve import resolve
 
@@ -52,7 +52,7 @@ def login(cluster: Cluster, *, keep: int | None, ask: Ask) -> LoggedIn:
     host = resolve(cluster.host, config=cluster.login_config)
     if link := kept.find(host):
         link.close()
-        noted = folder.kept_for(link.path) if link.path != host.control_path else None
+        noted = kept.kept_for(link.path) if link.path != host.control_path else None
         return LoggedIn(cluster.name, cluster.host, False, noted.seconds if noted else None)
     try:
         master.start(host, keep=seconds, ask=ask).close()
@@ -76,9 +76,9 @@ def logout(cluster: Cluster | None) -> list[str]:
     Raises:
         TransportError: the ssh configuration cannot be read.
     """
-    paths = folder.socket_paths()
+    paths = kept.socket_paths()
     if cluster is not None:
-        name = folder.socket_name(resolve(cluster.host, config=cluster.login_config)) if cluster.host else ""
+        name = kept.socket_name(resolve(cluster.host, config=cluster.login_config)) if cluster.host else ""
         paths = [path for path in paths if path.name == name]
-    hosts = {path: noted.host if (noted := folder.kept_for(path)) else path.name for path in paths}
+    hosts = {path: noted.host if (noted := kept.kept_for(path)) else path.name for path in paths}
     return [hosts[path] for path in paths if master.end(path)]

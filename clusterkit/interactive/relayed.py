@@ -14,8 +14,8 @@ from clusterkit.errors import RunError, last_words
 from clusterkit.interactive.inside import Inside
 from clusterkit.node import relay
 from clusterkit.transport.base import Conversation
+from clusterkit.transport.faults import Words
 from clusterkit.transport.remote_shell import Guard, new_marker
-from clusterkit.transport.words import Words
 
 _QUOTED = 200
 """Bytes of a stray line that are shown."""

@@ -1,1 +1,1 @@
-"""Remote I/O behind one interface: `local` (this machine) and `ssh` (paramiko, rsync over it)."""
+"""Remote I/O behind one interface: this machine, and others by ssh."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
 import time
 
 import paramiko
 
 from clusterkit.transport.known_hosts import HostKeyVerdict, read
 from clusterkit.transport.link import CHUNK, ChannelRefusedError, DownError, Screen
-from clusterkit.transport.liveness import Liveness
 from clusterkit.transport.login import login
 from clusterkit.transport.questions import Ask
 from clusterkit.transport.resolve import HostConfig
@@ -21,12 +21,65 @@ _PACKET = 1 << 15
 _OPEN_SECONDS = 30.0
 _BUSY_SECONDS = 10.0
 _BUSY_PAUSE = 0.05
+_PROBE_SECONDS = 5.0
+_DEAD_SECONDS = 20.0
 _NO_STATUS = -1
 """What paramiko gives for a command whose exit status never came."""
 _BROKEN = (EOFError, paramiko.SSHException)
 """What paramiko raises where a message can no longer be sent."""
 _ENDED = (EOFError, ConnectionResetError, BrokenPipeError)
 """How a connection that the other side has ended looks here; which of them is a matter of timing."""
+
+
+class Liveness:
+    """Watches one connection, and closes it once it is dead, so that all who wait on it wake up.
+
+    TCP alone may take a quarter of an hour to notice, and paramiko's keepalive never waits for an answer.
+    Here a probe that every SSH server answers goes out regularly; any sign of life counts as an answer.
+    """
+
+    def __init__(
+        self,
+        wire: paramiko.Transport,
+        *,
+        probe_seconds: float = _PROBE_SECONDS,
+        dead_seconds: float = _DEAD_SECONDS,
+    ) -> None:
+        self._wire = wire
+        self._probe_seconds = probe_seconds
+        self._dead_seconds = dead_seconds
+        self._heard = time.monotonic()
+        self._stop = threading.Event()
+        self.why: str | None = None
+        """Why the connection was given up, once it was."""
+        for work in (self._probe, self._watch):  # global_request has no time limit: it needs its own thread
+            threading.Thread(target=work, name=f"clusterkit-{work.__name__}", daemon=True).start()
+
+    def heard(self) -> None:
+        """Data moved. A saturated link delays probes, and is not dead."""
+        self._heard = time.monotonic()
+
+    def stop(self) -> None:
+        """Stop watching."""
+        self._stop.set()
+
+    def _probe(self) -> None:
+        while self._wire.is_active():
+            if self._stop.wait(self._probe_seconds):
+                return
+            try:
+                self._wire.global_request("keepalive@openssh.com", wait=True)
+            except (paramiko.SSHException, OSError, EOFError):
+                return  # the wire is down, which every user of it sees by itself
+            if self._wire.is_active():  # a refusal is an answer too
+                self.heard()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(min(1.0, self._dead_seconds / 4)) and self._wire.is_active():
+            silence = time.monotonic() - self._heard
+            if silence > self._probe_seconds + self._dead_seconds:
+                self.why = f"no answer for {silence:.0f} s"
+                self._wire.close()
 
 
 class Connection:
@@ -87,15 +140,6 @@ class Connection:
                 raise DownError(self.why or "", started=started) from error
             raise ChannelRefusedError(str(error) or type(error).__name__) from error
         return ParamikoChannel(channel, self.liveness)
-
-    def answers(self, seconds: float) -> bool:
-        """Whether the server gives a sign of life within so many seconds from now."""
-        return self.alive and self.liveness.answers(seconds)
-
-    def end(self, why: str) -> None:
-        """Close it, and let whoever waits on it learn why."""
-        self.liveness.why = self.liveness.why or why
-        self.close()
 
     def close(self) -> None:
         """See `Link.close`."""

@@ -1,4 +1,6 @@
-"""Who a server must be: reading known_hosts files as OpenSSH does, and refusing everyone else.
+"""Who a server must be: known_hosts files read and written as OpenSSH does, and everyone else refused.
+
+A host of which no key is known at all may be accepted: its fingerprint is shown, and a person asked.
 
 Own reader, because a single `@revoked` or `@cert-authority` line makes paramiko's drop the whole
 file, and it matches no wildcards. Format: sshd(8), SSH_KNOWN_HOSTS FILE FORMAT.
@@ -16,9 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clusterkit.errors import TransportError
+from clusterkit.transport.questions import Ask, HostKeyQuestion, Prompt, Question
 from clusterkit.transport.resolve import SSH_PORT, HostConfig
 
 _RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")
+_TRIES = 3
 _LONGEST_PATTERN = 1022
 """Bytes; OpenSSH gives up a line at a longer one."""
 
@@ -68,8 +72,11 @@ def _hash_matches(hashed: bytes, name: bytes) -> bool:
         salt = base64.b64decode(hashed.split(b"|")[2], validate=True)
     except (IndexError, ValueError):
         return False
-    digest = base64.b64encode(hmac.digest(salt, name, "sha1"))
-    return hmac.compare_digest(hashed, b"|1|" + base64.b64encode(salt) + b"|" + digest)
+    return hmac.compare_digest(hashed, _hashed(name, salt))
+
+
+def _hashed(name: bytes, salt: bytes) -> bytes:
+    return b"|1|" + base64.b64encode(salt) + b"|" + base64.b64encode(hmac.digest(salt, name, "sha1"))
 
 
 def parse(data: bytes, path: Path) -> list[KnownHost]:
@@ -196,3 +203,64 @@ class HostKeyVerdict:
     @property
     def _at(self) -> str:
         return f"{self._host.alias} ({self._host.address})"
+
+
+def accept(host: HostConfig, verdict: HostKeyVerdict, key_type: str, key: bytes, ask: Ask) -> None:
+    """Accept the key a server has shown, ask about it where it is the first one, or raise.
+
+    Raises:
+        TransportError: the key is not the expected one, or nobody wants to accept it.
+    """
+    try:
+        verdict.check(key_type, key)
+    except UnknownHostError as unknown:
+        where = f"{host.user}@{host.alias.rpartition('@')[2]}"
+        shown = f"{unknown.cause}."
+        if host.new_host_keys == "refuse" or (
+            host.new_host_keys == "ask" and not _agreed(where, shown, fingerprint(key), ask)
+        ):
+            raise
+        if host.new_host_keys == "accept":
+            ask(Question(where, "", f"{shown} Accepted because of StrictHostKeyChecking.", ()))
+        problem = _remember(host, verdict.name, key_type, key)
+        if problem:
+            ask(Question(where, "", f"The key could not be saved: {problem}", ()))
+
+
+def _agreed(where: str, shown: str, right: str, ask: Ask) -> bool:
+    """Whether a person says yes, or pastes the fingerprint that the site publishes."""
+    prompt = Prompt("Is it the key that the site publishes? (yes, no, or its fingerprint): ", echo=True)
+    for _ in range(_TRIES):
+        (answer,) = ask(HostKeyQuestion(where, "", shown, (prompt,)))
+        if answer.strip().lower() == "yes" or answer.strip() == right:
+            return True
+        if answer.strip().lower() == "no":
+            return False
+    return False
+
+
+def _remember(host: HostConfig, name: str, key_type: str, key: bytes) -> str | None:
+    """Append the key to the first known_hosts file. Returns why that was not possible."""
+    if not host.known_hosts:
+        return "there is no known_hosts file to write to"
+    path = host.known_hosts[0]
+    names = _hashed(os.fsencode(name.lower()), os.urandom(20)).decode() if host.hash_known_hosts else name
+    line = f"{names} {key_type} {base64.b64encode(key).decode()}\n"
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(descriptor, "rb+", buffering=0) as file:
+            if _lacks_newline(path):
+                line = "\n" + line
+            file.write(line.encode())
+    except OSError as error:
+        return f"{path}: {error.strerror or error}"
+    return None
+
+
+def _lacks_newline(path: Path) -> bool:
+    with path.open("rb") as file:
+        if not file.seekable() or file.seek(0, os.SEEK_END) == 0:
+            return False
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from clusterkit import folders
+from clusterkit.errors import TransportError
 from clusterkit.folders import make_private, replace_file
 from clusterkit.transport import faults, rsync
 from clusterkit.transport.base import Completed, MissingFileError, ProgressCallback, SyncOptions, Transferred
-from clusterkit.transport.words import Words
+from clusterkit.transport.faults import Words
 
 _WHERE = "this machine"
 _CHUNK = 1 << 16
@@ -39,7 +40,7 @@ class LocalTransport:
     ) -> Completed:
         """See `Transport.run`; a timeout ends the whole process group."""
         try:
-            with _start(argv, stdin=subprocess.PIPE) as process:
+            with _start(argv) as process:
                 try:
                     stdout, stderr = process.communicate(stdin, timeout)
                 except subprocess.TimeoutExpired as error:
@@ -57,33 +58,15 @@ class LocalTransport:
 
     def stream(self, argv: Sequence[str], *, leash: bool = False) -> Iterator[bytes]:
         """See `Transport.stream`."""
-        try:
-            process = _start(argv, stdin=subprocess.PIPE if leash else subprocess.DEVNULL)
-        except OSError as error:
-            missing = Completed(tuple(argv), faults.NOT_FOUND, b"", str(error).encode())
-            raise faults.command_failed(missing, where=_WHERE) from None
-        if process.stdout is None or process.stderr is None:
-            raise AssertionError("pipes were asked for")
-        errors = process.stderr
         words = Words()
-
-        def listen() -> None:
-            while data := os.read(errors.fileno(), _CHUNK):
-                words.add(data)
-
-        listener = threading.Thread(target=listen, daemon=True)
-        with process:
-            try:
-                listener.start()
-                while data := os.read(process.stdout.fileno(), _CHUNK):
-                    yield data
-                process.wait()
-            finally:
-                _stop(process)
-                listener.join()
-        if process.returncode != 0:
-            completed = Completed(tuple(argv), process.returncode, b"", words.data)
-            raise faults.command_failed(completed, where=_WHERE)
+        with self.talk(argv, on_error=words.add) as talking:
+            if not leash:
+                talking.end_input()
+            yield from talking.output()
+            status = talking.wait()
+            talking.errors.join()
+        if status != 0:
+            raise faults.command_failed(Completed(tuple(argv), status, b"", words.data), where=_WHERE)
 
     @contextlib.contextmanager
     def talk(
@@ -91,10 +74,9 @@ class LocalTransport:
     ) -> Iterator[_LocalConversation]:
         """See `Transport.talk`."""
         try:
-            process = _start(argv, stdin=subprocess.PIPE)
+            process = _start(argv)
         except OSError as error:
-            missing = Completed(tuple(argv), faults.NOT_FOUND, b"", str(error).encode())
-            raise faults.command_failed(missing, where=_WHERE) from None
+            raise _not_started(argv, error) from None
         talking = _LocalConversation(process, on_error)
         with process:
             try:
@@ -114,8 +96,7 @@ class LocalTransport:
         try:
             process = subprocess.Popen(argv, stdin=stdin, cwd=folders.home_or_root())
         except OSError as error:
-            missing = Completed(tuple(argv), faults.NOT_FOUND, b"", str(error).encode())
-            raise faults.command_failed(missing, where=_WHERE) from None
+            raise _not_started(argv, error) from None
         with process, own.deaf() if terminal else contextlib.nullcontext():
             try:
                 return process.wait()
@@ -198,6 +179,11 @@ class _LocalConversation:
                 raise BrokenPipeError
             left = left[os.write(self._input, left) :]
 
+    def end_input(self) -> None:
+        """Lets the command see the end of its standard input."""
+        assert self._process.stdin
+        self._process.stdin.close()
+
     def output(self) -> Iterator[bytes]:
         """See `Conversation.output`."""
         while not self.over:
@@ -243,17 +229,22 @@ def _with_rsync(
     return ended.transferred
 
 
-def _start(argv: Sequence[str], *, stdin: int) -> subprocess.Popen[bytes]:
+def _start(argv: Sequence[str]) -> subprocess.Popen[bytes]:
     if not argv:
         raise ValueError("an empty command")
     return subprocess.Popen(
         argv,
-        stdin=stdin,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=folders.home_or_root(),
         start_new_session=True,  # one process group to end, and no Ctrl-C behind our back
     )
+
+
+def _not_started(argv: Sequence[str], error: OSError) -> TransportError:
+    missing = Completed(tuple(argv), faults.NOT_FOUND, b"", str(error).encode())
+    return faults.command_failed(missing, where=_WHERE)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -16,10 +16,9 @@ from functools import partial
 import paramiko
 
 from clusterkit.errors import TransportError
-from clusterkit.transport import new_hosts
 from clusterkit.transport.faults import UnreachableError
 from clusterkit.transport.keys import KeyOffer, offers
-from clusterkit.transport.known_hosts import HostKeyVerdict
+from clusterkit.transport.known_hosts import HostKeyVerdict, accept
 from clusterkit.transport.questions import Ask, Prompt, Question
 from clusterkit.transport.resolve import HostConfig
 from clusterkit.transport.wire import Wire
@@ -36,7 +35,8 @@ def login(wire: Wire, host: HostConfig, verdict: HostKeyVerdict, ask: Ask) -> No
     """
     try:
         _shake_hands(wire, host)
-        new_hosts.check(host, verdict, wire.get_remote_server_key(), ask)
+        key = wire.get_remote_server_key()
+        accept(host, verdict, key.get_name(), key.asbytes(), ask)
         _SshLogin(wire, host, ask).run()
     except BaseException:
         wire.close()

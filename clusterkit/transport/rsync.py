@@ -20,8 +20,7 @@ from typing import IO
 from clusterkit.errors import TransportError
 from clusterkit.folders import PARTIAL_DIR, make_private
 from clusterkit.transport.base import ProgressCallback, SyncOptions, TransferProgress, Transferred
-from clusterkit.transport.faults import NoRsyncError, unwritable
-from clusterkit.transport.words import Words
+from clusterkit.transport.faults import NoRsyncError, Words, unwritable
 
 REMOTE = "remote"
 """The host name rsync is shown; our own remote shell ignores it."""

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from clusterkit.errors import TransportError, last_words
 from clusterkit.transport import remote_shell
-from clusterkit.transport.faults import LostError, NotStartedError
+from clusterkit.transport.faults import LostError, NotStartedError, Words
 from clusterkit.transport.link import Channel, ChannelRefusedError, DownError, Link, Screen
-from clusterkit.transport.words import Words
 
 DYING_SECONDS = 0.2
 """A connection closes its channels a moment before it calls itself dead."""

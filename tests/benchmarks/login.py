@@ -25,7 +25,7 @@ from pathlib import Path
 
 from clusterkit.transport.factory import connect
 from clusterkit.transport.openssh import master
-from clusterkit.transport.openssh.folder import socket_paths
+from clusterkit.transport.openssh.kept import socket_paths
 from tests.benchmarks._report import arguments, report
 from tests.doubles.loopback_sshd import LoopbackSshd
 

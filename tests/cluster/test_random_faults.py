@@ -29,10 +29,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 MB = 1_000_000
 IMAGE, FILES, FILE = 40 * MB, 24, 200_000
 IMPATIENT = """
-from clusterkit.transport import reconnect
-from clusterkit.transport.liveness import Liveness
+from clusterkit.transport import factory
+from clusterkit.transport.connection import Liveness
 from clusterkit.transport.openssh import master
-reconnect.PAUSES = (0.0,)
+factory.PAUSES = (0.0,)
 Liveness.__init__.__kwdefaults__.update(probe_seconds=0.5, dead_seconds=5.0)
 master._ALIVE_SECONDS, master._ALIVE_COUNT = 2, 2
 """

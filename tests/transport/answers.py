@@ -10,7 +10,7 @@ import pytest
 
 from clusterkit.errors import TransportError
 from clusterkit.transport.connection import Connection
-from clusterkit.transport.dial import dial
+from clusterkit.transport.factory import dial
 from clusterkit.transport.questions import Ask, Question, TerminalQuestion, ask_on_terminal
 from clusterkit.transport.resolve import resolve
 from tests.doubles.dialog_server import DialogServer

@@ -10,7 +10,7 @@ import pytest
 
 from clusterkit.transport.base import Transport
 from clusterkit.transport.factory import connect
-from clusterkit.transport.openssh.folder import socket_paths
+from clusterkit.transport.openssh.kept import socket_paths
 from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.needs import needing
 from tests.transport.runtime import runtime_folder

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.errors import TransportError
-from clusterkit.transport.choice import LinkChoice, choose
-from clusterkit.transport.factory import connect
+from clusterkit.transport.factory import LinkChoice, choose, connect
 from clusterkit.transport.resolve import HostConfig, parse_ssh_g
 
 HOST = HostConfig(alias="hpc", hostname="h", port=22, user="me")

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.errors import TransportError
-from clusterkit.transport.connection import Connection
-from clusterkit.transport.liveness import Liveness
+from clusterkit.transport.connection import Connection, Liveness
 from clusterkit.transport.session import Session
 from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.transport.answers import connection

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from clusterkit.errors import TransportError
-from clusterkit.transport import reconnect
+from clusterkit.transport import factory
+from clusterkit.transport.connection import Liveness
 from clusterkit.transport.factory import connect
-from clusterkit.transport.liveness import Liveness
 from tests.doubles.dialog_server import Ask, DialogServer, Factor
 from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.doubles.relay import Relay
@@ -25,7 +25,7 @@ from tests.waiting import until
 @pytest.fixture
 @needing("sshd")
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackSshd]:
-    monkeypatch.setattr(reconnect, "PAUSES", (0.0, 0.1, 0.3))
+    monkeypatch.setattr(factory, "PAUSES", (0.0, 0.1, 0.3))
     with closing(LoopbackSshd(tmp_path / "sshd")) as running:
         yield running
 
@@ -121,7 +121,7 @@ def test_a_host_that_stays_away(server: LoopbackSshd) -> None:
 
 @pytest.mark.slow
 def test_a_host_that_comes_back_in_time(server: LoopbackSshd, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reconnect, "PAUSES", (0.0, 0.2, 0.2, 2.0, 5.0, 10.0, 20.0))
+    monkeypatch.setattr(factory, "PAUSES", (0.0, 0.2, 0.2, 2.0, 5.0, 10.0, 20.0))
     with closing(connect("node", ssh_config=server.ssh_config)) as far:
         server.close()
         until(lambda: not far._link.alive)

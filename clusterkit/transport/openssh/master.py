@@ -19,19 +19,18 @@ from pathlib import Path
 from typing import IO, TextIO
 
 from clusterkit.errors import TransportError
+from clusterkit.transport.faults import Words
 from clusterkit.transport.known_hosts import HostKeyVerdict, fingerprint, read
 from clusterkit.transport.openssh.errors import explain
-from clusterkit.transport.openssh.folder import (
+from clusterkit.transport.openssh.kept import (
     NotPrivateError,
     note_file,
     private_folder,
     socket_name,
 )
-from clusterkit.transport.openssh.foreground import is_ours, wait_in_foreground
 from clusterkit.transport.openssh.link import OpensshLink
 from clusterkit.transport.questions import Ask, Prompt, Question, TerminalQuestion
 from clusterkit.transport.resolve import HostConfig, refuse_circles
-from clusterkit.transport.words import Words
 
 BRIEF_SECONDS = 10
 """How long the master of a single command outlives a command that was killed."""
@@ -108,7 +107,7 @@ def _log_in(host: HostConfig, path: Path, keep: int | None, ask: Ask) -> Openssh
         raise NoMasterError("OpenSSH's ssh program is not installed")
     refuse_circles(host)
     given = ask(TerminalQuestion(host.alias, "", "", (Prompt("the terminal", echo=True),)))
-    interactive = TerminalQuestion.LENT in given and is_ours(_TERMINAL)
+    interactive = TerminalQuestion.LENT in given and _is_ours(_TERMINAL)
     argv = _argv(host, path, keep or BRIEF_SECONDS, batch=not interactive)
     if host.new_host_keys == "accept" or TerminalQuestion.ACCEPT_NEW in given:
         argv += ["-o", "StrictHostKeyChecking=accept-new"]
@@ -146,7 +145,7 @@ def _run(argv: Sequence[str], *, interactive: bool) -> tuple[int, str]:
     listener = threading.Thread(target=_listen, args=(process.stderr, said, interactive), daemon=True)
     listener.start()
     try:  # ssh leaves its first process once it is logged in
-        status = wait_in_foreground(process, _TERMINAL) if interactive else process.wait()
+        status = _wait_in_foreground(process, _TERMINAL) if interactive else process.wait()
     except BaseException:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
@@ -186,3 +185,40 @@ def _listen(pipe: IO[bytes], said: Words, aloud: bool) -> None:
         if aloud:
             sys.stderr.write(data.decode("utf-8", "replace"))
             sys.stderr.flush()
+
+
+def _is_ours(terminal: int) -> bool:
+    """Whether this process is in the foreground of its terminal."""
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:  # it is none, or that of other processes
+        return False
+
+
+def _wait_in_foreground(process: subprocess.Popen[bytes], terminal: int) -> int:
+    """Waits for a program that leads a process group and owns the terminal meanwhile; returns its status.
+
+    ssh must not stay in our process group: it lets the ssh of a jump host run on there, and a Ctrl-C for one
+    of our commands would end the connection of all others. Source: glibc manual, Implementing a Shell.
+    Ctrl-C reaches only the program. Ctrl-Z stops both it and us, until the shell goes on with both.
+
+    Args:
+        process: started with `process_group=0`.
+        terminal: a descriptor of our terminal, of which we are in the foreground.
+    """
+    # whoever is not in the foreground is stopped when it changes that, unless this is blocked
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
+    try:
+        while True:
+            os.tcsetpgrp(terminal, process.pid)
+            os.killpg(process.pid, signal.SIGCONT)  # it may have asked before the terminal was its own
+            try:
+                _, status = os.waitpid(process.pid, os.WUNTRACED)
+            finally:
+                os.tcsetpgrp(terminal, os.getpgrp())
+            if not os.WIFSTOPPED(status):
+                process.returncode = os.waitstatus_to_exitcode(status)
+                return process.returncode
+            os.killpg(0, signal.SIGTSTP)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

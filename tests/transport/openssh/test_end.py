@@ -15,7 +15,7 @@ from clusterkit.errors import TransportError
 from clusterkit.transport.base import SyncOptions
 from clusterkit.transport.factory import connect
 from clusterkit.transport.openssh import master
-from clusterkit.transport.openssh.folder import socket_paths
+from clusterkit.transport.openssh.kept import socket_paths
 from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.transport.openssh.commands import says, to
 from tests.transport.runtime import masters

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from clusterkit.errors import TransportError
-from clusterkit.transport import reconnect
-from clusterkit.transport.openssh.folder import NotPrivateError, private_folder, socket_paths
+from clusterkit.transport import factory
+from clusterkit.transport.openssh.kept import NotPrivateError, private_folder, socket_paths
 from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.transport.answers import Answers
 from tests.transport.openssh.commands import says, to
@@ -43,7 +43,7 @@ def test_a_link_that_is_dead_and_does_not_know_it(
         link.cut.set()
         os.utime(socket_paths()[0], (0, 0))  # a day ago
         before = time.monotonic()
-        monkeypatch.setattr(reconnect, "PAUSES", (0.0,))
+        monkeypatch.setattr(factory, "PAUSES", (0.0,))
         with pytest.raises(TransportError, match="does not answer as an SSH server"):
             to(server)
         assert time.monotonic() - before < 30

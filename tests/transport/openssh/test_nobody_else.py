@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from clusterkit.transport.factory import connect
-from clusterkit.transport.openssh.folder import KeptFor, kept_for, note_file, socket_paths
-from clusterkit.transport.openssh.folder import folder as folder_of
+from clusterkit.transport.openssh.kept import KeptFor, kept_for, note_file, socket_paths
+from clusterkit.transport.openssh.kept import folder as folder_of
 from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.transport.answers import Answers
 from tests.transport.openssh.commands import says, to

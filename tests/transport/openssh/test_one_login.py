@@ -11,7 +11,7 @@ import pytest
 
 from clusterkit.errors import TransportError
 from clusterkit.transport.openssh import master
-from clusterkit.transport.openssh.folder import socket_paths
+from clusterkit.transport.openssh.kept import socket_paths
 from clusterkit.transport.openssh.link import OpensshLink
 from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.transport.openssh.commands import elsewhere, says, to
