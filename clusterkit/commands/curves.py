@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ConfigError, RunError, SchedulerError, TransportError
 from clusterkit.results import metrics
-from clusterkit.results.metrics import LONGEST_LINE, NO_LINE_BYTES, MetricRow, MetricRows
+from clusterkit.results.growing import MetricsReader, read_metrics
+from clusterkit.results.metrics import MetricRow, MetricRows
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.log_source import LogSource
 from clusterkit.runs.observe import query
-from clusterkit.runs.pieces import Piece, read_pieces
 from clusterkit.runs.run_dir import read_run_dir
 from clusterkit.runs.selection import known_state
 from clusterkit.runs.state import RunState
@@ -26,15 +26,13 @@ from clusterkit.site import connected
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
-    from clusterkit.transport.base import Bar, Transport
+    from clusterkit.transport.base import Bar
 
 LOOK_SECONDS = 5.0
 """Seconds between two reads of the metrics of a run on a remote cluster."""
 LOCAL_SECONDS = 1.0
 ASK_SECONDS = 30.0
 """Seconds between two queries of a remote scheduler."""
-PIECE_BYTES = 1 << 22
-"""Most bytes of a file that are read in one round trip."""
 
 
 @dataclass(frozen=True)
@@ -91,49 +89,6 @@ def curves(
         yield synced(run, copy, known_state(run))
 
 
-class MetricsReader:
-    """Takes in a run's metrics.jsonl from its cluster, piece by piece."""
-
-    def __init__(self, run: LedgerRun) -> None:
-        self._path = f"{run.run_dir}/metrics.jsonl"
-        self._rows = MetricRows()
-        self._offset = 0
-        self._rest = b""
-        self._without_end = 0
-        """Bytes read since the last newline."""
-
-    @property
-    def rows(self) -> tuple[MetricRow, ...]:
-        """The rows kept so far."""
-        return self._rows.rows
-
-    @property
-    def piece(self) -> Piece | None:
-        """The piece to read next; None if the file is none of clusterkit's."""
-        wanted = self._without_end < NO_LINE_BYTES
-        return Piece(self._path, self._offset, most=PIECE_BYTES) if wanted else None
-
-    def feed(self, data: bytes) -> None:
-        """Takes in the next bytes of the file."""
-        self._offset += len(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        self._rows.add(lines)
-        self._without_end = len(self._rest) if lines else self._without_end + len(data)
-        if len(self._rest) > LONGEST_LINE:
-            self._rest = self._rest[:1]  # too long for a row: skip to the end of the line
-
-
-def read_metrics(transport: Transport, readers: Sequence[MetricsReader]) -> None:
-    """Reads what was appended to the metrics of runs, in one round trip unless a file has grown by much."""
-    while readers:
-        wanted = [(reader, piece) for reader in readers if (piece := reader.piece) is not None]
-        read = [0] * len(wanted)
-        for chunk in read_pieces(transport, [piece for _, piece in wanted]):
-            wanted[chunk.number][0].feed(chunk.data)
-            read[chunk.number] += len(chunk.data)
-        readers = [reader for (reader, _), size in zip(wanted, read, strict=True) if size == PIECE_BYTES]
-
-
 def synced(run: LedgerRun, copy: Path, state: RunState) -> Curves:
     """A run's metrics from its synced copy."""
     written = datetime.fromtimestamp(copy.stat().st_mtime).astimezone()
@@ -179,7 +134,8 @@ def group_curves(
     with ExitStack() as stack:
         transport_to = cache(lambda name: stack.enter_context(connected(settings.cluster(name))))
         sources = [LogSource(transport_to(run.cluster), run, "log", patient=follow, say=say) for run in going]
-        readers = {run.run_id: MetricsReader(run) for run in going}
+        rows = {run.run_id: MetricRows() for run in going}
+        readers = {run.run_id: MetricsReader(run.run_dir, rows[run.run_id].add) for run in going}
         states = {run.run_id: known_state(run) for run in going}
         asked, first = float("-inf"), True
         while True:
@@ -192,7 +148,7 @@ def group_curves(
                     mine[0].patiently(partial(read_metrics, mine[0].transport, some))
             first = False
             looks = here | {
-                run.run_id: Curves(run, states[run.run_id], tuple(readers[run.run_id].rows)) for run in going
+                run.run_id: Curves(run, states[run.run_id], rows[run.run_id].rows) for run in going
             }
             yield tuple(looks[run.run_id] for run in runs)
             if not follow or not any(_may_go_on(state) for state in states.values()):

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterkit.commands.curves import MetricsReader, read_metrics
+from clusterkit.results.growing import MetricsReader, read_metrics
 from clusterkit.results.metrics import (
     LONGEST_LINE,
     MetricRow,
@@ -24,7 +24,6 @@ from clusterkit.results.metrics import (
     read,
 )
 from clusterkit.results.series import series
-from clusterkit.runs.ledger import LedgerRun
 from clusterkit.transport.local import LocalTransport
 
 ROWS = st.lists(
@@ -184,11 +183,11 @@ def test_a_terabyte_without_a_line_end_ends_the_file(tmp_path: Path) -> None:
     with path.open("r+b") as file:
         file.truncate(1 << 40)
     assert [row.step for row in read(path)] == [1]
-    run = LedgerRun("r-1", "here", "r", "p", "", 0, "", "", str(tmp_path), 0, "RUNNING")
-    there = MetricsReader(run)
+    rows = MetricRows()
+    there = MetricsReader(str(tmp_path), rows.add)
     for _ in range(2):
         read_metrics(LocalTransport(), [there])
-        assert [row.step for row in there.rows] == [1]
+        assert [row.step for row in rows.rows] == [1]
 
 
 def test_what_is_no_file_has_no_rows(tmp_path: Path) -> None:
