@@ -32,7 +32,7 @@ from clusterkit.transport.copy_plan import (
     select,
     with_parents,
 )
-from clusterkit.transport.sides import Arriving, Order, ThisMachine
+from clusterkit.transport.sides import Arriving, FileChange, ThisMachine
 from clusterkit.transport.tarred import There
 
 Side = ThisMachine | There
@@ -164,7 +164,9 @@ class _Copy:
             alike = self._unchanged(left, there, folder)
             shared |= {name: folder for name in alike if there[name].mode == wanted[name].mode}
         gone = removals(chosen, entries, old, self.options)
-        orders = [Order("remove folder" if entry.kind == FOLDER else "remove", name) for name, entry in gone]
+        changes = [
+            FileChange("remove folder" if entry.kind == FOLDER else "remove", name) for name, entry in gone
+        ]
         touched = {name for name, _ in gone}
         send = []
         for name, entry in wanted.items():
@@ -176,34 +178,34 @@ class _Copy:
                 send.append(name)
                 continue
             if before is not None and before.kind == entry.kind:
-                orders.append(Order("remove", name))
+                changes.append(FileChange("remove", name))
             if entry.kind == FOLDER:
-                orders.append(Order("folder", name))
+                changes.append(FileChange("folder", name))
             elif entry.kind == LINK:
-                orders.append(Order("link", name, entry.target))
+                changes.append(FileChange("link", name, entry.target))
             else:
-                orders.append(Order("hard link", name, f"{shared[name]}/{name}"))
+                changes.append(FileChange("hard link", name, f"{shared[name]}/{name}"))
         in_place = self.options.inplace or self.options.append
         arriving = {name: name if in_place else _partial(name) for name in send}
         partial_folders = dict.fromkeys(posixpath.dirname(path) for path in arriving.values() if not in_place)
-        orders += [Order("folder", folder) for folder in partial_folders]
+        changes += [FileChange("folder", folder) for folder in partial_folders]
         with self._writing():
-            self.target.change(self.goal, orders)
+            self.target.change(self.goal, changes)
         arrived = self._send(wanted, old, arriving)
-        orders = [Order("move", arriving[name], name) for name in arrived if not in_place]
-        orders += [Order("remove folder", folder) for folder in partial_folders]
+        changes = [FileChange("move", arriving[name], name) for name in arrived if not in_place]
+        changes += [FileChange("remove folder", folder) for folder in partial_folders]
         busy = touched | {posixpath.dirname(name) for name in touched}
         for name, entry in reversed(wanted.items()):  # what is made in a folder changes its time
             before = old.get(name)
             mended = before is None or (before.mode, before.second) != (entry.mode, entry.second)
             if (name in unchanged and mended) or (entry.kind == FOLDER and (mended or name in busy)):
-                orders.append(Order("settle", name, mode=entry.mode, mtime_ns=entry.mtime_ns))
+                changes.append(FileChange("settle", name, mode=entry.mode, mtime_ns=entry.mtime_ns))
         if top is not None:
             mode = changed(top.mode, self.options.mode, folder=True)
-            orders.append(Order("settle", ".", mode=mode, mtime_ns=top.mtime_ns))
-        if orders:
+            changes.append(FileChange("settle", ".", mode=mode, mtime_ns=top.mtime_ns))
+        if changes:
             with self._writing():
-                self.target.change(self.goal, orders)
+                self.target.change(self.goal, changes)
         if send:
             self._report(last=True)
         return Transferred(len(arrived), self.sent)

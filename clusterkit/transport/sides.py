@@ -19,7 +19,7 @@ Reading = Generator[tuple[str, Iterator[bytes]], None, None]
 """Files with their bytes, to be read before the next file."""
 
 
-class Order(NamedTuple):
+class FileChange(NamedTuple):
     """A change of one name."""
 
     what: Literal["remove", "remove folder", "folder", "link", "hard link", "move", "settle"]
@@ -101,14 +101,14 @@ class ThisMachine:
                     while view:
                         view = view[file.write(view) :]
                 file.truncate()
-            self.change(root, [Order("settle", path, mode=entry.mode, mtime_ns=entry.mtime_ns)])
+            self.change(root, [FileChange("settle", path, mode=entry.mode, mtime_ns=entry.mtime_ns)])
 
-    def change(self, root: str, orders: Sequence[Order]) -> None:
-        """Makes a private folder, and its parents, where it is missing; then carries out orders below it."""
+    def change(self, root: str, changes: Sequence[FileChange]) -> None:
+        """Makes a private folder, and its parents, where it is missing; then carries out changes below it."""
         make_private(Path(root))
-        for order in orders:
-            path = Path(f"{root}/{order.name}")
-            match order.what:
+        for change in changes:
+            path = Path(f"{root}/{change.name}")
+            match change.what:
                 case "remove":
                     path.unlink(missing_ok=True)
                 case "remove folder":
@@ -117,14 +117,14 @@ class ThisMachine:
                 case "folder":
                     make_private(path)
                 case "link":
-                    path.symlink_to(order.other)
+                    path.symlink_to(change.other)
                 case "hard link":
-                    path.hardlink_to(order.other)
+                    path.hardlink_to(change.other)
                 case "move":
-                    path.replace(f"{root}/{order.other}")
+                    path.replace(f"{root}/{change.other}")
                 case "settle":
-                    path.chmod(order.mode)
-                    os.utime(path, ns=(order.mtime_ns, order.mtime_ns))
+                    path.chmod(change.mode)
+                    os.utime(path, ns=(change.mtime_ns, change.mtime_ns))
 
 
 def _bytes_of(path: str, start: int, end: int) -> Iterator[bytes]:

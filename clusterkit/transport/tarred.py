@@ -17,7 +17,7 @@ from clusterkit.transport import faults
 from clusterkit.transport.base import Completed, Transport
 from clusterkit.transport.copy_plan import FILE, FOLDER, LINK, CopyEntry, with_parents
 from clusterkit.transport.session import Session
-from clusterkit.transport.sides import Arriving, Order, Reading
+from clusterkit.transport.sides import Arriving, FileChange, Reading
 
 _BLOCK = tarfile.BLOCKSIZE
 _LONGEST_NAME = 1 << 16
@@ -126,11 +126,11 @@ class There:
                 pass
             self._finish(session)
 
-    def change(self, root: str, orders: Sequence[Order]) -> None:
+    def change(self, root: str, changes: Sequence[FileChange]) -> None:
         """See `ThisMachine.change`."""
         words = (
             word
-            for what, name, other, mode, mtime_ns in orders
+            for what, name, other, mode, mtime_ns in changes
             for word in (what, name, other, f"{mode:o}", f"{mtime_ns // 1_000_000_000}")
         )
         done = self._run(_CHANGE, root, words=words, check=False)
@@ -282,7 +282,7 @@ LC_ALL=C; export LC_ALL
 chmod u+rw -- "$1" && truncate -s "$2" -- "$1" && cat >>"$1" && chmod "$3" -- "$1" && touch -d "@$4" -- "$1"
 """
 
-# $1 is the folder. Standard input has the five fields of each order; xargs ends when its command says 255.
+# $1 is the folder. Standard input has the five fields of each change; xargs ends when its command says 255.
 _CHANGE = """
 umask 077
 mkdir -p -- "$1" && cd -- "$1" && exec xargs -0 -n 500 sh -c '
