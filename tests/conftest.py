@@ -48,7 +48,6 @@ CLUSTER_SECONDS = {
     "tests/cluster/test_exactly_once.py": 60,
     "tests/cluster/test_random_faults.py": 50,
     "tests/cluster/test_end_to_end.py": 50,
-    "tests/cluster/test_cluster.py": 45,
     "tests/cluster/test_init.py": 40,
     "tests/cluster/test_inside.py": 40,
     "tests/cluster/test_tune.py": 40,

@@ -1,14 +1,98 @@
+"""Numbers, sizes and durations, as people type and read them."""
+
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterkit.backends.slurm.options import slurm_memory, slurm_time
+from clusterkit.cli.ui.console import format_count
 from clusterkit.units import (
+    beside,
+    format_bytes,
     format_duration,
+    format_seconds,
     format_size,
     parse_duration,
     parse_size,
+    percent,
+    percents_beside,
+    significant,
 )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.010527, "0.0105"),
+        (0.31, "0.31"),
+        (39.64, "39.6"),
+        (123456.7, "123,457"),
+        (-3.14159, "-3.14"),
+        (-0.0, "0"),
+        (1e-9, "1e-09"),
+        (math.inf, "inf"),
+    ],
+)
+def test_three_digits_and_never_fewer_before_the_point(value: float, text: str) -> None:
+    assert significant(value) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.0, "0%"), (1.0, "100%"), (0.5, "50%"), (0.004, "0.4%"), (0.996, "99.6%"), (0.9996, "99.96%")],
+)
+def test_not_all_and_not_nothing_look_it(share: float, text: str) -> None:
+    assert percent(share) == text
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ([0.010527, 0.010417], ["0.0105", "0.0104"]),
+        ([4123.4, 4123.2, None], ["4,123.4", "4,123.2", "-"]),
+        ([2.0, 2.0000000000000004], ["2", "2.0000000000000004"]),
+        ([1.0, 1.0], ["1", "1"]),
+        ([0.0, -0.0, math.nan], ["0", "0", "nan"]),
+        ([], []),
+    ],
+)
+def test_what_differs_looks_different_side_by_side(values: list[float | None], texts: list[str]) -> None:
+    assert beside(values) == texts
+
+
+def test_percentages_side_by_side() -> None:
+    assert percents_beside([0.5, 0.50002, None]) == ["50.000%", "50.002%", "-"]
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1024, "1.0 KiB"),
+        (547 * 2**20, "547 MiB"),
+        (15 * 2**30, "15 GiB"),
+        (2**50, "1024.0 TiB"),
+    ],
+)
+def test_bytes(size: int, text: str) -> None:
+    assert format_bytes(size) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0"), (999, "999"), (256_000, "256k"), (2_000_000, "2M"), (1_250_000, "1.25M")]
+)
+def test_counts(count: int, text: str) -> None:
+    assert format_count(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0s"), (59.6, "1m 00s"), (7500, "2h 05m"), (90_000, "1d 01h")]
+)
+def test_seconds(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text
 
 
 @pytest.mark.parametrize(

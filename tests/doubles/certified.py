@@ -10,7 +10,6 @@ from tests.doubles.loopback_sshd import LoopbackSshd, make_key
 
 VALID = "always:forever"
 EXPIRED = "20200101:20200102"
-NOT_YET_VALID = "+1d:+2d"
 
 
 class Authority:

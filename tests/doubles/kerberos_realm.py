@@ -19,8 +19,6 @@ from tests.ports import free_port
 
 REALM = "CLUSTER.TEST"
 PERSON = f"person@{REALM}"
-STRANGER = f"stranger@{REALM}"
-"""Somebody with a ticket as good, who is let in nowhere."""
 HOSTS = ("127.0.0.1", "localhost")
 """What clients may call a server (`HostName`): tickets are for one of these names."""
 _START_SECONDS = 10.0
@@ -56,7 +54,7 @@ default = FILE:{folder}/log
 
 
 class Realm:
-    """Knows `PERSON`, `STRANGER` and `HOSTS`. Gives tickets from `start` to `close`."""
+    """Knows `PERSON` and `HOSTS`. Gives tickets from `start` to `close`."""
 
     def __init__(self, folder: Path) -> None:
         """Make one in a folder that is not there yet."""
@@ -71,8 +69,8 @@ class Realm:
         (folder / "kdc.conf").write_text(_KDC_CONF.format(**where))
         self._run("kdb5_util", "create", "-s", "-r", REALM, "-P", "master")
         hosts = [f"host/{host}@{REALM}" for host in HOSTS]
-        new = [f"addprinc -randkey {name}" for name in (PERSON, STRANGER, *hosts)]
-        new += [f"ktadd -k {self._people} {PERSON} {STRANGER}", f"ktadd -k {self.keytab} {' '.join(hosts)}"]
+        new = [f"addprinc -randkey {name}" for name in (PERSON, *hosts)]
+        new += [f"ktadd -k {self._people} {PERSON}", f"ktadd -k {self.keytab} {' '.join(hosts)}"]
         self._run("kadmin.local", "-r", REALM, text="".join(f"{line}\n" for line in new))
 
     @property
@@ -86,9 +84,9 @@ class Realm:
         folder.mkdir(exist_ok=True)
         (folder / user).write_text(f"{person}\n")
 
-    def ticket(self, person: str, seconds: int) -> None:
+    def ticket(self) -> None:
         """Get a ticket in place of all before; those for servers follow from it without a question."""
-        self._run("kinit", "-k", "-t", str(self._people), "-l", f"{seconds}s", person)
+        self._run("kinit", "-k", "-t", str(self._people), "-l", "600s", PERSON)
 
     def destroy(self) -> None:
         """Throw all tickets away."""

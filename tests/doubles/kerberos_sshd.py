@@ -33,10 +33,6 @@ class KerberosSshd(LoopbackSshd):
         """What to add to the environment of a client."""
         return self.realm.environment
 
-    def ticket(self, *, seconds: int = 600, person: str = PERSON) -> None:
-        """Get a ticket in place of one before, as `kinit` does; no password is typed."""
-        self.realm.ticket(person, seconds)
-
     def host_block(self, *, alias: str | None = None, lines: Sequence[str] = ()) -> str:
         return super().host_block(alias=alias, lines=[*lines, "GSSAPIAuthentication yes"])
 

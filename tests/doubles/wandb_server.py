@@ -75,8 +75,6 @@ class WandbServer:
         self.unknown: list[str] = []
         """GraphQL operations that could not be answered."""
         self.faults: list[Fault] = []
-        self.reports_line_count = True
-        """False: UpsertBucket hides how many history lines there are, and the client overwrites from 0."""
         self.ended = threading.Event()
         self._lock = threading.Lock()
         self._http = _Server(("127.0.0.1", 0), _handler_for(self))
@@ -181,7 +179,7 @@ class WandbServer:
             "config": json.dumps(run.raw_config),
             "sweepName": None,
             "project": _project({"entity": run.entity, "project": run.project}),
-            "historyLineCount": run.line_count(HISTORY) if self.reports_line_count else None,
+            "historyLineCount": run.line_count(HISTORY),
         }
         return {"upsertBucket": {"bucket": bucket, "inserted": run.upserts == 1}}
 

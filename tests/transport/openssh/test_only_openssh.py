@@ -43,7 +43,7 @@ def kerberos(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 def test_a_kerberos_ticket(kerberos: KerberosSshd, folder: Path) -> None:
-    kerberos.ticket()
+    kerberos.realm.ticket()
     assert says(to(kerberos)) == "here\n"
     with closing(to(kerberos, keep=60)):
         kerberos.realm.destroy()
@@ -69,6 +69,7 @@ def certified(tmp_path: Path, folder: Path) -> Iterator[CertifiedSshd]:
 
 
 def test_certificates_on_both_sides(certified: CertifiedSshd) -> None:
+    assert "Permission denied (publickey)" in refused(certified).cause
     certified.certify()
     assert says(to(certified)) == "here\n"
 
@@ -98,6 +99,7 @@ def test_an_expired_certificate_of_the_host(certified: CertifiedSshd) -> None:
 def test_a_key_that_only_an_agent_has(server: LoopbackSshd) -> None:
     with KeyAgent() as agent:
         agent.take(server.key)
+        assert "Permission denied" in refused(server).cause
         server.ssh_config.write_text(server.host_block(lines=[agent.line]))
         with closing(connect("node", ssh_config=server.ssh_config, wanted="openssh", ask=Answers())) as far:
             assert far.run(["echo", "here"]).text == "here\n"
@@ -108,6 +110,8 @@ def test_a_security_key(server: LoopbackSshd, tmp_path: Path) -> None:
     key = security_key.make_security_key(tmp_path / "token")
     server.authorize(key)
     block = server.host_block(lines=[security_key.LINE]).replace(str(server.key), str(key))
+    server.ssh_config.write_text(block.replace(security_key.LINE, ""))  # as if it were not plugged in
+    assert "refuses the login" in refused(server).cause
     server.ssh_config.write_text(block)
     assert says(to(server)) == "here\n"
 
