@@ -12,8 +12,6 @@ from clusterkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Profile, Wandb
-    from clusterkit.runs.spec import RunSpec
-    from clusterkit.runs.submission import Submission
 
 _TRAIN = ["python", "-m", "trainer", "train"]
 SEED, TOTAL_STEPS = "CLUSTERKIT_SEED", "CLUSTERKIT_TOTAL_STEPS"
@@ -51,18 +49,6 @@ class Program:
         env = {name: moved(value, self.home, run_dir) for name, value in self.env.items()}
         env = {"WANDB_RUN_ID": run_id, "WANDB_DIR": run_dir, **env}
         return (filled(self.argv, env, run_id, run_dir) if self.has_places else self.argv), env
-
-    @classmethod
-    def recorded(cls, spec: RunSpec, newest: Submission, home: str) -> Program:
-        """Returns the program of an earlier run.
-
-        Args:
-            spec: the run.
-            newest: its newest submission, whose arguments take precedence.
-            home: the run directory.
-        """
-        argv = spec.template or newest.argv or spec.argv
-        return cls(argv, spec.recipe, newest.env or spec.env, has_places=bool(spec.template), home=home)
 
     @property
     def total_steps(self) -> int | None:

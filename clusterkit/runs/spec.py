@@ -100,6 +100,16 @@ class RunSpec:
             del values["rerun_of"]
         return json_file(SCHEMA, values)
 
+    def program(self, newest: Submission, home: str) -> Program:
+        """Returns the program of a recorded run.
+
+        Args:
+            newest: the run's newest submission, whose arguments take precedence.
+            home: the run directory.
+        """
+        argv = self.template or newest.argv or self.argv
+        return Program(argv, self.recipe, newest.env or self.env, has_places=bool(self.template), home=home)
+
     @property
     def stored_image(self) -> Image | None:
         """The image in the cluster's store; None if the run uses none of it."""

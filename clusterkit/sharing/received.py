@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from clusterkit.errors import RunError
 from clusterkit.results.pull import RUN_ID
-from clusterkit.runs.program import TOTAL_STEPS, Program, option_of, trains
+from clusterkit.runs.program import TOTAL_STEPS, option_of, trains
 from clusterkit.runs.spec import RunSpec
 from clusterkit.runs.submission import Submission
 from clusterkit.snapshots.copy import listed
@@ -79,7 +79,7 @@ def check_received(spec: RunSpec, newest: Submission) -> Profile:
             for name, value in table.items()
         }
         profile = Profile.model_validate(written)
-        program = Program.recorded(spec, newest, "")
+        program = spec.program(newest, "")
         steps = option_of(program.argv, "--total-steps") if trains(program.argv) else None
         sound = {
             "run_id": RUN_ID.fullmatch(spec.run_id),

@@ -35,7 +35,7 @@ class Ended:
     @property
     def program(self) -> Program:
         """The program of the newest submission that was not refused."""
-        return Program.recorded(self.spec, self.record.request, self.run.run_dir)
+        return self.spec.program(self.record.request, self.run.run_dir)
 
 
 def resume_plan(cluster: Cluster, ended: Ended, changes: Changes) -> Plan:
@@ -88,7 +88,7 @@ def rerun_plan(
         ConfigError: the changes are impossible.
     """
     now, wandb = datetime.now(UTC), settings.project.wandb
-    program = Program.recorded(spec, newest, "")
+    program = spec.program(newest, "")
     # The W&B folder is the run directory, even if the run was moved to another cluster.
     program = replace(program, home=program.env.get("WANDB_DIR", ""))
     identity = run_id(name or spec.name, now, secrets.token_hex(2))
