@@ -99,7 +99,7 @@ def test_an_expired_certificate_of_the_host(certified: CertifiedSshd) -> None:
 def test_a_key_that_only_an_agent_has(server: LoopbackSshd) -> None:
     with KeyAgent() as agent:
         agent.take(server.key)
-        assert "Permission denied" in refused(server).cause
+        assert "refuses the login" in refused(server).cause
         server.ssh_config.write_text(server.host_block(lines=[agent.line]))
         with closing(connect("node", ssh_config=server.ssh_config, wanted="openssh", ask=Answers())) as far:
             assert far.run(["echo", "here"]).text == "here\n"
