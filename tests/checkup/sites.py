@@ -19,7 +19,8 @@ gpu|g2|drained*|64|512000|gpu:a40:8|ECC errors
 lab|l1|idle|8|64000|gpu:2|none
 sick|s1|down*|8|64000|gpu:a40:2|power|supply
 """
-ACCOUNTS = "students||normal,short\nlab|lab|normal\n"
+ASSOCIATIONS = "students||normal,short||||||\nlab|lab|normal||||||\n"
+QOS = "normal||||||\nshort||||||\ngold||||||\n"
 ENFORCED = "AccountingStorageEnforce = associations,limits,qos,safe\n"
 
 
@@ -42,8 +43,8 @@ def slurm_answer(**more: tuple[int, str]) -> Answer:
         "partitions": (0, PARTITIONS),
         "nodes": (0, NODES),
         "config": (0, ENFORCED),
-        "accounts": (0, ACCOUNTS),
-        "qos": (0, "normal\nshort\ngold"),
+        "associations": (0, ASSOCIATIONS),
+        "qos": (0, QOS),
     }
     return answer(**(parts | more))
 

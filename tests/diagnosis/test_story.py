@@ -35,7 +35,7 @@ esac""",
   *) echo 'PartitionName=gpu MaxTime=1:00' ;;
 esac""",
     "sinfo": r"printf 'n1\037drained\037root\037a fan\n'",
-    "sacctmgr": "echo 'normal|1:00|cpu=2'",
+    "sacctmgr": "echo 'normal|1:00||cpu=2|||'",
 }
 
 
@@ -63,7 +63,7 @@ def test_slurm_is_asked_for_all_that_the_rules_read(tmp_path: Path) -> None:
     assert "sinfo -M north -h -N -p gpu,cpu" in calls[4]
     (finding,) = story.findings
     assert finding.cause.slug == "qos-limit"
-    assert "sacctmgr show qos: normal|1:00|cpu=2" in map(str, finding.evidence)
+    assert "sacctmgr show qos: normal|1:00||cpu=2|||" in map(str, finding.evidence)
     assert [line.text for line in story.quote(Topic.DEPENDENCY)] == [
         "Dependency=afterok:14",
         "14|FAILED|first",

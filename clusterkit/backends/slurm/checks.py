@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,32 +18,13 @@ from clusterkit.backends.checks import (
     warned,
 )
 from clusterkit.backends.jobs import refusal
+from clusterkit.backends.slurm import tables
 from clusterkit.backends.slurm.explain import sbatch_error
-from clusterkit.backends.slurm.notation import default, parse_time, partitions, takes_jobs
-from clusterkit.backends.slurm.request import Gpus, JobRequest, held, read
+from clusterkit.backends.slurm.request import JobRequest, read
 from clusterkit.backends.slurm.shell import CLEAN_ENVIRONMENT
+from clusterkit.backends.slurm.tables import Node, Partition, Tables
 from clusterkit.probes.framing import TIME_UP
 from clusterkit.units import format_bytes, format_duration, plural
-from clusterkit.untrusted import ordinal
-
-
-@dataclass(frozen=True)
-class CheckedNode:
-    """A node of a partition."""
-
-    partition: str
-    name: str
-    state: str
-    cpus: int
-    memory: int
-    """Bytes."""
-    gpus: tuple[Gpus, ...]
-    reason: str
-
-    @property
-    def usable(self) -> bool:
-        """Whether jobs may start on it, now or when another ends."""
-        return takes_jobs(self.state)
 
 
 @dataclass(frozen=True)
@@ -69,40 +49,38 @@ class SlurmAnswer:
         return self.asked
 
     @cached_property
-    def partitions(self) -> dict[str, dict[str, str]]:
-        """Scontrol's fields by partition."""
-        return partitions(self.answer["partitions"].text)
+    def tables(self) -> Tables:
+        """Slurm's tables."""
+        return Tables({name: part.text for name, part in self.answer.parts.items()})
 
-    @cached_property
-    def partition(self) -> str:
-        """The partition of the profile's job; empty if none is named."""
-        return self.request.partition or default(self.partitions) or ""
+    @property
+    def queue(self) -> str:
+        """The name of the job's partition; empty if none is named and the site has no default."""
+        default = self.tables.default
+        return self.request.partition or (default.name if default else "")
 
-    @cached_property
-    def nodes(self) -> list[CheckedNode]:
-        """Nodes of that partition."""
-        rows = [line.split("|", 6) for line in self.answer["nodes"].lines]
-        return [
-            CheckedNode(where, name, state, cpus, mebibytes << 20, held(gres), reason)
-            for where, name, state, *numbers, gres, reason in (row for row in rows if len(row) == 7)
-            if where == self.partition
-            and (cpus := ordinal(numbers[0])) is not None
-            and (mebibytes := ordinal(numbers[1])) is not None
-        ]
+    @property
+    def partition(self) -> Partition:
+        """The job's partition, without fields if the site has none of that name."""
+        return self.tables.partitions.get(self.queue) or Partition({}, self.queue)
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes of that partition."""
+        return self.partition.nodes
 
     @property
     def accounts(self) -> dict[str, set[str]]:
         """The QOS of each of the user's accounts in the partition."""
-        found: dict[str, set[str]] = {}
-        for row in (line.split("|") for line in self.answer["accounts"].lines):
-            if len(row) >= 3 and row[1] in ("", self.partition):
-                found.setdefault(row[0], set()).update(filter(None, row[2].split(",")))
-        return found
+        accounts: dict[str, set[str]] = {}
+        for row in self.tables.associations:
+            if row.covers(self.queue):
+                accounts.setdefault(row.account, set()).update(row.qos)
+        return accounts
 
     def enforces(self, what: str) -> bool:
         """Whether the site refuses jobs unknown to its accounting: `associations` or `qos`."""
-        match = re.search(r"^AccountingStorageEnforce\s*=\s*(.*)$", self.answer["config"].text, re.MULTILINE)
-        return match is not None and what in match[1]
+        return what in self.tables.config.text("AccountingStorageEnforce")
 
 
 def slurm_tools(slurm: SlurmAnswer) -> Verdict:
@@ -143,18 +121,18 @@ def accounting(slurm: SlurmAnswer) -> Verdict:
 
 def partition(slurm: SlurmAnswer) -> Verdict:
     """Whether the partition exists, is up, admits the user and has a working node."""
-    name, known = slurm.partition, sorted(slurm.partitions)
+    name = slurm.queue
     if not name:
         return failed("no partition is set, and the site has no default", f"partition = ... in {slurm.table}")
-    facts = slurm.partitions.get(name)
-    if facts is None:
+    if not slurm.partition.fields:
+        names = sorted(row.name for row in slurm.tables.partitions.values() if row.fields)
         return failed(
-            f"there is no partition {name}; available: {shortlist(known)}",
+            f"there is no partition {name}; available: {shortlist(names)}",
             f"partition = ... in {slurm.table}",
         )
-    if (state := facts.get("State", "UP")) != "UP":
+    if (state := slurm.partition.state) != "UP":
         return failed(f"{name} is {state}", "wait for the administrators, or choose another partition")
-    usable = [node for node in slurm.nodes if node.usable]
+    usable = [node for node in slurm.nodes if node.takes_jobs]
     if not usable:
         why = next((f"{node.name} is {node.state}: {node.reason}" for node in slurm.nodes), "it has no nodes")
         return failed(
@@ -166,8 +144,7 @@ def partition(slurm: SlurmAnswer) -> Verdict:
 def account(slurm: SlurmAnswer) -> Verdict:
     """Whether the user has the account and the partition admits it."""
     wanted, mine = slurm.request.account, slurm.accounts
-    facts = slurm.partitions.get(slurm.partition, {})
-    allowed, denied = facts.get("AllowAccounts", "ALL"), facts.get("DenyAccounts", "")
+    queue, allowed = slurm.queue, slurm.partition.accounts
     if wanted and mine and wanted not in mine:
         text = f"you have no account {wanted}; yours: {shortlist(sorted(mine))}"
         cure = f"account = ... in {slurm.table}"
@@ -177,17 +154,15 @@ def account(slurm: SlurmAnswer) -> Verdict:
             else warned(f"{text}; it is not enforced", cure)
         )
     if not mine and slurm.enforces("associations"):
-        if slurm.answer["accounts"].status != 0:
+        if slurm.answer["associations"].status != 0:
             return passed("sacctmgr does not say; `submit` will show")
         return failed("you have no account in Slurm", "ask the administrators for one")
-    if wanted and allowed not in ("ALL", "") and wanted not in allowed.split(","):
+    if wanted and allowed is not None and wanted not in allowed:
         return failed(
-            f"{slurm.partition} takes only accounts {allowed}", f"account or partition in {slurm.table}"
+            f"{queue} takes only accounts {','.join(allowed)}", f"account or partition in {slurm.table}"
         )
-    if wanted and wanted in denied.split(","):
-        return failed(
-            f"{slurm.partition} does not take account {wanted}", f"account or partition in {slurm.table}"
-        )
+    if wanted in slurm.partition.denied_accounts:
+        return failed(f"{queue} does not take account {wanted}", f"account or partition in {slurm.table}")
     return passed(wanted or ("your default account" if mine else "the site has none"))
 
 
@@ -196,12 +171,14 @@ def qos(slurm: SlurmAnswer) -> Verdict:
     wanted, cure = slurm.request.qos, f"qos = ... in {slurm.table}"
     if not wanted:
         return passed("none is named")
-    known = slurm.answer["qos"].text.split()
-    if known and wanted not in known:
-        return failed(f"there is no QOS {wanted}; available: {shortlist(sorted(known))}", cure)
-    allowed = slurm.partitions.get(slurm.partition, {}).get("AllowQos", "ALL")
-    if allowed not in ("ALL", "") and wanted not in allowed.split(","):
-        return failed(f"{slurm.partition} takes only QOS {allowed}", f"qos or partition in {slurm.table}")
+    names = slurm.tables.qos
+    if names and wanted not in names:
+        return failed(f"there is no QOS {wanted}; available: {shortlist(sorted(names))}", cure)
+    allowed = slurm.partition.qos
+    if allowed is not None and wanted not in allowed:
+        return failed(
+            f"{slurm.queue} takes only QOS {','.join(allowed)}", f"qos or partition in {slurm.table}"
+        )
     mine = slurm.accounts
     of_account = mine.get(slurm.request.account) or set().union(*mine.values())
     if of_account and wanted not in of_account:
@@ -226,11 +203,11 @@ def gres(slurm: SlurmAnswer) -> Verdict:
             if untyped
             else f"partition, or the GPU's name, in {table}"
         )
-        return failed(f"{option}: the nodes of {slurm.partition} {has}", cure)
+        return failed(f"{option}: the nodes of {slurm.queue} {has}", cure)
     most = max(gpus.count for gpus in spelt)
     if wanted.count > most:
         return failed(
-            f"{option}: a node of {slurm.partition} has {most}",
+            f"{option}: a node of {slurm.queue} has {most}",
             f"gpus = {most} in [profiles.{slurm.profile}]",
         )
     return passed(f"{option}; the nodes have {shortlist(there)}")
@@ -239,10 +216,10 @@ def gres(slurm: SlurmAnswer) -> Verdict:
 def time_limit(slurm: SlurmAnswer) -> Verdict:
     """Whether the time limit is below the partition's."""
     wanted = slurm.request.seconds
-    limit = parse_time(slurm.partitions.get(slurm.partition, {}).get("MaxTime", ""))
+    limit = slurm.partition.max_time
     if wanted is None or limit is None:
         return passed("the partition has no limit" if limit is None else "none is requested")
-    text = f"{format_duration(wanted)} requested, {slurm.partition} allows {format_duration(limit)}"
+    text = f"{format_duration(wanted)} requested, {slurm.queue} allows {format_duration(limit)}"
     if wanted > limit:
         cure = f'time = "{format_duration(limit)}" in [profiles.{slurm.profile}], with until_done = true'
         return failed(text, cure)
@@ -330,11 +307,11 @@ if command -v sbatch >/dev/null 2>&1; then
   ck_queue=$ck_status
   ck_part sacct sacct -n -P -X -S now -o JobID
   if [ "$ck_queue" -eq 0 ]; then
-    ck_part partitions scontrol -o show partition
-    ck_part nodes sinfo -h -N -o '%R|%N|%T|%c|%m|%G|%E'
-    ck_part config scontrol show config
-    ck_part accounts sacctmgr -nP show assoc where user="$(id -un)" format=Account,Partition,QOS
-    ck_part qos sacctmgr -nP show qos format=Name
+    ck_part partitions {tables.partitions()}
+    ck_part nodes {tables.nodes("-h -N", tables.NODES_BY_NAME)}
+    ck_part config {tables.CONFIG}
+    ck_part associations {tables.ASSOCIATIONS}
+    ck_part qos {tables.QOS}
     ck_tests
   fi
 else

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from clusterkit.backends.slurm.notation import parse_time
+from clusterkit.backends.slurm.rows import parse_time
 from clusterkit.units import parse_size
 from clusterkit.untrusted import ordinal
 

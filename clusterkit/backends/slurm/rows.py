@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from clusterkit.backends.jobs import Job, JobState
-from clusterkit.backends.slurm.notation import parse_time
 from clusterkit.untrusted import ordinal
 
 FIELD_SEPARATOR = "\x1f"
@@ -28,6 +27,7 @@ SACCT_FIELDS = (
 ROW_ID = re.compile(
     r"(?P<base>[0-9]{1,18})(?:_(?P<task>[0-9]{1,18}|\[[^]]*\]))?(?:\+\d+)?(?:\.(?P<step>.+))?"
 )
+_TIME = re.compile(r"(?:(?P<days>[0-9]{1,9})-)?(?P<clock>[0-9]{1,12}(?::[0-9]{1,12}){0,2})(?:\.[0-9]+)?")
 _EMPTY = frozenset({None, "", "None", "N/A", "n/a", "Unknown", "(null)", "None assigned"})
 
 # States with no word of their own here, and the flags that newer squeues show in place of the base state
@@ -151,3 +151,22 @@ def _identifier(match: re.Match[str]) -> str:
 def known(value: str | None) -> str | None:
     """A field's value; None for Slurm's words for nothing."""
     return None if value in _EMPTY else value
+
+
+def parse_time(text: str) -> int | None:
+    """Seconds in a Slurm time: `M`, `M:S`, `H:M:S`, `D-H`, `D-H:M` or `D-H:M:S` (man sbatch, --time).
+
+    Returns:
+        None for an unlimited or meaningless time (UNLIMITED, NOT_SET, Partition_Limit, N/A, ...).
+    """
+    match = _TIME.fullmatch(text.strip())
+    if match is None:
+        return None
+    parts = [int(part) for part in match["clock"].split(":")]
+    if match["days"] is not None:
+        hours, minutes, seconds = [*parts, 0, 0][:3]
+        return ((int(match["days"]) * 24 + hours) * 60 + minutes) * 60 + seconds
+    if len(parts) == 1:  # a single number is minutes
+        parts.append(0)
+    hours, minutes, seconds = [0, *parts][-3:]
+    return (hours * 60 + minutes) * 60 + seconds

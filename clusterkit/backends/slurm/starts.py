@@ -14,9 +14,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from clusterkit.backends.jobs import unix_seconds
-from clusterkit.backends.slurm.notation import default, parse_time, partitions
+from clusterkit.backends.slurm import tables
 from clusterkit.backends.slurm.request import JobRequest, counted, read
 from clusterkit.backends.slurm.shell import CLEAN_ENVIRONMENT, ENVIRONMENT
+from clusterkit.backends.slurm.tables import Tables
 from clusterkit.backends.starts import FairShare, PredictedStart, Predictions
 from clusterkit.probes import Probe
 from clusterkit.probes.framing import Section, sections
@@ -63,8 +64,8 @@ def probe(requests: Mapping[str, Sequence[str]]) -> Probe[Predictions]:
     """
     lines = [CLEAN_ENVIRONMENT, ENVIRONMENT, _TRY, "ck_run now date +%s"]
     lines += [
-        "ck_ask partitions scontrol -o show partition",
-        "ck_ask config scontrol show config",
+        f"ck_ask partitions {tables.partitions()}",
+        f"ck_ask config {tables.CONFIG}",
         "ck_ask waiting squeue -h -t PENDING -o %P",
         f"ck_ask shares sshare -U -n -P -o {','.join(_SHARES)}",
     ]
@@ -74,30 +75,25 @@ def probe(requests: Mapping[str, Sequence[str]]) -> Probe[Predictions]:
 
 def parse_starts(text: str, requests: Mapping[str, Sequence[str]]) -> Predictions:
     """Parse the script's output; missing values are unknown."""
-    told = {section.name: section for section in sections(text)}
-    clock = told.get("now", _SILENCE).text.strip()
-    known = partitions(told.get("partitions", _SILENCE).text)
-    flags = re.search(r"^PriorityFlags\s*=\s*(.*)$", told.get("config", _SILENCE).text, re.MULTILINE)
-    waiting = Counter(told.get("waiting", _SILENCE).text.replace(",", "\n").split())
-    usual = default(known) or ""
+    parts = {section.name: section for section in sections(text)}
+    slurm = Tables({name: part.text for name, part in parts.items()})
+    now = decimal(parts.get("now", _SILENCE).text.strip())
+    waiting = Counter(parts.get("waiting", _SILENCE).text.replace(",", "\n").split())
+    highest_only = "MAX_TRES" in slurm.config.text("PriorityFlags")
     starts, billed = {}, {}
     for key, options in requests.items():
         asked = read(options)
-        if (answer := told.get(f"try {key}")) is not None:
-            starts[key] = _start(answer, asked, decimal(clock), known, waiting)
-        weights = _weights(known.get(asked.partition or usual, {}))
-        units = billing(weights, counted(asked), highest_only="MAX_TRES" in (flags[1] if flags else ""))
+        if (answer := parts.get(f"try {key}")) is not None:
+            starts[key] = _start(answer, asked, now, slurm, waiting)
+        partition = slurm.partitions.get(asked.partition) if asked.partition else slurm.default
+        units = billing(partition.weights if partition else {}, counted(asked), highest_only=highest_only)
         if units is not None:
             billed[key] = units
-    return Predictions(starts, _shares(told.get("shares", _SILENCE)), billed)
+    return Predictions(starts, _shares(parts.get("shares", _SILENCE)), billed)
 
 
 def _start(
-    answer: Section,
-    asked: JobRequest,
-    now: float | None,
-    known: Mapping[str, Mapping[str, str]],
-    waiting: Mapping[str, int],
+    answer: Section, asked: JobRequest, now: float | None, slurm: Tables, waiting: Mapping[str, int]
 ) -> PredictedStart:
     """The start in sbatch's answer.
 
@@ -105,22 +101,23 @@ def _start(
         answer: sbatch's.
         asked: the job's request.
         now: the cluster's clock, Unix seconds.
-        known: scontrol's fields by partition.
+        slurm: the site's partitions.
         waiting: pending jobs by partition.
     """
-    said = answer.error or answer.text
-    found = _START.search(said)
-    if found is None:
-        return PredictedStart(None, words=_refusal(answer.status, said))
-    moment, partition = unix_seconds(found[1]), found[2]
+    words = answer.error or answer.text
+    match = _START.search(words)
+    if match is None:
+        return PredictedStart(None, words=_refusal(answer.status, words))
+    moment, name = unix_seconds(match[1]), match[2]
     if moment is None or now is None:
-        return PredictedStart(None, partition=partition, words="the predicted start cannot be read")
-    name = partition or default(known) or ""
-    limit = parse_time(known.get(name, {}).get("MaxTime", ""))
+        return PredictedStart(None, partition=name, words="the predicted start cannot be read")
+    partition = slurm.partitions.get(name) if name else slurm.default
+    limit = partition.max_time if partition else None
     if limit is not None and asked.seconds is not None and asked.seconds > limit:
         words = "more than the partition allows: it would never start"
-        return PredictedStart(None, partition=partition, words=words)
-    return PredictedStart(max(0.0, moment - now), moment, partition, waiting.get(name, 0))
+        return PredictedStart(None, partition=name, words=words)
+    queue = name or (partition.name if partition else "")
+    return PredictedStart(max(0.0, moment - now), moment, name, waiting.get(queue, 0))
 
 
 def _refusal(status: int, said: str) -> str:
@@ -146,22 +143,10 @@ def billing(weights: Mapping[str, float], asked: Mapping[str, float], *, highest
     return max(costs) if highest_only else sum(costs)
 
 
-def _weights(row: Mapping[str, str]) -> dict[str, float]:
-    """Billing units an hour by resource (TRESBillingWeights); `mem` per GiB."""
-    weights: dict[str, float] = {}
-    for pair in row.get("TRESBillingWeights", "").split(","):
-        match = re.fullmatch(r"([^=]+)=([0-9.]+)([KMGTP]?)", pair, re.IGNORECASE)
-        if match and (weight := decimal(match[2])) is not None:
-            scale = {"": 1024.0, "K": 2.0**20, "M": 1024.0, "G": 1.0, "T": 2.0**-10, "P": 2.0**-20}
-            name = match[1].lower()
-            weights[name] = weight * (scale[match[3].upper()] if name == "mem" else 1.0)
-    return weights
-
-
 def _shares(section: Section) -> tuple[FairShare, ...]:
-    found = []
-    for line in section.text.splitlines():
-        cells = [cell.strip() for cell in line.split("|")]
-        if section.status == 0 and len(cells) >= len(_SHARES) and cells[1]:
-            found.append(FairShare(cells[0], decimal(cells[5]), decimal(cells[4])))
-    return tuple(found)
+    rows = ([cell.strip() for cell in line.split("|")] for line in section.text.splitlines())
+    return tuple(
+        FairShare(row[0], decimal(row[5]), decimal(row[4]))
+        for row in rows
+        if section.status == 0 and len(row) >= len(_SHARES) and row[1]
+    )

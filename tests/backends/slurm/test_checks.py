@@ -74,7 +74,7 @@ def test_what_is_not_enforced_is_a_warning() -> None:
 
 
 def test_a_site_without_accounting_cannot_tell() -> None:
-    silent = {"accounts": (1, "sacctmgr: error: no"), "qos": (1, ""), "config": (0, "")}
+    silent = {"associations": (1, "sacctmgr: error: no"), "qos": (1, ""), "config": (0, "")}
     assert judged("account", "--account=none", **silent).outcome is Outcome.PASS
     assert judged("qos", "--qos=any", **silent).outcome is Outcome.PASS
     accounting = judged("accounting", sacct=(1, "Slurm accounting storage is disabled"))

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from clusterkit.backends.slurm.limits import array_size
-from clusterkit.backends.slurm.notation import parse_time
 from clusterkit.backends.slurm.parse import parse_query
 from clusterkit.backends.slurm.request import held
+from clusterkit.backends.slurm.rows import parse_time
+from clusterkit.backends.slurm.tables import Config
 from clusterkit.backends.slurm.why.story import _twice
 from clusterkit.backends.slurm.why.told import _bytes
 from clusterkit.errors import TransportError
@@ -23,7 +23,9 @@ from tests.backends.slurm.survey.test_numbers import EXTREMES
 READERS: dict[str, Callable[[str], object]] = {
     "time": parse_time,
     "clock": lambda said: parse_time(f"{said}-{said}:{said}:{said}"),
-    "array": lambda said: array_size(f"MaxArraySize = {said}\nmax_array_tasks={said}"),
+    "array": lambda said: (
+        Config({"MaxArraySize": said, "SchedulerParameters": f"max_array_tasks={said}"}).array_size
+    ),
     "gres": lambda said: held(f"gpu:a40:{said}(S:0-{said})"),
     "slice": lambda said: slice_memory(f"{said}g.{said}gb"),
     "memory": _twice,

@@ -36,7 +36,7 @@ OTHER = "PartitionName=long Default=NO MaxTime=UNLIMITED PreemptMode=OFF\n"
 
 
 def answer(config: str = CONFIG, partition: str = PARTITION, **more: str) -> str:
-    said = {"config": config, "partition": partition, **more}
+    said = {"config": config, "partitions": partition, **more}
     parts = (f"\n{MARK} begin {name}\n{text}\n{MARK} status 0\n\n" for name, text in said.items())
     return f"Welcome!\n{''.join(parts)}"
 
@@ -69,7 +69,7 @@ def test_the_default_partition_counts_when_none_is_named() -> None:
 
 
 def test_what_other_jobs_of_the_user_leave_of_the_limit() -> None:
-    several = {"assoc": "lab|5|normal|normal\n", "qos": "normal|9\n"}
+    several = {"associations": "lab||normal|normal|||5||\n", "qos": "normal||||||9\n"}
     assert parse_limits(answer(**several)).room == 5
     assert parse_limits(answer(**several, queued="7\n7\n8\n")).room == 2
     assert parse_limits(answer(**several, queued="7\n" * 6)).room == 0
@@ -119,8 +119,8 @@ def test_the_question_fails_on_nothing(tmp_path: Path) -> None:
         parse_limits(without.stdout)
 
 
-ASSOCIATIONS = "lab|50||small,normal\nnarrow|20|small|small\nfree|||normal\n"
-QUALITIES = "normal|\nsmall|10\nlarge|400\n"
+ASSOCIATIONS = "lab||small,normal||||50||\nnarrow||small|small|||20||\nfree||normal||||||\n"
+QUALITIES = "normal||||||\nsmall||||||10\nlarge||||||400\n"
 
 
 @pytest.mark.parametrize(
@@ -128,12 +128,12 @@ QUALITIES = "normal|\nsmall|10\nlarge|400\n"
     [("lab", "", 10), ("lab", "large", 50), ("lab", "normal", 50), ("free", "", None), ("", "normal", 20)],
 )
 def test_how_many_jobs_the_user_may_have(account: str, qos: str, jobs: int | None) -> None:
-    told = answer(assoc=ASSOCIATIONS, qos=QUALITIES)
+    told = answer(associations=ASSOCIATIONS, qos=QUALITIES)
     assert parse_limits(told, account, qos).jobs == jobs
 
 
 def test_a_site_without_accounting_limits_no_jobs() -> None:
-    assert parse_limits(answer(assoc="", qos="slurm_persist_conn_open: refused")).jobs is None
+    assert parse_limits(answer(associations="", qos="slurm_persist_conn_open: refused")).jobs is None
 
 
 def test_requeue_where_the_site_requeues() -> None:

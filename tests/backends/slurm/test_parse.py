@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from clusterkit.backends.jobs import Job, JobState
 from clusterkit.backends.slurm.backend import SlurmBackend
-from clusterkit.backends.slurm.notation import parse_time
 from clusterkit.backends.slurm.parse import parse_query
-from clusterkit.backends.slurm.rows import job_state
+from clusterkit.backends.slurm.rows import job_state, parse_time
 from clusterkit.errors import SchedulerError
 from tests.backends.slurm.answers import MARK, RECORDED_24_11, answer
 

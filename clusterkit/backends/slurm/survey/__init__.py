@@ -8,9 +8,8 @@ from typing import Any
 from clusterkit.backends.slurm.survey import script
 from clusterkit.backends.slurm.survey.access import may_charge
 from clusterkit.backends.slurm.survey.draft import draft, types_for
-from clusterkit.backends.slurm.survey.facts import Slurm, SlurmSurvey
 from clusterkit.backends.slurm.survey.missing import no_slurm
-from clusterkit.backends.slurm.survey.parse import parse
+from clusterkit.backends.slurm.survey.parse import Slurm, SlurmSurvey, parse
 from clusterkit.backends.survey import Choice, Option, SiteDraft, SiteSurvey, Wishes
 from clusterkit.config.models import Profile
 from clusterkit.errors import ConfigError, SchedulerError

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from clusterkit.backends.slurm.survey.access import account_for, longest, may_charge, may_submit, qos_for
-from clusterkit.backends.slurm.survey.facts import Slurm, SlurmSurvey
 from clusterkit.backends.slurm.survey.gpus import Offer, gpu_types
 from clusterkit.backends.slurm.survey.missing import missing
+from clusterkit.backends.slurm.survey.parse import Slurm, SlurmSurvey
 from clusterkit.backends.slurm.survey.profiles import fitting_profiles
 from clusterkit.backends.survey import FoundGpu, Runtime, SiteDraft, Wishes
 from clusterkit.config.lines import Entry, Key, Table
@@ -95,9 +95,12 @@ def _about(survey: SlurmSurvey) -> tuple[str, ...]:
         f"Written by `clusterkit init` from what {survey.host_name} says; run it again when the site changes."
     ]
     if slurm := survey.slurm:
-        what = f"Slurm {slurm.version or ''}".strip() + (f", cluster {slurm.name}" if slurm.name else "")
+        config = slurm.tables.config
+        what = f"Slurm {slurm.version or ''}".strip() + (
+            f", cluster {name}" if (name := config.text("ClusterName")) else ""
+        )
         names = ("JobRequeue", "PreemptMode", "KillWait", "MaxArraySize")
-        told = [f"{name}={slurm.config[name].split()[0]}" for name in names if slurm.config.get(name)]
+        told = [f"{name}={config.text(name).split()[0]}" for name in names if config.text(name)]
         lines.append(": ".join(filter(None, (what, ", ".join(told)))))
     tools = [f"rsync {survey.rsync}" if survey.rsync else "no rsync, so files go by tar"]
     if survey.internet is not None:
@@ -137,7 +140,7 @@ def _cluster(
     if wishes.account is not None:
         entries.append(Entry("account", wishes.account, "pays for the jobs"))
     limits = list(gpu_limits.values())
-    limits = limits or [longest(slurm, wishes.account, one) for one in slurm.partitions if one.up]
+    limits = limits or [longest(slurm, wishes.account, one) for one in slurm.partitions if one.state == "UP"]
     known = [limit for limit in limits if limit is not None]
     if known and len(known) == len(limits):
         less = (

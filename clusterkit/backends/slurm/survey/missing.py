@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from clusterkit.backends.slurm.survey.facts import SlurmSurvey
 from clusterkit.backends.slurm.survey.gpus import Offer
+from clusterkit.backends.slurm.survey.parse import SlurmSurvey
 from clusterkit.backends.survey import Missing, Root, Runtime
 from clusterkit.ownership import trust_line
 

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from clusterkit import ownership
-from clusterkit.backends.slurm.notation import parse_time, partitions
-from clusterkit.backends.slurm.request import held
-from clusterkit.backends.slurm.survey.facts import (
-    Association,
-    Nodes,
-    Partition,
-    Slurm,
-    SlurmSurvey,
-)
-from clusterkit.backends.survey import Root, Runtime
+from clusterkit.backends.slurm.tables import NODES_BY_KIND, Association, Partition, Tables
+from clusterkit.backends.survey import Root, Runtime, SiteSurvey
 from clusterkit.errors import TransportError, last_words
 from clusterkit.probes.framing import MARK, TIME_UP, sections
 from clusterkit.probes.space import DF, quota_left, quotas_left
 from clusterkit.resources import page
-from clusterkit.untrusted import ordinal
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+\S*")
-_LOST = re.compile(r"(?<!powered_)(?<!powering_)down|drain|fail|error|unknown|inval|\*$")
-"""States of nodes that run no jobs; nodes powered off to save energy are started for jobs."""
 _ODD = re.compile(rf"(?!{MARK} )[^\n\t -~]")
 _UNREADABLE = "\ufffd"
 """Replaces control characters: a site's text is shown on terminals and in TOML comments."""
@@ -32,6 +22,45 @@ _RUNTIMES = ("apptainer", "singularity")
 
 Parts = list[tuple[str, str, int]]
 """Name, text and exit status of each part, in order."""
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """The scheduler as a whole."""
+
+    version: str | None = None
+    tables: Tables = field(default_factory=lambda: Tables({}))
+    """Configuration, partitions, nodes and QOS."""
+    associations: tuple[Association, ...] = ()
+    """Those that let the user have jobs."""
+    default_account: str | None = None
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        """The partitions with their nodes."""
+        return tuple(self.tables.partitions.values())
+
+
+@dataclass(frozen=True)
+class SlurmSurvey(SiteSurvey):
+    """The survey of a site with Slurm."""
+
+    slurm: Slurm | None = None
+    """None where no Slurm was found."""
+    slurm_path: str | None = None
+    """The folder of Slurm's commands if even a login shell does not have them on PATH."""
+    modules: tuple[str, ...] = ()
+    """Names of modules that offer Slurm or a container runtime."""
+
+    @property
+    def scheduler(self) -> str:
+        """`Slurm 24.11.5`, or a text that there is none."""
+        return f"Slurm {self.slurm.version or ''}".strip() if self.slurm else "no Slurm"
+
+    @property
+    def ready(self) -> bool:
+        """Whether Slurm is on PATH."""
+        return self.slurm is not None and self.slurm_path is None
 
 
 def parse(answer: str) -> SlurmSurvey:
@@ -72,66 +101,15 @@ def parse(answer: str) -> SlurmSurvey:
 
 
 def _slurm(texts: dict[str, str], user: str) -> Slurm:
-    config = dict(re.findall(r"^(\w+)\s*= *(.*?) *$", texts.get("config", ""), re.MULTILINE))
-    accounts = [row[0] for row in _rows(texts.get("shares", ""), 2) if row[1] == user]
-    associations = tuple(
-        Association(account, partition or None, _names(qos) or (), default or None, parse_time(limit))
-        for account, partition, qos, default, limit, jobs in _rows(texts.get("associations", ""), 6)
-        if jobs != "0"  # some sites keep users without a project in such an account
-    )
+    tables = Tables(texts, NODES_BY_KIND)
+    accounts = dict.fromkeys(row[0] for row in _rows(texts.get("shares", ""), 2) if row[1] == user)
+    # Some sites keep users without a project in an account without jobs.
+    associations = tuple(row for row in tables.associations if row.text("MaxJobs") != "0")
     return Slurm(
-        version=_version(texts.get("version", "") or config.get("SLURM_VERSION", "")),
-        name=config.get("ClusterName"),
-        partitions=_partitions(texts.get("partitions", ""), texts.get("nodes", "")),
-        associations=associations or tuple(Association(name) for name in dict.fromkeys(accounts)),
+        version=_version(texts.get("version", "") or tables.config.text("SLURM_VERSION")),
+        tables=tables,
+        associations=associations or tuple(Association({"Account": name}) for name in accounts),
         default_account=next((row[1] for row in _rows(texts.get("user", ""), 2) if row[1]), None),
-        qos={name: parse_time(limit) for name, limit in _rows(texts.get("qos", ""), 2)},
-        config=config,
-    )
-
-
-def _partitions(told: str, listed: str) -> tuple[Partition, ...]:
-    nodes: dict[str, dict[tuple[str, ...], tuple[int, int]]] = {}
-    for name, count, state, *kind in _rows(listed, 7):
-        alike = nodes.setdefault(name, {})
-        known = alike.get(tuple(kind), (0, 0))
-        lost = _LOST.search(state.lower()) is not None
-        alike[tuple(kind)] = (known[0] + _number(count), known[1] + (0 if lost else _number(count)))
-    found = [_partition(name, row, nodes.get(name, {})) for name, row in partitions(told).items()]
-    for name in nodes.keys() - {partition.name for partition in found}:
-        found.append(_partition(name, {}, nodes[name]))
-    return tuple(found)
-
-
-def _partition(name: str, row: dict[str, str], kinds: dict[tuple[str, ...], tuple[int, int]]) -> Partition:
-    memory = row.get("MaxMemPerNode", "")
-    cpus = row.get("MaxCPUsPerNode", "")
-    own = row.get("QoS", "N/A")
-    return Partition(
-        name=name,
-        default=row.get("Default") == "YES",
-        up=row.get("State", "UP") == "UP",
-        max_time=parse_time(row.get("MaxTime", "")),
-        nodes=tuple(
-            Nodes(
-                count,
-                usable,
-                _number(kind[0]),
-                _number(kind[1]) * 2**20,
-                held(kind[2]),
-                _names(kind[3]) or (),
-            )
-            for kind, (count, usable) in kinds.items()
-        ),
-        accounts=_names(row.get("AllowAccounts", "ALL")),
-        denied_accounts=_names(row.get("DenyAccounts", "ALL")) or (),
-        groups=_names(row.get("AllowGroups", "ALL")),
-        qos=_names(row.get("AllowQos", "ALL")),
-        denied_qos=_names(row.get("DenyQos", "ALL")) or (),
-        own_qos=None if own in ("N/A", "(null)", "") else own,
-        root_only=row.get("RootOnly") == "YES",
-        cpus_per_node=ordinal(cpus),
-        memory_per_node=(ordinal(memory) or 0) * 2**20 or None,
     )
 
 
@@ -205,16 +183,6 @@ def _rows(text: str, columns: int) -> Iterator[list[str]]:
             yield row
 
 
-def _names(text: str) -> tuple[str, ...] | None:
-    """A comma-separated list; None when it does not restrict anything."""
-    return None if text in ("ALL", "", "(null)", "N/A") else tuple(filter(None, text.split(",")))
-
-
 def _version(text: str) -> str | None:
     match = _VERSION.search(text)
     return match[0] if match else None
-
-
-def _number(text: str) -> int:
-    match = re.match(r"[0-9]+", text)
-    return (ordinal(match[0]) or 0) if match else 0

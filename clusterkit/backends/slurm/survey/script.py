@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Iterable
 
 from clusterkit import ownership
+from clusterkit.backends.slurm import tables
 from clusterkit.probes.framing import FUNCTIONS, shell_path
 
 SECONDS = 240.0
@@ -24,9 +25,19 @@ def argv(root: str | None = None, *, trust: Iterable[str] = (), group: str | Non
         trust: users who may own, and groups that may write to, the folders.
         group: one more trusted group.
     """
-    own = shlex.quote(ownership.fragment(trust, group))
-    survey = FUNCTIONS + _SURVEY.replace("@OWN@", own)
-    return ["sh", "-c", _START, "sh", survey.replace("@ROOT@", shell_path(root) if root else "")]
+    survey = FUNCTIONS + _SURVEY
+    values = {
+        "OWN": shlex.quote(ownership.fragment(trust, group)),
+        "ROOT": shell_path(root) if root else "",
+        "CONFIG": tables.CONFIG,
+        "PARTITIONS": tables.partitions(),
+        "NODES": tables.nodes("-h -e", tables.NODES_BY_KIND),
+        "ASSOCIATIONS": tables.ASSOCIATIONS,
+        "QOS": tables.QOS,
+    }
+    for name, value in values.items():
+        survey = survey.replace(f"@{name}@", value)
+    return ["sh", "-c", _START, "sh", survey]
 
 
 # $1 is the survey. Slurm's commands: on PATH, on a login shell's PATH, or where sites usually put them.
@@ -61,14 +72,13 @@ ck_end $?
 
 if [ "$1" != none ]; then
     slurm_part version sbatch --version
-    slurm_part config scontrol show config
-    slurm_part partitions scontrol -o show partition
-    slurm_part nodes sinfo -h -e -o '%R|%D|%T|%c|%m|%G|%f'
+    slurm_part config @CONFIG@
+    slurm_part partitions @PARTITIONS@
+    slurm_part nodes @NODES@
     ck_status=0
     slurm_part user sacctmgr -n -P show user "$me" format=User,DefaultAccount
-    slurm_part associations sacctmgr -n -P show assoc user="$me" \
-        format=Account,Partition,QOS,DefaultQOS,MaxWall,MaxJobs
-    slurm_part qos sacctmgr -n -P show qos format=Name,MaxWall
+    slurm_part associations @ASSOCIATIONS@
+    slurm_part qos @QOS@
     slurm_part shares sshare -n -P -U -o Account,User
 fi
 

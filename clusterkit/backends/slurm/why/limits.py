@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from clusterkit.backends.causes import Cause, Finding, Line
+from clusterkit.backends.slurm.tables import Association, Qos
 from clusterkit.backends.slurm.why.told import Told
 from clusterkit.untrusted import decimal
 
@@ -36,7 +38,7 @@ def time_over_partition(told: Told) -> Finding | None:
     """PartitionTimeLimit."""
     if not told.waits_for(r"PartitionTimeLimit$"):
         return None
-    partition, longest = told.job.get("Partition", ""), told.partition.get("MaxTime", "")
+    partition, longest = told.job.get("Partition", ""), told.partition.text("MaxTime")
     limit = Line("scontrol show partition", f"{partition} MaxTime={longest}") if longest else None
     return TIME_OVER_PARTITION.found(
         told.queue,
@@ -49,7 +51,7 @@ def time_over_partition(told: Told) -> Finding | None:
 
 def qos_limit(told: Told) -> Finding | None:
     """QOSMaxWallDurationPerJobLimit, QOSMaxCpuPerUserLimit and similar ones."""
-    return _limit(told, QOS_LIMIT, "QOS", "qos", told.job.get("QOS", ""))
+    return _limit(told, QOS_LIMIT, "QOS", tuple(told.tables.qos.values()), told.job.get("QOS", ""))
 
 
 def association_limit(told: Told) -> Finding | None:
@@ -58,7 +60,7 @@ def association_limit(told: Told) -> Finding | None:
         told,
         ASSOCIATION_LIMIT,
         "Assoc|Max.*PerAccount|AccountingPolicy",
-        "association",
+        told.tables.associations,
         told.job.get("Account", ""),
     )
 
@@ -69,9 +71,10 @@ def bad_account(told: Told) -> Finding | None:
         return None
     line = None
     for allowed, own in (("AllowAccounts", "Account"), ("AllowQos", "QOS")):
-        known = told.partition.get(allowed, "ALL")
-        if known != "ALL" and told.job.get(own, "") not in known.split(","):
-            line = Line("scontrol show partition", f"{told.job.get('Partition')} {allowed}={known}")
+        names = told.partition.names(allowed)
+        if names is not None and told.job.get(own, "") not in names:
+            words = f"{told.job.get('Partition')} {allowed}={told.partition.text(allowed)}"
+            line = Line("scontrol show partition", words)
     named = re.match(r"Invalid(Account|QOS)|(Account|QOS) ?Not ?Allowed", told.reason)
     # Slurm may call an account that the partition refuses a matter of its configuration.
     if not named and not (line and told.reason.startswith(("Partition", "Priority", "Resources"))):
@@ -90,12 +93,14 @@ def bad_account(told: Told) -> Finding | None:
 RULES = (time_over_partition, qos_limit, association_limit, bad_account)
 
 
-def _limit(told: Told, cause: Cause, begins: str, text: str, name: str) -> Finding | None:
+def _limit(
+    told: Told, cause: Cause, begins: str, rows: Sequence[Qos | Association], name: str
+) -> Finding | None:
     """A limit of a QOS or an association, and whether the job alone is above it."""
     if not told.waits_for(begins):
         return None
-    lines = told.tail(text, 2)
-    longest = next((row.text.split("|")[1] for row in lines if row.text.count("|") > 1), "")
+    lines = [_quote(row) for row in rows[-2:]]
+    longest = rows[-2:][0].text("MaxWall") if rows else ""
     if "Wall" in told.reason or "TimeLimit" in told.reason:
         detail = f"{name} allows {longest or 'less time'} ({told.reason})"
         command = _shorten(told, longest)
@@ -111,10 +116,17 @@ def _limit(told: Told, cause: Cause, begins: str, text: str, name: str) -> Findi
     return cause.found(
         told.queue,
         told.words("ReqTRES", "TimeLimit", "QOS", "Account"),
-        *(Line(f"sacctmgr show {text}", line.text) for line in lines),
+        *lines,
         detail=detail,
         command=command,
     )
+
+
+def _quote(row: Qos | Association) -> Line:
+    if isinstance(row, Qos):
+        return Line("sacctmgr show qos", "|".join(row.fields.values()))
+    names = ("Account", "MaxWall", "MaxTRES", "GrpTRES", "MaxJobs", "MaxSubmit")
+    return Line("sacctmgr show association", "|".join(map(row.text, names)))
 
 
 def _above(wanted: str, limits: str) -> str:

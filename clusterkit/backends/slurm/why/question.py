@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 
+from clusterkit.backends.slurm import tables
 from clusterkit.backends.slurm.rows import FIELD_SEPARATOR
 from clusterkit.backends.story import SECONDS, Subject
 from clusterkit.probes.framing import TIME_UP
@@ -12,9 +13,9 @@ from clusterkit.probes.framing import TIME_UP
 SQUEUE_FIELDS = ("%i", "%T", "%r", "%P", "%N", "%S", "%M", "%l")
 """All exist in Slurm 20.11."""
 SACCT_FIELDS = ("JobID", "State", "ExitCode", "NodeList", "Elapsed", "Timelimit", "ReqMem", "MaxRSS")
-SINFO_FIELDS = ("%N", "%T", "%u", "%E")
+NODE_FIELDS = "NTuE"
 
-_QUEUE, _NODES = ("${ck_fs}".join(fields) for fields in (SQUEUE_FIELDS, SINFO_FIELDS))
+_QUEUE = "${ck_fs}".join(SQUEUE_FIELDS)
 _BOOKS = ",".join(SACCT_FIELDS)
 _PART_BYTES = 8_000
 _SCRIPT_BYTES = 1 << 20
@@ -46,18 +47,16 @@ ck_ask_controller() {{
   ck_partition=$(ck_word Partition)
   [ -n "$ck_partition" ] || ck_partition=$(ck_wanted)
   if [ -n "$ck_partition" ]; then
-    ck_part partition scontrol $ck_at show partition "${{ck_partition%%,*}}"
-    ck_part nodes sinfo $ck_at -h -N -p "$ck_partition" -o "{_NODES}"
+    ck_part partition {tables.partitions("$ck_at")} "${{ck_partition%%,*}}"
+    ck_part nodes {tables.nodes('$ck_at -h -N -p "$ck_partition"', NODE_FIELDS, "${ck_fs}")}
   fi
   ck_before=$(ck_word Dependency | grep -o '[0-9][0-9_]*' | sort -u | head -n 8 | tr '\n' ',')
   [ -z "$ck_before" ] ||
     ck_part dependencies sacct $ck_at -n -P -X -j "${{ck_before%,}}" -o JobID,State,JobName
   case $(ck_word Reason) in
     QOS* | Assoc* | Max* | AccountingPolicy* | Invalid*)
-      ck_part qos sacctmgr -nP show qos where name="$(ck_word QOS)" \
-        format=Name,MaxWall,MaxTRES,MaxTRESPU,GrpTRES,MaxJobsPU,MaxSubmitPU
-      ck_part association sacctmgr -nP show assoc where user="$(id -un)" account="$(ck_word Account)" \
-        format=Account,MaxWall,MaxTRES,GrpTRES,MaxJobs,MaxSubmit
+      ck_part qos {tables.QOS} where name="$(ck_word QOS)"
+      ck_part association {tables.ASSOCIATIONS} account="$(ck_word Account)"
       ;;
   esac
 }}

@@ -6,7 +6,7 @@ import re
 
 from clusterkit.backends.causes import Finding, Line, Text
 from clusterkit.backends.jobs import SCHEDULER_LOG, JobState
-from clusterkit.backends.slurm.why.told import Told
+from clusterkit.backends.slurm.why.told import Told, node_line
 from clusterkit.backends.story import JobStory, Topic
 from clusterkit.untrusted import decimal
 
@@ -40,9 +40,9 @@ def story_of(told: Told, findings: tuple[Finding, ...]) -> JobStory:
     node = told.known.node if told.known and told.known.node else told.subject.node
     memory = told.booked.get("ReqMem") or told.job.get("MinMemoryNode", "")
     resources = told.job.get("ReqTRES", "")
-    down = [each for each in told.nodes if each.name == node and not each.usable]
+    down = [row for row in told.nodes if row.name == node and not row.takes_jobs]
     booked = {topic: told.columns(*names) for topic, names in _COLUMNS.items()}
-    more = _more_quotes(told) | {Topic.NODE_FAILED: tuple(each.line() for each in down)}
+    more = _more_quotes(told) | {Topic.NODE_FAILED: tuple(map(node_line, down))}
     quotes = {topic: (booked.get(topic), *more.get(topic, ())) for topic in Topic}
     return JobStory(
         job=told.known,

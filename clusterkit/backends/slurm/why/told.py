@@ -9,35 +9,14 @@ from dataclasses import dataclass
 from clusterkit.backends.causes import Line, Text
 from clusterkit.backends.jobs import SCHEDULER_LOG, Job, JobState
 from clusterkit.backends.slurm.explain import explain
-from clusterkit.backends.slurm.notation import parse_time, takes_jobs
-from clusterkit.backends.slurm.rows import FIELD_SEPARATOR, job_state, known
-from clusterkit.backends.slurm.why.question import SACCT_FIELDS, SINFO_FIELDS, SQUEUE_FIELDS
+from clusterkit.backends.slurm.rows import FIELD_SEPARATOR, job_state, known, parse_time
+from clusterkit.backends.slurm.tables import Node, Partition, Tables
+from clusterkit.backends.slurm.why.question import NODE_FIELDS, SACCT_FIELDS, SQUEUE_FIELDS
 from clusterkit.backends.story import Subject, plain_reason, texts
 from clusterkit.untrusted import decimal
 
 _WORD = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z0-9_/:]*)=(\S*)")
 _TROUBLE = r"(?i)unable to contact|timed? ?out|connection refused|not found|no answer within|No such file"
-
-
-@dataclass(frozen=True)
-class NodeRow:
-    """A node of the job's partition."""
-
-    name: str
-    state: str
-    by: str
-    """Who set the reason."""
-    reason: str
-
-    @property
-    def usable(self) -> bool:
-        """Whether jobs may start on it."""
-        return takes_jobs(self.state)
-
-    def line(self) -> Line:
-        """The row as evidence."""
-        reason = f", {self.reason!r} (set by {self.by})" if self.reason not in ("", "none") else ""
-        return Line("sinfo", f"node {self.name} is {self.state}{reason}")
 
 
 @dataclass(frozen=True)
@@ -55,10 +34,20 @@ class Told:
     """`scontrol show job`."""
     booked: Mapping[str, str]
     """The newest start in sacct; MaxRSS is the largest of its steps."""
-    partition: Mapping[str, str]
-    nodes: tuple[NodeRow, ...]
+    tables: Tables
+    """The job's partition, its nodes and, where a limit is the reason, the QOS and the association."""
     texts: Mapping[str, Text]
     """By section."""
+
+    @property
+    def partition(self) -> Partition:
+        """The job's partition, without fields where it is unknown."""
+        return next((row for row in self.tables.partitions.values() if row.fields), Partition({}, ""))
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes of its partitions."""
+        return self.tables.nodes
 
     @property
     def waiting(self) -> bool:
@@ -93,6 +82,12 @@ class Told:
         return self.texts.get(section, Text("")).tail(lines)
 
 
+def node_line(node: Node) -> Line:
+    """A node's state and its reason as evidence."""
+    reason = f", {node.reason!r} (set by {node.text('u')})" if node.reason not in ("", "none") else ""
+    return Line("sinfo", f"node {node.name} is {node.state}{reason}")
+
+
 def read(subject: Subject, answer: str) -> Told:
     """Parse Slurm's part of an answer."""
     said = {text.source: text for text in texts(answer)}
@@ -103,6 +98,8 @@ def read(subject: Subject, answer: str) -> Told:
         said[SCHEDULER_LOG] = _of_job(said[SCHEDULER_LOG], subject)
     reason = plain_reason(known(queued.get("%r") or job.get("Reason")))
     silent = _silent(said)
+    names = {"partitions": "partition", "nodes": "nodes", "qos": "qos", "associations": "association"}
+    parts = {table: "\n".join(said[name].lines) for table, name in names.items() if name in said}
     return Told(
         subject=subject,
         known=_job(subject.job_id, queued, booked, job, reason=reason, silent=silent),
@@ -110,10 +107,7 @@ def read(subject: Subject, answer: str) -> Told:
         silent=silent,
         job=job,
         booked=booked,
-        partition=_words(said.get("partition")),
-        nodes=tuple(
-            NodeRow(row["%N"], row["%T"], row["%u"], row["%E"]) for row in _rows(said, "nodes", SINFO_FIELDS)
-        ),
+        tables=Tables(parts, NODE_FIELDS, FIELD_SEPARATOR),
         texts=said,
     )
 

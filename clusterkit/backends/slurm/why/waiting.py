@@ -6,7 +6,7 @@ import re
 
 from clusterkit.backends.causes import Cause, Finding, Line, Sure
 from clusterkit.backends.jobs import JobState
-from clusterkit.backends.slurm.why.told import Told
+from clusterkit.backends.slurm.why.told import Told, node_line
 
 NODES_DRAINED = Cause(
     "nodes-drained",
@@ -44,12 +44,12 @@ _UNFIT = r"BadConstraints|PartitionNodeLimit|PartitionConfig"
 def nodes_drained(told: Told) -> Finding | None:
     """All nodes of the partition are down or drained, whatever squeue's reason."""
     blocked = r"Resources|Priority|ReqNodeNotAvail|Node ?Down|Nodes required for job are DOWN|PartitionDown"
-    if not told.waits_for(blocked) or not told.nodes or any(node.usable for node in told.nodes):
+    if not told.waits_for(blocked) or not told.nodes or any(node.takes_jobs for node in told.nodes):
         return None
     first = told.nodes[0]
     return NODES_DRAINED.found(
         told.queue,
-        *(node.line() for node in told.nodes[:3]),
+        *(node_line(node) for node in told.nodes[:3]),
         detail=f"{first.name} is {first.state}, {first.reason!r}" if first.reason != "none" else "",
         command=told.subject.here("sinfo -R"),
     )
@@ -70,7 +70,7 @@ def partition_closed(told: Told) -> Finding | None:
     """PartitionDown, PartitionInactive."""
     if not told.waits_for(r"Partition(Down|Inactive)"):
         return None
-    state = Line("scontrol show partition", f"State={told.partition.get('State', '?')}")
+    state = Line("scontrol show partition", f"State={told.partition.fields.get('State', '?')}")
     return PARTITION_CLOSED.found(told.queue, state, command=told.subject.here("sinfo -s"))
 
 
@@ -99,11 +99,11 @@ def launch_failed(told: Told) -> Finding | None:
     """A prolog failed, or too many starts did; the node is often drained then."""
     if not told.waits_for(r"launch failed|Job ?Hold ?Max ?Requeue|JobLaunchFailure"):
         return None
-    drained = [node for node in told.nodes if not node.usable]
+    drained = [node for node in told.nodes if not node.takes_jobs]
     return LAUNCH_FAILED.found(
         told.queue,
         told.words("Restarts"),
-        *(node.line() for node in drained[:2]),
+        *(node_line(node) for node in drained[:2]),
         detail=f"{drained[0].name} says {drained[0].reason!r}" if drained else "",
         command=told.subject.here(f"scontrol release {told.number}"),
     )

@@ -108,7 +108,7 @@ def test_pyxis_is_taken_at_its_word() -> None:
 
 
 def test_an_account_that_a_partition_refuses_is_replaced_there() -> None:
-    rows = "mine||normal|normal||\ntheirs||normal|normal||\n"
+    rows = "mine||normal|normal|||||\ntheirs||normal|normal|||||\n"
     partitions = text_of(TESTBED, "partitions").replace("AllowAccounts=ALL", "AllowAccounts=theirs", 1)
     parts = TESTBED | {"associations": rows, "user": "alice|mine\n", "partitions": partitions}
     cluster = loaded(merged("", drafted(parts))).cluster()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from clusterkit.backends.slurm.request import Gpus
-from clusterkit.backends.slurm.survey.facts import Association, Nodes
 from clusterkit.backends.slurm.survey.parse import parse
+from clusterkit.backends.slurm.tables import Association
 from clusterkit.backends.survey import Runtime
 from clusterkit.errors import TransportError
 from tests.backends.slurm.survey.sites import ALL, EMPTY, LABELLED, MANY_RULES, TESTBED, UNIVERSITY, answer
@@ -16,12 +16,14 @@ def test_the_test_cluster() -> None:
     site = parse(answer(TESTBED))
     assert (site.host_name, site.user, site.groups) == ("login", "alice", ("alice",))
     assert site.slurm is not None
-    assert (site.slurm.version, site.slurm.name) == ("24.11.5", "testbed")
+    assert (site.slurm.version, site.slurm.tables.config.text("ClusterName")) == ("24.11.5", "testbed")
     assert [(one.name, one.default, one.max_time) for one in site.slurm.partitions] == [
         ("gpu-a40", True, 86400),
         ("gpu-a100", False, 86400),
     ]
-    assert site.slurm.partitions[0].nodes == (Nodes(1, 1, 8, 64000 * 2**20, (Gpus("a40", 4),)),)
+    (nodes,) = site.slurm.partitions[0].nodes
+    assert (nodes.count, nodes.usable, nodes.cpus, nodes.memory) == (1, True, 8, 64000 * 2**20)
+    assert (nodes.gpus, nodes.features) == ((Gpus("a40", 4),), ())
     assert site.runtimes == (Runtime("apptainer", "1.4.5", setuid=False),)
     assert (site.rsync, site.internet, site.user_namespaces) == ("3.4.1", False, True)
     assert [root.path for root in site.roots] == ["$HOME", "/share/$USER"]
@@ -31,12 +33,15 @@ def test_the_test_cluster() -> None:
 def test_associations_by_partition_and_those_without_jobs() -> None:
     slurm = parse(answer(UNIVERSITY)).slurm
     assert slurm is not None
-    assert slurm.associations[0] == Association("proj_a", "small", ("normal",), "normal")
+    first = slurm.associations[0]
+    assert (first.account, first.qos, first.default_qos) == ("proj_a", ("normal",), "normal")
+    assert [first.covers(name) for name in ("small", "gpu")] == [True, False]
     assert "no_jobs" not in {one.account for one in slurm.associations}
-    assert slurm.qos == {"normal": None, "gpulimit": 172800}
+    limits = {name: row.max_time for name, row in slurm.tables.qos.items()}
+    assert limits == {"normal": None, "gpulimit": 172800}
     gpu = slurm.partitions[1]
-    assert (gpu.own_qos, gpu.cpus_per_node, gpu.memory_per_node) == ("gpulimit", 40, 307200 * 2**20)
-    assert [(nodes.count, nodes.usable) for nodes in gpu.nodes] == [(78, 70)]
+    assert (gpu.text("QoS"), gpu.cpus_per_node, gpu.memory_per_node) == ("gpulimit", 40, 307200 * 2**20)
+    assert [(nodes.count, nodes.usable) for nodes in gpu.nodes] == [(70, True), (8, False)]
 
 
 def test_quotas_and_roots_of_a_project() -> None:
@@ -56,7 +61,7 @@ def test_a_login_shell_a_module_and_names_with_spaces() -> None:
     names = [one.name for one in site.slurm.partitions]
     assert names == ["normal", "gpu", "owners of nodes", "gpu_down"]
     assert site.slurm.partitions[2].groups == ("rich",)
-    assert not site.slurm.partitions[3].up
+    assert site.slurm.partitions[3].state != "UP"
 
 
 def test_rules() -> None:
@@ -103,7 +108,7 @@ def test_accounts_of_a_site_whose_database_cannot_be_read() -> None:
     parts = TESTBED | {"associations": ("", 1), "shares": "root|\nproj|alice\nproj|bob\nproj|alice\n"}
     slurm = parse(answer(parts)).slurm
     assert slurm is not None
-    assert slurm.associations == (Association("proj"),)
+    assert slurm.associations == (Association({"Account": "proj"}),)
 
 
 def test_what_hangs_is_named_and_does_not_matter() -> None:

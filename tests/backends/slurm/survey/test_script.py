@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.backends.slurm.survey.facts import SlurmSurvey
 from clusterkit.backends.slurm.survey.missing import missing
-from clusterkit.backends.slurm.survey.parse import parse
+from clusterkit.backends.slurm.survey.parse import SlurmSurvey, parse
 from clusterkit.backends.slurm.survey.script import argv
 from clusterkit.backends.survey import root_choice
 from tests.backends.slurm.survey.sites import UNIVERSITY
