@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from clusterkit.probes.framing import MARK, Section, sections
 
+if TYPE_CHECKING:
+    from clusterkit.backends.base import Capabilities
+    from clusterkit.config.models import Cluster, Profile, Project
+
+Evidence = TypeVar("Evidence")
 END = 'printf "\\n%s end\\n" "$ck_mark"\n'
 
 
@@ -56,40 +61,6 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True)
-class Check:
-    """One check. docs/doctor.md lists them all; a test compares the two."""
-
-    name: str
-    place: CheckPlace
-    looks_at: str
-    needs: tuple[str, ...] = ()
-    """Names of checks that must pass for its result to mean anything."""
-    of_profile: bool = False
-    """Made once for each profile."""
-    of_gpu: bool = False
-    """Made only for profiles that request a GPU."""
-
-
-def checks_of(
-    place: CheckPlace,
-    *rows: tuple[str, str, tuple[str, ...]],
-    of_profile: bool = False,
-    of_gpu: Collection[str] = (),
-) -> tuple[Check, ...]:
-    """Checks of one place.
-
-    Args:
-        place: where they look.
-        rows: name, what it looks at, and needed checks of each.
-        of_profile: whether they are made once for each profile.
-        of_gpu: names of those made only for profiles that request a GPU.
-    """
-    return tuple(
-        Check(name, place, looks_at, needs, of_profile, name in of_gpu) for name, looks_at, needs in rows
-    )
-
-
-@dataclass(frozen=True)
 class Verdict:
     """A check's result."""
 
@@ -98,6 +69,98 @@ class Verdict:
     """One line."""
     cure: str = ""
     """A command or a setting."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The subject of an examination, which decides what is checked."""
+
+    cluster: Cluster
+    can: Capabilities
+    """Of the cluster's scheduler."""
+    project: Project
+    profile: Profile | None = None
+    """None for the checks that are made once for all profiles."""
+    gpu: bool = False
+    """Whether the profile's runs need a GPU."""
+
+    def remote(self) -> bool:
+        """Whether the cluster has a login node."""
+        return self.cluster.host is not None
+
+    def queued(self) -> bool:
+        """Whether jobs wait in a queue, and so run on nodes of their own."""
+        return self.can.queue
+
+    def stores_image(self) -> bool:
+        """Whether the cluster keeps its image in a file of clusterkit's."""
+        return self.cluster.stores_image
+
+    def contained(self) -> bool:
+        """Whether programs run in a container."""
+        return self.cluster.container != "none"
+
+    def with_wandb(self) -> bool:
+        """Whether the project uses W&B."""
+        return self.project.wandb.mode != "disabled"
+
+    def of_gpu(self) -> bool:
+        """Whether the profile's runs need a GPU."""
+        return self.gpu
+
+    def computes_on_gpu(self) -> bool:
+        """Whether the profile's runs compute on a GPU that they need."""
+        return self.gpu and self.profile is not None and self.profile.device != "cpu"
+
+    def of_several_nodes(self) -> bool:
+        """Whether a run of the profile has several nodes."""
+        return self.profile is not None and self.profile.nodes > 1
+
+
+@dataclass(frozen=True)
+class Check(Generic[Evidence]):
+    """One check. docs/doctor.md lists them all; a test compares the two."""
+
+    place: CheckPlace
+    name: str
+    looks_at: str
+    judge: Callable[[Evidence], Verdict]
+    needs: tuple[str, ...]
+    """Names of checks that must pass for its result to mean anything."""
+    applies: Callable[[Scope], bool]
+    of_profile: bool
+    """Made once for each profile."""
+    part: str
+    """The part of a job's answer that it judges."""
+    cure: str
+    """What to do if the job ended before that part; `{table}` stands for the cluster's settings."""
+
+
+class Checks(list[Check[Evidence]]):
+    """The checks of one place, in the order in which their judges are declared."""
+
+    def __init__(self, place: CheckPlace, *needs: str, of_profile: bool = False) -> None:
+        super().__init__()
+        self.place, self.needs, self.of_profile = place, needs, of_profile
+
+    def declare(
+        self,
+        looks_at: str,
+        *needs: str,
+        applies: Callable[[Scope], bool] = lambda _: True,
+        of_profile: bool = False,
+        part: str = "",
+        cure: str = "",
+    ) -> Callable[[Callable[[Evidence], Verdict]], Callable[[Evidence], Verdict]]:
+        """Makes a check of the judge that follows, under its name; see `Check`."""
+
+        def with_judge(judge: Callable[[Evidence], Verdict]) -> Callable[[Evidence], Verdict]:
+            name, every = judge.__name__.strip("_").replace("_", "-"), self.of_profile or of_profile
+            needed = needs or self.needs
+            self.append(Check(self.place, name, looks_at, judge, needed, applies, every, part, cure))
+            return judge
+
+        return with_judge
 
 
 def passed(evidence: str) -> Verdict:
@@ -124,7 +187,7 @@ class SchedulerChecks(Protocol):
     """A backend's checks on the login node: one shell fragment, and judges of its answer."""
 
     @property
-    def checks(self) -> tuple[Check, ...]:
+    def checks(self) -> Sequence[Check[Any]]:
         """The checks in order, each of `CheckPlace.SCHEDULER`."""
         ...
 
@@ -136,10 +199,10 @@ class SchedulerChecks(Protocol):
         """
         ...
 
-    def judges(
+    def evidence(
         self, answer: Answer, cluster: str, profile: str = "", options: tuple[str, ...] = ()
-    ) -> Mapping[str, Callable[[], Verdict]]:
-        """The function that judges each check, by its name.
+    ) -> object:
+        """What the checks judge.
 
         Args:
             answer: the login node's answer.

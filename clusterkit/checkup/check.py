@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from clusterkit.backends.checks import Check, Outcome, Verdict, failed, skipped
 from clusterkit.errors import ClusterkitError
@@ -13,7 +14,7 @@ from clusterkit.errors import ClusterkitError
 class Result:
     """A check's verdict in one place."""
 
-    check: Check
+    check: Check[Any]
     verdict: Verdict
     profile: str = ""
     """Empty for a check without a profile."""
@@ -31,7 +32,7 @@ class Sheet:
     fixes: dict[str, str] = field(default_factory=dict)
     """Fixes by the name of their check."""
 
-    def add(self, check: Check, judge: Callable[[], Verdict], profile: str = "") -> Result:
+    def add(self, check: Check[Any], judge: Callable[[], Verdict], profile: str = "") -> Result:
         """Make a check and record its verdict; it is skipped if a requirement failed.
 
         Args:
@@ -48,7 +49,7 @@ class Sheet:
         self.results.append(result)
         return result
 
-    def because(self, check: Check, profile: str = "") -> str:
+    def because(self, check: Check[Any], profile: str = "") -> str:
         """Why a check cannot be made; empty if it can."""
         for result in self.results:
             if result.check.name not in check.needs or result.profile not in ("", profile):

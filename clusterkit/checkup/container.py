@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from clusterkit.backends.checks import Verdict, failed, passed, skipped, warned
+from clusterkit.backends.checks import CheckPlace, Checks, Scope, Verdict, failed, passed, skipped, warned
 from clusterkit.checkup.node import Node
 from clusterkit.resources import trainer_packages
 from clusterkit.units import format_bytes
@@ -16,6 +16,16 @@ from clusterkit.units import format_bytes
 _OWN = "your own program may not need it"
 
 
+CHECKS = Checks[Node](CheckPlace.CONTAINER, "container", of_profile=True)
+
+
+@CHECKS.declare(
+    "the image and its Python start",
+    "runtime",
+    "image-visible",
+    part="inside",
+    cure="run doctor again; starting the container took the job's two minutes",
+)
 def container(node: Node) -> Verdict:
     """Whether the container starts and its interpreter runs."""
     if node.inside:
@@ -28,6 +38,7 @@ def container(node: Node) -> Verdict:
     return failed(part.last, f"set {python} to the image's, or rebuild the image: clusterkit build")
 
 
+@CHECKS.declare("temporary storage is writable")
 def temporary(node: Node) -> Verdict:
     """Whether temporary files can be written in the attempt's scratch."""
     found = _found(node, "temporary")
@@ -36,6 +47,7 @@ def temporary(node: Node) -> Verdict:
     return passed(str(found.get("folder", "")))
 
 
+@CHECKS.declare("PyTorch can be imported")
 def torch(node: Node) -> Verdict:
     """Whether PyTorch imports, with its version and CUDA."""
     found = _found(node, "torch")
@@ -44,6 +56,7 @@ def torch(node: Node) -> Verdict:
     return passed(f"{found['version']}, CUDA {found['cuda'] or 'none'}")
 
 
+@CHECKS.declare("PyTorch computes on the GPU", "torch", "gpu", applies=Scope.computes_on_gpu)
 def cuda(node: Node) -> Verdict:
     """Whether a matrix product works on the GPU."""
     found = _found(node, "torch")
@@ -61,6 +74,7 @@ def cuda(node: Node) -> Verdict:
     )
 
 
+@CHECKS.declare("MuJoCo renders without a display")
 def rendering(node: Node) -> Verdict:
     """Whether a small scene can be rendered."""
     found = _found(node, "rendering")
@@ -79,6 +93,7 @@ def rendering(node: Node) -> Verdict:
     return passed(f"by {backend}, MuJoCo {found['version']}")
 
 
+@CHECKS.declare("W&B can be imported", applies=Scope.with_wandb)
 def wandb(node: Node) -> Verdict:
     """Whether the W&B client imports, with its version."""
     found = _found(node, "wandb")
@@ -99,6 +114,7 @@ def _missing(node: Node, fault: str) -> Verdict:
     return failed(fault, f"clusterkit build, clusterkit deploy --cluster {node.cluster.name}")
 
 
+@CHECKS.declare("the nodes of a run reach each other", applies=Scope.of_several_nodes)
 def nodes(node: Node) -> Verdict:
     """Whether the nodes of a run reach each other, by which interface and how fast."""
     part = node.answer["nodes"]
@@ -119,14 +135,3 @@ def _measured(lines: Sequence[str]) -> dict[str, Any]:
                 found: dict[str, Any] = json.loads(line)
                 return found
     return {}
-
-
-JUDGES: Mapping[str, Callable[[Node], Verdict]] = {
-    "container": container,
-    "temporary": temporary,
-    "torch": torch,
-    "cuda": cuda,
-    "rendering": rendering,
-    "wandb": wandb,
-    "nodes": nodes,
-}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from clusterkit.backends import backend_of
-from clusterkit.checkup import Check, CheckPlace, Result, Sheet, Verdict, named, of_place
+from clusterkit.backends.checks import Check, Evidence, Scope, Verdict
+from clusterkit.checkup.check import Result, Sheet
 from clusterkit.checkup.login import Login
 from clusterkit.images.image import Image
 from clusterkit.runs.ledger import Ledger
@@ -21,19 +23,6 @@ if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile, Project
     from clusterkit.config.settings import Settings
     from clusterkit.transport.base import Transport
-
-Evidence = TypeVar("Evidence")
-
-_SSH = {"rsync-here", "ssh-config", "ssh-key", "kept-login", "reachable", "host-key", "login"}
-_ELSEWHERE = {
-    *(check.name for check in of_place(CheckPlace.LOGIN)),
-    "root-shared",
-    "node-clock",
-    "job",
-    "image-visible",
-}
-_IMAGE = {"image-here", "image-there", "image-whole", "image-visible"}
-_RUNTIME = {"runtime-there", "runtime"}
 
 
 @dataclass
@@ -49,6 +38,8 @@ class Examination:
     bar: Bar
     ask: Ask
     """Answers the login's questions."""
+    stack: ExitStack
+    """Closes the ledger and the connection."""
     fix: bool = False
     """Fix what can be fixed safely."""
     ledger: Ledger | None = None
@@ -70,62 +61,30 @@ class Examination:
         return self.ledger is None or self.ledger.deployment(self.cluster.name) is not None
 
     def make(
-        self,
-        place: CheckPlace,
-        judges: Mapping[str, Callable[[Evidence], Verdict]],
-        evidence: Evidence,
-        profile: Profile | None = None,
+        self, checks: Sequence[Check[Evidence]], evidence: Evidence, profile: Profile | None = None
     ) -> Iterator[Result]:
-        """Make the checks of a place that have a judge, either a profile's or those without one."""
-        for check in applicable(place, self.cluster, self.settings.project, profile):
-            if check.name in judges and check.of_profile == (profile is not None):
-                yield self.sheet.add(
-                    check, partial(judges[check.name], evidence), profile.name if profile else ""
-                )
+        """Makes the checks that apply, either a profile's or those without one."""
+        scope = scope_of(self.cluster, self.settings.project, profile)
+        for check in checks:
+            if check.of_profile == (profile is not None) and check.applies(scope):
+                name = profile.name if profile else ""
+                yield self.sheet.add(check, partial(check.judge, evidence), name)
 
     def leave_out(
-        self, place: CheckPlace, verdict: Verdict, profile: Profile | None = None, *, but: Sequence[str] = ()
+        self,
+        checks: Sequence[Check[Any]],
+        verdict: Verdict,
+        profile: Profile | None = None,
+        *,
+        only: str = "",
+        but: str = "",
     ) -> Iterator[Result]:
-        """Give all checks of a place one verdict, except those named."""
-        for check in applicable(place, self.cluster, self.settings.project, profile):
-            if check.name not in but and check.of_profile == (profile is not None):
-                yield self.sheet.add(check, lambda: verdict, profile.name if profile else "")
-
-    def note(self, name: str, judge: Callable[[], Verdict], profile: str = "") -> Iterator[Result]:
-        """Make one check if it applies."""
-        check = named(name)
-        if check in applicable(check.place, self.cluster, self.settings.project):
-            yield self.sheet.add(check, judge, profile)
+        """Gives all checks that apply, only one of them, or all but one, the same verdict."""
+        left = [check for check in checks if only in ("", check.name) and check.name != but]
+        return self.make([replace(check, judge=lambda _: verdict) for check in left], None, profile)
 
 
-def applicable(
-    place: CheckPlace, cluster: Cluster, project: Project, profile: Profile | None = None
-) -> tuple[Check, ...]:
-    """The checks of a place that apply to a cluster and, for checks of profiles, to a profile."""
-    without: set[str] = set()
-    if cluster.host is None:
-        without |= _SSH | {"shell-quiet", "clock", "rsync-there"}
-    checks = backend_of(cluster).checks()
-    theirs = {check.name for check in checks.checks} if checks else set()
-    without |= {check.name for check in of_place(CheckPlace.SCHEDULER)} - theirs
-    if not backend_of(cluster).can.queue:
-        without |= _ELSEWHERE
-    if cluster.container == "none":
-        without |= _RUNTIME
-    if not cluster.stores_image:
-        without |= _IMAGE
-    if not cluster.prelude:
-        without.add("prelude")
-    if not cluster.binds:
-        without.add("binds")
-    if project.wandb.mode == "disabled":
-        without |= {"wandb-login", "wandb-server", "wandb"}
-    if profile is not None and not wants_gpu(cluster, profile):
-        without |= {check.name for check in of_place(place) if check.of_gpu}
-    if profile is not None and profile.nodes == 1:
-        without.add("nodes")
-    if not cluster.mps or not backend_of(cluster).can.arrays:
-        without.add("mps")
-    if profile is not None and not (wants_gpu(cluster, profile) and profile.device != "cpu"):
-        without.add("cuda")
-    return tuple(check for check in of_place(place) if check.name not in without)
+def scope_of(cluster: Cluster, project: Project, profile: Profile | None) -> Scope:
+    """Returns the subject of the checks, for a profile or for those without one."""
+    gpu = profile is not None and wants_gpu(cluster, profile)
+    return Scope(cluster, backend_of(cluster).can, project, profile, gpu)

@@ -9,15 +9,27 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from clusterkit import folders
 from clusterkit.backends import backend_of
-from clusterkit.backends.checks import Answer, failed, parse_answer, passed, skipped, warned
+from clusterkit.backends.checks import (
+    Answer,
+    Check,
+    CheckPlace,
+    Checks,
+    Scope,
+    Verdict,
+    failed,
+    parse_answer,
+    passed,
+    skipped,
+    warned,
+)
 from clusterkit.backends.jobs import Job, JobState
-from clusterkit.checkup import CheckPlace, Result, Verdict, container, named, node
-from clusterkit.checkup.check import fault
+from clusterkit.checkup import container, node
+from clusterkit.checkup.check import Result, fault
 from clusterkit.checkup.examination import Examination
 from clusterkit.checkup.examine_site import layout_of
 from clusterkit.checkup.login import Login
@@ -92,11 +104,10 @@ def examine_nodes(exam: Examination, wait: int) -> Iterator[Result]:
     done: dict[tuple[str, ...], _Came] = {}
     for profile in exam.profiles:
         name = profile.name
-        because = exam.sheet.because(named("job"), name)
+        because = exam.sheet.because(OF_JOB[0], name)
         seen, planned = exam.login, exam.planned.get(name)
         if because or seen is None or planned is None:
-            for place in (CheckPlace.NODE, CheckPlace.CONTAINER):
-                yield from exam.leave_out(place, skipped(because or "the profile does not fit"), profile)
+            yield from exam.leave_out(CHECKS, skipped(because or "the profile does not fit"), profile)
             continue
         options = _options(exam, profile)
         key = (*options, repr(sorted(planned.program.env.items())))
@@ -107,18 +118,14 @@ def examine_nodes(exam: Examination, wait: int) -> Iterator[Result]:
 
 def _judge(exam: Examination, profile: Profile, came: _Came) -> Iterator[Result]:
     if backend_of(exam.cluster).can.queue:
-        yield from exam.make(CheckPlace.NODE, {"job": lambda _: came.verdict}, None, profile)
+        yield from exam.make(OF_JOB[:1], (exam, came), profile)
         if came.answer is None and not came.silent:
-            judged = skipped("the job did not run")
-            yield from exam.leave_out(CheckPlace.NODE, judged, profile, but=("job",))
-            yield from exam.leave_out(CheckPlace.CONTAINER, judged, profile)
+            yield from exam.leave_out(CHECKS[1:], skipped("the job did not run"), profile)
             return
-        yield from exam.make(CheckPlace.NODE, {"root-shared": lambda _: _shared(exam, came)}, None, profile)
+        yield from exam.make(OF_JOB[1:], (exam, came), profile)
     elif came.answer is None:
-        yield from exam.make(CheckPlace.NODE, {"scratch": lambda _: came.verdict}, None, profile)
-        judged = skipped("the script did not answer")
-        yield from exam.leave_out(CheckPlace.NODE, judged, profile, but=("scratch",))
-        yield from exam.leave_out(CheckPlace.CONTAINER, judged, profile)
+        yield from exam.leave_out(CHECKS, came.verdict, profile, only="scratch")
+        yield from exam.leave_out(CHECKS, skipped("the script did not answer"), profile, but="scratch")
         return
     server, _ = _server()
     evidence = Node(
@@ -131,16 +138,29 @@ def _judge(exam: Examination, profile: Profile, came: _Came) -> Iterator[Result]
         online=exam.settings.project.wandb.mode == "online",
         server=server,
     )
-    for place, judges in ((CheckPlace.NODE, node.JUDGES), (CheckPlace.CONTAINER, container.JUDGES)):
-        yield from exam.make(place, node.as_far_as_it_came(judges), evidence, profile)
+    yield from exam.make(_IN_THE_JOB, evidence, profile)
 
 
-def _shared(exam: Examination, came: _Came) -> Verdict:
+OF_JOB = Checks[tuple[Examination, _Came]](CheckPlace.NODE, "job", of_profile=True)
+
+
+@OF_JOB.declare("a test job starts", "submit", "root", "owners", applies=Scope.queued)
+def _job(of: tuple[Examination, _Came]) -> Verdict:
+    return of[1].verdict
+
+
+@OF_JOB.declare("the node sees the work root", applies=Scope.queued)
+def _root_shared(of: tuple[Examination, _Came]) -> Verdict:
+    exam, came = of
     if came.answer is None:
         return failed(
             came.silent, f"set `root` of [clusters.{exam.cluster.name}] to a folder that the nodes can see"
         )
     return passed(f"{came.answer['about'].value('host')} sees it")
+
+
+_IN_THE_JOB = node.as_far_as_it_came((*node.CHECKS, *container.CHECKS))
+CHECKS: tuple[Check[Any], ...] = (*OF_JOB, *_IN_THE_JOB)
 
 
 def _options(exam: Examination, profile: Profile) -> tuple[str, ...]:

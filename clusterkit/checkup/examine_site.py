@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
+from typing import Any
 
 from clusterkit.backends import backend_of
-from clusterkit.backends.checks import Outcome, Verdict, passed, skipped
-from clusterkit.checkup import CheckPlace, Result, login, storage
-from clusterkit.checkup.check import fault
+from clusterkit.backends.checks import Check, Outcome, passed, skipped
+from clusterkit.checkup import login, storage
+from clusterkit.checkup.check import Result, fault
 from clusterkit.checkup.examination import Examination
 from clusterkit.checkup.login import Login, login_probe
 from clusterkit.checkup.storage import Storage
@@ -25,15 +25,19 @@ from clusterkit.untrusted import decimal
 
 _SECONDS = 300.0
 """For the whole round trip; each check has its own, shorter limit on the cluster."""
-_PLACES = (CheckPlace.LOGIN, CheckPlace.STORAGE, CheckPlace.SCHEDULER)
 
 
 def examine_site(exam: Examination) -> Iterator[Result]:
-    """Make the checks of login node, storage and scheduler; without a connection all are skipped."""
+    """Makes the checks of login node, storage and scheduler; without a connection all are skipped."""
+    scheduler = backend_of(exam.cluster).checks()
+    checks: tuple[Check[Any], ...] = (
+        *login.CHECKS,
+        *storage.CHECKS,
+        *(scheduler.checks if scheduler else ()),
+    )
     if exam.transport is None:
-        for place in _PLACES:
-            for profile in (None, *exam.profiles):  # each is skipped, as the login has failed
-                yield from exam.leave_out(place, passed(""), profile)
+        for profile in (None, *exam.profiles):  # each is skipped, as the login has failed
+            yield from exam.leave_out(checks, passed(""), profile)
         return
     exam.say(f"checking {exam.transport.where}")
     try:
@@ -41,30 +45,21 @@ def examine_site(exam: Examination) -> Iterator[Result]:
         if exam.fix and _mend(exam, seen):
             seen = _ask(exam)
     except ClusterkitError as error:
-        yield from exam.note("root", partial(fault, error))
-        for place in _PLACES:
-            for profile in (None, *exam.profiles):
-                yield from exam.leave_out(place, skipped("it did not answer"), profile, but=("root",))
+        yield from exam.leave_out(checks, fault(error), only="root")
+        for profile in (None, *exam.profiles):
+            yield from exam.leave_out(checks, skipped("it did not answer"), profile, but="root")
         return
     exam.login = seen
-    yield from exam.make(CheckPlace.LOGIN, login.JUDGES, seen)
-    yield from exam.make(
-        CheckPlace.STORAGE, storage.JUDGES, Storage(seen, exam.image, exam.uploads, exam.deployed)
-    )
-    checks = backend_of(exam.cluster).checks()
-    if checks is None:
+    yield from exam.make(login.CHECKS, seen)
+    yield from exam.make(storage.CHECKS, Storage(seen, exam.image, exam.uploads, exam.deployed))
+    if scheduler is None:
         return
-    yield from exam.make(CheckPlace.SCHEDULER, _made(checks.judges(seen.answer, exam.cluster.name)), None)
+    yield from exam.make(scheduler.checks, scheduler.evidence(seen.answer, exam.cluster.name))
     for profile in exam.profiles:
         planned = exam.planned.get(profile.name)
         options = planned.submission.options if planned else ()
-        judges = checks.judges(seen.answer, exam.cluster.name, profile.name, options)
-        yield from exam.make(CheckPlace.SCHEDULER, _made(judges), None, profile)
-
-
-def _made(judges: Mapping[str, Callable[[], Verdict]]) -> Mapping[str, Callable[[None], Verdict]]:
-    """Judges of verdicts that are known already."""
-    return {name: lambda _, judge=judge: judge() for name, judge in judges.items()}  # type: ignore[misc]
+        evidence = scheduler.evidence(seen.answer, exam.cluster.name, profile.name, options)
+        yield from exam.make(scheduler.checks, evidence, profile)
 
 
 def layout_of(seen: Login) -> Layout:

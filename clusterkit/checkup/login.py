@@ -7,13 +7,24 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterkit import ownership
 from clusterkit.backends import backend_of, prelude, pyxis
-from clusterkit.backends.checks import END, Answer, Verdict, failed, parse_answer, passed, warned
+from clusterkit.backends.checks import (
+    END,
+    Answer,
+    CheckPlace,
+    Checks,
+    Scope,
+    Verdict,
+    failed,
+    parse_answer,
+    passed,
+    warned,
+)
 from clusterkit.images.image import Image
 from clusterkit.probes import Probe
 from clusterkit.probes.framing import TIME_UP
@@ -161,6 +172,18 @@ def login_probe(
     return Probe("login", "\n".join([*lines, END]), parse_answer)
 
 
+def _elsewhere(scope: Scope) -> bool:
+    return scope.queued() and scope.remote()
+
+
+def _contained(scope: Scope) -> bool:
+    return scope.queued() and scope.contained()
+
+
+CHECKS = Checks[Login](CheckPlace.LOGIN, "login")
+
+
+@CHECKS.declare("start-up files print nothing and finish", applies=_elsewhere)
 def shell_quiet(login: Login) -> Verdict:
     """Whether the shell's start-up files print nothing, which would precede every answer."""
     part, shell = login.answer["shell"], login.about("shell")
@@ -174,6 +197,7 @@ def shell_quiet(login: Login) -> Verdict:
     return passed(f"{shell} prints nothing")
 
 
+@CHECKS.declare("its clock is within 30 s (fails from 5 min)", applies=_elsewhere)
 def clock(login: Login) -> Verdict:
     """Whether its clock agrees with this machine's."""
     return skew(login.about("now"), login.here, "this machine's")
@@ -192,6 +216,7 @@ def skew(there: str, here: float, whose: str) -> Verdict:
     return passed(f"agrees with {whose}")
 
 
+@CHECKS.declare("required programs are installed", applies=Scope.queued)
 def tools(login: Login) -> Verdict:
     """Whether the tools of a POSIX system, and a few more, are present."""
     missing = login.answer["tools"].text.split()
@@ -202,6 +227,7 @@ def tools(login: Login) -> Verdict:
     return passed("all there")
 
 
+@CHECKS.declare("rsync is installed", applies=_elsewhere)
 def rsync_there(login: Login) -> Verdict:
     """Whether rsync is recent enough."""
     return rsync_version(login.answer["rsync"].text, login.about("host"))
@@ -221,6 +247,7 @@ def rsync_version(said: str, where: str) -> Verdict:
     return passed(version)
 
 
+@CHECKS.declare("the container runtime is found", applies=_contained)
 def runtime_there(login: Login) -> Verdict:
     """The container runtime on the login node, which only builds and `shell` need."""
     part, runtime = login.answer["runtime"], login.cluster.container
@@ -234,12 +261,3 @@ def runtime_there(login: Login) -> Verdict:
         f"no {runtime} on {login.about('host')}: {part.last}; the nodes may have it anyway",
         f"add what provides it to `prelude` of [clusters.{login.cluster.name}], e.g. module load {runtime}",
     )
-
-
-JUDGES: Mapping[str, Callable[[Login], Verdict]] = {
-    "shell-quiet": shell_quiet,
-    "clock": clock,
-    "tools": tools,
-    "rsync-there": rsync_there,
-    "runtime-there": runtime_there,
-}

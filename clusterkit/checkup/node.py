@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from clusterkit import ownership
 from clusterkit.backends import backend_of, pyxis
-from clusterkit.backends.checks import Answer, Verdict, failed, passed, shortlist, skipped, warned
+from clusterkit.backends.checks import (
+    Answer,
+    Check,
+    CheckPlace,
+    Checks,
+    Scope,
+    Verdict,
+    failed,
+    passed,
+    shortlist,
+    skipped,
+    warned,
+)
 from clusterkit.checkup.login import skew
 from clusterkit.images.image import Image
 from clusterkit.units import format_bytes, plural
@@ -29,29 +41,10 @@ _LATE = 60.0
 """Seconds."""
 OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
 """By major version of CUDA: docs.nvidia.com/deploy/cuda-compatibility, minor version compatibility."""
-_STEPS = {
-    "scratch": "scratch",
-    "shared-memory": "shm",
-    "prelude": "prelude",
-    "binds": "binds",
-    "gpu": "nvidia-smi",
-    "internet": "internet",
-    "runtime": "runtime",
-    "image-visible": "image",
-    "container": "inside",
-}
-"""Checks and the parts of the answer they need, in the job's order."""
-_CURES = {
-    "scratch": "set `scratch` of {table} to a folder that responds",
-    "shared-memory": "look again",
-    "prelude": "remove `exit`, and commands that wait, from `prelude` of {table}",
-    "binds": "correct `binds` of {table}",
-    "gpu": "report the node to its administrators",
-    "internet": "look again",
-    "runtime": "correct `prelude` of {table}",
-    "image-visible": "set `image_store` of {table} to a folder that the nodes can see",
-    "container": "run doctor again; starting the container took the job's two minutes",
-}
+_PRELUDE_CURE = "remove `exit`, and commands that wait, from `prelude` of {table}"
+_IMAGE_CURE = "set `image_store` of {table} to a folder that the nodes can see"
+_STEPS = ("scratch", "shm", "prelude", "binds", "nvidia-smi", "internet", "runtime", "image", "inside")
+"""The parts of the answer that checks need, in the job's order."""
 
 
 @dataclass(frozen=True)
@@ -83,12 +76,11 @@ class Node:
 
     @property
     def ended_in(self) -> str:
-        """The first step without an answer; empty if all have one."""
+        """The first part that the job did not answer; empty if it answered all."""
         if "prelude" in self.answer and self.answer["prelude"].status != 0:
             return "prelude"
-        given = {"prelude": bool(self.cluster.prelude), "gpu": "devices" in self.answer}
-        steps = (name for name, part in _STEPS.items() if part not in self.answer and given.get(name, True))
-        return next(steps, "")
+        given = {"prelude": bool(self.cluster.prelude), "nvidia-smi": "devices" in self.answer}
+        return next((part for part in _STEPS if part not in self.answer and given.get(part, True)), "")
 
     @cached_property
     def inside(self) -> dict[str, Any]:
@@ -103,24 +95,32 @@ class Node:
         return {}
 
 
-def as_far_as_it_came(
-    judges: Mapping[str, Callable[[Node], Verdict]],
-) -> dict[str, Callable[[Node], Verdict]]:
-    """The same judges for a job that may have been killed: unreached steps are skipped."""
+def as_far_as_it_came(checks: Sequence[Check[Node]]) -> tuple[Check[Node], ...]:
+    """The same checks for a job that may have been killed: what it did not reach is skipped."""
+    names = {check.part: check.name for check in checks}
 
-    def careful(name: str, judge: Callable[[Node], Verdict]) -> Callable[[Node], Verdict]:
-        def judged(node: Node) -> Verdict:
-            if node.answer.whole or name not in _STEPS or _STEPS[name] in node.answer:
-                return judge(node)
-            if name != node.ended_in:
-                return skipped(f"the job ended earlier, in {node.ended_in}")
-            return failed("the job did not finish it", _CURES[name].format(table=node.table))
+    def careful(check: Check[Node]) -> Check[Node]:
+        def judge(node: Node) -> Verdict:
+            if node.answer.whole or not check.part or check.part in node.answer:
+                return check.judge(node)
+            if check.part != node.ended_in:
+                return skipped(f"the job ended earlier, in {names[node.ended_in]}")
+            return failed("the job did not finish it", check.cure.format(table=node.table))
 
-        return judged
+        return replace(check, judge=judge)
 
-    return {name: careful(name, judge) for name, judge in judges.items()}
+    return tuple(map(careful, checks))
 
 
+CHECKS = Checks[Node](CheckPlace.NODE, "root-shared", of_profile=True)
+
+
+@CHECKS.declare(
+    "the prelude's lines work",
+    applies=lambda scope: bool(scope.cluster.prelude),
+    part="prelude",
+    cure=_PRELUDE_CURE,
+)
 def prelude(node: Node) -> Verdict:
     """Whether every line of the prelude works."""
     fails = node.answer["prelude"].lines
@@ -129,7 +129,7 @@ def prelude(node: Node) -> Verdict:
     said = node.answer["prelude-said"].lines
     if node.answer["prelude"].status != 0:
         ended = fails[-1] + (f": {said[-1].strip()}" if said else "")
-        return failed(ended, _CURES["prelude"].format(table=node.table))
+        return failed(ended, _PRELUDE_CURE.format(table=node.table))
     text = fails[0] + (f": {said[-1].strip()}" if said else "")
     cure = f"correct `prelude` of {node.table}"
     found = node.cluster.container == "none" or node.answer["runtime"].status == 0
@@ -138,6 +138,12 @@ def prelude(node: Node) -> Verdict:
     return warned(text, cure)
 
 
+@CHECKS.declare(
+    "the container runtime is found",
+    applies=Scope.contained,
+    part="runtime",
+    cure="correct `prelude` of {table}",
+)
 def runtime(node: Node) -> Verdict:
     """Whether the runtime is on PATH after the prelude."""
     part, name = node.answer["runtime"], node.cluster.container
@@ -151,6 +157,14 @@ def runtime(node: Node) -> Verdict:
     )
 
 
+@CHECKS.declare(
+    "the node sees the whole image",
+    "root-shared",
+    "image-there",
+    applies=lambda scope: scope.queued() and scope.stores_image(),
+    part="image",
+    cure=_IMAGE_CURE,
+)
 def image_visible(node: Node) -> Verdict:
     """Whether the node sees the same image as the login node."""
     assert node.image is not None
@@ -162,10 +176,15 @@ def image_visible(node: Node) -> Verdict:
         f"{node.name}: {part.last}"
         if part.status
         else f"{node.name} sees {found[0] if found else 0} bytes of it",
-        f"set `image_store` of {node.table} to a folder that the nodes can see",
+        _IMAGE_CURE.format(table=node.table),
     )
 
 
+@CHECKS.declare(
+    "scratch is writable and large enough",
+    part="scratch",
+    cure="set `scratch` of {table} to a folder that responds",
+)
 def scratch(node: Node) -> Verdict:
     """Whether scratch is writable, with enough space by df."""
     part = node.answer["scratch"]
@@ -189,6 +208,12 @@ def scratch(node: Node) -> Verdict:
     return passed(text)
 
 
+@CHECKS.declare(
+    "the folders to bind exist",
+    applies=lambda scope: bool(scope.cluster.binds),
+    part="binds",
+    cure="correct `binds` of {table}",
+)
 def binds(node: Node) -> Verdict:
     """Whether the sources of all binds exist."""
     missing = node.answer["binds"].lines
@@ -197,6 +222,12 @@ def binds(node: Node) -> Verdict:
     return passed(f"{len(node.cluster.binds)} there")
 
 
+@CHECKS.declare(
+    "the requested GPUs are visible",
+    applies=Scope.of_gpu,
+    part="nvidia-smi",
+    cure="report the node to its administrators",
+)
 def gpu(node: Node) -> Verdict:
     """Whether nvidia-smi shows the GPUs."""
     devices = re.findall(r"^nvidia\d+$", node.answer["devices"].text, re.MULTILINE)
@@ -217,6 +248,9 @@ def gpu(node: Node) -> Verdict:
     return failed(text, cure)
 
 
+@CHECKS.declare(
+    "the driver is at least 450, 525 or 580 for CUDA 11, 12 or 13", "root-shared", "gpu", applies=Scope.of_gpu
+)
 def driver(node: Node) -> Verdict:
     """Whether the driver supports the CUDA version of the image's PyTorch."""
     match = re.search(r"([0-9]{1,6})(?:\.[0-9]+)+\s*$", node.answer["nvidia-smi"].text)
@@ -237,6 +271,12 @@ def driver(node: Node) -> Verdict:
     return passed(f"driver {version}, CUDA {cuda} in the image")
 
 
+@CHECKS.declare(
+    "NVIDIA MPS is available, if enabled",
+    "root-shared",
+    "gpu",
+    applies=lambda scope: scope.gpu and scope.cluster.mps and scope.can.arrays,
+)
 def mps(node: Node) -> Verdict:
     """Whether the MPS command of packs exists; only a pack's log tells if the site permits it."""
     part = node.answer["mps"]
@@ -246,6 +286,7 @@ def mps(node: Node) -> Verdict:
     return warned(text, f"add what provides it to `prelude` of {node.table}, or remove `mps`")
 
 
+@CHECKS.declare("shared memory has 64 MiB, and 16 MiB per worker", part="shm", cure="look again")
 def shared_memory(node: Node) -> Verdict:
     """Whether /dev/shm has space for the environments' shared block and the workers."""
     words = node.answer["shm"].text.split()
@@ -262,6 +303,7 @@ def shared_memory(node: Node) -> Verdict:
     return passed(text)
 
 
+@CHECKS.declare("its clock agrees with the login node's", applies=Scope.queued)
 def node_clock(node: Node) -> Verdict:
     """Whether its clock agrees with the login node's; answers may appear late on a shared file system."""
     told = node.answer["clock"].text or node.answer["about"].value("now")
@@ -269,6 +311,7 @@ def node_clock(node: Node) -> Verdict:
     return skew(told, min(max(when, node.seen - _LATE), node.seen), "the login node's")
 
 
+@CHECKS.declare("the node reaches W&B, if `online`", part="internet", cure="look again")
 def internet(node: Node) -> Verdict:
     """Whether the node reaches the internet, which only online W&B needs."""
     if node.answer["internet"].status == 0:
@@ -276,18 +319,3 @@ def internet(node: Node) -> Verdict:
     if node.online:
         return failed(f"{node.name} cannot reach {node.server}", 'mode = "offline" in [project.wandb]')
     return passed("none, and none is needed: W&B is not online")
-
-
-JUDGES: Mapping[str, Callable[[Node], Verdict]] = {
-    "prelude": prelude,
-    "runtime": runtime,
-    "image-visible": image_visible,
-    "scratch": scratch,
-    "binds": binds,
-    "gpu": gpu,
-    "driver": driver,
-    "mps": mps,
-    "shared-memory": shared_memory,
-    "node-clock": node_clock,
-    "internet": internet,
-}

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clusterkit import ownership
-from clusterkit.backends.checks import Verdict, failed, passed, shortlist, skipped, warned
+from clusterkit.backends.checks import (
+    CheckPlace,
+    Checks,
+    Scope,
+    Verdict,
+    failed,
+    passed,
+    shortlist,
+    skipped,
+    warned,
+)
 from clusterkit.checkup.login import Login
 from clusterkit.images.image import Image
 from clusterkit.probes.framing import TIME_UP
@@ -57,6 +67,10 @@ class Storage:
         )
 
 
+CHECKS = Checks[Storage](CheckPlace.STORAGE, "login")
+
+
+@CHECKS.declare("the work root is writable, or can be made")
 def root(storage: Storage) -> Verdict:
     """Whether a file can be written to the root."""
     part, path = storage.login.answer["root"], storage.login.about("root")
@@ -72,6 +86,7 @@ def root(storage: Storage) -> Verdict:
     )
 
 
+@CHECKS.declare("no other user can change what runs as you")
 def owners(storage: Storage) -> Verdict:
     """Whether nobody else could change a folder on the path, links followed."""
     faults, _, rest = storage.login.answer["owners"].text.rpartition("--")
@@ -83,6 +98,7 @@ def owners(storage: Storage) -> Verdict:
     return passed(f"nobody else can change the work root, scratch or images{told}")
 
 
+@CHECKS.declare("no other user can read runs, images or code; `group` can read its part", "login", "root")
 def modes(storage: Storage) -> Verdict:
     """Whether the folders are private, except that a group may read images and code, which it can reach."""
     wide = open_folders(storage)
@@ -159,6 +175,7 @@ def open_folders(storage: Storage) -> dict[str, str]:
     return found
 
 
+@CHECKS.declare("1 GiB is free in every root, quota included (fails below 64 MiB)")
 def room(storage: Storage) -> Verdict:
     """Whether every root has space, by df and quota."""
     if not any(space.left is not None for space in storage.spaces):
@@ -179,6 +196,7 @@ def room(storage: Storage) -> Verdict:
     return scarce or passed(", ".join(texts))
 
 
+@CHECKS.declare("the image is on the cluster", "login", "image-here", applies=Scope.stores_image)
 def image_there(storage: Storage) -> Verdict:
     """By name and size: it was verified when it was sent."""
     assert storage.image is not None
@@ -196,6 +214,9 @@ def image_there(storage: Storage) -> Verdict:
     return passed(f"{image.name[:19]}..., {format_bytes(image.bytes)}")
 
 
+@CHECKS.declare(
+    "its SHA-256 is correct (not read for more than a minute)", "image-there", applies=Scope.stores_image
+)
 def image_whole(storage: Storage) -> Verdict:
     """All of it is read there."""
     assert storage.image is not None
@@ -223,12 +244,3 @@ _MAKE_ROOM = (
     "clusterkit storage prune, clusterkit storage clean; "
     "or set `root`, `scratch` or `image_store` to a larger disk"
 )
-
-JUDGES: Mapping[str, Callable[[Storage], Verdict]] = {
-    "root": root,
-    "owners": owners,
-    "modes": modes,
-    "room": room,
-    "image-there": image_there,
-    "image-whole": image_whole,
-}

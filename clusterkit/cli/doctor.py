@@ -12,7 +12,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from clusterkit.checkup import CheckPlace, Outcome, Result, Sheet
+from clusterkit.backends.checks import CheckPlace, Outcome
+from clusterkit.checkup.check import Result, Sheet
 from clusterkit.cli.common import ClusterOption, ConfigOption, JsonOption, load, parsed
 from clusterkit.cli.ui.console import err, out, print_document, printable
 from clusterkit.cli.ui.progress import transfer_bar

@@ -5,20 +5,19 @@ The checks are in `clusterkit.checkup`; each result is handed out as soon as it 
 
 from __future__ import annotations
 
-import platform
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from clusterkit.backends.checks import skipped
-from clusterkit.checkup import CheckPlace, Result, Sheet, Verdict, named
+from clusterkit.checkup.check import Result, Sheet
 from clusterkit.checkup.examination import Examination
-from clusterkit.checkup.examine_laptop import examine_laptop, judge_python, judge_settings
-from clusterkit.checkup.examine_login import log_in
-from clusterkit.checkup.examine_nodes import examine_nodes
+from clusterkit.checkup.examine_nodes import CHECKS, examine_nodes
 from clusterkit.checkup.examine_site import examine_site
+from clusterkit.checkup.laptop import START, examine_laptop
+from clusterkit.checkup.ssh import log_in
 from clusterkit.config.permission import INTERPRETERS
 from clusterkit.submit.interpreter import with_program_python
 from clusterkit.transport.base import Bar
@@ -81,7 +80,7 @@ def doctor(
             settings.permission.require_here(
                 cluster.name, [profile.name for profile in profiles], interpreter=own
             )
-        return Examination(settings, cluster, profiles, sheet, say, bar, ask, fix=wish.fix)
+        return Examination(settings, cluster, profiles, sheet, say, bar, ask, ExitStack(), fix=wish.fix)
 
     for result in _results(begin, wish, sheet):
         on_result(result)
@@ -89,36 +88,32 @@ def doctor(
 
 
 def _results(begin: Callable[[], Examination], wish: Wish, sheet: Sheet) -> Iterator[Result]:
-    version = (sys.version_info.major, sys.version_info.minor)
-    here = f"Python {platform.python_version()}"
-    yield sheet.add(named("python"), lambda: judge_python(version, f"{here}, {sys.executable}"))
-    found: list[Examination] = []
+    python, settings = START
+    yield sheet.add(python, partial(python.judge, None))
+    started: list[Examination] = []
 
-    def settings() -> Verdict:
-        found.append(exam := begin())
-        files = [str(file) for file in exam.settings.files]
-        return judge_settings(files, exam.cluster.name, [profile.name for profile in exam.profiles])
+    def start() -> Examination:
+        started.append(begin())
+        return started[0]
 
-    yield sheet.add(named("settings"), settings)
-    if found:
-        (exam,) = found
-        with ExitStack() as stack:
-            yield from _examine(exam, wish, stack)
+    yield sheet.add(settings, partial(settings.judge, start))
+    for exam in started:
+        with exam.stack:
+            yield from _examine(exam, wish)
 
 
-def _examine(exam: Examination, wish: Wish, stack: ExitStack) -> Iterator[Result]:
-    yield from examine_laptop(exam, stack)
+def _examine(exam: Examination, wish: Wish) -> Iterator[Result]:
+    yield from examine_laptop(exam)
     if exam.cluster.host is None:
         from clusterkit.transport.factory import connect
 
         exam.transport = connect(None)
-        stack.callback(exam.transport.close)
+        exam.stack.callback(exam.transport.close)
     else:
-        yield from log_in(exam, stack)
+        yield from log_in(exam)
     yield from examine_site(exam)
     if wish.job:
         yield from examine_nodes(exam, wish.wait)
         return
     for profile in exam.profiles:
-        for place in (CheckPlace.NODE, CheckPlace.CONTAINER):
-            yield from exam.leave_out(place, skipped("not checked (--no-job)"), profile)
+        yield from exam.leave_out(CHECKS, skipped("not checked (--no-job)"), profile)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from clusterkit.backends.checks import Answer, CheckPlace, Outcome, Verdict
+from clusterkit.backends.checks import Answer, Outcome, Verdict
 from clusterkit.checkup import container, node
-from clusterkit.checkup.examination import applicable
+from clusterkit.checkup.examination import scope_of
 from clusterkit.checkup.node import Node
 from clusterkit.config.models import Cluster, Profile, Project
 from clusterkit.images.image import Image
@@ -62,7 +62,8 @@ def look(
     )
 
 
-JUDGES = {**node.JUDGES, **container.JUDGES}
+CHECKS = (*node.CHECKS, *container.CHECKS)
+JUDGES = {check.name: check.judge for check in CHECKS}
 
 
 @pytest.mark.parametrize("name", JUDGES)
@@ -170,7 +171,8 @@ def test_a_node_on_which_something_is_not(
 def test_mps_is_looked_for_where_packs_are_to_use_it(wanted: bool, gpu: str | None) -> None:
     cluster = Cluster(name="uni", host="uni", root="/share/me", mps=wanted)
     profile = Profile.model_validate({"name": "p", "time": "4h", "gpu": gpu, "program": ("x",)})
-    names = {check.name for check in applicable(CheckPlace.NODE, cluster, Project(name="p"), profile)}
+    scope = scope_of(cluster, Project(name="p"), profile)
+    names = {check.name for check in CHECKS if check.applies(scope)}
     assert ("mps" in names) == (wanted and gpu is not None)
 
 
@@ -201,8 +203,8 @@ def test_a_prelude_that_ends_the_job(told: bool) -> None:
     begun = {name: found.answer[name] for name in ("about", "scratch", "shm", *(["prelude"] if told else []))}
     ended = replace(found, answer=Answer(begun, whole=False))
     asked = ("scratch", "prelude", "binds", "gpu", "runtime", "image-visible", "container")
-    judges = node.as_far_as_it_came(JUDGES)
-    verdicts = {name: judges[name](ended) for name in asked}
+    checks = [check for check in node.as_far_as_it_came(CHECKS) if check.name in asked]
+    verdicts = {check.name: check.judge(ended) for check in checks}
     assert verdicts["scratch"].outcome is Outcome.PASS
     assert verdicts["prelude"].outcome is Outcome.FAIL
     assert "exit" in verdicts["prelude"].cure

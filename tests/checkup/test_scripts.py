@@ -18,7 +18,7 @@ from clusterkit.backends.slurm import checks as scheduler
 from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.backends.slurm.checks import SlurmAnswer
 from clusterkit.checkup import storage
-from clusterkit.checkup.login import JUDGES, Login, login_probe
+from clusterkit.checkup.login import Login, login_probe, runtime_there
 from clusterkit.checkup.node_script import (
     NodeJob,
     inside_request,
@@ -81,9 +81,9 @@ def test_the_prelude_on_a_login_node_finds_a_scratch_folder_and_reaches_nothing(
     temporary.mkdir()
     cluster = Cluster(name="here", root=str(tmp_path / "root"), prelude=lines)
     seen = look("sh", cluster, TMPDIR=str(temporary))
-    assert JUDGES["runtime-there"](seen).evidence == "apptainer version 1.4"
+    assert runtime_there(seen).evidence == "apptainer version 1.4"
     cluster = Cluster(name="here", root=str(tmp_path / "root"), prelude=(*lines, "exit 0"))
-    verdict = JUDGES["runtime-there"](look("sh", cluster, TMPDIR=str(temporary)))
+    verdict = runtime_there(look("sh", cluster, TMPDIR=str(temporary)))
     assert verdict.outcome is Outcome.WARN
     assert "the prelude ended its shell with status 0" in verdict.evidence
     assert theirs.is_dir()

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.backends.checks import Verdict, failed, passed, skipped, warned
-from clusterkit.checkup import CHECKS, Outcome, Sheet, named
+from clusterkit.backends.checks import Outcome, Verdict, failed, passed, skipped, warned
+from clusterkit.checkup.catalogue import CHECKS
+from clusterkit.checkup.check import Sheet
 
+NAMED = {check.name: check for check in CHECKS}
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "doctor.md"
 
 
@@ -19,25 +21,25 @@ def never() -> Verdict:
 
 def test_what_needs_a_failed_check_is_skipped_with_its_name() -> None:
     sheet = Sheet()
-    sheet.add(named("login"), lambda: failed("refused", "a key"))
-    result = sheet.add(named("root"), never)
+    sheet.add(NAMED["login"], lambda: failed("refused", "a key"))
+    result = sheet.add(NAMED["root"], never)
     assert result.verdict == skipped("login failed")
-    assert sheet.add(named("modes"), never).verdict == skipped("login failed")
+    assert sheet.add(NAMED["modes"], never).verdict == skipped("login failed")
     assert not sheet.works
 
 
 def test_a_warning_blocks_nothing() -> None:
     sheet = Sheet()
-    sheet.add(named("login"), lambda: warned("slow", "keep it"))
-    assert sheet.add(named("root"), lambda: passed("there")).verdict.outcome is Outcome.PASS
+    sheet.add(NAMED["login"], lambda: warned("slow", "keep it"))
+    assert sheet.add(NAMED["root"], lambda: passed("there")).verdict.outcome is Outcome.PASS
     assert sheet.works
 
 
 def test_profiles_do_not_block_each_other() -> None:
     sheet = Sheet()
-    sheet.add(named("partition"), lambda: failed("none", "another"), "one")
-    assert sheet.add(named("gres"), never, "one").verdict == skipped("partition failed")
-    assert sheet.add(named("gres"), lambda: passed("fine"), "two").verdict.outcome is Outcome.PASS
+    sheet.add(NAMED["partition"], lambda: failed("none", "another"), "one")
+    assert sheet.add(NAMED["gres"], never, "one").verdict == skipped("partition failed")
+    assert sheet.add(NAMED["gres"], lambda: passed("fine"), "two").verdict.outcome is Outcome.PASS
 
 
 def test_a_check_needs_only_what_comes_before_it() -> None:

@@ -14,6 +14,9 @@ ABOUT = "root /share/me\nscratch /fast\nstore /share/me/images\nhost uni\nnow 10
 DF = "Filesystem 1024-blocks Used Available Capacity Mounted on\n{name} 99999999 1 {free} 1% {name}"
 
 
+JUDGES = {check.name: check.judge for check in storage.CHECKS}
+
+
 def space(root: int, *, quota: str = "", home: int = 9_999_999) -> tuple[int, str]:
     """In KiB; scratch has plenty."""
     free = {"/share/me": root, "/share/me/images": root, "/fast": 9_999_999, "/home/me": home}
@@ -41,10 +44,10 @@ def judged(
         "digest": (0, f"{'0' * 64}  /x.sif"),
     }
     found = login(answer(**(said | parts)), group=group)
-    return storage.JUDGES[name](Storage(found, Image("0" * 64, bytes_), uploads, deployed))
+    return JUDGES[name](Storage(found, Image("0" * 64, bytes_), uploads, deployed))
 
 
-@pytest.mark.parametrize("name", storage.JUDGES)
+@pytest.mark.parametrize("name", JUDGES)
 def test_storage_on_which_all_is_well(name: str) -> None:
     assert judged(name).outcome is Outcome.PASS
 

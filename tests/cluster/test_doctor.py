@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clusterkit.checkup import CHECKS
+from clusterkit.checkup.catalogue import CHECKS
 from tests.cluster.ailments import (
     healthy,
     modules_only,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 from clusterkit.backends.checks import (
     Answer,
     CheckPlace,
+    Checks,
+    Scope,
     Verdict,
-    checks_of,
     failed,
     passed,
     shortlist,
@@ -74,7 +75,7 @@ class SlurmAnswer:
         """The QOS of each of the user's accounts in the partition."""
         accounts: dict[str, set[str]] = {}
         for row in self.tables.associations:
-            if row.covers(self.queue):
+            if row.partition in ("", self.queue):
                 accounts.setdefault(row.account, set()).update(row.qos)
         return accounts
 
@@ -83,6 +84,10 @@ class SlurmAnswer:
         return what in self.tables.config.text("AccountingStorageEnforce")
 
 
+CHECKS = Checks[SlurmAnswer](CheckPlace.SCHEDULER)
+
+
+@CHECKS.declare("Slurm's commands are on PATH", "login")
 def slurm_tools(slurm: SlurmAnswer) -> Verdict:
     """Whether all tools are on PATH in a command's shell."""
     part = slurm.answer["slurm"]
@@ -98,6 +103,7 @@ def slurm_tools(slurm: SlurmAnswer) -> Verdict:
     return failed(text, f"set `host` of {slurm.table} to a login node of the cluster")
 
 
+@CHECKS.declare("Slurm's controller answers within 20 s", "slurm-tools")
 def controller(slurm: SlurmAnswer) -> Verdict:
     """Whether squeue, which everything needs, answers."""
     part = slurm.answer["queue"]
@@ -107,6 +113,7 @@ def controller(slurm: SlurmAnswer) -> Verdict:
     return failed(f"squeue: {part.last}", "wait a few minutes and check again; then ask the administrators")
 
 
+@CHECKS.declare("Slurm's accounting answers", "slurm-tools")
 def accounting(slurm: SlurmAnswer) -> Verdict:
     """Whether sacct answers; without it old runs are judged by their exit records."""
     part = slurm.answer["sacct"]
@@ -119,6 +126,7 @@ def accounting(slurm: SlurmAnswer) -> Verdict:
     )
 
 
+@CHECKS.declare("the partition is up and has usable nodes", "controller", "profile", of_profile=True)
 def partition(slurm: SlurmAnswer) -> Verdict:
     """Whether the partition exists, is up, admits the user and has a working node."""
     name = slurm.queue
@@ -141,6 +149,7 @@ def partition(slurm: SlurmAnswer) -> Verdict:
     return passed(f"{name} is up, {len(usable)} of {len(slurm.nodes)} nodes take jobs")
 
 
+@CHECKS.declare("you may use the account", "controller", "profile", of_profile=True)
 def account(slurm: SlurmAnswer) -> Verdict:
     """Whether the user has the account and the partition admits it."""
     wanted, mine = slurm.request.account, slurm.accounts
@@ -166,6 +175,7 @@ def account(slurm: SlurmAnswer) -> Verdict:
     return passed(wanted or ("your default account" if mine else "the site has none"))
 
 
+@CHECKS.declare("your account may use the QOS", "controller", "account", of_profile=True)
 def qos(slurm: SlurmAnswer) -> Verdict:
     """Whether the account may use the QOS."""
     wanted, cure = slurm.request.qos, f"qos = ... in {slurm.table}"
@@ -187,6 +197,7 @@ def qos(slurm: SlurmAnswer) -> Verdict:
     return passed(wanted)
 
 
+@CHECKS.declare("nodes offer the requested GPUs", "partition", applies=Scope.of_gpu, of_profile=True)
 def gres(slurm: SlurmAnswer) -> Verdict:
     """Whether the partition's nodes have the GPUs."""
     wanted, option = slurm.request.gpus, slurm.request.gpu_option
@@ -213,6 +224,7 @@ def gres(slurm: SlurmAnswer) -> Verdict:
     return passed(f"{option}; the nodes have {shortlist(there)}")
 
 
+@CHECKS.declare("the partition allows the time limit", "partition", of_profile=True)
 def time_limit(slurm: SlurmAnswer) -> Verdict:
     """Whether the time limit is below the partition's."""
     wanted = slurm.request.seconds
@@ -226,7 +238,8 @@ def time_limit(slurm: SlurmAnswer) -> Verdict:
     return passed(text)
 
 
-def fits(slurm: SlurmAnswer) -> Verdict:
+@CHECKS.declare("a node has enough CPUs and memory", "partition", of_profile=True)
+def size(slurm: SlurmAnswer) -> Verdict:
     """Whether the request fits on one node, with the GPU if one is requested."""
     wanted = slurm.request
     nodes = [
@@ -248,6 +261,7 @@ def fits(slurm: SlurmAnswer) -> Verdict:
     return passed(f"{asked} of {cpus}, {format_bytes(memory)}")
 
 
+@CHECKS.declare("`sbatch --test-only` accepts the job", "controller", "profile", of_profile=True)
 def submit(slurm: SlurmAnswer) -> Verdict:
     """Whether sbatch itself accepts the script."""
     part = slurm.answer[f"test {slurm.profile}"]
@@ -258,42 +272,6 @@ def submit(slurm: SlurmAnswer) -> Verdict:
     return failed(
         said, sbatch_error(part.text) or "clusterkit submit --script shows the script; see `sbatch --help`"
     )
-
-
-CHECKS = (
-    *checks_of(
-        CheckPlace.SCHEDULER,
-        ("slurm-tools", "Slurm's commands are on PATH", ("login",)),
-        ("controller", "Slurm's controller answers within 20 s", ("slurm-tools",)),
-        ("accounting", "Slurm's accounting answers", ("slurm-tools",)),
-    ),
-    *checks_of(
-        CheckPlace.SCHEDULER,
-        ("partition", "the partition is up and has usable nodes", ("controller", "profile")),
-        ("account", "you may use the account", ("controller", "profile")),
-        ("qos", "your account may use the QOS", ("controller", "account")),
-        ("gres", "nodes offer the requested GPUs", ("partition",)),
-        ("time-limit", "the partition allows the time limit", ("partition",)),
-        ("size", "a node has enough CPUs and memory", ("partition",)),
-        ("submit", "`sbatch --test-only` accepts the job", ("controller", "profile")),
-        of_profile=True,
-        of_gpu=("gres",),
-    ),
-)
-
-
-JUDGES: Mapping[str, Callable[[SlurmAnswer], Verdict]] = {
-    "slurm-tools": slurm_tools,
-    "controller": controller,
-    "accounting": accounting,
-    "partition": partition,
-    "account": account,
-    "qos": qos,
-    "gres": gres,
-    "time-limit": time_limit,
-    "size": fits,
-    "submit": submit,
-}
 
 
 _TOOLS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol", "sacct")
@@ -333,12 +311,11 @@ class SlurmChecks:
         """Asks for Slurm's tools, controller, accounting, partitions, and sbatch's answer to each request."""
         return "\n".join([_ENVIRONMENT, _tests(requests), _SLURM])
 
-    def judges(
+    def evidence(
         self, answer: Answer, cluster: str, profile: str = "", options: tuple[str, ...] = ()
-    ) -> Mapping[str, Callable[[], Verdict]]:
-        """Judges of Slurm, or of one profile's request."""
-        slurm = SlurmAnswer(answer, cluster, profile, read(options) if profile else None)
-        return {name: partial(judge, slurm) for name, judge in JUDGES.items()}
+    ) -> SlurmAnswer:
+        """Slurm's answer, with the request of a profile."""
+        return SlurmAnswer(answer, cluster, profile, read(options) if profile else None)
 
 
 def _tests(requests: Mapping[str, tuple[str, ...]]) -> str:

@@ -7,13 +7,16 @@ seconds, names as tuples. None or empty means that the site did not tell, or set
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Generic, TypeVar
 
-from clusterkit.backends.slurm.request import Gpus, held
+from clusterkit.backends.slurm.request import held
 from clusterkit.backends.slurm.rows import parse_time
 from clusterkit.untrusted import decimal, ordinal
+
+T = TypeVar("T")
 
 ARRAY_SIZE = 1001
 """Slurm's default MaxArraySize (man slurm.conf)."""
@@ -21,31 +24,13 @@ NODES_BY_KIND = "RDTcmGf"
 """Sinfo's fields of alike nodes."""
 NODES_BY_NAME = "RNTcmGE"
 """Sinfo's fields of single nodes."""
-
-# All fields exist in Slurm 20.11.
-_ASSOCIATION = (
-    "Account",
-    "Partition",
-    "QOS",
-    "DefaultQOS",
-    "MaxWall",
-    "MaxJobs",
-    "MaxSubmit",
-    "MaxTRES",
-    "GrpTRES",
-)
-_QOS = ("Name", "MaxWall", "MaxTRES", "MaxTRESPU", "GrpTRES", "MaxJobsPU", "MaxSubmitPU")
-
 CONFIG = "scontrol show config"
-ASSOCIATIONS = f'sacctmgr -n -P show assoc user="$(id -un)" format={",".join(_ASSOCIATION)}'
-QOS = f"sacctmgr -n -P show qos format={','.join(_QOS)}"
 
 _PARTITION = re.compile(r"PartitionName=(.+?)(?=\s+\w+=|\s*$)", re.MULTILINE)
 """Names may hold spaces."""
 _BUSY = re.compile(r"down|drain|fail|maint|unknown|power|reboot|inval", re.IGNORECASE)
 _LOST = re.compile(r"(?<!powered_)(?<!powering_)down|drain|fail|error|unknown|inval|\*$", re.IGNORECASE)
 _GIBIBYTES = {"": 1024.0, "K": 2.0**20, "M": 1024.0, "G": 1.0, "T": 2.0**-10, "P": 2.0**-20}
-_NOTHING = ("", "ALL", "N/A", "(null)")
 
 
 def partitions(options: str = "") -> str:
@@ -64,6 +49,48 @@ def nodes(options: str, fields: str, separator: str = "|") -> str:
     return f'sinfo {options} -o "{separator.join(f"%{letter}" for letter in fields)}"'
 
 
+def names(text: str) -> tuple[str, ...] | None:
+    """A list of names; None where it restricts nothing."""
+    return None if text in ("", "ALL", "N/A", "(null)") else tuple(filter(None, text.split(",")))
+
+
+def _known_names(text: str) -> tuple[str, ...]:
+    return names(text) or ()
+
+
+def _yes(text: str) -> bool:
+    return text == "YES"
+
+
+def _number(text: str) -> int:
+    match = re.match(r"[0-9]+", text)
+    return (ordinal(match[0]) or 0) if match else 0
+
+
+def _mebibytes(text: str) -> int:
+    return _number(text) << 20
+
+
+def _weights(text: str) -> dict[str, float]:
+    weights: dict[str, float] = {}
+    for pair in text.split(","):
+        match = re.fullmatch(r"([^=]+)=([0-9.]+)([KMGTP]?)", pair, re.IGNORECASE)
+        if match and (weight := decimal(match[2])) is not None:
+            name = match[1].lower()
+            weights[name] = weight * (_GIBIBYTES[match[3].upper()] if name == "mem" else 1.0)
+    return weights
+
+
+class Column(Generic[T]):
+    """A column of a table: Slurm's name of it, and how its text is read."""
+
+    def __init__(self, name: str, read: Callable[[str], T]) -> None:
+        self.name, self.read = name, read
+
+    def __get__(self, row: Row, _: type[Row]) -> T:
+        return self.read(row.text(self.name))
+
+
 @dataclass(frozen=True)
 class Row:
     """A row of a table."""
@@ -75,10 +102,10 @@ class Row:
         """A field's text; empty if Slurm does not print it."""
         return self.fields.get(field, "")
 
-    def names(self, field: str) -> tuple[str, ...] | None:
-        """A list of names; None where it restricts nothing."""
-        text = self.text(field)
-        return None if text in _NOTHING else tuple(filter(None, text.split(",")))
+    @classmethod
+    def columns(cls) -> tuple[str, ...]:
+        """The names of the columns in their order."""
+        return tuple(column.name for column in vars(cls).values() if isinstance(column, Column))
 
 
 class Config(Row):
@@ -96,22 +123,21 @@ class Config(Row):
 
 
 class Node(Row):
-    """A node of a partition, or alike ones."""
+    """A node of a partition, or alike ones; the columns are sinfo's letters."""
 
-    @property
-    def name(self) -> str:
-        """The node's name."""
-        return self.text("N")
-
-    @property
-    def count(self) -> int:
-        """How many nodes are alike."""
-        return _number(self.text("D"))
-
-    @property
-    def state(self) -> str:
-        """Sinfo's long state."""
-        return self.text("T")
+    partition = Column("R", str)
+    name = Column("N", str)
+    count = Column("D", _number)
+    """How many nodes are alike."""
+    state = Column("T", str)
+    cpus = Column("c", _number)
+    memory = Column("m", _mebibytes)
+    gpus = Column("G", held)
+    features = Column("f", _known_names)
+    reason = Column("E", str)
+    """Why it takes no jobs."""
+    author = Column("u", str)
+    """Who set the reason."""
 
     @property
     def takes_jobs(self) -> bool:
@@ -123,31 +149,6 @@ class Node(Row):
         """Whether it is neither down nor drained; one without power, to save energy, is started for jobs."""
         return not _LOST.search(self.state)
 
-    @property
-    def cpus(self) -> int:
-        """The node's CPUs."""
-        return _number(self.text("c"))
-
-    @property
-    def memory(self) -> int:
-        """The node's memory, which is printed in MiB."""
-        return _number(self.text("m")) << 20
-
-    @property
-    def gpus(self) -> tuple[Gpus, ...]:
-        """The node's GPUs, by type."""
-        return held(self.text("G"))
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """The names by which a constraint chooses it."""
-        return self.names("f") or ()
-
-    @property
-    def reason(self) -> str:
-        """Why it takes no jobs."""
-        return self.text("E")
-
 
 @dataclass(frozen=True)
 class Partition(Row):
@@ -156,128 +157,69 @@ class Partition(Row):
     name: str
     nodes: tuple[Node, ...] = ()
 
-    @property
-    def default(self) -> bool:
-        """Whether jobs go there that name no partition."""
-        return self.text("Default") == "YES"
-
-    @property
-    def state(self) -> str:
-        """`UP`, `DOWN`, `DRAIN` or `INACTIVE`."""
-        return self.fields.get("State", "UP")
-
-    @property
-    def max_time(self) -> int | None:
-        """The longest time of a job."""
-        return parse_time(self.text("MaxTime"))
-
-    @property
-    def accounts(self) -> tuple[str, ...] | None:
-        """The only accounts that may submit; None for all."""
-        return self.names("AllowAccounts")
-
-    @property
-    def denied_accounts(self) -> tuple[str, ...]:
-        """The accounts that may not submit."""
-        return self.names("DenyAccounts") or ()
-
-    @property
-    def groups(self) -> tuple[str, ...] | None:
-        """The only Unix groups that may submit; None for all."""
-        return self.names("AllowGroups")
-
-    @property
-    def qos(self) -> tuple[str, ...] | None:
-        """The only QOS that may be requested; None for all."""
-        return self.names("AllowQos")
-
-    @property
-    def denied_qos(self) -> tuple[str, ...]:
-        """The QOS that may not be requested."""
-        return self.names("DenyQos") or ()
-
-    @property
-    def root_only(self) -> bool:
-        """Whether only root may submit."""
-        return self.text("RootOnly") == "YES"
-
-    @property
-    def cpus_per_node(self) -> int | None:
-        """The most CPUs of a node that a job may have."""
-        return ordinal(self.text("MaxCPUsPerNode"))
-
-    @property
-    def memory_per_node(self) -> int | None:
-        """The most memory of a node that a job may have."""
-        return (ordinal(self.text("MaxMemPerNode")) or 0) << 20 or None
+    default = Column("Default", _yes)
+    """Whether jobs go there that name no partition."""
+    state = Column("State", lambda text: text or "UP")
+    max_time = Column("MaxTime", parse_time)
+    accounts = Column("AllowAccounts", names)
+    """The only accounts that may submit; None for all."""
+    denied_accounts = Column("DenyAccounts", _known_names)
+    groups = Column("AllowGroups", names)
+    """The only Unix groups that may submit; None for all."""
+    qos = Column("AllowQos", names)
+    """The only QOS that may be requested; None for all."""
+    denied_qos = Column("DenyQos", _known_names)
+    own_qos = Column("QoS", str)
+    """The QOS whose limits apply to every job."""
+    root_only = Column("RootOnly", _yes)
+    cpus_per_node = Column("MaxCPUsPerNode", ordinal)
+    """The most CPUs of a node that a job may have."""
+    memory_per_node = Column("MaxMemPerNode", _mebibytes)
+    """The most memory of a node that a job may have; 0 without a limit."""
+    weights = Column("TRESBillingWeights", _weights)
+    """Billing units an hour by resource; `mem` per GiB."""
 
     @property
     def has_gpus(self) -> bool:
         """Whether any of its nodes has a GPU."""
         return any(node.gpus for node in self.nodes)
 
-    @property
-    def weights(self) -> dict[str, float]:
-        """Billing units an hour by resource; `mem` per GiB."""
-        weights: dict[str, float] = {}
-        for pair in self.text("TRESBillingWeights").split(","):
-            match = re.fullmatch(r"([^=]+)=([0-9.]+)([KMGTP]?)", pair, re.IGNORECASE)
-            if match and (weight := decimal(match[2])) is not None:
-                name = match[1].lower()
-                weights[name] = weight * (_GIBIBYTES[match[3].upper()] if name == "mem" else 1.0)
-        return weights
-
 
 class Association(Row):
-    """An account that the user may charge, as the accounting database has it."""
+    """An account that the user may charge, as the accounting database has it.
 
-    @property
-    def account(self) -> str:
-        """The account's name."""
-        return self.text("Account")
+    Like the columns of `Qos`, all that are asked for exist in Slurm 20.11.
+    """
 
-    @property
-    def qos(self) -> tuple[str, ...]:
-        """The QOS that it may use."""
-        return self.names("QOS") or ()
-
-    @property
-    def default_qos(self) -> str | None:
-        """The QOS of a job that names none."""
-        return self.text("DefaultQOS") or None
-
-    @property
-    def max_time(self) -> int | None:
-        """The longest time of a job."""
-        return parse_time(self.text("MaxWall"))
-
-    @property
-    def max_submit(self) -> int | None:
-        """The most jobs in the queue."""
-        return ordinal(self.text("MaxSubmit"))
-
-    def covers(self, partition: str) -> bool:
-        """Whether it is valid for a partition."""
-        return self.text("Partition") in ("", partition)
+    account = Column("Account", str)
+    partition = Column("Partition", str)
+    """The only partition that it is valid for; empty for all."""
+    qos = Column("QOS", _known_names)
+    default_qos = Column("DefaultQOS", str)
+    max_time = Column("MaxWall", parse_time)
+    max_jobs = Column("MaxJobs", ordinal)
+    max_submit = Column("MaxSubmit", ordinal)
+    """The most jobs in the queue."""
+    tres = Column("MaxTRES", str)
+    """The most resources of a job."""
+    group_tres = Column("GrpTRES", str)
 
 
 class Qos(Row):
     """A quality of service."""
 
-    @property
-    def name(self) -> str:
-        """The name in options."""
-        return self.text("Name")
+    name = Column("Name", str)
+    max_time = Column("MaxWall", parse_time)
+    tres = Column("MaxTRES", str)
+    user_tres = Column("MaxTRESPU", str)
+    group_tres = Column("GrpTRES", str)
+    max_jobs = Column("MaxJobsPU", ordinal)
+    max_submit = Column("MaxSubmitPU", ordinal)
+    """The most jobs of a user in the queue."""
 
-    @property
-    def max_time(self) -> int | None:
-        """The longest time of a job."""
-        return parse_time(self.text("MaxWall"))
 
-    @property
-    def max_submit(self) -> int | None:
-        """The most jobs of a user in the queue."""
-        return ordinal(self.text("MaxSubmitPU"))
+ASSOCIATIONS = f'sacctmgr -n -P show assoc user="$(id -un)" format={",".join(Association.columns())}'
+QOS = f"sacctmgr -n -P show qos format={','.join(Qos.columns())}"
 
 
 @dataclass(frozen=True)
@@ -301,7 +243,7 @@ class Tables:
         """The partitions by name, with their nodes; those that sinfo alone knows are the last."""
         nodes: dict[str, list[Node]] = {}
         for node in self.nodes:
-            nodes.setdefault(node.text("R"), []).append(node)
+            nodes.setdefault(node.partition, []).append(node)
         _, *pieces = _PARTITION.split(self.texts.get("partitions", ""))
         fields = {
             name: dict(re.findall(r"(\w+)=(\S*)", text))
@@ -325,12 +267,12 @@ class Tables:
     @cached_property
     def associations(self) -> tuple[Association, ...]:
         """The user's associations."""
-        return tuple(map(Association, self._rows("associations", _ASSOCIATION)))
+        return tuple(map(Association, self._rows("associations", Association.columns())))
 
     @cached_property
     def qos(self) -> dict[str, Qos]:
         """The QOS by name."""
-        return {row.name: row for row in map(Qos, self._rows("qos", _QOS))}
+        return {row.name: row for row in map(Qos, self._rows("qos", Qos.columns()))}
 
     def _rows(self, section: str, fields: Sequence[str], separator: str = "|") -> list[dict[str, str]]:
         """The lines of a section that are rows; the last field may hold any text."""
@@ -338,8 +280,3 @@ class Tables:
         return [
             dict(zip(fields, map(str.strip, row), strict=True)) for row in rows if len(row) == len(fields)
         ]
-
-
-def _number(text: str) -> int:
-    match = re.match(r"[0-9]+", text)
-    return (ordinal(match[0]) or 0) if match else 0

@@ -14,12 +14,15 @@ from tests.checkup.sites import slurm_answer
 FINE = ("--cpus-per-task=8", "--mem=64G", "--time=04:00:00", "--gres=gpu:a40:2", "--account=students")
 
 
+JUDGES = {check.name: check.judge for check in scheduler.CHECKS}
+
+
 def judged(name: str, *options: str, **parts: tuple[int, str]) -> Verdict:
     slurm = SlurmAnswer(slurm_answer(**parts), "uni", "a40", read([*FINE, *options]))
-    return scheduler.JUDGES[name](slurm)
+    return JUDGES[name](slurm)
 
 
-@pytest.mark.parametrize("name", scheduler.JUDGES)
+@pytest.mark.parametrize("name", JUDGES)
 def test_a_request_that_fits(name: str) -> None:
     verdict = judged(name, test__a40=(0, "sbatch: Job 7 to start at 2026-01-01T00:00:00 using 8 processors"))
     assert verdict.outcome is Outcome.PASS, verdict

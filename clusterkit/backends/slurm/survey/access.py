@@ -11,7 +11,7 @@ from clusterkit.backends.slurm.tables import Partition
 
 def may_charge(slurm: Slurm, account: str, partition: Partition) -> bool:
     """Whether one of the user's accounts may be charged for jobs in the partition."""
-    mine = any(row.account == account and row.covers(partition.name) for row in slurm.associations)
+    mine = any(row.account == account and row.partition in ("", partition.name) for row in slurm.associations)
     return mine and account not in partition.denied_accounts and account in (partition.accounts or (account,))
 
 
@@ -51,13 +51,15 @@ def qos_for(slurm: Slurm, account: str | None, partition: Partition) -> str | No
 def longest(slurm: Slurm, account: str | None, partition: Partition) -> int | None:
     """Longest time of a job, seconds: the least limit of partition, its QOS, account and user's QOS."""
     mine = [
-        row for row in slurm.associations if account in (None, row.account) and row.covers(partition.name)
+        row
+        for row in slurm.associations
+        if account in (None, row.account) and row.partition in ("", partition.name)
     ]
     used = qos_for(slurm, account, partition)
     used = used or next((row.default_qos for row in mine if row.default_qos), None)
     limits = [partition.max_time, *(row.max_time for row in mine)]
     limits += [
-        slurm.tables.qos[name].max_time for name in (partition.text("QoS"), used) if name in slurm.tables.qos
+        slurm.tables.qos[name].max_time for name in (partition.own_qos, used) if name in slurm.tables.qos
     ]
     return min((limit for limit in limits if limit), default=None)
 

@@ -104,7 +104,7 @@ def _slurm(texts: dict[str, str], user: str) -> Slurm:
     tables = Tables(texts, NODES_BY_KIND)
     accounts = dict.fromkeys(row[0] for row in _rows(texts.get("shares", ""), 2) if row[1] == user)
     # Some sites keep users without a project in an account without jobs.
-    associations = tuple(row for row in tables.associations if row.text("MaxJobs") != "0")
+    associations = tuple(row for row in tables.associations if row.max_jobs != 0)
     return Slurm(
         version=_version(texts.get("version", "") or tables.config.text("SLURM_VERSION")),
         tables=tables,

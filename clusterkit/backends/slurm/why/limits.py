@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from clusterkit.backends.causes import Cause, Finding, Line
-from clusterkit.backends.slurm.tables import Association, Qos
+from clusterkit.backends.slurm.tables import Association, Qos, names
 from clusterkit.backends.slurm.why.told import Told
 from clusterkit.untrusted import decimal
 
@@ -71,8 +71,8 @@ def bad_account(told: Told) -> Finding | None:
         return None
     line = None
     for allowed, own in (("AllowAccounts", "Account"), ("AllowQos", "QOS")):
-        names = told.partition.names(allowed)
-        if names is not None and told.job.get(own, "") not in names:
+        admitted = names(told.partition.text(allowed))
+        if admitted is not None and told.job.get(own, "") not in admitted:
             words = f"{told.job.get('Partition')} {allowed}={told.partition.text(allowed)}"
             line = Line("scontrol show partition", words)
     named = re.match(r"Invalid(Account|QOS)|(Account|QOS) ?Not ?Allowed", told.reason)
@@ -125,8 +125,8 @@ def _limit(
 def _quote(row: Qos | Association) -> Line:
     if isinstance(row, Qos):
         return Line("sacctmgr show qos", "|".join(row.fields.values()))
-    names = ("Account", "MaxWall", "MaxTRES", "GrpTRES", "MaxJobs", "MaxSubmit")
-    return Line("sacctmgr show association", "|".join(map(row.text, names)))
+    quoted = ("Account", "MaxWall", "MaxTRES", "GrpTRES", "MaxJobs", "MaxSubmit")
+    return Line("sacctmgr show association", "|".join(map(row.text, quoted)))
 
 
 def _above(wanted: str, limits: str) -> str:

@@ -84,7 +84,7 @@ class Told:
 
 def node_line(node: Node) -> Line:
     """A node's state and its reason as evidence."""
-    reason = f", {node.reason!r} (set by {node.text('u')})" if node.reason not in ("", "none") else ""
+    reason = f", {node.reason!r} (set by {node.author})" if node.reason not in ("", "none") else ""
     return Line("sinfo", f"node {node.name} is {node.state}{reason}")
 
 

@@ -34,13 +34,17 @@ def test_associations_by_partition_and_those_without_jobs() -> None:
     slurm = parse(answer(UNIVERSITY)).slurm
     assert slurm is not None
     first = slurm.associations[0]
-    assert (first.account, first.qos, first.default_qos) == ("proj_a", ("normal",), "normal")
-    assert [first.covers(name) for name in ("small", "gpu")] == [True, False]
+    assert (first.account, first.partition, first.qos, first.default_qos) == (
+        "proj_a",
+        "small",
+        ("normal",),
+        "normal",
+    )
     assert "no_jobs" not in {one.account for one in slurm.associations}
     limits = {name: row.max_time for name, row in slurm.tables.qos.items()}
     assert limits == {"normal": None, "gpulimit": 172800}
     gpu = slurm.partitions[1]
-    assert (gpu.text("QoS"), gpu.cpus_per_node, gpu.memory_per_node) == ("gpulimit", 40, 307200 * 2**20)
+    assert (gpu.own_qos, gpu.cpus_per_node, gpu.memory_per_node) == ("gpulimit", 40, 307200 * 2**20)
     assert [(nodes.count, nodes.usable) for nodes in gpu.nodes] == [(70, True), (8, False)]
 
 

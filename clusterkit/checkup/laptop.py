@@ -1,21 +1,23 @@
-"""Examines this laptop: Python, settings, ledger, code, disk, image and W&B."""
+"""Checks this laptop: Python, settings, ledger, code, disk, image and W&B."""
 
 from __future__ import annotations
 
 import os
+import platform
 import shlex
 import shutil
 import sqlite3
 import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from functools import partial
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from clusterkit import folders
-from clusterkit.backends.checks import Verdict, failed, passed, warned
+from clusterkit.backends.checks import CheckPlace, Checks, Scope, Verdict, failed, passed, warned
 from clusterkit.checkup.check import Result, fault
 from clusterkit.checkup.examination import Examination
 from clusterkit.checkup.login import rsync_version
+from clusterkit.config.models import Profile
 from clusterkit.errors import WandbError
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.secret_values import values_at_hand
@@ -33,55 +35,59 @@ _LITTLE, _SCARCE = 100 << 20, 2 << 30
 """Free bytes for results below which none, or only few, fit."""
 
 
+START = Checks[Any](CheckPlace.LAPTOP)
+CHECKS = Checks[Any](CheckPlace.LAPTOP, "settings")
+
+
+@START.declare("Python is 3.11, 3.12 or 3.13")
+def _python(_: None) -> Verdict:
+    return judge_python(sys.version_info[:2], f"Python {platform.python_version()}, {sys.executable}")
+
+
 def judge_python(version: tuple[int, int], text: str) -> Verdict:
-    """The interpreter."""
+    """Judges an interpreter."""
     if OLDEST_PYTHON <= version < FIRST_UNTRIED_PYTHON:
         return passed(text)
     return warned(f"{text} is not one of 3.11 to 3.13", "python3.12 -m venv .venv")
 
 
-def judge_settings(files: Sequence[str], cluster: str, profiles: Sequence[str]) -> Verdict:
-    """The verdict on readable settings."""
-    where = ", ".join(files) or "no settings file, only built-in settings"
-    names = f"profile{'s' if len(profiles) > 1 else ''} {', '.join(profiles)}"
-    return passed(f"{where}; cluster {cluster}, {names}")
+@START.declare("the settings are valid")
+def _settings(begin: Callable[[], Examination]) -> Verdict:
+    exam = begin()
+    where = ", ".join(map(str, exam.settings.files)) or "no settings file, only built-in settings"
+    names = f"profile{'s' if len(exam.profiles) > 1 else ''} "
+    names += ", ".join(profile.name for profile in exam.profiles)
+    return passed(f"{where}; cluster {exam.cluster.name}, {names}")
 
 
-def examine_laptop(exam: Examination, stack: ExitStack) -> Iterator[Result]:
-    """Make the checks that need no connection to the cluster, and check the W&B server.
+def examine_laptop(exam: Examination) -> Iterator[Result]:
+    """Makes the checks that need no connection to the cluster, and checks the W&B server.
 
     Args:
         exam: the examination; receives the ledger, the image and the planned runs.
-        stack: closes the ledger.
     """
-    settings, cluster = exam.settings, exam.cluster
-    elsewhere = any(not one.here for one in settings.clusters.values())
-    yield from exam.note(
-        "cluster",
-        lambda: (
-            passed(f"{cluster.name}: {cluster.host or 'this machine'}")
-            if elsewhere
-            else warned("no cluster is configured: runs go to this machine", "clusterkit init")
-        ),
-    )
-    for profile in exam.profiles:
-        yield from exam.note("profile", partial(_profile, exam, profile.name), profile.name)
-    yield from exam.note("ledger", lambda: _ledger(exam, stack))
-    yield from exam.note("code", lambda: _code(exam))
-    yield from exam.note("disk-here", lambda: _disk(exam))
-    yield from exam.note("image-here", lambda: _image(exam))
-    yield from exam.note("wandb-login", _wandb_login)
-    exam.say("asking the W&B server")
-    yield from exam.note("wandb-server", lambda: _wandb_server(exam))
-    yield from exam.note("rsync-here", _rsync)
+    for check in CHECKS:
+        if not check.of_profile:
+            yield from exam.make([check], exam)
+            continue
+        for profile in exam.profiles:
+            yield from exam.make([check], (exam, profile), profile)
 
 
-def _profile(exam: Examination, name: str) -> Verdict:
+@CHECKS.declare("a cluster is configured")
+def _cluster(exam: Examination) -> Verdict:
+    if all(cluster.here for cluster in exam.settings.clusters.values()):
+        return warned("no cluster is configured: runs go to this machine", "clusterkit init")
+    return passed(f"{exam.cluster.name}: {exam.cluster.host or 'this machine'}")
+
+
+@CHECKS.declare("the cluster has what the profile requests", of_profile=True)
+def _profile(of: tuple[Examination, Profile]) -> Verdict:
     """Whether the cluster takes the request, and a machine without a queue to refuse a job meets it."""
-    profile = exam.settings.profile(name)
+    exam, profile = of
     (planned,) = resolve(exam.settings, SubmitRequest(exam.cluster, profile)).runs
     refuse_shown(values_at_hand(exam.settings), plan=(planned, exam.cluster))
-    exam.planned[name] = planned
+    exam.planned[profile.name] = planned
     asks = " ".join(planned.submission.options)
     has = hardware_of(exam.cluster)
     if has is None:
@@ -94,10 +100,11 @@ def _profile(exam: Examination, name: str) -> Verdict:
     return failed(text, cure) if lacking[0].never else warned(text, cure)
 
 
-def _ledger(exam: Examination, stack: ExitStack) -> Verdict:
+@CHECKS.declare("the ledger is intact")
+def _ledger(exam: Examination) -> Verdict:
     path = exam.settings.project_dir / ".clusterkit" / "ledger.sqlite3"
     try:
-        ledger = stack.enter_context(Ledger(path))
+        ledger = exam.stack.enter_context(Ledger(path))
         (said,) = ledger.connection.execute("PRAGMA integrity_check(1)").fetchone()
         runs = len(ledger.runs())
     except sqlite3.DatabaseError as error:
@@ -109,6 +116,7 @@ def _ledger(exam: Examination, stack: ExitStack) -> Verdict:
     return passed(f"intact, {runs} run{'' if runs == 1 else 's'}")
 
 
+@CHECKS.declare("the code and the program can be sent")
 def _code(exam: Examination) -> Verdict:
     if not exam.settings.of_project:
         return warned(
@@ -123,7 +131,8 @@ def _code(exam: Examination) -> Verdict:
     return passed(f"{count} file{'' if count == 1 else 's'}, {format_bytes(snapshot.bytes)} with the trainer")
 
 
-def _disk(exam: Examination) -> Verdict:
+@CHECKS.declare("2 GiB are free (fails below 100 MiB)")
+def _disk_here(exam: Examination) -> Verdict:
     """Whether there is space for results."""
     folder = exam.settings.project.results
     while not folder.exists():
@@ -138,7 +147,8 @@ def _disk(exam: Examination) -> Verdict:
     return warned(text, cure) if free < _SCARCE else passed(text)
 
 
-def _image(exam: Examination) -> Verdict:
+@CHECKS.declare("the image is here or deployed", "settings", "ledger", applies=Scope.stores_image)
+def _image_here(exam: Examination) -> Verdict:
     assert exam.ledger is not None
     exam.say("reading the image")
     exam.image = image_of(exam.cluster, exam.ledger, exam.bar)
@@ -146,7 +156,8 @@ def _image(exam: Examination) -> Verdict:
     return passed(f"{exam.image.digest[:12] if exam.image else ''}, {where}")
 
 
-def _wandb_login() -> Verdict:
+@CHECKS.declare("a W&B key and client are present", applies=Scope.with_wandb)
+def _wandb_login(_: Examination) -> Verdict:
     """The key, which is needed first, and the client that uploads."""
     url = credentials.base_url(os.environ, folders.home_or_root())
     if credentials.find(os.environ, folders.home_or_root()) is None:
@@ -158,9 +169,11 @@ def _wandb_login() -> Verdict:
     return passed(f"a key for {url}, which stays here; wandb {version}")
 
 
+@CHECKS.declare("the W&B server accepts the key", applies=Scope.with_wandb)
 def _wandb_server(exam: Examination) -> Verdict:
     from clusterkit.wandb.server import answers, history_lines
 
+    exam.say("asking the W&B server")
     project = exam.settings.project.wandb
     found = None
     try:
@@ -183,7 +196,8 @@ def _wandb_server(exam: Examination) -> Verdict:
     return passed(f"{url} answers and accepts the key")
 
 
-def _rsync() -> Verdict:
+@CHECKS.declare("rsync is installed", applies=Scope.remote)
+def _rsync_here(_: Examination) -> Verdict:
     program = shutil.which("rsync")
     said = ""
     if program:
