@@ -16,7 +16,7 @@ from clusterkit.backends.slurm.options import SlurmOptions
 from clusterkit.backends.slurm.parse import JOB_ID, parse_find, parse_query
 from clusterkit.backends.slurm.request import read
 from clusterkit.backends.slurm.rows import SACCT_FIELDS, SQUEUE_FIELDS
-from clusterkit.backends.slurm.shell import CLEAN_ENVIRONMENT, ENVIRONMENT
+from clusterkit.backends.slurm.tables import CLEAN_ENVIRONMENT, ENVIRONMENT
 from clusterkit.errors import ConfigError, SchedulerError
 from clusterkit.probes import Probe
 from clusterkit.units import format_duration

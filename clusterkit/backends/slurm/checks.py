@@ -22,8 +22,7 @@ from clusterkit.backends.jobs import refusal
 from clusterkit.backends.slurm import tables
 from clusterkit.backends.slurm.explain import sbatch_error
 from clusterkit.backends.slurm.request import JobRequest, read
-from clusterkit.backends.slurm.shell import CLEAN_ENVIRONMENT
-from clusterkit.backends.slurm.tables import Node, Partition, Tables
+from clusterkit.backends.slurm.tables import CLEAN_ENVIRONMENT, Node, Partition, Tables
 from clusterkit.probes.framing import TIME_UP
 from clusterkit.units import format_bytes, format_duration, plural
 

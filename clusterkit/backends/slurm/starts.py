@@ -16,8 +16,7 @@ from collections.abc import Mapping, Sequence
 from clusterkit.backends.jobs import unix_seconds
 from clusterkit.backends.slurm import tables
 from clusterkit.backends.slurm.request import JobRequest, counted, read
-from clusterkit.backends.slurm.shell import CLEAN_ENVIRONMENT, ENVIRONMENT
-from clusterkit.backends.slurm.tables import Tables
+from clusterkit.backends.slurm.tables import CLEAN_ENVIRONMENT, ENVIRONMENT, Tables
 from clusterkit.backends.starts import FairShare, PredictedStart, Predictions
 from clusterkit.probes import Probe
 from clusterkit.probes.framing import Section, sections

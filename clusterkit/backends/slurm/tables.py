@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Generic, TypeVar
 
 from clusterkit.backends.slurm.request import held
-from clusterkit.backends.slurm.rows import parse_time
+from clusterkit.backends.slurm.rows import FIELD_SEPARATOR, parse_time
 from clusterkit.untrusted import decimal, ordinal
 
 T = TypeVar("T")
@@ -31,6 +31,26 @@ _PARTITION = re.compile(r"PartitionName=(.+?)(?=\s+\w+=|\s*$)", re.MULTILINE)
 _BUSY = re.compile(r"down|drain|fail|maint|unknown|power|reboot|inval", re.IGNORECASE)
 _LOST = re.compile(r"(?<!powered_)(?<!powering_)down|drain|fail|error|unknown|inval|\*$", re.IGNORECASE)
 _GIBIBYTES = {"": 1024.0, "K": 2.0**20, "M": 1024.0, "G": 1.0, "T": 2.0**-10, "P": 2.0**-20}
+
+
+# Slurm reads options from the environment too, and SBATCH_* beats the #SBATCH lines (man sbatch, INPUT
+# ENVIRONMENT VARIABLES): a forgotten export in a login profile would change the request unnoticed. What
+# remains of an enclosing job (SLURM_*) goes as well; what names the cluster and the credentials stays.
+CLEAN_ENVIRONMENT = r"""
+for name in $(env | sed -n -e 's/^\(SBATCH_[A-Za-z0-9_]*\)=.*/\1/p' \
+  -e 's/^\(SLURM_[A-Za-z0-9_]*\)=.*/\1/p'); do
+  case $name in
+    SLURM_CONF | SLURM_CONF_SERVER | SLURM_CLUSTERS | SLURM_JWT) ;;
+    *) unset "$name" ;;
+  esac
+done
+"""
+
+# Slurm prints times in the zone of the process, so each site's would differ: UTC.
+ENVIRONMENT = f"""
+TZ=UTC0 SLURM_TIME_FORMAT=standard SLURM_BITSTR_LEN=0; export TZ SLURM_TIME_FORMAT SLURM_BITSTR_LEN
+ck_fs='{FIELD_SEPARATOR}'
+"""
 
 
 def partitions(options: str = "") -> str:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from clusterkit.backends.slurm.survey import script
-from clusterkit.backends.slurm.survey.access import may_charge
 from clusterkit.backends.slurm.survey.draft import draft, types_for
+from clusterkit.backends.slurm.survey.gpus import may_charge
 from clusterkit.backends.slurm.survey.missing import no_slurm
 from clusterkit.backends.slurm.survey.parse import Slurm, SlurmSurvey, parse
 from clusterkit.backends.survey import Choice, Option, SiteDraft, SiteSurvey, Wishes

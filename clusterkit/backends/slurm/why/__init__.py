@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from clusterkit.backends.causes import Cause
 from clusterkit.backends.slurm.why import limits, waiting
-from clusterkit.backends.slurm.why.question import script
 from clusterkit.backends.slurm.why.story import story_of
-from clusterkit.backends.slurm.why.told import read
+from clusterkit.backends.slurm.why.told import read, script
 from clusterkit.backends.story import JobStory, Subject
 from clusterkit.probes import Probe
 
