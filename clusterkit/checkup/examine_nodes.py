@@ -29,8 +29,7 @@ from clusterkit.backends.checks import (
 )
 from clusterkit.backends.jobs import Job, JobState
 from clusterkit.checkup import container, node
-from clusterkit.checkup.check import Result, fault
-from clusterkit.checkup.examination import Examination
+from clusterkit.checkup.examination import Examination, Result, fault
 from clusterkit.checkup.examine_site import layout_of
 from clusterkit.checkup.login import Login
 from clusterkit.checkup.node import Node

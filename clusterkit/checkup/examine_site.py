@@ -11,8 +11,7 @@ from typing import Any
 from clusterkit.backends import backend_of
 from clusterkit.backends.checks import Check, Outcome, passed, skipped
 from clusterkit.checkup import login, storage
-from clusterkit.checkup.check import Result, fault
-from clusterkit.checkup.examination import Examination
+from clusterkit.checkup.examination import Examination, Result, fault
 from clusterkit.checkup.login import Login, login_probe
 from clusterkit.checkup.storage import Storage
 from clusterkit.errors import ClusterkitError, TransportError, last_words

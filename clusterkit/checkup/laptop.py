@@ -14,8 +14,7 @@ from typing import Any
 
 from clusterkit import folders
 from clusterkit.backends.checks import CheckPlace, Checks, Scope, Verdict, failed, passed, warned
-from clusterkit.checkup.check import Result, fault
-from clusterkit.checkup.examination import Examination
+from clusterkit.checkup.examination import Examination, Result, fault
 from clusterkit.checkup.login import rsync_version
 from clusterkit.config.models import Profile
 from clusterkit.errors import WandbError

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterkit.backends.checks import CheckPlace, Checks, Scope, Verdict, passed, warned
-from clusterkit.checkup.check import Result, fault
-from clusterkit.checkup.examination import Examination
+from clusterkit.checkup.examination import Examination, Result, fault
 from clusterkit.errors import TransportError
 from clusterkit.site import connected
 

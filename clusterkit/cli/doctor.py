@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.backends.checks import CheckPlace, Outcome
-from clusterkit.checkup.check import Result, Sheet
+from clusterkit.checkup.examination import Result, Sheet
 from clusterkit.cli.common import ClusterOption, ConfigOption, JsonOption, load, parsed
 from clusterkit.cli.ui.console import err, out, print_document, printable
 from clusterkit.cli.ui.progress import transfer_bar

@@ -9,15 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from clusterkit.backends.checks import skipped
-from clusterkit.checkup.check import Result, Sheet
-from clusterkit.checkup.examination import Examination
-from clusterkit.checkup.examine_nodes import CHECKS, examine_nodes
+from clusterkit.backends import backend_of_kind
+from clusterkit.backends.checks import Check, skipped
+from clusterkit.checkup import examine_nodes, laptop, login, ssh, storage
+from clusterkit.checkup.examination import Examination, Result, Sheet
 from clusterkit.checkup.examine_site import examine_site
-from clusterkit.checkup.laptop import START, examine_laptop
-from clusterkit.checkup.ssh import log_in
+from clusterkit.config.kinds import BUILT_IN
 from clusterkit.config.permission import INTERPRETERS
 from clusterkit.submit.interpreter import with_program_python
 from clusterkit.transport.base import Bar
@@ -27,6 +26,17 @@ if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
 
 WAIT_SECONDS = 180
+_SCHEDULERS = [checks for kind in BUILT_IN if (checks := backend_of_kind(kind).checks()) is not None]
+CHECKS: tuple[Check[Any], ...] = (
+    *laptop.START,
+    *laptop.CHECKS,
+    *ssh.CHECKS,
+    *login.CHECKS,
+    *storage.CHECKS,
+    *(check for scheduler in _SCHEDULERS for check in scheduler.checks),
+    *examine_nodes.CHECKS,
+)
+"""All checks in their order."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +98,7 @@ def doctor(
 
 
 def _results(begin: Callable[[], Examination], wish: Wish, sheet: Sheet) -> Iterator[Result]:
-    python, settings = START
+    python, settings = laptop.START
     yield sheet.add(python, partial(python.judge, None))
     started: list[Examination] = []
 
@@ -103,17 +113,17 @@ def _results(begin: Callable[[], Examination], wish: Wish, sheet: Sheet) -> Iter
 
 
 def _examine(exam: Examination, wish: Wish) -> Iterator[Result]:
-    yield from examine_laptop(exam)
+    yield from laptop.examine_laptop(exam)
     if exam.cluster.host is None:
         from clusterkit.transport.factory import connect
 
         exam.transport = connect(None)
         exam.stack.callback(exam.transport.close)
     else:
-        yield from log_in(exam)
+        yield from ssh.log_in(exam)
     yield from examine_site(exam)
     if wish.job:
-        yield from examine_nodes(exam, wish.wait)
+        yield from examine_nodes.examine_nodes(exam, wish.wait)
         return
     for profile in exam.profiles:
-        yield from exam.leave_out(CHECKS, skipped("not checked (--no-job)"), profile)
+        yield from exam.leave_out(examine_nodes.CHECKS, skipped("not checked (--no-job)"), profile)

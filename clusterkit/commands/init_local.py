@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from clusterkit.backends.local.survey import DEMO, draft
+from clusterkit.backends.local.machine import DEMO, draft
 from clusterkit.backends.survey import Choice, Option
 from clusterkit.config.merge import added
 from clusterkit.config.settings import Settings

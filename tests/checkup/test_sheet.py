@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from clusterkit.backends.checks import Outcome, Verdict, failed, passed, skipped, warned
-from clusterkit.checkup.catalogue import CHECKS
-from clusterkit.checkup.check import Sheet
+from clusterkit.checkup.examination import Sheet
+from clusterkit.commands.doctor import CHECKS
 
 NAMED = {check.name: check for check in CHECKS}
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "doctor.md"

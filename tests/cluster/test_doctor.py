@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clusterkit.checkup.catalogue import CHECKS
+from clusterkit.commands.doctor import CHECKS
 from tests.cluster.ailments import (
     healthy,
     modules_only,

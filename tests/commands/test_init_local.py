@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from clusterkit.backends.local.survey import draft
+from clusterkit.backends.local.machine import draft
 from clusterkit.backends.survey import Choice
 from clusterkit.commands.init_local import init_local
 from clusterkit.config.merge import added

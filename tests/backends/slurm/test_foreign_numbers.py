@@ -10,8 +10,8 @@ from clusterkit.backends.slurm.parse import parse_query
 from clusterkit.backends.slurm.request import held
 from clusterkit.backends.slurm.rows import parse_time
 from clusterkit.backends.slurm.tables import Config
+from clusterkit.backends.slurm.why.answer import _bytes
 from clusterkit.backends.slurm.why.story import _twice
-from clusterkit.backends.slurm.why.told import _bytes
 from clusterkit.errors import TransportError
 from clusterkit.hardware import slice_memory
 from clusterkit.images.inventory import parse_inventory

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from clusterkit.backends.causes import Cause
-from clusterkit.backends.slurm.why import limits, waiting
+from clusterkit.backends.slurm.why.answer import read, script
+from clusterkit.backends.slurm.why.causes import RULES
 from clusterkit.backends.slurm.why.story import story_of
-from clusterkit.backends.slurm.why.told import read, script
 from clusterkit.backends.story import JobStory, Subject
 from clusterkit.probes import Probe
-
-_RULES = (*limits.RULES, *waiting.RULES)
-CAUSES: tuple[Cause, ...] = tuple(
-    value for theme in (limits, waiting) for value in vars(theme).values() if isinstance(value, Cause)
-)
 
 
 def probe(subject: Subject) -> Probe[JobStory]:
     """A probe that asks squeue, sacct and scontrol about a job, its partition, nodes and limits."""
 
-    def answer(stdout: str) -> JobStory:
-        told = read(subject, stdout)
-        findings = tuple(finding for rule in _RULES if (finding := rule(told)) is not None)
-        return story_of(told, findings)
+    def story(stdout: str) -> JobStory:
+        answer = read(subject, stdout)
+        findings = tuple(finding for rule in RULES if (finding := rule(answer)) is not None)
+        return story_of(answer, findings)
 
-    return Probe("story", script(subject), answer)
+    return Probe("story", script(subject), story)

@@ -6,7 +6,7 @@ import re
 
 from clusterkit.backends.causes import Finding, Line, Text
 from clusterkit.backends.jobs import SCHEDULER_LOG, JobState
-from clusterkit.backends.slurm.why.told import Told, node_line
+from clusterkit.backends.slurm.why.answer import JobAnswer, node_line
 from clusterkit.backends.story import JobStory, Topic
 from clusterkit.untrusted import decimal
 
@@ -33,31 +33,31 @@ _LOG = {
 """slurmstepd's messages that identify an end."""
 
 
-def story_of(told: Told, findings: tuple[Finding, ...]) -> JobStory:
+def story_of(answer: JobAnswer, findings: tuple[Finding, ...]) -> JobStory:
     """The story that generic rules read."""
-    log = told.texts.get(SCHEDULER_LOG)
+    log = answer.texts.get(SCHEDULER_LOG)
     said = {state: log.last(pattern) for state, pattern in _LOG.items()} if log else {}
-    node = told.known.node if told.known and told.known.node else told.subject.node
-    memory = told.booked.get("ReqMem") or told.job.get("MinMemoryNode", "")
-    resources = told.job.get("ReqTRES", "")
-    down = [row for row in told.nodes if row.name == node and not row.takes_jobs]
-    booked = {topic: told.columns(*names) for topic, names in _COLUMNS.items()}
-    more = _more_quotes(told) | {Topic.NODE_FAILED: tuple(map(node_line, down))}
+    node = answer.known.node if answer.known and answer.known.node else answer.subject.node
+    memory = answer.booked.get("ReqMem") or answer.job.get("MinMemoryNode", "")
+    resources = answer.job.get("ReqTRES", "")
+    down = [row for row in answer.nodes if row.name == node and not row.takes_jobs]
+    booked = {topic: answer.columns(*names) for topic, names in _COLUMNS.items()}
+    more = _more_quotes(answer) | {Topic.NODE_FAILED: tuple(map(node_line, down))}
     quotes = {topic: (booked.get(topic), *more.get(topic, ())) for topic in Topic}
     return JobStory(
-        job=told.known,
-        silent=told.silent,
-        reason=told.reason,
+        job=answer.known,
+        silent=answer.silent,
+        reason=answer.reason,
         source="squeue",
         quotes={topic: tuple(filter(None, lines)) for topic, lines in quotes.items()},
         log=log,
         log_says={state: found[1] for state, found in said.items() if found},
         findings=findings,
-        deadline=told.known is not None and told.known.raw_state.startswith("DEADLINE"),
+        deadline=answer.known is not None and answer.known.raw_state.startswith("DEADLINE"),
         node_down=bool(down),
         without_gpu=bool(resources) and "gres/gpu" not in resources,
         memory=memory,
-        cancelled_by=_canceller(told),
+        cancelled_by=_canceller(answer),
         cancel_tool="scancel",
         more_memory=(_twice(memory),),
         elsewhere=(f"exclude={node or 'NODE'}",),
@@ -65,28 +65,28 @@ def story_of(told: Told, findings: tuple[Finding, ...]) -> JobStory:
     )
 
 
-def _more_quotes(told: Told) -> dict[Topic, tuple[Line | None, ...]]:
+def _more_quotes(answer: JobAnswer) -> dict[Topic, tuple[Line | None, ...]]:
     """Quotes from scontrol, squeue and the job script; sacct is preferred."""
-    start = told.job.get("StartTime")
-    times = None if told.columns(*_COLUMNS[Topic.TIME_LIMIT]) else told.words("RunTime", "TimeLimit")
-    ended = None if told.columns(*_COLUMNS[Topic.PREEMPTED]) else told.queue
-    option = told.texts.get("script", Text("")).last(r"--(gres|gpus)")
-    gpu = told.words("ReqTRES", "AllocTRES") or (Line("job.sh", option[1].text) if option else None)
+    start = answer.job.get("StartTime")
+    times = None if answer.columns(*_COLUMNS[Topic.TIME_LIMIT]) else answer.words("RunTime", "TimeLimit")
+    ended = None if answer.columns(*_COLUMNS[Topic.PREEMPTED]) else answer.queue
+    option = answer.texts.get("script", Text("")).last(r"--(gres|gpus)")
+    gpu = answer.words("ReqTRES", "AllocTRES") or (Line("job.sh", option[1].text) if option else None)
     return {
         Topic.TIME_LIMIT: (times,),
-        Topic.DEADLINE: (told.words("Deadline"),),
-        Topic.PREEMPTED: (ended, told.words("PreemptTime", "Partition")),
+        Topic.DEADLINE: (answer.words("Deadline"),),
+        Topic.PREEMPTED: (ended, answer.words("PreemptTime", "Partition")),
         Topic.GPU: (gpu,),
-        Topic.DEPENDENCY: (told.words("Dependency"), *told.tail("dependencies", 3)),
+        Topic.DEPENDENCY: (answer.words("Dependency"), *answer.tail("dependencies", 3)),
         Topic.START: (Line("scontrol show job", f"StartTime={start} (expected)") if start else None,),
     }
 
 
-def _canceller(told: Told) -> tuple[str, str] | None:
-    match = re.search(r"by (\d+)", told.booked.get("State", ""))
+def _canceller(answer: JobAnswer) -> tuple[str, str] | None:
+    match = re.search(r"by (\d+)", answer.booked.get("State", ""))
     if match is None:
         return None
-    name = " ".join(told.texts.get(f"person {match[1]}", Text("")).lines).strip()
+    name = " ".join(answer.texts.get(f"person {match[1]}", Text("")).lines).strip()
     return match[1], name or f"user {match[1]}"
 
 

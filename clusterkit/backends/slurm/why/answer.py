@@ -89,7 +89,7 @@ def script(subject: Subject) -> str:
 
 
 @dataclass(frozen=True)
-class Told:
+class JobAnswer:
     """Slurm's answers about one job."""
 
     subject: Subject
@@ -157,7 +157,7 @@ def node_line(node: Node) -> Line:
     return Line("sinfo", f"node {node.name} is {node.state}{reason}")
 
 
-def read(subject: Subject, answer: str) -> Told:
+def read(subject: Subject, answer: str) -> JobAnswer:
     """Parse Slurm's part of an answer."""
     said = {text.source: text for text in texts(answer)}
     queued = _of_task(_rows(said, "squeue", SQUEUE_FIELDS), subject.started)
@@ -169,7 +169,7 @@ def read(subject: Subject, answer: str) -> Told:
     silent = _silent(said)
     names = {"partitions": "partition", "nodes": "nodes", "qos": "qos", "associations": "association"}
     parts = {table: "\n".join(said[name].lines) for table, name in names.items() if name in said}
-    return Told(
+    return JobAnswer(
         subject=subject,
         known=_job(subject.job_id, queued, booked, job, reason=reason, silent=silent),
         reason=reason,

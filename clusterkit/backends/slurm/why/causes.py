@@ -1,0 +1,277 @@
+"""Causes of waiting: limits of partitions, QOS and accounts; nodes, reservations, partitions, holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from clusterkit.backends.causes import Cause, Finding, Line, Sure
+from clusterkit.backends.jobs import JobState
+from clusterkit.backends.slurm.tables import Association, Qos, names
+from clusterkit.backends.slurm.why.answer import JobAnswer, node_line
+from clusterkit.untrusted import decimal
+
+TIME_OVER_PARTITION = Cause(
+    "time-over-partition",
+    "it requests more time than its partition allows, so it will never start",
+    "lower its time limit, which keeps its place in the queue; or choose another partition",
+)
+QOS_LIMIT = Cause(
+    "qos-limit",
+    "its QOS does not let it start",
+    "request less, wait until your other jobs end, or use another `qos`",
+)
+ASSOCIATION_LIMIT = Cause(
+    "association-limit",
+    "its account does not let it start",
+    "request less, wait until the group's other jobs end, or use another `account`",
+)
+BAD_ACCOUNT = Cause(
+    "bad-account",
+    "its account or QOS may not be used in its partition",
+    "set the cluster's `account`, `qos` and `partition` to a combination that the site allows",
+)
+
+_TRES = re.compile(r"([a-z/0-9:]+)=([0-9.]+)([KMGT]?)")
+
+
+def time_over_partition(answer: JobAnswer) -> Finding | None:
+    """PartitionTimeLimit."""
+    if not answer.waits_for(r"PartitionTimeLimit$"):
+        return None
+    partition, longest = answer.job.get("Partition", ""), answer.partition.text("MaxTime")
+    limit = Line("scontrol show partition", f"{partition} MaxTime={longest}") if longest else None
+    return TIME_OVER_PARTITION.found(
+        answer.queue,
+        answer.words("TimeLimit", "Partition"),
+        limit,
+        detail=f"{answer.job.get('TimeLimit')} requested, {longest} allowed in {partition}"
+        if longest
+        else "",
+        command=_shorten(answer, longest),
+    )
+
+
+def qos_limit(answer: JobAnswer) -> Finding | None:
+    """QOSMaxWallDurationPerJobLimit, QOSMaxCpuPerUserLimit and similar ones."""
+    return _limit(answer, QOS_LIMIT, "QOS", tuple(answer.tables.qos.values()), answer.job.get("QOS", ""))
+
+
+def association_limit(answer: JobAnswer) -> Finding | None:
+    """AssocGrpCpuLimit and similar ones, MaxJobsPerAccount, AccountingPolicy."""
+    return _limit(
+        answer,
+        ASSOCIATION_LIMIT,
+        "Assoc|Max.*PerAccount|AccountingPolicy",
+        answer.tables.associations,
+        answer.job.get("Account", ""),
+    )
+
+
+def bad_account(answer: JobAnswer) -> Finding | None:
+    """InvalidAccount, InvalidQOS, or a partition that admits other accounts."""
+    if not answer.waiting:
+        return None
+    line = None
+    for allowed, own in (("AllowAccounts", "Account"), ("AllowQos", "QOS")):
+        admitted = names(answer.partition.text(allowed))
+        if admitted is not None and answer.job.get(own, "") not in admitted:
+            words = f"{answer.job.get('Partition')} {allowed}={answer.partition.text(allowed)}"
+            line = Line("scontrol show partition", words)
+    named = re.match(r"Invalid(Account|QOS)|(Account|QOS) ?Not ?Allowed", answer.reason)
+    # Slurm may call an account that the partition refuses a matter of its configuration.
+    if not named and not (line and answer.reason.startswith(("Partition", "Priority", "Resources"))):
+        return None
+    return BAD_ACCOUNT.found(
+        answer.queue,
+        answer.words("Account", "QOS", "Partition"),
+        line,
+        detail=f"account {answer.job.get('Account', '?')}, QOS {answer.job.get('QOS', '?')}",
+        command=answer.subject.here(
+            f"sacctmgr show assoc user={answer.subject.user} format=Account,Partition,QOS"
+        ),
+    )
+
+
+def _limit(
+    answer: JobAnswer, cause: Cause, begins: str, rows: Sequence[Qos | Association], name: str
+) -> Finding | None:
+    """A limit of a QOS or an association, and whether the job alone is above it."""
+    if not answer.waits_for(begins):
+        return None
+    lines = [_quote(row) for row in rows[-2:]]
+    longest = rows[-2:][0].text("MaxWall") if rows else ""
+    if "Wall" in answer.reason or "TimeLimit" in answer.reason:
+        detail = f"{name} allows {longest or 'less time'} ({answer.reason})"
+        command = _shorten(answer, longest)
+    elif re.search(r"Minutes|Billing|Usage", answer.reason):
+        detail = f"the budget of {name} is used up ({answer.reason})"
+        command = answer.subject.here("sshare")
+    elif over := _above(answer.job.get("ReqTRES", ""), " ".join(line.text for line in lines)):
+        detail = (
+            f"it alone requests more than {name} allows, {over}, so it will never start ({answer.reason})"
+        )
+        command = answer.subject.cancel
+    else:
+        detail = f"{name} is used up for now ({answer.reason}); it starts when another job ends"
+        command = answer.subject.here("squeue --me")
+    return cause.found(
+        answer.queue,
+        answer.words("ReqTRES", "TimeLimit", "QOS", "Account"),
+        *lines,
+        detail=detail,
+        command=command,
+    )
+
+
+def _quote(row: Qos | Association) -> Line:
+    if isinstance(row, Qos):
+        return Line("sacctmgr show qos", "|".join(row.fields.values()))
+    quoted = ("Account", "MaxWall", "MaxTRES", "GrpTRES", "MaxJobs", "MaxSubmit")
+    return Line("sacctmgr show association", "|".join(map(row.text, quoted)))
+
+
+def _above(wanted: str, limits: str) -> str:
+    """The first resource whose request exceeds a limit, e.g. `cpu=2`."""
+    asked_for = {name: _amount(number, unit) for name, number, unit in _TRES.findall(wanted)}
+    for name, number, unit in _TRES.findall(limits):
+        if asked_for.get(name, 0.0) > _amount(number, unit):
+            return f"{name}={number}{unit}"
+    return ""
+
+
+def _amount(number: str, unit: str) -> float:
+    return (decimal(number) or 0.0) * float(1024 ** " KMGT".index(unit or " "))
+
+
+def _shorten(answer: JobAnswer, longest: str) -> str:
+    """The command to lower the time limit of a waiting job, which users may do."""
+    if not longest or not longest[0].isdigit():
+        return answer.subject.cancel
+    return answer.subject.here(f"scontrol update JobId={answer.number} TimeLimit={longest}")
+
+
+NODES_DRAINED = Cause(
+    "nodes-drained",
+    "no node of its partition accepts jobs",
+    "wait for the administrators, or choose a GPU of another partition",
+)
+RESERVED = Cause(
+    "reserved",
+    "a reservation of its nodes, often for maintenance, starts before it could end",
+    "lower its time limit to end before the reservation, or wait",
+)
+PARTITION_CLOSED = Cause(
+    "partition-closed", "its partition is closed", "wait for the administrators, or choose another partition"
+)
+NEVER_FITS = Cause(
+    "never-fits",
+    "no node of its partition has what it requests, so it will never start",
+    "cancel it, and request less memory, fewer CPUs or another GPU",
+)
+HELD_BY_YOU = Cause("held-by-you", "you put it on hold", "release it")
+LAUNCH_FAILED = Cause(
+    "launch-failed",
+    "Slurm could not start it on its node and now holds it",
+    "release it, so that Slurm tries again; if it is held again, report the node to the administrators",
+)
+HELD_BY_ADMIN = Cause(
+    "held-by-admin",
+    "it is held by the system or an administrator",
+    "only the administrators can release it: ask them, and give the job id",
+)
+
+_UNFIT = r"BadConstraints|PartitionNodeLimit|PartitionConfig"
+
+
+def nodes_drained(answer: JobAnswer) -> Finding | None:
+    """All nodes of the partition are down or drained, whatever squeue's reason."""
+    blocked = r"Resources|Priority|ReqNodeNotAvail|Node ?Down|Nodes required for job are DOWN|PartitionDown"
+    if not answer.waits_for(blocked) or not answer.nodes or any(node.takes_jobs for node in answer.nodes):
+        return None
+    first = answer.nodes[0]
+    return NODES_DRAINED.found(
+        answer.queue,
+        *(node_line(node) for node in answer.nodes[:3]),
+        detail=f"{first.name} is {first.state}, {first.reason!r}" if first.reason != "none" else "",
+        command=answer.subject.here("sinfo -R"),
+    )
+
+
+def reserved(answer: JobAnswer) -> Finding | None:
+    """A maintenance or reservation begins before the job could end."""
+    if not answer.waits_for(r"ReqNodeNotAvail.*[Mm]ain|Reservation|.*reserved for main"):
+        return None
+    return RESERVED.found(
+        answer.queue,
+        answer.words("TimeLimit", "StartTime"),
+        command=answer.subject.here("scontrol show reservation"),
+    )
+
+
+def partition_closed(answer: JobAnswer) -> Finding | None:
+    """PartitionDown, PartitionInactive."""
+    if not answer.waits_for(r"Partition(Down|Inactive)"):
+        return None
+    state = Line("scontrol show partition", f"State={answer.partition.fields.get('State', '?')}")
+    return PARTITION_CLOSED.found(answer.queue, state, command=answer.subject.here("sinfo -s"))
+
+
+def never_fits(answer: JobAnswer) -> Finding | None:
+    """BadConstraints, PartitionNodeLimit, PartitionConfig."""
+    failed = answer.known is not None and answer.known.state is JobState.FAILED
+    if not (answer.waiting or failed) or not re.match(_UNFIT, answer.reason):
+        return None
+    return NEVER_FITS.found(
+        answer.queue,
+        answer.words("ReqTRES", "Features", "Partition"),
+        command=answer.subject.cancel,
+        # A partition may also refuse its account.
+        sure=Sure.GENERAL if answer.reason == "PartitionConfig" else Sure.CERTAIN,
+    )
+
+
+def held_by_you(answer: JobAnswer) -> Finding | None:
+    """JobHeldUser."""
+    if not answer.waits_for(r"(Job)?HeldUser|job requeued in held state"):
+        return None
+    return HELD_BY_YOU.found(answer.queue, command=answer.subject.here(f"scontrol release {answer.number}"))
+
+
+def launch_failed(answer: JobAnswer) -> Finding | None:
+    """A prolog failed, or too many starts did; the node is often drained then."""
+    if not answer.waits_for(r"launch failed|Job ?Hold ?Max ?Requeue|JobLaunchFailure"):
+        return None
+    drained = [node for node in answer.nodes if not node.takes_jobs]
+    return LAUNCH_FAILED.found(
+        answer.queue,
+        answer.words("Restarts"),
+        *(node_line(node) for node in drained[:2]),
+        detail=f"{drained[0].name} says {drained[0].reason!r}" if drained else "",
+        command=answer.subject.here(f"scontrol release {answer.number}"),
+    )
+
+
+def held_by_admin(answer: JobAnswer) -> Finding | None:
+    """JobHeldAdmin."""
+    if not answer.waits_for(r"(Job)?HeldAdmin|Reservation ?Deleted"):
+        return None
+    return HELD_BY_ADMIN.found(
+        answer.queue, command=answer.subject.here(f"scontrol show job {answer.number}")
+    )
+
+
+RULES = (
+    time_over_partition,
+    qos_limit,
+    association_limit,
+    bad_account,
+    held_by_you,
+    launch_failed,
+    held_by_admin,
+    nodes_drained,
+    reserved,
+    partition_closed,
+    never_fits,
+)
+CAUSES = tuple(value for value in list(globals().values()) if isinstance(value, Cause))
