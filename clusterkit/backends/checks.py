@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from clusterkit.probes.framing import MARK, Section, sections
 
 if TYPE_CHECKING:
-    from clusterkit.backends.base import Capabilities
     from clusterkit.config.models import Cluster, Profile, Project
 
 Evidence = TypeVar("Evidence")
@@ -76,9 +75,11 @@ class Scope:
     """The subject of an examination, which decides what is checked."""
 
     cluster: Cluster
-    can: Capabilities
-    """Of the cluster's scheduler."""
     project: Project
+    queue: bool
+    """Whether jobs wait in a queue, and so run on nodes of their own."""
+    arrays: bool
+    """Whether runs submitted together become one job array."""
     profile: Profile | None = None
     """None for the checks that are made once for all profiles."""
     gpu: bool = False
@@ -89,8 +90,8 @@ class Scope:
         return self.cluster.host is not None
 
     def queued(self) -> bool:
-        """Whether jobs wait in a queue, and so run on nodes of their own."""
-        return self.can.queue
+        """Whether jobs wait in a queue."""
+        return self.queue
 
     def stores_image(self) -> bool:
         """Whether the cluster keeps its image in a file of clusterkit's."""

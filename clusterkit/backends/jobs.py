@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -139,6 +140,8 @@ UNSUPERVISED = "Unsupervised"
 """The reason of a job of this machine that has outlived its supervisor."""
 SCHEDULER_LOG = "slurm.log"
 """The scheduler's log in a run directory."""
+STEP_END = re.compile(r"srun: error: \S+: tasks? [\d,-]+: ")
+"""What the launcher of a job's steps says in the log of how one ended."""
 
 
 WORK = "work"

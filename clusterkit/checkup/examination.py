@@ -158,5 +158,5 @@ class Examination:
 
 def scope_of(cluster: Cluster, project: Project, profile: Profile | None) -> Scope:
     """Returns the subject of the checks, for a profile or for those without one."""
-    gpu = profile is not None and wants_gpu(cluster, profile)
-    return Scope(cluster, backend_of(cluster).can, project, profile, gpu)
+    gpu, can = profile is not None and wants_gpu(cluster, profile), backend_of(cluster).can
+    return Scope(cluster, project, can.queue, can.arrays, profile, gpu)

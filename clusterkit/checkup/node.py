@@ -275,7 +275,7 @@ def driver(node: Node) -> Verdict:
     "NVIDIA MPS is available, if enabled",
     "root-shared",
     "gpu",
-    applies=lambda scope: scope.gpu and scope.cluster.mps and scope.can.arrays,
+    applies=lambda scope: scope.gpu and scope.cluster.mps and scope.arrays,
 )
 def mps(node: Node) -> Verdict:
     """Whether the MPS command of packs exists; only a pack's log tells if the site permits it."""

@@ -11,7 +11,7 @@ import typer
 from clusterkit.cli.common import ConfigOption, JsonOption, load, native_words, open_ledger
 from clusterkit.cli.ui.console import note, out, print_document, say, warn
 from clusterkit.cli.ui.progress import transfer_bar
-from clusterkit.config.options import NATIVE_OPTION
+from clusterkit.config.options import NATIVE, NATIVE_OPTION
 from clusterkit.units import format_bytes, plural
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def build(
     native: Annotated[
         list[str] | None,
         typer.Option(
-            NATIVE_OPTION, metavar="OPTION", help="An sbatch option for the build job, e.g. partition=cpu."
+            NATIVE_OPTION, metavar="OPTION", help=f"An {NATIVE} option for the build job, e.g. partition=cpu."
         ),
     ] = None,
     print_definition: Annotated[

@@ -13,7 +13,7 @@ import typer
 
 from clusterkit.asking import at_terminal
 from clusterkit.cli.guide import Command
-from clusterkit.config.options import NATIVE_OPTION
+from clusterkit.config.options import NATIVE, NATIVE_OPTION
 from clusterkit.errors import ConfigError
 from clusterkit.units import parse_duration
 
@@ -77,7 +77,7 @@ NativeOption = Annotated[
     typer.Option(
         NATIVE_OPTION,
         metavar="OPTION",
-        help="An sbatch option, which overrides all other settings, e.g. qos=long.",
+        help=f"An {NATIVE} option, which overrides all other settings, e.g. qos=long.",
     ),
 ]
 SendLargeOption = Annotated[

@@ -10,6 +10,7 @@ import typer
 from clusterkit.asking import at_terminal
 from clusterkit.cli.common import AcceptNewOption, ConfigOption, DryRunOption, JsonOption, without_plugins
 from clusterkit.cli.ui.console import note, print_document
+from clusterkit.config.options import SCHEDULER
 from clusterkit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def init(
         typer.Option("--root", metavar="PATH", help="Folder on the cluster for images, code and runs."),
     ] = None,
     account: Annotated[
-        str | None, typer.Option("--account", metavar="NAME", help="Slurm account to charge.")
+        str | None, typer.Option("--account", metavar="NAME", help=f"{SCHEDULER} account to charge.")
     ] = None,
     partition: Annotated[
         str | None,

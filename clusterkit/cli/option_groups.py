@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from clusterkit.config.options import NATIVE_OPTION
+
 LAST = "Other options"
 """The title above options that no group names: `--config` and `--help`."""
 
@@ -14,7 +16,7 @@ GROUPS = {
         "Login": "--accept-new --ssh-config",
     },
     "plan": {
-        "Run": "--profile --cluster --time --nodes --until-done --sbatch --total-steps",
+        "Run": f"--profile --cluster --time --nodes --until-done {NATIVE_OPTION} --total-steps",
         "Alternatives": "--times --gpus --ranks --compare",
         "Recipe": "--set --unlock",
         "Your own environment": "--observation-dim --action-dim --action-choices",
@@ -27,14 +29,15 @@ GROUPS = {
         "Checks and output": "--no-wait --dry-run --script --yes --json",
     },
     "submit": {
-        "Run": "--profile --cluster --name --seed --total-steps --time --nodes --first --until-done --sbatch",
+        "Run": "--profile --cluster --name --seed --total-steps --time --nodes --first --until-done "
+        + NATIVE_OPTION,
         "Several runs": "--seeds --sweep --max-parallel --pack --in-one",
         "One after another": "--after --then --then-always",
         "Recipe": "--set --unlock",
         "Checks and output": "--dry-run --script --yes --send-large --verify-image --json",
     },
     "rerun": {
-        "Changes": "--cluster --seed --name --profile --time --total-steps --until-done --sbatch",
+        "Changes": f"--cluster --seed --name --profile --time --total-steps --until-done {NATIVE_OPTION}",
         "Checks and output": "--dry-run --yes --json",
     },
     "sync-results": {
@@ -44,7 +47,7 @@ GROUPS = {
     },
     "search": {
         "Search": "--space --metric --direction --trials --at-once --sampler --prune",
-        "Run": "--profile --cluster --total-steps --time --sbatch",
+        "Run": f"--profile --cluster --total-steps --time {NATIVE_OPTION}",
         "Recipe": "--set --unlock",
         "Checks and output": "--best --yes --send-large --json",
     },

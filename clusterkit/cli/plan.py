@@ -33,6 +33,7 @@ from clusterkit.cli.ui.console import format_count, note, out, print_document
 from clusterkit.cli.ui.lines import plain_table
 from clusterkit.cli.ui.plan import FITS, speed_words, time_range
 from clusterkit.cli.ui.progress import transfer_bar
+from clusterkit.config.options import NATIVE
 from clusterkit.errors import ConfigError
 from clusterkit.units import beside, format_bytes, parse_duration, significant
 
@@ -277,7 +278,7 @@ def _document(forecast: Forecast) -> dict[str, Any]:
         "memory_bytes": forecast.machine.host_memory,
         "time_limit_seconds": profile.time,
         "until_done": forecast.goes_on,
-        "sbatch": list(forecast.options),
+        NATIVE: list(forecast.options),
         "memory": forecast.memory
         and {"gpu": store_json(forecast.memory.gpu), "host": store_json(forecast.memory.host)},
         "seen": forecast.used and _seen(forecast.used),

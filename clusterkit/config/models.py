@@ -17,6 +17,7 @@ from clusterkit.config.held import ProgramHere, SshConfigHere
 from clusterkit.config.kinds import DEFAULT as DEFAULT_KIND
 from clusterkit.config.kinds import find_kind
 from clusterkit.config.notify import Notify
+from clusterkit.config.options import GPU_REQUEST, NATIVE, SCHEDULER
 from clusterkit.config.values import (
     Duration,
     Environment,
@@ -25,8 +26,8 @@ from clusterkit.config.values import (
     Lines,
     LocalPath,
     Name,
+    NativeOptions,
     Program,
-    Sbatch,
     SettingsModel,
     ShellLines,
     Size,
@@ -46,8 +47,8 @@ def _request(template: str) -> str:
         filled = ""
     if not _REQUEST.fullmatch(filled):
         raise ValueError(
-            f"{template!r} is not one sbatch option with {{type}} and {{count}}; "
-            'write e.g. "--gres=gpu:{type}:{count}" or "--gpus={type}:{count}"'
+            f"{template!r} is not one {NATIVE} option with {{type}} and {{count}}; "
+            f'write e.g. "{GPU_REQUEST}" or "--gpus={{type}}:{{count}}"'
         )
     return template
 
@@ -92,14 +93,14 @@ Interface = Annotated[Line, AfterValidator(_interface)]
 class GpuTable(SettingsModel):
     """How one cluster spells one GPU type. What is set here wins over the cluster's own value."""
 
-    request: Annotated[Line, AfterValidator(_request)] = "--gres=gpu:{type}:{count}"
+    request: Annotated[Line, AfterValidator(_request)] = GPU_REQUEST
     partition: Line | None = None
     account: Line | None = None
     qos: Line | None = None
     constraint: Line | None = None
     memory: Size | None = None
     """Memory of one GPU in bytes."""
-    sbatch: Sbatch = Field(default_factory=dict)
+    sbatch: NativeOptions = Field(default_factory=dict)
 
 
 class Cluster(SettingsModel):
@@ -148,7 +149,7 @@ class Cluster(SettingsModel):
     """Network interface by which the nodes of a run talk to each other; None finds one."""
     mps: bool = False
     """Whether the runs of a pack use its GPU through NVIDIA MPS, which their job starts."""
-    sbatch: Sbatch = Field(default_factory=dict)
+    sbatch: NativeOptions = Field(default_factory=dict)
     ssh_config: SshConfigHere | None = None
 
     @model_validator(mode="after")
@@ -162,7 +163,7 @@ class Cluster(SettingsModel):
     @model_validator(mode="after")
     def _pyxis_has_srun(self) -> Cluster:
         if self.container == "pyxis" and self.here:
-            raise ValueError(f'container = "pyxis" needs Slurm, and kind = "{self.kind}" is without it')
+            raise ValueError(f'container = "pyxis" needs {SCHEDULER}, and kind = "{self.kind}" is without it')
         if self.container == "pyxis" and self.mps:
             raise ValueError('mps = true and container = "pyxis" exclude each other')
         if self.registry_image is None:
@@ -272,7 +273,7 @@ class Profile(SettingsModel):
     """How long before the time limit the signal is sent, in seconds; a fifth of the limit at most."""
     retry: Retry | None = None
     """What is tried again; None follows the project."""
-    sbatch: Sbatch = Field(default_factory=dict)
+    sbatch: NativeOptions = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -287,8 +288,8 @@ class Profile(SettingsModel):
 
     @model_validator(mode="after")
     def _nodes_once(self) -> Profile:
-        if "nodes" in self.model_fields_set and self.nodes > 1 and {"nodes", "N"} & self.sbatch.keys():
-            raise ValueError("sets nodes, and sbatch nodes too; leave the latter out")
+        if "nodes" in self.model_fields_set and self.nodes > 1 and self.native_nodes:
+            raise ValueError(f"sets nodes, and {NATIVE} nodes too; leave the latter out")
         return self
 
     @model_validator(mode="after")
@@ -301,6 +302,11 @@ class Profile(SettingsModel):
     def gpu_count(self) -> int:
         """GPUs of each node; 0 when no GPU type is named."""
         return self.gpus if self.gpu is not None else 0
+
+    @property
+    def native_nodes(self) -> bool:
+        """Whether an option of the scheduler asks for nodes."""
+        return not self.sbatch.keys().isdisjoint({"nodes", "N"})
 
     @property
     def ranks(self) -> int:

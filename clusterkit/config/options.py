@@ -1,4 +1,7 @@
-"""Names of sbatch options: the long form of what a user wrote, and those that are not theirs to set. Pure."""
+"""Options of the scheduler as users write them: names, those that are not theirs to set, secrets. Pure.
+
+These words are Slurm's. Settings hold its options, and other schedulers read what they know of them.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,14 @@ from collections.abc import Iterable, Sequence
 from clusterkit.config.exposure import HINT, assigned_secret, names_secret
 from clusterkit.errors import ConfigError
 
-NATIVE_OPTION = "--sbatch"
+SCHEDULER = "Slurm"
+NATIVE = "sbatch"
+"""The command whose options they are, and the table of settings that holds them."""
+NATIVE_OPTION = f"--{NATIVE}"
 """The option of commands that hands an option to the scheduler."""
+GPU_REQUEST = "--gres=gpu:{type}:{count}"
+"""The usual request for GPUs."""
+SHOWN = f"{SCHEDULER} shows the options of a job to others"
 _LONG = re.compile(r"[a-z][a-z0-9-]+")
 _SHORT = {
     "A": "account", "C": "constraint", "D": "chdir", "G": "gpus", "H": "hold", "J": "job-name",
@@ -27,8 +36,8 @@ _PROTECTED = {
     "chdir": "the job starts in its run directory",
     "wrap": "the job script is clusterkit's own",
     "array": "one run is one job; submit one run for each seed",
-    "parsable": "clusterkit reads the job id from sbatch's answer",
-    "quiet": "clusterkit reads the job id from sbatch's answer",
+    "parsable": f"clusterkit reads the job id from {NATIVE}'s answer",
+    "quiet": f"clusterkit reads the job id from {NATIVE}'s answer",
     "wait": "submit does not wait for the job; `clusterkit status` follows it",
     "test-only": "nothing would be submitted; `clusterkit submit --dry-run` shows the request",
 }
@@ -44,7 +53,7 @@ def long_name(written: str) -> str:
     name = written.removeprefix("--").removeprefix("-")
     name = _SHORT.get(name, name.replace("_", "-"))
     if not _LONG.fullmatch(name):
-        raise ValueError(f'{written!r} is not an sbatch option; write its long name, e.g. "mail-user"')
+        raise ValueError(f'{written!r} is not an {NATIVE} option; write its long name, e.g. "mail-user"')
     if reason := _PROTECTED.get(name):
         raise ValueError(f"--{name} cannot be set: {reason}")
     return name
@@ -64,7 +73,7 @@ def parse_options(texts: Sequence[str]) -> dict[str, str | int | bool]:
         written, equals, value = text.partition("=")
         if not written.startswith("--") or (equals and not value) or not text.isprintable():
             raise ConfigError(
-                f"{text!r} is not an sbatch option", hint="write --name=value, or --name for a flag"
+                f"{text!r} is not an {NATIVE} option", hint="write --name=value, or --name for a flag"
             )
         try:
             table[long_name(written)] = value if equals else True
@@ -80,7 +89,7 @@ def refuse_secrets(options: Iterable[str]) -> None:
         passed = (part.partition("=")[0] for part in value.split(",")) if name == "--export" else ()
         if secret := assigned_secret(value) or next(filter(names_secret, passed), None):
             raise ConfigError(
-                f"{name}: {secret} looks like a secret, and Slurm shows the options of a job to others",
+                f"{name}: {secret} looks like a secret, and {SHOWN}",
                 hint=HINT,
             )
 

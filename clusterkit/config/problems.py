@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 
 from clusterkit.config.layers import DEFAULT, Merged
 from clusterkit.config.lines import Key, join_key
+from clusterkit.config.options import NATIVE
 from clusterkit.errors import ConfigError
 from clusterkit.resources import page
 
@@ -76,7 +77,7 @@ def _describe(detail: ErrorDetails, key: Key, root: type[BaseModel]) -> tuple[st
             return f"must be {context['expected']}, not {given!r}", None
         case "greater_than_equal":
             return f"must be at least {context['ge']}, not {given!r}", None
-    if "sbatch" in key[:-1]:
+    if NATIVE in key[:-1]:
         return f"must be text, a whole number, true or false, not {given!r}", None
     hint = None
     if key[-1:] == ("program",) and kind == "tuple_type" and isinstance(given, str) and given.strip():

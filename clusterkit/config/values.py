@@ -14,7 +14,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationInfo
 
 from clusterkit.config.exposure import assigned_secret, names_secret
-from clusterkit.config.options import long_name
+from clusterkit.config.options import SHOWN, long_name
 from clusterkit.units import DURATION_EXAMPLES, SIZE_EXAMPLES, parse_duration, parse_size
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -157,7 +157,7 @@ def _option_value(value: str | int | bool) -> str | int | bool:
     if value == "":
         raise ValueError("is empty; write true for an option without a value, false to remove it")
     if isinstance(value, str) and (name := assigned_secret(value)):
-        raise ValueError(f"{name} looks like a secret; Slurm shows the options of a job to others")
+        raise ValueError(f"{name} looks like a secret; {SHOWN}")
     return _one_line(value) if isinstance(value, str) else value
 
 
@@ -179,10 +179,10 @@ TrackingUri = Annotated[str, BeforeValidator(_tracking_uri)]
 Name = Annotated[str, AfterValidator(_name)]
 EnvironmentName = Annotated[str, AfterValidator(_environment_name)]
 Environment = Mapping[Annotated[EnvironmentName, AfterValidator(_open_name)], Line]
-Sbatch = Mapping[
+NativeOptions = Mapping[
     Annotated[str, AfterValidator(_option_name)], Annotated[bool | int | str, AfterValidator(_option_value)]
 ]
-"""sbatch options: text or a number is a value, true makes a flag, false removes the option."""
+"""Options of the scheduler: text or a number is a value, true makes a flag, false removes the option."""
 
 
 class SettingsModel(BaseModel):

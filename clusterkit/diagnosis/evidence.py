@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,13 +9,11 @@ from typing import Any
 from clusterkit.backends import backend_of_kind
 from clusterkit.backends.base import Backend
 from clusterkit.backends.causes import Line, Text
-from clusterkit.backends.jobs import SCHEDULER_LOG, JobState
+from clusterkit.backends.jobs import SCHEDULER_LOG, STEP_END, JobState
 from clusterkit.backends.story import JobStory, Subject
 from clusterkit.config.kinds import find_kind
 from clusterkit.runs.record import RunRecord
 from clusterkit.runs.state import RunState
-
-_OF_SRUN = re.compile(r"srun: error: \S+: tasks? [\d,-]+: ")
 
 
 @dataclass(frozen=True)
@@ -88,9 +85,9 @@ class Evidence:
 
     @property
     def program_log(self) -> Text:
-        """The output of the newest attempt, without what srun says of its end."""
+        """The output of the newest attempt, without what the scheduler says of its end."""
         log = self.texts.get("log", Text("log"))
-        return Text(log.source, tuple(line for line in log.lines if not _OF_SRUN.match(line)))
+        return Text(log.source, tuple(line for line in log.lines if not STEP_END.match(line)))
 
     def space(self, role: str) -> DiskSpace | None:
         """The file system of a root."""

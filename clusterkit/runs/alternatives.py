@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from clusterkit.backends import backend_of
 from clusterkit.backends.base import EarlySignal
 from clusterkit.backends.jobs import Job, JobState
+from clusterkit.config.options import NATIVE
 from clusterkit.errors import ConfigError
 from clusterkit.runs.submission import Submission
 
@@ -92,7 +93,7 @@ def alternatives(
     if len({options for _, options in found.values()}) < len(found):
         raise ConfigError(
             f"--first {first}: two of them make the same request of {cluster.name}",
-            hint="an `sbatch` setting or option may override what differs",
+            hint=f"an `{NATIVE}` setting or option may override what differs",
         )
     return found
 

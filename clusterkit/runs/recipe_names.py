@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from clusterkit.config.options import NATIVE
 from clusterkit.errors import ConfigError, RecipeLockedError
 from trainer import recipe as recipes
 
@@ -131,9 +132,9 @@ def ranks(profile: Profile, recipe: recipes.Recipe) -> list[str]:
     """
     if profile.ranks < 2:
         return []
-    if {"nodes", "N"} & profile.sbatch.keys():
+    if profile.native_nodes:
         raise ConfigError(
-            f"profile {profile.name} asks for nodes by an sbatch option, which starts no process on them",
+            f"profile {profile.name} asks for nodes by an {NATIVE} option, which starts no process on them",
             hint="write `nodes = N` in the profile instead",
         )
     try:

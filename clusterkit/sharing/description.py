@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from clusterkit.config.options import NATIVE
 from clusterkit.results.metrics import MetricRow, last_step, latest, own_names
 from clusterkit.results.series import series
 from clusterkit.runs.program import trains
@@ -79,7 +80,7 @@ def describe(
         ("profile", _profile(document, training=trains(argv))),
         ("arguments", _options(argv[4:]) if trains(argv) else iter(())),
         ("environment", ((name, str(value).replace(own, "RUN_DIR")) for name, value in env.items())),
-        ("sbatch", _native(request.options)),
+        (NATIVE, _native(request.options)),
         ("code", _code(document)),
         ("image", iter((table(document, "image") or {"digest": _no_file(document)}).items())),
         ("versions", iter(_versions(document, rows or ()).items())),

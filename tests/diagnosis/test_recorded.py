@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clusterkit.backends.slurm.why import causes
+from clusterkit.backends.slurm import why
 from clusterkit.diagnosis import CAUSES, Diagnosis, diagnose, parse_evidence
 from tests.diagnosis.run_dirs import RECORDED
 
@@ -57,7 +57,7 @@ def test_without_accounting_the_cause_is_the_same_or_less_sure(path: Path) -> No
 
 def test_at_least_25_causes_were_provoked_for_real() -> None:
     provoked = {expected(path) for path in ANSWERS}
-    assert provoked <= {cause.slug for cause in (*CAUSES, *causes.CAUSES)}
+    assert provoked <= {cause.slug for cause in (*CAUSES, *why.CAUSES)}
     assert len(provoked) >= 25
 
 

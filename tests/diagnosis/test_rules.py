@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.backends.slurm.why import causes
+from clusterkit.backends.slurm import why
 from clusterkit.diagnosis import CAUSES, Sure, diagnose, parse_evidence
 from clusterkit.errors import RunError
 from clusterkit.runs.submission import Submission
@@ -619,7 +619,7 @@ def test_a_silent_scheduler_does_not_matter_when_the_exit_record_tells(tmp_path:
 
 
 def test_every_cause_has_a_test() -> None:
-    slugs = [cause.slug for cause in (*CAUSES, *causes.CAUSES)]
+    slugs = [cause.slug for cause in (*CAUSES, *why.CAUSES)]
     assert len(slugs) == len(set(slugs))
     real = {path.stem.partition("--")[0] for path in RECORDED.glob("*.txt")}
     text = Path(__file__).read_text()

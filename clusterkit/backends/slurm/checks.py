@@ -22,7 +22,7 @@ from clusterkit.backends.jobs import refusal
 from clusterkit.backends.slurm import tables
 from clusterkit.backends.slurm.explain import sbatch_error
 from clusterkit.backends.slurm.request import JobRequest, read
-from clusterkit.backends.slurm.tables import CLEAN_ENVIRONMENT, Node, Partition, Tables
+from clusterkit.backends.slurm.tables import CLEAN_ENVIRONMENT, NodeRow, Partition, SlurmTables
 from clusterkit.probes.framing import TIME_UP
 from clusterkit.units import format_bytes, format_duration, plural
 
@@ -49,9 +49,9 @@ class SlurmAnswer:
         return self.asked
 
     @cached_property
-    def tables(self) -> Tables:
+    def tables(self) -> SlurmTables:
         """Slurm's tables."""
-        return Tables({name: part.text for name, part in self.answer.parts.items()})
+        return SlurmTables({name: part.text for name, part in self.answer.parts.items()})
 
     @property
     def queue(self) -> str:
@@ -65,7 +65,7 @@ class SlurmAnswer:
         return self.tables.partitions.get(self.queue) or Partition({}, self.queue)
 
     @property
-    def nodes(self) -> tuple[Node, ...]:
+    def nodes(self) -> tuple[NodeRow, ...]:
         """The nodes of that partition."""
         return self.partition.nodes
 

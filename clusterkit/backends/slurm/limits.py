@@ -13,7 +13,7 @@ from typing import Literal
 from clusterkit.backends.base import Continuation, Limits, Way
 from clusterkit.backends.slurm import tables
 from clusterkit.backends.slurm.request import JobRequest, asks_for_requeue
-from clusterkit.backends.slurm.tables import ARRAY_SIZE, Tables
+from clusterkit.backends.slurm.tables import ARRAY_SIZE, SlurmTables
 from clusterkit.errors import ConfigError, SchedulerError
 from clusterkit.probes import Probe
 from clusterkit.probes.framing import Section, sections
@@ -53,7 +53,7 @@ def parse_limits(answer: str, account: str = "", qos: str = "") -> Limits:
         SchedulerError: scontrol gave no configuration.
     """
     parts = {section.name: section for section in sections(answer)}
-    slurm = Tables({name: part.text for name, part in parts.items()})
+    slurm = SlurmTables({name: part.text for name, part in parts.items()})
     config = slurm.config
     if "partitions" not in parts or not config.fields:
         silent = parts.get("config", Section())
@@ -73,7 +73,7 @@ def parse_limits(answer: str, account: str = "", qos: str = "") -> Limits:
     )
 
 
-def _jobs(slurm: Tables, account: str, qos: str) -> int | None:
+def _jobs(slurm: SlurmTables, account: str, qos: str) -> int | None:
     """The least number of jobs that the user's associations and their quality of service allow."""
     mine = [row for row in slurm.associations if account in ("", row.account)]
     names = {qos} if qos else {row.default_qos or next(iter(row.qos), "") for row in mine}

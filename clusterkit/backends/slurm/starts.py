@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from clusterkit.backends.jobs import unix_seconds
 from clusterkit.backends.slurm import tables
 from clusterkit.backends.slurm.request import JobRequest, counted, read
-from clusterkit.backends.slurm.tables import CLEAN_ENVIRONMENT, ENVIRONMENT, Tables
+from clusterkit.backends.slurm.tables import CLEAN_ENVIRONMENT, ENVIRONMENT, SlurmTables
 from clusterkit.backends.starts import FairShare, PredictedStart, Predictions
 from clusterkit.probes import Probe
 from clusterkit.probes.framing import Section, sections
@@ -75,7 +75,7 @@ def probe(requests: Mapping[str, Sequence[str]]) -> Probe[Predictions]:
 def parse_starts(text: str, requests: Mapping[str, Sequence[str]]) -> Predictions:
     """Parse the script's output; missing values are unknown."""
     parts = {section.name: section for section in sections(text)}
-    slurm = Tables({name: part.text for name, part in parts.items()})
+    slurm = SlurmTables({name: part.text for name, part in parts.items()})
     now = decimal(parts.get("now", _SILENCE).text.strip())
     waiting = Counter(parts.get("waiting", _SILENCE).text.replace(",", "\n").split())
     highest_only = "MAX_TRES" in slurm.config.text("PriorityFlags")
@@ -92,7 +92,7 @@ def parse_starts(text: str, requests: Mapping[str, Sequence[str]]) -> Prediction
 
 
 def _start(
-    answer: Section, asked: JobRequest, now: float | None, slurm: Tables, waiting: Mapping[str, int]
+    answer: Section, asked: JobRequest, now: float | None, slurm: SlurmTables, waiting: Mapping[str, int]
 ) -> PredictedStart:
     """The start in sbatch's answer.
 

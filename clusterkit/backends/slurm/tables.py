@@ -142,7 +142,7 @@ class Config(Row):
         return min((limit for limit in limits if limit is not None), default=ARRAY_SIZE)
 
 
-class Node(Row):
+class NodeRow(Row):
     """A node of a partition, or alike ones; the columns are sinfo's letters."""
 
     partition = Column("R", str)
@@ -175,7 +175,7 @@ class Partition(Row):
     """A queue and who may use it."""
 
     name: str
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[NodeRow, ...] = ()
 
     default = Column("Default", _yes)
     """Whether jobs go there that name no partition."""
@@ -243,7 +243,7 @@ QOS = f"sacctmgr -n -P show qos format={','.join(Qos.columns())}"
 
 
 @dataclass(frozen=True)
-class Tables:
+class SlurmTables:
     """The tables among the sections of an answer; those that are missing are empty."""
 
     texts: Mapping[str, str]
@@ -261,7 +261,7 @@ class Tables:
     @cached_property
     def partitions(self) -> dict[str, Partition]:
         """The partitions by name, with their nodes; those that sinfo alone knows are the last."""
-        nodes: dict[str, list[Node]] = {}
+        nodes: dict[str, list[NodeRow]] = {}
         for node in self.nodes:
             nodes.setdefault(node.partition, []).append(node)
         _, *pieces = _PARTITION.split(self.texts.get("partitions", ""))
@@ -280,9 +280,9 @@ class Tables:
         return next((row for row in self.partitions.values() if row.default), None)
 
     @cached_property
-    def nodes(self) -> tuple[Node, ...]:
+    def nodes(self) -> tuple[NodeRow, ...]:
         """The nodes."""
-        return tuple(map(Node, self._rows("nodes", self.node_fields, self.separator)))
+        return tuple(map(NodeRow, self._rows("nodes", self.node_fields, self.separator)))
 
     @cached_property
     def associations(self) -> tuple[Association, ...]:

@@ -1,4 +1,4 @@
-from clusterkit.backends.slurm.tables import Tables
+from clusterkit.backends.slurm.tables import SlurmTables
 
 TOLD = """Welcome to the cluster
 PartitionName=gpu-a40 AllowGroups=ALL Default=YES MaxTime=1-00:00:00 TRES=cpu=8,mem=62.50G State=UP
@@ -8,7 +8,7 @@ PartitionName=bare
 
 
 def test_each_partition_is_known_by_its_name_with_its_fields():
-    rows = Tables({"partitions": TOLD}).partitions
+    rows = SlurmTables({"partitions": TOLD}).partitions
     assert list(rows) == ["gpu-a40", "owners of nodes", "bare"]
     assert rows["gpu-a40"].text("MaxTime") == "1-00:00:00"
     assert rows["gpu-a40"].max_time == 86400
@@ -23,8 +23,8 @@ def test_each_partition_is_known_by_its_name_with_its_fields():
 
 
 def test_the_default_partition_is_found_if_there_is_one():
-    default = Tables({"partitions": TOLD}).default
+    default = SlurmTables({"partitions": TOLD}).default
     assert default
     assert default.name == "gpu-a40"
-    assert Tables({"partitions": "PartitionName=long Default=NO"}).default is None
-    assert Tables({}).default is None
+    assert SlurmTables({"partitions": "PartitionName=long Default=NO"}).default is None
+    assert SlurmTables({}).default is None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from clusterkit.backends.slurm.request import Gpus
 from clusterkit.backends.slurm.survey.parse import Slurm, SlurmSurvey
-from clusterkit.backends.slurm.tables import Node, Partition
+from clusterkit.backends.slurm.tables import NodeRow, Partition
 from clusterkit.hardware import recognise, slice_memory
 
 _DAY = 86400
@@ -158,7 +158,7 @@ def _merit(offer: Offer, wanted: set[str]) -> tuple[object, ...]:
 
 def _offers(partition: Partition) -> Iterator[Offer]:
     """One offer per kind of GPU in a partition."""
-    found: dict[tuple[str, str], list[tuple[Node, Gpus, str | None, str]]] = {}
+    found: dict[tuple[str, str], list[tuple[NodeRow, Gpus, str | None, str]]] = {}
     for nodes in partition.nodes:
         for gres in nodes.gpus:
             name, feature, hint = _name(gres, nodes, partition)
@@ -183,7 +183,7 @@ def _offers(partition: Partition) -> Iterator[Offer]:
         )
 
 
-def _name(gres: Gpus, nodes: Node, partition: Partition) -> tuple[str, str | None, str]:
+def _name(gres: Gpus, nodes: NodeRow, partition: Partition) -> tuple[str, str | None, str]:
     """A GPU's name in profiles, the feature that names it, and the name's source."""
     if gres.type:
         known = recognise(gres.type)
@@ -196,7 +196,7 @@ def _name(gres: Gpus, nodes: Node, partition: Partition) -> tuple[str, str | Non
     return "gpu", None, "its GPUs have no type, so the card is not known"
 
 
-def _memory(gres: Gpus, nodes: Node, name: str) -> int | None:
+def _memory(gres: Gpus, nodes: NodeRow, name: str) -> int | None:
     """Bytes of one GPU, from the type's name, a feature, or the card."""
     if gres.type and (size := slice_memory(gres.type)):
         return size

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from clusterkit import ownership
-from clusterkit.backends.slurm.tables import NODES_BY_KIND, Association, Partition, Tables
+from clusterkit.backends.slurm.tables import NODES_BY_KIND, Association, Partition, SlurmTables
 from clusterkit.backends.survey import Root, Runtime, SiteSurvey
 from clusterkit.errors import TransportError, last_words
 from clusterkit.probes.framing import MARK, TIME_UP, sections
@@ -29,7 +29,7 @@ class Slurm:
     """The scheduler as a whole."""
 
     version: str | None = None
-    tables: Tables = field(default_factory=lambda: Tables({}))
+    tables: SlurmTables = field(default_factory=lambda: SlurmTables({}))
     """Configuration, partitions, nodes and QOS."""
     associations: tuple[Association, ...] = ()
     """Those that let the user have jobs."""
@@ -101,7 +101,7 @@ def parse(answer: str) -> SlurmSurvey:
 
 
 def _slurm(texts: dict[str, str], user: str) -> Slurm:
-    tables = Tables(texts, NODES_BY_KIND)
+    tables = SlurmTables(texts, NODES_BY_KIND)
     accounts = dict.fromkeys(row[0] for row in _rows(texts.get("shares", ""), 2) if row[1] == user)
     # Some sites keep users without a project in an account without jobs.
     associations = tuple(row for row in tables.associations if row.max_jobs != 0)

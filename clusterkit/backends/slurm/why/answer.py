@@ -12,7 +12,7 @@ from clusterkit.backends.jobs import SCHEDULER_LOG, Job, JobState
 from clusterkit.backends.slurm import tables
 from clusterkit.backends.slurm.explain import explain
 from clusterkit.backends.slurm.rows import FIELD_SEPARATOR, job_state, known, parse_time
-from clusterkit.backends.slurm.tables import Node, Partition, Tables
+from clusterkit.backends.slurm.tables import NodeRow, Partition, SlurmTables
 from clusterkit.backends.story import SECONDS, Subject, plain_reason, texts
 from clusterkit.probes.framing import TIME_UP
 from clusterkit.untrusted import decimal
@@ -103,7 +103,7 @@ class JobAnswer:
     """`scontrol show job`."""
     booked: Mapping[str, str]
     """The newest start in sacct; MaxRSS is the largest of its steps."""
-    tables: Tables
+    tables: SlurmTables
     """The job's partition, its nodes and, where a limit is the reason, the QOS and the association."""
     texts: Mapping[str, Text]
     """By section."""
@@ -114,7 +114,7 @@ class JobAnswer:
         return next((row for row in self.tables.partitions.values() if row.fields), Partition({}, ""))
 
     @property
-    def nodes(self) -> tuple[Node, ...]:
+    def nodes(self) -> tuple[NodeRow, ...]:
         """The nodes of its partitions."""
         return self.tables.nodes
 
@@ -151,7 +151,7 @@ class JobAnswer:
         return self.texts.get(section, Text("")).tail(lines)
 
 
-def node_line(node: Node) -> Line:
+def node_line(node: NodeRow) -> Line:
     """A node's state and its reason as evidence."""
     reason = f", {node.reason!r} (set by {node.author})" if node.reason not in ("", "none") else ""
     return Line("sinfo", f"node {node.name} is {node.state}{reason}")
@@ -176,7 +176,7 @@ def read(subject: Subject, answer: str) -> JobAnswer:
         silent=silent,
         job=job,
         booked=booked,
-        tables=Tables(parts, NODE_FIELDS, FIELD_SEPARATOR),
+        tables=SlurmTables(parts, NODE_FIELDS, FIELD_SEPARATOR),
         texts=said,
     )
 
