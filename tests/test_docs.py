@@ -40,7 +40,6 @@ NEED_MORE = {
     "--pack": "a scheduler",
     "tune": "the trainer",
     "--gpus": "a site with such GPUs",
-    "--compare": "the trainer",
     "--ranks": "several GPUs",
 }
 """What the scratch project cannot run, and what it would need; lines with these words are parsed only."""

@@ -18,6 +18,12 @@ from clusterkit.cli.guide import LazyGroup
 LINE, SHELL = "_CLUSTERKIT_LINE", "_CLUSTERKIT_SHELL"
 """Environment variables that a completing shell sets; see `clusterkit.cli.completion`."""
 
+_REMOVED = {
+    "--compare": "`clusterkit plan` for each profile or cluster",
+    "command 'work'": "`clusterkit ssh-config`, then rsync, sftp or an editor",
+}
+"""What a usage error names -> what to use instead of it."""
+
 _LEAST, _CLICKS_LEAST = 30, 50
 """The narrowest help, in columns: ours, and that of click."""
 
@@ -85,6 +91,9 @@ def command() -> None:
         if not hasattr(error, "format_message"):  # Typer's usage errors have this method
             raise
         error.show()  # type: ignore[attr-defined]
+        for words, instead in _REMOVED.items():
+            if words in error.format_message():
+                sys.stderr.write(f"next:  {instead}\n")
         sys.exit(error.exit_code)  # type: ignore[attr-defined]
     finally:
         gc.freeze()  # otherwise Python runs several pointless full collections at exit

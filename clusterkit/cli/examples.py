@@ -123,7 +123,6 @@ GUIDES = {
         (
             ("--profile a40-2m", "memory, run time and start time"),
             ("--profile a40-2m --times 1h,4h,1d", "which time limit starts first"),
-            ("--compare", "the profile on every GPU type"),
         ),
         ("submit", "plan.md"),
     ),

@@ -17,7 +17,7 @@ GROUPS = {
     },
     "plan": {
         "Run": f"--profile --cluster --time --nodes --until-done {NATIVE_OPTION} --total-steps",
-        "Alternatives": "--times --gpus --ranks --compare",
+        "Alternatives": "--times --gpus --ranks",
         "Recipe": "--set --unlock",
         "Your own environment": "--observation-dim --action-dim --action-choices",
         "Checks and output": "--send-large --json",

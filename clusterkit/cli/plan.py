@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.text import Text
 
 from clusterkit.cli.common import (
     ClusterOption,
@@ -29,19 +27,15 @@ from clusterkit.cli.common import (
     load_project,
     native_words,
 )
-from clusterkit.cli.ui.console import format_count, note, out, print_document
-from clusterkit.cli.ui.lines import plain_table
-from clusterkit.cli.ui.plan import FITS, speed_words, time_range
+from clusterkit.cli.ui.console import print_document
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.config.options import NATIVE
 from clusterkit.errors import ConfigError
-from clusterkit.units import beside, format_bytes, parse_duration, significant
+from clusterkit.units import parse_duration
 
 if TYPE_CHECKING:
     from clusterkit.backends.starts import PredictedStart
-    from clusterkit.commands.compare import ComparisonRow
     from clusterkit.commands.plan import Forecast
-    from clusterkit.config.models import Profile
     from clusterkit.forecast.memory import Store
     from clusterkit.forecast.own_rates import OwnRun
     from clusterkit.forecast.speed import Duration, Speed
@@ -67,9 +61,6 @@ def plan(
         str | None,
         typer.Option(metavar="GPU,GPU", help="GPU types to try; all types of the cluster if left out."),
     ] = None,
-    compare: Annotated[
-        bool, typer.Option("--compare", help="Compare every GPU type of every cluster, without asking any.")
-    ] = False,
     ranks: Annotated[
         int | None,
         typer.Option(metavar="N", min=1, help="Number of GPUs to train on, instead of the profile's."),
@@ -122,13 +113,6 @@ def plan(
         allow_large=large_files(send_large),
         until_done=until_done,
     )
-    if compare:
-        from clusterkit.commands.compare import compare as compared
-
-        rows = compared(settings, run, cluster=cluster, spaces=spaces)
-        (print_comparison_json if as_json else show_comparison)(run.profile, rows)
-        return
-
     from clusterkit.cli.ui.plan import show_forecast
     from clusterkit.commands.plan import PlanRequest
     from clusterkit.commands.plan import plan as command
@@ -182,61 +166,6 @@ def _durations(text: str | None) -> tuple[int, ...]:
     if any(each < 60 for each in seconds):
         raise ConfigError("--times: less than a minute is no time limit", hint="write e.g. --times 1h,4h,1d")
     return seconds
-
-
-def show_comparison(profile: Profile, rows: Sequence[ComparisonRow]) -> None:
-    """Prints one line per cluster and GPU type."""
-    steps = f", {format_count(profile.total_steps)} steps" if profile.total_steps else ""
-    out.print(Text.assemble((profile.name, "bold"), f": {profile.recipe}{steps}"))
-    counted = any(row.memory for row in rows)
-    titles = ("cluster", "gpu", *(("memory", "takes", "") if counted else ()), "time")
-    table = plain_table(*titles, right=("memory", "takes"), padding=(0, 1))
-    table.add_column("steps/s")  # its text wraps at words
-    speeds = beside([row.speed.steps_per_second if row.speed else None for row in rows])
-    for row, rate in zip(rows, speeds, strict=True):
-        name = Text(row.gpu or "-", style="bold" if row.gpu == (profile.gpu or "") else "")
-        table.add_row(row.cluster or "-", name, *(_memory(row) if counted else ()), *_time(row, rate))
-    out.print(table)
-    for gpu, speed in {row.gpu: row.speed for row in rows if row.speed}.items():
-        out.print(Text.assemble((gpu or "no GPU", "bold"), f": {speed_words(speed)}"))
-    note("figures are never scaled from one GPU to another; a short run of your own gives a missing one")
-
-
-def print_comparison_json(profile: Profile, rows: Sequence[ComparisonRow]) -> None:
-    """Prints the comparison as JSON; docs/plan.md lists the keys."""
-    document = {
-        "schema": 1,
-        "profile": profile.name,
-        "recipe": profile.recipe,
-        "total_steps": profile.total_steps,
-        "gpus": [
-            {
-                "cluster": row.cluster,
-                "gpu": row.gpu or None,
-                "memory": store_json(row.memory),
-                "time": time_json(row.speed, row.duration),
-                "published": [asdict(rate) for rate in row.published],
-            }
-            for row in rows
-        ],
-    }
-    print_document(document)
-
-
-def _memory(row: ComparisonRow) -> tuple[str, str, Text]:
-    if row.memory is None:
-        return "", "", Text()
-    there = "?" if row.memory.available is None else format_bytes(row.memory.available)
-    fit = Text(str(row.memory.fit), style=FITS[row.memory.fit])
-    return there, format_bytes(row.memory.needed), fit
-
-
-def _time(row: ComparisonRow, rate: str) -> tuple[str, Text]:
-    if row.speed is None:
-        told = "; ".join(f"{significant(one.steps_per_second)} steps/s by {one.by}" for one in row.published)
-        other = f"not this work: {told}" if told else "not measured"
-        return "-", Text(other, style="dim")
-    return time_range(row.duration, here=row.speed.here) if row.duration else "-", Text(rate)
 
 
 def store_json(store: Store | None) -> dict[str, Any] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -113,11 +112,6 @@ def speed_on(sizes: Sizes, rates: Sequence[Rate], gpu: str, cluster: str) -> Spe
         gpus=sizes.ranks,
         cluster=cluster,
     )
-
-
-def common_gpus() -> tuple[str, ...]:
-    """GPU types that are always compared."""
-    return tuple(tomllib.loads(_figures())["common_gpus"])
 
 
 def rates_of(settings: Settings, recipe: Recipe, ledger: Ledger) -> tuple[list[Rate], list[OwnRun]]:

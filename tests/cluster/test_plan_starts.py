@@ -106,7 +106,6 @@ def test_a_plan_changes_nothing_here_or_there(person: Person, cluster: Cluster, 
     with user.logging_in(1):
         again = person.plans("--profile", "tiny", "--until-done")
     user.types("plan", "--profile", "tiny")
-    user.types("plan", "--profile", "tiny", "--compare")
     assert tree(*places) == before
     assert again["upload"]["bytes"] == 0
     assert again["goes_on"]["way"] == "requeue"
