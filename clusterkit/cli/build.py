@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,11 +15,22 @@ from clusterkit.cli.common import ConfigOption, JsonOption, load, native_words, 
 from clusterkit.cli.ui.console import note, out, print_document, say, warn
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.config.options import NATIVE, NATIVE_OPTION
+from clusterkit.errors import ImageError
+from clusterkit.folders import make_ignored, replace_file
+from clusterkit.images.building import apptainer
+from clusterkit.images.building.packages import compare
+from clusterkit.images.building.work import Request, definition_text, prepare
+from clusterkit.submit.shown import refuse_shown
 from clusterkit.units import format_bytes, plural
+from clusterkit.untrusted import read_object, table_of_texts
 
 if TYPE_CHECKING:
-    from clusterkit.commands.build import Built
+    from clusterkit.config.models import Cluster
+    from clusterkit.config.settings import Settings
     from clusterkit.images.building.packages import PackageChanges
+    from clusterkit.images.image import Image
+    from clusterkit.runs.ledger import Ledger
+    from clusterkit.transport.base import Bar
 
 
 def build(
@@ -70,11 +84,9 @@ def build(
 
     The trainer image holds only dependencies; your code travels separately, as a snapshot.
     """
-    from clusterkit.commands import build as command
-
-    request = command.Request(bootstrap=bootstrap, source=source, torch=torch, definition=definition)
+    request = Request(bootstrap=bootstrap, source=source, torch=torch, definition=definition)
     if print_definition:
-        typer.echo(command.definition_text(request), nl=False)
+        typer.echo(definition_text(request), nl=False)
         return
     if cluster is None and native:
         raise typer.BadParameter(f"{NATIVE_OPTION} needs a build on a cluster: --cluster NAME")
@@ -84,17 +96,122 @@ def build(
     with open_ledger(settings) as ledger:
         if cluster is None:
             output = output or Path("clusterkit-trainer.sif")
-            built = command.build_here(
-                settings, request, output, ledger, force=force, say=note, bar=transfer_bar
-            )
+            built = build_here(settings, request, output, ledger, force=force, say=note, bar=transfer_bar)
         else:
             options = native_words(native)
             where = settings.cluster(cluster)
             note("this takes several minutes")
-            built = command.build_there(
-                settings, where, request, ledger, native=options, say=note, bar=transfer_bar
-            )
+            built = build_there(settings, where, request, ledger, native=options, say=note, bar=transfer_bar)
     (print_json if as_json else show_built)(built)
+
+
+__all__ = ["Built", "Request", "build_here", "build_there", "definition_text"]
+
+
+@dataclass(frozen=True)
+class Built:
+    """A finished image."""
+
+    image: Image
+    where: str
+    """Its local path, or `cluster:path`."""
+    packages: int
+    """Number of packages in it; 0 if it could not be inspected."""
+    changes: PackageChanges | None
+    """Changes since this project's previous build; None without one, or if either cannot be inspected."""
+    hidden_by: Path | None = None
+    """A local image named in the cluster's settings, which wins over the image just built on the cluster."""
+
+
+def build_here(
+    settings: Settings,
+    request: Request,
+    output: Path,
+    ledger: Ledger,
+    *,
+    force: bool,
+    say: Callable[[str], None],
+    bar: Bar,
+) -> Built:
+    """Build an image with this machine's Apptainer; it gets its final name only when complete.
+
+    Args:
+        settings: of the project, which records its last build.
+        request: the image to build.
+        output: the .sif to write.
+        ledger: stores the image's digest, so that `deploy` need not hash it again.
+        force: replace an existing file.
+        say: called with each line of Apptainer's output.
+        bar: opens progress bars.
+
+    Raises:
+        ConfigError: the request contradicts itself.
+        ImageError: `output` exists, a file is missing, Apptainer is not installed, or the build failed.
+    """
+    from clusterkit.submit.materials import hash_image
+
+    work = prepare(request, here=True)
+    _refuse_secrets(settings, request, work=work)
+    output = output.absolute()
+    if output.exists() and not force:
+        raise ImageError(f"{output} exists", hint="--force replaces it")
+    say("this takes minutes")
+    apptainer.build(work, output, say=say)
+    image = hash_image(output, ledger, bar)
+    packages = apptainer.packages(output)
+    return Built(image, str(output), len(packages), _remember(settings, image, str(output), packages))
+
+
+def build_there(
+    settings: Settings,
+    cluster: Cluster,
+    request: Request,
+    ledger: Ledger,
+    *,
+    native: tuple[str, ...],
+    say: Callable[[str], None],
+    bar: Bar,
+) -> Built:
+    """Build an image on a cluster; arguments and errors as `clusterkit.submit.cluster_build.build_on`."""
+    from clusterkit.submit.cluster_build import build_on
+
+    _refuse_secrets(settings, request, native=native, cluster=cluster)
+    built = build_on(cluster, request, ledger, native=native, say=say, bar=bar)
+    where = f"{cluster.name}:{built.path}"
+    hidden = cluster.image if cluster.image and cluster.image.is_file() else None
+    changes = _remember(settings, built.image, where, built.packages)
+    return Built(built.image, where, len(built.packages), changes, hidden)
+
+
+def _refuse_secrets(settings: Settings, request: Request, **shown: object) -> None:
+    """Raises ConfigError if an image, its build or its job would show a secret's value."""
+    from clusterkit.runs.secret_values import values_at_hand
+
+    own = request.definition
+    text = own.read_text(errors="replace") if own and own.is_file() else ""
+    refuse_shown(values_at_hand(settings), request=request, definition=text, **shown)
+
+
+def _remember(
+    settings: Settings, image: Image, where: str, packages: dict[str, str]
+) -> PackageChanges | None:
+    """Record a build in place of the previous one; returns the changes."""
+    from clusterkit.runs.spec import timestamp
+
+    path = settings.project_dir / ".clusterkit" / "build.json"
+    before = read_object(path) or {}
+    record = {
+        "schema": 1,
+        "digest": image.digest,
+        "bytes": image.bytes,
+        "where": where,
+        "built": timestamp(datetime.now(UTC)),
+        "packages": packages,
+    }
+    make_ignored(path.parent)
+    replace_file(path, json.dumps(record, indent=1).encode(), mode=0o600)
+    old = table_of_texts(before.get("packages"))
+    return compare(old, packages) if old and packages else None
 
 
 def print_json(built: Built) -> None:

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clusterkit.backends.jobs import JobState
 from clusterkit.cli.common import ConfigOption, RunArgument, load, open_ledger
 from clusterkit.cli.ui.console import note, say, warn
+from clusterkit.errors import ConfigError, RunError, last_words
+from clusterkit.interactive.entering import enter_argv
+from clusterkit.node import node_program
+from clusterkit.transport.faults import LostError
 
 if TYPE_CHECKING:
+    from clusterkit.config.settings import Settings
     from clusterkit.interactive.inside import Inside
+    from clusterkit.interactive.relayed import Relayed
+    from clusterkit.runs.ledger import LedgerRun
+    from clusterkit.runs.state import RunState
 
 
 def forward(
@@ -29,9 +46,6 @@ def forward(
     They are those of the node's loopback, and open on this machine's loopback only, until Ctrl-C or the job's
     end.
     """
-    from clusterkit.commands.forward import forward as command
-    from clusterkit.commands.forward import listening, parse_ports
-
     settings = load(config)
     wanted = [parse_ports(text) for text in ports]
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
@@ -53,7 +67,195 @@ def forward(
             warn("a connection was refused:", f" {why}")
 
     with listening(wanted) as listeners:
-        state = command(settings, run, listeners, on_ready=on_ready, on_refused=on_refused)
+        state = forward_ports(settings, run, listeners, on_ready=on_ready, on_refused=on_refused)
     note(
         f"{run.run_id} {'has ended as' if state.final else 'is'} {state.state}: nothing is forwarded any more"
     )
+
+
+_HIGHEST = 65535
+_LOOK_SECONDS = 0.5
+"""How often an acceptor looks whether the command has ended."""
+
+
+@dataclass(frozen=True)
+class Ports:
+    """A port here and one on the node."""
+
+    local: int
+    """0 for a free one."""
+    remote: int
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A port of this machine's loopback that is open."""
+
+    ports: Ports
+    listening: socket.socket
+
+    @property
+    def local(self) -> int:
+        """The port's number."""
+        number: int = self.listening.getsockname()[1]
+        return number
+
+
+def parse_ports(text: str) -> Ports:
+    """Parses `PORT` and `LOCAL:PORT`, where LOCAL may be 0 or left out.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    local, colon, remote = text.rpartition(":")
+    here = local or "0" if colon else remote
+    numbers = [int(each) if each.isdecimal() else -1 for each in (here, remote)]
+    if not (0 <= numbers[0] <= _HIGHEST and 0 < numbers[1] <= _HIGHEST):
+        raise ConfigError(
+            f"{text!r} is no port of the form PORT or LOCAL:PORT",
+            hint="8888 for the same port here, 9000:8888 for another one, :8888 for a free one",
+        )
+    return Ports(*numbers)
+
+
+@contextmanager
+def listening(ports: Sequence[Ports]) -> Iterator[list[Listener]]:
+    """Opens the ports here, on the loopback only.
+
+    Raises:
+        ConfigError: one cannot be opened.
+    """
+    with ExitStack() as stack:
+        opened = []
+        for one in ports:
+            try:
+                here = stack.enter_context(socket.create_server(("127.0.0.1", one.local)))
+            except OSError as error:
+                raise ConfigError(
+                    f"port {one.local} of this machine cannot be opened: {os.strerror(error.errno or 0)}",
+                    hint=f"choose another one, e.g. :{one.remote} for any that is free",
+                ) from None
+            opened.append(Listener(one, here))
+        yield opened
+
+
+def forward_ports(
+    settings: Settings,
+    run: LedgerRun,
+    listeners: Sequence[Listener],
+    *,
+    on_ready: Callable[[Inside, bool], None],
+    on_refused: Callable[[str], None],
+) -> RunState:
+    """Carry connections to a run's node until its job ends; a lost connection to the cluster is made anew.
+
+    One job step carries all of them: a step for each would add the start of a container.
+
+    Args:
+        settings: of the project.
+        run: the running run.
+        listeners: the ports.
+        on_ready: called once the node is reached; whether that was after a lost connection.
+        on_refused: called with why a connection was refused on the node.
+
+    Returns:
+        The run's state at the end.
+
+    Raises:
+        RunError: the run is not running, or nothing can be started in its job.
+        TransportError: the cluster cannot be reached.
+    """
+    from clusterkit.interactive.inside import inside
+
+    with _Acceptor(listeners) as acceptor:
+        again = False
+        while True:
+            try:
+                with inside(settings, run) as place:
+                    return _serve(place, acceptor, partial(on_ready, place, again), on_refused)
+            except LostError:
+                if not acceptor.served:
+                    raise
+                again = True
+
+
+def _serve(
+    place: Inside, acceptor: _Acceptor, on_ready: Callable[[], None], on_refused: Callable[[str], None]
+) -> RunState:
+    """Carries connections over one relay until it ends; returns the run's state then."""
+    from clusterkit.interactive.relayed import relayed
+    from clusterkit.runs.observe import query
+
+    def build(mark: str) -> list[str]:
+        return enter_argv(
+            place, ["python", "-I", "-S", "-c", node_program("relay.py").decode(), mark, "ports"]
+        )
+
+    with relayed(place, build, on_refused=on_refused) as relaying, acceptor.lost_at_end():
+
+        def begin() -> None:
+            acceptor.pass_to(relaying)
+            on_ready()
+
+        relaying.serve(begin)
+        relaying.talking.wait()
+    (state,) = query(place.cluster, place.transport, [place.run])
+    if state.state is JobState.RUNNING and state.attempt == place.attempt:
+        raise RunError(
+            f"{place.run.run_id} runs, but no port can be forwarded: {last_words(relaying.said)}",
+            hint="run the same command again",
+        )
+    return state
+
+
+class _Acceptor:
+    """Accepts connections, and keeps each until there is a relay."""
+
+    def __init__(self, listeners: Sequence[Listener]) -> None:
+        self._listeners = listeners
+        self._numbers = itertools.count(1)
+        self._news = threading.Condition()
+        self._relaying: Relayed | None = None
+        self._over = False
+        self.served = False
+        """Whether there ever was a relay."""
+
+    def __enter__(self) -> _Acceptor:
+        for one in self._listeners:
+            threading.Thread(target=self._accept, args=(one,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._news:
+            self._over = True
+            self._news.notify_all()
+
+    def pass_to(self, relaying: Relayed) -> None:
+        with self._news:
+            self._relaying, self.served = relaying, True
+            self._news.notify_all()
+
+    @contextmanager
+    def lost_at_end(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            with self._news:
+                self._relaying = None
+
+    def _accept(self, one: Listener) -> None:
+        one.listening.settimeout(_LOOK_SECONDS)
+        while not self._over:
+            try:
+                peer, _ = one.listening.accept()
+            except TimeoutError:
+                continue
+            except OSError:  # closed
+                return
+            peer.settimeout(None)
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._news:
+                self._news.wait_for(lambda: self._relaying or self._over)
+                relaying = self._relaying
+            if relaying is not None:
+                relaying.connect(next(self._numbers), peer, b"%d" % one.ports.remote)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,11 +30,23 @@ from clusterkit.cli.ui.lines import warn_of_trusted
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.cli.ui.runs_json import print_dry_run, print_submitted
 from clusterkit.cli.ui.submit import note_continuation, note_name, show_job, warn_lacking
+from clusterkit.errors import ConfigError, RunError
+from clusterkit.folders import work_folder
+from clusterkit.sharing import archive
+from clusterkit.site import open_site
+from clusterkit.submit.shown import refuse_in_files
+from clusterkit.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+    from clusterkit.config.settings import Settings
+    from clusterkit.results.recorded import Recorded
+    from clusterkit.runs.ledger import Ledger
+    from clusterkit.runs.secret_values import SecretValues
+    from clusterkit.site import Site
     from clusterkit.submit.pipeline import DryRun, Submitted
+    from clusterkit.submit.plan import Plan
+    from clusterkit.submit.request import Changes
+    from clusterkit.transport.base import Bar
 
 
 def rerun(
@@ -63,8 +81,6 @@ def rerun(
 
     Uses the code, image and arguments of that run, regardless of the current working tree.
     """
-    from clusterkit.commands import rerun as command
-
     settings = load(config)
     again = changes(
         settings,
@@ -78,18 +94,274 @@ def rerun(
     with open_ledger(settings, of=[name], only_reads=dry_run) as ledger:
         if dry_run:
             _show_dry_runs(
-                command.dry_run(settings, again, ledger, name, name=new_name, seed=seed, allow_unread=yes),
+                dry_runs(settings, again, ledger, name, name=new_name, seed=seed, allow_unread=yes),
                 as_json=as_json,
             )
             return
         done = []
-        for one in command.rerun(
+        for one in rerun_runs(
             settings, again, ledger, name, name=new_name, seed=seed, allow_unread=yes, bar=transfer_bar
         ):
             show_rerun(one, as_json=as_json)
             done.append(one)
     if as_json:
         print_submitted(done, [{"rerun_of": one.placed[0].spec.rerun_of} for one in done])
+
+
+_THERE = 'test -d "$1" && touch -c "$1" 2>/dev/null; test -d "$1"'
+"""Whether a snapshot exists; also refreshes its mtime, so that `storage prune` keeps it."""
+
+
+@dataclass(frozen=True)
+class _RerunOrigin:
+    """The run to repeat."""
+
+    recorded: Recorded
+    copy_of: Callable[[str], Path]
+    """Returns a snapshot's local folder, given its id."""
+    image: Path | None = None
+    """The image file, if the archive has it."""
+
+
+@dataclass(frozen=True)
+class _PlannedRerun:
+    """A checked run that repeats another."""
+
+    origin: _RerunOrigin
+    plan: Plan
+    lacking: tuple[str, ...]
+    secrets: SecretValues
+    site: Callable[[], Site]
+    """Returns the cluster, open until the next one is asked for."""
+
+
+def rerun_runs(
+    settings: Settings,
+    changes: Changes,
+    ledger: Ledger,
+    of: str,
+    *,
+    name: str | None = None,
+    seed: int | None = None,
+    allow_unread: bool = False,
+    bar: Bar,
+) -> Iterator[Submitted]:
+    """Submit a copy of an earlier run as a new run, and of a group a copy of each.
+
+    The code is the run's snapshot, not the working tree. Code that the cluster lacks is uploaded, and so is
+    the image if the archive includes it.
+
+    Args:
+        settings: of the project.
+        changes: to the run.
+        ledger: of the project.
+        of: a run, a group, the path of a run directory, or an archive made by `export`.
+        name: another name; None keeps it.
+        seed: another seed; None keeps it.
+        allow_unread: whether the seed may be one that does not reach the program.
+        bar: opens progress bars.
+
+    Raises:
+        RunError: the run is unknown, its code is gone, or the archive is damaged.
+        ConfigError: the request is invalid, or gives one seed to all runs of a group.
+        ImageError: the cluster lacks the image.
+        SchedulerError: the scheduler refused; nothing is left of the new run.
+        TransportError: the cluster cannot be reached.
+    """
+    from clusterkit.runs.spec import must_start_alike
+    from clusterkit.submit.pipeline import hand_over, prepare
+    from clusterkit.submit.plan import Materials
+
+    for planned in _planned(
+        settings, changes, ledger, of, name=name, seed=seed, allow_unread=allow_unread, create=True
+    ):
+        document, site = planned.origin.recorded.document, planned.site()
+        must_start_alike(document["run_id"], document, site.cluster)
+        ready = prepare(site, ledger, planned.plan, Materials.recorded(document), planned.secrets)
+        _publish(settings, site, document, planned.origin, planned.secrets, bar)
+        yield replace(hand_over(site, ledger, ready), lacking=planned.lacking)
+
+
+def dry_runs(
+    settings: Settings,
+    changes: Changes,
+    ledger: Ledger,
+    of: str,
+    *,
+    name: str | None = None,
+    seed: int | None = None,
+    allow_unread: bool = False,
+) -> Iterator[DryRun]:
+    """Returns what `rerun` would do, without changing anything; arguments and errors as there.
+
+    It logs in only where `pipeline.dry_run` does, and to read what has not come home of the run.
+    """
+    from clusterkit.runs.spec import must_start_alike
+    from clusterkit.submit.pipeline import foresee
+    from clusterkit.submit.plan import Materials
+
+    for planned in _planned(
+        settings, changes, ledger, of, name=name, seed=seed, allow_unread=allow_unread, create=False
+    ):
+        document = planned.origin.recorded.document
+        must_start_alike(document["run_id"], document, planned.plan.cluster)
+        yield foresee(settings, planned.plan, Materials.recorded(document), planned.secrets)
+
+
+def _planned(
+    settings: Settings,
+    changes: Changes,
+    ledger: Ledger,
+    of: str,
+    *,
+    name: str | None,
+    seed: int | None,
+    allow_unread: bool,
+    create: bool,
+) -> Iterator[_PlannedRerun]:
+    """Returns the checked runs; `create`: whether folders are made on a cluster that lacks them."""
+    from clusterkit.commands.export import SUFFIXES
+    from clusterkit.runs.secret_values import find_secrets
+    from clusterkit.runs.spec import snapshot_ids
+    from clusterkit.submit.check import check
+    from clusterkit.submit.reach import check_reach
+    from clusterkit.submit.resubmit import rerun_plan
+
+    with ExitStack() as stack:
+        site_of = cache(
+            lambda cluster: stack.enter_context(open_site(settings.cluster(cluster), create=create))
+        )
+        secrets = cache(lambda: find_secrets(settings))  # asks a password manager once, for all runs
+        packed = of.endswith(SUFFIXES) or Path(of).is_file()
+        origins: Iterable[_RerunOrigin]
+        if packed:
+            home = settings.project_dir / ".clusterkit"
+            origins = [_unpacked(Path(of), lambda: stack.enter_context(work_folder(home)))]
+        else:
+            names = _members(settings, ledger, of)
+            if seed is not None and len(names) > 1:
+                raise ConfigError(
+                    f"--seed gives one seed, and {of!r} means {len(names)} runs",
+                    hint=f"name one of them, e.g. {names[0]}; or `clusterkit submit --seeds`",
+                )
+            origins = (_known(settings, ledger, one, site_of) for one in names)
+        for origin in origins:
+            recorded = origin.recorded
+            document = recorded.document
+            before = recorded.run.cluster if recorded.run else str(document.get("cluster"))
+            # Cluster names in an archive are those of whoever exported it.
+            cluster = settings.cluster(changes.cluster or (None if packed else before))
+            plan = rerun_plan(
+                settings,
+                cluster,
+                document,
+                recorded.request,
+                changes,
+                name=name,
+                seed=seed,
+                same_place=not packed and cluster.name == before,
+            )
+            lacking = check(settings, plan, ledger)
+            if plan.runs[0].unplaced and not allow_unread:
+                code = origin.copy_of(snapshot_ids(document)[0]) / "project"
+                check_reach(plan, code, (path.relative_to(code).as_posix() for path in code.rglob("*")))
+            yield _PlannedRerun(origin, plan, lacking, secrets(), partial(site_of, cluster.name))
+
+
+def _members(settings: Settings, ledger: Ledger, of: str) -> list[str]:
+    """The path of a run directory as it is, or the ids of the runs that a name means."""
+    from clusterkit.results.pulled import folder_of, runs_meant
+
+    if folder_of(of) is not None:
+        return [of]
+    return [run.run_id for run in runs_meant(settings.project.results, of, ledger)]
+
+
+def _unpacked(path: Path, new_folder: Callable[[], Path]) -> _RerunOrigin:
+    """Unpacks and checks an archive: first the run's description, then its parts, limited to their sizes."""
+    from clusterkit.results.recorded import Recorded
+    from clusterkit.runs.run_dir import newest_request, read_run_dir
+    from clusterkit.runs.spec import snapshot_ids
+    from clusterkit.sharing.received import check_document, describes, sizes_of
+
+    if not path.is_file():
+        raise RunError(f"{path}: no such archive", hint="`clusterkit export RUN` makes one")
+    folder = new_folder()
+    root = folder / archive.read(path, folder, describes)
+    run_dir = root / "run"
+    document, request = read_run_dir(run_dir).document, newest_request(run_dir)
+    check_document(document, request)
+    code, _ = snapshot_ids(document)
+    sizes = sizes_of(root, document)
+    needed, free = sum(sizes.values()), shutil.disk_usage(folder).free
+    if needed > free:
+        raise RunError(
+            f"{path}: unpacks to {format_size(needed)}, but {folder} has only {format_size(free)} free",
+            hint="free space there; the files are removed afterwards",
+        )
+    archive.read(path, folder, sizes.get)
+    image = next((file for file in root.glob("image/*.sif") if not file.is_symlink()), None)
+    return _RerunOrigin(
+        Recorded(document, request, run_dir, None),
+        lambda identity: root / ("code" if identity == code else "trainer"),
+        image,
+    )
+
+
+def _known(settings: Settings, ledger: Ledger, name: str, site_of: Callable[[str], Site]) -> _RerunOrigin:
+    """The origin for a run of this project."""
+    from clusterkit.results.recorded import read_recorded
+    from clusterkit.snapshots.copy import fetch
+    from clusterkit.submit.materials import snapshots_home
+
+    recorded = read_recorded(
+        settings.project.results, ledger, name, lambda cluster: site_of(cluster).transport
+    )
+    cluster = recorded.run.cluster if recorded.run else str(recorded.document.get("cluster"))
+
+    def copy_of(identity: str) -> Path:
+        home = snapshots_home(settings)
+        folder = home / identity
+        return folder if folder.is_dir() else fetch(site_of(cluster), identity, home)
+
+    return _RerunOrigin(recorded, copy_of)
+
+
+def _publish(
+    settings: Settings,
+    site: Site,
+    document: Mapping[str, Any],
+    origin: _RerunOrigin,
+    secrets: SecretValues,
+    bar: Bar,
+) -> None:
+    """Make sure that the cluster has the run's image and code, uploading them if possible."""
+    from clusterkit import snapshots
+    from clusterkit.images.image import present as image_present
+    from clusterkit.images.planning import plan as plan_image
+    from clusterkit.images.upload import upload as upload_image
+    from clusterkit.runs.spec import snapshot_ids
+    from clusterkit.snapshots.copy import check as check_copy
+    from clusterkit.submit.materials import chunk_cache, must_have_image
+    from clusterkit.submit.plan import Materials
+
+    image, path = Materials.recorded(document).image, origin.image
+    if path is None or image is None or image_present(site, image):
+        hint = f"`clusterkit deploy --cluster {site.cluster.name} --image FILE.sif` uploads the same file"
+        must_have_image(site, image, hint=hint)
+    else:
+        cache_folder = chunk_cache(settings)
+        todo = plan_image(site, path, image, cache=cache_folder, verify=False)
+        upload_image(site, path, image, todo, cache=cache_folder, bar=bar)
+    for identity in snapshot_ids(document):
+        there = f"{site.layout.snapshots}/{identity}"
+        if site.transport.run(["sh", "-c", _THERE, "sh", there], check=False).returncode != 0:
+            folder = origin.copy_of(identity)
+            check_copy(folder, identity)
+            files = (path for path in folder.rglob("*") if path.is_symlink() or path.is_file())
+            refuse_in_files(secrets, folder, (path.relative_to(folder).as_posix() for path in files))
+            with bar("code", None):
+                snapshots.transplant(site, identity, folder)
 
 
 def _show_dry_runs(found: Iterable[DryRun], *, as_json: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,11 +10,17 @@ import typer
 
 from clusterkit.cli.common import ConfigOption, JsonOption, RunsArgument, load, open_ledger
 from clusterkit.cli.ui.notices import Notices
-from clusterkit.errors import TransportError
+from clusterkit.errors import ClusterkitError, NotAllowedError, TransportError
+from clusterkit.site import connected
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
+    from clusterkit.runs.ledger import Ledger
     from clusterkit.runs.selection import Selection
+    from clusterkit.runs.status import (
+        Ended,
+        StatusReport,
+    )
     from clusterkit.search.summary import Best
     from clusterkit.transport.ahead import LoginAhead
 
@@ -93,9 +99,8 @@ def status(
 
         from clusterkit.cli.ui.status import show_status
         from clusterkit.cli.ui.status_json import print_json
-        from clusterkit.commands.status import status as command
 
-        report = command(
+        report = watch_runs(
             settings,
             ledger,
             names=names or (),
@@ -115,6 +120,84 @@ def status(
             f"no run is known here, and {', '.join(report.silent)} gives no answer",
             hint="restore the connection, then try again: there may be runs",
         )
+
+
+def watch_runs(
+    settings: Settings,
+    ledger: Ledger,
+    *,
+    names: Sequence[str] = (),
+    everything: bool = False,
+    selection: Selection,
+    login: tuple[str, LoginAhead] | None = None,
+    ended: Ended | None = None,
+) -> StatusReport:
+    """Query the state of runs, in order of submission.
+
+    Ended runs are not queried again. Without names, the default cluster (or the selected ones) is also
+    searched for runs that the ledger does not know.
+
+    Args:
+        settings: of the project.
+        ledger: of the project; new states are recorded.
+        names: runs, as `Ledger.find` takes them; empty for all that may still run and the last few ended.
+        everything: without names, all runs.
+        selection: filters; with any, all matching runs.
+        login: a cluster and a login to it already in progress; other clusters are logged in to as needed.
+        ended: called with the runs that have ended since the last query.
+
+    Raises:
+        RunError: a name matches no run.
+        ConfigError: the cluster is unknown.
+    """
+    from clusterkit.runs.observe import Observer
+    from clusterkit.runs.selection import known_state, settled
+    from clusterkit.runs.status import (
+        StatusReport,
+        StatusRow,
+        as_remembered,
+        ask_cluster,
+        choose,
+        searched_clusters,
+    )
+
+    chosen = choose(ledger, names=names, everything=everything, selection=selection)
+    searched = frozenset() if names else searched_clusters(settings, selection)
+    states = {run.run_id: known_state(run) for run in chosen}
+    silent: dict[str, str] = {}
+    mute: dict[str, str] = {}
+    found: dict[str, int] = {}
+    for cluster_name in dict.fromkeys(
+        [*(run.cluster for run in chosen if not settled(run)), *sorted(searched)]
+    ):
+        mine = [run for run in chosen if run.cluster == cluster_name]
+        try:
+            cluster = settings.cluster(cluster_name)
+            with connected(cluster, login=login) as transport:
+                observer = Observer(cluster, transport)
+                answer = ask_cluster(settings, ledger, observer, mine, search=cluster_name in searched)
+                if ended is not None:
+                    ended(cluster, transport, answer.ended)
+        except NotAllowedError:
+            raise
+        except ClusterkitError as error:
+            silent[cluster_name] = error.cause
+            states |= {run.run_id: as_remembered(run) for run in mine}
+            continue
+        states |= answer.states
+        chosen += [run for run in answer.found if selection.matches(run)]
+        if answer.found:
+            found[cluster_name] = len(answer.found)
+        if answer.mute:
+            mute[cluster_name] = answer.mute
+    if found:
+        order = {run.run_id: number for number, run in enumerate(ledger.runs())}
+        chosen.sort(key=lambda run: order[run.run_id])
+    rows = [StatusRow(run, states[run.run_id]) for run in dict.fromkeys(chosen)]
+    rows = [row for row in rows if selection.shows(row.state)]
+    known = len(ledger.ids())
+    left_out = 0 if names or selection else known - len(rows)
+    return StatusReport(tuple(rows), silent, mute, found, left_out, known)
 
 
 def _note_bests(bests: Mapping[str, Best], groups: Set[str]) -> None:

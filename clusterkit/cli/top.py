@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
-from rich.console import Group, RenderableType
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from clusterkit.backends import backend_of
 from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_ledger
 from clusterkit.cli.ui.console import format_count, note, out, print_document
 from clusterkit.cli.ui.lines import plain_table
+from clusterkit.errors import RunError, TransportError
+from clusterkit.probes.usage import Usage, UsageReader, usage_argv
 from clusterkit.runs.outlook import time_left
+from clusterkit.transport.faults import LostError
 from clusterkit.units import format_bytes, format_seconds, percent, significant
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from clusterkit.config.settings import Settings
     from clusterkit.interactive.inside import Inside
-    from clusterkit.probes.usage import Gpu, Usage
+    from clusterkit.probes.usage import Gpu
+    from clusterkit.runs.ledger import LedgerRun
 
     Samples = Generator[tuple[Inside, Usage], None, None]
 
@@ -39,14 +47,85 @@ def top(
 
     GPUs, processors, memory and processes, measured inside its job. Ctrl-C exits.
     """
-    from clusterkit.commands.top import top as command
-
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         runs = ledger.find([name])
     once = once or not (as_json or out.is_terminal)
     show = print_json if as_json else show_once if once else show_live
-    show(command(settings, runs, once=once))
+    show(sample(settings, runs, once=once))
+
+
+SECONDS = 2.0
+"""Seconds between two samples."""
+_ONCE_SECONDS = 1.0
+
+
+def sample(
+    settings: Settings, runs: Sequence[LedgerRun], *, once: bool
+) -> Generator[tuple[Inside, Usage], None, None]:
+    """Sample what running runs use, until all have ended, over one connection to each cluster.
+
+    A single run is sampled every two seconds by one job step; closing the iterator or ending this process
+    ends the step. Several runs take turns, and each sample is a job step of its own.
+
+    Args:
+        settings: of the project.
+        runs: a running run, or a group.
+        once: take a single sample of each.
+
+    Raises:
+        RunError: none of the runs is running, or nothing can be started in a job.
+        TransportError: a cluster cannot be reached, or a connection was lost.
+    """
+    from clusterkit.interactive.inside import inside, inside_all
+
+    if len(runs) == 1:
+        with inside(settings, runs[0]) as place:
+            yield from _samples(place, once=once)
+        return
+    with inside_all(settings, runs) as places:
+        going = list(places)
+        while going:
+            for place in list(going):
+                sampled = False
+                for sample in _samples(place, once=True):
+                    sampled = True
+                    yield sample
+                if not sampled:
+                    going.remove(place)  # it has ended
+            if once:
+                return
+
+
+def _samples(place: Inside, *, once: bool) -> Generator[tuple[Inside, Usage], None, None]:
+    backend = backend_of(place.cluster)
+    sampler = usage_argv(
+        place.run.run_dir,
+        place.attempt,
+        seconds=_ONCE_SECONDS if once else SECONDS,
+        count=2 if once else None,  # a rate needs two
+        group=backend.process_group(place.job_id),
+        allocated=backend.allocated,
+    )
+    reader, seen = UsageReader(), 0
+    argv = place.argv(sampler)
+    with contextlib.closing(
+        cast("Generator[bytes, None, None]", place.transport.stream(argv, leash=place.leash))
+    ) as output:
+        try:
+            for data in output:
+                for usage in reader.feed(data):
+                    seen += 1
+                    if not once or seen == 2:
+                        yield place, usage
+        except LostError:
+            raise
+        except TransportError as error:
+            if not seen:
+                raise RunError(
+                    f"{place.run.run_id}: nothing can be started in its job: {error.cause}", hint=error.hint
+                ) from error
+            # The step ends with the job, and not by itself.
 
 
 _BAR = 20

@@ -74,7 +74,7 @@ class ClusterAnswer:
 def choose(
     ledger: Ledger, *, names: Sequence[str], everything: bool, selection: Selection
 ) -> list[LedgerRun]:
-    """Returns the selected runs; see `clusterkit.commands.status`."""
+    """Returns the selected runs; see `clusterkit.cli.status`."""
     if names:
         return [run for run in ledger.find(names) if selection.matches(run)]
     known = ledger.runs()
