@@ -21,6 +21,8 @@ class Guide(NamedTuple):
     """Pairs of arguments and what they do; the description is empty if it is obvious."""
     see: tuple[str, ...]
     """Related commands, or pages of docs/."""
+    file: str = ""
+    """The module of this package that holds it; empty if it is named like the command."""
 
 
 GUIDES = {
@@ -116,6 +118,7 @@ GUIDES = {
         "End a kept login and the commands that use it.",
         (("", "every kept login"), ("uni", "only the login to this cluster")),
         ("login", "ssh.md"),
+        file="login",
     ),
     "plan": Guide(
         RUN,
@@ -270,6 +273,7 @@ GUIDES = {
         "Print the ssh configuration of a running program's job.",
         (("", "of the newest run"), ("last", "for a file that ~/.ssh/config includes")),
         ("ssh", "interactive.md"),
+        file="ssh",
     ),
     "top": Guide(
         WATCH,
@@ -312,6 +316,7 @@ GUIDES = {
             ("last --checkpoint best --json", "for scripts"),
         ),
         ("play", "sharing.md"),
+        file="model",
     ),
     "play": Guide(
         RESULTS,
@@ -321,6 +326,7 @@ GUIDES = {
             ("last --task reach --task drawer-close --out films", ""),
         ),
         ("evaluate", "sharing.md"),
+        file="model",
     ),
     "diff": Guide(
         RESULTS,

@@ -106,7 +106,7 @@ class _Commands(Mapping[str, Any]):
 
 @cache
 def load(name: str) -> Any:
-    """Imports a command: the function named like its module, with underscores between words.
+    """Imports a command: the function named like it, with underscores between words.
 
     A group of commands imports nothing.
     """
@@ -115,7 +115,7 @@ def load(name: str) -> Any:
             within=name, name=name, help=GUIDES[name].short, no_args_is_help=True, rich_markup_mode=None
         )
     word = re.sub(r"\W", "_", name)
-    module = import_module(f"clusterkit.cli.{word}")
+    module = import_module(f"clusterkit.cli.{GUIDES[name].file or word}")
     one = typer.Typer(add_completion=False, rich_markup_mode=None)
     one.command(name, cls=getattr(module, "COMMAND", Command))(getattr(module, word))
     return typer.main.get_command(one)

@@ -1,18 +1,22 @@
-"""`clusterkit login`."""
+"""`clusterkit login` and `clusterkit logout`."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clusterkit.cli.common import AcceptNewOption, ConfigOption, JsonOption, load, parsed
 from clusterkit.cli.ui.console import print_document, say
-from clusterkit.errors import ConfigError
+from clusterkit.errors import ConfigError, TransportError
+from clusterkit.transport.openssh import folder, kept
+from clusterkit.transport.resolve import resolve
 from clusterkit.units import format_duration, parse_duration
 
 if TYPE_CHECKING:
-    from clusterkit.commands.login import LoggedIn
+    from clusterkit.config.models import Cluster
+    from clusterkit.transport.questions import Ask
 
 
 def login(
@@ -23,7 +27,8 @@ def login(
     keep: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="End the login after this time without a command, e.g. 30m; 8h if left out."
+            metavar="TIME",
+            help="End the login after this time without a keep_login, e.g. 30m; 8h if left out.",
         ),
     ] = None,
     accept_new: AcceptNewOption = False,
@@ -34,14 +39,13 @@ def login(
 
     OpenSSH asks for your credentials and keeps the connection open (ControlMaster).
     """
-    from clusterkit.commands.login import login as command
     from clusterkit.transport.questions import accepting_new_hosts, ask_on_terminal
 
     seconds = parsed("--keep", parse_duration, keep) if keep else None
     if seconds == 0:
         raise ConfigError("--keep: must be more than zero", hint="`clusterkit logout` ends a kept login")
     ask = accepting_new_hosts(ask_on_terminal) if accept_new else ask_on_terminal
-    done = command(load(config).cluster(cluster), keep=seconds, ask=ask)
+    done = keep_login(load(config).cluster(cluster), keep=seconds, ask=ask)
     if as_json:
         print_json(done)
         return
@@ -53,6 +57,99 @@ def login(
         f"{done.cluster} ({done.host}): {state}; kept until {format_duration(done.seconds)} pass without a "
         f"command, or `clusterkit logout {done.cluster}`"
     )
+
+
+def logout(
+    cluster: Annotated[
+        str | None, typer.Argument(metavar="CLUSTER", help="Cluster to log out of; all clusters if left out.")
+    ] = None,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+) -> None:
+    """End a kept login and the commands that use it."""
+    hosts = end_logins(load(config).cluster(cluster) if cluster else None)
+    if as_json:
+        print_document({"schema": 1, "hosts": list(hosts)})
+        return
+    for host in hosts:
+        say(f"{host}: logged out")
+    if not hosts:
+        say("no login was kept")
+
+
+DEFAULT_SECONDS = 8 * 3600
+"""Eight hours without a command: a working day."""
+
+
+@dataclass(frozen=True)
+class LoggedIn:
+    """A kept login."""
+
+    cluster: str
+    host: str
+    new: bool
+    """Whether this command created it."""
+    seconds: int | None
+    """Time without a command after which the login ends; None for a master of the user's own."""
+
+
+def keep_login(cluster: Cluster, *, keep: int | None, ask: Ask) -> LoggedIn:
+    """Log in to a cluster, and let OpenSSH keep the login for later commands.
+
+    Args:
+        cluster: to log in to.
+        keep: seconds without a command until the login ends; None for the cluster's setting.
+        ask: lends the terminal to ssh.
+
+    Raises:
+        ConfigError: the cluster is this machine, or wants paramiko.
+        TransportError: the host cannot be reached or trusted, refuses the login, or it cannot be kept.
+    """
+    from clusterkit.transport.openssh import master
+
+    if cluster.host is None:
+        raise ConfigError(f"cluster {cluster.name} is this machine and needs no login")
+    if cluster.transport == "paramiko":
+        raise ConfigError(
+            f'cluster {cluster.name} has transport = "paramiko", but only OpenSSH can keep a login',
+            hint='set transport = "auto"',
+        )
+    seconds = keep or cluster.keep_login or DEFAULT_SECONDS
+    host = resolve(cluster.host, config=cluster.login_config)
+    if link := kept.find(host):
+        link.close()
+        noted = folder.kept_for(link.path) if link.path != host.control_path else None
+        return LoggedIn(cluster.name, cluster.host, False, noted.seconds if noted else None)
+    try:
+        master.start(host, keep=seconds, ask=ask).close()
+    except master.NoMasterError as error:
+        raise TransportError(
+            f"the login to {cluster.host} cannot be kept: {error}",
+            hint="other commands work without it; each of them logs in separately",
+        ) from error
+    return LoggedIn(cluster.name, cluster.host, True, seconds)
+
+
+def end_logins(cluster: Cluster | None) -> list[str]:
+    """End kept logins, and all commands that use them. A master of the user's own is left alone.
+
+    Args:
+        cluster: whose login to end; None for all logins that clusterkit keeps for this user.
+
+    Returns:
+        The hosts whose logins were ended.
+
+    Raises:
+        TransportError: the ssh configuration cannot be read.
+    """
+    from clusterkit.transport.openssh import master
+
+    paths = folder.socket_paths()
+    if cluster is not None:
+        name = folder.socket_name(resolve(cluster.host, config=cluster.login_config)) if cluster.host else ""
+        paths = [path for path in paths if path.name == name]
+    hosts = {path: noted.host if (noted := folder.kept_for(path)) else path.name for path in paths}
+    return [hosts[path] for path in paths if master.end(path)]
 
 
 def print_json(done: LoggedIn) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clusterkit.cli.common import ConfigOption, JsonOption, RunOrGroupArgument, load, open_ledger
 from clusterkit.cli.streams import LogPrinter
-from clusterkit.cli.ui.console import note, print_document
+from clusterkit.cli.ui.console import note, print_document, printable
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from clusterkit.runs.ledger import LedgerRun
+
 
 _LINES, _LEAST = 50, 5
 """Lines that are printed, of all runs together and at least of each that is shown."""
@@ -72,8 +75,6 @@ def logs(
         lines=lines, attempt=attempt, everything=everything, stderr=stderr, follow=follow, rank=rank
     )
     if as_json:
-        from clusterkit.cli.ui.logs_json import bounded, lines_of
-
         chunks = command(settings, runs, wanted, bar=transfer_bar, say=note)
         if follow:
             for line, _ in lines_of(data for _, data in chunks):
@@ -102,3 +103,49 @@ def logs(
         printer.end()
     if len(shown) < len(runs):
         say(f"{len(shown)} of {len(runs):,} runs shown; -n N shows the last N lines of each")
+
+
+LINE = 2_000
+"""Characters of a line that are printed; the rest is left out."""
+WHOLE = 256_000
+"""Characters of one run's log that are printed; earlier lines are left out."""
+
+
+@dataclass(frozen=True)
+class LogText:
+    """The end of a log."""
+
+    lines: list[str]
+    """Without line ends; control characters and invalid Unicode are escaped."""
+    cut: bool
+    """Whether lines, or ends of lines, are missing because the text was too long."""
+
+
+def bounded(chunks: Iterable[bytes]) -> LogText:
+    """Returns the last lines of a log, as many as fit."""
+    kept: list[str] = []
+    size, cut = 0, False
+    for line, whole in lines_of(chunks):
+        kept.append(line)
+        size += len(line)
+        cut = cut or not whole
+        while size > WHOLE:
+            size -= len(kept.pop(0))
+            cut = True
+    return LogText(kept, cut)
+
+
+def lines_of(chunks: Iterable[bytes]) -> Iterator[tuple[str, bool]]:
+    """Yields each line as text, and whether it is whole; a line without an end is the last one."""
+    rest = b""
+    for chunk in chunks:
+        *ended, rest = (rest + chunk).split(b"\n")
+        rest = rest[: 4 * LINE + 1]  # a line without an end takes no more memory than that
+        yield from map(_line, ended)
+    if rest:
+        yield _line(rest)
+
+
+def _line(line: bytes) -> tuple[str, bool]:
+    text = line[: 4 * LINE].decode("utf-8", "replace").rstrip("\r")
+    return printable(text[:LINE]), len(text) <= LINE and len(line) <= 4 * LINE

@@ -28,8 +28,14 @@ from clusterkit.cli.common import (
 from clusterkit.cli.ui.console import note
 from clusterkit.cli.ui.lines import warn_of_trusted
 from clusterkit.cli.ui.progress import transfer_bar
-from clusterkit.cli.ui.runs_json import print_dry_run, print_submitted
-from clusterkit.cli.ui.submit import note_continuation, note_name, show_job, warn_lacking
+from clusterkit.cli.ui.submit import (
+    note_continuation,
+    note_name,
+    print_dry_run,
+    print_submitted,
+    show_job,
+    warn_lacking,
+)
 from clusterkit.errors import ConfigError, RunError
 from clusterkit.folders import work_folder
 from clusterkit.sharing import archive

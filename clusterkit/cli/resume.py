@@ -45,8 +45,7 @@ def resume(
     A run that failed, was cancelled or ran out of time continues from its newest checkpoint, with its
     original code and image.
     """
-    from clusterkit.cli.ui.runs_json import print_submitted
-    from clusterkit.cli.ui.submit import resumed_object, show_resumed
+    from clusterkit.cli.ui.submit import print_submitted, resumed_object, show_resumed
     from clusterkit.commands.resume import resume as command
 
     settings = load(config)

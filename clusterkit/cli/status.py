@@ -97,8 +97,7 @@ def status(
             return
         login = None if names else _log_in_ahead(settings, selection, stack)
 
-        from clusterkit.cli.ui.status import show_status
-        from clusterkit.cli.ui.status_json import print_json
+        from clusterkit.cli.ui.status import print_json, show_status
 
         report = watch_runs(
             settings,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clusterkit.asking import agree
 from clusterkit.cli.common import (
     ClusterOption,
     ConfigOption,
@@ -19,7 +21,7 @@ from clusterkit.cli.common import (
 )
 from clusterkit.cli.ui.console import err, note, out, print_document
 from clusterkit.cli.ui.progress import transfer_bar
-from clusterkit.cli.ui.removal import may_remove
+from clusterkit.errors import ConfigError
 from clusterkit.units import format_bytes
 
 if TYPE_CHECKING:
@@ -48,6 +50,33 @@ def storage_prune(
     with open_ledger(settings, only_reads=dry_run) as ledger:
         done = command(settings.cluster(cluster), ledger, ended=ended, agrees=agrees, bar=transfer_bar)
     (print_json if as_json else show_pruned)(done)
+
+
+def may_remove(command: str, size: int, where: str, *, dry_run: bool, yes: bool) -> bool:
+    """Whether the listed items may be removed.
+
+    Args:
+        command: the name of the command that asks.
+        size: bytes that would be freed.
+        where: the names of the clusters.
+        dry_run: only report what would happen.
+        yes: the user already agreed, with --yes.
+
+    Raises:
+        ConfigError: --yes was not given, and there is no terminal to ask on.
+    """
+    if dry_run:
+        note(f"would free {format_bytes(size)} on {where}; nothing was removed")
+        return False
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        cause = f"{command} asks before it removes anything, but there is no terminal"
+        raise ConfigError(cause, hint="use --yes or --dry-run")
+    agreed = agree(f"Remove this on {where} and free {format_bytes(size)}?")
+    if not agreed:
+        note("nothing was removed")
+    return agreed
 
 
 def ask_first(to: Console, *, dry_run: bool, yes: bool) -> Callable[[str, Rubbish], bool]:

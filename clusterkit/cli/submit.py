@@ -179,7 +179,7 @@ def submit(
         planned = pipeline.resolve(settings, request)
         if dry_run or script:
             from clusterkit.cli.ui.dry_run import print_script, show_dry_run
-            from clusterkit.cli.ui.runs_json import print_dry_run
+            from clusterkit.cli.ui.submit import print_dry_run
 
             show = print_script if script else print_dry_run if as_json else show_dry_run
             show(pipeline.dry_run(settings, planned, ledger, bar=transfer_bar))

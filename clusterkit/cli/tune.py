@@ -81,8 +81,7 @@ def tune(
     the same.
     """
     from clusterkit.cli.ui.dry_run import print_script, show_dry_run
-    from clusterkit.cli.ui.runs_json import print_dry_run
-    from clusterkit.cli.ui.submit import note_jobs, show_submitted
+    from clusterkit.cli.ui.submit import note_jobs, print_dry_run, show_submitted
     from clusterkit.commands import tune as command
     from clusterkit.runs.program import assignments
     from clusterkit.submit import pipeline

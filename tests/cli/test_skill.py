@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit import __version__
-from clusterkit.cli.ui.logs_json import LINE, WHOLE, bounded
+from clusterkit.cli.logs import LINE, WHOLE, bounded
 from docs.tools import scratch
 from tests.documented import ROOT, commands, invoke, options
 from tests.waiting import until

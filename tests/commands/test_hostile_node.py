@@ -146,7 +146,7 @@ def test_a_node_that_says_nothing_is_left_once_the_client_has_ended(
 ) -> None:
     project, run_id = running
     plant(job, "exec sleep 600")
-    script = f"from clusterkit.commands import ssh; ssh._LAST_SECONDS = 1; {COMMAND_LINE}"
+    script = f"from clusterkit.cli import ssh; ssh._LAST_SECONDS = 1; {COMMAND_LINE}"
     words = [sys.executable, "-c", script, "ssh", run_id, "--stdio"]
     done = subprocess.run(words, cwd=project.folder, input=b"", capture_output=True, timeout=60)
     assert done.returncode == 8

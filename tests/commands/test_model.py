@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import trainer.evaluate
+from clusterkit.cli.model import ChosenModel, Evaluated, Score, evaluate
 from clusterkit.cli.ui.model import show_evaluated
-from clusterkit.commands.model import ChosenModel, Evaluated, Score, evaluate
 from clusterkit.errors import RunError
 from tests.commands.conftest import Project
 from tests.results.run_dirs import evaluation, make_run_dir, write_metrics

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.commands import storage_clean as verb
+from clusterkit.cli import storage_clean as verb
 from clusterkit.results.cleaning import REMOVE
 from clusterkit.results.code_copies import code_argv
 from tests.commands.conftest import Project

@@ -19,9 +19,9 @@ from typing import Any
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.backends.survey import Choice, Option
-from clusterkit.cli import cancel, tune
+from clusterkit.cli import cancel, storage_prune, tune
 from clusterkit.cli.edge import run
-from clusterkit.cli.ui import deploy, init, removal, sweep
+from clusterkit.cli.ui import deploy, init, sweep
 from clusterkit.transport.questions import HostKeyQuestion, Prompt, Question, ask_on_terminal
 
 FILE = SimpleNamespace(file=Path("clusterkit.toml"))
@@ -49,7 +49,7 @@ QUESTIONS: Mapping[str, Callable[[], object]] = {
     "init, host": lambda: init.choose_host(["uni", "other"]),
     "init, folder": lambda: init.choose(CHOICE),
     "init, write": lambda: init.confirmed(_any(FILE)),
-    "storage clean": lambda: removal.may_remove("storage clean", 10, "uni", dry_run=False, yes=False),
+    "storage clean": lambda: storage_prune.may_remove("storage clean", 10, "uni", dry_run=False, yes=False),
     "cancel": _cancel,
     "tune": lambda: tune.agreed(_any(FILE), yes=False),
     "deploy": lambda: deploy.ask_about_large(_any([("big.bin", 10**9)]), 10**6),

@@ -17,7 +17,7 @@ from clusterkit.units import plural
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from clusterkit.commands.model import ChosenModel, Evaluated, Score
+    from clusterkit.cli.model import ChosenModel, Evaluated, Score
 
 _BAR = 20
 

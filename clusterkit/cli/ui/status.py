@@ -2,22 +2,80 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.ui.console import format_count, note, out, printable
+from clusterkit.cli.ui.console import format_count, note, out, print_document, printable
 from clusterkit.cli.ui.lines import warn_of_silence
+from clusterkit.cli.ui.submit import run_object
 from clusterkit.units import format_seconds, percent, plural, significant
 
 if TYPE_CHECKING:
     from clusterkit.runs.state import RunState
     from clusterkit.runs.status import StatusReport, StatusRow
+    from clusterkit.search.summary import Best
+
+
+SCHEMA = 3
+
+
+def print_json(
+    report: StatusReport, *, indent: int | None = 2, bests: Mapping[str, Best] = MappingProxyType({})
+) -> None:
+    """Prints one JSON document on standard output; `bests` has the best trials of searches by group."""
+    print_document(document(report, bests), indent=indent)
+
+
+def document(report: StatusReport, bests: Mapping[str, Best] = MappingProxyType({})) -> dict[str, Any]:
+    """Builds the whole document."""
+    folded = [line for line in fold_groups(report.rows, least=1) if isinstance(line, Folded)]
+    return {
+        "schema": SCHEMA,
+        "time": time.time(),
+        "runs": [_run(row) for row in report.rows],
+        "groups": [_group(line, bests.get(line.group)) for line in folded],
+        "silent": dict(report.silent),
+        "mute": dict(report.mute),
+        "found": dict(report.found),
+        "left_out": report.left_out,
+    }
+
+
+def _run(row: StatusRow) -> Mapping[str, Any]:
+    state = asdict(row.state)
+    del state["seen_step"], state["seen_time"]
+    state |= {
+        "until_done": row.run.until_done or None,
+        "job_id": row.state.job_id or row.run.job_id or None,
+        "submission": max(row.state.submission or 0, row.run.submission),
+    }
+    return run_object(row.run) | state
+
+
+def _group(line: Folded, best: Best | None) -> Mapping[str, Any]:
+    return {
+        "group": line.group,
+        "clusters": list(dict.fromkeys(row.run.cluster for row in line.rows)),
+        "runs": [row.run.run_id for row in line.rows],
+        "states": {state.value: count for state, count in line.counts.items()},
+        "progress": line.progress,
+        "best": _best(best) if best else None,
+    }
+
+
+def _best(best: Best) -> Mapping[str, Any]:
+    found = asdict(best)
+    del found["group"]
+    return found
+
 
 _COLOURS = {
     JobState.RUNNING: "cyan",

@@ -11,8 +11,7 @@ from rich.text import Text
 from clusterkit.asking import agree
 from clusterkit.cli.ui.console import err, listed, note, say, warn
 from clusterkit.cli.ui.lines import plain_table, warn_of_trusted
-from clusterkit.cli.ui.runs_json import print_submitted
-from clusterkit.cli.ui.submit import note_name, warn_lacking, warn_of_settled
+from clusterkit.cli.ui.submit import note_name, print_submitted, warn_lacking, warn_of_settled
 from clusterkit.units import format_duration, format_size, plural
 
 if TYPE_CHECKING:

@@ -11,8 +11,15 @@ from rich.text import Text
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli.ui.console import note, out
-from clusterkit.cli.ui.status import Folded, fold_groups, remarks, show_status, status_table, summary
-from clusterkit.cli.ui.status_json import print_json
+from clusterkit.cli.ui.status import (
+    Folded,
+    fold_groups,
+    print_json,
+    remarks,
+    show_status,
+    status_table,
+    summary,
+)
 from clusterkit.units import format_seconds
 
 if TYPE_CHECKING:

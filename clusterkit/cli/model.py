@@ -1,4 +1,4 @@
-"""evaluate and play: use a pulled model with the trainer's own commands in a separate process."""
+"""`clusterkit evaluate` and `clusterkit play`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,61 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 import clusterkit
+from clusterkit.cli.common import (
+    CheckpointOption,
+    ConfigOption,
+    EnvironmentOption,
+    EpisodesOption,
+    ModelArgument,
+    load,
+    open_ledger,
+)
 from clusterkit.errors import ClusterkitError, RunError
-from clusterkit.results.pulled import pulled_run
-from clusterkit.runs.ledger import Ledger
-from clusterkit.runs.run_dir import read_run_dir
 from clusterkit.sharing.models import choose, models_here, telling_rows
+from clusterkit.units import plural
 from clusterkit_rl.distribution import install_command
 
 if TYPE_CHECKING:
+    from clusterkit.cli.common import JsonOption
     from clusterkit.config.settings import Settings
+    from clusterkit.runs.ledger import Ledger
+
+
+def play(
+    name: ModelArgument = "last",
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option("--task", "-t", metavar="TASK", help="Only this task; can be repeated."),
+    ] = None,
+    checkpoint: CheckpointOption = "last",
+    episodes: EpisodesOption = 1,
+    size: Annotated[
+        int, typer.Option(metavar="PIXELS", min=64, help="Width and height of the video in pixels.")
+    ] = 320,
+    environment: EnvironmentOption = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Folder to write the videos to.")
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Film a synced model, task by task.
+
+    Runs on this machine and needs the trainer's packages, the extra `train` of clusterkit-rl.
+    """
+    from clusterkit.cli.ui.model import show_choice, show_films
+
+    settings = load(config)
+    with open_ledger(settings, only_reads=True, of=[name]) as ledger:
+        model = choose_model(settings, ledger, name, checkpoint, environment)
+    show_choice(model)
+    folder = out or model.home / "videos"
+    show_films(film(model, tasks or (), folder, episodes=episodes, size=size))
+
 
 _NEEDED = ("torch", "metaworld")
 
@@ -95,6 +138,9 @@ def choose_model(
 
 
 def _find(settings: Settings, ledger: Ledger, name: str, checkpoint: str) -> ChosenModel:
+    from clusterkit.results.pulled import pulled_run
+    from clusterkit.runs.run_dir import read_run_dir
+
     path = Path(name)
     if path.suffix == ".pt" and path.is_file():
         return ChosenModel(path, name, path.parent)
@@ -128,7 +174,7 @@ def _find(settings: Settings, ledger: Ledger, name: str, checkpoint: str) -> Cho
     return ChosenModel(model.path, run_id, run_dir, said)
 
 
-def evaluate(model: ChosenModel, episodes: int) -> Evaluated:
+def measure(model: ChosenModel, episodes: int) -> Evaluated:
     """Evaluate a model on many goals of each task, or from many initial states of its environment.
 
     Args:
@@ -156,7 +202,7 @@ def evaluate(model: ChosenModel, episodes: int) -> Evaluated:
     return Evaluated(model, int(document["step"]), int(document["episodes"]), scores, mean)
 
 
-def play(model: ChosenModel, tasks: Sequence[str], folder: Path, *, episodes: int, size: int) -> list[Path]:
+def film(model: ChosenModel, tasks: Sequence[str], folder: Path, *, episodes: int, size: int) -> list[Path]:
     """Render a video of a model for each task, and a contact sheet; prints a line for each episode.
 
     Args:
@@ -230,3 +276,26 @@ def _environment(pulled: Sequence[Path]) -> dict[str, str]:
     if home.name not in ("site-packages", "dist-packages"):
         places.insert(0, str(home))
     return {**environment, "PYTHONPATH": os.pathsep.join(places)} if places else environment
+
+
+def evaluate(
+    name: ModelArgument = "last",
+    checkpoint: CheckpointOption = "last",
+    episodes: EpisodesOption = 50,
+    environment: EnvironmentOption = None,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+) -> None:
+    """Measure a synced model's success rate or return.
+
+    Runs on this machine and needs the trainer's packages, the extra `train` of clusterkit-rl.
+    """
+    from clusterkit.cli.ui.model import print_json, show_choice, show_evaluated, working
+
+    settings = load(config)
+    with open_ledger(settings, only_reads=True, of=[name]) as ledger:
+        model = choose_model(settings, ledger, name, checkpoint, environment)
+    show_choice(model)
+    with working(f"evaluating each task, {plural(episodes, 'time')}"):
+        evaluated = measure(model, episodes)
+    (print_json if as_json else show_evaluated)(evaluated)
