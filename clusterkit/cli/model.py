@@ -20,6 +20,7 @@ from clusterkit.cli.common import (
     ConfigOption,
     EnvironmentOption,
     EpisodesOption,
+    JsonOption,
     ModelArgument,
     load,
     open_ledger,
@@ -30,7 +31,6 @@ from clusterkit.units import plural
 from clusterkit_rl.distribution import install_command
 
 if TYPE_CHECKING:
-    from clusterkit.cli.common import JsonOption
     from clusterkit.config.settings import Settings
     from clusterkit.runs.ledger import Ledger
 
