@@ -114,25 +114,6 @@ UnlockOption = Annotated[
 ]
 
 
-ModelArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN", help="A synced run, a folder with one, or the path of a checkpoint or model."
-    ),
-]
-CheckpointOption = Annotated[
-    str, typer.Option(metavar="best|last|NAME", help="Checkpoint of the run, by name or path.")
-]
-EpisodesOption = Annotated[int, typer.Option("--episodes", metavar="N", min=1, help="Episodes per task.")]
-EnvironmentOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="MODULE:ID",
-        help="The training environment, if its module is your own and neither installed nor in git.",
-    ),
-]
-
-
 class ProgramCommand(Command):
     """Accepts program arguments only after `--`, so that forgetting `--profile` does not submit a run."""
 

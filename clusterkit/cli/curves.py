@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Group, RenderableType
-from rich.text import Text
 
+from clusterkit.backends.jobs import JobState
 from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_ledger
-from clusterkit.cli.ui.console import format_count, note, out, printable
-from clusterkit.cli.ui.curves import panels, show_live, show_once, view
-from clusterkit.cli.ui.lines import plain_table
+from clusterkit.cli.ui.console import note, out
+from clusterkit.cli.ui.curves import show_live, show_once, view, view_group
 from clusterkit.cli.ui.progress import transfer_bar
-from clusterkit.results.metrics import last_step
-from clusterkit.units import plural
+from clusterkit.errors import ConfigError, RunError, SchedulerError, TransportError
+from clusterkit.results import metrics
+from clusterkit.results.metrics import LONGEST_LINE, NO_LINE_BYTES, MetricRows
+from clusterkit.runs.pieces import Piece, read_pieces
+from clusterkit.site import connected
 
 if TYPE_CHECKING:
-    from clusterkit.commands.curves import Curves
+    from clusterkit.config.settings import Settings
+    from clusterkit.results.metrics import MetricRow
+    from clusterkit.runs.ledger import LedgerRun
+    from clusterkit.runs.log_source import LogSource
+    from clusterkit.runs.state import RunState
+    from clusterkit.transport.base import Bar, Transport
 
 
 def curves(
@@ -31,9 +43,6 @@ def curves(
     Shows the success, return and speed of a run or group, read from its metrics on the cluster or from the
     synced copy. Needs no account. Ctrl-C exits.
     """
-    from clusterkit.commands.curves import curves as command
-    from clusterkit.commands.curves import group_curves
-
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         runs = ledger.find([name])
@@ -42,69 +51,215 @@ def curves(
     if len(runs) > 1:
         show(group_curves(settings, runs, follow=live, bar=transfer_bar, say=note), view_group)
     else:
-        show(command(settings, runs[0], follow=live, bar=transfer_bar, say=note), view)
+        show(run_curves(settings, runs[0], follow=live, bar=transfer_bar, say=note), view)
 
 
-_LEVELS = " ▁▂▃▄▅▆▇█"
+LOOK_SECONDS = 5.0
+"""Seconds between two reads of the metrics of a run on a remote cluster."""
+LOCAL_SECONDS = 1.0
+ASK_SECONDS = 30.0
+"""Seconds between two queries of a remote scheduler."""
+PIECE_BYTES = 1 << 22
+"""Most bytes of a file that are read in one round trip."""
 
 
-_SPARK = 24
-"""Maximum width of a small curve, in columns."""
+@dataclass(frozen=True)
+class Curves:
+    """A run's state and metrics at one moment."""
+
+    run: LedgerRun
+    state: RunState
+    rows: tuple[MetricRow, ...]
+    """All rows of metrics.jsonl so far."""
+    synced: datetime | None = None
+    """When the synced copy was last written; None if the rows come from the cluster."""
+
+    @property
+    def total_steps(self) -> int | None:
+        """Environment steps that the run aims for."""
+        totals = [row.number("total_steps") for row in self.rows if row.kind == "run"]
+        return next((int(total) for total in reversed(totals) if total), None)
 
 
-_LEAST = 8
-"""Minimum width; with fewer columns, no small curve is drawn."""
+def run_curves(
+    settings: Settings, run: LedgerRun, *, follow: bool, bar: Bar, say: Callable[[str], None] = lambda _: None
+) -> Iterator[Curves]:
+    """Iterate over a run's metrics, until it has ended if `follow` is set, over one connection.
+
+    If the run had ended when it was synced, the local copy is read without a connection.
+
+    Args:
+        settings: of the project.
+        run: to watch.
+        follow: read repeatedly until the run has ended.
+        bar: opens a progress bar, for the first read.
+        say: called with messages about network delays, and about why only the synced copy is shown.
+
+    Raises:
+        RunError: the run has ended and wrote no metrics.
+        TransportError, ConfigError: the cluster cannot be reached, or is no longer configured, and the run
+            was not synced.
+    """
+    from clusterkit.runs.selection import known_state
+
+    try:
+        for (look,) in group_curves(settings, [run], follow=follow, bar=bar, say=say):
+            over = not (look.state.state.active or (follow and look.state.state is JobState.UNKNOWN))
+            if over and not look.rows and look.synced is None:
+                raise RunError(
+                    f"{run.run_id} is {look.state.state} and has written no metrics",
+                    hint=f"`clusterkit why {run.run_id}` looks for the reason",
+                )
+            yield look
+    except (TransportError, ConfigError) as error:
+        copy = settings.project.results / run.run_id / "metrics.jsonl"
+        if not copy.is_file():
+            raise
+        say(f"{error.cause}; this is the synced copy")
+        yield synced(run, copy, known_state(run))
 
 
-_VALUE, _STEP, _GAP = 7, 5, 2
-"""Width in characters of a value, of the steps, and of the gap between columns."""
+class MetricsReader:
+    """Takes in a run's metrics.jsonl from its cluster, piece by piece."""
+
+    def __init__(self, run: LedgerRun) -> None:
+        self._path = f"{run.run_dir}/metrics.jsonl"
+        self._rows = MetricRows()
+        self._offset = 0
+        self._rest = b""
+        self._without_end = 0
+        """Bytes read since the last newline."""
+
+    @property
+    def rows(self) -> tuple[MetricRow, ...]:
+        """The rows kept so far."""
+        return self._rows.rows
+
+    @property
+    def piece(self) -> Piece | None:
+        """The piece to read next; None if the file is none of clusterkit's."""
+        wanted = self._without_end < NO_LINE_BYTES
+        return Piece(self._path, self._offset, most=PIECE_BYTES) if wanted else None
+
+    def feed(self, data: bytes) -> None:
+        """Takes in the next bytes of the file."""
+        self._offset += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        self._rows.add(lines)
+        self._without_end = len(self._rest) if lines else self._without_end + len(data)
+        if len(self._rest) > LONGEST_LINE:
+            self._rest = self._rest[:1]  # too long for a row: skip to the end of the line
 
 
-def view_group(looks: Sequence[Curves], width: int, height: int | None) -> RenderableType:
-    """Builds one view of several runs; all small curves share one scale."""
-    shown = [panels(one) for one in looks]
-    names = list(dict.fromkeys(panel.name for mine in shown for panel in mine))
-    span = max((row.step for one in looks for row in one.rows), default=1) or 1
-    values = [y for mine in shown for panel in mine if panel.name == names[0] for _, y in panel.points]
-    low, high = min(values, default=0.0), max(values, default=1.0)
-    table = plain_table("run", "state", "step", right=("step",))
-    for name in names:
-        table.add_column(printable(name), justify="right", no_wrap=True)
-    columns = _room(looks, names, width)
-    if columns:
-        table.add_column(Text("curve", "dim"), no_wrap=True)
-    fitting = len(looks) if height is None else max(1, height - 2)
-    for one, mine in list(zip(looks, shown, strict=True))[:fitting]:
-        found = {panel.name: panel for panel in mine}
-        step = last_step(one.rows)
-        cells = [found[name].last if name in found else "" for name in names]
-        first = found.get(names[0])
-        small = [_spark(first.points if first else [], span, low, high, columns)] if columns else []
-        table.add_row(
-            one.run.run_id, str(one.state.state), "" if step is None else format_count(step), *cells, *small
-        )
-    hidden = len(looks) - fitting
-    more = [Text(f"and {plural(hidden, 'more run')}", "dim")] if hidden > 0 else []
-    return Group(table, *more)
+def read_metrics(transport: Transport, readers: Sequence[MetricsReader]) -> None:
+    """Reads what was appended to the metrics of runs, in one round trip unless a file has grown by much."""
+    while readers:
+        wanted = [(reader, piece) for reader in readers if (piece := reader.piece) is not None]
+        read = [0] * len(wanted)
+        for chunk in read_pieces(transport, [piece for _, piece in wanted]):
+            wanted[chunk.number][0].feed(chunk.data)
+            read[chunk.number] += len(chunk.data)
+        readers = [reader for (reader, _), size in zip(wanted, read, strict=True) if size == PIECE_BYTES]
 
 
-def _room(looks: Sequence[Curves], names: Sequence[str], width: int) -> int:
-    """Returns the columns available for a small curve; 0 if there are too few."""
-    fixed = [
-        max(len(one.run.run_id) for one in looks),
-        max(len(str(one.state.state)) for one in looks),
-        _STEP,
-    ]
-    taken = sum(fixed) + sum(max(_VALUE, len(name)) for name in names) + _GAP * (len(fixed) + len(names))
-    room = min(_SPARK, width - taken)
-    return room if room >= _LEAST else 0
+def synced(run: LedgerRun, copy: Path, state: RunState) -> Curves:
+    """A run's metrics from its synced copy."""
+    written = datetime.fromtimestamp(copy.stat().st_mtime).astimezone()
+    return Curves(run, state, metrics.read(copy), synced=written)
 
 
-def _spark(points: Sequence[tuple[float, float]], span: float, low: float, high: float, columns: int) -> Text:
-    """Draws the last value in each interval of steps; an interval without a value is blank."""
-    levels = [" "] * columns
-    for x, y in points:
-        place = min(columns - 1, max(0, int(x / span * columns)))
-        level = (y - low) / (high - low) if high > low else 0.5
-        levels[place] = _LEVELS[1 + round(level * (len(_LEVELS) - 2))]
-    return Text("".join(levels), "green")
+def how_it_ended(run: LedgerRun, copy: Path) -> RunState | None:
+    """The final state of a run that had ended when synced and was not resumed since; None otherwise."""
+    from clusterkit.runs.run_dir import read_run_dir
+    from clusterkit.runs.selection import known_state
+    from clusterkit.runs.state import RunState
+
+    try:
+        here = read_run_dir(copy)
+    except RunError:
+        return None
+    if not here.ended or (here.attempts[-1].start or {}).get("submission", 0) != run.submission:
+        return None
+    last = here.attempts[-1].exit or {}
+    stopped = here.stopped is not None or here.attempts[-1].cancel is not None
+    if run.until_done and last.get("why") in ("timeout", "signalled") and not stopped:
+        return None  # it may have been resumed
+    known = known_state(run)
+    if known.final:
+        return known
+    return RunState(JobState.COMPLETED if last.get("why") == "completed" else JobState.FAILED)
+
+
+def group_curves(
+    settings: Settings, runs: Sequence[LedgerRun], *, follow: bool, bar: Bar, say: Callable[[str], None]
+) -> Iterator[tuple[Curves, ...]]:
+    """Iterate over the metrics of several runs, until all have ended if `follow` is set.
+
+    Args:
+        settings: of the project.
+        runs: to watch; each item has their order.
+        follow: read repeatedly until all runs have ended.
+        bar: opens a progress bar, for the first read.
+        say: called with messages about network delays.
+
+    Raises:
+        TransportError, ConfigError: a cluster cannot be reached, or is no longer configured.
+    """
+    from clusterkit.runs.log_source import LogSource
+    from clusterkit.runs.selection import known_state
+
+    here = {run.run_id: look for run in runs if (look := _copy_here(settings, run)) is not None}
+    going = [run for run in runs if run.run_id not in here]
+    local = all(settings.cluster(run.cluster).here for run in going)
+    with ExitStack() as stack:
+        transport_to = cache(lambda name: stack.enter_context(connected(settings.cluster(name))))
+        sources = [LogSource(transport_to(run.cluster), run, "log", patient=follow, say=say) for run in going]
+        readers = {run.run_id: MetricsReader(run) for run in going}
+        states = {run.run_id: known_state(run) for run in going}
+        asked, first = float("-inf"), True
+        while True:
+            with bar(f"metrics of {len(going):,} runs", None) if first and going else nullcontext():
+                if local or time.monotonic() - asked >= ASK_SECONDS:
+                    states |= _states(settings, sources)
+                    asked = time.monotonic()
+                for mine in _by_cluster(sources):  # after the query: those of an ended run are complete
+                    some = [readers[source.run.run_id] for source in mine]
+                    mine[0].patiently(partial(read_metrics, mine[0].transport, some))
+            first = False
+            looks = here | {
+                run.run_id: Curves(run, states[run.run_id], tuple(readers[run.run_id].rows)) for run in going
+            }
+            yield tuple(looks[run.run_id] for run in runs)
+            if not follow or not any(_may_go_on(state) for state in states.values()):
+                return
+            time.sleep(LOCAL_SECONDS if local else LOOK_SECONDS)
+
+
+def _copy_here(settings: Settings, run: LedgerRun) -> Curves | None:
+    """The synced copy of a run that had already ended when it was synced; None otherwise."""
+    copy = settings.project.results / run.run_id / "metrics.jsonl"
+    ended = how_it_ended(run, copy.parent) if copy.is_file() else None
+    return None if ended is None else synced(run, copy, ended)
+
+
+def _by_cluster(sources: Sequence[LogSource]) -> list[list[LogSource]]:
+    """Returns the sources of each cluster."""
+    names = dict.fromkeys(source.run.cluster for source in sources)
+    return [[source for source in sources if source.run.cluster == name] for name in names]
+
+
+def _states(settings: Settings, sources: Sequence[LogSource]) -> dict[str, RunState]:
+    """Queries the states of the sources' runs, cluster by cluster."""
+    from clusterkit.runs.observe import query
+
+    found: dict[str, RunState] = {}
+    for mine in _by_cluster(sources):
+        cluster, runs = settings.cluster(mine[0].run.cluster), [source.run for source in mine]
+        with suppress(SchedulerError):  # the metrics can be read without the scheduler
+            states = mine[0].patiently(partial(query, cluster, mine[0].transport, runs))
+            found |= {run.run_id: state for run, state in zip(runs, states, strict=True)}
+    return found
+
+
+def _may_go_on(state: RunState) -> bool:
+    return state.state.active or state.state is JobState.UNKNOWN

@@ -16,12 +16,8 @@ import typer
 
 import clusterkit
 from clusterkit.cli.common import (
-    CheckpointOption,
     ConfigOption,
-    EnvironmentOption,
-    EpisodesOption,
     JsonOption,
-    ModelArgument,
     load,
     open_ledger,
 )
@@ -33,6 +29,47 @@ from clusterkit_rl.distribution import install_command
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
     from clusterkit.runs.ledger import Ledger
+
+ModelArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="A synced run, a folder with one, or the path of a checkpoint or model."
+    ),
+]
+CheckpointOption = Annotated[
+    str, typer.Option(metavar="best|last|NAME", help="Checkpoint of the run, by name or path.")
+]
+EpisodesOption = Annotated[int, typer.Option("--episodes", metavar="N", min=1, help="Episodes per task.")]
+EnvironmentOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODULE:ID",
+        help="The training environment, if its module is your own and neither installed nor in git.",
+    ),
+]
+
+
+def evaluate(
+    name: ModelArgument = "last",
+    checkpoint: CheckpointOption = "last",
+    episodes: EpisodesOption = 50,
+    environment: EnvironmentOption = None,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+) -> None:
+    """Measure a synced model's success rate or return.
+
+    Runs on this machine and needs the trainer's packages, the extra `train` of clusterkit-rl.
+    """
+    from clusterkit.cli.ui.model import print_json, show_choice, show_evaluated, working
+
+    settings = load(config)
+    with open_ledger(settings, only_reads=True, of=[name]) as ledger:
+        model = choose_model(settings, ledger, name, checkpoint, environment)
+    show_choice(model)
+    with working(f"evaluating each task, {plural(episodes, 'time')}"):
+        evaluated = measure(model, episodes)
+    (print_json if as_json else show_evaluated)(evaluated)
 
 
 def play(
@@ -276,26 +313,3 @@ def _environment(pulled: Sequence[Path]) -> dict[str, str]:
     if home.name not in ("site-packages", "dist-packages"):
         places.insert(0, str(home))
     return {**environment, "PYTHONPATH": os.pathsep.join(places)} if places else environment
-
-
-def evaluate(
-    name: ModelArgument = "last",
-    checkpoint: CheckpointOption = "last",
-    episodes: EpisodesOption = 50,
-    environment: EnvironmentOption = None,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
-) -> None:
-    """Measure a synced model's success rate or return.
-
-    Runs on this machine and needs the trainer's packages, the extra `train` of clusterkit-rl.
-    """
-    from clusterkit.cli.ui.model import print_json, show_choice, show_evaluated, working
-
-    settings = load(config)
-    with open_ledger(settings, only_reads=True, of=[name]) as ledger:
-        model = choose_model(settings, ledger, name, checkpoint, environment)
-    show_choice(model)
-    with working(f"evaluating each task, {plural(episodes, 'time')}"):
-        evaluated = measure(model, episodes)
-    (print_json if as_json else show_evaluated)(evaluated)

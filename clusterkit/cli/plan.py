@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,20 +28,29 @@ from clusterkit.cli.common import (
     load_project,
     native_words,
 )
-from clusterkit.cli.ui.console import print_document
 from clusterkit.cli.ui.progress import transfer_bar
-from clusterkit.config.options import NATIVE
-from clusterkit.errors import ConfigError
+from clusterkit.errors import ClusterkitError, ConfigError, ImageError
+from clusterkit.forecast.memory import Fit, judge
+from clusterkit.forecast.speed import lasts
+from clusterkit.runs.program import option_of
+from clusterkit.site import log_in_ahead, open_site
 from clusterkit.units import parse_duration
 
 if TYPE_CHECKING:
-    from clusterkit.backends.starts import PredictedStart
-    from clusterkit.commands.plan import Forecast
-    from clusterkit.forecast.memory import Store
+    from clusterkit.config.models import Cluster, Profile
+    from clusterkit.config.settings import Settings
+    from clusterkit.forecast.memory import Machine, Memory
     from clusterkit.forecast.own_rates import OwnRun
-    from clusterkit.forecast.speed import Duration, Speed
-    from clusterkit.forecast.starts import Ask
+    from clusterkit.forecast.queue import Queue, QueueQuestion
+    from clusterkit.forecast.speed import Duration, Rate, Speed
+    from clusterkit.hardware import Shortage
+    from clusterkit.runs.ledger import Ledger
     from clusterkit.submit.deployment import DeploymentPlan as Upload
+    from clusterkit.submit.plan import PlannedRun
+    from clusterkit.submit.request import SubmitRequest
+    from clusterkit.submit.untouched import Copies
+    from clusterkit.transport.base import Bar
+    from trainer.recipe.sizes import Sizes
     from trainer.recipe.spaces import Spaces
 
 
@@ -91,6 +101,7 @@ def plan(
     Shows its memory by part, the bytes to upload, the run time, and the start that the scheduler predicts
     for several requests. Changes nothing.
     """
+    from clusterkit.cli.ui.plan import print_json, show_forecast
     from clusterkit.runs.program import assignments
     from clusterkit.submit.request import SubmitRequest
 
@@ -102,7 +113,6 @@ def plan(
             f"--ranks: profile {chosen} asks for no GPU",
             hint="for several processes without a GPU, put `-- --ranks N` after all options",
         )
-    spaces = _spaces(observation_dim, action_dim, action_choices)
     run = SubmitRequest(
         cluster=settings.cluster(cluster),
         profile=settings.profile(chosen),
@@ -113,16 +123,219 @@ def plan(
         allow_large=large_files(send_large),
         until_done=until_done,
     )
-    from clusterkit.cli.ui.plan import show_forecast
-    from clusterkit.commands.plan import PlanRequest
-    from clusterkit.commands.plan import plan as command
+    spaces = _spaces(observation_dim, action_dim, action_choices)
+    forecast = predict(settings, run, spaces, times=_durations(times), gpus=_words(gpus), bar=transfer_bar)
+    (print_json if as_json else show_forecast)(forecast)
 
-    request = PlanRequest(run, _durations(times), tuple(_words(gpus)), spaces)
-    forecast = command(settings, request, bar=transfer_bar)
-    if as_json:
-        print_document(_document(forecast))
-    else:
-        show_forecast(forecast)
+
+@dataclass(frozen=True)
+class Forecast:
+    """The forecast for a run."""
+
+    run: SubmitRequest
+    goes_on: bool
+    """Whether the run continues past its time limit."""
+    options: tuple[str, ...]
+    """The sbatch options of the run."""
+    machine: Machine
+    total_steps: int | None
+    queue: Queue
+    sizes: Sizes | None = None
+    """None for the user's own program, whose memory and speed are unknown."""
+    memory: Memory | None = None
+    """None likewise, and if the size of an observation is known only to the environment."""
+    used: OwnRun | None = None
+    """The run of this recipe on this GPU that took the most memory."""
+    speed: Speed | None = None
+    duration: Duration | None = None
+    elsewhere: tuple[Rate, ...] = ()
+    """Measurements of this recipe on another GPU or with different work."""
+    upload: Upload | None = None
+    trouble: str = ""
+    """Why the cluster or the image could not be examined."""
+    hint: str = ""
+    lacking: tuple[Shortage, ...] = ()
+    """Requested hardware that the machine lacks, without a scheduler to reject the request."""
+
+    @property
+    def profile(self) -> Profile:
+        """The run's profile."""
+        return self.run.profile
+
+    @property
+    def cluster(self) -> Cluster:
+        """The run's cluster."""
+        return self.run.cluster
+
+
+def predict(
+    settings: Settings,
+    run: SubmitRequest,
+    spaces: Spaces | None,
+    *,
+    times: Sequence[int],
+    gpus: Sequence[str],
+    bar: Bar,
+) -> Forecast:
+    """Forecasts one run over one login.
+
+    An unreachable cluster, a missing image or an unresponsive scheduler raises nothing: the rest of the
+    forecast holds, and reports the problem.
+
+    Args:
+        settings: of the project.
+        run: to forecast.
+        spaces: the sizes of an environment that is unknown on this machine.
+        times: time limits to try, in seconds; empty for the usual ones.
+        gpus: GPU types to try; empty for all of the cluster's.
+        bar: opens progress bars.
+
+    Raises:
+        ConfigError, RecipeLockedError: the request is invalid, as for `submit`.
+    """
+    from clusterkit.submit.pipeline import resolve
+    from clusterkit.submit.untouched import copies
+
+    (planned,) = resolve(settings, run).runs
+    _check_gpus(run.cluster, gpus)
+    with copies(settings) as remembered:
+        forecast = _alone(settings, run, spaces, planned, remembered.ledger)
+        question = _question(forecast, times, gpus)
+        try:
+            return _with_cluster(settings, forecast, question, remembered, bar)
+        except ConfigError:
+            raise
+        except ClusterkitError as error:
+            return replace(forecast, trouble=error.cause, hint=error.hint or "")
+
+
+def _with_cluster(
+    settings: Settings, forecast: Forecast, question: QueueQuestion, remembered: Copies, bar: Bar
+) -> Forecast:
+    from clusterkit.commands.deploy import planning
+    from clusterkit.forecast.queue import ask_queue
+
+    run = forecast.run
+    with log_in_ahead(run.cluster) as login:
+        try:
+            with planning(
+                settings,
+                run.cluster,
+                remembered.ledger,
+                login=login,
+                bar=bar,
+                cache=remembered.chunks,
+                allow_large=run.allow_large,
+            ) as (site, upload):
+                queue = ask_queue(settings, question, site)
+                return replace(forecast, upload=upload, queue=queue)
+        except ImageError as error:  # the scheduler's answer does not depend on the image
+            with open_site(run.cluster, create=False, login=login) as site:
+                queue = ask_queue(settings, question, site)
+                return replace(forecast, queue=queue, trouble=error.cause, hint=error.hint or "")
+
+
+def _question(forecast: Forecast, times: Sequence[int], gpus: Sequence[str]) -> QueueQuestion:
+    from clusterkit.forecast.queue import QueueQuestion
+
+    return QueueQuestion(
+        run=forecast.run,
+        options=forecast.options,
+        goes_on=forecast.goes_on,
+        needed=forecast.duration.longest if forecast.duration else None,
+        fitting=_fitting(forecast),
+        times=tuple(times),
+        gpus=tuple(gpus),
+        never=next((str(shortage) for shortage in forecast.lacking if shortage.never), ""),
+    )
+
+
+def _fitting(found: Forecast) -> list[str]:
+    """The cluster's GPU types with enough memory for the run, as far as known."""
+    from clusterkit.forecast.planned_run import memory_on
+
+    if found.sizes is None:
+        return []
+    if found.sizes.unknown:
+        return list(found.cluster.gpus)
+    where = found.sizes, found.profile, found.machine, found.cluster
+    memories = {gpu: memory_on(*where, gpu).gpu for gpu in found.cluster.gpus}
+    return [gpu for gpu, memory in memories.items() if memory is None or memory.fit is Fit.FITS]
+
+
+def _check_gpus(cluster: Cluster, gpus: Sequence[str]) -> None:
+    unknown = [gpu for gpu in gpus if gpu not in cluster.gpus]
+    if unknown:
+        known = ", ".join(cluster.gpus) or "none"
+        raise ConfigError(
+            f"--gpus: cluster {cluster.name} has no GPU {unknown[0]!r}",
+            hint=f"available: {known}; add [clusters.{cluster.name}.gpus.{unknown[0]}] if the cluster has it",
+        )
+
+
+def _alone(
+    settings: Settings, run: SubmitRequest, spaces: Spaces | None, planned: PlannedRun, ledger: Ledger
+) -> Forecast:
+    """The part of the forecast that does not need the cluster."""
+    from clusterkit.forecast.planned_run import (
+        machine_of,
+        on_hardware,
+        rates_of,
+        recipe_of,
+        sizes_of,
+        speed_on,
+    )
+    from clusterkit.forecast.queue import Queue
+    from clusterkit.submit.check import another, hardware_of, lacks
+
+    argv = planned.program.argv
+    steps = option_of(argv, "--total-steps") or ""
+    total = int(steps) if steps.isdigit() else run.profile.total_steps
+    options = planned.options
+    machine = machine_of(run.cluster, run.profile, options)
+    found = Forecast(run, planned.goes_on, options, machine, total, Queue())
+    has = hardware_of(run.cluster)
+    if has is not None:
+        machine = on_hardware(machine, has)
+        found = replace(found, lacking=lacks(run.cluster, run.profile, argv, has))
+        if found.lacking and found.lacking[0].never:
+            found = replace(found, hint=another(settings, run.cluster, has))
+    recipe = recipe_of(run, planned.program)
+    if recipe is None:
+        return found
+    sizes = sizes_of(recipe, run.profile, argv, spaces)
+    rates, own = rates_of(settings, recipe, ledger)
+    gpu = run.profile.gpu or ""
+    speed = speed_on(sizes, rates, gpu, run.cluster.name)
+    return replace(
+        found,
+        sizes=sizes,
+        memory=None
+        if sizes.unknown
+        else judge(sizes, machine, run.profile.workers, run.profile.eval_episodes),
+        used=_most(own, gpu),
+        speed=speed,
+        duration=_duration(found, speed),
+        elsewhere=tuple(rate for rate in rates if rate.gpu != gpu or not rate.same_work),
+    )
+
+
+def _duration(found: Forecast, speed: Speed | None) -> Duration | None:
+    if speed is None or not found.total_steps:
+        return None
+    profile = found.profile
+    return lasts(
+        found.total_steps,
+        speed,
+        gpus=profile.nodes * profile.gpu_count,
+        limit=profile.time,
+        checkpoint_every=profile.checkpoint_every,
+    )
+
+
+def _most(own: Sequence[OwnRun], gpu: str) -> OwnRun | None:
+    alike = [one for one in own if one.rate.gpu == gpu and (one.memory or one.gpu_memory)]
+    return max(alike, key=lambda one: (one.gpu_memory or 0.0, one.memory or 0.0), default=None)
 
 
 def _words(text: str | None) -> list[str]:
@@ -166,95 +379,3 @@ def _durations(text: str | None) -> tuple[int, ...]:
     if any(each < 60 for each in seconds):
         raise ConfigError("--times: less than a minute is no time limit", hint="write e.g. --times 1h,4h,1d")
     return seconds
-
-
-def store_json(store: Store | None) -> dict[str, Any] | None:
-    """Converts the figures of one memory (GPU or host) to plain values."""
-    return (
-        None
-        if store is None
-        else {
-            "parts": [asdict(part) for part in store.parts],
-            "needed": store.needed,
-            "available": store.available,
-            "reserve": store.reserve,
-            "fit": store.fit,
-            "advice": store.advice,
-        }
-    )
-
-
-def time_json(speed: Speed | None, duration: Duration | None) -> dict[str, Any] | None:
-    """Converts speed and duration to plain values."""
-    return None if speed is None else {**asdict(speed), "duration": duration and asdict(duration)}
-
-
-def _document(forecast: Forecast) -> dict[str, Any]:
-    sizes, queue, profile = forecast.sizes, forecast.queue, forecast.profile
-    return {
-        "schema": 1,
-        "cluster": forecast.cluster.name,
-        "profile": profile.name,
-        "recipe": sizes and sizes.recipe.name,
-        "modified": sizes and sizes.recipe.as_json()["modified"],
-        "total_steps": forecast.total_steps,
-        "num_envs": sizes and sizes.environments,
-        "precision": sizes and sizes.precision,
-        "ranks": sizes and sizes.ranks,
-        "gpu": profile.gpu,
-        "gpus": profile.gpu_count,
-        "cpus": forecast.machine.processors,
-        "memory_bytes": forecast.machine.host_memory,
-        "time_limit_seconds": profile.time,
-        "until_done": forecast.goes_on,
-        NATIVE: list(forecast.options),
-        "memory": forecast.memory
-        and {"gpu": store_json(forecast.memory.gpu), "host": store_json(forecast.memory.host)},
-        "seen": forecast.used and _seen(forecast.used),
-        "time": time_json(forecast.speed, forecast.duration),
-        "elsewhere": [asdict(rate) for rate in forecast.elsewhere],
-        "upload": _upload(forecast.upload),
-        "starts": [_start(ask, start) for ask, start in queue.starts.items()],
-        "advice": queue.advice
-        and {
-            "text": queue.advice.text,
-            "ask": queue.advice.ask and _ask(queue.advice.ask),
-            "sooner_seconds": queue.advice.sooner,
-        },
-        "goes_on": queue.continuation and {"way": queue.continuation.way, "why": queue.continuation.why},
-        "shares": [asdict(share) for share in queue.shares],
-        "billing_per_hour": queue.billing,
-        "lacking": [{"text": str(one), "never": one.never} for one in forecast.lacking],
-        "trouble": [words for words in (forecast.trouble, queue.trouble) if words],
-    }
-
-
-def _seen(used: OwnRun) -> dict[str, Any]:
-    return {"run_id": used.rate.source, "memory": used.memory, "gpu_memory": used.gpu_memory}
-
-
-def _start(ask: Ask, start: PredictedStart) -> dict[str, Any]:
-    when = {"wait_seconds": start.wait, "start": start.moment}
-    where = {"partition": start.partition, "waiting": start.waiting}
-    return {**_ask(ask), **when, **where, "why": start.words or None}
-
-
-def _ask(ask: Ask) -> dict[str, Any]:
-    return {"gpu": ask.gpu or None, "time_limit_seconds": ask.seconds}
-
-
-def _upload(upload: Upload | None) -> dict[str, Any] | None:
-    return (
-        None
-        if upload is None
-        else {
-            "image_bytes": upload.image_plan.bytes_to_send,
-            "image_way": upload.image_plan.way if upload.image else None,
-            "code_bytes": upload.standing.bytes_to_send,
-            "code_files": len(upload.standing.missing),
-            "bytes": upload.bytes_to_send,
-            "seconds": upload.seconds,
-            "rate": upload.rate and asdict(upload.rate),
-            "shortage": upload.shortage,
-        }
-    )

@@ -1,26 +1,31 @@
-"""Shows what a run would take and when it would start."""
+"""What a run would take and when it would start, as text and as JSON."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
-from clusterkit.cli.ui.console import format_count, note, out, warn
+from clusterkit.cli.ui.console import format_count, note, out, print_document, warn
 from clusterkit.cli.ui.lines import labelled
+from clusterkit.config.options import NATIVE
 from clusterkit.units import format_bytes, format_duration, format_seconds, plural, significant
 
 if TYPE_CHECKING:
     from clusterkit.backends.starts import PredictedStart
-    from clusterkit.commands.plan import Forecast
+    from clusterkit.cli.plan import Forecast
     from clusterkit.forecast.memory import Store
+    from clusterkit.forecast.own_rates import OwnRun
     from clusterkit.forecast.queue import Queue
     from clusterkit.forecast.speed import Duration, Speed
+    from clusterkit.forecast.starts import Ask
+    from clusterkit.submit.deployment import DeploymentPlan
 
-FITS = {"fits": "green", "fallback": "yellow", "too large": "red", "unknown": "yellow"}
+_FITS = {"fits": "green", "fallback": "yellow", "too large": "red", "unknown": "yellow"}
 _HOUR = 3600
 _SMALL = 0.002
 """Parts below this share of the total are combined."""
@@ -51,7 +56,7 @@ def _show_lacking(forecast: Forecast) -> None:
         labelled("" if name == before else name, str(one), "red" if one.never else "yellow")
 
 
-def time_range(duration: Duration, *, here: bool = True) -> str:
+def _time_range(duration: Duration, *, here: bool = True) -> str:
     """Formats the expected time and its range; only the range if it was measured on another machine."""
     if not here:
         return f"{format_seconds(duration.shortest)} to {format_seconds(duration.longest)}: not measured here"
@@ -60,7 +65,7 @@ def time_range(duration: Duration, *, here: bool = True) -> str:
     return f"about {middle}" if low == middle == high else f"about {middle} ({low} to {high})"
 
 
-def speed_words(speed: Speed) -> str:
+def _speed_words(speed: Speed) -> str:
     """Formats the steps per second and their source."""
     caveats = "".join(f"; {caveat}" for caveat in speed.caveats)
     return f"{significant(speed.steps_per_second)} steps/s, {speed.source}{caveats}"
@@ -131,7 +136,7 @@ def _show_store(title: str, store: Store) -> None:
 
 
 def _verdict(store: Store) -> Text:
-    words = Text(str(store.fit), style=FITS[store.fit])
+    words = Text(str(store.fit), style=_FITS[store.fit])
     if store.available is not None:
         usable = format_bytes(store.available - store.reserve)
         words.append(f": {usable} of {format_bytes(store.available)} usable", "dim")
@@ -173,9 +178,10 @@ def _show_time(forecast: Forecast) -> None:
         if duration:
             labelled(
                 "time",
-                time_range(duration, here=speed.here) + ("" if profile.gpu is None else _gpu_hours(duration)),
+                _time_range(duration, here=speed.here)
+                + ("" if profile.gpu is None else _gpu_hours(duration)),
             )
-        labelled("" if duration else "time", speed_words(speed))
+        labelled("" if duration else "time", _speed_words(speed))
     for rate in forecast.elsewhere[:2]:
         other = "" if rate.same_work else ", of other work"
         place = rate.gpu or "no GPU"
@@ -263,3 +269,97 @@ def _when(start: PredictedStart) -> Text:
     day = {0: "", 1: "tomorrow "}.get(days, f"{there:%a %d %b} ")
     bound = "at the latest " if start.waiting else ""
     return Text(f"{bound}{day}{there:%H:%M}, in {format_seconds(start.wait)}")
+
+
+def print_json(forecast: Forecast) -> None:
+    """Prints the same as JSON; docs/plan.md lists the keys."""
+    sizes, queue, profile = forecast.sizes, forecast.queue, forecast.profile
+    document = {
+        "schema": 1,
+        "cluster": forecast.cluster.name,
+        "profile": profile.name,
+        "recipe": sizes and sizes.recipe.name,
+        "modified": sizes and sizes.recipe.as_json()["modified"],
+        "total_steps": forecast.total_steps,
+        "num_envs": sizes and sizes.environments,
+        "precision": sizes and sizes.precision,
+        "ranks": sizes and sizes.ranks,
+        "gpu": profile.gpu,
+        "gpus": profile.gpu_count,
+        "cpus": forecast.machine.processors,
+        "memory_bytes": forecast.machine.host_memory,
+        "time_limit_seconds": profile.time,
+        "until_done": forecast.goes_on,
+        NATIVE: list(forecast.options),
+        "memory": forecast.memory
+        and {"gpu": _store_values(forecast.memory.gpu), "host": _store_values(forecast.memory.host)},
+        "seen": forecast.used and _seen(forecast.used),
+        "time": _time_values(forecast.speed, forecast.duration),
+        "elsewhere": [asdict(rate) for rate in forecast.elsewhere],
+        "upload": _upload(forecast.upload),
+        "starts": [_start(ask, start) for ask, start in queue.starts.items()],
+        "advice": queue.advice
+        and {
+            "text": queue.advice.text,
+            "ask": queue.advice.ask and _ask(queue.advice.ask),
+            "sooner_seconds": queue.advice.sooner,
+        },
+        "goes_on": queue.continuation and {"way": queue.continuation.way, "why": queue.continuation.why},
+        "shares": [asdict(share) for share in queue.shares],
+        "billing_per_hour": queue.billing,
+        "lacking": [{"text": str(one), "never": one.never} for one in forecast.lacking],
+        "trouble": [words for words in (forecast.trouble, queue.trouble) if words],
+    }
+    print_document(document)
+
+
+def _store_values(store: Store | None) -> dict[str, Any] | None:
+    """Converts the figures of one memory (GPU or host) to plain values."""
+    return (
+        None
+        if store is None
+        else {
+            "parts": [asdict(part) for part in store.parts],
+            "needed": store.needed,
+            "available": store.available,
+            "reserve": store.reserve,
+            "fit": store.fit,
+            "advice": store.advice,
+        }
+    )
+
+
+def _time_values(speed: Speed | None, duration: Duration | None) -> dict[str, Any] | None:
+    """Converts speed and duration to plain values."""
+    return None if speed is None else {**asdict(speed), "duration": duration and asdict(duration)}
+
+
+def _seen(used: OwnRun) -> dict[str, Any]:
+    return {"run_id": used.rate.source, "memory": used.memory, "gpu_memory": used.gpu_memory}
+
+
+def _start(ask: Ask, start: PredictedStart) -> dict[str, Any]:
+    when = {"wait_seconds": start.wait, "start": start.moment}
+    where = {"partition": start.partition, "waiting": start.waiting}
+    return {**_ask(ask), **when, **where, "why": start.words or None}
+
+
+def _ask(ask: Ask) -> dict[str, Any]:
+    return {"gpu": ask.gpu or None, "time_limit_seconds": ask.seconds}
+
+
+def _upload(upload: DeploymentPlan | None) -> dict[str, Any] | None:
+    return (
+        None
+        if upload is None
+        else {
+            "image_bytes": upload.image_plan.bytes_to_send,
+            "image_way": upload.image_plan.way if upload.image else None,
+            "code_bytes": upload.standing.bytes_to_send,
+            "code_files": len(upload.standing.missing),
+            "bytes": upload.bytes_to_send,
+            "seconds": upload.seconds,
+            "rate": upload.rate and asdict(upload.rate),
+            "shortage": upload.shortage,
+        }
+    )
