@@ -31,7 +31,6 @@ from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.cli.ui.submit import (
     note_continuation,
     note_name,
-    print_dry_run,
     print_submitted,
     show_job,
     warn_lacking,
@@ -371,7 +370,7 @@ def _publish(
 
 
 def _show_dry_runs(found: Iterable[DryRun], *, as_json: bool) -> None:
-    from clusterkit.cli.ui.dry_run import show_dry_run
+    from clusterkit.cli.ui.dry_run import print_dry_run, show_dry_run
 
     if as_json:
         planned = list(found)

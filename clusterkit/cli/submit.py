@@ -178,11 +178,10 @@ def submit(
     with open_ledger(settings, only_reads=dry_run or script) as ledger:
         planned = pipeline.resolve(settings, request)
         if dry_run or script:
-            from clusterkit.cli.ui.dry_run import print_script, show_dry_run
-            from clusterkit.cli.ui.submit import print_dry_run
+            from clusterkit.cli.ui.dry_run import show_dry_run
 
-            show = print_script if script else print_dry_run if as_json else show_dry_run
-            show(pipeline.dry_run(settings, planned, ledger, bar=transfer_bar))
+            would = pipeline.dry_run(settings, planned, ledger, bar=transfer_bar)
+            show_dry_run(would, script=script, as_json=as_json)
             return
         done = pipeline.submit(
             settings, planned, ledger, bar=transfer_bar, agree=lambda plan: _agree(plan, yes=yes)

@@ -80,8 +80,8 @@ def tune(
     latter). After you agree, the fastest safe setting is written into the profile. What a run learns stays
     the same.
     """
-    from clusterkit.cli.ui.dry_run import print_script, show_dry_run
-    from clusterkit.cli.ui.submit import note_jobs, print_dry_run, show_submitted
+    from clusterkit.cli.ui.dry_run import show_dry_run
+    from clusterkit.cli.ui.submit import note_jobs, show_submitted
     from clusterkit.commands import tune as command
     from clusterkit.runs.program import assignments
     from clusterkit.submit import pipeline
@@ -108,8 +108,8 @@ def tune(
             )
             planned = pipeline.resolve(settings, request)
             if dry_run or script:
-                show = print_script if script else print_dry_run if as_json else show_dry_run
-                show(pipeline.dry_run(settings, planned, ledger, bar=transfer_bar))
+                would = pipeline.dry_run(settings, planned, ledger, bar=transfer_bar)
+                show_dry_run(would, script=script, as_json=as_json)
                 return
             submitted = pipeline.submit(settings, planned, ledger, bar=transfer_bar)
             (note_jobs if as_json else show_submitted)(submitted)

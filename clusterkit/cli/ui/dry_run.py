@@ -1,18 +1,19 @@
-"""The output of a dry run: a summary that fits on a screen, or only the job script."""
+"""The output of a dry run: a summary that fits on a screen, JSON, or only the job script."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from clusterkit.backends import backend_of
-from clusterkit.cli.ui.console import listed, note, out, printable
+from clusterkit.cli.ui.console import listed, note, out, print_document, printable
 from clusterkit.cli.ui.deploy import described, warn_of
 from clusterkit.cli.ui.lines import labelled
-from clusterkit.cli.ui.submit import described_way, note_name, retry_words
+from clusterkit.cli.ui.submit import continuation_values, described_way, note_name, retry_words, run_object
 from clusterkit.cli.ui.sweep import show_plan
 from clusterkit.units import format_bytes, format_duration, plural
 
@@ -27,8 +28,17 @@ _FILES = 8
 _SCRIPT = "--script prints the job script"
 
 
-def show_dry_run(found: DryRun) -> None:
-    """Prints what would run, where, with what, and the upload; for a group, its grid and its first run."""
+def show_dry_run(found: DryRun, *, script: bool = False, as_json: bool = False) -> None:
+    """Prints what would run, where, with what, and the upload; for a group, its grid and its first run.
+
+    Args:
+        found: what would be submitted.
+        script: print only the job script.
+        as_json: print JSON.
+    """
+    if script or as_json:
+        (_print_script if script else print_dry_run)(found)
+        return
     group = found.plan.group is not None
     spec = found.first.spec
     note_name(spec.name, found.plan.group.id if found.plan.group else spec.run_id)
@@ -46,7 +56,7 @@ def show_dry_run(found: DryRun) -> None:
     note(f"dry run: nothing was sent or changed; {scripts}")
 
 
-def print_script(found: DryRun) -> None:
+def _print_script(found: DryRun) -> None:
     """Prints the exact job script; for a group, each part's script and then the first run's."""
     for part, script in zip(found.parts, found.scripts, strict=True):
         out.file.write(f"# ---- part {part.number}: {_size(part)}\n{script}")
@@ -95,3 +105,44 @@ def _resources(profile: Mapping[str, Any]) -> str:
     if profile["gpu"] is not None:
         words.append(f"{profile['gpus']} x {profile['gpu']}")
     return f"{', '.join(words)} (profile {profile['name']})"
+
+
+def print_dry_run(*found: DryRun, more: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Prints the runs that would be submitted, in the same form; arguments as of `print_submitted`."""
+    first = found[0]
+    group = first.plan.group
+    fields: Sequence[Mapping[str, Any]] = more or [{}] * len(found)
+    print_document(
+        {
+            "schema": 1,
+            "carried_out": False,
+            "cluster": first.plan.cluster.name,
+            "group": group.id if group else None,
+            "runs": [{**run, **own} for one, own in zip(found, fields, strict=True) for run in _planned(one)],
+            "missing": [],
+            "goes_on": continuation_values(first.continuation),
+            "lacking": [],
+        }
+    )
+
+
+def _planned(found: DryRun) -> list[dict[str, Any]]:
+    first = found.first.row
+    folder = PurePosixPath(first.run_dir).parent
+    part_of = {index: part.number for part in found.parts for index in part.members}
+    return [
+        run_object(first)
+        | {
+            "run_id": one.run_id,
+            "profile": one.profile.name,
+            "recipe": one.recipe or None,
+            "seed": one.seed or 0,
+            "job_id": None,
+            "submitted": None,
+            "run_dir": str(folder / one.run_id),
+            "total_steps": one.total_steps,
+            "state": None,
+            "part": part_of.get(number, 0),
+        }
+        for number, one in enumerate(found.plan.runs)
+    ]

@@ -1,10 +1,9 @@
-"""The output of submit and resume, and warnings that other commands share."""
+"""What submit, resume and rerun print, as text and as JSON; docs/json.md describes the fields."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from clusterkit.backends import backend_of
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from clusterkit.commands.resume import Resumed
     from clusterkit.runs.ledger import LedgerRun
     from clusterkit.runs.submission import SubmissionOutcome
-    from clusterkit.submit.pipeline import DryRun, Submitted
+    from clusterkit.submit.pipeline import Submitted
     from clusterkit.submit.plan import Plan
 
 
@@ -42,8 +41,9 @@ def print_submitted(done: Sequence[Submitted], more: Sequence[Mapping[str, Any]]
     first = done[0]
     group = first.plan.group
     fields: Sequence[Mapping[str, Any]] = more or [{}] * len(done)
-    _print(
+    print_document(
         {
+            "schema": 1,
             "carried_out": True,
             "cluster": first.plan.cluster.name,
             "group": group.id if group else None,
@@ -51,58 +51,15 @@ def print_submitted(done: Sequence[Submitted], more: Sequence[Mapping[str, Any]]
                 {**run_object(run), **own} for one, own in zip(done, fields, strict=True) for run in one.runs
             ],
             "missing": [run_id for one in done for run_id in one.missing],
-            "goes_on": _continuation(first.continuation),
+            "goes_on": continuation_values(first.continuation),
             "lacking": [line for one in done for line in one.lacking],
         }
     )
 
 
-def print_dry_run(*found: DryRun, more: Sequence[Mapping[str, Any]] = ()) -> None:
-    """Prints the runs that would be submitted, in the same form; arguments as of `print_submitted`."""
-    first = found[0]
-    group = first.plan.group
-    fields: Sequence[Mapping[str, Any]] = more or [{}] * len(found)
-    _print(
-        {
-            "carried_out": False,
-            "cluster": first.plan.cluster.name,
-            "group": group.id if group else None,
-            "runs": [{**run, **own} for one, own in zip(found, fields, strict=True) for run in _planned(one)],
-            "missing": [],
-            "goes_on": _continuation(first.continuation),
-            "lacking": [],
-        }
-    )
-
-
-def _planned(found: DryRun) -> list[dict[str, Any]]:
-    first = found.first.row
-    folder = PurePosixPath(first.run_dir).parent
-    part_of = {index: part.number for part in found.parts for index in part.members}
-    return [
-        run_object(first)
-        | {
-            "run_id": one.run_id,
-            "profile": one.profile.name,
-            "recipe": one.recipe or None,
-            "seed": one.seed or 0,
-            "job_id": None,
-            "submitted": None,
-            "run_dir": str(folder / one.run_id),
-            "total_steps": one.total_steps,
-            "state": None,
-            "part": part_of.get(number, 0),
-        }
-        for number, one in enumerate(found.plan.runs)
-    ]
-
-
-def _continuation(found: Continuation | None) -> dict[str, str] | None:
+def continuation_values(found: Continuation | None) -> dict[str, str] | None:
+    """Converts how a run continues past its time limit to plain values."""
     return None if found is None else {"way": found.way, "why": found.why}
-
-
-def _print(document: Mapping[str, Any]) -> None:
-    print_document({"schema": 1, **document})
 
 
 _WAYS = {
