@@ -225,17 +225,10 @@ def asking_for(
     nodes: int | None = None,
 ) -> Settings:
     """Returns the settings with the command line's values applied to these profiles."""
-    from clusterkit.config.lines import join_key
-
-    given = {"time": time, "total_steps": total_steps, "gpus": gpus, "nodes": nodes}
-    return settings.with_values(
-        {
-            join_key(("profiles", settings.profile(profile).name, key)): value
-            for profile in profiles
-            for key, value in given.items()
-            if value
-        }
-    )
+    asked = {"time": time, "total_steps": total_steps, "gpus": gpus, "nodes": nodes}
+    given = {key: value for key, value in asked.items() if value}
+    changed = {settings.profile(name).name: given for name in profiles}
+    return settings.with_values({"profiles": changed}) if given else settings
 
 
 def given_words(time: str | None, total_steps: int | None, nodes: int | None) -> tuple[str, ...]:

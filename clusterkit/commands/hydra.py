@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusterkit.config.lines import join_key
 from clusterkit.errors import ConfigError
 from clusterkit.node import node_program
 from clusterkit.runs.ledger import Ledger
@@ -70,7 +69,7 @@ def launch(
     python, *application = (_in_project(settings, word) for word in multirun.argv)
     code = node_program("hydra_job.py").decode()
     program = [python, "-c", "exec(__import__('sys').argv.pop(1))"]  # settings have no line breaks
-    settings = settings.with_values({join_key(("profiles", profile, "program")): program})
+    settings = settings.with_values({"profiles": {profile: {"program": program}}})
     words, points = points_of(multirun.jobs)
     hydra = [word for word in multirun.settings if not _FOLDERS.fullmatch(word)]
     hydra += [] if _MULTIRUN in hydra else [_MULTIRUN]

@@ -13,7 +13,6 @@ from clusterkit import folders
 from clusterkit.backends import backend_of_kind
 from clusterkit.backends.survey import Choice, SiteDraft, SiteSurvey, Surveyor, Wishes, root_choice
 from clusterkit.config.kinds import DEFAULT
-from clusterkit.config.lines import quoted
 from clusterkit.config.merge import merged
 from clusterkit.config.settings import Settings, settings_from
 from clusterkit.config.settings_file import Proposal, checked, read
@@ -217,8 +216,8 @@ def _check_options(settings: Settings, request: InitRequest, name: str) -> None:
         "partition": request.partition,
         "container": request.container,
     }
-    cluster = f"clusters.{quoted(name)}"
-    settings.with_values({f"{cluster}.{key}": value for key, value in values.items() if value is not None})
+    given = {key: value for key, value in values.items() if value is not None}
+    settings.with_values({"clusters": {name: given}})
 
 
 def _image(written: str, project: Path) -> str:

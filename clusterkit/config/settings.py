@@ -142,14 +142,14 @@ class Settings:
         return self.profile(name)
 
     def with_values(self, values: Mapping[str, object]) -> Settings:
-        """These settings overridden by values of the command line, by dotted key.
+        """These settings overridden by values of the command line.
 
-        Example: ``settings.with_values({"profiles.a40-2m.time": "2h"})``. Checked like a file.
+        Example: ``settings.with_values({"profiles": {"a40-2m": {"time": "2h"}}})``. Checked like a file.
 
         Raises:
             ConfigError: a key or value is wrong.
         """
-        layers = (*self.layers, _command_line(values))
+        layers = (*self.layers, Layer(COMMAND_LINE, values))
         return settings_from(layers, self.project_dir, self.files)
 
     def whole(self) -> Settings:
@@ -295,18 +295,6 @@ def _with_names(merged: Merged) -> dict[str, Any]:
             for name, member in members.items()
         }
     return document
-
-
-def _command_line(values: Mapping[str, object]) -> Layer:
-    """The strongest layer, from values by dotted key."""
-    data: dict[str, Any] = {}
-    for dotted, value in values.items():
-        *tables, last = _parsed(dotted)
-        node = data
-        for part in tables:
-            node = node.setdefault(part, {})
-        node[last] = value
-    return Layer(COMMAND_LINE, data)
 
 
 def _parsed(dotted: str) -> Key:

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.common import load, open_ledger
-from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.cli import curves as module
+from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.curves import Curves, curves
+from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.config.settings import load_settings
 from clusterkit.errors import TransportError
 from clusterkit.runs.state import RunState, to_text

@@ -44,7 +44,7 @@ def test_a_place_of_mlflow_starts_at_the_project(place: Place, written: str, rea
 def test_later_layers_win_key_by_key(place: Place) -> None:
     place.user('[profiles.a40-2m]\ntime = "2h"\nmemory = "10G"\n[project]\nwandb.entity = "me"')
     place.write('[profiles.a40-2m]\ntime = "3h"\n[project]\nwandb.project = "mt"')
-    settings = load_settings().with_values({"profiles.a40-2m.num_envs": 7})
+    settings = load_settings().with_values({"profiles": {"a40-2m": {"num_envs": 7}}})
     profile = settings.profile("a40-2m")
     assert (profile.num_envs, profile.time, profile.memory) == (7, 3 * 3600, 10 * 2**30)
     assert profile.recipe == "guide-mt10"
@@ -54,7 +54,7 @@ def test_later_layers_win_key_by_key(place: Place) -> None:
 def test_every_value_knows_its_file_and_line(place: Place) -> None:
     place.user('[profiles.a40-2m]\nmemory = "10G"\n')
     place.write('# mine\n[profiles.a40-2m]\ntime = "3h"\nenv.A = "1"\n[clusters.x]\nroot = "/x"\n')
-    settings = load_settings().with_values({"profiles.a40-2m.num_envs": 7})
+    settings = load_settings().with_values({"profiles": {"a40-2m": {"num_envs": 7}}})
     shown = {
         key: str(settings.origin(f"profiles.a40-2m.{key}"))
         for key in ("time", "memory", "num_envs", "seed", "device", "env.A")
