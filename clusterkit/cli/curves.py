@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
@@ -16,7 +15,7 @@ import typer
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_ledger
 from clusterkit.cli.ui.console import note, out
-from clusterkit.cli.ui.curves import show_live, show_once, view, view_group
+from clusterkit.cli.ui.curves import Curves, show_live, show_once, view, view_group
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.errors import ConfigError, RunError, SchedulerError, TransportError
 from clusterkit.results import metrics
@@ -61,24 +60,6 @@ ASK_SECONDS = 30.0
 """Seconds between two queries of a remote scheduler."""
 PIECE_BYTES = 1 << 22
 """Most bytes of a file that are read in one round trip."""
-
-
-@dataclass(frozen=True)
-class Curves:
-    """A run's state and metrics at one moment."""
-
-    run: LedgerRun
-    state: RunState
-    rows: tuple[MetricRow, ...]
-    """All rows of metrics.jsonl so far."""
-    synced: datetime | None = None
-    """When the synced copy was last written; None if the rows come from the cluster."""
-
-    @property
-    def total_steps(self) -> int | None:
-        """Environment steps that the run aims for."""
-        totals = [row.number("total_steps") for row in self.rows if row.kind == "run"]
-        return next((int(total) for total in reversed(totals) if total), None)
 
 
 def run_curves(

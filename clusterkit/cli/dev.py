@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
 import time as clock
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
     from clusterkit.runs.status import StatusRow
     from clusterkit.snapshots import Allow
     from clusterkit.submit.pipeline import Submitted
-    from clusterkit.transport.base import Bar, Transport
+    from clusterkit.transport.base import Transport
 
 
 def dev(
@@ -78,13 +76,6 @@ def dev(
             allow_large=large_files(send_large),
             keep=keep,
             terminal=terminal,
-            bar=transfer_bar,
-            tell=Callbacks(
-                _show_submitted,
-                stage_lines(_waits, _waits_for, seconds=math.inf),
-                lambda place: _show_begun(place, shell=terminal is not None),
-                lambda left: _show_left(left, "the job is cancelled"),
-            ),
         )
     _show_left(left, "the job has ended with the shell")
     raise typer.Exit(left.status if left.status >= 0 else 128 - left.status)
@@ -119,18 +110,6 @@ class Left:
     """Why the job could not be ended; it goes on until its time limit."""
 
 
-@dataclass(frozen=True)
-class Callbacks:
-    """What `dev` calls as the session goes on."""
-
-    submitted: Callable[[Submitted, Profile], None]
-    waits: Callable[[StatusRow], None]
-    """Called repeatedly."""
-    begins: Callable[[Inside], None]
-    cancelled: Callable[[Left], None]
-    """Called where the command is interrupted."""
-
-
 def open_session(
     settings: Settings,
     ledger: Ledger,
@@ -141,10 +120,8 @@ def open_session(
     allow_large: Allow | None,
     keep: bool,
     terminal: str | None,
-    bar: Bar,
-    tell: Callbacks,
 ) -> Left:
-    """Submit a run that only sleeps, wait until it runs, and open a shell beside it, all with one login.
+    """Submits a run that only sleeps, waits until it runs, and opens a shell beside it, all with one login.
 
     Whatever ends this command while it waits, or the shell, ends the job.
 
@@ -157,8 +134,6 @@ def open_session(
         allow_large: decides about files over the size limit.
         keep: leave the job when the shell ends.
         terminal: the value of TERM; None opens no shell.
-        bar: opens progress bars.
-        tell: is told what happens.
 
     Raises:
         RunError: the job ended before a shell could be opened.
@@ -176,21 +151,21 @@ def open_session(
     plan = resolve(settings, request)
     with log_in_ahead(cluster) as login:
         try:
-            done = submit(settings, plan, ledger, bar=bar, login=login)
+            done = submit(settings, plan, ledger, bar=transfer_bar, login=login)
             if done.trouble is not None:
                 raise done.trouble
             (run,) = done.runs
             transport = login.transport()
-            tell.submitted(done, session)
-            place = _wait(cluster, transport, run, tell.waits)
-            tell.begins(place)
+            _show_submitted(done, session)
+            place = _wait(cluster, transport, run)
+            _show_begun(place, shell=terminal is not None)
             status = run_in(place, (), terminal=terminal) if terminal is not None else 0
         except BaseException:
             # Ctrl-C may have come while the job was handed over: then only the ledger knows of it.
             submitted = ledger.get(plan.runs[0].run_id)
             if submitted is not None and submitted.job_id:
                 trouble = _end(settings, ledger, cluster, login.transport(), submitted)
-                tell.cancelled(Left(submitted.run_id, 1, None, trouble))
+                _show_left(Left(submitted.run_id, 1, None, trouble), "the job is cancelled")
             raise
         (state,) = query(cluster, transport, [run])
         ledger.set_states([(run.run_id, state.state)])
@@ -213,13 +188,12 @@ def _session(profile: Profile) -> Profile:
     return profile.model_copy(update=changes)
 
 
-def _wait(
-    cluster: Cluster, transport: Transport, run: LedgerRun, waits: Callable[[StatusRow], None]
-) -> Inside:
+def _wait(cluster: Cluster, transport: Transport, run: LedgerRun) -> Inside:
     from clusterkit.interactive.inside import Inside
     from clusterkit.runs.observe import query
     from clusterkit.runs.status import StatusRow
 
+    waits = stage_lines(_waits, _waits_for, seconds=math.inf)
     asked = 0
     while True:
         (state,) = query(cluster, transport, [run])
@@ -235,7 +209,7 @@ def _wait(
             if transport.run(["test", "-e", ready], check=False).returncode == 0:
                 return Inside(run, state, cluster, transport)
         asked += 1
-        time.sleep(_PAUSES[backend_of(cluster).can.queue][asked > _PATIENCE])
+        clock.sleep(_PAUSES[backend_of(cluster).can.queue][asked > _PATIENCE])
 
 
 def _end(

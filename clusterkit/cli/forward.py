@@ -6,10 +6,9 @@ import itertools
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -50,24 +49,8 @@ def forward(
     wanted = [parse_ports(text) for text in ports]
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         run = ledger.find_one(name)
-    said: set[str] = set()
-
-    def on_ready(place: Inside, again: bool) -> None:
-        if again:
-            note("the connection was lost; logged in again")
-            return
-        for one in listeners:
-            node = place.state.node or "the node"
-            say(f"http://127.0.0.1:{one.local}  is port {one.ports.remote} of {node}, {run.run_id}")
-        note("Ctrl-C ends it")
-
-    def on_refused(why: str) -> None:
-        if why not in said:  # browsers try again and again
-            said.add(why)
-            warn("a connection was refused:", f" {why}")
-
     with listening(wanted) as listeners:
-        state = forward_ports(settings, run, listeners, on_ready=on_ready, on_refused=on_refused)
+        state = forward_ports(settings, run, listeners)
     note(
         f"{run.run_id} {'has ended as' if state.final else 'is'} {state.state}: nothing is forwarded any more"
     )
@@ -139,15 +122,8 @@ def listening(ports: Sequence[Ports]) -> Iterator[list[Listener]]:
         yield opened
 
 
-def forward_ports(
-    settings: Settings,
-    run: LedgerRun,
-    listeners: Sequence[Listener],
-    *,
-    on_ready: Callable[[Inside, bool], None],
-    on_refused: Callable[[str], None],
-) -> RunState:
-    """Carry connections to a run's node until its job ends; a lost connection to the cluster is made anew.
+def forward_ports(settings: Settings, run: LedgerRun, listeners: Sequence[Listener]) -> RunState:
+    """Carries connections to a run's node until its job ends; a lost connection to the cluster is made anew.
 
     One job step carries all of them: a step for each would add the start of a container.
 
@@ -155,8 +131,6 @@ def forward_ports(
         settings: of the project.
         run: the running run.
         listeners: the ports.
-        on_ready: called once the node is reached; whether that was after a lost connection.
-        on_refused: called with why a connection was refused on the node.
 
     Returns:
         The run's state at the end.
@@ -168,20 +142,27 @@ def forward_ports(
     from clusterkit.interactive.inside import inside
 
     with _Acceptor(listeners) as acceptor:
-        again = False
         while True:
             try:
                 with inside(settings, run) as place:
-                    return _serve(place, acceptor, partial(on_ready, place, again), on_refused)
+                    return _serve(place, acceptor)
             except LostError:
                 if not acceptor.served:
                     raise
-                again = True
 
 
-def _serve(
-    place: Inside, acceptor: _Acceptor, on_ready: Callable[[], None], on_refused: Callable[[str], None]
-) -> RunState:
+def _show_ready(place: Inside, listeners: Sequence[Listener], *, again: bool) -> None:
+    if again:
+        note("the connection was lost; logged in again")
+        return
+    node = place.state.node or "the node"
+    for listener in listeners:
+        there = f"port {listener.ports.remote} of {node}, {place.run.run_id}"
+        say(f"http://127.0.0.1:{listener.local}  is {there}")
+    note("Ctrl-C ends it")
+
+
+def _serve(place: Inside, acceptor: _Acceptor) -> RunState:
     """Carries connections over one relay until it ends; returns the run's state then."""
     from clusterkit.interactive.relayed import relayed
     from clusterkit.runs.observe import query
@@ -191,11 +172,12 @@ def _serve(
             place, ["python", "-I", "-S", "-c", node_program("relay.py").decode(), mark, "ports"]
         )
 
-    with relayed(place, build, on_refused=on_refused) as relaying, acceptor.lost_at_end():
+    with relayed(place, build, on_refused=acceptor.show_refusal) as relaying, acceptor.lost_at_end():
 
         def begin() -> None:
+            again = acceptor.served
             acceptor.pass_to(relaying)
-            on_ready()
+            _show_ready(place, acceptor.listeners, again=again)
 
         relaying.serve(begin)
         relaying.talking.wait()
@@ -212,7 +194,8 @@ class _Acceptor:
     """Accepts connections, and keeps each until there is a relay."""
 
     def __init__(self, listeners: Sequence[Listener]) -> None:
-        self._listeners = listeners
+        self.listeners = listeners
+        self._refusals: set[str] = set()
         self._numbers = itertools.count(1)
         self._news = threading.Condition()
         self._relaying: Relayed | None = None
@@ -221,7 +204,7 @@ class _Acceptor:
         """Whether there ever was a relay."""
 
     def __enter__(self) -> _Acceptor:
-        for one in self._listeners:
+        for one in self.listeners:
             threading.Thread(target=self._accept, args=(one,), daemon=True).start()
         return self
 
@@ -229,6 +212,11 @@ class _Acceptor:
         with self._news:
             self._over = True
             self._news.notify_all()
+
+    def show_refusal(self, why: str) -> None:
+        if why not in self._refusals:  # browsers try again and again
+            self._refusals.add(why)
+            warn("a connection was refused:", f" {why}")
 
     def pass_to(self, relaying: Relayed) -> None:
         with self._news:

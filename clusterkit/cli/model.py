@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +20,16 @@ from clusterkit.cli.common import (
     JsonOption,
     load,
     open_ledger,
+)
+from clusterkit.cli.ui.model import (
+    ChosenModel,
+    Evaluated,
+    Score,
+    print_json,
+    show_choice,
+    show_evaluated,
+    show_films,
+    working,
 )
 from clusterkit.errors import ClusterkitError, RunError
 from clusterkit.sharing.models import choose, models_here, telling_rows
@@ -61,8 +71,6 @@ def evaluate(
 
     Runs on this machine and needs the trainer's packages, the extra `train` of clusterkit-rl.
     """
-    from clusterkit.cli.ui.model import print_json, show_choice, show_evaluated, working
-
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         model = choose_model(settings, ledger, name, checkpoint, environment)
@@ -93,8 +101,6 @@ def play(
 
     Runs on this machine and needs the trainer's packages, the extra `train` of clusterkit-rl.
     """
-    from clusterkit.cli.ui.model import show_choice, show_films
-
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         model = choose_model(settings, ledger, name, checkpoint, environment)
@@ -104,51 +110,6 @@ def play(
 
 
 _NEEDED = ("torch", "metaworld")
-
-
-@dataclass(frozen=True)
-class ChosenModel:
-    """A model to use."""
-
-    path: Path
-    name: str
-    """The run id, or the path if the model belongs to no run."""
-    home: Path
-    """The folder for files made from it."""
-    said: str | None = None
-    """Why this model was chosen."""
-    environment: str | None = None
-    """Environment that the user says it was trained in, vouching for its module."""
-    pulled: tuple[Path, ...] = ()
-    """Folders with other people's files, whose code is never run."""
-
-
-@dataclass(frozen=True)
-class Score:
-    """A policy's results in a task."""
-
-    success: float | None
-    """0..1; None if the environment does not define success."""
-    low: float | None
-    """Lower bound of the 95% interval of the success rate, or of the return without one."""
-    high: float | None
-    """Upper bound of the interval; None for a single episode."""
-    mean_return: float
-    """Mean return of an episode."""
-    steps: float
-    """Mean length of an episode."""
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    """The result of an evaluation."""
-
-    model: ChosenModel
-    step: int
-    episodes: int
-    """Episodes per task."""
-    tasks: dict[str, Score]
-    mean: Score
 
 
 def choose_model(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,6 +28,7 @@ from clusterkit.cli.common import (
     load_project,
     native_words,
 )
+from clusterkit.cli.ui.plan import Forecast, print_json, show_forecast
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.errors import ClusterkitError, ConfigError, ImageError
 from clusterkit.forecast.memory import Fit, judge
@@ -37,20 +38,16 @@ from clusterkit.site import log_in_ahead, open_site
 from clusterkit.units import parse_duration
 
 if TYPE_CHECKING:
-    from clusterkit.config.models import Cluster, Profile
+    from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
-    from clusterkit.forecast.memory import Machine, Memory
     from clusterkit.forecast.own_rates import OwnRun
-    from clusterkit.forecast.queue import Queue, QueueQuestion
-    from clusterkit.forecast.speed import Duration, Rate, Speed
-    from clusterkit.hardware import Shortage
+    from clusterkit.forecast.queue import QueueQuestion
+    from clusterkit.forecast.speed import Duration, Speed
     from clusterkit.runs.ledger import Ledger
-    from clusterkit.submit.deployment import DeploymentPlan as Upload
     from clusterkit.submit.plan import PlannedRun
     from clusterkit.submit.request import SubmitRequest
     from clusterkit.submit.untouched import Copies
     from clusterkit.transport.base import Bar
-    from trainer.recipe.sizes import Sizes
     from trainer.recipe.spaces import Spaces
 
 
@@ -101,7 +98,6 @@ def plan(
     Shows its memory by part, the bytes to upload, the run time, and the start that the scheduler predicts
     for several requests. Changes nothing.
     """
-    from clusterkit.cli.ui.plan import print_json, show_forecast
     from clusterkit.runs.program import assignments
     from clusterkit.submit.request import SubmitRequest
 
@@ -126,46 +122,6 @@ def plan(
     spaces = _spaces(observation_dim, action_dim, action_choices)
     forecast = predict(settings, run, spaces, times=_durations(times), gpus=_words(gpus), bar=transfer_bar)
     (print_json if as_json else show_forecast)(forecast)
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """The forecast for a run."""
-
-    run: SubmitRequest
-    goes_on: bool
-    """Whether the run continues past its time limit."""
-    options: tuple[str, ...]
-    """The sbatch options of the run."""
-    machine: Machine
-    total_steps: int | None
-    queue: Queue
-    sizes: Sizes | None = None
-    """None for the user's own program, whose memory and speed are unknown."""
-    memory: Memory | None = None
-    """None likewise, and if the size of an observation is known only to the environment."""
-    used: OwnRun | None = None
-    """The run of this recipe on this GPU that took the most memory."""
-    speed: Speed | None = None
-    duration: Duration | None = None
-    elsewhere: tuple[Rate, ...] = ()
-    """Measurements of this recipe on another GPU or with different work."""
-    upload: Upload | None = None
-    trouble: str = ""
-    """Why the cluster or the image could not be examined."""
-    hint: str = ""
-    lacking: tuple[Shortage, ...] = ()
-    """Requested hardware that the machine lacks, without a scheduler to reject the request."""
-
-    @property
-    def profile(self) -> Profile:
-        """The run's profile."""
-        return self.run.profile
-
-    @property
-    def cluster(self) -> Cluster:
-        """The run's cluster."""
-        return self.run.cluster
 
 
 def predict(

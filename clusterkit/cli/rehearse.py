@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from clusterkit.runs.ledger import Ledger, LedgerRun
     from clusterkit.runs.record import RunRecord
     from clusterkit.runs.status import StatusRow
-    from clusterkit.submit.pipeline import Submitted
-    from clusterkit.transport.base import Bar, Transport
+    from clusterkit.transport.base import Transport
 
 
 def rehearse(
@@ -60,8 +59,6 @@ def rehearse(
     A real job of two minutes, or of --time, receives the signal, saves a checkpoint and continues, and every
     step is checked. Exits with 1 if a step failed.
     """
-    from clusterkit.cli.ui.submit import note_jobs, show_submitted
-
     settings = load_project(config)
     with open_ledger(settings) as ledger:
         done = rehearse_run(
@@ -70,9 +67,7 @@ def rehearse(
             settings.cluster(cluster),
             settings.profile(profile),
             None if time is None else parsed("--time", parse_duration, time),
-            bar=transfer_bar,
-            on_submit=note_jobs if as_json else show_submitted,
-            on_row=stage_lines(_line, _line, seconds=math.inf),
+            as_json=as_json,
         )
     (print_json if as_json else show_rehearsed)(done)
     if not done.passed:
@@ -122,11 +117,9 @@ def rehearse_run(
     profile: Profile,
     seconds: int | None = None,
     *,
-    bar: Bar,
-    on_submit: Callable[[Submitted], None],
-    on_row: Callable[[StatusRow], None],
+    as_json: bool,
 ) -> Rehearsed:
-    """Submit a short run with a profile's resources, let it be interrupted and resumed, and check each step.
+    """Submits a short run with a profile's resources, lets it be interrupted and resumed, checks each step.
 
     A training profile is rehearsed with a tiny recipe; the user's own program runs itself until its second
     attempt has begun.
@@ -137,15 +130,14 @@ def rehearse_run(
         cluster: the target.
         profile: whose resources, partition, options and signal are rehearsed.
         seconds: time limit of an attempt; None for the shortest possible.
-        bar: opens progress bars.
-        on_submit: called once the run is submitted.
-        on_row: called repeatedly with the run's status.
+        as_json: whether standard output is left to JSON.
 
     Raises:
         ConfigError: the time limit is too short.
         ClusterkitError: as `submit`.
     """
     from clusterkit.checkup.rehearsal import checklist, over
+    from clusterkit.cli.ui.submit import note_jobs, show_submitted
     from clusterkit.submit.pipeline import resolve, submit
     from clusterkit.submit.request import SubmitRequest
 
@@ -158,14 +150,15 @@ def rehearse_run(
     training = profile.program is None and settings.project.program is None and profile.recipe is not None
     short = _short(profile, seconds or shortest, training=training)
     request = SubmitRequest(cluster, short, name="rehearsal", until_done=True)
-    done = submit(settings, resolve(settings, request), ledger, bar=bar)
-    on_submit(done)
+    done = submit(settings, resolve(settings, request), ledger, bar=transfer_bar)
+    (note_jobs if as_json else show_submitted)(done)
+    show_row = stage_lines(_line, _line, seconds=math.inf)
     assert done.continuation is not None
     (run,) = done.runs
     with connected(cluster) as transport:
         for row, record in _watch(cluster, transport, run):
             ledger.set_states([(run.run_id, row.state.state)])
-            on_row(row)
+            show_row(row)
             if over(record, row.state, training=training):
                 break
         evidence = _evidence(transport, run, record, row)

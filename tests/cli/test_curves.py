@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.curves import Curves
-from clusterkit.cli.ui.curves import plot, view
+from clusterkit.cli.ui.curves import Curves, plot, view
 from clusterkit.results.metrics import MetricRow
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.state import RunState

@@ -17,9 +17,9 @@ from clusterkit.cli import build, login, rehearse, report, storage_prune, sync_r
 from clusterkit.cli import storage_list as show_images
 from clusterkit.cli.build import Built
 from clusterkit.cli.login import LoggedIn
-from clusterkit.cli.model import ChosenModel, Evaluated, Score
 from clusterkit.cli.rehearse import Rehearsed
 from clusterkit.cli.ui import model as show_model
+from clusterkit.cli.ui.model import ChosenModel, Evaluated, Score
 from clusterkit.commands.report import Reported, ReportRow
 from clusterkit.commands.storage import Garbage, ImageRow, Rubbish, Young
 from clusterkit.commands.sync import Synced

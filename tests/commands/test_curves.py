@@ -15,7 +15,8 @@ import pytest
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli import curves as module
 from clusterkit.cli.common import load, open_ledger
-from clusterkit.cli.curves import Curves, curves
+from clusterkit.cli.curves import run_curves
+from clusterkit.cli.ui.curves import Curves
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.config.settings import load_settings
 from clusterkit.errors import TransportError
@@ -60,7 +61,7 @@ def test_a_run_that_goes_on(learning: tuple[Project, str], monkeypatch: pytest.M
     settings = load(None)
     with open_ledger(settings) as ledger:
         (run,) = ledger.find([run_id])
-    looks = curves(settings, run, follow=True, bar=transfer_bar)
+    looks = run_curves(settings, run, follow=True, bar=transfer_bar)
     first = next(looks)
     assert (first.state.state, first.total_steps) == ("RUNNING", 2000)
     assert success(first) == [0.25]  # a line that is half written waits
@@ -143,7 +144,7 @@ def test_a_cluster_far_away(site: SlurmSite) -> None:
     settings = load_settings(config=site.project / "clusterkit.toml")
     with site.ledger() as ledger:
         (run,) = ledger.find([MEMBER.run_id])
-    looks = curves(settings, run, follow=True, bar=transfer_bar)
+    looks = run_curves(settings, run, follow=True, bar=transfer_bar)
     assert next(looks).rows == ()
     write(site, 100)
     assert success(next(looks)) == [0.1]
@@ -171,15 +172,17 @@ def test_a_silent_cluster_and_a_copy_here(site: SlurmSite) -> None:
     write(site, 100)
     site.close()
     with pytest.raises(TransportError):
-        next(curves(settings, run, follow=True, bar=transfer_bar))
+        next(run_curves(settings, run, follow=True, bar=transfer_bar))
     copy = settings.project.results / MEMBER.run_id
     shutil.copytree(site.root / "runs" / MEMBER.run_id, copy)
     said: list[str] = []
-    (one,) = curves(settings, run, follow=True, bar=transfer_bar, say=said.append)
+    (one,) = run_curves(settings, run, follow=True, bar=transfer_bar, say=said.append)
     assert (success(one), one.state.state) == ([0.1], "RUNNING")
     assert one.synced is not None
     assert said[-1].endswith("; this is the synced copy")
-    (one,) = curves(settings, replace(run, cluster="gone"), follow=True, bar=transfer_bar, say=said.append)
+    (one,) = run_curves(
+        settings, replace(run, cluster="gone"), follow=True, bar=transfer_bar, say=said.append
+    )
     assert success(one) == [0.1]
     assert "'gone'" in said[-1]
 
@@ -197,13 +200,13 @@ def test_a_run_that_goes_on_past_its_time_limit_is_asked_about(site: SlurmSite) 
     shutil.copytree(site.root / "runs" / MEMBER.run_id, copy)
     (copy / "attempts/0/exit.json").write_text('{"code": 143, "why": "timeout", "ended": 1767243600}')
     write(site, 200)
-    looks = curves(settings, replace(run, until_done="requeue"), follow=True, bar=transfer_bar)
+    looks = run_curves(settings, replace(run, until_done="requeue"), follow=True, bar=transfer_bar)
     assert success(next(looks)) == [0.1, 0.2]
     looks.close()  # type: ignore[attr-defined]
-    (one,) = curves(settings, run, follow=True, bar=transfer_bar)
+    (one,) = run_curves(settings, run, follow=True, bar=transfer_bar)
     assert (success(one), one.state.state) == ([0.1], "FAILED")
     cancelled = RunState(JobState.CANCELLED, final=True)
-    (one,) = curves(
+    (one,) = run_curves(
         settings, replace(run, state="CANCELLED", last=to_text(cancelled)), follow=True, bar=transfer_bar
     )
     assert (success(one), one.state.state) == ([0.1], "CANCELLED")

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import trainer.evaluate
-from clusterkit.cli.model import ChosenModel, Evaluated, Score, evaluate
-from clusterkit.cli.ui.model import show_evaluated
+from clusterkit.cli.model import measure
+from clusterkit.cli.ui.model import ChosenModel, Evaluated, Score, show_evaluated
 from clusterkit.errors import RunError
 from tests.commands.conftest import Project
 from tests.results.run_dirs import evaluation, make_run_dir, write_metrics
@@ -108,7 +108,7 @@ def test_a_strangers_code_is_not_run(project: Project, monkeypatch: pytest.Monke
     monkeypatch.chdir(run)
     missing = "results.demo-1" if find_spec("results") else "results"  # `make demo` leaves such a folder
     with pytest.raises(RunError, match=f"No module named '{missing}'"):
-        evaluate(model, 1)
+        measure(model, 1)
     assert not ran.exists()
 
 

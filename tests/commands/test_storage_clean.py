@@ -229,7 +229,7 @@ def test_a_run_that_was_submitted_again_meanwhile(site: SlurmSite, monkeypatch: 
     settings = load_settings(config=site.project / "clusterkit.toml")
     request = verb.CleanRequest((DONE.run_id,))
     with site.ledger() as ledger:
-        done = verb.clean(
+        done = verb.clean_storage(
             settings, request, ledger, agrees=lambda _: True, bar=lambda *_: nullcontext(lambda _: None)
         )
     assert done.left == {DONE.run_id: "it was submitted again meanwhile"}

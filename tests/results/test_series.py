@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from clusterkit.cli.curves import Curves
-from clusterkit.cli.ui.curves import panels
+from clusterkit.cli.ui.curves import Curves, panels
 from clusterkit.results.checkpoints import best_step
 from clusterkit.results.metrics import MetricRow, MetricRows
 from clusterkit.results.series import not_finite, not_finite_words, series

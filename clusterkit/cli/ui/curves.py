@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Group, RenderableType
@@ -21,7 +22,8 @@ from clusterkit.results.series import Series, series
 from clusterkit.units import format_seconds, plural
 
 if TYPE_CHECKING:
-    from clusterkit.cli.curves import Curves
+    from clusterkit.runs.ledger import LedgerRun
+    from clusterkit.runs.state import RunState
 
 _WIDE = 120
 """Minimum number of columns to draw the curves side by side."""
@@ -43,6 +45,24 @@ _BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 Look = TypeVar("Look")
 Draw = Callable[[Look, int, int | None], RenderableType]
 """Draws one state with the given width in columns and height in lines; a height of None is unlimited."""
+
+
+@dataclass(frozen=True)
+class Curves:
+    """A run's state and metrics at one moment."""
+
+    run: LedgerRun
+    state: RunState
+    rows: tuple[MetricRow, ...]
+    """All rows of metrics.jsonl so far."""
+    synced: datetime | None = None
+    """When the synced copy was last written; None if the rows come from the cluster."""
+
+    @property
+    def total_steps(self) -> int | None:
+        """Environment steps that the run aims for."""
+        totals = [row.number("total_steps") for row in self.rows if row.kind == "run"]
+        return next((int(total) for total in reversed(totals) if total), None)
 
 
 @dataclass(frozen=True)

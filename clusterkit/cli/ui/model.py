@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +17,53 @@ from clusterkit.units import plural
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from clusterkit.cli.model import ChosenModel, Evaluated, Score
 
 _BAR = 20
+
+
+@dataclass(frozen=True)
+class ChosenModel:
+    """A model to use."""
+
+    path: Path
+    name: str
+    """The run id, or the path if the model belongs to no run."""
+    home: Path
+    """The folder for files made from it."""
+    said: str | None = None
+    """Why this model was chosen."""
+    environment: str | None = None
+    """Environment that the user says it was trained in, vouching for its module."""
+    pulled: tuple[Path, ...] = ()
+    """Folders with other people's files, whose code is never run."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """A policy's results in a task."""
+
+    success: float | None
+    """0..1; None if the environment does not define success."""
+    low: float | None
+    """Lower bound of the 95% interval of the success rate, or of the return without one."""
+    high: float | None
+    """Upper bound of the interval; None for a single episode."""
+    mean_return: float
+    """Mean return of an episode."""
+    steps: float
+    """Mean length of an episode."""
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The result of an evaluation."""
+
+    model: ChosenModel
+    step: int
+    episodes: int
+    """Episodes per task."""
+    tasks: dict[str, Score]
+    mean: Score
 
 
 def show_choice(model: ChosenModel) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +17,61 @@ from clusterkit.units import format_bytes, format_duration, format_seconds, plur
 
 if TYPE_CHECKING:
     from clusterkit.backends.starts import PredictedStart
-    from clusterkit.cli.plan import Forecast
-    from clusterkit.forecast.memory import Store
+    from clusterkit.config.models import Cluster, Profile
+    from clusterkit.forecast.memory import Machine, Memory, Store
     from clusterkit.forecast.own_rates import OwnRun
     from clusterkit.forecast.queue import Queue
-    from clusterkit.forecast.speed import Duration, Speed
+    from clusterkit.forecast.speed import Duration, Rate, Speed
     from clusterkit.forecast.starts import Ask
+    from clusterkit.hardware import Shortage
     from clusterkit.submit.deployment import DeploymentPlan
+    from clusterkit.submit.request import SubmitRequest
+    from trainer.recipe.sizes import Sizes
 
 _FITS = {"fits": "green", "fallback": "yellow", "too large": "red", "unknown": "yellow"}
 _HOUR = 3600
 _SMALL = 0.002
 """Parts below this share of the total are combined."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The forecast for a run."""
+
+    run: SubmitRequest
+    goes_on: bool
+    """Whether the run continues past its time limit."""
+    options: tuple[str, ...]
+    """The sbatch options of the run."""
+    machine: Machine
+    total_steps: int | None
+    queue: Queue
+    sizes: Sizes | None = None
+    """None for the user's own program, whose memory and speed are unknown."""
+    memory: Memory | None = None
+    """None likewise, and if the size of an observation is known only to the environment."""
+    used: OwnRun | None = None
+    """The run of this recipe on this GPU that took the most memory."""
+    speed: Speed | None = None
+    duration: Duration | None = None
+    elsewhere: tuple[Rate, ...] = ()
+    """Measurements of this recipe on another GPU or with different work."""
+    upload: DeploymentPlan | None = None
+    trouble: str = ""
+    """Why the cluster or the image could not be examined."""
+    hint: str = ""
+    lacking: tuple[Shortage, ...] = ()
+    """Requested hardware that the machine lacks, without a scheduler to reject the request."""
+
+    @property
+    def profile(self) -> Profile:
+        """The run's profile."""
+        return self.run.profile
+
+    @property
+    def cluster(self) -> Cluster:
+        """The run's cluster."""
+        return self.run.cluster
 
 
 def show_forecast(forecast: Forecast) -> None:
