@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from clusterkit.images.building.packages import PackageChanges
     from clusterkit.images.image import Image
     from clusterkit.runs.ledger import Ledger
-    from clusterkit.transport.base import Bar
 
 
 def build(
@@ -96,12 +94,12 @@ def build(
     with open_ledger(settings) as ledger:
         if cluster is None:
             output = output or Path("clusterkit-trainer.sif")
-            built = build_here(settings, request, output, ledger, force=force, say=note, bar=transfer_bar)
+            built = build_here(settings, request, output, ledger, force=force)
         else:
             options = native_words(native)
             where = settings.cluster(cluster)
             note("this takes several minutes")
-            built = build_there(settings, where, request, ledger, native=options, say=note, bar=transfer_bar)
+            built = build_there(settings, where, request, ledger, native=options)
     (print_json if as_json else show_built)(built)
 
 
@@ -130,8 +128,6 @@ def build_here(
     ledger: Ledger,
     *,
     force: bool,
-    say: Callable[[str], None],
-    bar: Bar,
 ) -> Built:
     """Build an image with this machine's Apptainer; it gets its final name only when complete.
 
@@ -141,8 +137,6 @@ def build_here(
         output: the .sif to write.
         ledger: stores the image's digest, so that `deploy` need not hash it again.
         force: replace an existing file.
-        say: called with each line of Apptainer's output.
-        bar: opens progress bars.
 
     Raises:
         ConfigError: the request contradicts itself.
@@ -155,9 +149,9 @@ def build_here(
     output = output.absolute()
     if output.exists() and not force:
         raise ImageError(f"{output} exists", hint="--force replaces it")
-    say("this takes minutes")
-    apptainer.build(work, output, say=say)
-    image = hash_image(output, ledger, bar)
+    note("this takes minutes")
+    apptainer.build(work, output, say=note)
+    image = hash_image(output, ledger, transfer_bar)
     packages = apptainer.packages(output)
     return Built(image, str(output), len(packages), _remember(settings, image, str(output), packages))
 
@@ -169,14 +163,12 @@ def build_there(
     ledger: Ledger,
     *,
     native: tuple[str, ...],
-    say: Callable[[str], None],
-    bar: Bar,
 ) -> Built:
     """Build an image on a cluster; arguments and errors as `clusterkit.submit.cluster_build.build_on`."""
     from clusterkit.submit.cluster_build import build_on
 
     _refuse_secrets(settings, request, native=native, cluster=cluster)
-    built = build_on(cluster, request, ledger, native=native, say=say, bar=bar)
+    built = build_on(cluster, request, ledger, native=native, say=note, bar=transfer_bar)
     where = f"{cluster.name}:{built.path}"
     hidden = cluster.image if cluster.image and cluster.image.is_file() else None
     changes = _remember(settings, built.image, where, built.packages)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
     from clusterkit.runs.ledger import Ledger, LedgerRun
     from clusterkit.runs.status import StatusRow
-    from clusterkit.transport.base import Bar, Transport
-
-    Agree = Callable[[Sequence[StatusRow]], bool]
-    """Called with runs that may still run; returns whether to cancel them."""
+    from clusterkit.transport.base import Transport
 
 
 def cancel(
@@ -53,11 +50,13 @@ def cancel(
     On a terminal it asks first if several runs, or a running one, would be cancelled.
     """
     settings = load(config)
-    chosen = ChosenRuns(tuple(names or ()), group=group, everything=everything, cluster=cluster)
+    together = everything or group is not None
     with open_ledger(settings, of=names or ()) as ledger:
-        result = cancel_runs(settings, ledger, chosen, agrees=ask_first(chosen, yes=yes), bar=transfer_bar)
-    code = show_cancelled(result, as_json=as_json)
-    raise typer.Exit(code)
+        runs = choose(ledger, names or (), group=group, everything=everything, cluster=cluster)
+        if everything and cluster is not None:
+            settings.cluster(cluster)  # raises for an unknown name
+        result = cancel_runs(settings, ledger, runs, together=together, yes=yes)
+    raise typer.Exit(show_cancelled(result, as_json=as_json))
 
 
 _MAY_GO_ON = frozenset(
@@ -67,25 +66,6 @@ _MAY_GO_ON = frozenset(
     }
 )
 """Last known states of runs that the scheduler may have restarted in the meantime."""
-
-
-@dataclass(frozen=True)
-class ChosenRuns:
-    """The runs to cancel."""
-
-    names: tuple[str, ...] = ()
-    """Runs, as `Ledger.find` takes them."""
-    group: str | None = None
-    """All runs of one group that may still run; a unique prefix is enough."""
-    everything: bool = False
-    """All runs of this project that may still run."""
-    cluster: str | None = None
-    """With `everything`, only those of one cluster."""
-
-    @property
-    def many(self) -> bool:
-        """Whether the runs were chosen together, not named one by one."""
-        return self.everything or self.group is not None
 
 
 @dataclass
@@ -103,15 +83,21 @@ class Cancellation:
 
 
 def cancel_runs(
-    settings: Settings, ledger: Ledger, chosen: ChosenRuns, *, agrees: Agree, bar: Bar
+    settings: Settings, ledger: Ledger, runs: Sequence[LedgerRun], *, together: bool, yes: bool
 ) -> Cancellation:
-    """Cancel runs that have not ended.
+    """Cancels runs that have not ended.
 
     The record is written before the scheduler cancels the job, so that no run resumes by itself afterwards.
 
+    Args:
+        settings: of the project.
+        ledger: of the project.
+        runs: to cancel.
+        together: whether they were chosen together, not named one by one.
+        yes: do not ask.
+
     Raises:
-        ConfigError: no runs were chosen, or they were chosen in two ways at once.
-        RunError: a name or group matches nothing.
+        ConfigError: there is no terminal to ask on.
         SchedulerError: the scheduler refused.
     """
     from clusterkit.interactive.ssh_keys import forget_ended
@@ -119,7 +105,6 @@ def cancel_runs(
     from clusterkit.runs.observe import query
     from clusterkit.runs.status import StatusRow
 
-    runs = _choose(settings, ledger, chosen)
     result = Cancellation()
     under_way: list[str] = []
     ended: list[str] = []
@@ -132,7 +117,7 @@ def cancel_runs(
             try:
                 cluster = settings.cluster(name)
                 transport = stack.enter_context(connected(cluster))
-                with bar(f"{len(mine):,} runs on {name}", None):
+                with transfer_bar(f"{len(mine):,} runs on {name}", None):
                     mine = _settled(cluster, transport, ledger, mine)
                     states = query(cluster, transport, mine)
             except (TransportError, ConfigError) as error:
@@ -143,7 +128,7 @@ def cancel_runs(
         result.unclear = [row.run for row in rows if row.state.state is JobState.SUBMITTING]
         rows = [row for row in rows if row.run not in result.unclear]
         ending = [row for row in rows if _may_run(row.state.state)]
-        result.refused = bool(ending) and not agrees(ending)
+        result.refused = bool(ending) and not agreed(ending, together=together, yes=yes)
         if result.refused:
             return result
         for name, (cluster, transport) in open_to.items():
@@ -161,7 +146,7 @@ def cancel_runs(
                     ended += under_way
                     under_way.clear()
     forget_ended(settings.project_dir / ".clusterkit", ledger.runs())
-    result.done = ending if chosen.many else rows
+    result.done = ending if together else rows
     return result
 
 
@@ -173,21 +158,34 @@ def _what_came(under_way: Sequence[str], ended: Sequence[str]) -> InterruptedCha
     return InterruptedChange(f"{', '.join(ended)} cancelled" if ended else "nothing was cancelled")
 
 
-def _choose(settings: Settings, ledger: Ledger, chosen: ChosenRuns) -> list[LedgerRun]:
-    if sum((bool(chosen.names), chosen.everything, chosen.group is not None)) > 1:
+def choose(
+    ledger: Ledger, names: Sequence[str], *, group: str | None, everything: bool, cluster: str | None
+) -> list[LedgerRun]:
+    """Returns the runs to cancel.
+
+    Args:
+        ledger: of the project.
+        names: runs, as `Ledger.find` takes them.
+        group: all runs of one group that may still run; a unique prefix is enough.
+        everything: all runs of this project that may still run.
+        cluster: with `everything`, only those of one cluster.
+
+    Raises:
+        ConfigError: no runs were chosen, or they were chosen in two ways at once.
+        RunError: a name or group matches nothing.
+    """
+    if sum((bool(names), everything, group is not None)) > 1:
         raise ConfigError("runs, --group and --all exclude each other", hint="use one of them")
-    if chosen.group is not None:
-        return _group(ledger, chosen.group)
-    if chosen.everything:
-        if chosen.cluster is not None:
-            settings.cluster(chosen.cluster)  # raises for an unknown name
-        return [run for run in ledger.runs(cluster=chosen.cluster) if run.state in _MAY_GO_ON]
-    if not chosen.names:
+    if group is not None:
+        return _group(ledger, group)
+    if everything:
+        return [run for run in ledger.runs(cluster=cluster) if run.state in _MAY_GO_ON]
+    if not names:
         raise ConfigError(
             "which run should be cancelled?",
             hint="name the runs, or use --all; `clusterkit status` lists them",
         )
-    return list(dict.fromkeys(ledger.find(chosen.names)))
+    return list(dict.fromkeys(ledger.find(names)))
 
 
 def _group(ledger: Ledger, wanted: str) -> list[LedgerRun]:
@@ -246,28 +244,24 @@ def _had_ended(row: StatusRow) -> bool:
     return not was.active and was is not JobState.UNKNOWN
 
 
-def ask_first(chosen: ChosenRuns, *, yes: bool) -> Agree:
-    """Returns a callback that shows the runs to be cancelled and asks, except for a single pending run.
+def agreed(rows: Sequence[StatusRow], *, together: bool, yes: bool) -> bool:
+    """Shows the runs to be cancelled and asks, except for a single pending run.
 
     Without a terminal, runs given by name are cancelled without asking; `--all` and `--group` need `--yes`.
     """
-
-    def agrees(rows: Sequence[StatusRow]) -> bool:
-        terminal = at_terminal()
-        if yes or (not chosen.many and not terminal):
-            return True
-        if not terminal:
-            raise ConfigError(
-                f"this would cancel {plural(len(rows), 'run')}, and there is no terminal to ask on",
-                hint="use --yes",
-            )
-        if len(rows) == 1 and rows[0].state.state is not JobState.RUNNING:
-            return True
-        err.print(status_table(rows, width=err.width)[0])
-        what = "this run" if len(rows) == 1 else f"these {len(rows)} runs"
-        return agree(f"Cancel {what}?")
-
-    return agrees
+    terminal = at_terminal()
+    if yes or (not together and not terminal):
+        return True
+    if not terminal:
+        raise ConfigError(
+            f"this would cancel {plural(len(rows), 'run')}, and there is no terminal to ask on",
+            hint="use --yes",
+        )
+    if len(rows) == 1 and rows[0].state.state is not JobState.RUNNING:
+        return True
+    err.print(status_table(rows, width=err.width)[0])
+    what = "this run" if len(rows) == 1 else f"these {len(rows)} runs"
+    return agree(f"Cancel {what}?")
 
 
 def show_cancelled(result: Cancellation, *, as_json: bool = False) -> int:

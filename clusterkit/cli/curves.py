@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from clusterkit.runs.ledger import LedgerRun
     from clusterkit.runs.log_source import LogSource
     from clusterkit.runs.state import RunState
-    from clusterkit.transport.base import Bar, Transport
+    from clusterkit.transport.base import Transport
 
 
 def curves(
@@ -48,9 +48,9 @@ def curves(
     live = out.is_terminal and not once
     show = show_live if live else show_once
     if len(runs) > 1:
-        show(group_curves(settings, runs, follow=live, bar=transfer_bar, say=note), view_group)
+        show(group_curves(settings, runs, follow=live, say=note), view_group)
     else:
-        show(run_curves(settings, runs[0], follow=live, bar=transfer_bar, say=note), view)
+        show(run_curves(settings, runs[0], follow=live, say=note), view)
 
 
 LOOK_SECONDS = 5.0
@@ -63,7 +63,7 @@ PIECE_BYTES = 1 << 22
 
 
 def run_curves(
-    settings: Settings, run: LedgerRun, *, follow: bool, bar: Bar, say: Callable[[str], None] = lambda _: None
+    settings: Settings, run: LedgerRun, *, follow: bool, say: Callable[[str], None] = lambda _: None
 ) -> Iterator[Curves]:
     """Iterate over a run's metrics, until it has ended if `follow` is set, over one connection.
 
@@ -84,7 +84,7 @@ def run_curves(
     from clusterkit.runs.selection import known_state
 
     try:
-        for (look,) in group_curves(settings, [run], follow=follow, bar=bar, say=say):
+        for (look,) in group_curves(settings, [run], follow=follow, say=say):
             over = not (look.state.state.active or (follow and look.state.state is JobState.UNKNOWN))
             if over and not look.rows and look.synced is None:
                 raise RunError(
@@ -172,7 +172,7 @@ def how_it_ended(run: LedgerRun, copy: Path) -> RunState | None:
 
 
 def group_curves(
-    settings: Settings, runs: Sequence[LedgerRun], *, follow: bool, bar: Bar, say: Callable[[str], None]
+    settings: Settings, runs: Sequence[LedgerRun], *, follow: bool, say: Callable[[str], None]
 ) -> Iterator[tuple[Curves, ...]]:
     """Iterate over the metrics of several runs, until all have ended if `follow` is set.
 
@@ -199,7 +199,7 @@ def group_curves(
         states = {run.run_id: known_state(run) for run in going}
         asked, first = float("-inf"), True
         while True:
-            with bar(f"metrics of {len(going):,} runs", None) if first and going else nullcontext():
+            with transfer_bar(f"metrics of {len(going):,} runs", None) if first and going else nullcontext():
                 if local or time.monotonic() - asked >= ASK_SECONDS:
                     states |= _states(settings, sources)
                     asked = time.monotonic()

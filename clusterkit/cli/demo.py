@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
     from clusterkit.runs.ledger import Ledger
     from clusterkit.runs.status import StatusRow
-    from clusterkit.submit.pipeline import Submitted
-    from clusterkit.transport.base import Bar
 
 
 def demo(
@@ -48,19 +46,10 @@ def demo(
     Four real Meta-World tasks go through every step: submit, status, sync and report. Training ends when the
     tasks are learnt, or after `--total-steps`.
     """
-    from clusterkit.cli.ui.submit import show_submitted
-
     settings = asking_for(load(config), [profile], time=None, total_steps=total_steps)
-    with open_ledger(settings) as ledger, live_row() as on_row:
-        done = demonstrate(
-            settings,
-            ledger,
-            profile=profile,
-            given=given_words(None, total_steps, None),
-            bar=transfer_bar,
-            on_submit=show_submitted,
-            on_row=on_row,
-        )
+    given = given_words(None, total_steps, None)
+    with open_ledger(settings) as ledger, live_row() as show_row:
+        done = demonstrate(settings, ledger, profile, given, show_row)
     show_demonstrated(done)
 
 
@@ -83,28 +72,24 @@ class Demonstrated:
 def demonstrate(
     settings: Settings,
     ledger: Ledger,
-    *,
     profile: str,
     given: tuple[str, ...],
-    bar: Bar,
-    on_submit: Callable[[Submitted], None],
-    on_row: Callable[[StatusRow], None],
+    show_row: Callable[[StatusRow], None],
 ) -> Demonstrated:
-    """Run a profile on the local cluster, from submission to report.
+    """Runs a profile on the local cluster, from submission to report.
 
     Args:
         settings: of the project.
         ledger: of the project.
         profile: the profile's name.
         given: options that changed the profile, as typed.
-        bar: opens progress bars.
-        on_submit: called once the run is submitted.
-        on_row: called every second with the run's status.
+        show_row: called every second with the run's status.
 
     Raises:
         ConfigError: the profile does not run the bundled trainer.
         RunError: the run did not complete; the message includes the end of its log.
     """
+    from clusterkit.cli.ui.submit import show_submitted
     from clusterkit.commands.logs import logs
     from clusterkit.commands.report import report
     from clusterkit.commands.sync import SyncRequest, sync_results
@@ -122,19 +107,21 @@ def demonstrate(
             f"the profile {profile} runs a program of this project, and the demo shows the bundled trainer",
             hint="run the demo in another folder; `clusterkit submit` submits this project's program",
         )
-    submitted = submit(settings, plan, ledger, bar=bar)
-    on_submit(submitted)
+    submitted = submit(settings, plan, ledger, bar=transfer_bar)
+    show_submitted(submitted)
     (run,) = submitted.runs
     for watched in watch(settings, ledger, names=[run.run_id]):
         (row,) = watched.report.rows
-        on_row(row)
+        show_row(row)
     if row.state.state is not JobState.COMPLETED:
-        tail = b"".join(data for _, data in logs(settings, [run], Wanted(lines=_LAST_LINES), bar=bar))
+        tail = b"".join(
+            data for _, data in logs(settings, [run], Wanted(lines=_LAST_LINES), bar=transfer_bar)
+        )
         raise RunError(
             f"{run.run_id} is {row.state.state}: {row.state.why}\n{tail.decode(errors='replace').rstrip()}",
             hint=f"`clusterkit logs {run.run_id}` shows the whole log",
         )
-    synced = sync_results(settings, SyncRequest(names=(run.run_id,)), ledger, bar=bar)
+    synced = sync_results(settings, SyncRequest(names=(run.run_id,)), ledger, bar=transfer_bar)
     folder = synced.results / run.run_id
     reported = report([folder], folder / "report", now=datetime.now(UTC))
     (group,) = group_runs(load_runs([folder]))

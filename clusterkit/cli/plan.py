@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from clusterkit.submit.plan import PlannedRun
     from clusterkit.submit.request import SubmitRequest
     from clusterkit.submit.untouched import Copies
-    from clusterkit.transport.base import Bar
     from trainer.recipe.spaces import Spaces
 
 
@@ -120,7 +119,7 @@ def plan(
         until_done=until_done,
     )
     spaces = _spaces(observation_dim, action_dim, action_choices)
-    forecast = predict(settings, run, spaces, times=_durations(times), gpus=_words(gpus), bar=transfer_bar)
+    forecast = predict(settings, run, spaces, times=_durations(times), gpus=_words(gpus))
     (print_json if as_json else show_forecast)(forecast)
 
 
@@ -131,7 +130,6 @@ def predict(
     *,
     times: Sequence[int],
     gpus: Sequence[str],
-    bar: Bar,
 ) -> Forecast:
     """Forecasts one run over one login.
 
@@ -144,7 +142,6 @@ def predict(
         spaces: the sizes of an environment that is unknown on this machine.
         times: time limits to try, in seconds; empty for the usual ones.
         gpus: GPU types to try; empty for all of the cluster's.
-        bar: opens progress bars.
 
     Raises:
         ConfigError, RecipeLockedError: the request is invalid, as for `submit`.
@@ -158,7 +155,7 @@ def predict(
         forecast = _alone(settings, run, spaces, planned, remembered.ledger)
         question = _question(forecast, times, gpus)
         try:
-            return _with_cluster(settings, forecast, question, remembered, bar)
+            return _with_cluster(settings, forecast, question, remembered)
         except ConfigError:
             raise
         except ClusterkitError as error:
@@ -166,7 +163,7 @@ def predict(
 
 
 def _with_cluster(
-    settings: Settings, forecast: Forecast, question: QueueQuestion, remembered: Copies, bar: Bar
+    settings: Settings, forecast: Forecast, question: QueueQuestion, remembered: Copies
 ) -> Forecast:
     from clusterkit.commands.deploy import planning
     from clusterkit.forecast.queue import ask_queue
@@ -179,7 +176,7 @@ def _with_cluster(
                 run.cluster,
                 remembered.ledger,
                 login=login,
-                bar=bar,
+                bar=transfer_bar,
                 cache=remembered.chunks,
                 allow_large=run.allow_large,
             ) as (site, upload):

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from clusterkit.submit.pipeline import DryRun, Submitted
     from clusterkit.submit.plan import Plan
     from clusterkit.submit.request import Changes
-    from clusterkit.transport.base import Bar
 
 
 def rerun(
@@ -104,9 +103,7 @@ def rerun(
             )
             return
         done = []
-        for one in rerun_runs(
-            settings, again, ledger, name, name=new_name, seed=seed, allow_unread=yes, bar=transfer_bar
-        ):
+        for one in rerun_runs(settings, again, ledger, name, name=new_name, seed=seed, allow_unread=yes):
             show_rerun(one, as_json=as_json)
             done.append(one)
     if as_json:
@@ -149,7 +146,6 @@ def rerun_runs(
     name: str | None = None,
     seed: int | None = None,
     allow_unread: bool = False,
-    bar: Bar,
 ) -> Iterator[Submitted]:
     """Submit a copy of an earlier run as a new run, and of a group a copy of each.
 
@@ -164,7 +160,6 @@ def rerun_runs(
         name: another name; None keeps it.
         seed: another seed; None keeps it.
         allow_unread: whether the seed may be one that does not reach the program.
-        bar: opens progress bars.
 
     Raises:
         RunError: the run is unknown, its code is gone, or the archive is damaged.
@@ -183,7 +178,7 @@ def rerun_runs(
         document, site = planned.origin.recorded.document, planned.site()
         must_start_alike(document["run_id"], document, site.cluster)
         ready = prepare(site, ledger, planned.plan, Materials.recorded(document), planned.secrets)
-        _publish(settings, site, document, planned.origin, planned.secrets, bar)
+        _publish(settings, site, document, planned.origin, planned.secrets)
         yield replace(hand_over(site, ledger, ready), lacking=planned.lacking)
 
 
@@ -338,7 +333,6 @@ def _publish(
     document: Mapping[str, Any],
     origin: _RerunOrigin,
     secrets: SecretValues,
-    bar: Bar,
 ) -> None:
     """Make sure that the cluster has the run's image and code, uploading them if possible."""
     from clusterkit import snapshots
@@ -357,7 +351,7 @@ def _publish(
     else:
         cache_folder = chunk_cache(settings)
         todo = plan_image(site, path, image, cache=cache_folder, verify=False)
-        upload_image(site, path, image, todo, cache=cache_folder, bar=bar)
+        upload_image(site, path, image, todo, cache=cache_folder, bar=transfer_bar)
     for identity in snapshot_ids(document):
         there = f"{site.layout.snapshots}/{identity}"
         if site.transport.run(["sh", "-c", _THERE, "sh", there], check=False).returncode != 0:
@@ -365,7 +359,7 @@ def _publish(
             check_copy(folder, identity)
             files = (path for path in folder.rglob("*") if path.is_symlink() or path.is_file())
             refuse_in_files(secrets, folder, (path.relative_to(folder).as_posix() for path in files))
-            with bar("code", None):
+            with transfer_bar("code", None):
                 snapshots.transplant(site, identity, folder)
 
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from clusterkit.results.cleaning import Removable
     from clusterkit.results.code_copies import CodeCopy
     from clusterkit.runs.ledger import Ledger, LedgerRun
-    from clusterkit.transport.base import Bar, ProgressCallback, Transport
+    from clusterkit.transport.base import ProgressCallback, Transport
 
 
 def storage_clean(
@@ -83,7 +83,7 @@ def storage_clean(
     settings = load(config)
     with open_ledger(settings, of=runs or ()) as ledger:
         agrees = ask_first(err if as_json else out, dry_run=dry_run, yes=yes)
-        done = clean_storage(settings, request, ledger, agrees=agrees, bar=transfer_bar)
+        done = clean_storage(settings, request, ledger, agrees=agrees)
     (print_json if as_json else show_cleaned)(done)
     if done.silent or done.failed:
         raise typer.Exit(TransportError.exit_code)
@@ -133,9 +133,7 @@ class Cleaned:
     """Files kept because the cluster's copy differs from the local one."""
 
 
-def clean_storage(
-    settings: Settings, request: CleanRequest, ledger: Ledger, *, agrees: Agree, bar: Bar
-) -> Cleaned:
+def clean_storage(settings: Settings, request: CleanRequest, ledger: Ledger, *, agrees: Agree) -> Cleaned:
     """Remove files of ended runs from clusters if the results folder has identical copies.
 
     The cluster removes each file right after comparing it with the local copy's SHA-256; run.json, records,
@@ -147,7 +145,6 @@ def clean_storage(
         request: the runs to clean.
         ledger: of the project; new states are recorded.
         agrees: called with what can be removed; nothing is removed unless it returns true.
-        bar: opens progress bars.
 
     Raises:
         RunError: a run is unknown, there are no runs, or the results folder is the cluster's runs folder.
@@ -166,7 +163,7 @@ def clean_storage(
             try:
                 transport = stack.enter_context(connected(settings.cluster(cluster)))
                 mine = list(group)
-                with bar(f"{len(mine):,} runs on {cluster}", None):
+                with transfer_bar(f"{len(mine):,} runs on {cluster}", None):
                     found = _look(settings, request, ledger, transport, root, mine, result)
             except NotAllowedError:
                 raise
@@ -179,7 +176,7 @@ def clean_storage(
         result.agreed = bool(going) and agrees(result.found)
         if result.agreed:
             for transport, root, found in places:
-                _remove(transport, root, settings.project.results, found, result, bar)
+                _remove(transport, root, settings.project.results, found, result)
                 _remove_code(transport, root, found, result)
     return result
 
@@ -259,12 +256,12 @@ def _age(files: Sequence[RemoteFile]) -> float:
 
 
 def _remove(
-    transport: Transport, root: str, results: Path, found: Sequence[Removables], result: Cleaned, bar: Bar
+    transport: Transport, root: str, results: Path, found: Sequence[Removables], result: Cleaned
 ) -> None:
     going = [one.removable for one in found if one.removable.files]
     if not going:
         return
-    with bar("reading what is here", sum(one.bytes for one in going)) as progress:
+    with transfer_bar("reading what is here", sum(one.bytes for one in going)) as progress:
         digests = _digests(results, going, progress)
     earlier = _earlier(transport, root, [one.run_id for one in going])
     by = f"{folders.user_name()}@{platform.node()}"
@@ -276,7 +273,7 @@ def _remove(
         stdin += text
         numbered += files
     with (
-        bar(f"{transport.where} compares and removes files", None),
+        transfer_bar(f"{transport.where} compares and removes files", None),
         tempfile.NamedTemporaryFile(dir=results, prefix=".clean-") as ours,
     ):
         argv = ["sh", "-c", REMOVE, "sh", root, Path(ours.name).name]

@@ -17,7 +17,6 @@ from clusterkit.cli import curves as module
 from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.curves import run_curves
 from clusterkit.cli.ui.curves import Curves
-from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.config.settings import load_settings
 from clusterkit.errors import TransportError
 from clusterkit.runs.state import RunState, to_text
@@ -61,7 +60,7 @@ def test_a_run_that_goes_on(learning: tuple[Project, str], monkeypatch: pytest.M
     settings = load(None)
     with open_ledger(settings) as ledger:
         (run,) = ledger.find([run_id])
-    looks = run_curves(settings, run, follow=True, bar=transfer_bar)
+    looks = run_curves(settings, run, follow=True)
     first = next(looks)
     assert (first.state.state, first.total_steps) == ("RUNNING", 2000)
     assert success(first) == [0.25]  # a line that is half written waits
@@ -144,7 +143,7 @@ def test_a_cluster_far_away(site: SlurmSite) -> None:
     settings = load_settings(config=site.project / "clusterkit.toml")
     with site.ledger() as ledger:
         (run,) = ledger.find([MEMBER.run_id])
-    looks = run_curves(settings, run, follow=True, bar=transfer_bar)
+    looks = run_curves(settings, run, follow=True)
     assert next(looks).rows == ()
     write(site, 100)
     assert success(next(looks)) == [0.1]
@@ -172,17 +171,15 @@ def test_a_silent_cluster_and_a_copy_here(site: SlurmSite) -> None:
     write(site, 100)
     site.close()
     with pytest.raises(TransportError):
-        next(run_curves(settings, run, follow=True, bar=transfer_bar))
+        next(run_curves(settings, run, follow=True))
     copy = settings.project.results / MEMBER.run_id
     shutil.copytree(site.root / "runs" / MEMBER.run_id, copy)
     said: list[str] = []
-    (one,) = run_curves(settings, run, follow=True, bar=transfer_bar, say=said.append)
+    (one,) = run_curves(settings, run, follow=True, say=said.append)
     assert (success(one), one.state.state) == ([0.1], "RUNNING")
     assert one.synced is not None
     assert said[-1].endswith("; this is the synced copy")
-    (one,) = run_curves(
-        settings, replace(run, cluster="gone"), follow=True, bar=transfer_bar, say=said.append
-    )
+    (one,) = run_curves(settings, replace(run, cluster="gone"), follow=True, say=said.append)
     assert success(one) == [0.1]
     assert "'gone'" in said[-1]
 
@@ -200,13 +197,11 @@ def test_a_run_that_goes_on_past_its_time_limit_is_asked_about(site: SlurmSite) 
     shutil.copytree(site.root / "runs" / MEMBER.run_id, copy)
     (copy / "attempts/0/exit.json").write_text('{"code": 143, "why": "timeout", "ended": 1767243600}')
     write(site, 200)
-    looks = run_curves(settings, replace(run, until_done="requeue"), follow=True, bar=transfer_bar)
+    looks = run_curves(settings, replace(run, until_done="requeue"), follow=True)
     assert success(next(looks)) == [0.1, 0.2]
     looks.close()  # type: ignore[attr-defined]
-    (one,) = run_curves(settings, run, follow=True, bar=transfer_bar)
+    (one,) = run_curves(settings, run, follow=True)
     assert (success(one), one.state.state) == ([0.1], "FAILED")
     cancelled = RunState(JobState.CANCELLED, final=True)
-    (one,) = run_curves(
-        settings, replace(run, state="CANCELLED", last=to_text(cancelled)), follow=True, bar=transfer_bar
-    )
+    (one,) = run_curves(settings, replace(run, state="CANCELLED", last=to_text(cancelled)), follow=True)
     assert (success(one), one.state.state) == ([0.1], "CANCELLED")

@@ -222,16 +222,11 @@ def test_a_run_that_was_submitted_again_meanwhile(site: SlurmSite, monkeypatch: 
 
     digests = verb._digests
     monkeypatch.setattr(verb, "_digests", resumed)
-    from contextlib import nullcontext
-
     from clusterkit.config.settings import load_settings
 
     settings = load_settings(config=site.project / "clusterkit.toml")
-    request = verb.CleanRequest((DONE.run_id,))
     with site.ledger() as ledger:
-        done = verb.clean_storage(
-            settings, request, ledger, agrees=lambda _: True, bar=lambda *_: nullcontext(lambda _: None)
-        )
+        done = verb.clean_storage(settings, verb.CleanRequest((DONE.run_id,)), ledger, agrees=lambda _: True)
     assert done.left == {DONE.run_id: "it was submitted again meanwhile"}
     assert done.freed == {DONE.run_id: 0}
     assert names(there(site, DONE)) == before

@@ -31,9 +31,7 @@ CHOICE = Choice("--root", "Which folder?", (Option("/home/me", "home"), Option("
 
 def _cancel() -> object:
     cancel.status_table = lambda *_, **__: ("the runs",)  # type: ignore[assignment, attr-defined]
-    chosen: Any = SimpleNamespace(many=True)
-    rows: Any = [ROW]
-    return cancel.ask_first(chosen, yes=False)(rows)
+    return cancel.agreed(_any([ROW]), together=True, yes=False)
 
 
 def _any(value: object) -> Any:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.cancel import ChosenRuns, _choose
+from clusterkit.cli.cancel import choose
 from clusterkit.errors import ClusterkitError, RunError
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.ledger_faults import ledger_fault
@@ -99,7 +99,7 @@ def test_an_empty_name_is_not_the_beginning_of_the_only_run_or_group(tmp_path: P
             with pytest.raises(RunError, match="is empty"):
                 ledger.find([""])
             with pytest.raises(RunError, match="no group ''"):
-                _choose(None, ledger, ChosenRuns(group=""))  # type: ignore[arg-type]
+                choose(ledger, (), group="", everything=False, cluster=None)
 
 
 def test_last_of_nothing_is_an_error(tmp_path: Path) -> None:
