@@ -84,7 +84,7 @@ def _fault(error: BaseException) -> ClusterkitError:
 
     fault = fault_of(error)
     if fault is None:
-        from clusterkit.cli.crash import unexpected
+        from clusterkit.cli.causes import unexpected
 
         fault = unexpected(error, sys.argv[1:])
     return fault

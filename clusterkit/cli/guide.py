@@ -15,7 +15,63 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from clusterkit.cli.examples import GUIDES, PANELS
+from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.resources import page
+
+LAST = "Other options"
+"""The title above options that no group names: `--config` and `--help`."""
+
+GROUPS = {
+    "init": {
+        "Cluster": "--name --root --account --partition --container --image",
+        "This machine": "--local --program --trainer",
+        "Ready-made": "--example --examples",
+        "Settings file": "--user --yes --force --dry-run --json",
+        "Login": "--accept-new --ssh-config",
+    },
+    "plan": {
+        "Run": f"--profile --cluster --time --nodes --until-done {NATIVE_OPTION} --total-steps",
+        "Alternatives": "--times --gpus --ranks",
+        "Recipe": "--set --unlock",
+        "Your own environment": "--observation-dim --action-dim --action-choices",
+        "Checks and output": "--send-large --json",
+    },
+    "tune": {
+        "Run": "--profile --cluster",
+        "Measurements": "--minutes --num-envs --workers --precision",
+        "Recipe": "--set --unlock",
+        "Checks and output": "--no-wait --dry-run --script --yes --json",
+    },
+    "submit": {
+        "Run": "--profile --cluster --name --seed --total-steps --time --nodes --first --until-done "
+        + NATIVE_OPTION,
+        "Several runs": "--seeds --sweep --max-parallel --pack --in-one",
+        "One after another": "--after --then --then-always",
+        "Recipe": "--set --unlock",
+        "Checks and output": "--dry-run --script --yes --send-large --verify-image --json",
+    },
+    "rerun": {
+        "Changes": f"--cluster --seed --name --profile --time --total-steps --until-done {NATIVE_OPTION}",
+        "Checks and output": "--dry-run --yes --json",
+    },
+    "sync-results": {
+        "Download": "--cluster --checkpoints --watch --bandwidth-limit --json",
+        "W&B": "--no-wandb --wandb-dry-run --wandb-entity --wandb-project",
+        "Other trackers": "--tensorboard --mlflow",
+    },
+    "search": {
+        "Search": "--space --metric --direction --trials --at-once --sampler --prune",
+        "Run": f"--profile --cluster --total-steps --time {NATIVE_OPTION}",
+        "Recipe": "--set --unlock",
+        "Checks and output": "--best --yes --send-large --json",
+    },
+    "status": {
+        "Which runs": "--all --state --cluster --group --name --profile --since",
+        "Display": "--watch --expand --json",
+    },
+}
+"""Command -> title -> the long names of its options."""
+
 
 _TYPE = re.compile(r"^(  (?:-- )?[A-Za-z]\S*)( <\S+>)", re.MULTILINE)
 """An argument's metavar and Typer's name for its type."""
@@ -56,8 +112,6 @@ class Command(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Writes the arguments, then the options: in groups if there are many."""
-        from clusterkit.cli.option_groups import GROUPS, LAST
-
         groups = GROUPS.get(self.name or "")
         if groups is None:
             super().format_options(ctx, formatter)

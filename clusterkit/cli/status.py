@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clusterkit.cli.common import ConfigOption, JsonOption, RunsArgument, load, open_ledger
-from clusterkit.cli.ui.notices import Notices
+from clusterkit.cli.notify import Notifier
 from clusterkit.errors import ClusterkitError, NotAllowedError, TransportError
 from clusterkit.site import connected
 
@@ -80,18 +80,18 @@ def status(
     settings = load(config)
     home = settings.project_dir / ".clusterkit"
     with open_ledger(settings, only_reads=True, of=names or ()) as ledger, ExitStack() as stack:
-        notices = Notices(settings, ledger)
-        stack.callback(notices.show_faults)
+        notifier = Notifier(settings, ledger)
+        stack.callback(notifier.show_faults)
         if watch:
             from clusterkit.cli.ui.watch import show_watch
             from clusterkit.runs.watching import watch as looks
 
-            seen = looks(settings, ledger, names=names or (), selection=selection, ended=notices.ended)
+            seen = looks(settings, ledger, names=names or (), selection=selection, ended=notifier.tell)
             show_watch(
                 seen,
                 expand=expand or bool(groups),
                 as_json=as_json,
-                foot=notices.foot,
+                foot=notifier.foot,
                 bests=lambda: read_bests(home),
             )
             return
@@ -106,7 +106,7 @@ def status(
             everything=everything,
             selection=selection,
             login=login,
-            ended=notices.ended,
+            ended=notifier.tell,
         )
     bests = read_bests(home)
     if as_json:

@@ -19,8 +19,8 @@ from clusterkit.cli.common import (
     open_ledger,
     parsed,
 )
+from clusterkit.cli.notify import Notifier
 from clusterkit.cli.ui.console import note, print_document, say, show_error, warn
-from clusterkit.cli.ui.notices import Notices
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.results.selection import Checkpoints
 from clusterkit.units import format_bytes, parse_size, plural
@@ -91,8 +91,8 @@ def sync_results(
     limit = parsed("--bandwidth-limit", parse_size, bandwidth_limit) if bandwidth_limit else None
     settings = load(config)
     with open_ledger(settings, of=runs or ()) as ledger, ExitStack() as stack:
-        notices = Notices(settings, ledger)
-        stack.callback(notices.show_faults)
+        notifier = Notifier(settings, ledger)
+        stack.callback(notifier.show_faults)
         login = None if watch else _log_in_ahead(settings, ledger, runs or (), cluster, stack)
 
         from clusterkit.commands.sync import SyncRequest
@@ -113,8 +113,8 @@ def sync_results(
         if watch:
             from clusterkit.commands.sync_watch import watch_results
 
-            looks = watch_results(settings, request, ledger, bar=transfer_bar, ended=notices.ended)
-            synced = follow_quietly(looks) if as_json else show_sync_watch(looks, also=notices.foot)
+            looks = watch_results(settings, request, ledger, bar=transfer_bar, ended=notifier.tell)
+            synced = follow_quietly(looks) if as_json else show_sync_watch(looks, also=notifier.foot)
         else:
             synced = command(
                 settings,

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
+from clusterkit import __version__
 from clusterkit.asking import agree, at_terminal
-from clusterkit.backends.jobs import JobState
 from clusterkit.cli.common import (
     ClusterOption,
     ConfigOption,
@@ -24,24 +23,26 @@ from clusterkit.cli.common import (
     load_project,
     open_ledger,
 )
-from clusterkit.cli.ui.console import err, note, out, print_document, warn
-from clusterkit.cli.ui.lines import plain_table
-from clusterkit.cli.ui.progress import stage_lines, transfer_bar
-from clusterkit.config.sources import display_path
-from clusterkit.errors import ConfigError
-from clusterkit.forecast.measurements import FILE
-from clusterkit.forecast.tuning import NEAR
-from clusterkit.units import beside, format_bytes, format_seconds, plural
+from clusterkit.cli.ui.console import note, print_document
+from clusterkit.cli.ui.progress import transfer_bar
+from clusterkit.cli.ui.tune import Tuned, print_json, show_goes_on, show_tuned, waiting
+from clusterkit.config.sources import PROJECT_FILE, display_path, user_file
+from clusterkit.errors import ConfigError, RunError
+from clusterkit.forecast import measurements
+from clusterkit.forecast.bench import PROGRAM, read_bench
+from clusterkit.forecast.tuning import changes, choose, remark
+from clusterkit.runs.program import train_options
+from clusterkit.runs.recipe_names import choose_recipe
+from clusterkit.site import connected
+from clusterkit.transport.base import MissingFileError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from clusterkit.commands.tune import Tuned
+    from clusterkit.config.models import Cluster, Profile
     from clusterkit.config.settings import Settings
     from clusterkit.config.settings_file import Proposal
-    from clusterkit.forecast.bench import Bench, BenchRow, BenchSetting
     from clusterkit.runs.ledger import Ledger, LedgerRun
     from clusterkit.runs.status import StatusRow
+    from clusterkit.submit.request import SubmitRequest
 
 
 def tune(
@@ -82,7 +83,6 @@ def tune(
     """
     from clusterkit.cli.ui.dry_run import show_dry_run
     from clusterkit.cli.ui.submit import note_jobs, show_submitted
-    from clusterkit.commands import tune as command
     from clusterkit.runs.program import assignments
     from clusterkit.submit import pipeline
 
@@ -97,7 +97,7 @@ def tune(
             run = ledger.find_one(name)
         else:
             tries = {"num-envs": num_envs, "workers": workers}
-            request = command.request(
+            request = bench_request(
                 settings,
                 settings.cluster(cluster),
                 settings.profile(profile),
@@ -116,8 +116,8 @@ def tune(
             (run,) = submitted.runs
         if not no_wait:
             try:
-                with waiting() as on_row:
-                    command.wait(settings, ledger, run, on_row)
+                with waiting() as show_row:
+                    watch_bench(settings, ledger, run, show_row)
             except KeyboardInterrupt:
                 show_goes_on(run.run_id)
                 raise
@@ -127,6 +127,195 @@ def tune(
                 print_document({"schema": 1, "run_id": run.run_id, "complete": False})
             return
         _take_up(settings, ledger, run, precision=precision, dry_run=dry_run, yes=yes, as_json=as_json)
+
+
+NAME = "tune"
+BENCH_FILE = "bench.json"
+_START_SECONDS = 180
+"""Added to the benchmark's own time, for the container to start and the last measurement to finish."""
+_NUMBERS = re.compile(r"[0-9]{1,4}(?:,[0-9]{1,4})*")
+_MARK = "clusterkit tune, "
+"""Prefix of the comments that `tune` writes in a settings file."""
+
+
+def bench_request(
+    settings: Settings,
+    cluster: Cluster,
+    profile: Profile,
+    minutes: int,
+    tries: Mapping[str, str],
+    overrides: Mapping[str, str],
+    unlock: Sequence[str],
+) -> SubmitRequest:
+    """Returns the request for a measuring run: a short run with the profile's own hardware.
+
+    Args:
+        settings: of the project.
+        cluster: the target.
+        profile: to tune.
+        minutes: time for all measurements.
+        tries: the benchmark's options `num-envs` and `workers`, with the values to try.
+        overrides: recipe values as text, by name.
+        unlock: recipe values that may be overridden.
+
+    Raises:
+        ConfigError: the profile does not run the bundled trainer or uses several GPUs, or its recipe or a
+            value to try is invalid.
+        RecipeLockedError: an overridden value is not unlocked.
+    """
+    from clusterkit.submit.request import SubmitRequest
+
+    if profile.program or settings.project.program or profile.recipe is None:
+        hint = "the profile names no recipe; `clusterkit profiles` lists those with one"
+        if settings.project.program:
+            hint = "your project sets its own program; `clusterkit report --advice RUN` shows what a run used"
+        raise ConfigError(
+            f"profile {profile.name} does not use clusterkit's trainer, and nothing else can be measured",
+            hint=hint,
+        )
+    recipe = choose_recipe(profile.recipe, overrides, unlock)
+    if profile.gpu_count > 1:
+        raise ConfigError(
+            f"profile {profile.name} learns on {profile.gpu_count} GPUs together, but only one can be "
+            "measured",
+            hint="tune a profile with a single GPU, or compare short runs: --sweep profile=A,B",
+        )
+    if "num-envs" in tries and recipe.entry.loop == "on-policy":
+        raise ConfigError(
+            f"--num-envs: with {recipe.name} their number says how long a rollout is, and so what is learnt",
+            hint="leave it out: of such a recipe the number of worker processes is tuned",
+        )
+    for name, text in tries.items():
+        least = 0 if name == "workers" else 1
+        if not _NUMBERS.fullmatch(text) or min(map(int, text.split(","))) < least:
+            raise ConfigError(
+                f"--{name} {text}: must be whole numbers of at least {least}",
+                hint="separate them with commas, e.g. 10,20,40",
+            )
+    options = train_options(profile, profile.seed if profile.seed is not None else 0)
+    options += [word for name, text in overrides.items() for word in ("--set", f"{name}={text}")]
+    options += [word for name in unlock for word in ("--unlock", name)]
+    more = [word for name, text in tries.items() for word in (f"--try-{name}", text)]
+    argv = (*PROGRAM, "--seconds", str(60 * minutes), *more)
+    short = profile.model_copy(
+        update={
+            "program": (*argv, "--recipe", profile.recipe, *options),
+            "recipe": None,
+            "total_steps": None,
+            "time": 60 * minutes + _START_SECONDS,
+            "until_done": False,
+            "signal": "none",
+        }
+    )
+    return SubmitRequest(cluster, short, name=NAME, until_done=False)
+
+
+def watch_bench(
+    settings: Settings, ledger: Ledger, run: LedgerRun, show_row: Callable[[StatusRow], None]
+) -> None:
+    """Waits for the run to end; safe to interrupt, because `collect` works at any time.
+
+    Args:
+        settings: of the project.
+        ledger: of the project.
+        run: the measuring run.
+        show_row: called repeatedly with the run's status.
+
+    Raises:
+        RunError: its cluster no longer answers.
+    """
+    from clusterkit.runs.selection import settled
+    from clusterkit.runs.watching import watch
+
+    if settled(run):
+        return
+    for watched in watch(settings, ledger, names=[run.run_id]):
+        (row,) = watched.report.rows
+        show_row(row)
+    if row.state.state.active:
+        raise RunError(
+            f"{run.run_id} can no longer be watched: {'; '.join(watched.report.silent.values())}",
+            hint=f"it continues; `clusterkit tune {run.run_id}` reads what it measures",
+        )
+
+
+def collect(settings: Settings, ledger: Ledger, run: LedgerRun, *, precision: bool) -> Tuned:
+    """Reads the measurements, records them, and chooses the best settings.
+
+    Args:
+        settings: of the project.
+        ledger: of the project.
+        run: the measuring run.
+        precision: whether the profile's precision may be changed.
+
+    Raises:
+        RunError: it measured nothing, or is not a measuring run.
+        ConfigError: its profile no longer exists.
+        TransportError: its cluster cannot be reached.
+    """
+    from clusterkit.runs.observe import Observer
+    from clusterkit.runs.selection import known_state, settled
+    from clusterkit.runs.status import ask_cluster
+
+    if run.name != NAME:
+        raise RunError(
+            f"{run.run_id} is not a run of `tune`", hint="`clusterkit tune --profile NAME` starts one"
+        )
+    cluster, profile = settings.cluster(run.cluster), settings.profile(run.profile)
+    run = ledger.get(run.run_id) or run
+    state = known_state(run)
+    with connected(cluster) as transport:
+        if not settled(run):
+            observer = Observer(cluster, transport)
+            state = ask_cluster(settings, ledger, observer, [run], search=False).states[run.run_id]
+        try:
+            bench = read_bench(transport.read(f"{run.run_dir}/{BENCH_FILE}"))
+        except MissingFileError:
+            active = state.state.active
+            raise RunError(
+                f"{run.run_id} has measured nothing{' yet' if active else f': it is {state.state}'}",
+                hint="wait until it has started"
+                if active
+                else f"`clusterkit why {run.run_id}` shows the cause, `clusterkit logs {run.run_id}` shows "
+                "its log",
+            ) from None
+    # recorded while the run is active, the same figures would be recorded again with a later date
+    lines = (
+        measurements.of_bench(bench, cluster.name, __version__)
+        if bench.complete or not state.state.active
+        else []
+    )
+    kept = measurements.append(settings.project_dir / ".clusterkit", lines)
+    chosen = choose(bench, memory=profile.memory, precision=precision)
+    changed = changes(bench, chosen.row, profile) if chosen.row else {}
+    return Tuned(run, state, profile, bench, chosen, changed, kept)
+
+
+def profile_edit(settings: Settings, tuned: Tuned) -> Proposal:
+    """Returns the change to the project's settings file that applies the chosen settings to the profile.
+
+    The project's file wins over all others, so a few keys in it change any profile, even a shipped one.
+
+    Raises:
+        ConfigError: the file cannot be read, or its form cannot be edited.
+    """
+    from clusterkit.config.edit import with_keys
+    from clusterkit.config.settings_file import Proposal, read
+
+    assert tuned.chosen.row is not None, "nothing was chosen"
+    file = _project_file(settings)
+    old = read(file)
+    table = ("profiles", tuned.profile.name)
+    new = with_keys(old or "", table, tuned.changes, remark(tuned.bench, tuned.chosen.row), _MARK)
+    return Proposal(file, old, new)
+
+
+def _project_file(settings: Settings) -> Path:
+    """Returns the project's settings file, or the path that a new one would have."""
+    own = user_file()
+    return next(
+        (file for file in reversed(settings.files) if file != own), settings.project_dir / PROJECT_FILE
+    )
 
 
 def _take_up(
@@ -140,15 +329,14 @@ def _take_up(
     as_json: bool,
 ) -> None:
     from clusterkit.cli.ui.init import show_changes
-    from clusterkit.commands import tune as command
     from clusterkit.config.settings_file import save
 
-    tuned = command.collect(settings, ledger, run, precision=precision)
+    tuned = collect(settings, ledger, run, precision=precision)
     if not as_json:
         show_tuned(tuned)
     written = False
     if tuned.changes:
-        change = command.edit(settings, tuned)
+        change = profile_edit(settings, tuned)
         if not as_json:
             show_changes(change)
         if dry_run:
@@ -161,150 +349,6 @@ def _take_up(
         print_json(tuned, carried_out=written)
 
 
-def print_json(tuned: Tuned, *, carried_out: bool) -> None:
-    """Prints the measurements and the chosen setting as JSON."""
-    bench, chosen = tuned.bench, tuned.chosen
-    print_document(
-        {
-            "schema": 1,
-            "carried_out": carried_out,
-            "run_id": tuned.run.run_id,
-            "profile": tuned.profile.name,
-            "complete": bench.complete,
-            "node": bench.node,
-            "device": bench.device,
-            "recipe": bench.recipe,
-            "rows": [asdict(row) for row in bench.rows],
-            "chosen": asdict(chosen.row.setting) if chosen.row else None,
-            "unsafe": [{"setting": asdict(setting), "why": why} for setting, why in chosen.unsafe.items()],
-            "changes": dict(tuned.changes),
-        }
-    )
-
-
-@contextmanager
-def waiting() -> Iterator[Callable[[StatusRow], None]]:
-    """Reports the benchmark's progress: in place on a terminal, otherwise as periodic lines."""
-    if err.is_terminal:
-        with err.status("submitted") as status:
-            yield lambda row: status.update(Text(_where(row)))
-        return
-    yield stage_lines(_where, lambda row: row.state.why or row.state.state.value)
-
-
-def _where(row: StatusRow) -> str:
-    state = row.state
-    if state.state is not JobState.RUNNING:
-        return f"{state.state.value.lower()}{f': {state.why}' if state.why else ''}"
-    where = f" on {state.node}" if state.node else ""
-    left = f", {format_seconds(state.eta_seconds)} left" if state.eta_seconds else ""
-    return f"measuring{where}{left}" if state.progress is not None else f"starting{where}"
-
-
-def show_tuned(tuned: Tuned) -> None:
-    """Prints the node, the table of measurements and the chosen setting."""
-    bench, chosen = tuned.bench, tuned.chosen
-    note(f"measured {bench.day} on {bench.node} ({bench.device}), recipe {bench.recipe}")
-    if tuned.state.state.active and not bench.complete:
-        note(f"it is still measuring; run `clusterkit tune {tuned.run.run_id}` again for more")
-    elif not bench.complete:
-        warn("it ended early:", " only what it had measured by then is used")
-    if _settings(bench):
-        out.print(_table(bench, tuned))
-    if tuned.kept:
-        note(f"{plural(tuned.kept, 'measurement')} kept in .clusterkit/{FILE}")
-    for setting, why in chosen.unsafe.items():
-        note(f"{setting} is not safe: it {why}")
-    _show_failed(bench)
-    if chosen.row is None or chosen.fastest is None:
-        warn("no setting is both measured and safe;", " the profile stays as it is")
-        return
-    if chosen.row != chosen.fastest:
-        note(f"within {1 - NEAR:.0%} of the fastest, the one with less memory and fewer processes is chosen")
-    before = bench.of("loop", bench.own)
-    gain = ""
-    if before and before.steps_per_second and chosen.row.setting != bench.own:
-        gain = f", {(chosen.row.steps_per_second or 0.0) / before.steps_per_second:.2f} times as fast as now"
-    out.print(Text.assemble((str(chosen.row.setting), "bold"), gain), soft_wrap=True)
-    if len(bench.loops) < 2:
-        note("there was no time to compare anything else; raise --minutes")
-    if not tuned.changes:
-        out.print(f"profile {tuned.profile.name} needs no change", soft_wrap=True)
-
-
-def _show_failed(bench: Bench) -> None:
-    """Prints each failure reason once, with the measurements it prevented."""
-    failed: dict[str, list[BenchRow]] = {}
-    for row in bench.rows:
-        if row.error:
-            failed.setdefault(row.error, []).append(row)
-    for why, rows in failed.items():
-        first = f"{rows[0].setting}, {_KINDS.get(rows[0].kind, rows[0].kind)}"
-        more = f", and {len(rows) - 1} more" if len(rows) > 1 else ""
-        note(f"{first}{more}: {why}")
-
-
-_KINDS = {"loop": "whole loop", "envs": "environments", "updates": "updates", "evaluation": "evaluation"}
-
-
-def _table(bench: Bench, tuned: Tuned) -> Table:
-    settings = _settings(bench)
-    found = [[bench.of(kind, setting) for kind in ("loop", "envs", "updates")] for setting in settings]
-    loops = [loop for loop, _, _ in found]
-    columns = {
-        "envs": [str(setting.num_envs) for setting in settings],
-        "workers": [str(setting.workers) for setting in settings],
-        "precision": [setting.precision for setting in settings],
-        "steps/s": _rates([loop.steps_per_second if loop else None for loop in loops]),
-        "envs alone": _rates([envs.env_steps_per_second if envs else None for _, envs, _ in found]),
-    }
-    if any(row.kind == "updates" and row.error is None for row in bench.rows):
-        columns["updates/s"] = _rates(
-            [updates.updates_per_second if updates and loop else None for loop, _, updates in found]
-        )
-    columns["memory"] = [
-        format_bytes(held) if loop and (held := bench.memory(loop)) else "" for loop in loops
-    ]
-    if bench.gpu_bytes is not None:
-        columns["GPU"] = [
-            format_bytes(loop.device_bytes) if loop and loop.device_bytes else "" for loop in loops
-        ]
-    table = plain_table(*columns, "", right=columns.keys() - {"precision"})
-    for setting, cells in zip(settings, zip(*columns.values(), strict=True), strict=True):
-        table.add_row(*cells, _mark(setting, tuned))
-    return table
-
-
-def _settings(bench: Bench) -> list[BenchSetting]:
-    """Returns the measured settings, sorted by loop speed, then by environment speed, fastest first."""
-    settings = dict.fromkeys(
-        row.setting for row in bench.rows if row.kind in ("loop", "envs") and row.error is None
-    )
-
-    def speed(setting: BenchSetting) -> tuple[float, float]:
-        loop, envs = bench.of("loop", setting), bench.of("envs", setting)
-        return (loop and loop.steps_per_second) or 0.0, (envs and envs.env_steps_per_second) or 0.0
-
-    return sorted(settings, key=speed, reverse=True)
-
-
-def _mark(setting: BenchSetting, tuned: Tuned) -> Text:
-    words = []
-    row: BenchRow | None = tuned.chosen.row
-    if row is not None and setting == row.setting:
-        words.append(("chosen", "green"))
-    if setting == tuned.bench.own:
-        words.append(("as it is now", "dim"))
-    if setting in tuned.chosen.unsafe:
-        words.append(("not safe", "yellow"))
-    return Text(", ").join(Text(word, style) for word, style in words)
-
-
-def _rates(values: Sequence[float | None]) -> list[str]:
-    """Formats a column of speeds; missing measurements stay empty."""
-    return ["" if text == "-" else text for text in beside(values)]
-
-
 def agreed(change: Proposal, *, yes: bool) -> bool:
     """Whether to write the change: --yes, or the user's answer at the terminal."""
     if yes:
@@ -313,8 +357,3 @@ def agreed(change: Proposal, *, yes: bool) -> bool:
         note("nothing was written; --yes writes it")
         return False
     return agree(f"Write this into {display_path(change.file)}?")
-
-
-def show_goes_on(run_id: str) -> None:
-    """Prints how to collect the results later."""
-    note(f"the measurement continues; `clusterkit tune {run_id}` collects its results")

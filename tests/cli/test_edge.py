@@ -19,8 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.cli.causes import fault_of
-from clusterkit.cli.crash import masked, masked_text
+from clusterkit.cli.causes import fault_of, masked, masked_text
 from clusterkit.cli.examples import GUIDES
 from clusterkit.errors import ClusterkitError
 from clusterkit.runs.ledger import Ledger

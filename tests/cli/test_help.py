@@ -12,8 +12,7 @@ import typer
 
 from clusterkit.cli.app import app
 from clusterkit.cli.examples import GUIDES, PANELS
-from clusterkit.cli.guide import epilog, long_name
-from clusterkit.cli.option_groups import GROUPS
+from clusterkit.cli.guide import GROUPS, epilog, long_name
 from clusterkit.resources import page
 from tests.documented import commands
 

@@ -13,17 +13,18 @@ import pytest
 from clusterkit.backends.base import Continuation
 from clusterkit.backends.checks import Outcome, Verdict
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli import build, login, rehearse, report, storage_prune, sync_results, tune
+from clusterkit.cli import build, login, rehearse, report, storage_prune, sync_results
 from clusterkit.cli import storage_list as show_images
 from clusterkit.cli.build import Built
 from clusterkit.cli.login import LoggedIn
 from clusterkit.cli.rehearse import Rehearsed
 from clusterkit.cli.ui import model as show_model
+from clusterkit.cli.ui import tune as show_tune
 from clusterkit.cli.ui.model import ChosenModel, Evaluated, Score
+from clusterkit.cli.ui.tune import Tuned
 from clusterkit.commands.report import Reported, ReportRow
 from clusterkit.commands.storage import Garbage, ImageRow, Rubbish, Young
 from clusterkit.commands.sync import Synced
-from clusterkit.commands.tune import Tuned
 from clusterkit.config.models import Profile
 from clusterkit.forecast.bench import Bench, BenchRow, BenchSetting
 from clusterkit.forecast.tuning import Chosen
@@ -213,7 +214,7 @@ def test_the_samples_of_what_needs_a_site_or_a_model(capsys: pytest.CaptureFixtu
     build.print_json(Built(Image("0123", 1), "a.sif", 1, changes))
     assert_same(fields(samples()["build"]), fields(json.loads(capsys.readouterr().out)))
     run = LedgerRun("a", "b", "c", "d", "e", 1, "f", "g", "h", 1, "COMPLETED")
-    tune.print_json(a_tuning(run), carried_out=True)
+    show_tune.print_json(a_tuning(run), carried_out=True)
     assert_same(fields(samples()["tune"]), fields(json.loads(capsys.readouterr().out)))
     verdicts = (Verdict(Outcome.FAIL, "no checkpoint", "save one"),)
     rehearse.print_json(Rehearsed(run, Continuation("requeue", ""), verdicts))

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.ui.notices import Notices
+from clusterkit.cli.notify import Notifier
 from clusterkit.config.settings import load_settings
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.watching import Paces, watch
@@ -191,7 +191,7 @@ def test_a_watch_tells_when_a_run_ends(
     with site.ledger() as ledger:
         paces = Paces(scheduler=0.3, heartbeat=0.1)
         for number, _ in enumerate(
-            watch(settings, ledger, paces=paces, ended=Notices(settings, ledger).ended)
+            watch(settings, ledger, paces=paces, ended=Notifier(settings, ledger).tell)
         ):
             if number == 0:
                 assert told == []
@@ -216,8 +216,8 @@ def test_a_ledger_that_cannot_keep_it_tells_nothing(
     end(site, [RUNNING])
     settings = load_settings(config=site.project / "clusterkit.toml")
     with Ledger(site.project / ".clusterkit" / "ledger.sqlite3", copy=True) as ledger:
-        notices = Notices(settings, ledger)
-        looks = watch(settings, ledger, paces=Paces(scheduler=0.3, heartbeat=0.1), ended=notices.ended)
+        notices = Notifier(settings, ledger)
+        looks = watch(settings, ledger, paces=Paces(scheduler=0.3, heartbeat=0.1), ended=notices.tell)
         assert [*looks][-1].over
     assert told == []
 
