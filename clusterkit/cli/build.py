@@ -129,7 +129,7 @@ def build_here(
     *,
     force: bool,
 ) -> Built:
-    """Build an image with this machine's Apptainer; it gets its final name only when complete.
+    """Builds an image with this machine's Apptainer; it gets its final name only when complete.
 
     Args:
         settings: of the project, which records its last build.
@@ -164,7 +164,7 @@ def build_there(
     *,
     native: tuple[str, ...],
 ) -> Built:
-    """Build an image on a cluster; arguments and errors as `clusterkit.submit.cluster_build.build_on`."""
+    """Builds an image on a cluster; arguments and errors as `clusterkit.submit.cluster_build.build_on`."""
     from clusterkit.submit.cluster_build import build_on
 
     _refuse_secrets(settings, request, native=native, cluster=cluster)
@@ -187,7 +187,7 @@ def _refuse_secrets(settings: Settings, request: Request, **shown: object) -> No
 def _remember(
     settings: Settings, image: Image, where: str, packages: dict[str, str]
 ) -> PackageChanges | None:
-    """Record a build in place of the previous one; returns the changes."""
+    """Records a build in place of the previous one; returns the changes."""
     from clusterkit.runs.spec import timestamp
 
     path = settings.project_dir / ".clusterkit" / "build.json"

@@ -189,7 +189,7 @@ def choose(
 
 
 def _group(ledger: Ledger, wanted: str) -> list[LedgerRun]:
-    """The runs of a group that may still run."""
+    """Returns the runs of a group that may still run."""
     known = ledger.runs()
     names = dict.fromkeys(run.group for run in known if run.group)
     matches = [wanted] if wanted in names else [name for name in names if wanted and name.startswith(wanted)]
@@ -205,7 +205,7 @@ def _group(ledger: Ledger, wanted: str) -> list[LedgerRun]:
 def _settled(
     cluster: Cluster, transport: Transport, ledger: Ledger, runs: Sequence[LedgerRun]
 ) -> list[LedgerRun]:
-    """The runs, updated from the cluster if their submission was interrupted."""
+    """Returns the runs, updated from the cluster if their submission was interrupted."""
     from clusterkit.runs.settling import settle
 
     unclear = [run for run in runs if run.state == JobState.SUBMITTING]

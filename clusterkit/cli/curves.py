@@ -65,7 +65,7 @@ PIECE_BYTES = 1 << 22
 def run_curves(
     settings: Settings, run: LedgerRun, *, follow: bool, say: Callable[[str], None] = lambda _: None
 ) -> Iterator[Curves]:
-    """Iterate over a run's metrics, until it has ended if `follow` is set, over one connection.
+    """Iterates over a run's metrics, until it has ended if `follow` is set, over one connection.
 
     If the run had ended when it was synced, the local copy is read without a connection.
 
@@ -144,13 +144,13 @@ def read_metrics(transport: Transport, readers: Sequence[MetricsReader]) -> None
 
 
 def synced(run: LedgerRun, copy: Path, state: RunState) -> Curves:
-    """A run's metrics from its synced copy."""
+    """Returns a run's metrics from its synced copy."""
     written = datetime.fromtimestamp(copy.stat().st_mtime).astimezone()
     return Curves(run, state, metrics.read(copy), synced=written)
 
 
 def how_it_ended(run: LedgerRun, copy: Path) -> RunState | None:
-    """The final state of a run that had ended when synced and was not resumed since; None otherwise."""
+    """Returns the final state of a run that had ended when synced, and was not resumed since; else None."""
     from clusterkit.runs.run_dir import read_run_dir
     from clusterkit.runs.selection import known_state
     from clusterkit.runs.state import RunState
@@ -174,7 +174,7 @@ def how_it_ended(run: LedgerRun, copy: Path) -> RunState | None:
 def group_curves(
     settings: Settings, runs: Sequence[LedgerRun], *, follow: bool, say: Callable[[str], None]
 ) -> Iterator[tuple[Curves, ...]]:
-    """Iterate over the metrics of several runs, until all have ended if `follow` is set.
+    """Iterates over the metrics of several runs, until all have ended if `follow` is set.
 
     Args:
         settings: of the project.
@@ -217,7 +217,7 @@ def group_curves(
 
 
 def _copy_here(settings: Settings, run: LedgerRun) -> Curves | None:
-    """The synced copy of a run that had already ended when it was synced; None otherwise."""
+    """Returns the synced copy of a run that had already ended when it was synced; None otherwise."""
     copy = settings.project.results / run.run_id / "metrics.jsonl"
     ended = how_it_ended(run, copy.parent) if copy.is_file() else None
     return None if ended is None else synced(run, copy, ended)

@@ -248,7 +248,7 @@ def _show_submitted(done: Submitted, profile: Profile) -> None:
 
 
 def _waits_for(row: StatusRow) -> tuple[object, ...]:
-    """What a new line is printed for: not a start that moves by seconds."""
+    """Returns what a new line is printed for: not a start that moves by seconds."""
     start = row.state.expected_start
     return row.state.state, row.state.why, start and round(start / 60)
 
@@ -288,7 +288,7 @@ def _show_left(left: Left, ended: str) -> None:
 
 
 def _at(moment: float) -> str:
-    """A time of day here; with the day unless it is today."""
+    """Returns a time of day here; with the day unless it is today."""
     there = clock.localtime(moment)
     today = there[:3] == clock.localtime()[:3]
     return clock.strftime("%H:%M" if today else "%b %d %H:%M", there)

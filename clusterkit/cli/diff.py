@@ -80,7 +80,7 @@ def pair(ledger: Ledger, named: Sequence[str]) -> tuple[str, str]:
 
 
 def compare_runs(settings: Settings, ledger: Ledger, a: str, b: str) -> Comparison:
-    """Compare two runs.
+    """Compares two runs.
 
     Args:
         settings: of the project.
@@ -118,7 +118,7 @@ def _describe(
 
 
 def _code(settings: Settings, a: Description, b: Description) -> ComparedCode:
-    """The code differences, without files such as results, which may be in git but are not code."""
+    """Returns the code differences, without files such as results, which may be in git but are not code."""
     from clusterkit.sharing.comparison import Changed, ComparedCode, changed_in
     from clusterkit.snapshots import git
     from clusterkit.snapshots.collect import left_out

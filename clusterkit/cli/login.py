@@ -94,7 +94,7 @@ class LoggedIn:
 
 
 def keep_login(cluster: Cluster, *, keep: int | None, ask: Ask) -> LoggedIn:
-    """Log in to a cluster, and let OpenSSH keep the login for later commands.
+    """Logs in to a cluster, and lets OpenSSH keep the login for later commands.
 
     Args:
         cluster: to log in to.
@@ -131,7 +131,7 @@ def keep_login(cluster: Cluster, *, keep: int | None, ask: Ask) -> LoggedIn:
 
 
 def end_logins(cluster: Cluster | None) -> list[str]:
-    """End kept logins, and all commands that use them. A master of the user's own is left alone.
+    """Ends kept logins, and all commands that use them. A master of the user's own is left alone.
 
     Args:
         cluster: whose login to end; None for all logins that clusterkit keeps for this user.

@@ -115,7 +115,7 @@ _NEEDED = ("torch", "metaworld")
 def choose_model(
     settings: Settings, ledger: Ledger, name: str, checkpoint: str = "last", environment: str | None = None
 ) -> ChosenModel:
-    """Find a local model.
+    """Finds a local model.
 
     Args:
         settings: of the project.
@@ -173,7 +173,7 @@ def _find(settings: Settings, ledger: Ledger, name: str, checkpoint: str) -> Cho
 
 
 def measure(model: ChosenModel, episodes: int) -> Evaluated:
-    """Evaluate a model on many goals of each task, or from many initial states of its environment.
+    """Evaluates a model on many goals of each task, or from many initial states of its environment.
 
     Args:
         model: to evaluate.
@@ -201,7 +201,7 @@ def measure(model: ChosenModel, episodes: int) -> Evaluated:
 
 
 def film(model: ChosenModel, tasks: Sequence[str], folder: Path, *, episodes: int, size: int) -> list[Path]:
-    """Render a video of a model for each task, and a contact sheet; prints a line for each episode.
+    """Renders a video of a model for each task, and a contact sheet; prints a line for each episode.
 
     Args:
         model: to play.
@@ -230,7 +230,7 @@ def _stamps(folder: Path) -> dict[Path, int]:
 
 
 def _trainer(command: str, model: ChosenModel, options: Sequence[str], *, capture: bool) -> str:
-    """Run a command of the bundled trainer; returns its standard output if captured."""
+    """Runs a command of the bundled trainer; returns its standard output if captured."""
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise ClusterkitError(
@@ -260,7 +260,7 @@ def _trainer(command: str, model: ChosenModel, options: Sequence[str], *, captur
 
 
 def _environment(pulled: Sequence[Path]) -> dict[str, str]:
-    """Environment variables that select this installation's trainer over one in the working directory.
+    """Returns the variables that select this installation's trainer over one in the working directory.
 
     An empty entry in PYTHONPATH means the working directory, whose files could shadow Python's own modules.
     """

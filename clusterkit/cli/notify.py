@@ -182,7 +182,7 @@ def _was_seen(run: LedgerRun) -> bool:
 
 
 def _number(row: StatusRow) -> int:
-    """The number of the submission that ended."""
+    """Returns the number of the submission that ended."""
     return max(row.run.submission, row.state.submission or 0)
 
 

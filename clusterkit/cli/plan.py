@@ -204,7 +204,7 @@ def _question(forecast: Forecast, times: Sequence[int], gpus: Sequence[str]) -> 
 
 
 def _fitting(found: Forecast) -> list[str]:
-    """The cluster's GPU types with enough memory for the run, as far as known."""
+    """Returns the cluster's GPU types with enough memory for the run, as far as known."""
     from clusterkit.forecast.planned_run import memory_on
 
     if found.sizes is None:
@@ -229,7 +229,7 @@ def _check_gpus(cluster: Cluster, gpus: Sequence[str]) -> None:
 def _alone(
     settings: Settings, run: SubmitRequest, spaces: Spaces | None, planned: PlannedRun, ledger: Ledger
 ) -> Forecast:
-    """The part of the forecast that does not need the cluster."""
+    """Returns the part of the forecast that does not need the cluster."""
     from clusterkit.forecast.planned_run import (
         machine_of,
         on_hardware,

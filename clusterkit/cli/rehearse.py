@@ -198,7 +198,7 @@ def _watch(cluster: Cluster, transport: Transport, run: LedgerRun) -> Iterator[t
 
 
 def _end(cluster: Cluster, transport: Transport, row: StatusRow, record: RunRecord) -> None:
-    """Cancel the run once everything was observed, so that it does not continue."""
+    """Cancels the run once everything was observed, so that it does not continue."""
     newest = record.started
     note = {"requested": int(time.time()), "job_id": row.run.job_id}
     folder = f"{row.run.run_dir}/attempts/{newest.number if newest else 0}"

@@ -147,7 +147,7 @@ def rerun_runs(
     seed: int | None = None,
     allow_unread: bool = False,
 ) -> Iterator[Submitted]:
-    """Submit a copy of an earlier run as a new run, and of a group a copy of each.
+    """Submits a copy of an earlier run as a new run, and of a group a copy of each.
 
     The code is the run's snapshot, not the working tree. Code that the cluster lacks is uploaded, and so is
     the image if the archive includes it.
@@ -269,7 +269,7 @@ def _planned(
 
 
 def _members(settings: Settings, ledger: Ledger, of: str) -> list[str]:
-    """The path of a run directory as it is, or the ids of the runs that a name means."""
+    """Returns the path of a run directory as it is, or the ids of the runs that a name means."""
     from clusterkit.results.pulled import folder_of, runs_meant
 
     if folder_of(of) is not None:
@@ -309,7 +309,7 @@ def _unpacked(path: Path, new_folder: Callable[[], Path]) -> _RerunOrigin:
 
 
 def _known(settings: Settings, ledger: Ledger, name: str, site_of: Callable[[str], Site]) -> _RerunOrigin:
-    """The origin for a run of this project."""
+    """Returns the origin for a run of this project."""
     from clusterkit.results.recorded import read_recorded
     from clusterkit.snapshots.copy import fetch
     from clusterkit.submit.materials import snapshots_home
@@ -334,7 +334,7 @@ def _publish(
     origin: _RerunOrigin,
     secrets: SecretValues,
 ) -> None:
-    """Make sure that the cluster has the run's image and code, uploading them if possible."""
+    """Makes sure that the cluster has the run's image and code, uploading them if possible."""
     from clusterkit import snapshots
     from clusterkit.images.image import present as image_present
     from clusterkit.images.planning import plan as plan_image

@@ -71,7 +71,7 @@ def open_shell(
     terminal: str | None,
     on_entry: Callable[[Inside], None],
 ) -> int:
-    """Run a command beside the program: same node, container, environment, working directory.
+    """Runs a command beside the program: same node, container, environment, working directory.
 
     Args:
         settings: of the project.
@@ -101,7 +101,7 @@ def open_shell(
 
 
 def run_in(place: Inside, command: Sequence[str], *, terminal: str | None) -> int:
-    """Run a command beside the program of a run that is known to run; arguments as of `shell`."""
+    """Runs a command beside the program of a run that is known to run; arguments as of `shell`."""
     program = list(command) or ["sh", "-c", SHELL, "sh", place.run.run_id]
     argv = place.argv(enter_argv(place, program, terminal=terminal), terminal=terminal is not None)
     return place.transport.attach(argv, terminal=terminal is not None, leash=place.leash)

@@ -138,7 +138,7 @@ def ssh_argv(settings: Settings, run: LedgerRun, config: Path | None, command: S
 
 
 def serve_stdio(settings: Settings, run: LedgerRun) -> None:
-    """Carry one ssh connection on standard input and output to an sshd inside the run's job, until it ends.
+    """Carries one ssh connection on standard input and output to an sshd inside the run's job, until it ends.
 
     Raises:
         RunError: the run is not running, or its node cannot serve ssh.
@@ -206,7 +206,7 @@ def _carry(relaying: Relayed) -> bool:
 
 
 def _reason(said: str) -> str:
-    """The line of clusterkit's own script, or else what the step's starter has said."""
+    """Returns the line of clusterkit's own script, or else what the step's starter has said."""
     own = [line.removeprefix(_OURS) for line in said.splitlines() if line.startswith(_OURS)]
     return last_words(own[-1] if own else said)
 
@@ -216,7 +216,7 @@ def _home(settings: Settings) -> Path:
 
 
 def _user(cluster: Cluster) -> str:
-    """The user's name on a cluster, which is the only one that an sshd of the user's own lets in."""
+    """Returns the user's name on a cluster, which is the only one that an sshd of the user's own lets in."""
     if cluster.host is None:
         return folders.user_name()
     from clusterkit.transport.resolve import resolve
@@ -225,5 +225,5 @@ def _user(cluster: Cluster) -> str:
 
 
 def _quoted(path: Path) -> str:
-    """A path as an argument in ssh_config(5)."""
+    """Returns a path as an argument in ssh_config(5)."""
     return '"{}"'.format(str(path).replace("%", "%%"))

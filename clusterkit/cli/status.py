@@ -131,7 +131,7 @@ def watch_runs(
     login: tuple[str, LoginAhead] | None = None,
     ended: Ended | None = None,
 ) -> StatusReport:
-    """Query the state of runs, in order of submission.
+    """Queries the state of runs, in order of submission.
 
     Ended runs are not queried again. Without names, the default cluster (or the selected ones) is also
     searched for runs that the ledger does not know.

@@ -134,7 +134,7 @@ class Cleaned:
 
 
 def clean_storage(settings: Settings, request: CleanRequest, ledger: Ledger, *, agrees: Agree) -> Cleaned:
-    """Remove files of ended runs from clusters if the results folder has identical copies.
+    """Removes files of ended runs from clusters if the results folder has identical copies.
 
     The cluster removes each file right after comparing it with the local copy's SHA-256; run.json, records,
     metrics and short logs are kept. The copy of the code that a killed run has left goes, too, as far as the
@@ -190,7 +190,7 @@ def _look(
     runs: Sequence[LedgerRun],
     result: Cleaned,
 ) -> list[Removables]:
-    """The removable files of ended runs; for other runs the reason is recorded in `result`."""
+    """Returns the removable files of ended runs; for other runs the reason is recorded in `result`."""
     from clusterkit.results.pull import list_runs
     from clusterkit.runs.observe import Observer
     from clusterkit.runs.selection import known_state, settled
@@ -233,7 +233,7 @@ def _look(
 def _code(
     transport: Transport, what: Literal["count", "remove"], root: str, numbers: Mapping[str, int]
 ) -> tuple[dict[str, CodeCopy], dict[str, str]]:
-    """The copied code of some runs, and why it was not removed."""
+    """Returns the copied code of some runs, and why it was not removed."""
     if not numbers:
         return {}, {}
     return parse_code(transport.run(code_argv(what, root, numbers), timeout=None, check=False).text)
@@ -250,7 +250,7 @@ def _remove_code(transport: Transport, root: str, found: Sequence[Removables], r
 
 
 def _age(files: Sequence[RemoteFile]) -> float:
-    """Seconds since a file of the run last changed."""
+    """Returns the seconds since a file of the run last changed."""
     times = [file.mtime_ns for file in files if file.inside != CLEANED]
     return time.time() - max(times, default=0) / 1e9
 
@@ -320,7 +320,7 @@ def _remove(
 
 
 def _digests(results: Path, going: Sequence[Removable], progress: ProgressCallback) -> dict[str, str]:
-    """SHA-256 of the local files, by path; unreadable ones are omitted, so they stay on the cluster."""
+    """Returns the SHA-256 of the local files by path, without unreadable ones, which stay on the cluster."""
     from clusterkit.results.check import sha256_of
 
     total = sum(one.bytes for one in going)
@@ -338,7 +338,7 @@ def _digests(results: Path, going: Sequence[Removable], progress: ProgressCallba
 
 
 def _earlier(transport: Transport, root: str, run_ids: Sequence[str]) -> dict[str, list[Any]]:
-    """The entries of the cleaned.json of runs on the cluster, by run id; none without one."""
+    """Returns the entries of the cleaned.json of runs on the cluster, by run id; none without one."""
     texts = [b""] * len(run_ids)
     pieces = [Piece(f"{root}/{run_id}/{CLEANED}", most=DOCUMENT_BYTES) for run_id in run_ids]
     for chunk in read_pieces(transport, pieces):

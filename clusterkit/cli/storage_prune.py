@@ -53,7 +53,7 @@ def storage_prune(
 
 
 def may_remove(command: str, size: int, where: str, *, dry_run: bool, yes: bool) -> bool:
-    """Whether the listed items may be removed.
+    """Returns whether the listed items may be removed.
 
     Args:
         command: the name of the command that asks.

@@ -199,7 +199,7 @@ def _table(runs: Sequence[PulledRun], uploads: Mapping[str, Sequence[RunUpload]]
 
 
 def _upload_cell(upload: RunUpload) -> tuple[str, str]:
-    """The text and its style."""
+    """Returns the text and its style."""
     steps = f" ({upload.history} steps)" if upload.history and upload.state is not UploadState.FAILED else ""
     return f"{upload.state}{steps}", _STYLES.get(upload.state, "yellow")
 

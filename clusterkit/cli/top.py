@@ -63,7 +63,7 @@ _ONCE_SECONDS = 1.0
 def sample(
     settings: Settings, runs: Sequence[LedgerRun], *, once: bool
 ) -> Generator[tuple[Inside, Usage], None, None]:
-    """Sample what running runs use, until all have ended, over one connection to each cluster.
+    """Samples what running runs use, until all have ended, over one connection to each cluster.
 
     A single run is sampled every two seconds by one job step; closing the iterator or ending this process
     ends the step. Several runs take turns, and each sample is a job step of its own.

@@ -350,7 +350,7 @@ def _take_up(
 
 
 def agreed(change: Proposal, *, yes: bool) -> bool:
-    """Whether to write the change: --yes, or the user's answer at the terminal."""
+    """Returns whether to write the change: --yes, or the user's answer at the terminal."""
     if yes:
         return True
     if not at_terminal():

@@ -70,7 +70,7 @@ def planning(
 
 
 def _weighed(site: Site, found: DeploymentPlan, ledger: Ledger) -> DeploymentPlan:
-    """The plan with the cluster's free space and the upload speed."""
+    """Returns the plan with the cluster's free space and the upload speed."""
     remembered = ledger.rate(site.cluster.name)
     rate = TransferRate(*remembered) if remembered else None
     if rate is None and found.bytes_to_send:
@@ -90,7 +90,7 @@ def deploy(
     verify_image: bool = False,
     only_plan: bool = False,
 ) -> DeploymentPlan:
-    """Send the image and a snapshot of the working tree to a cluster, over one login.
+    """Sends the image and a snapshot of the working tree to a cluster, over one login.
 
     If nothing is missing, this takes one remote command and writes nothing.
 
@@ -230,7 +230,7 @@ def _measured(site: Site) -> TransferRate:
 
 
 def _room(site: Site) -> tuple[Space, ...]:
-    """The free space in every root folder of the site."""
+    """Returns the free space in every root folder of the site."""
     layout = site.layout
     probe = space({"work root": layout.root, "images": layout.images, "scratch": layout.scratch})
     return ask(site.transport, probe, check=False).of(probe)

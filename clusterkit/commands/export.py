@@ -59,7 +59,7 @@ class Exported:
 def export(
     settings: Settings, ledger: Ledger, name: str, out: Path | None, *, with_image: bool, bar: Bar
 ) -> Iterator[Exported]:
-    """Write the archive of a run, or one archive for each run of a group.
+    """Writes the archive of a run, or one archive for each run of a group.
 
     Missing parts are pulled from the cluster over one login: the run unless its local copy is final, its code
     unless an earlier export pulled it, and the image.
@@ -113,7 +113,7 @@ def _pull(
 
 
 def _final(folder: Path) -> bool:
-    """Whether a folder is the copy of a run that had ended."""
+    """Returns whether a folder is the copy of a run that had ended."""
     return (folder / "run.json").is_file() and read_run_dir(folder).ended
 
 
@@ -223,7 +223,7 @@ class _ExportSource:
         return self._site_of(self._cluster.name)
 
     def code(self, identity: str) -> Code:
-        """A verified local copy of a snapshot."""
+        """Returns a verified local copy of a snapshot."""
         home = snapshots_home(self._settings)
         folder = home / identity
         if not folder.is_dir():
@@ -232,7 +232,7 @@ class _ExportSource:
         return Code(identity, folder, check(folder, identity))
 
     def image(self, wanted: Image) -> Path:
-        """The image's file: this machine's if it has it, else pulled."""
+        """Returns the image's file: this machine's if it has it, else pulled."""
         cluster = self._cluster
         local = cluster.image if cluster.image and cluster.image.is_file() else None
         if local and hash_image(local, self._ledger, self._bar, runtime=cluster.container) == wanted:
@@ -268,6 +268,6 @@ class _ExportSource:
 
 
 def _packages(settings: Settings, digest: str) -> dict[str, str]:
-    """The packages of the image that this project built last; empty for any other image."""
+    """Returns the packages of the image that this project built last; empty for any other image."""
     record = read_object(settings.project_dir / ".clusterkit" / "build.json") or {}
     return dict(record.get("packages") or {}) if record.get("digest") == digest else {}

@@ -59,7 +59,7 @@ class Multirun:
 def launch(
     settings: Settings, ledger: Ledger, multirun: Multirun, *, bar: Bar, agree: Callable[[Plan], None]
 ) -> Submitted:
-    """Submit a multirun's jobs as one group, without waiting for them.
+    """Submits a multirun's jobs as one group, without waiting for them.
 
     Raises:
         ConfigError: the jobs cannot be expressed, or the application is not in the project.

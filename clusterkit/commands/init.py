@@ -55,7 +55,7 @@ class Described(Proposal):
 
 
 def init(request: InitRequest, *, ask: Ask, choose: Choose) -> Described:
-    """Log in once, survey the site, and propose settings.
+    """Logs in once, surveys the site, and proposes settings.
 
     Args:
         request: the site to describe.
@@ -114,7 +114,7 @@ def look(
     ask: Ask,
     command: Sequence[str] | None = None,
 ) -> tuple[SiteSurvey, int]:
-    """Survey a site over one login; returns the survey and the number of questions that the login asked.
+    """Surveys a site over one login; returns the survey and the number of questions that the login asked.
 
     Args:
         surveyor: for the kind of cluster.
@@ -145,7 +145,7 @@ def look(
 
 
 def name_of(host: str) -> str:
-    """A cluster name derived from its host: `alice@login.uni.example:22` becomes `login`."""
+    """Returns a cluster name derived from its host: `alice@login.uni.example:22` becomes `login`."""
     bare = host.removeprefix("ssh://").rpartition("@")[2]
     first = bare if re.match(r"[\d.]+$|\[", bare) else re.split(r"[.:/]", bare)[0]
     return re.sub(r"[^A-Za-z0-9._-]+", "-", first).strip("-._") or "cluster"
@@ -159,7 +159,7 @@ def _settled(
     before: Mapping[str, Any],
     choose: Choose,
 ) -> Wishes:
-    """Everything that the survey cannot decide, from options, existing settings, or the user."""
+    """Returns everything that the survey cannot decide, from options, existing settings, or the user."""
     surveyor.check(survey, account=request.account, partition=request.partition)
     roots = root_choice(survey)
     root = request.root or before.get("root") or _chosen(roots, choose) or "~/clusterkit"
@@ -200,12 +200,12 @@ def _as_before(request: InitRequest, name: str, before: Mapping[str, Any], setti
 
 
 def _at(written: str, file: Path) -> Path:
-    """A local path from the settings; a relative one is relative to the settings' folder."""
+    """Returns a local path from the settings; a relative one is relative to the settings' folder."""
     return file.parent / folders.expanded(written)
 
 
 def _check_options(settings: Settings, request: InitRequest, name: str) -> None:
-    """Check the options before logging in.
+    """Checks the options before logging in.
 
     Raises:
         ConfigError: an option is not valid as a setting.
@@ -221,13 +221,13 @@ def _check_options(settings: Settings, request: InitRequest, name: str) -> None:
 
 
 def _image(written: str, project: Path) -> str:
-    """An image's path for the settings: relative to the project folder if it is inside."""
+    """Returns an image's path for the settings: relative to the project folder if it is inside."""
     image = folders.expanded(written).absolute()
     return str(image.relative_to(project) if image.is_relative_to(project) else image)
 
 
 def _chosen(choice: Choice, choose: Choose) -> str | None:
-    """The only option, the user's choice of several, or None without options."""
+    """Returns the only option, the user's choice of several, or None without options."""
     if len(choice.options) < 2:
         return next((option.value for option in choice.options), None)
     return choose(choice)

@@ -280,7 +280,7 @@ class _LogFollower:
                 look = self._source.look()
 
     def _state(self) -> RunState | None:
-        """The run's state, reported unless running; None if the scheduler was queried recently."""
+        """Returns the run's state, reported unless running; None if the scheduler was queried recently."""
         now = time.monotonic()
         if now - self._asked < self._pause:
             return None
@@ -318,7 +318,7 @@ def _no_directory(run: LedgerRun, where: str) -> RunError:
 
 
 def _next(look: Look, at: int | None) -> int | None:
-    """The attempt after `at`; the newest if `at` is None."""
+    """Returns the attempt after `at`; the newest if `at` is None."""
     if at is None:
         return look.numbers[-1] if look.numbers else None
     return next((number for number in look.numbers if number > at), None)
@@ -341,7 +341,7 @@ def _place(attempt: Attempt) -> str:
 
 
 def _end(attempt: Attempt) -> str:
-    """A readable reason why an attempt ended."""
+    """Returns a readable reason why an attempt ended."""
     if attempt.exit is None:
         return "its node failed, or the whole job was killed at once"
     why, code, signal = (attempt.exit.get(key) for key in ("why", "code", "signal"))

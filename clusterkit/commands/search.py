@@ -71,7 +71,7 @@ class SearchTools:
 
 
 def search(definition: Definition, tools: SearchTools) -> list[SearchTrial]:
-    """Submit, watch and end trials until all have ended; the caller holds the search's folder.
+    """Submits, watches and ends trials until all have ended; the caller holds the search's folder.
 
     A lost connection is opened again. Any other trouble ends the command, and not the runs.
 

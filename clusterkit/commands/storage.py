@@ -97,7 +97,7 @@ class Garbage:
 
 
 def list_images(cluster: Cluster, ledger: Ledger, *, bar: Bar) -> list[ImageRow]:
-    """The images of a cluster, most recently used first.
+    """Returns the images of a cluster, most recently used first.
 
     Raises:
         TransportError: the cluster cannot be reached.
@@ -120,7 +120,7 @@ def list_images(cluster: Cluster, ledger: Ledger, *, bar: Bar) -> list[ImageRow]
 def prune(
     cluster: Cluster, ledger: Ledger, *, ended: bool, agrees: Callable[[str, Rubbish], bool], bar: Bar
 ) -> Garbage:
-    """Remove images and snapshots that no run uses, and the remains of interrupted uploads.
+    """Removes images and snapshots that no run uses, and the remains of interrupted uploads.
 
     Images that a run out of sight may use stay: those that other users may read, and all if another work root
     of this user cannot be read.
@@ -159,7 +159,7 @@ def prune(
 
 
 def _rubbish(site: Site, found: Inventory, ended: Collection[str], ours: Collection[str]) -> Rubbish:
-    """What nobody needs, if these runs count as ended and these images are deployed."""
+    """Returns what nobody needs, if these runs count as ended and these images are deployed."""
     needing = {run: named for run, named in found.uses.items() if run not in ended}
     in_use = found.building.union(ours, *needing.values())
     here = set().union(*(named for run, named in needing.items() if "/" not in run))
@@ -203,7 +203,7 @@ def _ours(cluster: Cluster, ledger: Ledger) -> set[str]:
 
 
 def _ended(site: Site, runs: Collection[str], ledger: Ledger) -> frozenset[str]:
-    """The runs, as in `Inventory.uses`, that are known to have ended for good.
+    """Returns the runs, as in `Inventory.uses`, that are known to have ended for good.
 
     A run of another project or work root counts only if its files or the scheduler show its end.
     """
@@ -227,7 +227,7 @@ def _ended(site: Site, runs: Collection[str], ledger: Ledger) -> frozenset[str]:
 
 
 def _folder(site: Site, name: str) -> str:
-    """The run directory of a run, as named in `Inventory.uses`."""
+    """Returns the run directory of a run, as named in `Inventory.uses`."""
     return name if "/" in name else site.layout.run(name)
 
 
@@ -236,7 +236,7 @@ def _over(state: RunState) -> bool:
 
 
 def _stranger(site: Site, run_dir: str) -> LedgerRun:
-    """A row for a run that this project's ledger does not know; its files tell of its jobs."""
+    """Returns a row for a run that this project's ledger does not know; its files tell of its jobs."""
     run_id = run_dir.rpartition("/")[2]
     return LedgerRun(
         run_id=run_id,
