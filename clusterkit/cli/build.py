@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clusterkit.cli.common import ConfigOption, JsonOption, load, native_words, open_ledger
+from clusterkit.cli import options
+from clusterkit.cli.common import load, native_words, open_ledger
 from clusterkit.cli.ui.console import note, out, print_document, say, warn
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.config.options import NATIVE, NATIVE_OPTION
@@ -75,8 +76,8 @@ def build(
         bool, typer.Option("--print", help="Print the Apptainer definition only; build nothing.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the image file if it exists.")] = False,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
+    as_json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Build the trainer image, or convert a Docker image.
 

@@ -11,7 +11,8 @@ import typer
 
 from clusterkit.asking import agree, at_terminal
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.common import ConfigOption, JsonOption, RunsArgument, YesOption, load, open_ledger
+from clusterkit.cli import options
+from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.ui.console import err, note, print_document, say, warn
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.cli.ui.status import status_table
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def cancel(
-    names: RunsArgument = None,
+    names: options.Runs = None,
     group: Annotated[
         str | None,
         typer.Option("--group", "-g", metavar="GROUP", help="All runs of a group, such as a sweep."),
@@ -41,9 +42,9 @@ def cancel(
         str | None,
         typer.Option("--cluster", "-c", metavar="NAME", help="With --all: only runs on this cluster."),
     ] = None,
-    yes: YesOption = False,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
+    yes: options.Yes = False,
+    as_json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Cancel runs; what they have written stays.
 

@@ -1,4 +1,4 @@
-"""Options and helpers that several commands share."""
+"""Helpers that several commands share."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
-
-import typer
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from clusterkit.asking import at_terminal
 from clusterkit.cli.guide import Command
-from clusterkit.config.options import NATIVE, NATIVE_OPTION
 from clusterkit.errors import ConfigError
 from clusterkit.units import parse_duration
 
@@ -25,93 +22,6 @@ if TYPE_CHECKING:
 
 _NO_PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
 Value = TypeVar("Value")
-
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        metavar="FILE",
-        help="Settings file instead of the clusterkit.toml in or above this folder.",
-    ),
-]
-ClusterOption = Annotated[
-    str | None,
-    typer.Option("--cluster", "-c", metavar="NAME", help="Cluster to use instead of the default one."),
-]
-OnlyClusterOption = Annotated[
-    str | None, typer.Option("--cluster", "-c", metavar="NAME", help="Only runs on this cluster.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object for scripts.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would be done.")]
-AcceptNewOption = Annotated[
-    bool,
-    typer.Option("--accept-new", help="Accept the key of an unknown host; a changed key is always refused."),
-]
-RunsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="RUN", help="Run ids, groups, the start of an id, job ids, or `last`."),
-]
-RunArgument = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run id, the start of one, a job id, or `last`.")
-]
-RunOrGroupArgument = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run id, a group, the start of an id, a job id, or `last`.")
-]
-OtherTimeOption = Annotated[
-    str | None, typer.Option("--time", metavar="TIME", help="New time limit, e.g. 90m, 4h, 1d12h.")
-]
-OtherProfileOption = Annotated[
-    str | None,
-    typer.Option("--profile", "-p", metavar="PROFILE", help="Request the resources of this profile."),
-]
-UntilDoneAsBeforeOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--until-done/--not-until-done",
-        help="Continue past the time limit, in as many attempts as needed; as before if left out.",
-    ),
-]
-NativeOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        NATIVE_OPTION,
-        metavar="OPTION",
-        help=f"An {NATIVE} option, which overrides all other settings, e.g. qos=long.",
-    ),
-]
-SendLargeOption = Annotated[
-    bool, typer.Option("--send-large", help="Send files larger than `max_file_size` without asking.")
-]
-ScriptOption = Annotated[bool, typer.Option("--script", help="Print the job script only; change nothing.")]
-
-
-ProfileOption = Annotated[
-    str | None,
-    typer.Option(
-        "--profile", "-p", metavar="PROFILE", help="Profile of the run; `clusterkit profiles` lists them."
-    ),
-]
-TotalStepsOption = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="Environment steps over all tasks.")
-]
-TimeOption = Annotated[str | None, typer.Option(metavar="TIME", help="Time limit, e.g. 90m, 4h, 1d12h.")]
-NodesOption = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="Number of nodes, instead of the profile's.")
-]
-UntilDoneOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--until-done/--not-until-done", help="Continue past the time limit, in as many attempts as needed."
-    ),
-]
-SetOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change a recipe value, e.g. lr=3e-4.")
-]
-UnlockOption = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME", help="Allow a locked recipe value to change; marks the run as modified."),
-]
 
 
 class ProgramCommand(Command):

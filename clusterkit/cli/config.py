@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from clusterkit.cli.common import ConfigOption, JsonOption, load
+from clusterkit.cli import options
+from clusterkit.cli.common import load
 from clusterkit.cli.ui.console import note, out, print_document
 from clusterkit.config.layers import COMMAND_LINE
 from clusterkit.config.lines import join_key, toml_value
@@ -39,8 +40,8 @@ def config(
     revoke: Annotated[
         bool, typer.Option("--revoke", help="With `allow`: take back what was allowed.")
     ] = False,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
+    as_json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Print the resolved settings as TOML."""
     settings = load(config)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_ledger
+from clusterkit.cli import options
+from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.ui.console import note, out
 from clusterkit.cli.ui.curves import Curves, show_live, show_once, view, view_group
 from clusterkit.cli.ui.progress import transfer_bar
@@ -33,9 +34,9 @@ if TYPE_CHECKING:
 
 
 def curves(
-    name: RunOrGroupArgument = "last",
+    name: options.RunOrGroup = "last",
     once: Annotated[bool, typer.Option("--once", help="Print the curves and exit.")] = False,
-    config: ConfigOption = None,
+    config: options.Config = None,
 ) -> None:
     """Draw learning curves in the terminal, live.
 

@@ -18,7 +18,8 @@ from rich.live import Live
 from rich.text import Text
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.common import ConfigOption, TotalStepsOption, asking_for, given_words, load, open_ledger
+from clusterkit.cli import options
+from clusterkit.cli.common import asking_for, given_words, load, open_ledger
 from clusterkit.cli.ui.console import err, format_count, out
 from clusterkit.cli.ui.progress import stage_lines, transfer_bar
 from clusterkit.cli.ui.status import status_table
@@ -38,8 +39,8 @@ def demo(
     profile: Annotated[
         str, typer.Option("--profile", "-p", metavar="PROFILE", help="Profile to run.")
     ] = "local-demo",
-    total_steps: TotalStepsOption = None,
-    config: ConfigOption = None,
+    total_steps: options.TotalSteps = None,
+    config: options.Config = None,
 ) -> None:
     """Train a small run on this machine, from submit to report.
 

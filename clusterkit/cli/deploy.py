@@ -7,35 +7,27 @@ from typing import Annotated
 
 import typer
 
-from clusterkit.cli.common import (
-    ClusterOption,
-    ConfigOption,
-    DryRunOption,
-    JsonOption,
-    SendLargeOption,
-    large_files,
-    load_project,
-    open_ledger,
-)
+from clusterkit.cli import options
+from clusterkit.cli.common import large_files, load_project, open_ledger
 from clusterkit.cli.ui.progress import transfer_bar
 
 
 def deploy(
-    cluster: ClusterOption = None,
+    cluster: options.Cluster = None,
     image: Annotated[
         Path | None,
         typer.Option(help="Image to send instead of the configured one.", metavar="FILE"),
     ] = None,
-    dry_run: DryRunOption = False,
-    as_json: JsonOption = False,
-    send_large: SendLargeOption = False,
+    dry_run: options.DryRun = False,
+    as_json: options.Json = False,
+    send_large: options.SendLarge = False,
     verify_image: Annotated[
         bool,
         typer.Option(
             "--verify-image", help="Verify an image that is already there, and repair it if damaged."
         ),
     ] = False,
-    config: ConfigOption = None,
+    config: options.Config = None,
 ) -> None:
     """Send the image and the code to a cluster.
 

@@ -11,18 +11,8 @@ import typer
 
 from clusterkit.backends import backend_of
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.common import (
-    ClusterOption,
-    ConfigOption,
-    NativeOption,
-    ProfileOption,
-    SendLargeOption,
-    asking_for,
-    large_files,
-    load_project,
-    native_words,
-    open_ledger,
-)
+from clusterkit.cli import options
+from clusterkit.cli.common import asking_for, large_files, load_project, native_words, open_ledger
 from clusterkit.cli.shell import own_terminal, run_in
 from clusterkit.cli.ui.console import note, say, warn
 from clusterkit.cli.ui.progress import stage_lines, transfer_bar
@@ -43,8 +33,8 @@ if TYPE_CHECKING:
 
 
 def dev(
-    profile: ProfileOption = None,
-    cluster: ClusterOption = None,
+    profile: options.Profile = None,
+    cluster: options.Cluster = None,
     time: Annotated[
         str | None,
         typer.Option(
@@ -52,9 +42,9 @@ def dev(
         ),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the job when the shell ends.")] = False,
-    native: NativeOption = None,
-    send_large: SendLargeOption = False,
-    config: ConfigOption = None,
+    native: options.Native = None,
+    send_large: options.SendLarge = False,
+    config: options.Config = None,
 ) -> None:
     """Ask for a job to work in, and open a shell inside it.
 

@@ -12,7 +12,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from clusterkit.cli.common import ConfigOption, JsonOption, load, open_ledger
+from clusterkit.cli import options
+from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.ui.console import note, out, print_document, printable
 from clusterkit.errors import RunError
 from clusterkit.results import metrics
@@ -36,8 +37,8 @@ def diff(
         str | None,
         typer.Argument(metavar="B", help="Another one; if left out, A and the run before it are compared."),
     ] = None,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
+    as_json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Show the differences between two runs.
 

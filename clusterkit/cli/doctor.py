@@ -14,7 +14,8 @@ from rich.text import Text
 
 from clusterkit.backends.checks import CheckPlace, Outcome
 from clusterkit.checkup.examination import Result, Sheet
-from clusterkit.cli.common import ClusterOption, ConfigOption, JsonOption, load, parsed
+from clusterkit.cli import options
+from clusterkit.cli.common import load, parsed
 from clusterkit.cli.ui.console import err, out, print_document, printable
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.transport.base import ProgressCallback
@@ -30,7 +31,7 @@ def doctor(
         list[str] | None,
         typer.Option("--profile", "-p", metavar="PROFILE", help="Profile to check for; can be repeated."),
     ] = None,
-    cluster: ClusterOption = None,
+    cluster: options.Cluster = None,
     job: Annotated[
         bool, typer.Option("--job/--no-job", help="Check a compute node, with a job of at most two minutes.")
     ] = True,
@@ -40,8 +41,8 @@ def doctor(
     fix: Annotated[
         bool, typer.Option("--fix", help="Repair what is safe to repair and print what was done.")
     ] = False,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
+    as_json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Check every step from here to a container on a node.
 

@@ -8,12 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clusterkit.cli.common import (
-    ConfigOption,
-    JsonOption,
-    load,
-    open_ledger,
-)
+from clusterkit.cli import options
+from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.ui.console import note, print_document, say
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.units import format_bytes, plural
@@ -33,8 +29,8 @@ def export(
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="A .tar.zst or .tar.gz file to write, or a folder."),
     ] = None,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
+    as_json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Write all that is needed to repeat a run to one archive.
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.common import ConfigOption, RunArgument, load, open_ledger
+from clusterkit.cli import options
+from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.ui.console import note, say, warn
 from clusterkit.errors import ConfigError, RunError, last_words
 from clusterkit.interactive.entering import enter_argv
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def forward(
-    name: RunArgument,
+    name: options.Run,
     ports: Annotated[
         list[str],
         typer.Argument(
@@ -38,7 +39,7 @@ def forward(
             help="A port of the program; LOCAL:PORT for another one here, :PORT for a free one.",
         ),
     ],
-    config: ConfigOption = None,
+    config: options.Config = None,
 ) -> None:
     """Reach ports of a running program on this machine.
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clusterkit.asking import at_terminal
-from clusterkit.cli.common import AcceptNewOption, ConfigOption, DryRunOption, JsonOption, without_plugins
+from clusterkit.cli import options
+from clusterkit.cli.common import without_plugins
 from clusterkit.cli.ui.console import note, print_document
 from clusterkit.config.options import SCHEDULER
 from clusterkit.errors import ConfigError
@@ -56,7 +57,7 @@ def init(
     force: Annotated[
         bool, typer.Option("--force", help="Also overwrite existing settings, without asking.")
     ] = False,
-    dry_run: DryRunOption = False,
+    dry_run: options.DryRun = False,
     local: Annotated[
         bool, typer.Option("--local", help="Set up this machine only: no login, no cluster.")
     ] = False,
@@ -74,13 +75,13 @@ def init(
         typer.Option("--example", metavar="NAME", help="Write a ready-made description; no login."),
     ] = None,
     examples: Annotated[bool, typer.Option("--examples", help="List the ready-made descriptions.")] = False,
-    accept_new: AcceptNewOption = False,
+    accept_new: options.AcceptNew = False,
     ssh_config: Annotated[
         Path | None,
         typer.Option("--ssh-config", metavar="FILE", help="Use this file instead of ~/.ssh/config."),
     ] = None,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
+    as_json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Inspect a cluster over one login and write its settings.
 

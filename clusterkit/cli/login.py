@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clusterkit.cli.common import AcceptNewOption, ConfigOption, JsonOption, load, parsed
+from clusterkit.cli import options
+from clusterkit.cli.common import load, parsed
 from clusterkit.cli.ui.console import print_document, say
 from clusterkit.errors import ConfigError, TransportError
 from clusterkit.transport.openssh import folder, kept
@@ -31,9 +32,9 @@ def login(
             help="End the login after this time without a keep_login, e.g. 30m; 8h if left out.",
         ),
     ] = None,
-    accept_new: AcceptNewOption = False,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
+    accept_new: options.AcceptNew = False,
+    as_json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Log in once for all later commands.
 
@@ -63,8 +64,8 @@ def logout(
     cluster: Annotated[
         str | None, typer.Argument(metavar="CLUSTER", help="Cluster to log out of; all clusters if left out.")
     ] = None,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
+    as_json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """End a kept login and the commands that use it."""
     hosts = end_logins(load(config).cluster(cluster) if cluster else None)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clusterkit.cli.common import ConfigOption, JsonOption, RunOrGroupArgument, load, open_ledger
+from clusterkit.cli import options
+from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.streams import LogPrinter
 from clusterkit.cli.ui.console import note, print_document, printable
 from clusterkit.cli.ui.progress import transfer_bar
@@ -23,7 +24,7 @@ _LINES, _LEAST = 50, 5
 
 
 def logs(
-    name: RunOrGroupArgument = "last",
+    name: options.RunOrGroup = "last",
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Follow the log through all attempts, until the run ends.")
     ] = False,
@@ -44,8 +45,8 @@ def logs(
     raw: Annotated[
         bool, typer.Option("--raw", help="At a terminal, too, every byte as the program wrote it.")
     ] = False,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
+    as_json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Print or follow the log of a run.
 

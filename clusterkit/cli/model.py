@@ -15,12 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import clusterkit
-from clusterkit.cli.common import (
-    ConfigOption,
-    JsonOption,
-    load,
-    open_ledger,
-)
+from clusterkit.cli import options
+from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.ui.model import (
     ChosenModel,
     Evaluated,
@@ -64,8 +60,8 @@ def evaluate(
     checkpoint: CheckpointOption = "last",
     episodes: EpisodesOption = 50,
     environment: EnvironmentOption = None,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
+    as_json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Measure a synced model's success rate or return.
 
@@ -95,7 +91,7 @@ def play(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Folder to write the videos to.")
     ] = None,
-    config: ConfigOption = None,
+    config: options.Config = None,
 ) -> None:
     """Film a synced model, task by task.
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.common import ConfigOption, JsonOption, load
+from clusterkit.cli import options
+from clusterkit.cli.common import load
 from clusterkit.cli.ui.console import note, print_document, say, warn
 from clusterkit.config.sources import display_path, user_path
 from clusterkit.errors import ClusterkitError, ConfigError
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from clusterkit.transport.base import Transport
 
 
-def notify(as_json: JsonOption = False, config: ConfigOption = None) -> None:
+def notify(as_json: options.Json = False, config: options.Config = None) -> None:
     """Send a test notice to where notices of ended runs go."""
     outcome = test_notice(load(config))
     faults = [place for place, fault in outcome.sent if fault]

@@ -8,20 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clusterkit.cli import options
 from clusterkit.cli.common import (
-    ClusterOption,
-    ConfigOption,
-    JsonOption,
-    NativeOption,
-    NodesOption,
-    ProfileOption,
     ProgramCommand,
-    SendLargeOption,
-    SetOption,
-    TimeOption,
-    TotalStepsOption,
-    UnlockOption,
-    UntilDoneOption,
     asking_for,
     chosen_profile,
     large_files,
@@ -58,8 +47,8 @@ def plan(
         list[str] | None,
         typer.Argument(metavar="-- ARGUMENT", help="Arguments of the program, as for submit."),
     ] = None,
-    profile: ProfileOption = None,
-    cluster: ClusterOption = None,
+    profile: options.Profile = None,
+    cluster: options.Cluster = None,
     times: Annotated[
         str | None, typer.Option(metavar="TIME,TIME", help="Time limits to try, e.g. 1h,4h,1d.")
     ] = None,
@@ -81,16 +70,16 @@ def plan(
     action_choices: Annotated[
         str | None, typer.Option(metavar="A,B", help="For discrete actions: number of values of each.")
     ] = None,
-    total_steps: TotalStepsOption = None,
-    time: TimeOption = None,
-    nodes: NodesOption = None,
-    until_done: UntilDoneOption = None,
-    overrides: SetOption = None,
-    unlock: UnlockOption = None,
-    native: NativeOption = None,
-    send_large: SendLargeOption = False,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
+    total_steps: options.TotalSteps = None,
+    time: options.Time = None,
+    nodes: options.Nodes = None,
+    until_done: options.UntilDone = None,
+    overrides: options.Set = None,
+    unlock: options.Unlock = None,
+    native: options.Native = None,
+    send_large: options.SendLarge = False,
+    as_json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Estimate what a run needs and when it would start.
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from clusterkit.cli.common import ConfigOption, JsonOption, load
+from clusterkit.cli import options
+from clusterkit.cli.common import load
 from clusterkit.cli.ui.console import out, print_document
 from clusterkit.cli.ui.lines import plain_table
 from clusterkit.units import format_duration
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
 
 
-def profiles(as_json: JsonOption = False, config: ConfigOption = None) -> None:
+def profiles(as_json: options.Json = False, config: options.Config = None) -> None:
     """List the profiles; * marks the default one."""
     settings = load(config)
     if as_json:

@@ -15,7 +15,8 @@ from rich.text import Text
 from clusterkit.backends import backend_of
 from clusterkit.backends.checks import Outcome
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.common import ClusterOption, ConfigOption, JsonOption, load_project, open_ledger, parsed
+from clusterkit.cli import options
+from clusterkit.cli.common import load_project, open_ledger, parsed
 from clusterkit.cli.ui.console import out, print_document, say
 from clusterkit.cli.ui.progress import stage_lines, transfer_bar
 from clusterkit.errors import ConfigError
@@ -42,7 +43,7 @@ def rehearse(
             "--profile", "-p", metavar="PROFILE", help="Profile whose resources and signal to rehearse."
         ),
     ] = None,
-    cluster: ClusterOption = None,
+    cluster: options.Cluster = None,
     time: Annotated[
         str | None,
         typer.Option(
@@ -51,8 +52,8 @@ def rehearse(
             help="Time limit of each attempt; longer for programs that start slowly.",
         ),
     ] = None,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
+    as_json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Rehearse how a run continues past its time limit.
 

@@ -11,7 +11,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from clusterkit.cli.common import ConfigOption, JsonOption, RunsArgument, load, open_ledger
+from clusterkit.cli import options
+from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.ui.console import err, note, out, print_document, printable, say, warn
 from clusterkit.cli.ui.lines import best_line, plain_table
 from clusterkit.units import beside, percents_beside
@@ -27,7 +28,7 @@ _VERDICTS = {"fine": "green", "act": "yellow", "not measured": "dim"}
 
 
 def report(
-    runs: RunsArgument = None,
+    runs: options.Runs = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Folder to write the report to.")
     ] = None,
@@ -46,8 +47,8 @@ def report(
             help="Write nothing; print what the runs requested and used, and what would be faster.",
         ),
     ] = False,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
+    as_json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Draw learning curves and write a one-page report.
 

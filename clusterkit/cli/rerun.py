@@ -12,19 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clusterkit.cli.common import (
-    ConfigOption,
-    DryRunOption,
-    JsonOption,
-    NativeOption,
-    OtherProfileOption,
-    OtherTimeOption,
-    UntilDoneAsBeforeOption,
-    YesOption,
-    changes,
-    load,
-    open_ledger,
-)
+from clusterkit.cli import options
+from clusterkit.cli.common import changes, load, open_ledger
 from clusterkit.cli.ui.console import note
 from clusterkit.cli.ui.lines import warn_of_trusted
 from clusterkit.cli.ui.progress import transfer_bar
@@ -69,17 +58,17 @@ def rerun(
     ] = None,
     seed: Annotated[int | None, typer.Option(metavar="N", min=0, help="New seed.")] = None,
     new_name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="New name.")] = None,
-    profile: OtherProfileOption = None,
-    time: OtherTimeOption = None,
+    profile: options.OtherProfile = None,
+    time: options.OtherTime = None,
     total_steps: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="New total number of environment steps.")
     ] = None,
-    until_done: UntilDoneAsBeforeOption = None,
-    native: NativeOption = None,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
+    until_done: options.UntilDoneAsBefore = None,
+    native: options.Native = None,
+    dry_run: options.DryRun = False,
+    yes: options.Yes = False,
+    as_json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Submit an earlier run again as a new run, and print its id.
 

@@ -6,26 +6,16 @@ from typing import Annotated
 
 import typer
 
-from clusterkit.cli.common import (
-    ConfigOption,
-    JsonOption,
-    NativeOption,
-    OtherProfileOption,
-    OtherTimeOption,
-    RunOrGroupArgument,
-    UntilDoneAsBeforeOption,
-    changes,
-    load,
-    open_ledger,
-)
+from clusterkit.cli import options
+from clusterkit.cli.common import changes, load, open_ledger
 from clusterkit.cli.ui.console import note
 from clusterkit.cli.ui.progress import transfer_bar
 
 
 def resume(
-    name: RunOrGroupArgument = "last",
-    time: OtherTimeOption = None,
-    profile: OtherProfileOption = None,
+    name: options.RunOrGroup = "last",
+    time: options.OtherTime = None,
+    profile: options.OtherProfile = None,
     cluster: Annotated[
         str | None,
         typer.Option(
@@ -35,10 +25,10 @@ def resume(
     total_steps: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="New total number of environment steps.")
     ] = None,
-    until_done: UntilDoneAsBeforeOption = None,
-    native: NativeOption = None,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
+    until_done: options.UntilDoneAsBefore = None,
+    native: options.Native = None,
+    as_json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Continue a run that ended too early.
 

@@ -13,19 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from clusterkit.cli import options
 from clusterkit.cli.common import (
-    ClusterOption,
-    ConfigOption,
-    JsonOption,
-    NativeOption,
-    ProfileOption,
     ProgramCommand,
-    SendLargeOption,
-    SetOption,
-    TimeOption,
-    TotalStepsOption,
-    UnlockOption,
-    YesOption,
     asking_for,
     chosen_profile,
     given_words,
@@ -107,20 +97,20 @@ def search(
         Prune | None,
         typer.Option(metavar="asha|none", help="How bad trials are ended early; asha if left out."),
     ] = None,
-    profile: ProfileOption = None,
-    cluster: ClusterOption = None,
-    total_steps: TotalStepsOption = None,
-    time: TimeOption = None,
-    overrides: SetOption = None,
-    unlock: UnlockOption = None,
-    native: NativeOption = None,
+    profile: options.Profile = None,
+    cluster: options.Cluster = None,
+    total_steps: options.TotalSteps = None,
+    time: options.Time = None,
+    overrides: options.Set = None,
+    unlock: options.Unlock = None,
+    native: options.Native = None,
     best: Annotated[
         bool, typer.Option("--best", help="Only show the trials so far, the best first; ask no cluster.")
     ] = False,
-    yes: YesOption = False,
-    send_large: SendLargeOption = False,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
+    yes: options.Yes = False,
+    send_large: options.SendLarge = False,
+    as_json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Search for the best values of parameters.
 

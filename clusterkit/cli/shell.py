@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clusterkit.cli.common import ConfigOption, RunArgument, load, open_ledger
+from clusterkit.cli import options
+from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.guide import Command
 from clusterkit.cli.ui.console import note
 from clusterkit.errors import RunError
@@ -38,12 +39,12 @@ COMMAND = ShellCommand
 
 
 def shell(
-    name: RunArgument = "last",
+    name: options.Run = "last",
     command: Annotated[
         list[str] | None,
         typer.Argument(metavar="COMMAND", help="After `--`: run this command instead of a shell."),
     ] = None,
-    config: ConfigOption = None,
+    config: options.Config = None,
 ) -> None:
     """Open a shell next to a running program.
 

@@ -18,7 +18,8 @@ import typer
 
 from clusterkit import folders
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.common import ConfigOption, RunArgument, load, open_ledger
+from clusterkit.cli import options
+from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.shell import ShellCommand
 from clusterkit.errors import ClusterkitError, ConfigError, RunError, last_words
 from clusterkit.interactive.node_sshd import sshd_argv, sshd_input
@@ -35,13 +36,13 @@ COMMAND = ShellCommand
 
 
 def ssh(
-    name: RunArgument = "last",
+    name: options.Run = "last",
     command: Annotated[
         list[str] | None,
         typer.Argument(metavar="COMMAND", help="After `--`: run this command instead of a shell."),
     ] = None,
     stdio: Annotated[bool, typer.Option("--stdio", hidden=True)] = False,
-    config: ConfigOption = None,
+    config: options.Config = None,
 ) -> None:
     """Open ssh to the job and container of a running program.
 
@@ -63,7 +64,7 @@ def ssh(
         ) from None
 
 
-def ssh_config(name: RunArgument = "last", config: ConfigOption = None) -> None:
+def ssh_config(name: options.Run = "last", config: options.Config = None) -> None:
     """Print the ssh configuration of a running program's job.
 
     With it, ssh, rsync, sftp and editors reach the job by the run's id, until the run ends.

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clusterkit.cli.common import ConfigOption, JsonOption, RunsArgument, load, open_ledger
+from clusterkit.cli import options
+from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.notify import Notifier
 from clusterkit.errors import ClusterkitError, NotAllowedError, TransportError
 from clusterkit.site import connected
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def status(
-    names: RunsArgument = None,
+    names: options.Runs = None,
     everything: Annotated[bool, typer.Option("--all", help="Include runs that ended long ago.")] = False,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Keep updating until all runs have ended; Ctrl-C exits.")
@@ -57,8 +58,8 @@ def status(
         str | None,
         typer.Option(metavar="TIME", help="Only runs submitted since then, e.g. 2d, 12h or 2026-01-31."),
     ] = None,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
+    as_json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Show the state of your runs.
 

@@ -19,16 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit import folders
-from clusterkit.cli.common import (
-    ConfigOption,
-    DryRunOption,
-    JsonOption,
-    OnlyClusterOption,
-    RunsArgument,
-    YesOption,
-    load,
-    open_ledger,
-)
+from clusterkit.cli import options
+from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.storage_prune import may_remove
 from clusterkit.cli.ui.console import err, note, out, print_document, warn
 from clusterkit.cli.ui.lines import plain_table, warn_of_silence
@@ -55,8 +47,8 @@ if TYPE_CHECKING:
 
 
 def storage_clean(
-    runs: RunsArgument = None,
-    cluster: OnlyClusterOption = None,
+    runs: options.Runs = None,
+    cluster: options.OnlyCluster = None,
     older: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Only runs that have not changed for this time, e.g. 30d."),
@@ -65,10 +57,10 @@ def storage_clean(
         bool,
         typer.Option("--last-checkpoint", help="Also the newest checkpoint, from which a run could resume."),
     ] = False,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
+    dry_run: options.DryRun = False,
+    yes: options.Yes = False,
+    as_json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Delete from the cluster what has come home.
 

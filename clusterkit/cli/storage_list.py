@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from clusterkit.cli.common import ClusterOption, ConfigOption, JsonOption, load, open_ledger
+from clusterkit.cli import options
+from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.ui.console import note, out, print_document
 from clusterkit.cli.ui.lines import plain_table
 from clusterkit.cli.ui.progress import transfer_bar
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def storage_list(
-    cluster: ClusterOption = None,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
+    cluster: options.Cluster = None,
+    as_json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """List the images on a cluster.
 

@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clusterkit.asking import agree
-from clusterkit.cli.common import (
-    ClusterOption,
-    ConfigOption,
-    DryRunOption,
-    JsonOption,
-    YesOption,
-    load,
-    open_ledger,
-)
+from clusterkit.cli import options
+from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.ui.console import err, note, out, print_document
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.errors import ConfigError
@@ -31,12 +24,12 @@ if TYPE_CHECKING:
 
 
 def storage_prune(
-    cluster: ClusterOption = None,
+    cluster: options.Cluster = None,
     ended: Annotated[bool, typer.Option("--ended", help="Also what only ended runs used.")] = False,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
+    dry_run: options.DryRun = False,
+    yes: options.Yes = False,
+    as_json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Remove images and snapshots that no run uses.
 

@@ -7,23 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clusterkit.asking import at_terminal
+from clusterkit.cli import options
 from clusterkit.cli.common import (
-    ClusterOption,
-    ConfigOption,
-    DryRunOption,
-    JsonOption,
-    NativeOption,
-    NodesOption,
-    ProfileOption,
     ProgramCommand,
-    ScriptOption,
-    SendLargeOption,
-    SetOption,
-    TimeOption,
-    TotalStepsOption,
-    UnlockOption,
-    UntilDoneOption,
-    YesOption,
     asking_for,
     chosen_profile,
     given_words,
@@ -48,16 +34,16 @@ def submit(
         list[str] | None,
         typer.Argument(metavar="-- ARGUMENT", help="Arguments passed to the program unchanged."),
     ] = None,
-    profile: ProfileOption = None,
-    cluster: ClusterOption = None,
+    profile: options.Profile = None,
+    cluster: options.Cluster = None,
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="Name of the run; the profile's name if left out.")
     ] = None,
     seed: Annotated[int | None, typer.Option(metavar="N", min=0, help="Seed of the run.")] = None,
-    total_steps: TotalStepsOption = None,
-    time: TimeOption = None,
-    nodes: NodesOption = None,
-    until_done: UntilDoneOption = None,
+    total_steps: options.TotalSteps = None,
+    time: options.Time = None,
+    nodes: options.Nodes = None,
+    until_done: options.UntilDone = None,
     seeds: Annotated[
         str | None, typer.Option(metavar="SEEDS", help="One run per seed: 42..51 or 1,2,5.")
     ] = None,
@@ -103,18 +89,18 @@ def submit(
             "partition:short,long.",
         ),
     ] = None,
-    overrides: SetOption = None,
-    unlock: UnlockOption = None,
-    native: NativeOption = None,
+    overrides: options.Set = None,
+    unlock: options.Unlock = None,
+    native: options.Native = None,
     verify_image: Annotated[
         bool, typer.Option("--verify-image", help="Have the job verify its image's digest before it starts.")
     ] = False,
-    dry_run: DryRunOption = False,
-    script: ScriptOption = False,
-    yes: YesOption = False,
-    send_large: SendLargeOption = False,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
+    dry_run: options.DryRun = False,
+    script: options.Script = False,
+    yes: options.Yes = False,
+    send_large: options.SendLarge = False,
+    as_json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Submit a run or a group of runs, and print its id.
 

@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clusterkit.cli.common import (
-    ConfigOption,
-    JsonOption,
-    OnlyClusterOption,
-    RunsArgument,
-    load,
-    open_ledger,
-    parsed,
-)
+from clusterkit.cli import options
+from clusterkit.cli.common import load, open_ledger, parsed
 from clusterkit.cli.notify import Notifier
 from clusterkit.cli.ui.console import note, print_document, say, show_error, warn
 from clusterkit.cli.ui.progress import transfer_bar
@@ -41,8 +34,8 @@ if TYPE_CHECKING:
 
 
 def sync_results(
-    runs: RunsArgument = None,
-    cluster: OnlyClusterOption = None,
+    runs: options.Runs = None,
+    cluster: options.OnlyCluster = None,
     checkpoints: Annotated[
         Checkpoints,
         typer.Option(
@@ -76,8 +69,8 @@ def sync_results(
     bandwidth_limit: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Maximum bytes per second, e.g. 5M.")
     ] = None,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
+    as_json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Download new results, then upload them to W&B.
 

@@ -15,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.backends import backend_of
-from clusterkit.cli.common import ConfigOption, RunOrGroupArgument, load, open_ledger
+from clusterkit.cli import options
+from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.ui.console import format_count, note, out, print_document
 from clusterkit.cli.ui.lines import plain_table
 from clusterkit.errors import RunError, TransportError
@@ -36,12 +37,12 @@ if TYPE_CHECKING:
 
 
 def top(
-    name: RunOrGroupArgument = "last",
+    name: options.RunOrGroup = "last",
     once: Annotated[bool, typer.Option("--once", help="Print the usage once and exit.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON for scripts, one object per line.")
     ] = False,
-    config: ConfigOption = None,
+    config: options.Config = None,
 ) -> None:
     """Show the live resource usage of a run or group.
 

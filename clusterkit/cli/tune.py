@@ -11,18 +11,8 @@ import typer
 
 from clusterkit import __version__
 from clusterkit.asking import agree, at_terminal
-from clusterkit.cli.common import (
-    ClusterOption,
-    ConfigOption,
-    DryRunOption,
-    JsonOption,
-    ScriptOption,
-    SetOption,
-    UnlockOption,
-    YesOption,
-    load_project,
-    open_ledger,
-)
+from clusterkit.cli import options
+from clusterkit.cli.common import load_project, open_ledger
 from clusterkit.cli.ui.console import note, print_document
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.cli.ui.tune import Tuned, print_json, show_goes_on, show_tuned, waiting
@@ -53,7 +43,7 @@ def tune(
     profile: Annotated[
         str | None, typer.Option("--profile", "-p", metavar="PROFILE", help="Profile to tune.")
     ] = None,
-    cluster: ClusterOption = None,
+    cluster: options.Cluster = None,
     minutes: Annotated[
         int, typer.Option(metavar="N", min=1, max=120, help="Time limit of all measurements, in minutes.")
     ] = 10,
@@ -63,17 +53,17 @@ def tune(
     workers: Annotated[
         str | None, typer.Option(metavar="A,B", help="Try only these numbers of worker processes.")
     ] = None,
-    overrides: SetOption = None,
-    unlock: UnlockOption = None,
+    overrides: options.Set = None,
+    unlock: options.Unlock = None,
     precision: Annotated[
         bool, typer.Option("--precision", help="Also choose the precision, which may change the results.")
     ] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait for the measurements.")] = False,
-    dry_run: DryRunOption = False,
-    script: ScriptOption = False,
-    yes: YesOption = False,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
+    dry_run: options.DryRun = False,
+    script: options.Script = False,
+    yes: options.Yes = False,
+    as_json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Measure on a compute node which settings are fastest.
 

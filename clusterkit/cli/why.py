@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from clusterkit.cli.common import ConfigOption, JsonOption, RunOrGroupArgument, load, open_ledger
+from clusterkit.cli import options
+from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.ui.console import listed, note, out, print_document, printable
 from clusterkit.units import plural
 
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def why(
-    name: RunOrGroupArgument = "last",
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
+    name: options.RunOrGroup = "last",
+    as_json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Explain why a run waits, failed or is silent.
 

@@ -1,1 +1,1 @@
-"""The commands, one file each, without their command line."""
+"""Steps that several commands take, and those of `init`, `search` and Hydra, which are long."""
