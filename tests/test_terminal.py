@@ -175,7 +175,7 @@ def test_nothing_else_writes_to_the_terminal() -> None:
         "images/chunks.py",  # a program on the cluster, whose output is read
         "results/listing.py",  # the same
         "interruption.py",  # tamed
-        "commands/ssh.py",  # a session of one's own there, as with ssh
+        "cli/ssh.py",  # a session of one's own there, as with ssh
         "transport/own.py",
         "transport/tunnel.py",
     }
