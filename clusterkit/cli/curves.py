@@ -20,17 +20,15 @@ from clusterkit.cli.ui.curves import Curves, show_live, show_once, view, view_gr
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.errors import ConfigError, RunError, SchedulerError, TransportError
 from clusterkit.results import metrics
-from clusterkit.results.metrics import LONGEST_LINE, NO_LINE_BYTES, MetricRows
-from clusterkit.runs.pieces import Piece, read_pieces
+from clusterkit.results.growing import MetricsReader, read_metrics
+from clusterkit.results.metrics import MetricRows
 from clusterkit.site import connected
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
-    from clusterkit.results.metrics import MetricRow
     from clusterkit.runs.ledger import LedgerRun
     from clusterkit.runs.log_source import LogSource
     from clusterkit.runs.state import RunState
-    from clusterkit.transport.base import Transport
 
 
 def curves(
@@ -59,8 +57,6 @@ LOOK_SECONDS = 5.0
 LOCAL_SECONDS = 1.0
 ASK_SECONDS = 30.0
 """Seconds between two queries of a remote scheduler."""
-PIECE_BYTES = 1 << 22
-"""Most bytes of a file that are read in one round trip."""
 
 
 def run_curves(
@@ -99,49 +95,6 @@ def run_curves(
             raise
         say(f"{error.cause}; this is the synced copy")
         yield synced(run, copy, known_state(run))
-
-
-class MetricsReader:
-    """Takes in a run's metrics.jsonl from its cluster, piece by piece."""
-
-    def __init__(self, run: LedgerRun) -> None:
-        self._path = f"{run.run_dir}/metrics.jsonl"
-        self._rows = MetricRows()
-        self._offset = 0
-        self._rest = b""
-        self._without_end = 0
-        """Bytes read since the last newline."""
-
-    @property
-    def rows(self) -> tuple[MetricRow, ...]:
-        """The rows kept so far."""
-        return self._rows.rows
-
-    @property
-    def piece(self) -> Piece | None:
-        """The piece to read next; None if the file is none of clusterkit's."""
-        wanted = self._without_end < NO_LINE_BYTES
-        return Piece(self._path, self._offset, most=PIECE_BYTES) if wanted else None
-
-    def feed(self, data: bytes) -> None:
-        """Takes in the next bytes of the file."""
-        self._offset += len(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        self._rows.add(lines)
-        self._without_end = len(self._rest) if lines else self._without_end + len(data)
-        if len(self._rest) > LONGEST_LINE:
-            self._rest = self._rest[:1]  # too long for a row: skip to the end of the line
-
-
-def read_metrics(transport: Transport, readers: Sequence[MetricsReader]) -> None:
-    """Reads what was appended to the metrics of runs, in one round trip unless a file has grown by much."""
-    while readers:
-        wanted = [(reader, piece) for reader in readers if (piece := reader.piece) is not None]
-        read = [0] * len(wanted)
-        for chunk in read_pieces(transport, [piece for _, piece in wanted]):
-            wanted[chunk.number][0].feed(chunk.data)
-            read[chunk.number] += len(chunk.data)
-        readers = [reader for (reader, _), size in zip(wanted, read, strict=True) if size == PIECE_BYTES]
 
 
 def synced(run: LedgerRun, copy: Path, state: RunState) -> Curves:
@@ -196,7 +149,8 @@ def group_curves(
     with ExitStack() as stack:
         transport_to = cache(lambda name: stack.enter_context(connected(settings.cluster(name))))
         sources = [LogSource(transport_to(run.cluster), run, "log", patient=follow, say=say) for run in going]
-        readers = {run.run_id: MetricsReader(run) for run in going}
+        rows = {run.run_id: MetricRows() for run in going}
+        readers = {run.run_id: MetricsReader(run.run_dir, rows[run.run_id].add) for run in going}
         states = {run.run_id: known_state(run) for run in going}
         asked, first = float("-inf"), True
         while True:
@@ -209,7 +163,7 @@ def group_curves(
                     mine[0].patiently(partial(read_metrics, mine[0].transport, some))
             first = False
             looks = here | {
-                run.run_id: Curves(run, states[run.run_id], tuple(readers[run.run_id].rows)) for run in going
+                run.run_id: Curves(run, states[run.run_id], rows[run.run_id].rows) for run in going
             }
             yield tuple(looks[run.run_id] for run in runs)
             if not follow or not any(_may_go_on(state) for state in states.values()):

@@ -152,7 +152,7 @@ def open_session(
             status = run_in(place, (), terminal=terminal) if terminal is not None else 0
         except BaseException:
             # Ctrl-C may have come while the job was handed over: then only the ledger knows of it.
-            submitted = ledger.get(plan.runs[0].run_id)
+            submitted = ledger.get(plan.runs[0].spec.run_id)
             if submitted is not None and submitted.job_id:
                 trouble = _end(settings, ledger, cluster, login.transport(), submitted)
                 _show_left(Left(submitted.run_id, 1, None, trouble), "the job is cancelled")

@@ -11,7 +11,7 @@ from clusterkit.cli import options
 from clusterkit.cli.common import load, parsed
 from clusterkit.cli.ui.console import print_document, say
 from clusterkit.errors import ConfigError, TransportError
-from clusterkit.transport.openssh import folder, kept
+from clusterkit.transport.openssh import kept
 from clusterkit.transport.resolve import resolve
 from clusterkit.units import format_duration, parse_duration
 
@@ -119,7 +119,7 @@ def keep_login(cluster: Cluster, *, keep: int | None, ask: Ask) -> LoggedIn:
     host = resolve(cluster.host, config=cluster.login_config)
     if link := kept.find(host):
         link.close()
-        noted = folder.kept_for(link.path) if link.path != host.control_path else None
+        noted = kept.kept_for(link.path) if link.path != host.control_path else None
         return LoggedIn(cluster.name, cluster.host, False, noted.seconds if noted else None)
     try:
         master.start(host, keep=seconds, ask=ask).close()
@@ -145,11 +145,11 @@ def end_logins(cluster: Cluster | None) -> list[str]:
     """
     from clusterkit.transport.openssh import master
 
-    paths = folder.socket_paths()
+    paths = kept.socket_paths()
     if cluster is not None:
-        name = folder.socket_name(resolve(cluster.host, config=cluster.login_config)) if cluster.host else ""
+        name = kept.socket_name(resolve(cluster.host, config=cluster.login_config)) if cluster.host else ""
         paths = [path for path in paths if path.name == name]
-    hosts = {path: noted.host if (noted := folder.kept_for(path)) else path.name for path in paths}
+    hosts = {path: noted.host if (noted := kept.kept_for(path)) else path.name for path in paths}
     return [hosts[path] for path in paths if master.end(path)]
 
 

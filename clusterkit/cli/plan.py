@@ -233,7 +233,7 @@ def _alone(
     argv = planned.program.argv
     steps = option_of(argv, "--total-steps") or ""
     total = int(steps) if steps.isdigit() else run.profile.total_steps
-    options = planned.options
+    options = planned.submission.options
     machine = machine_of(run.cluster, run.profile, options)
     found = Forecast(run, planned.goes_on, options, machine, total, Queue())
     has = hardware_of(run.cluster)

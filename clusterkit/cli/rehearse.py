@@ -165,7 +165,7 @@ def rehearse_run(
         evidence = _evidence(transport, run, record, row)
         if row.state.state.active:
             _end(cluster, transport, row, record)
-    signalled = backend_of(cluster).signalled(done.placed[0].options)
+    signalled = backend_of(cluster).signalled(done.placed[0].submission.options)
     checks = checklist(evidence, short.time, done.continuation.way, training=training, signalled=signalled)
     return Rehearsed(run, done.continuation, checks)
 

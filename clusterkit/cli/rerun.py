@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -33,9 +33,10 @@ from clusterkit.units import format_size
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
-    from clusterkit.results.recorded import Recorded
     from clusterkit.runs.ledger import Ledger
     from clusterkit.runs.secret_values import SecretValues
+    from clusterkit.runs.spec import RunSpec
+    from clusterkit.runs.submission import Submission
     from clusterkit.site import Site
     from clusterkit.submit.pipeline import DryRun, Submitted
     from clusterkit.submit.plan import Plan
@@ -107,7 +108,11 @@ _THERE = 'test -d "$1" && touch -c "$1" 2>/dev/null; test -d "$1"'
 class _RerunOrigin:
     """The run to repeat."""
 
-    recorded: Recorded
+    spec: RunSpec
+    newest: Submission
+    """Its newest submission."""
+    cluster: str
+    """The cluster that it ran on, as its project names it."""
     copy_of: Callable[[str], Path]
     """Returns a snapshot's local folder, given its id."""
     image: Path | None = None
@@ -164,10 +169,10 @@ def rerun_runs(
     for planned in _planned(
         settings, changes, ledger, of, name=name, seed=seed, allow_unread=allow_unread, create=True
     ):
-        document, site = planned.origin.recorded.document, planned.site()
-        must_start_alike(document["run_id"], document, site.cluster)
-        ready = prepare(site, ledger, planned.plan, Materials.recorded(document), planned.secrets)
-        _publish(settings, site, document, planned.origin, planned.secrets)
+        spec, site = planned.origin.spec, planned.site()
+        must_start_alike(spec, site.cluster)
+        ready = prepare(site, ledger, planned.plan, Materials.recorded(spec), planned.secrets)
+        _publish(settings, site, planned.origin, planned.secrets)
         yield replace(hand_over(site, ledger, ready), lacking=planned.lacking)
 
 
@@ -192,9 +197,9 @@ def dry_runs(
     for planned in _planned(
         settings, changes, ledger, of, name=name, seed=seed, allow_unread=allow_unread, create=False
     ):
-        document = planned.origin.recorded.document
-        must_start_alike(document["run_id"], document, planned.plan.cluster)
-        yield foresee(settings, planned.plan, Materials.recorded(document), planned.secrets)
+        spec = planned.origin.spec
+        must_start_alike(spec, planned.plan.cluster)
+        yield foresee(settings, planned.plan, Materials.recorded(spec), planned.secrets)
 
 
 def _planned(
@@ -211,7 +216,6 @@ def _planned(
     """Returns the checked runs; `create`: whether folders are made on a cluster that lacks them."""
     from clusterkit.commands.export import SUFFIXES
     from clusterkit.runs.secret_values import find_secrets
-    from clusterkit.runs.spec import snapshot_ids
     from clusterkit.submit.check import check
     from clusterkit.submit.reach import check_reach
     from clusterkit.submit.resubmit import rerun_plan
@@ -235,24 +239,21 @@ def _planned(
                 )
             origins = (_known(settings, ledger, one, site_of) for one in names)
         for origin in origins:
-            recorded = origin.recorded
-            document = recorded.document
-            before = recorded.run.cluster if recorded.run else str(document.get("cluster"))
             # Cluster names in an archive are those of whoever exported it.
-            cluster = settings.cluster(changes.cluster or (None if packed else before))
+            cluster = settings.cluster(changes.cluster or (None if packed else origin.cluster))
             plan = rerun_plan(
                 settings,
                 cluster,
-                document,
-                recorded.request,
+                origin.spec,
+                origin.newest,
                 changes,
                 name=name,
                 seed=seed,
-                same_place=not packed and cluster.name == before,
+                same_place=not packed and cluster.name == origin.cluster,
             )
             lacking = check(settings, plan, ledger)
             if plan.runs[0].unplaced and not allow_unread:
-                code = origin.copy_of(snapshot_ids(document)[0]) / "project"
+                code = origin.copy_of(origin.spec.code) / "project"
                 check_reach(plan, code, (path.relative_to(code).as_posix() for path in code.rglob("*")))
             yield _PlannedRerun(origin, plan, lacking, secrets(), partial(site_of, cluster.name))
 
@@ -268,20 +269,19 @@ def _members(settings: Settings, ledger: Ledger, of: str) -> list[str]:
 
 def _unpacked(path: Path, new_folder: Callable[[], Path]) -> _RerunOrigin:
     """Unpacks and checks an archive: first the run's description, then its parts, limited to their sizes."""
-    from clusterkit.results.recorded import Recorded
     from clusterkit.runs.run_dir import newest_request, read_run_dir
-    from clusterkit.runs.spec import snapshot_ids
-    from clusterkit.sharing.received import check_document, describes, sizes_of
+    from clusterkit.runs.spec import RunSpec
+    from clusterkit.sharing.received import check_received, describes, sizes_of
 
     if not path.is_file():
         raise RunError(f"{path}: no such archive", hint="`clusterkit export RUN` makes one")
     folder = new_folder()
     root = folder / archive.read(path, folder, describes)
     run_dir = root / "run"
-    document, request = read_run_dir(run_dir).document, newest_request(run_dir)
-    check_document(document, request)
-    code, _ = snapshot_ids(document)
-    sizes = sizes_of(root, document)
+    spec = RunSpec.recorded(read_run_dir(run_dir).document, f"run.json in {path}")
+    newest = newest_request(run_dir)
+    check_received(spec, newest)
+    sizes = sizes_of(root, spec)
     needed, free = sum(sizes.values()), shutil.disk_usage(folder).free
     if needed > free:
         raise RunError(
@@ -291,8 +291,10 @@ def _unpacked(path: Path, new_folder: Callable[[], Path]) -> _RerunOrigin:
     archive.read(path, folder, sizes.get)
     image = next((file for file in root.glob("image/*.sif") if not file.is_symlink()), None)
     return _RerunOrigin(
-        Recorded(document, request, run_dir, None),
-        lambda identity: root / ("code" if identity == code else "trainer"),
+        spec,
+        newest,
+        spec.cluster,
+        lambda identity: root / ("code" if identity == spec.code else "trainer"),
         image,
     )
 
@@ -300,40 +302,36 @@ def _unpacked(path: Path, new_folder: Callable[[], Path]) -> _RerunOrigin:
 def _known(settings: Settings, ledger: Ledger, name: str, site_of: Callable[[str], Site]) -> _RerunOrigin:
     """Returns the origin for a run of this project."""
     from clusterkit.results.recorded import read_recorded
+    from clusterkit.runs.spec import RunSpec
     from clusterkit.snapshots.copy import fetch
     from clusterkit.submit.materials import snapshots_home
 
     recorded = read_recorded(
         settings.project.results, ledger, name, lambda cluster: site_of(cluster).transport
     )
-    cluster = recorded.run.cluster if recorded.run else str(recorded.document.get("cluster"))
+    run = recorded.run
+    where = f"{run.run_dir} on {run.cluster}" if run and not recorded.folder else str(recorded.folder)
+    spec = RunSpec.recorded(recorded.document, f"{where}: run.json")
+    cluster = run.cluster if run else spec.cluster
 
     def copy_of(identity: str) -> Path:
         home = snapshots_home(settings)
         folder = home / identity
         return folder if folder.is_dir() else fetch(site_of(cluster), identity, home)
 
-    return _RerunOrigin(recorded, copy_of)
+    return _RerunOrigin(spec, recorded.request.whole(where), cluster, copy_of)
 
 
-def _publish(
-    settings: Settings,
-    site: Site,
-    document: Mapping[str, Any],
-    origin: _RerunOrigin,
-    secrets: SecretValues,
-) -> None:
+def _publish(settings: Settings, site: Site, origin: _RerunOrigin, secrets: SecretValues) -> None:
     """Makes sure that the cluster has the run's image and code, uploading them if possible."""
     from clusterkit import snapshots
     from clusterkit.images.image import present as image_present
     from clusterkit.images.planning import plan as plan_image
     from clusterkit.images.upload import upload as upload_image
-    from clusterkit.runs.spec import snapshot_ids
     from clusterkit.snapshots.copy import check as check_copy
     from clusterkit.submit.materials import chunk_cache, must_have_image
-    from clusterkit.submit.plan import Materials
 
-    image, path = Materials.recorded(document).image, origin.image
+    image, path = origin.spec.stored_image, origin.image
     if path is None or image is None or image_present(site, image):
         hint = f"`clusterkit deploy --cluster {site.cluster.name} --image FILE.sif` uploads the same file"
         must_have_image(site, image, hint=hint)
@@ -341,7 +339,7 @@ def _publish(
         cache_folder = chunk_cache(settings)
         todo = plan_image(site, path, image, cache=cache_folder, verify=False)
         upload_image(site, path, image, todo, cache=cache_folder, bar=transfer_bar)
-    for identity in snapshot_ids(document):
+    for identity in (origin.spec.code, origin.spec.trainer):
         there = f"{site.layout.snapshots}/{identity}"
         if site.transport.run(["sh", "-c", _THERE, "sh", there], check=False).returncode != 0:
             folder = origin.copy_of(identity)

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterkit.cli.curves import MetricsReader, read_metrics
 from clusterkit.results.growing import MetricsReader, read_metrics
 from clusterkit.results.metrics import (
     LONGEST_LINE,

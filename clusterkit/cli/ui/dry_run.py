@@ -133,14 +133,14 @@ def _planned(found: DryRun) -> list[dict[str, Any]]:
     return [
         run_object(first)
         | {
-            "run_id": one.run_id,
+            "run_id": one.spec.run_id,
             "profile": one.profile.name,
             "recipe": one.recipe or None,
-            "seed": one.seed or 0,
+            "seed": one.spec.seed or 0,
             "job_id": None,
             "submitted": None,
-            "run_dir": str(folder / one.run_id),
-            "total_steps": one.total_steps,
+            "run_dir": str(folder / one.spec.run_id),
+            "total_steps": one.spec.total_steps,
             "state": None,
             "part": part_of.get(number, 0),
         }
