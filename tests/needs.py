@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from trainer.processors import usable_processors
+from trainer.machine.processors import usable_processors
 
 SECURITY_KEY = Path("/usr/lib/openssh/regress/misc/sk-dummy/sk-dummy.so")
 """OpenSSH's own stand-in for a FIDO token."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from trainer.arguments import Parser
 from trainer.errors import TrainerError
-from trainer.processors import usable_processors
+from trainer.machine.processors import usable_processors
 
 LEAST_SHARED_MEMORY = 64 << 20
 """Bytes of /dev/shm: the environments' shared block takes a fraction of this."""
@@ -128,7 +128,7 @@ def _torch() -> CheckFinding:
 def _device(wanted: str) -> CheckFinding:
     import torch
 
-    from trainer import device
+    from trainer.machine import device
 
     chosen = device.configure(wanted)
     facts = device.describe(chosen)
@@ -182,7 +182,7 @@ def _environment() -> CheckFinding:
 
 
 def _rendering() -> CheckFinding:
-    from trainer.rendering import INSTALL_HINT, probe_all
+    from trainer.camera.rendering import INSTALL_HINT, probe_all
 
     probes = probe_all()
     last = probes[-1]

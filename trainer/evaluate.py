@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trainer.arguments import Parser, at_least
 from trainer.envs.own_module import add_whose_code, refuse_foreign
-from trainer.processors import usable_processors
+from trainer.machine.processors import usable_processors
 
 _WORTH_PROCESSES = 8
 """Episodes from which on processes are worth their start."""
@@ -37,11 +37,11 @@ def main(argv: Sequence[str]) -> int:
     given = parser.read(argv)
 
     # these take their time to import, which --help should not
-    from trainer.device import configure
+    from trainer.checkpoint.model import load_model
     from trainer.envs.choice import factory_for
     from trainer.evaluation.evaluator import Evaluator, every_goal
     from trainer.evaluation.result import table
-    from trainer.model import load_model
+    from trainer.machine.device import configure
 
     model = load_model(given.checkpoint, configure("cpu", threads=1))
     values = model.recipe["values"]

@@ -15,14 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.arguments import Parser, at_least, nearest
-from trainer.contact_sheet import ContactSheet
-from trainer.contact_sheet import SheetEpisode as SheetEpisode
+from trainer.camera.filming import FRAMES_A_SECOND, ContactSheet, Episode, film_gymnasium
+from trainer.camera.filming import SheetEpisode as SheetEpisode
+from trainer.camera.rendering import INSTALL_HINT, Camera, environment, probe_all
+from trainer.camera.video import Caption, VideoWriter, choose_path
 from trainer.envs.own_module import add_whose_code, refuse_foreign
 from trainer.errors import TrainerError, UsageError
-from trainer.filming import FRAMES_A_SECOND, Episode, film_gymnasium
 from trainer.recipe.environments import GYMNASIUM, METAWORLD, environment_of
-from trainer.rendering import INSTALL_HINT, Camera, environment, probe_all
-from trainer.video import Caption, VideoWriter, choose_path
 
 Frame = npt.NDArray[np.uint8]
 
@@ -51,8 +50,8 @@ def main(argv: Sequence[str]) -> int:
     if probe.works:
         # MuJoCo reads these when it is imported, which nothing has done so far.
         os.environ.update(environment(probe.backend))
-    from trainer.device import configure
-    from trainer.model import load_model
+    from trainer.checkpoint.model import load_model
+    from trainer.machine.device import configure
 
     # One observation at a time: a second thread would only wait for the first.
     model = load_model(given.model, configure("cpu", threads=1))

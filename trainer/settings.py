@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainer import recipe as recipes
-from trainer.arguments import nearest
+from trainer.arguments import NEWEST, nearest, train_parser
 from trainer.errors import UsageError
-from trainer.options import NEWEST, train_parser
-from trainer.place import ALONE, RankPlace, place_from
-from trainer.processors import usable_processors
+from trainer.machine.processors import usable_processors
+from trainer.ranks.place import ALONE, RankPlace, place_from
 from trainer.recipe import Recipe, RecipeError
 from trainer.recipe.processes import worker_processes
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 
-from trainer.pack.training import PackedRun, pack_from, train_in_pack
+from trainer.seeds.pack import PackedRun, pack_from, train_in_pack
 from trainer.settings import TrainSettings, read_each
 
 
@@ -19,14 +19,14 @@ def main(argv: Sequence[str]) -> int:
     """
     settings, *others = runs = read_each(argv, os.environ)
     if others:
-        from trainer.together import train_seeds
+        from trainer.seeds.together import train_seeds
 
         return train_seeds(runs)
     pack = pack_from(os.environ)
     if pack is not None and settings.place.size == 1:
         return train_in_pack(pack, settings, argv, os.environ, _alone, _together)
     if not settings.place.started:
-        from trainer.launching import launch
+        from trainer.ranks.launching import launch
 
         # the folder may have been named after this very second
         return launch([*argv, "--run-dir", str(settings.run_dir)], settings.place)
@@ -36,14 +36,16 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _alone(settings: TrainSettings) -> int:
-    from trainer.training import train  # takes seconds to import, which --help and a typing error should not
+    from trainer.loops.training import (
+        train,  # takes seconds to import, which --help and a typing error should not
+    )
 
     return train(settings)
 
 
 def _together(runs: Sequence[PackedRun]) -> list[int]:
+    from trainer.seeds.together import Member, train_together
     from trainer.telemetry import open_progress
-    from trainer.together import Member, train_together
 
     def member(run: PackedRun) -> Member:
         return Member(run.settings, run.stop, partial(open_progress, stream=run.output), run.ended)

@@ -15,7 +15,7 @@ from trainer import recipe
 from trainer.algorithms.capture import CapturedUpdate
 from trainer.algorithms.sac_config import SACConfig
 from trainer.algorithms.sac_learner import SAC
-from trainer.device import autocast
+from trainer.machine.device import autocast
 from trainer.replay import Batch
 
 OBSERVATION, ACTION, TASKS = 39, 4, 10

@@ -13,13 +13,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.benchmarks._learners import ACTION, OBSERVATION, TASKS
 from trainer import recipe
-from trainer.algorithms.capture import CapturedUpdate
-from trainer.algorithms.cuda_recorder import CudaRecorder
+from trainer.algorithms.capture import CapturedUpdate, CudaRecorder
 from trainer.algorithms.sac_config import SACConfig
-from trainer.algorithms.sac_group import SACGroup
-from trainer.algorithms.sac_learner import SAC
+from trainer.algorithms.sac_learner import SAC, SACGroup
+from trainer.loops.generators import Stream
 from trainer.replay import Replay, ReplayGroup
-from trainer.streams import Stream
 
 _STEPS = 100
 _EPISODE = 50

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 
-from trainer import training
-from trainer.model import load_model
+from trainer.checkpoint.model import load_model
+from trainer.loops import training
 from trainer.nn.actor import Actor
 from trainer.settings import TrainSettings
 

@@ -26,8 +26,7 @@ from metaworld.policies import ENV_POLICY_MAP
 from tests.benchmarks._physics import PurePhysics
 from tests.benchmarks._report import arguments, report
 from trainer.envs.fast_metaworld import fast_class
-from trainer.envs.official import goal_vectors, official_task
-from trainer.envs.starts import STANDARD, way_depends_on_goal
+from trainer.envs.official import STANDARD, goal_vectors, official_task, way_depends_on_goal
 
 BLOCK = 100
 READY_OFFICIAL = """

@@ -30,7 +30,7 @@ from tests.benchmarks._seeds import Seeds
 from trainer import recipe
 from trainer.algorithms.acting import Acting
 from trainer.algorithms.sac_config import SACConfig, make_policy
-from trainer.device import configure
+from trainer.machine.device import configure
 
 BATCHES = {"guide-mt10": 512, "mclean2025-mt10": 1280}
 SEEDS = (1, 2, 4, 8)

@@ -103,7 +103,7 @@ class Parts:
 
     def machine(self) -> dict[str, Any]:
         """GPU, driver, processors, versions."""
-        code = "import json, torch; from trainer.device import configure, describe; "
+        code = "import json, torch; from trainer.machine.device import configure, describe; "
         code += f"print(json.dumps(describe(configure({'cpu' if self._dry else 'cuda'!r}))))"
         asked = gpu_process.run([sys.executable, "-c", code], 60)
         facts = lines(asked.output)

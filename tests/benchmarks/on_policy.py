@@ -27,10 +27,9 @@ from tests.benchmarks._report import Row, arguments, report
 from trainer.checkpoint import CheckpointStore
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.loops.on_policy import OnPolicyRun
-from trainer.pacing import quick
+from trainer.machine.processors import usable_processors
 from trainer.preemption import StopSignals
-from trainer.processors import usable_processors
-from trainer.recipe.processes import helper_processes
+from trainer.recipe.processes import helper_processes, quick
 from trainer.settings import read_settings
 from trainer.telemetry import Telemetry
 

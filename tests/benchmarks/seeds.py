@@ -80,8 +80,8 @@ def _clocks() -> tuple[float, float]:
 def measured(case: Case, seeds: Sequence[int]) -> dict[str, float]:
     """Trains these seeds in this process; returns when all learnt, when all were done, and what it took."""
     from trainer.preemption import StopSignals
+    from trainer.seeds.together import Member, train_together
     from trainer.settings import read_settings
-    from trainer.together import Member, train_together
 
     total = case.before + case.steps
     with tempfile.TemporaryDirectory() as folder:
@@ -114,9 +114,9 @@ def measured(case: Case, seeds: Sequence[int]) -> dict[str, float]:
 
 def serve(seeds: Sequence[int]) -> None:
     """Measures a case for each line that comes in; answers with a line."""
-    import trainer.together
+    import trainer.seeds.together
 
-    assert trainer.together
+    assert trainer.seeds.together
     print("ready", flush=True)
     for line in sys.stdin:
         print(json.dumps(measured(CASES[line.strip()], seeds)), flush=True)

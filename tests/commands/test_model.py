@@ -18,8 +18,8 @@ from tests.commands.conftest import Project
 from tests.results.run_dirs import evaluation, make_run_dir, write_metrics
 from trainer.algorithms.sac_config import SACConfig
 from trainer.algorithms.sac_learner import SAC
+from trainer.checkpoint.model import about, save_final
 from trainer.errors import UsageError
-from trainer.model import about, save_final
 from trainer.recipe import load
 
 

@@ -12,9 +12,8 @@ import time
 from functools import partial
 
 from trainer.errors import TrainerError
-from trainer.pack import training
-from trainer.pack.beating import beats_on
-from trainer.pack.training import pack_from, train_in_pack
+from trainer.seeds import pack as training
+from trainer.seeds.pack import beats_on, pack_from, train_in_pack
 from trainer.settings import read_settings
 
 

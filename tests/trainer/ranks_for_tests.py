@@ -21,27 +21,26 @@ from tests.trainer.sacs import CONFIG, OBSERVATION, TASKS, make_batch
 from tests.trainer.test_capture import CpuRecorder
 from tests.trainer.test_off_policy import settings_for
 from tests.trainer.toys import CounterFactory
-from trainer import parallel, training
-from trainer.algorithms.a2c_learner import A2C
 from trainer.algorithms.capture import CapturedUpdate
 from trainer.algorithms.on_policy_config import make_actor_critic
-from trainer.algorithms.ppo_learner import PPO
+from trainer.algorithms.ppo_learner import A2C, PPO
 from trainer.algorithms.sac_learner import SAC
-from trainer.device import seed_everything
+from trainer.checkpoint.model import digest
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.errors import WorkerError
-from trainer.loops import learner
+from trainer.loops import learner, training
 from trainer.loops.learner import Learner
 from trainer.loops.off_policy import OffPolicyRun
 from trainer.loops.on_policy import OnPolicyRun
 from trainer.loops.resuming import find
 from trainer.loops.saving import align, fingerprint
-from trainer.model import digest
-from trainer.parallel import Ranks
-from trainer.place import RankPlace, place_from
+from trainer.machine.device import seed_everything
 from trainer.preemption import StopSignals
+from trainer.ranks import parallel
+from trainer.ranks.parallel import Ranks
+from trainer.ranks.place import RankPlace, place_from
 from trainer.replay import Batch
-from trainer.rollout import Rollout
+from trainer.replay.rollout import Rollout
 from trainer.settings import TrainSettings
 
 UPDATES, BATCH = 20, 24

@@ -13,7 +13,7 @@ from trainer.algorithms.capture import CapturedUpdate
 from trainer.nn.epsilon_greedy import EpsilonGreedyPolicy
 from trainer.nn.policy import Policy
 from trainer.nn.stacking import part
-from trainer.placement import acts_on_host
+from trainer.recipe.share import acts_on_host
 
 ENVS, OBSERVATION, ACTION, TASKS = 6, 5, 2, 3
 TASK = np.arange(ENVS) % TASKS

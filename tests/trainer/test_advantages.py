@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainer.rollout import advantages, discounted_returns
-from trainer.rollout.advantages import Ends
+from trainer.replay.rollout import Ends, advantages, discounted_returns
 
 GAMMA, LAMBDA = 0.97, 0.9
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.trainer.toys import CounterFactory
-from trainer.envs.alarm import OverdueError, clear_alarm, set_alarm
+from trainer.envs.faults import OverdueError, clear_alarm, set_alarm
 from trainer.envs.schedule import Orders, WorkerCommand
 from trainer.envs.vector import VectorEnv
 from trainer.errors import WorkerError

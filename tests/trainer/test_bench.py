@@ -18,17 +18,17 @@ from trainer.bench.candidates import (
     Combination,
     combinations,
     environment_counts,
+    table,
     worker_counts,
     worth_a_run,
 )
 from trainer.bench.filling import fill_rollout
 from trainer.bench.measure import KINDS, adapted
 from trainer.bench.process import Order, measure
-from trainer.bench.table import table
 from trainer.envs.choice import factory_for
 from trainer.envs.vector import VectorEnv
 from trainer.loops.rollout_learner import RolloutLearner
-from trainer.parallel import Ranks
+from trainer.ranks.parallel import Ranks
 from trainer.settings import read_settings
 
 OPTIONS = ["--recipe", "local-demo", "--device", "cpu", "--threads", "1"]

@@ -24,16 +24,16 @@ from trainer.algorithms import capture
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.envs.interface import EnvFactory
 from trainer.loops import learner_group
+from trainer.loops.generators import Stream
 from trainer.loops.learner import Learner
 from trainer.loops.learner_group import LearnerGroup
 from trainer.loops.rollout_group import RolloutGroup
 from trainer.loops.rollout_learner import RolloutLearner
-from trainer.parallel import Ranks
+from trainer.ranks.parallel import Ranks
 from trainer.recipe.environments import METAWORLD
 from trainer.replay import TransitionReplay
-from trainer.seed_group import join_learners
+from trainer.seeds.group import join_learners
 from trainer.settings import TrainSettings, read_settings
-from trainer.streams import Stream
 
 L = TypeVar("L")
 PRECISIONS = ("fp32", "bf16")

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from trainer import check
+from trainer.camera.rendering import probe
 from trainer.check import CheckFinding
 from trainer.errors import UsageError
-from trainer.rendering import probe
 
 NAMES = [
     "Python",

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from trainer.contact_sheet import ContactSheet, SheetEpisode
-from trainer.video import Caption
+from trainer.camera.filming import ContactSheet, SheetEpisode
+from trainer.camera.video import Caption
 
 
 def episode(frames: int) -> SheetEpisode:

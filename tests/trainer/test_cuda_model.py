@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from tests.trainer.cuda_model import CudaModel
-from trainer.algorithms.capture import CapturedUpdate
-from trainer.algorithms.cuda_recorder import CudaRecorder
+from trainer.algorithms.capture import CapturedUpdate, CudaRecorder
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from trainer.envs.data_view import DataView
+from trainer.envs.physics import DataView
 
 MODEL = """
 <mujoco>

@@ -5,10 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 
-from trainer.envs.costs import STEP_COSTS
-from trainer.envs.dealing import dealt
-from trainer.envs.metaworld import MetaworldFactory
+from trainer.envs.metaworld import STEP_COSTS, MetaworldFactory
 from trainer.envs.official import model_file, official_class
+from trainer.envs.slots import dealt
 
 TASKS = list(STEP_COSTS)
 MODELS = [MetaworldFactory(tuple(TASKS)).model(task) for task in range(len(TASKS))]

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from trainer import device
-from trainer.device import DeviceError
+from trainer.machine import device
+from trainer.machine.device import DeviceError
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +92,7 @@ def test_bf16_computes_in_bf16_or_is_refused() -> None:
     reason="this CPU has no bf16, so the test above saw it refused",
 )
 def test_bf16_is_refused_on_a_cpu_without_it() -> None:
-    code = "from trainer.device import configure; configure('cpu', 'bf16')"
+    code = "from trainer.machine.device import configure; configure('cpu', 'bf16')"
     older = {**os.environ, "ONEDNN_MAX_CPU_ISA": "SSE41"}
     done = subprocess.run([sys.executable, "-c", code], env=older, capture_output=True, text=True)
     assert "does not support bfloat16" in done.stderr

@@ -14,9 +14,9 @@ from trainer import recipe as recipes
 from trainer.algorithms import dqn
 from trainer.algorithms.acting import Acting
 from trainer.algorithms.dqn_update import DQN, DQNConfig
-from trainer.device import autocast
 from trainer.envs.spaces import ActionSpace
-from trainer.nn.q_network import QNetwork
+from trainer.machine.device import autocast
+from trainer.nn.epsilon_greedy import QNetwork
 from trainer.recipe import RecipeError, memory
 from trainer.recipe.sizes import Sizes
 from trainer.recipe.spaces import Spaces

@@ -10,15 +10,15 @@ import pytest
 
 from tests.trainer.runs import events, newest
 from trainer import recipe as recipes
+from trainer.checkpoint.model import about, load_model
 from trainer.envs.choice import factory_for
 from trainer.envs.metaworld import MetaworldFactory
 from trainer.evaluate import main as evaluate
 from trainer.evaluation import evaluator
 from trainer.loops import checkpointed
-from trainer.model import about, load_model
+from trainer.loops.training import train
 from trainer.recipe.environments import GYMNASIUM
 from trainer.settings import TrainSettings, read_each, read_settings
-from trainer.training import train
 
 OF_THE_PAPER = ("mclean2025-mt10", "mclean2025-mt50", "mtppo-mt10", "mtppo-mt50")
 CHANGES = {

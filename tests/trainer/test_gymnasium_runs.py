@@ -10,10 +10,12 @@ import pytest
 import torch
 
 from tests.trainer.runs import StopAt, events, newest, rows, run, store_of
-from trainer import evaluate, filming, play, training
+from trainer import evaluate, play
+from trainer.camera import filming
 from trainer.envs.choice import factory_for
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.errors import TrainerError, UsageError
+from trainer.loops import training
 from trainer.replay import TransitionReplay
 from trainer.settings import TrainSettings, read_settings
 

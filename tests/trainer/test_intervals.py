@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from trainer.evaluation.intervals import wilson, wilson_of_mean
+from trainer.evaluation.result import wilson, wilson_of_mean
 
 
 @pytest.mark.parametrize(

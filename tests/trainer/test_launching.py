@@ -11,9 +11,9 @@ import pytest
 from torch.distributed import HashStore
 
 from tests.trainer.processes import SMALL, checkpoints, finish, start, step_of, until
-from trainer import launching, lookout
-from trainer.lookout import Lookout
-from trainer.place import RankPlace
+from trainer.ranks import launching, watch
+from trainer.ranks.place import RankPlace
+from trainer.ranks.watch import RankWatch
 
 TINY = [
     *("train", "--recipe", "sac", "--total-steps", "10_000_000", "--num-envs", "4", "--ranks", "2", *SMALL),
@@ -70,14 +70,14 @@ def test_a_rank_that_is_killed_ends_the_others_and_is_named(ranks, monkeypatch, 
 
 
 def test_a_rank_that_falls_silent_or_fails_is_noticed(monkeypatch):
-    monkeypatch.setattr(lookout, "_INTERVAL", 0.02)
+    monkeypatch.setattr(watch, "_INTERVAL", 0.02)
     store = HashStore()
-    watch = Lookout(RankPlace(0, 2), store)
+    watch = RankWatch(RankPlace(0, 2), store)
     assert watch.cause(10) == "nothing has been heard from rank 1 of 2 for a while"
     watch.dismiss()
 
     store = HashStore()
-    watch, other = Lookout(RankPlace(0, 2), store), Lookout(RankPlace(1, 2), store)
+    watch, other = RankWatch(RankPlace(0, 2), store), RankWatch(RankPlace(1, 2), store)
     other.tell("the disk is full")
     assert watch.cause(10) == "rank 1 of 2 failed: the disk is full"
     watch.dismiss()

@@ -11,13 +11,13 @@ from tests.trainer.replays import draw_as_on_a_device
 from tests.trainer.test_capture import CpuRecorder, distance
 from tests.trainer.test_sac_group import CPU, SEEDS
 from trainer.algorithms.capture import CapturedUpdate
-from trainer.algorithms.sac_group import SACGroup
+from trainer.algorithms.sac_learner import SACGroup
 from trainer.errors import TrainerError
+from trainer.loops.generators import Stream
 from trainer.loops.learner import Learner
 from trainer.loops.learner_group import LearnerGroup
 from trainer.loops.saving import fingerprint
-from trainer.seed_group import join_learners
-from trainer.streams import Stream
+from trainer.seeds.group import join_learners
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from tests.trainer.toys import CounterFactory
 from trainer.algorithms.capture import CapturedUpdate
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.loops import learner, rollout_learner
+from trainer.loops.generators import Stream
 from trainer.loops.learner_group import LearnerGroup
-from trainer.streams import Stream
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 

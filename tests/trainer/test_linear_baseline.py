@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainer.algorithms.linear_baseline import baseline_features, fitted_returns
+from trainer.algorithms.multi_task_ppo_learner import baseline_features, fitted_returns
 
 EPISODES, STEPS, OBSERVATION = 9, 25, 4
 RIDGE = 1e-5

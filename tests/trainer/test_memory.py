@@ -15,11 +15,11 @@ from trainer.algorithms import sac
 from trainer.algorithms.acting import Acting
 from trainer.algorithms.sac_config import SACConfig
 from trainer.algorithms.sac_learner import SAC
-from trainer.device import autocast
 from trainer.envs.metaworld import MetaworldFactory
 from trainer.loops.rollout_learner import RolloutLearner
+from trainer.machine.device import autocast
 from trainer.nn import mlp
-from trainer.parallel import Ranks
+from trainer.ranks.parallel import Ranks
 from trainer.recipe import memory
 from trainer.recipe.environments import METAWORLD
 from trainer.recipe.sizes import Sizes

@@ -14,7 +14,7 @@ from tests.trainer.cuda_model.tape import tensors_of
 from tests.trainer.test_captured_recipes import OFF_POLICY, ON_POLICY, settings_for
 from trainer.loops.learner import Learner
 from trainer.loops.rollout_learner import RolloutLearner
-from trainer.parallel import Ranks
+from trainer.ranks.parallel import Ranks
 
 META = torch.device("meta")
 

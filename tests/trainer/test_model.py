@@ -4,8 +4,8 @@ import torch
 from trainer import checkpoint, recipe
 from trainer.algorithms.sac_config import SACConfig
 from trainer.algorithms.sac_learner import SAC
+from trainer.checkpoint.model import about, load_model, save_final
 from trainer.errors import CheckpointError
-from trainer.model import about, load_model, save_final
 from trainer.recipe import registry
 
 TASKS = ("reach-v3", "push-v3", "door-open-v3")

@@ -17,21 +17,20 @@ from tests.trainer.test_capture import CpuRecorder
 from tests.trainer.textbook_adam import second_step
 from tests.trainer.toys import WishFactory
 from trainer.algorithms.capture import CapturedUpdate
-from trainer.algorithms.joined import joinable
-from trainer.algorithms.linear_baseline import fitted_returns
-from trainer.algorithms.multi_task_ppo_learner import MultiTaskPPO
+from trainer.algorithms.multi_task_ppo_learner import MultiTaskPPO, fitted_returns
 from trainer.algorithms.on_policy_config import MultiTaskPPOConfig, make_task_actor
 from trainer.algorithms.transitions import Transitions
+from trainer.checkpoint.model import digest, load_model
 from trainer.envs.metaworld import MetaworldFactory
 from trainer.envs.self_check import environment_class
+from trainer.loops.generators import Stream
+from trainer.loops.rollout_group import joinable
 from trainer.loops.rollout_learner import RolloutLearner
-from trainer.model import digest, load_model
-from trainer.parallel import Ranks
+from trainer.ranks.parallel import Ranks
 from trainer.recipe import load
-from trainer.rollout import Rollout
-from trainer.seed_group import join_learners
+from trainer.replay.rollout import Rollout
+from trainer.seeds.group import join_learners
 from trainer.settings import TrainSettings, read_settings
-from trainer.streams import Stream
 
 pytestmark = pytest.mark.usefixtures("checked_tasks", "warm_processes")
 

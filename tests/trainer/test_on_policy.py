@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from tests.trainer.runs import StopAt, events, newest, rows, run
+from trainer.checkpoint.model import digest, load_model
 from trainer.envs.gymnasium_env import GymnasiumFactory
-from trainer.model import digest, load_model
 from trainer.settings import TrainSettings, read_settings
 
 pytestmark = pytest.mark.usefixtures("warm_processes")

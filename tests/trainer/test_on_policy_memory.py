@@ -12,21 +12,20 @@ import torch
 from tests.trainer.allocated import peak_bytes, stored_bytes
 from trainer import recipe as recipes
 from trainer.algorithms import sac
-from trainer.algorithms.a2c_learner import A2C
 from trainer.algorithms.on_policy import OnPolicy
 from trainer.algorithms.on_policy_config import A2CConfig, PPOConfig, make_actor_critic
-from trainer.algorithms.ppo_learner import PPO
+from trainer.algorithms.ppo_learner import A2C, PPO
 from trainer.algorithms.sac_config import SACConfig
 from trainer.algorithms.sac_learner import SAC
-from trainer.device import autocast
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.envs.spaces import ActionSpace
+from trainer.machine.device import autocast
 from trainer.recipe import memory, on_policy
 from trainer.recipe.environments import GYMNASIUM, METAWORLD
 from trainer.recipe.sizes import Sizes
 from trainer.recipe.spaces import Spaces, known_spaces
 from trainer.replay import TransitionReplay
-from trainer.rollout import Rollout
+from trainer.replay.rollout import Rollout
 
 CPU = torch.device("cpu")
 ON_POLICY = [

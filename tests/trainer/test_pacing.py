@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 from trainer.loops.attempt import crossed
 from trainer.loops.off_policy import earn
 from trainer.loops.state import RunCounters
-from trainer.pacing import quick
-from trainer.recipe.processes import helper_processes, worker_processes
+from trainer.recipe.processes import helper_processes, quick, worker_processes
 
 
 @given(

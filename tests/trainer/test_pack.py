@@ -16,14 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from trainer.pack import meeting
-from trainer.pack.beating import beats_on
-from trainer.pack.leader import Leader
-from trainer.pack.line import Card, PackLine
-from trainer.pack.meeting import AloneError, Follower, meet
-from trainer.pack.outlet import outlet
-from trainer.pack.training import pack_from
 from trainer.preemption import StopSignals
+from trainer.seeds import meeting
+from trainer.seeds.leader import Leader
+from trainer.seeds.line import Card, PackLine, outlet
+from trainer.seeds.meeting import AloneError, Follower, meet
+from trainer.seeds.pack import beats_on, pack_from
 
 
 class Run:

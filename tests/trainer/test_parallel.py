@@ -8,8 +8,8 @@ import torch
 from tests.ports import free_port
 from tests.trainer.ranks_for_tests import attempt, forked, learn, learn_rollouts, learn_with_a2c, settings_of
 from tests.trainer.runs import rows
-from trainer.parallel import Ranks
-from trainer.place import ALONE
+from trainer.ranks.parallel import Ranks
+from trainer.ranks.place import ALONE
 
 pytestmark = pytest.mark.slow
 

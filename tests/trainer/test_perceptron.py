@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 
-from trainer.device import autocast
+from trainer.machine.device import autocast
 from trainer.nn.perceptron import Perceptron
 from trainer.nn.stacking import place, stack
 

@@ -3,7 +3,7 @@
 import pytest
 
 from trainer.errors import UsageError
-from trainer.place import ALONE, RankPlace, place_from
+from trainer.ranks.place import ALONE, RankPlace, place_from
 from trainer.recipe import RecipeError
 from trainer.settings import read_settings
 

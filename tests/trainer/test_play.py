@@ -12,15 +12,15 @@ import pytest
 from PIL import Image
 
 from trainer import play, recipe
+from trainer.camera.video import Caption, VideoWriter, choose_path
 from trainer.errors import TrainerError, UsageError
-from trainer.video import Caption, VideoWriter, choose_path
 
 
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with an untrained final model."""
-    from trainer import model
     from trainer.algorithms import sac_learner
+    from trainer.checkpoint import model
 
     home = tmp_path_factory.mktemp("run")
     demo = recipe.load("local-demo")

@@ -12,14 +12,13 @@ from torch.distributions import Categorical, Normal
 
 from tests.trainer.test_capture import CpuRecorder
 from tests.trainer.textbook_adam import second_step
-from trainer.algorithms.a2c_learner import A2C
 from trainer.algorithms.capture import CapturedUpdate
 from trainer.algorithms.on_policy import OnPolicy
 from trainer.algorithms.on_policy_config import A2CConfig, PPOConfig, make_actor_critic
-from trainer.algorithms.ppo_learner import PPO
+from trainer.algorithms.ppo_learner import A2C, PPO
 from trainer.algorithms.transitions import Transitions
 from trainer.envs.spaces import ActionSpace
-from trainer.rollout import Rollout
+from trainer.replay.rollout import Rollout
 
 SHARED = {
     "hidden": (16, 16),

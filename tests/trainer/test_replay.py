@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 
 from tests.trainer.cuda_model import CudaModel
 from tests.trainer.replays import Filled, draw_as_on_a_device, few_or_many, filled, same_draws
-from trainer.lanes import LaneLayout
+from trainer.recipe.lanes import LaneLayout
 from trainer.replay import Replay
 from trainer.replay.draw import DeviceDraw, HostDraw
 from trainer.replay.lanes import Lanes

@@ -7,7 +7,7 @@ import torch
 from tests.trainer.replays import draw_as_on_a_device
 from tests.trainer.sacs import same
 from tests.trainer.test_sac_group import CPU, SEEDS, seeded
-from trainer.lanes import LaneLayout
+from trainer.recipe.lanes import LaneLayout
 from trainer.replay import Replay, ReplayGroup, TransitionReplay
 from trainer.replay.draw import DeviceDraw, DeviceDraws
 

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from trainer.evaluation.intervals import student, wilson, wilson_of_mean
-from trainer.evaluation.result import Evaluation, table
+from trainer.evaluation.result import Evaluation, student, table, wilson, wilson_of_mean
 
 
 def evaluation(goals, *successes: int) -> Evaluation:

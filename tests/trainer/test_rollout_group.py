@@ -17,12 +17,12 @@ from tests.trainer.test_capture import CpuRecorder
 from tests.trainer.test_on_policy import STANDARDISED, settings_for
 from trainer.algorithms.capture import CapturedUpdate
 from trainer.envs.gymnasium_env import GymnasiumFactory
+from trainer.loops.generators import Stream
 from trainer.loops.rollout_group import RolloutGroup
 from trainer.loops.rollout_learner import RolloutLearner
 from trainer.nn import perceptron
-from trainer.parallel import Ranks
-from trainer.seed_group import join_learners
-from trainer.streams import Stream
+from trainer.ranks.parallel import Ranks
+from trainer.seeds.group import join_learners
 
 CPU = torch.device("cpu")
 SEEDS = 3

@@ -8,7 +8,7 @@ import torch
 from tests.trainer.sacs import ACTION, CONFIG, OBSERVATION, STRONG, TASKS, make, make_batch, same
 from tests.trainer.textbook_sac import TextbookSAC
 from trainer.algorithms.sac_learner import SAC
-from trainer.device import autocast
+from trainer.machine.device import autocast
 
 
 @pytest.mark.slow

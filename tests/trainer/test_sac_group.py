@@ -9,11 +9,10 @@ import torch
 
 from tests.trainer.sacs import ACTION, CONFIG, OBSERVATION, STRONG, TASKS, make_batch, same
 from trainer.algorithms.acting import Acting
-from trainer.algorithms.sac_group import SACGroup
-from trainer.algorithms.sac_learner import SAC
+from trainer.algorithms.sac_learner import SAC, SACGroup
+from trainer.loops.generators import Stream
 from trainer.nn import mlp
 from trainer.replay import Batch
-from trainer.streams import Stream
 
 CPU = torch.device("cpu")
 SEEDS = 3

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import torch
 
-from trainer import seed_group
 from trainer.errors import DivergedError, TrainerError, WorkerError
+from trainer.loops.generators import Stream
 from trainer.loops.on_policy import OnPolicyRun
 from trainer.loops.rollout_group import RolloutGroup
+from trainer.loops.training import TrainingRun
 from trainer.preemption import StopSignals
-from trainer.seed_group import GroupedRun, SeedGroup
-from trainer.streams import Stream
-from trainer.training import TrainingRun
+from trainer.seeds import group as seed_group
+from trainer.seeds.group import GroupedRun, SeedGroup
 
 Story = Sequence[Any]
 CPU = torch.device("cpu")

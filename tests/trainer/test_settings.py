@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from trainer import settings as settings_module
+from trainer.arguments import NEWEST, train_parser
 from trainer.errors import UsageError
-from trainer.options import NEWEST, train_parser
-from trainer.processors import usable_processors
+from trainer.machine.processors import usable_processors
 from trainer.recipe import RecipeError
 from trainer.recipe.processes import worker_processes
 from trainer.settings import read_each, read_settings

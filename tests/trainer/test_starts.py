@@ -2,11 +2,10 @@ import numpy as np
 import pytest
 
 from tests.sampling import sampled
-from trainer.envs import starts
+from trainer.envs import official
 from trainer.envs.fast_metaworld import fast_class
 from trainer.envs.metaworld import MetaworldFactory
-from trainer.envs.official import goal_vectors, official_task
-from trainer.envs.starts import STANDARD, way_depends_on_goal
+from trainer.envs.official import STANDARD, goal_vectors, official_task, way_depends_on_goal
 
 
 def same_from_memory(task: str, goals) -> None:
@@ -30,7 +29,7 @@ def same_from_memory(task: str, goals) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", sampled(sorted(starts._SAME_WAY), 3))
+@pytest.mark.parametrize("task", sampled(sorted(official._SAME_WAY), 3))
 def test_one_way_is_right_for_every_goal(task):
     same_from_memory(task, range(50))
 

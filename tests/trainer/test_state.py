@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from trainer.loops.state import restore_generators, stored_generators
+from trainer.loops.generators import restore_generators, stored_generators
 
 
 class Gpus:
@@ -24,7 +23,7 @@ class Gpus:
             get_rng_state=lambda: self.states[self.own],
             set_rng_state=self._set,
         )
-        monkeypatch.setattr("trainer.loops.state.torch.cuda", double)
+        monkeypatch.setattr("trainer.loops.generators.torch.cuda", double)
 
     def _set(self, state: torch.Tensor) -> None:
         self.states[self.own] = state
@@ -41,18 +40,6 @@ def test_the_generator_of_the_own_gpu_goes_on_whichever_are_in_sight(
     later = Gpus(monkeypatch, count, own)
     restore_generators(stored, rng)
     assert later.states[own].tolist() == [1]
-
-
-@pytest.mark.parametrize(("own", "expected"), [(1, 8), (3, 7)])
-def test_of_a_checkpoint_with_all_gpus_the_own_one_is_taken(
-    monkeypatch: pytest.MonkeyPatch, own: int, expected: int
-) -> None:
-    rng = np.random.default_rng(0)
-    stored: dict[str, Any] = stored_generators(rng)
-    stored["cuda"] = [torch.tensor([7]), torch.tensor([8])]
-    gpus = Gpus(monkeypatch, 4, own)
-    restore_generators(stored, rng)
-    assert gpus.states[own].tolist() == [expected]
 
 
 def test_without_a_gpu_the_others_go_on() -> None:

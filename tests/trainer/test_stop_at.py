@@ -12,7 +12,7 @@ from trainer.errors import UsageError
 from trainer.evaluation.background import Finished
 from trainer.evaluation.result import Evaluation
 from trainer.loops.evaluations import Evaluations
-from trainer.together import train_seeds
+from trainer.seeds.together import train_seeds
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 ON_POLICY = ("--total-steps", "400", "--num-envs", "4", "--eval-every", "16", "--eval-episodes", "1")

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from trainer.algorithms.capture import CapturedUpdate
-from trainer.device import seed_everything
-from trainer.streams import HostGenerators, Stream
+from trainer.loops.generators import HostGenerators, Stream
+from trainer.machine.device import seed_everything
 
 CPU = torch.device("cpu")
 

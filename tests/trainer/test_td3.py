@@ -14,9 +14,9 @@ from tests.trainer.textbook_td3 import TextbookTD3
 from trainer import recipe as recipes
 from trainer.algorithms import td3
 from trainer.algorithms.td3_update import TD3, TD3Config
-from trainer.device import autocast
+from trainer.checkpoint.model import digest
 from trainer.envs.spaces import ActionSpace
-from trainer.model import digest
+from trainer.machine.device import autocast
 from trainer.nn import mlp
 from trainer.recipe import RecipeError, memory
 from trainer.recipe.sizes import Sizes

@@ -11,9 +11,10 @@ import torch
 
 from tests.trainer.runs import StopAt, events, newest, rows, run, store_of
 from tests.trainer.toys import CounterFactory
-from trainer import evaluate, training
+from trainer import evaluate
 from trainer.envs.choice import factory_for
 from trainer.errors import UsageError
+from trainer.loops import training
 from trainer.replay import NStepReplay, TransitionReplay
 from trainer.settings import TrainSettings, read_settings
 

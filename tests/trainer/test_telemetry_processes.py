@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from trainer.processors import usable_processors
+from trainer.machine.processors import usable_processors
 
 pytestmark = pytest.mark.slow
 

@@ -17,13 +17,13 @@ from tests.trainer import test_off_policy, test_on_policy
 from tests.trainer.processes import finish, start, step_of, until
 from tests.trainer.runs import StopAt, events, rows
 from tests.trainer.toys import Counter, CounterFactory
-from trainer import together, training
 from trainer.errors import UsageError
-from trainer.loops import attempt, checkpointed
+from trainer.loops import attempt, checkpointed, training
+from trainer.loops.training import train
 from trainer.preemption import StopSignals
+from trainer.seeds import together
+from trainer.seeds.together import Member, train_seeds, train_together
 from trainer.settings import TrainSettings, read_settings
-from trainer.together import Member, train_seeds, train_together
-from trainer.training import train
 
 ROBOTS = [
     *("--recipe", "local-demo", "--tasks", "reach,door-close", "--unlock", "tasks"),

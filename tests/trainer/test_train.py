@@ -16,7 +16,7 @@ import torch
 from tests.trainer.processes import SMALL, checkpoints, finish, start, step_of, until
 from tests.trainer.runs import rows
 from tests.trainer.test_checkpoint import truncate
-from trainer.processors import usable_processors
+from trainer.machine.processors import usable_processors
 
 pytestmark = pytest.mark.slow  # each test trains in processes of its own
 

@@ -13,14 +13,14 @@ from tests.trainer.runs import events, newest, run, store_of
 from tests.trainer.test_checkpoint import truncate
 from tests.trainer.test_off_policy import settings_for
 from tests.trainer.toys import Counter, CounterFactory
-from trainer import checkpoint, training
+from trainer import checkpoint
 from trainer.errors import CheckpointError, DivergedError, WorkerError
-from trainer.loops import attempt, checkpointed
+from trainer.loops import attempt, checkpointed, training
 from trainer.loops.resuming import find
-from trainer.parallel import Ranks
+from trainer.loops.training import TrainingRun
 from trainer.preemption import StopSignals
+from trainer.ranks.parallel import Ranks
 from trainer.settings import read_settings
-from trainer.training import TrainingRun
 
 pytestmark = pytest.mark.slow
 

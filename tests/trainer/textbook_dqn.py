@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional
 
 from trainer.algorithms.dqn_update import DQN, DQNConfig
-from trainer.nn.q_network import QNetwork
+from trainer.nn.epsilon_greedy import QNetwork
 from trainer.replay import Batch
 
 

@@ -8,7 +8,7 @@ from trainer.recipe.algorithm import Values
 from trainer.recipe.on_policy import OnPolicyAlgorithm
 
 if TYPE_CHECKING:
-    from trainer.algorithms.a2c_learner import A2C
+    from trainer.algorithms.ppo_learner import A2C
     from trainer.envs.spaces import ActionSpace
     from trainer.nn.actor_critic import ActorCritic
 
@@ -28,7 +28,7 @@ class A2CAlgorithm(OnPolicyAlgorithm):
 
     def learner(self) -> type[A2C]:
         """Returns the class of the learner."""
-        from trainer.algorithms.a2c_learner import A2C
+        from trainer.algorithms.ppo_learner import A2C
 
         return A2C
 

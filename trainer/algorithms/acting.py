@@ -17,11 +17,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from trainer.algorithms.capture import why_not, without_trace
-from trainer.algorithms.cuda_recorder import HIGH_PRIORITY, CudaRecorder
-from trainer.device import raise_memory_fault
+from trainer.algorithms.capture import HIGH_PRIORITY, CudaRecorder, why_not, without_trace
+from trainer.machine.device import raise_memory_fault
 from trainer.nn.policy import ExploringActor
-from trainer.placement import acts_on_host
+from trainer.recipe.share import acts_on_host
 
 
 class Acting:

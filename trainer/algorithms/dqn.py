@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainer.placement import acts_on_host
 from trainer.recipe.algorithm import Autocast, OffPolicyAlgorithm, Values
 from trainer.recipe.errors import check_order
-from trainer.recipe.share import ParameterCount, Part, Share, dense
+from trainer.recipe.share import ParameterCount, Part, Share, acts_on_host, dense
 from trainer.recipe.spaces import Spaces
 
 if TYPE_CHECKING:

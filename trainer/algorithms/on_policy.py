@@ -23,7 +23,7 @@ from trainer.algorithms.transitions import SCALARS, Packed, Transitions
 from trainer.nn.actor_critic import ActorCritic
 from trainer.nn.moments import RunningMoments
 from trainer.nn.stacking import alone
-from trainer.rollout import Rollout, Rollouts, advantages, discounted_returns
+from trainer.replay.rollout import Rollout, Rollouts, advantages, discounted_returns
 
 _EPSILON = 1e-8
 """Of the standardised advantages' deviation, as in OpenAI's baselines."""

@@ -24,7 +24,7 @@ class OnPolicyConfig:
         learning_rate_schedule: `constant`, or `linear` to zero at the last step.
         max_grad_norm: bound on the norm of all gradients together; 0 for none.
         gamma: discount a step.
-        gae_lambda: see `trainer.rollout.advantages`.
+        gae_lambda: see `trainer.replay.rollout`.
         entropy_coefficient: weight of the entropy bonus, at the start.
         entropy_schedule: `constant`, or `linear` to zero at the last step.
         value_coefficient: weight of the value loss.
@@ -80,7 +80,7 @@ class MultiTaskPPOConfig(PPOConfig):
     Attributes:
         log_std_min: least log standard deviation of actions, which the policy's network gives.
         log_std_max: greatest.
-        baseline_ridge: see `trainer.algorithms.linear_baseline`.
+        baseline_ridge: see `trainer.algorithms.multi_task_ppo_learner`.
         episode_steps: length of every episode.
     """
 

@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from trainer.placement import acts_on_host
 from trainer.recipe.algorithm import OffPolicyAlgorithm, Values
 from trainer.recipe.environments import task_count
 from trainer.recipe.errors import RecipeError
-from trainer.recipe.share import ParameterCount, Part, Share, dense, head_count
+from trainer.recipe.share import ParameterCount, Part, Share, acts_on_host, dense, head_count
 from trainer.recipe.spaces import Spaces
 
 if TYPE_CHECKING:
-    from trainer.algorithms.sac_group import SACGroup
-    from trainer.algorithms.sac_learner import SAC
+    from trainer.algorithms.sac_learner import SAC, SACGroup
     from trainer.envs.spaces import ActionSpace
     from trainer.nn.policy import Policy
     from trainer.replay import Batch
@@ -92,7 +90,7 @@ class SACAlgorithm(OffPolicyAlgorithm):
         self, agents: Sequence[SAC], streams: Sequence[AbstractContextManager[None]]
     ) -> SACGroup | None:
         """Joins the learners of several seeds, see `SACGroup`."""
-        from trainer.algorithms.sac_group import SACGroup
+        from trainer.algorithms.sac_learner import SACGroup
 
         return SACGroup(agents, streams)
 

@@ -18,16 +18,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainer.arguments import Parser, at_least
-from trainer.bench.candidates import Combination, combinations, environment_counts, worth_a_run
+from trainer.bench.candidates import Combination, combinations, environment_counts, line, table, worth_a_run
 from trainer.bench.process import Order, measure
-from trainer.bench.table import line, table
 from trainer.envs.choice import factory_for
 from trainer.errors import TrainerError, UsageError
 from trainer.files import atomic_write_json
-from trainer.pacing import quick
+from trainer.machine.processors import usable_processors
 from trainer.preemption import StopSignals
-from trainer.processors import usable_processors
 from trainer.recipe.environments import GYMNASIUM
+from trainer.recipe.processes import quick
 from trainer.settings import TrainSettings, read_settings
 from trainer.telemetry.heartbeat import Heartbeat
 

@@ -22,7 +22,6 @@ import torch
 from trainer.bench.filling import fill_replay, fill_rollout
 from trainer.bench.timing import SETTLE, Peak, rate, waiting
 from trainer.checkpoint import CheckpointStore
-from trainer.device import configure, describe, has_bf16, precision_on, seed_everything
 from trainer.envs.choice import factory_for
 from trainer.envs.interface import EnvFactory
 from trainer.envs.schedule import Autoreset, Schedule
@@ -30,15 +29,16 @@ from trainer.envs.spaces import drawn
 from trainer.envs.vector import VectorEnv
 from trainer.errors import TrainerError
 from trainer.evaluation.background import BackgroundEvaluator
-from trainer.loops.episodes import plan_episodes
+from trainer.loops.checkpointed import plan_episodes
 from trainer.loops.learner import Learner
 from trainer.loops.off_policy import OffPolicyRun
 from trainer.loops.on_policy import OnPolicyRun
 from trainer.loops.rollout_learner import RolloutLearner
+from trainer.machine.device import configure, describe, has_bf16, precision_on, seed_everything
+from trainer.machine.processors import usable_processors
 from trainer.nn.actor import Actor
-from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
-from trainer.processors import usable_processors
+from trainer.ranks.parallel import Ranks
 from trainer.recipe.sizes import Sizes
 from trainer.recipe.spaces import Spaces
 from trainer.settings import TrainSettings

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainer.place import python
+from trainer.ranks.place import python
 
 _LOOK_SECONDS = 0.2
 _GRACE_SECONDS = 3.0

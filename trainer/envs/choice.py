@@ -9,8 +9,7 @@ from trainer.envs.interface import EnvFactory
 from trainer.errors import UsageError
 from trainer.recipe import registry
 from trainer.recipe.algorithm import Algorithm
-from trainer.recipe.environments import METAWORLD, environment_of
-from trainer.recipe.goals import FIXED_GOALS
+from trainer.recipe.environments import FIXED_GOALS, METAWORLD, environment_of
 
 
 def factory_for(

@@ -21,12 +21,10 @@ import numpy.typing as npt
 from gymnasium.envs.mujoco import MujocoEnv
 from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 
-from trainer.envs.data_view import DataView
-from trainer.envs.fast_helpers import replacements
+from trainer.envs.fast_helpers import caging_reward, replacements
 from trainer.envs.official import official_class
-from trainer.envs.physics import Physics
+from trainer.envs.physics import DataView, Physics
 from trainer.envs.rebinding import Rebinding
-from trainer.envs.rewards import caging_reward
 
 _FRAME = 18
 """Numbers of one frame: hand (3), gripper (1), objects (14)."""

@@ -14,8 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.envs.fast_metaworld import fast_class
-from trainer.envs.official import goal_vectors, official_class, official_task, scratch_environment
-from trainer.envs.starts import STANDARD, way_depends_on_goal
+from trainer.envs.official import (
+    STANDARD,
+    goal_vectors,
+    official_class,
+    official_task,
+    scratch_environment,
+    way_depends_on_goal,
+)
 
 _EPISODES = ((0, 36), (1, 2), (0, 2))
 """Goal and steps of each: long enough to touch the object, another goal, and a start that is remembered."""

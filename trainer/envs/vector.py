@@ -21,15 +21,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from trainer.envs.alarm import OverdueError, clear_alarm, set_alarm
-from trainer.envs.dealing import dealt
-from trainer.envs.faults import fault_of
+from trainer.envs.faults import OverdueError, clear_alarm, fault_of, set_alarm
 from trainer.envs.interface import EnvFactory
 from trainer.envs.schedule import Orders
-from trainer.envs.slots import Block, Slots, allocate
+from trainer.envs.slots import Block, Slots, allocate, dealt
 from trainer.envs.worker import AWAKE, START_TIMEOUT, Worker, end_all, one_thread_each, signals_blocked
 from trainer.errors import WorkerError
-from trainer.processors import usable_processors
+from trainer.machine.processors import usable_processors
 
 STEP_TIMEOUT = 60.0
 """Seconds that a share of the environments may take for a vector step before it counts as hung."""

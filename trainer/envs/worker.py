@@ -17,8 +17,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
-from trainer.envs.alarm import PIECES
-from trainer.envs.faults import fault_of
+from trainer.envs.faults import PIECES, fault_of
 from trainer.envs.interface import EnvFactory
 from trainer.envs.slots import Block, Shape, Slots
 from trainer.errors import WorkerError

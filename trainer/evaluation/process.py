@@ -21,13 +21,13 @@ from queue import SimpleQueue
 import numpy as np
 import numpy.typing as npt
 
-from trainer.device import configure
 from trainer.envs.faults import fault_of
 from trainer.envs.interface import EnvFactory
 from trainer.envs.worker import ending, ignore_parents_signals, remedy, signals_blocked
 from trainer.errors import TrainerError, WorkerError
 from trainer.evaluation.evaluator import Evaluator
 from trainer.evaluation.result import Evaluation
+from trainer.machine.device import configure
 from trainer.nn.actor import Actor
 
 _NICENESS = 10

@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Self
 
+from trainer.checkpoint.model import digest, save_final
 from trainer.envs.vector import StepOutcome
 from trainer.errors import DivergedError, TrainerError, WorkerError
 from trainer.loops.checkpointed import AnyLearner, CheckpointedRun
-from trainer.model import digest, save_final
 from trainer.preemption import StoppedError
 
 POLL_SECONDS = 0.05
@@ -39,7 +39,7 @@ class TrainingAttempt(CheckpointedRun[AnyLearner]):
     Each rank of a run makes its own, with its share of the environments, and comes to the same counters,
     networks and decisions at every vector step.
 
-    `train` is the whole attempt. Several runs in one process are driven by `trainer.seed_group` instead,
+    `train` is the whole attempt. Several runs in one process are driven by `trainer.seeds.group` instead,
     phase by phase: `begin`; `act`, `learn`, `gather` and `report` while `going`; `end`; and `exit_code` once
     not `is_waiting`.
     """

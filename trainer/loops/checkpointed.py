@@ -10,29 +10,23 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 
 from trainer.checkpoint import CheckpointStore
+from trainer.checkpoint.model import about
 from trainer.envs.interface import EnvFactory
+from trainer.envs.schedule import Autoreset, Schedule
 from trainer.envs.vector import VectorEnv
 from trainer.errors import WorkerError
-from trainer.loops.episodes import plan_episodes
 from trainer.loops.evaluations import Evaluations
+from trainer.loops.generators import restore_generators, stored_generators
 from trainer.loops.learner import Learner
 from trainer.loops.memory import AnyReplay
 from trainer.loops.rollout_learner import RolloutLearner
 from trainer.loops.saving import align, save
-from trainer.loops.state import (
-    FoundCheckpoint,
-    RunCounters,
-    restore_generators,
-    stored_environments,
-    stored_generators,
-    usable_environments,
-)
+from trainer.loops.state import FoundCheckpoint, RunCounters, stored_environments, usable_environments
 from trainer.loops.statistics import EpisodeStatistics
-from trainer.model import about
+from trainer.machine.processors import usable_processors
 from trainer.nn.actor import Actor
-from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
-from trainer.processors import usable_processors
+from trainer.ranks.parallel import Ranks
 from trainer.settings import TrainSettings
 from trainer.telemetry import Telemetry
 
@@ -203,3 +197,37 @@ class CheckpointedRun(ABC, Generic[AnyLearner]):
             factory.action_space,
             settings.goal_seed,
         )
+
+
+def plan_episodes(
+    settings: TrainSettings,
+    factory: EnvFactory,
+    ranks: Ranks,
+    rng: np.random.Generator,
+    begun: int,
+    state: Mapping[str, Any] | None,
+) -> Schedule | Autoreset:
+    """Plans the episodes of this rank's environments, or goes on where a plan was.
+
+    Args:
+        settings: of the run.
+        factory: makes the environments.
+        ranks: with whom this process learns.
+        rng: the generator of the goals.
+        begun: environment steps that the run has made.
+        state: of the plan to go on with, or None.
+    """
+    values, num_envs, tasks = settings.recipe.values, settings.own_envs, len(settings.tasks)
+    if factory.episode_steps is None:
+        return Autoreset(num_envs, begun + ranks.rank * num_envs)
+    turn = ranks.rank * (num_envs % tasks)  # the environments left over on all ranks take the tasks in turn
+    return Schedule(
+        num_envs,
+        tasks,
+        factory.episode_steps,
+        values["goals_per_task"],
+        rng,
+        stagger=values.get("stagger_episodes", False),
+        turn=turn,
+        state=state,
+    )

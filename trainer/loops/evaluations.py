@@ -15,9 +15,9 @@ from trainer.envs.interface import EnvFactory
 from trainer.errors import WorkerError
 from trainer.evaluation.background import BackgroundEvaluator, Finished
 from trainer.evaluation.evaluator import evaluation_goals
+from trainer.machine.processors import usable_processors
 from trainer.nn.actor import Actor
 from trainer.preemption import StopSignals
-from trainer.processors import usable_processors
 from trainer.settings import TrainSettings
 from trainer.telemetry import Telemetry
 

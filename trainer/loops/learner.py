@@ -16,14 +16,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from trainer.algorithms.agent import OffPolicyAgent
 from trainer.algorithms.capture import CapturedUpdate, weak
+from trainer.algorithms.off_policy import OffPolicyAgent
 from trainer.algorithms.returns import ReturnScale
-from trainer.device import autocast
 from trainer.envs.interface import EnvFactory
 from trainer.envs.vector import StepOutcome
 from trainer.loops.memory import Floats, make_replay, too_small
-from trainer.parallel import Ranks
+from trainer.machine.device import autocast
+from trainer.ranks.parallel import Ranks
 from trainer.recipe.algorithm import OffPolicyAlgorithm
 from trainer.replay import Batch, Replay
 from trainer.settings import TrainSettings

@@ -13,13 +13,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from trainer.algorithms.agent import AgentGroup
-from trainer.algorithms.capture import CapturedUpdate, weak
-from trainer.algorithms.cuda_recorder import CudaRecorder
+from trainer.algorithms.capture import CapturedUpdate, CudaRecorder, weak
+from trainer.algorithms.off_policy import AgentGroup
+from trainer.loops.generators import Stream
 from trainer.loops.learner import Learner
 from trainer.loops.memory import too_small
 from trainer.replay import Batch, ReplayGroup
-from trainer.streams import Stream
 
 _PATIENCE = 8
 """Calls in a row that may name others than those who are together, before these part and the others meet."""

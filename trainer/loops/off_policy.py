@@ -20,8 +20,8 @@ from trainer.loops.learner import Learner
 from trainer.loops.memory import AnyReplay
 from trainer.loops.saving import restore_replay
 from trainer.loops.state import FoundCheckpoint, RunCounters
-from trainer.parallel import Ranks
 from trainer.preemption import StopSignals
+from trainer.ranks.parallel import Ranks
 from trainer.settings import TrainSettings
 from trainer.telemetry import Telemetry
 

@@ -6,20 +6,26 @@ environments can be continued; where they cannot, it begins a new rollout and sa
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
+from torch import Tensor
 
-from trainer.algorithms.rollout_acting import RolloutActing
 from trainer.checkpoint import CheckpointStore
 from trainer.envs.interface import EnvFactory
 from trainer.envs.schedule import WorkerCommand
 from trainer.loops.attempt import TrainingAttempt
 from trainer.loops.rollout_learner import RolloutLearner
 from trainer.loops.state import FoundCheckpoint
-from trainer.parallel import Ranks
+from trainer.nn.actor_critic import ActorCritic
 from trainer.preemption import StopSignals
+from trainer.ranks.parallel import Ranks
 from trainer.recipe import batches
+from trainer.recipe.share import acts_on_host
 from trainer.settings import TrainSettings
 from trainer.telemetry import Telemetry
 
@@ -155,3 +161,60 @@ class OnPolicyRun(TrainingAttempt[RolloutLearner]):
         if self._environments is not None:
             self._rollout.load_state_dict(state["rollout"])
             self._acting.load_state_dict(state["acting"])
+
+
+class RolloutActing:
+    """Draws actions for the environments.
+
+    Args:
+        policy: the networks that learn.
+        steps: of a rollout.
+        envs: rows of every call.
+    """
+
+    def __init__(self, policy: ActorCritic, steps: int, envs: int) -> None:
+        device = policy.device
+        self._shape = steps, envs
+        self._policy = policy
+        self._device = device
+        weights = sum(parameter.numel() for parameter in policy.actor.parameters())
+        on_host = device.type == "cpu" or acts_on_host(weights, envs)
+        self._copy = None
+        if on_host and device.type != "cpu":
+            self._copy = copy.deepcopy(policy).cpu().requires_grad_(False)
+        self._actor = self._copy or policy
+        self._acts_on = torch.device("cpu") if on_host else device
+        self._noise = torch.zeros(0)
+
+    def begin(self) -> None:
+        """Takes over the weights and draws the noise of a rollout."""
+        self._noise = self._policy.head.draw_noise(*self._shape)
+        self._look()
+
+    def act(self, observation: npt.NDArray[np.float32], step: int) -> npt.NDArray[np.float32]:
+        """Draws an action for each environment.
+
+        Args:
+            observation: (envs, observation_dim).
+            step: of the rollout.
+
+        Returns:
+            Shape (envs, action_dim).
+        """
+        seen = torch.from_numpy(observation).to(self._acts_on)
+        action = self._actor.sample(seen, self._noise[step].to(self._acts_on))
+        array: npt.NDArray[np.float32] = action.cpu().numpy()
+        return array
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the noise of this rollout."""
+        return {"noise": self._noise}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Takes over what `state_dict` returned, and the weights as they are now."""
+        self._noise = state["noise"]
+        self._look()
+
+    def _look(self) -> None:
+        if self._copy is not None:
+            self._copy.load_state_dict(self._policy.state_dict())

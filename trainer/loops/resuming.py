@@ -7,12 +7,12 @@ from typing import Any
 
 from trainer import checkpoint
 from trainer import recipe as recipes
+from trainer.arguments import NEWEST
 from trainer.checkpoint import CheckpointStore
 from trainer.errors import CheckpointError, UsageError
 from trainer.loops.saving import of_rank
 from trainer.loops.state import FoundCheckpoint
-from trainer.options import NEWEST
-from trainer.parallel import Ranks
+from trainer.ranks.parallel import Ranks
 from trainer.settings import TrainSettings
 
 

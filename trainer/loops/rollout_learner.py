@@ -10,13 +10,13 @@ from torch import Tensor
 
 from trainer.algorithms.capture import CapturedUpdate, weak
 from trainer.algorithms.on_policy import OnPolicy
-from trainer.device import autocast
 from trainer.envs.interface import EnvFactory
 from trainer.loops.memory import too_small
-from trainer.parallel import Ranks
+from trainer.machine.device import autocast
+from trainer.ranks.parallel import Ranks
 from trainer.recipe import batches
 from trainer.recipe.on_policy import OnPolicyAlgorithm
-from trainer.rollout import Rollout
+from trainer.replay.rollout import Rollout
 from trainer.settings import TrainSettings
 
 

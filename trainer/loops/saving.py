@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from trainer.checkpoint import CheckpointStore, Saved
+from trainer.loops.generators import fresh_generators
 from trainer.loops.memory import AnyReplay
-from trainer.loops.state import fresh_generators
-from trainer.parallel import Ranks
+from trainer.ranks.parallel import Ranks
 from trainer.replay import ReplayRows
 
 _OTHERS = "others"

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-import torch
 
 _PHYSICS = ("gymnasium", "metaworld", "mujoco")
 """The packages whose versions decide whether a state of the environments can be taken up again."""
@@ -67,35 +63,6 @@ class RunCounters:
     def as_dict(self) -> dict[str, Any]:
         """Returns the counters as plain values."""
         return asdict(self)
-
-
-def stored_generators(rng: np.random.Generator) -> dict[str, Any]:
-    """Returns the state of the run's generator and of PyTorch's, on the host and on the run's own GPU."""
-    return {
-        "numpy": json.dumps(rng.bit_generator.state),
-        "torch": torch.get_rng_state(),
-        "cuda": [torch.cuda.get_rng_state()] if torch.cuda.is_initialized() else [],  # type: ignore[no-untyped-call]
-    }
-
-
-def restore_generators(stored: Mapping[str, Any], rng: np.random.Generator) -> None:
-    """Sets the generators to what `stored_generators` returned; a GPU's is passed over without a GPU.
-
-    Earlier versions stored that of every GPU in sight.
-    """
-    rng.bit_generator.state = json.loads(stored["numpy"])
-    torch.set_rng_state(stored["torch"])
-    states = stored["cuda"]
-    if states and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        own = torch.cuda.current_device()
-        torch.cuda.set_rng_state(states[own] if own < len(states) else states[0])
-
-
-def fresh_generators(*entropy: int) -> dict[str, Any]:
-    """Returns what `stored_generators` would, for generators seeded with these numbers."""
-    rng = np.random.default_rng(entropy)
-    torch.manual_seed(int(rng.integers(2**63)))
-    return stored_generators(rng)
 
 
 def stored_environments(schedule: Mapping[str, Any], states: list[dict[str, Any]]) -> dict[str, Any]:

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainer.nn.affine import affine, single_outputs, usable
-from trainer.nn.frozen import frozen_layers
-from trainer.processors import processor_name
+from trainer.machine.processors import processor_name
+from trainer.nn.affine import affine, frozen_layers, single_outputs, usable
 
 PREFER_ONEDNN = torch.backends.cpu.get_cpu_capability() == "AVX512" and "Intel" not in processor_name()
 """Whether layers go through oneDNN where they can.

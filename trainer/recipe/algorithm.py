@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Literal
 
-from trainer.lanes import LaneLayout, Ring
 from trainer.recipe.batches import multiples_near
 from trainer.recipe.environments import KINDS, EnvironmentKind, environment_of, task_count
 from trainer.recipe.errors import RecipeError, check_order
+from trainer.recipe.lanes import LaneLayout, Ring
 from trainer.recipe.processes import worker_processes
 from trainer.recipe.share import ParameterCount, Part, Share
 from trainer.recipe.spaces import Spaces

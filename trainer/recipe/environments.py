@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
-from trainer.lanes import LaneLayout, Ring
 from trainer.recipe.errors import RecipeError
+from trainer.recipe.lanes import LaneLayout, Ring
 from trainer.recipe.spaces import METAWORLD_SPACES, Spaces, known_spaces
 from trainer.recipe.tables import task_names
 
@@ -157,3 +157,12 @@ def environment_of(values: Mapping[str, Any]) -> EnvironmentKind:
 def task_count(values: Mapping[str, Any]) -> int:
     """Returns how many tasks a recipe with these values has; one environment is one."""
     return len(environment_of(values).tasks(values))
+
+
+FIXED_GOALS = 42
+"""Seed of the goal lists that all runs share, unless their recipe says otherwise."""
+
+
+def goal_seed(values: Mapping[str, Any], seed: int) -> int:
+    """Returns the seed of the goal lists of a run with this seed."""
+    return seed if values.get("goals") == "seed" else FIXED_GOALS

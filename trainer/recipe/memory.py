@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainer.lanes import LaneLayout, Ring
+from trainer.recipe.lanes import LaneLayout, Ring
 from trainer.recipe.share import Part
 from trainer.recipe.sizes import Sizes
 

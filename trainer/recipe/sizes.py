@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainer.lanes import LaneLayout, Ring
+from trainer.recipe.lanes import LaneLayout, Ring
 from trainer.recipe.recipe import Recipe
 from trainer.recipe.registry import unlearnable
 from trainer.recipe.share import ParameterCount, Share

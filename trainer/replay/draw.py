@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from trainer.lanes import LaneLayout
+from trainer.recipe.lanes import LaneLayout
 from trainer.replay.lanes import Integers, Lanes
 from trainer.replay.transfer import to_device
 

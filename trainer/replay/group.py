@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 
 import torch
 
-from trainer.replay.batch import Batch
 from trainer.replay.replay import Replay
+from trainer.replay.rows import Batch
 from trainer.replay.transitions import TransitionReplay
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trainer.lanes import LaneLayout
+from trainer.recipe.lanes import LaneLayout
 
 Integers = npt.NDArray[np.int64]
 

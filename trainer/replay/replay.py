@@ -12,18 +12,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from trainer.lanes import LaneLayout
-from trainer.replay.batch import Batch
+from trainer.recipe.lanes import LaneLayout
 from trainer.replay.draw import DeviceDraw, DeviceDraws, HostDraw
 from trainer.replay.lanes import Integers, Lanes, deal
-from trainer.replay.rows import ReplayRows
+from trainer.replay.rows import Batch, ReplayRows
 from trainer.replay.transfer import Sender, Staging, put_rows, to_device, to_host
 
 Floats = npt.NDArray[np.float32]
 
 
 class Replay:
-    """The newest transitions of each task, as many of one as of another, in the rings of `trainer.lanes`.
+    """The newest transitions of each task, equally many of each, in the rings of `trainer.recipe.lanes`.
 
     The batch is split evenly over the tasks, and what does not divide rotates; within a task it is uniform,
     with replacement. Its shapes never change, and nothing here waits for the device: on a GPU `sample` can be

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -34,3 +36,29 @@ class ReplayRows:
         for begin, end in zip(self.begin, self.end, strict=True):
             yield begin, end, self.data[offset : offset + end - begin]
             offset += end - begin
+
+
+class Batch(NamedTuple):
+    """Transitions to learn from.
+
+    Attributes:
+        observation: (batch, observation_dim).
+        action: (batch, action_dim).
+        reward: (batch,).
+        next_observation: (batch, observation_dim).
+        task: int64 (batch,).
+        goes_on: float (batch,), 0 where the environment terminated the episode and nothing follows, else 1;
+            None if none is terminated: Meta-World's episodes are only cut off and bootstrapped.
+    """
+
+    observation: Tensor
+    action: Tensor
+    reward: Tensor
+    next_observation: Tensor
+    task: Tensor
+    goes_on: Tensor | None = None
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Those that are there, in order: `Batch(*tensors)` is the batch again."""
+        return tuple(tensor for tensor in self if tensor is not None)

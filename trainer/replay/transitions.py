@@ -23,9 +23,8 @@ import torch
 from torch import Tensor
 
 from trainer.errors import CheckpointError
-from trainer.lanes import Ring
-from trainer.replay.batch import Batch
-from trainer.replay.rows import ReplayRows
+from trainer.recipe.lanes import Ring
+from trainer.replay.rows import Batch, ReplayRows
 from trainer.replay.transfer import Sender, Staging, put_rows, to_host
 
 Floats = npt.NDArray[np.float32]

@@ -11,7 +11,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from types import TracebackType
 
-from trainer.processors import usable_processors
+from trainer.machine.processors import usable_processors
 from trainer.telemetry.gpu import GpuSampler
 
 SHORTEST_SECONDS = 0.25

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from trainer.evaluation.intervals import student
-from trainer.processors import processor_name, usable_processors
+from trainer.evaluation.result import student
+from trainer.machine.processors import processor_name, usable_processors
 
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
 """Quantiles for that many values, of which `student` knows only those of many well."""

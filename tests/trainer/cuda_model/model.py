@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.trainer.cuda_model.order import HOST, Clock, Order
 from tests.trainer.cuda_model.tape import NotCapturableError, Tape, place_of, tensors_of, written
-from trainer.algorithms import cuda_recorder
+from trainer.algorithms import capture
 
 _PRODUCTS = ("mm", "linear", "matmul")
 _POOL = 32
@@ -78,7 +78,7 @@ class CudaModel:
         self._stack.enter_context(
             patch.object(torch, "autocast", lambda _, *args, **how: autocast("cpu", *args, **how))
         )
-        self._stack.enter_context(patch.object(cuda_recorder, "_free", defaultdict(list)))
+        self._stack.enter_context(patch.object(capture, "_free", defaultdict(list)))
         self._stack.enter_context(_Devices(self))
         self._stack.enter_context(_Operations(self))
         return self

@@ -1,4 +1,4 @@
-"""Our trainer: `trainer.training.train` as a run has it, with the last evaluation and checkpoint only."""
+"""Our trainer: `trainer.loops.training.train` as a run has it, with the last evaluation and checkpoint."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.benchmarks._trained import trained
 from tests.benchmarks.peers.cases import Case
 from tests.benchmarks.peers.cell import Run
 from tests.benchmarks.peers.play import Act
-from trainer import training
 from trainer.envs.spaces import action_space, translator
+from trainer.loops import training
 from trainer.settings import read_settings
 
 

@@ -1,0 +1,1 @@
+"""Pictures of environments: rendering, filming, and files of video."""
