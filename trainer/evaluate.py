@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     few = len(model.tasks) * given.episodes < _WORTH_PROCESSES
     refuse_foreign(model.path, values, named=given.environment, pulled=given.pulled)
     evaluator = Evaluator(
-        factory_for(values, model.tasks, goals=model.goal_seed, entry=model.entry),
+        factory_for(model.entry, values, model.tasks, goals=model.goal_seed),
         given.episodes,
         workers=given.workers if given.workers is not None else 0 if few else usable_processors(),
     )

@@ -181,7 +181,7 @@ def _film(model: Any, task: str, number: int, size: int, film: _TaskFilm) -> Epi
     if environment_of(model.recipe["values"]) is GYMNASIUM:
         from trainer.envs.choice import factory_for
 
-        factory = factory_for(model.recipe["values"], (task,), entry=model.entry)
+        factory = factory_for(model.entry, model.recipe["values"], (task,))
         return film_gymnasium(model.policy, factory.for_evaluation(), number, size, film)
     from trainer.envs.metaworld import MetaworldFactory
 

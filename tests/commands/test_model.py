@@ -19,6 +19,7 @@ from tests.results.run_dirs import evaluation, make_run_dir, write_metrics
 from trainer.algorithms.sac_config import SACConfig
 from trainer.algorithms.sac_learner import SAC
 from trainer.checkpoint.model import about, save_final
+from trainer.envs.spaces import unit_box
 from trainer.errors import UsageError
 from trainer.recipe import load
 
@@ -33,7 +34,7 @@ def untrained(folder: Path, document: dict[str, Any], tasks: tuple[str, ...], si
         sizes: of an observation and of an action.
     """
     learner = SAC(SACConfig.from_values(document["values"]), *sizes, len(tasks))
-    save_final(folder, about(document, tasks, *sizes, 0), learner.state_dict())
+    save_final(folder, about(document, tasks, *sizes, 0, unit_box(sizes[1])), learner.state_dict())
 
 
 @pytest.fixture

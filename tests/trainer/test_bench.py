@@ -104,7 +104,7 @@ def test_updates_of_a_rollout_that_break_off_are_counted_as_they_are(tmp_path):
     pairs = {"rollout_size": "256", "target_kl": "1e-6"}
     changes = [word for pair in pairs.items() for word in ("--set", "=".join(pair), "--unlock", pair[0])]
     settings = read_settings(["--recipe", "ppo", *changes, "--run-dir", str(tmp_path)], {})
-    factory = factory_for(settings.recipe.values, settings.tasks)
+    factory = factory_for(settings.recipe.entry, settings.recipe.values, settings.tasks)
     learner = RolloutLearner(settings, factory, torch.device("cpu"), Ranks())
     filled = fill_rollout(learner, factory, np.random.default_rng(0))
     filled.learn()

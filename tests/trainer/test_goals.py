@@ -10,12 +10,11 @@ import pytest
 
 from tests.trainer.runs import events, newest
 from trainer import recipe as recipes
-from trainer.checkpoint.model import about, load_model
+from trainer.checkpoint.model import load_model
 from trainer.envs.choice import factory_for
 from trainer.envs.metaworld import MetaworldFactory
 from trainer.evaluate import main as evaluate
 from trainer.evaluation import evaluator
-from trainer.loops import checkpointed
 from trainer.loops.training import train
 from trainer.recipe.environments import GYMNASIUM
 from trainer.settings import TrainSettings, read_each, read_settings
@@ -55,10 +54,11 @@ def test_the_papers_recipes_play_the_goals_of_their_seed_and_others_the_same() -
 
 
 def test_the_goals_are_those_of_the_seed() -> None:
-    values = recipes.load("mclean2025-mt10").values
-    found = [factory_for(values, ["reach-v3"], 0, seed)(0)._tasks[0].data for seed in (7, 7, 42)]
+    recipe = recipes.load("mclean2025-mt10")
+    entry, values = recipe.entry, recipe.values
+    found = [factory_for(entry, values, ["reach-v3"], 0, seed)(0)._tasks[0].data for seed in (7, 7, 42)]
     assert found[0] == found[1] != found[2]
-    assert factory_for(values, ["reach-v3"]) == MetaworldFactory(("reach-v3",), 42, 50)
+    assert factory_for(entry, values, ["reach-v3"]) == MetaworldFactory(("reach-v3",), 42, 50)
 
 
 @pytest.mark.slow
@@ -78,25 +78,6 @@ def test_a_resumed_run_and_its_model_keep_the_goals(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(evaluator, "Evaluator", Spy)
     assert evaluate([str(tmp_path), "--episodes", "1"]) == 0
     assert played == [MetaworldFactory(("reach-v3",), 7, 50, again.recipe.values["episode_steps"])]
-
-
-def test_a_checkpoint_of_an_earlier_version_goes_on_with_the_goals_it_had(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def as_before(*given: Any) -> dict[str, Any]:
-        description = about(*given)
-        recipe = description["recipe"]
-        del description["goal_seed"], recipe["algorithm"], recipe["values"]["goals"]
-        return description
-
-    with monkeypatch.context() as patched:
-        patched.setattr(checkpointed, "about", as_before)
-        assert train(settings_for(tmp_path, 30, "--seed", "7")) == 0
-    assert load_model(tmp_path).goal_seed == 42
-    again = settings_for(tmp_path, 60, "--seed", "7", "--resume")
-    assert train(again) == 0
-    assert "on with the goals of seed 42, which it began with" in events(tmp_path)
-    assert newest(again)["model"]["about"]["goal_seed"] == 42
 
 
 def test_other_goals_are_other_starts() -> None:

@@ -40,7 +40,11 @@ def settings_for(run_dir: Path, environment: str, *argv: str) -> TrainSettings:
 
 
 def train(settings: TrainSettings, **how):
-    return run(settings, factory_for(settings.recipe.values, settings.tasks, settings.seed), **how)
+    return run(
+        settings,
+        factory_for(settings.recipe.entry, settings.recipe.values, settings.tasks, settings.seed),
+        **how,
+    )
 
 
 def held(settings: TrainSettings) -> torch.Tensor:

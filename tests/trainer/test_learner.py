@@ -1,6 +1,5 @@
 """Memory fallbacks of a device that is full; only the fault itself is made up, for no CPU shows it."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,8 +12,6 @@ from trainer.errors import DivergedError, TrainerError
 from trainer.loops import memory
 from trainer.loops.attempt import TrainingAttempt
 from trainer.loops.learner import Learner
-from trainer.loops.off_policy import stored_fallback
-from trainer.loops.state import FoundCheckpoint
 from trainer.replay import Replay
 
 
@@ -91,14 +88,6 @@ def test_then_the_batch_is_taken_in_parts(make, full, said):
     ]
     learner.update()  # and stays there
     assert len(said) == 3
-
-
-@pytest.mark.parametrize("name", ["memory_fallback", "rung"])
-def test_a_resumed_run_keeps_its_memory_fallback_also_of_an_earlier_version(make, name):
-    stored = {"replay_on_host": True, "micro_batches": 4}
-    found = FoundCheckpoint(Path("step-1"), {"state": {name: stored}})
-    assert make(stored_fallback(found)).memory_fallback == stored
-    assert stored_fallback(None) is None
 
 
 def test_after_the_last_memory_fallback_the_run_ends_with_the_reason(make, full):

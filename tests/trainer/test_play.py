@@ -21,12 +21,13 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with an untrained final model."""
     from trainer.algorithms import sac_learner
     from trainer.checkpoint import model
+    from trainer.envs.spaces import unit_box
 
     home = tmp_path_factory.mktemp("run")
     demo = recipe.load("local-demo")
     tasks = recipe.task_names(demo.values["tasks"])
     learner = sac_learner.SAC(sac_learner.SACConfig.from_values(demo.values), 39, 4, len(tasks))
-    model.save_final(home, model.about(demo.as_json(), tasks, 39, 4, 0), learner.state_dict())
+    model.save_final(home, model.about(demo.as_json(), tasks, 39, 4, 0, unit_box(4)), learner.state_dict())
     return home
 
 

@@ -88,7 +88,7 @@ def test_a_preset_s_recipe_starts_learns_and_resumes(place: Place, tmp_path: Pat
         wandb="disabled",
     )
     tasks, entry = settings.tasks, settings.recipe.entry
-    factory = factory_for(settings.recipe.values, tasks, settings.seed, settings.goal_seed, entry)
+    factory = factory_for(entry, settings.recipe.values, tasks, settings.seed, settings.goal_seed)
     steps = settings.total_steps // ENVS
     assert run(settings, factory, stop=StopAt(steps - 1)).code == 85
     before = newest(settings)["state"]["progress"]["updates"]

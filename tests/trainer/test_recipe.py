@@ -327,14 +327,6 @@ def test_what_goes_beyond_the_paper_says_so_everywhere() -> None:
     }
 
 
-def test_values_of_an_earlier_version_are_completed() -> None:
-    values = dict(recipe.load("mclean2025-mt10").values)
-    earlier = {key: value for key, value in values.items() if not key.startswith(("critic_r", "value_"))}
-    assert len(earlier) < len(values)
-    assert recipe.completed("sac", earlier) == values
-    assert recipe.completed("sac", {**values, "value_bins": 7})["value_bins"] == 7
-
-
 def test_as_json_is_plain() -> None:
     changed = recipe.load("local-demo").override({"actor_hidden": "64,64"}, {"actor_hidden"})
     plain = changed.as_json()

@@ -34,7 +34,7 @@ def settings_for(run_dir: Path, recipe: str, changes: dict[str, str], *argv: str
 
 def factory_of(settings: TrainSettings):
     recipe = settings.recipe
-    return factory_for(recipe.values, settings.tasks, settings.seed, entry=recipe.entry)
+    return factory_for(recipe.entry, recipe.values, settings.tasks, settings.seed)
 
 
 def train(settings: TrainSettings, **how):

@@ -137,7 +137,9 @@ def test_one_that_diverges_touches_no_other(tmp_path, monkeypatch):
         for seed in (1, 2, 3)
     ]
     monkeypatch.setattr(
-        training, "factory_for", lambda _, __, seed, *___: SpoiltFactory() if seed == 2 else CounterFactory()
+        training,
+        "factory_for",
+        lambda _, __, ___, seed, *____: SpoiltFactory() if seed == 2 else CounterFactory(),
     )
     expected = [alone(runs[0]), alone(runs[2])]
     held: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()

@@ -275,7 +275,7 @@ def _own(settings: TrainSettings) -> Combination:
     """What the run would take: environments that are stepped in no time have no processes."""
     values, workers = settings.recipe.values, min(settings.workers, settings.num_envs)
     if settings.workers_optional and settings.recipe.environment is GYMNASIUM:
-        factory = factory_for(values, settings.tasks, settings.seed, entry=settings.recipe.entry)
+        factory = factory_for(settings.recipe.entry, values, settings.tasks, settings.seed)
         workers = 0 if quick(settings.own_envs, factory.step_seconds) else workers
     return Combination(settings.num_envs, workers)
 

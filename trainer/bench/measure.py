@@ -208,7 +208,7 @@ class _WatchedRun(Telemetry):
 
 def _factory(settings: TrainSettings) -> EnvFactory:
     recipe = settings.recipe
-    return factory_for(recipe.values, settings.tasks, settings.seed, settings.goal_seed, recipe.entry)
+    return factory_for(recipe.entry, recipe.values, settings.tasks, settings.seed, settings.goal_seed)
 
 
 def _schedule(settings: TrainSettings, factory: EnvFactory, rng: np.random.Generator) -> Schedule | Autoreset:

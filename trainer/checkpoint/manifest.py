@@ -11,8 +11,6 @@ from itertools import pairwise
 from typing import Any
 
 SCHEMA = 3
-_WITHOUT_DIGEST = 2
-"""The previous format, which has no digest of itself: only its structure can be checked."""
 _SEAL = b', "sha256": "%s"}\n'
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -99,10 +97,9 @@ class Manifest:
         """
         try:
             held = json.loads(data)
-            if held["schema"] not in (SCHEMA, _WITHOUT_DIGEST):
+            if held["schema"] != SCHEMA:
                 raise ForeignFormatError(_foreign(held["schema"]))
-            if held["schema"] == SCHEMA or "sha256" in held:
-                _check_seal(data)
+            _check_seal(data)
             return cls(
                 _count(held["step"]),
                 _count(held["serial"]),

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from trainer import checkpoint
-from trainer.envs.spaces import ActionSpace, unit_box
+from trainer.envs.spaces import ActionSpace
 from trainer.errors import CheckpointError
 from trainer.files import atomic_write_bytes
 from trainer.nn.actor import Actor
@@ -58,7 +58,7 @@ def about(
     observation_dim: int,
     action_dim: int,
     step: int,
-    action_space: ActionSpace | None = None,
+    action_space: ActionSpace,
     goal_seed: int = FIXED_GOALS,
 ) -> dict[str, Any]:
     """Returns the description stored beside the weights; plain values only."""
@@ -68,7 +68,7 @@ def about(
         "observation_dim": observation_dim,
         "action_dim": action_dim,
         "step": step,
-        "action_space": None if action_space is None else asdict(action_space),
+        "action_space": asdict(action_space),
         "goal_seed": goal_seed,
     }
 
@@ -116,16 +116,15 @@ def load_model(path: Path, device: torch.device | str = "cpu") -> Model:
         tasks = tuple(description["tasks"])
         policy = _policy(description)
         policy.load_state_dict(weights)
+        goals = description["goal_seed"]
     except (KeyError, TypeError, RuntimeError, RecipeError) as error:
         raise CheckpointError(f"{source} is not a model of this trainer: {error}") from error
-    goals = description.get("goal_seed", FIXED_GOALS)  # models of earlier versions do not say
     return Model(policy.to(device).eval(), tasks, description["recipe"], description["step"], source, goals)
 
 
 def _policy(description: Mapping[str, Any]) -> Actor:
     """Builds the policy that a description is of, with weights of no use."""
-    given = description.get("action_space")  # old models of boxes have none
-    actions = ActionSpace(**given) if given else unit_box(description["action_dim"])
+    actions = ActionSpace(**description["action_space"])
     recipe, observation_dim = description["recipe"], description["observation_dim"]
     entry, values = registry.entry_of(recipe), recipe["values"]
     policy: Actor = entry.policy(values, observation_dim, actions, len(description["tasks"]))

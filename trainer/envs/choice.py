@@ -13,20 +13,20 @@ from trainer.recipe.environments import FIXED_GOALS, METAWORLD, environment_of
 
 
 def factory_for(
+    entry: Algorithm,
     values: Mapping[str, Any],
     tasks: Sequence[str],
     seed: int = 0,
     goals: int = FIXED_GOALS,
-    entry: Algorithm | None = None,
 ) -> EnvFactory:
     """Returns the factory of a recipe's environments.
 
     Args:
+        entry: of the algorithm, which says how it learns actions.
         values: of the recipe.
         tasks: full names of Meta-World's tasks.
         seed: of the episodes that a Gymnasium environment starts.
         goals: seed of the goal lists of Meta-World's tasks.
-        entry: of the algorithm, which says how it learns actions; by default the one with such values.
 
     Raises:
         UsageError: the environment is unknown, cannot be made here, or has spaces that
@@ -38,7 +38,7 @@ def factory_for(
         return MetaworldFactory(tuple(tasks), goals, values["goals_per_task"], values["episode_steps"])
     from trainer.envs.gymnasium_env import GymnasiumFactory
 
-    entry, name = entry or registry.entry_of({"values": values}), values["environment"]
+    name = values["environment"]
     factory = GymnasiumFactory(name, actions=entry.box or "clipped", seed=seed)
     choices = factory.action_space.nvec
     if reason := registry.unlearnable(entry, name, choices):

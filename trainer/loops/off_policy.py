@@ -69,7 +69,7 @@ class OffPolicyRun(TrainingAttempt[Learner]):
         ranks: Ranks | None = None,
     ) -> None:
         super().__init__(settings, factory, telemetry, stop, store, found, ranks)
-        fallback = stored_fallback(found)
+        fallback = found.parts["state"]["memory_fallback"] if found else None
         learner = Learner(settings, factory, device, self._say, fallback, self._ranks)
         policy = learner.agent.policy
         lag = settings.lag_on(device.type)
@@ -180,20 +180,12 @@ class OffPolicyRun(TrainingAttempt[Learner]):
         """Takes over what `_own_state` returned, and the replay."""
         state, replay, go_on = found.parts["state"], self.learner.replay, self._environments is not None
         self._acting.load_state_dict(state["acting"])
-        # checkpoints of earlier versions have neither
-        self.learner.turn = state.get("turn", 0)
-        self.learner.losses = {name: torch.tensor(value) for name, value in state.get("losses", {}).items()}
-        self.learner.restore_returns(state.get("returns"), episodes_go_on=go_on)
+        self.learner.turn = state["turn"]
+        self.learner.losses = {name: torch.tensor(value) for name, value in state["losses"].items()}
+        self.learner.restore_returns(state["returns"], episodes_go_on=go_on)
         if not found.replay:
             self._progress.learning_starts = self._progress.step + self._values["warmup_steps"]
         else:
             restore_replay(self._store, self._ranks, found.path, replay)
         if not go_on:
             replay.cut()
-
-
-def stored_fallback(found: FoundCheckpoint | None) -> dict[str, Any] | None:
-    """Returns a checkpoint's `Learner.memory_fallback`; those of earlier versions call it `rung`."""
-    state = found.parts["state"] if found else {}
-    stored: dict[str, Any] | None = state.get("memory_fallback", state.get("rung"))
-    return stored

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from trainer import checkpoint
-from trainer import recipe as recipes
 from trainer.arguments import NEWEST
 from trainer.checkpoint import CheckpointStore
 from trainer.errors import CheckpointError, UsageError
@@ -109,9 +108,7 @@ def _check_fit(path: Path, made_by: dict[str, Any], settings: TrainSettings) -> 
     theirs = made_by["recipe"]
     if theirs["name"] != ours["name"]:
         raise CheckpointError(f"{path} was made by recipe {theirs['name']}, not {ours['name']}")
-    made_with = recipes.completed(settings.recipe.algorithm, theirs["values"])
-    if "goals" in made_with and "goals" not in theirs["values"]:
-        made_with["goals"] = ours["values"]["goals"]  # of an earlier version: goals stay whatever it says
+    made_with = theirs["values"]
     for key, value in ours["values"].items():
         if made_with.get(key) != value:
             raise CheckpointError(

@@ -67,8 +67,8 @@ class EpisodeStatistics:
         """Takes over what `state_dict` returned, for as many environments."""
         self._return[:] = state["return"]
         self._solved[:] = state["solved"]
-        self._steps[:] = state.get("steps", 0)  # checkpoints of older trainers have none
-        self._ended = [(task, total, solved, *rest, 0)[:4] for task, total, solved, *rest in state["ended"]]
+        self._steps[:] = state["steps"]
+        self._ended = [*state["ended"]]
 
     def take(self) -> list[Episode]:
         """Returns the ended episodes and keeps them no longer."""

@@ -22,7 +22,6 @@ from trainer.machine.device import configure, describe, device_name, precision_o
 from trainer.machine.processors import usable_processors
 from trainer.preemption import StopSignals
 from trainer.ranks.parallel import Ranks
-from trainer.recipe.environments import FIXED_GOALS
 from trainer.recipe.processes import quick
 from trainer.settings import TrainSettings
 from trainer.telemetry import Opens, SilentTelemetry, Telemetry, open_progress
@@ -83,13 +82,13 @@ class TrainingRun:
         found = find(settings, self._store, events, ranks)
         step = found.parts["state"]["progress"]["step"] if found else 0
         if found:
-            goals = found.parts["model"]["about"].get("goal_seed", FIXED_GOALS)
+            goals = found.parts["model"]["about"]["goal_seed"]
             if goals != settings.goal_seed:
                 events.append(f"on with the goals of seed {goals}, which it began with")
             settings = replace(settings, resumed_goals=goals)
         recipe = settings.recipe
         self._factory = factory_for(
-            recipe.values, settings.tasks, settings.seed, settings.goal_seed, recipe.entry
+            recipe.entry, recipe.values, settings.tasks, settings.seed, settings.goal_seed
         )
         if settings.workers_optional and quick(settings.own_envs, self._factory.step_seconds):
             settings = replace(settings, workers=0)

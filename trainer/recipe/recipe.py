@@ -150,7 +150,7 @@ def parse(name: str, text: str) -> Recipe:
 
 
 def completed(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns values with what a recipe's file or a run of an earlier version does not name at its default.
+    """Returns a recipe's values, with those that its file does not name at their defaults.
 
     Args:
         name: the algorithm's.

@@ -40,18 +40,12 @@ def entry_of(recipe: Mapping[str, Any]) -> Algorithm:
     """Returns the algorithm of a recipe as a model has it.
 
     Args:
-        recipe: with `values`, and with `algorithm` unless it is of an earlier version: then its algorithm is
-            the one whose schema has most of the values.
+        recipe: with `algorithm` and `values`.
 
     Raises:
         RecipeError: there is no algorithm of that name.
     """
-    values: Mapping[str, Any] = recipe["values"]
-    environment = environment_of(values)
-    if "algorithm" in recipe:
-        return algorithm(recipe["algorithm"]).on(environment)
-    entries = [entry for entry in map(algorithm, names()) if environment in entry.environments]
-    return max(entries, key=lambda entry: len(entry.schema(values).keys() & values.keys())).on(environment)
+    return algorithm(recipe["algorithm"]).on(environment_of(recipe["values"]))
 
 
 def unlearnable(entry: Algorithm, environment: str, choices: Sequence[int]) -> str:

@@ -44,7 +44,7 @@ from tests.benchmarks.paper.lockstep import RECIPE as PAPER
 from trainer import arguments, recipe
 from trainer.algorithms.sac_config import SACConfig
 from trainer.algorithms.sac_learner import SAC
-from trainer.envs.choice import factory_for
+from trainer.envs.metaworld import MetaworldFactory
 from trainer.evaluation.evaluator import Evaluator, every_goal
 from trainer.files import atomic_write_bytes
 
@@ -108,7 +108,7 @@ def theirs(seed: int, folder: Path, given: argparse.Namespace) -> Piece:
     argv = [given.python, script, given.code.resolve(), folder, seed, ",".join(TASKS), *numbers]
     if not (folder / "official.json").exists():  # which is written last
         run(list(map(str, argv)), folder, given.device)
-    evaluator = Evaluator(factory_for(values(), [f"{task}-v3" for task in TASKS], goals=seed), EPISODES)
+    evaluator = Evaluator(MetaworldFactory(tuple(f"{task}-v3" for task in TASKS), seed), EPISODES)
     agent = SAC(SACConfig.from_values(values()), 39, 4, len(TASKS))
     success: dict[str, list[float]] = {task: [] for task in TASKS}
     steps = list(range(EVERY, STEPS + 1, EVERY))
