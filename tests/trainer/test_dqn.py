@@ -365,7 +365,7 @@ def test_networks_targets_and_optimiser_are_reckoned_to_the_byte(spaces, changes
     assert sizes.count.actor == sum(each.numel() for each in learnt)
     assert sizes.count.targets == sum(each.numel() for each in targets)
     constants = [*agent.policy.buffers(), *agent.targets.buffers(), agent._numbers]
-    assert dqn.network_bytes(sizes.share) == stored_bytes([*learnt, *constants])
+    assert dqn.ENTRY.network_bytes(sizes.share) == stored_bytes([*learnt, *constants])
     parts = {part.name: part.bytes for part in memory.learner_parts(sizes)}
     assert parts["target network"] == stored_bytes(targets) == parts["gradients"]
     state = [tensor for one in agent.optimizers.values() for tensor in one.tensors()]
@@ -379,7 +379,7 @@ def test_what_acts_beside_the_updates_is_reckoned_to_the_byte(changes):
     acting = Acting(agent.policy, sizes.environments, 100, lag=1)
     copies = [*acting._actor.parameters(), *acting._actor.buffers(), *acting._newest]
     inputs = sizes.environments * (100 + 2 + 1 + 1) * 4
-    assert dqn.acting_bytes(sizes.share) == stored_bytes(copies) + inputs
+    assert dqn.ENTRY.acting_bytes(sizes.share) == stored_bytes(copies) + inputs
 
 
 @pytest.mark.slow
@@ -403,7 +403,7 @@ def test_the_peak_of_an_update_is_reckoned_within_an_eighth(
     action, task = torch.zeros(rows, 1), torch.zeros(rows, dtype=torch.int64)
     batch = Batch(seen, action, torch.randn(rows), following, task, torch.ones(rows))
     peak = peak_bytes(lambda: agent.update(batch), tmp_path)
-    assert dqn.workspace_bytes(sizes.share, micro_batches) == pytest.approx(peak, rel=0.125)
+    assert dqn.ENTRY.workspace_bytes(sizes.share, micro_batches) == pytest.approx(peak, rel=0.125)
 
 
 def test_its_recipes_refuse_what_cannot_be_learnt():

@@ -55,10 +55,10 @@ def test_networks_targets_and_optimiser_to_the_byte(name: str) -> None:
     modules = [agent.policy, agent.critics]
     carried = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
     constants = [*agent.targets.buffers(), agent._one_hot, agent.log_alpha]
-    assert sac.network_bytes(sizes.share) == stored_bytes([*carried, *constants])
+    assert sac.ENTRY.network_bytes(sizes.share) == stored_bytes([*carried, *constants])
     assert count.targets * 4 == stored_bytes([*agent.targets.parameters()])
     state = [tensor for one in agent.optimizers.values() for tensor in one.tensors()]
-    assert sac.optimizer_bytes(sizes.share) == sum(tensor.nbytes for tensor in state)
+    assert sac.ENTRY.optimizer_bytes(sizes.share) == sum(tensor.nbytes for tensor in state)
     parts = {part.name: part for part in memory.learner_parts(sizes)}
     assert parts["gradients"].bytes == count.trained * 4
     assert not parts["update"].exact
@@ -87,7 +87,7 @@ def test_the_replay_to_the_byte(name: str, num_envs: int | None) -> None:
 
 def test_small_policies_act_on_the_host_and_take_nothing_of_a_gpu() -> None:
     sizes = Sizes(recipes.load("guide-mt10"))
-    assert sac.acting_bytes(sizes.share) == 0
+    assert sac.ENTRY.acting_bytes(sizes.share) == 0
     assert "acting" not in {part.name for part in memory.learner_parts(sizes)}
     one = memory.library_parts(sizes)[1]
     two = memory.library_parts(Sizes(recipes.load("mclean2025-mt10")))[1]
@@ -100,7 +100,7 @@ def test_what_acts_beside_the_updates_to_the_byte(name: str) -> None:
     acting = Acting(agent.policy, sizes.environments, 39, lag=1)
     copies = [*acting._actor.parameters(), *acting._actor.buffers(), *acting._newest]
     inputs = sizes.environments * (39 + 4 + 1 + 4) * 4
-    assert sac.acting_bytes(sizes.share) == stored_bytes(copies) + inputs
+    assert sac.ENTRY.acting_bytes(sizes.share) == stored_bytes(copies) + inputs
 
 
 @pytest.mark.slow
@@ -128,7 +128,7 @@ def test_the_peak_of_an_update_within_a_tenth(
     agent, sizes = learner(name, precision, micro_batches, **changes)
     batch = batch_of(sizes)
     peak = peak_bytes(lambda: agent.update(batch), tmp_path)
-    assert sac.workspace_bytes(sizes.share, micro_batches) == pytest.approx(peak, rel=0.1)
+    assert sac.ENTRY.workspace_bytes(sizes.share, micro_batches) == pytest.approx(peak, rel=0.1)
 
 
 def rollout_learner(folder: Path, **values: str) -> tuple[RolloutLearner, Sizes]:

@@ -128,9 +128,9 @@ def test_sac_on_an_environment_to_the_byte() -> None:
     agent = SAC(SACConfig.from_values(sizes.recipe.values), 17, 6, 1, CPU)
     modules = [*agent.policy.parameters(), *agent.policy.buffers(), *agent.critics.parameters()]
     constants = [*agent.critics.buffers(), *agent.targets.buffers(), agent._one_hot, agent.log_alpha]
-    assert sac.network_bytes(sizes.share) == stored_bytes([*modules, *constants])
+    assert sac.ENTRY.network_bytes(sizes.share) == stored_bytes([*modules, *constants])
     state = [tensor for one in agent.optimizers.values() for tensor in one.tensors()]
-    assert sac.optimizer_bytes(sizes.share) == sum(tensor.nbytes for tensor in state)
+    assert sac.ENTRY.optimizer_bytes(sizes.share) == sum(tensor.nbytes for tensor in state)
     small = sizes.recipe.override({"replay_capacity": "5000"}, {"replay_capacity"})
     replay = TransitionReplay(5000, 256, 17, 6)
     rows, index = memory.replay_parts(Sizes(small))

@@ -339,9 +339,9 @@ def test_networks_targets_and_optimisers_are_reckoned_to_the_byte(name, changes)
     networks = agent.policy, agent.critics, agent.targets, agent.target_actor, agent._first_critic
     constants = [buffer for network in networks for buffer in network.buffers()]
     learnt = [*agent.policy.parameters(), *agent.critics.parameters()]
-    assert td3.network_bytes(sizes.share) == stored_bytes([*constants, *learnt])
+    assert td3.ENTRY.network_bytes(sizes.share) == stored_bytes([*constants, *learnt])
     state = [tensor for one in agent.optimizers.values() for tensor in one.tensors()]
-    assert td3.optimizer_bytes(sizes.share) == sum(tensor.nbytes for tensor in state)
+    assert td3.ENTRY.optimizer_bytes(sizes.share) == sum(tensor.nbytes for tensor in state)
     parts = {part.name: part.bytes for part in memory.learner_parts(sizes)}
     assert parts["gradients"] == stored_bytes(learnt)
     assert parts["targets"] == stored_bytes(targets)
@@ -370,7 +370,7 @@ def test_the_peak_of_an_update_is_reckoned_within_an_eighth(
     action, task = torch.rand(rows, spaces.action), torch.arange(rows) % sizes.tasks
     batch = Batch(seen, action, torch.randn(rows), following, task, torch.ones(rows))
     peak = max(peak_bytes(partial(agent.update, batch, turn), tmp_path) for turn in range(agent.turns))
-    assert td3.workspace_bytes(sizes.share, micro_batches) == pytest.approx(peak, rel=0.125)
+    assert td3.ENTRY.workspace_bytes(sizes.share, micro_batches) == pytest.approx(peak, rel=0.125)
 
 
 def test_its_recipes_refuse_what_cannot_be_learnt():

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 from trainer.recipe.algorithm import Values
 from trainer.recipe.environments import METAWORLD
 from trainer.recipe.on_policy import OnPolicyAlgorithm, rollout_bytes, row, transitions
-from trainer.recipe.share import ParameterCount, Part, Share, dense
+from trainer.recipe.share import DOUBLE, FLOAT, LONG, ParameterCount, Part, Share, dense
 from trainer.recipe.spaces import Spaces
 
 if TYPE_CHECKING:
     from trainer.algorithms.multi_task_ppo_learner import MultiTaskPPO
     from trainer.envs.spaces import ActionSpace
     from trainer.nn.task_actor import TaskActor
-
-_FLOAT, _LONG, _DOUBLE = 4, 8, 8
 
 
 class MultiTaskPPOAlgorithm(OnPolicyAlgorithm):
@@ -35,12 +33,12 @@ class MultiTaskPPOAlgorithm(OnPolicyAlgorithm):
 
     def memory(self, share: Share, micro_batches: int) -> list[Part]:
         """Returns what learns, and a rollout: all Adam holds is one tensor, and a count."""
-        networks = share.count.trained * _FLOAT
-        rows = transitions(share) * row(share) * _FLOAT + share.batch * _LONG  # and which are the next batch
+        networks = share.count.trained * FLOAT
+        rows = transitions(share) * row(share) * FLOAT + share.batch * LONG  # and which are the next batch
         steps = f"{share.cuts.steps} steps of each environment"
         return [
             Part("networks", networks, note="the policy"),
-            Part("optimiser", 2 * networks + _FLOAT),
+            Part("optimiser", 2 * networks + FLOAT),
             Part("gradients", networks),
             Part("rollout", rollout_bytes(share), note=steps),
             Part("rows", rows, note="the rollout, as it is learnt from"),
@@ -76,8 +74,8 @@ def work_bytes(share: Share) -> int:
     hidden, observation, inputs = share.values["hidden"], share.spaces.observation, share.inputs
     layer = max(before + after for before, after in pairwise((inputs, *hidden)))
     fit = 2 * (2 * observation + 4) + observation
-    looked_at: int = transitions(share) * max(layer * _FLOAT, fit * _DOUBLE)
+    looked_at: int = transitions(share) * max(layer * FLOAT, fit * DOUBLE)
     outputs = 2 * share.spaces.action
     kept = 6 * outputs + sum(hidden) + 2 * max(hidden) + (inputs if share.cuts.count > 1 else 0)
-    update: int = share.batch * kept * _FLOAT + share.count.trained * _FLOAT
+    update: int = share.batch * kept * FLOAT + share.count.trained * FLOAT
     return max(looked_at, update)

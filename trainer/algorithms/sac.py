@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from trainer.recipe.algorithm import OffPolicyAlgorithm, Values
 from trainer.recipe.environments import task_count
 from trainer.recipe.errors import RecipeError
-from trainer.recipe.share import ParameterCount, Part, Share, acts_on_host, dense, head_count
+from trainer.recipe.share import FLOAT, LONG, ParameterCount, Share, dense, head_count
 from trainer.recipe.spaces import Spaces
 
 if TYPE_CHECKING:
@@ -18,14 +18,13 @@ if TYPE_CHECKING:
     from trainer.nn.policy import Policy
     from trainer.replay import Batch
 
-_FLOAT, _LONG = 4, 8
-
 
 class SACAlgorithm(OffPolicyAlgorithm):
     """SAC of Haarnoja et al. 2018, with what McLean et al. 2025 and Nauman et al. 2025 add for many tasks."""
 
     name, label = "sac", "SAC"
     box, discrete = "scaled", False
+    networks, targets = "actor, two critics, temperatures", ("target critics", "")
 
     def check(self, recipe: str, values: Values) -> None:
         """Checks also the options of the critics."""
@@ -55,22 +54,45 @@ class SACAlgorithm(OffPolicyAlgorithm):
         critics = 2 * dense(inputs + spaces.action, layers, values.get("value_bins") or 1, heads)
         return ParameterCount(actor, critics, targets=critics, alphas=tasks)
 
-    def memory(self, share: Share, micro_batches: int) -> list[Part]:
-        """Returns what learns, with the copies that act."""
-        kept = [
-            Part("networks", network_bytes(share), note="actor, two critics, temperatures"),
-            Part("target critics", share.count.targets * _FLOAT),
-            Part("optimiser", optimizer_bytes(share), note="two moments a parameter"),
-            Part("gradients", share.count.trained * _FLOAT),
-        ]
-        if share.on_gpu and (acting := acting_bytes(share)):
-            kept += [Part("acting", acting, note="copies of the actor, inputs and outputs")]
-        workspace = workspace_bytes(share, micro_batches)
-        return [*kept, Part("update", workspace, exact=False, note="activations of one update")]
+    def network_bytes(self, share: Share) -> int:
+        """Counts actor, critics and temperatures; statistics and ids of the encoder, heads and learner."""
+        constants = (2 * share.spaces.observation + 2 * share.tasks**2) * FLOAT + 3 * share.heads * LONG
+        return share.count.trained * FLOAT + constants
 
-    def graphs(self, share: Share) -> int:
-        """Counts the update, and acting unless the host acts."""
-        return 2 if acting_bytes(share) else 1
+    def optimizer_tensors(self, share: Share) -> int:
+        """Counts weights and biases of each layer, and the temperatures."""
+        layers = len(share.values["actor_hidden"]) + len(critic_layers(share.values))
+        return 2 * (layers + 2) + 1
+
+    def noise_and_action(self, spaces: Spaces) -> int:
+        """Counts an action and its noise."""
+        return 2 * spaces.action
+
+    def acting_constants(self, share: Share) -> int:
+        """Counts the ids of the heads."""
+        return share.heads * LONG
+
+    def workspace_bytes(self, share: Share, micro_batches: int = 1) -> int:
+        """Estimates an update's activations, their gradients, and new ones of the critics.
+
+        The policy's activations are kept for the whole batch while the critics go through their parts of it.
+        A measurement, tests/trainer/test_memory.py, agrees within a tenth.
+        """
+        values, count, heads = share.values, share.count, share.heads
+        batch = share.batch
+        rows = -(-batch // micro_batches)
+        inputs, width = share.inputs, share.width
+        hidden, outputs = critic_layers(share.values), max(1, int(values.get("value_bins", 0)))
+        acting = _last_bytes(values["actor_hidden"][-1], heads * 2 * share.spaces.action, width)
+        actor: int = 2 * batch * (inputs * FLOAT + sum(values["actor_hidden"]) * width + acting)
+        kept = (
+            (2 if values["layer_norm"] else 1) * sum(hidden) + 2 * max(hidden) + inputs + share.spaces.action
+        )
+        critics: int = 2 * rows * (kept * width + _last_bytes(hidden[-1], heads * outputs, width))
+        cast: int = (count.actor + count.critics) * width if share.precision == "bf16" else 0
+        # with parts of a batch: their sum, and that of this one
+        gradients = min(micro_batches, 2) * count.critics * FLOAT
+        return actor + critics + cast + gradients
 
     def policy(
         self, values: Values, observation_dim: int, action_space: ActionSpace, num_tasks: int
@@ -102,58 +124,9 @@ class SACAlgorithm(OffPolicyAlgorithm):
         return found | {f"alpha/{task}": a for task, a in zip(tasks, agent.alpha.tolist(), strict=True)}
 
 
-def network_bytes(share: Share) -> int:
-    """Parameters of actor, critics and temperatures, and the constants the networks carry."""
-    return share.count.trained * _FLOAT + _constants(share)
-
-
-def optimizer_bytes(share: Share) -> int:
-    """Adam's state: two numbers a parameter, and a count a tensor."""
-    values = share.values
-    layers = len(values["actor_hidden"]) + len(critic_layers(share.values))
-    tensors = 2 * (layers + 2) + 1
-    return (2 * share.count.trained + tensors) * _FLOAT
-
-
-def acting_bytes(share: Share) -> int:
-    """What acts on a GPU: the weights in use and the next ones where it lags, inputs and actions.
-
-    Nothing where the policy is so small that the host acts.
-    """
-    if acts_on_host(share.count.actor, share.environments):
-        return 0
-    tables = share.environments * (share.spaces.observation + 2 * share.spaces.action + 1) * _FLOAT
-    if not share.lag:
-        return tables
-    actor = share.count.actor + 2 * share.spaces.observation
-    multi = share.heads
-    return tables + 2 * actor * _FLOAT + share.tasks**2 * _FLOAT + multi * _LONG
-
-
-def workspace_bytes(share: Share, micro_batches: int = 1) -> int:
-    """About what an update takes at its peak: activations, their gradients, and new ones of the critics.
-
-    The policy's activations are kept for the whole batch while the critics go through their parts of it. A
-    measurement, tests/trainer/test_memory.py, agrees within a tenth.
-    """
-    values, count, heads = share.values, share.count, share.heads
-    batch = share.batch
-    rows = -(-batch // micro_batches)
-    inputs, width = share.inputs, share.width
-    hidden, outputs = critic_layers(share.values), max(1, int(values.get("value_bins", 0)))
-    acting = _last_bytes(values["actor_hidden"][-1], heads * 2 * share.spaces.action, width)
-    actor: int = 2 * batch * (inputs * _FLOAT + sum(values["actor_hidden"]) * width + acting)
-    kept = (2 if values["layer_norm"] else 1) * sum(hidden) + 2 * max(hidden) + inputs + share.spaces.action
-    critics: int = 2 * rows * (kept * width + _last_bytes(hidden[-1], heads * outputs, width))
-    cast: int = (count.actor + count.critics) * width if share.precision == "bf16" else 0
-    # with parts of a batch: their sum, and that of this one
-    gradients = min(micro_batches, 2) * count.critics * _FLOAT
-    return actor + critics + cast + gradients
-
-
 def _last_bytes(before: int, outputs: int, width: int) -> int:
     """What the last layer keeps of a row, in float32: what it gives, and what it is given if that is cast."""
-    return outputs * _FLOAT + (0 if width == _FLOAT else before * _FLOAT)
+    return outputs * FLOAT + (0 if width == FLOAT else before * FLOAT)
 
 
 def critic_layers(values: Values) -> tuple[int, ...]:
@@ -162,11 +135,6 @@ def critic_layers(values: Values) -> tuple[int, ...]:
     if values.get("critic_network") == "residual":
         return (hidden[0], *(width for width in hidden[1:] for _ in range(2)))
     return hidden
-
-
-def _constants(share: Share) -> int:
-    """Statistics and one-hot ids of the encoder, ids of the heads, and the learner's own one-hot ids."""
-    return (2 * share.spaces.observation + 2 * share.tasks**2) * _FLOAT + 3 * share.heads * _LONG
 
 
 ENTRY = SACAlgorithm()

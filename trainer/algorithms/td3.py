@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from trainer.algorithms.sac import acting_bytes
 from trainer.recipe.algorithm import OffPolicyAlgorithm, Values
 from trainer.recipe.environments import task_count
-from trainer.recipe.share import ParameterCount, Part, Share, dense, head_count
+from trainer.recipe.share import FLOAT, LONG, ParameterCount, Share, dense, head_count
 from trainer.recipe.spaces import Spaces
 
 if TYPE_CHECKING:
@@ -18,14 +17,13 @@ if TYPE_CHECKING:
     from trainer.nn.deterministic_policy import DeterministicPolicy
     from trainer.replay import Batch
 
-_FLOAT, _LONG = 4, 8
-
 
 class TD3Algorithm(OffPolicyAlgorithm):
     """TD3 of one task or several: a deterministic policy, twin critics, and a target of each."""
 
     name, label = "td3", "TD3"
     box, discrete = "scaled", False
+    networks, targets = "actor, two critics", ("targets", "of all three")
 
     def count(self, values: Values, spaces: Spaces) -> ParameterCount:
         """Counts an actor and two critics, and a target of each; multi-head ones have a last layer a task."""
@@ -35,23 +33,57 @@ class TD3Algorithm(OffPolicyAlgorithm):
         critics = 2 * dense(inputs + spaces.action, values["critic_hidden"], 1, heads)
         return ParameterCount(actor, critics, targets=actor + critics)
 
-    def memory(self, share: Share, micro_batches: int) -> list[Part]:
-        """Returns what learns, with the copies that act."""
-        kept = [
-            Part("networks", network_bytes(share), note="actor, two critics"),
-            Part("targets", share.count.targets * _FLOAT, note="of all three"),
-            Part("optimiser", optimizer_bytes(share), note="two moments a parameter"),
-            Part("gradients", share.count.trained * _FLOAT),
-        ]
-        if share.on_gpu and (acting := acting_bytes(share)):
-            kept += [Part("acting", acting, note="copies of the actor, inputs and outputs")]
-        workspace = workspace_bytes(share, micro_batches)
-        return [*kept, Part("update", workspace, exact=False, note="activations of one update")]
+    def turns(self, values: Values) -> int:
+        """Returns the delay of the policy: its update comes with the last of so many."""
+        delay: int = values["policy_delay"]
+        return delay
 
-    def graphs(self, share: Share) -> int:
-        """Counts an update for each turn, and acting unless the host acts."""
-        delay: int = share.values["policy_delay"]
-        return delay + (1 if acting_bytes(share) else 0)
+    def network_bytes(self, share: Share) -> int:
+        """Counts actor and critics, and the constants that all networks carry.
+
+        These are the statistics and one-hot ids of the encoder, and the ids of the heads: of actor, critics,
+        both targets, and the first critic.
+        """
+        constants = (2 * share.spaces.observation + share.tasks**2) * FLOAT + 5 * share.heads * LONG
+        return share.count.trained * FLOAT + constants
+
+    def optimizer_tensors(self, share: Share) -> int:
+        """Counts weights and biases of each layer."""
+        return 2 * (len(share.values["actor_hidden"]) + len(share.values["critic_hidden"]) + 2)
+
+    def noise_and_action(self, spaces: Spaces) -> int:
+        """Counts an action and its noise."""
+        return 2 * spaces.action
+
+    def acting_constants(self, share: Share) -> int:
+        """Counts the ids of the heads."""
+        return share.heads * LONG
+
+    def workspace_bytes(self, share: Share, micro_batches: int = 1) -> int:
+        """Estimates the peak of an update, which is the critics' pass backward or the policy's.
+
+        A measurement, tests/trainer/test_td3.py, agrees within an eighth.
+        """
+        values, width, action = share.values, share.width, share.spaces.action
+        actor_hidden, critic_hidden = values["actor_hidden"], values["critic_hidden"]
+        heads, rows = share.heads, -(-share.batch // micro_batches)
+        halves, inputs = share.precision == "bf16", share.inputs
+        shown = share.batch * (2 * inputs + action) * FLOAT + rows * (inputs + action) * width
+        shown += 2 * rows * heads * FLOAT * (4 if heads > 1 else 1)
+        critic = [rows * layer * width for layer in critic_hidden]
+        critic_parameters = [2 * size for size in _layers(inputs + action, critic_hidden, heads)]
+        actor = [rows * layer * width for layer in actor_hidden]
+        actor_parameters = _layers(inputs, actor_hidden, action * heads)
+        norm = 2 if values["layer_norm"] else 1
+        of_critics = _backward([2 * layer for layer in critic], critic_parameters, norm)
+        of_actor = _backward([*actor, *critic], [*actor_parameters, *[0] * len(critic)], 1)
+        if micro_batches > 1:  # their sum, beside those of this part
+            of_critics += share.count.critics * FLOAT
+            of_actor += share.count.actor * FLOAT
+        if halves:
+            of_critics += share.count.critics * width
+            of_actor += (share.count.actor + share.count.critics // 2) * width
+        return shown + max(of_critics, of_actor)
 
     def policy(
         self, values: Values, observation_dim: int, action_space: ActionSpace, num_tasks: int
@@ -75,52 +107,9 @@ class TD3Algorithm(OffPolicyAlgorithm):
         return diagnose(agent.policy, agent.critics, ScalarValue().mean, batch, tasks)
 
 
-def network_bytes(share: Share) -> int:
-    """Parameters of actor and critics, and the constants that all networks carry.
-
-    These are the statistics and one-hot ids of the encoder, and the ids of the heads: of actor, critics, both
-    targets, and the first critic.
-    """
-    constants = (2 * share.spaces.observation + share.tasks**2) * _FLOAT + 5 * share.heads * _LONG
-    return share.count.trained * _FLOAT + constants
-
-
-def optimizer_bytes(share: Share) -> int:
-    """Adam's state: two numbers a parameter, and a count a tensor."""
-    layers = len(share.values["actor_hidden"]) + len(share.values["critic_hidden"]) + 2
-    return (2 * share.count.trained + 2 * layers) * _FLOAT
-
-
-def workspace_bytes(share: Share, micro_batches: int = 1) -> int:
-    """About what an update takes at its peak, which is the critics' pass backward or the policy's.
-
-    A measurement, tests/trainer/test_td3.py, agrees within an eighth.
-    """
-    values, width, action = share.values, share.width, share.spaces.action
-    actor_hidden, critic_hidden = values["actor_hidden"], values["critic_hidden"]
-    heads, rows = share.heads, -(-share.batch // micro_batches)
-    halves, inputs = share.precision == "bf16", share.inputs
-    shown = share.batch * (2 * inputs + action) * _FLOAT + rows * (inputs + action) * width
-    shown += 2 * rows * heads * _FLOAT * (4 if heads > 1 else 1)
-    critic = [rows * layer * width for layer in critic_hidden]
-    critic_parameters = [2 * size for size in _layers(inputs + action, critic_hidden, heads)]
-    actor = [rows * layer * width for layer in actor_hidden]
-    actor_parameters = _layers(inputs, actor_hidden, action * heads)
-    norm = 2 if values["layer_norm"] else 1
-    of_critics = _backward([2 * layer for layer in critic], critic_parameters, norm)
-    of_actor = _backward([*actor, *critic], [*actor_parameters, *[0] * len(critic)], 1)
-    if micro_batches > 1:  # their sum, beside those of this part
-        of_critics += share.count.critics * _FLOAT
-        of_actor += share.count.actor * _FLOAT
-    if halves:
-        of_critics += share.count.critics * width
-        of_actor += (share.count.actor + share.count.critics // 2) * width
-    return shown + max(of_critics, of_actor)
-
-
 def _layers(inputs: int, hidden: Sequence[int], outputs: int) -> list[int]:
     """Returns the bytes of each layer's weights and biases in float32."""
-    return [dense(before, (), after) * _FLOAT for before, after in pairwise([inputs, *hidden, outputs])]
+    return [dense(before, (), after) * FLOAT for before, after in pairwise([inputs, *hidden, outputs])]
 
 
 def _backward(activations: Sequence[int], parameters: Sequence[int], copies: int) -> int:

@@ -16,7 +16,7 @@ from trainer.recipe.environments import KINDS, EnvironmentKind, environment_of, 
 from trainer.recipe.errors import RecipeError, check_order
 from trainer.recipe.lanes import LaneLayout, Ring
 from trainer.recipe.processes import worker_processes
-from trainer.recipe.share import ParameterCount, Part, Share
+from trainer.recipe.share import FLOAT, ParameterCount, Part, Share, acts_on_host
 from trainer.recipe.spaces import Spaces
 from trainer.recipe.tables import DIRECTORY, read_table
 
@@ -169,9 +169,18 @@ class Algorithm(ABC):
 
 
 class OffPolicyAlgorithm(Algorithm):
-    """An algorithm that learns from a replay of past transitions."""
+    """An algorithm that learns from a replay of past transitions.
+
+    Attributes:
+        networks: names the networks that learn, for a table of memory.
+        targets: name and note of the row of the target networks.
+        acting: names the network that acts.
+    """
 
     loop = "off-policy"
+    networks: ClassVar[str]
+    targets: ClassVar[tuple[str, str]]
+    acting: ClassVar[str] = "actor"
 
     def check(self, recipe: str, values: Values) -> None:
         """Checks also that the replay holds a batch, a batch all tasks, and that networks can tell these."""
@@ -205,6 +214,66 @@ class OffPolicyAlgorithm(Algorithm):
         """Returns batch and replay."""
         sizes = {name: values[name] for name in ("batch_size", "replay_capacity")}
         return {name: (size, multiples_near(size, ranks)) for name, size in sizes.items()}
+
+    def memory(self, share: Share, micro_batches: int) -> list[Part]:
+        """Returns what learns, with the copies that act."""
+        targets, note = self.targets
+        kept = [
+            Part("networks", self.network_bytes(share), note=self.networks),
+            Part(targets, share.count.targets * FLOAT, note=note),
+            Part("optimiser", self.optimizer_bytes(share), note="two moments a parameter"),
+            Part("gradients", share.count.trained * FLOAT),
+        ]
+        if share.on_gpu and (acting := self.acting_bytes(share)):
+            kept.append(Part("acting", acting, note=f"copies of the {self.acting}, inputs and outputs"))
+        workspace = self.workspace_bytes(share, micro_batches)
+        return [*kept, Part("update", workspace, exact=False, note="activations of one update")]
+
+    def graphs(self, share: Share) -> int:
+        """Counts the updates of a cycle, and acting unless the host acts."""
+        return self.turns(share.values) + (1 if self.acting_bytes(share) else 0)
+
+    def turns(self, values: Values) -> int:
+        """Returns the number of updates in a cycle, which differ."""
+        return 1
+
+    @abstractmethod
+    def network_bytes(self, share: Share) -> int:
+        """Returns the bytes of the parameters that learn, and of all networks' constants."""
+
+    def optimizer_bytes(self, share: Share) -> int:
+        """Returns the bytes of Adam's state: two numbers a parameter, and a count a tensor."""
+        return (2 * share.count.trained + self.optimizer_tensors(share)) * FLOAT
+
+    @abstractmethod
+    def optimizer_tensors(self, share: Share) -> int:
+        """Returns the number of tensors that Adam counts steps for."""
+
+    @abstractmethod
+    def workspace_bytes(self, share: Share, micro_batches: int = 1) -> int:
+        """Returns about how many bytes an update takes at its peak."""
+
+    @abstractmethod
+    def noise_and_action(self, spaces: Spaces) -> int:
+        """Returns how many numbers acting draws and gives for an environment."""
+
+    @abstractmethod
+    def acting_constants(self, share: Share) -> int:
+        """Returns the bytes of the acting network's constants besides the encoder's, of both copies."""
+
+    def acting_bytes(self, share: Share) -> int:
+        """Returns the bytes of what acts on a GPU, 0 where the host acts.
+
+        These are inputs and actions and, where acting lags, the weights in use and the next ones.
+        """
+        spaces = share.spaces
+        if acts_on_host(share.count.actor, share.environments):
+            return 0
+        tables = share.environments * (spaces.observation + self.noise_and_action(spaces) + 1) * FLOAT
+        if not share.lag:
+            return tables
+        copies = 2 * (share.count.actor + 2 * spaces.observation) + share.tasks**2
+        return tables + copies * FLOAT + self.acting_constants(share)
 
     def replay(self, share: Share) -> LaneLayout | Ring:
         """Returns the shape that suits the episodes of the environments."""

@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trainer.recipe.lanes import LaneLayout, Ring
-from trainer.recipe.share import Part
+from trainer.recipe.share import DOUBLE, FLOAT, LONG, Part
 from trainer.recipe.sizes import Sizes
 
-_FLOAT, _LONG, _DOUBLE = 4, 8, 8
 _MIB = 2**20
 
 CUDA_BYTES = 1440 * _MIB
@@ -40,7 +39,7 @@ def learner_parts(sizes: Sizes, *, micro_batches: int = 1) -> tuple[Part, ...]:
     share = sizes.share
     parts = sizes.recipe.entry.memory(share, micro_batches)
     if sizes.ranks > 1:
-        parts += [Part("messages", share.count.trained * _FLOAT, note="the gradient, for all ranks")]
+        parts += [Part("messages", share.count.trained * FLOAT, note="the gradient, for all ranks")]
         parts += [Part("NCCL", NCCL_BYTES, exact=False)] if sizes.on_gpu else []
     return tuple(parts)
 
@@ -69,16 +68,16 @@ def replay_parts(sizes: Sizes) -> tuple[Part, ...]:
 def _index_bytes(layout: LaneLayout | Ring) -> int:
     """What a draw on a device keeps: tasks of each batch, lanes, slots, random numbers."""
     if isinstance(layout, Ring):
-        return _DOUBLE + layout.batch_size * (_DOUBLE + _LONG)
+        return DOUBLE + layout.batch_size * (DOUBLE + LONG)
     lanes = layout.num_tasks * len(layout.lane_slots)
     whole = layout.rotations * layout.batch_size + 1 + 3 * lanes + lanes * max(layout.lane_slots)
-    return (whole + layout.batch_size) * _LONG
+    return (whole + layout.batch_size) * LONG
 
 
 def staged_parts(layout: LaneLayout | Ring) -> tuple[Part, ...]:
     """What stays on a GPU of a replay that lies in the host's memory: one batch."""
     width = sum(layout.widths) if isinstance(layout, Ring) else layout.window_width
-    return (Part("batch", layout.batch_size * (width * _FLOAT + _LONG)),)
+    return (Part("batch", layout.batch_size * (width * FLOAT + LONG)),)
 
 
 def host_parts(

@@ -9,14 +9,13 @@ from typing import Any
 from trainer.recipe.algorithm import Algorithm, Autocast, Average, Divided, Values
 from trainer.recipe.batches import batches, divisors
 from trainer.recipe.processes import helper_processes
-from trainer.recipe.share import ParameterCount, Part, Share, dense
+from trainer.recipe.share import DOUBLE, FLOAT, LONG, ParameterCount, Part, Share, dense
 from trainer.recipe.spaces import Spaces
 
-_FLOAT, _LONG, _DOUBLE = 4, 8, 8
 _SCALARS = 4
 """Numbers of a row after features and action: log-density, value, advantage, target."""
-_REWARD_MOMENTS, _SKIPPED = 3 * _DOUBLE, 2 * _LONG
-_FLAGS = 3 * _FLOAT
+_REWARD_MOMENTS, _SKIPPED = 3 * DOUBLE, 2 * LONG
+_FLAGS = 3 * FLOAT
 """The learning rate, the weight of the entropy, and whether to stop."""
 
 
@@ -114,22 +113,22 @@ class OnPolicyAlgorithm(Algorithm):
 def network_bytes(share: Share) -> int:
     """Parameters, and the constants and statistics that the networks and their learner carry."""
     spaces = share.spaces
-    constants = sum(spaces.choices) * _LONG + _REWARD_MOMENTS + _SKIPPED + _FLAGS
+    constants = sum(spaces.choices) * LONG + _REWARD_MOMENTS + _SKIPPED + _FLAGS
     if share.values["normalize_observations"]:
-        constants += (1 + 2 * spaces.observation) * _DOUBLE
-    return (share.count.trained + share.environments) * _FLOAT + constants
+        constants += (1 + 2 * spaces.observation) * DOUBLE
+    return (share.count.trained + share.environments) * FLOAT + constants
 
 
 def optimizer_bytes(share: Share) -> int:
     """Adam's two numbers a parameter and its count, or RMSprop's one."""
     if _rmsprop(share):
-        return share.count.trained * _FLOAT
-    return (2 * share.count.trained + 1) * _FLOAT
+        return share.count.trained * FLOAT
+    return (2 * share.count.trained + 1) * FLOAT
 
 
 def gradient_bytes(share: Share) -> int:
     """What stays of an update's gradient: Adam keeps the last one."""
-    return 0 if _rmsprop(share) else share.count.trained * _FLOAT
+    return 0 if _rmsprop(share) else share.count.trained * FLOAT
 
 
 def rollout_bytes(share: Share) -> int:
@@ -137,39 +136,39 @@ def rollout_bytes(share: Share) -> int:
 
     Of PPO on Meta-World's tasks, too. A GPU's host has as much again, pinned.
     """
-    return transitions(share) * (2 * share.inputs + share.spaces.action + 3) * _FLOAT
+    return transitions(share) * (2 * share.inputs + share.spaces.action + 3) * FLOAT
 
 
 def rows_bytes(share: Share) -> int:
     """The transitions as they are learnt from; a GPU has them twice, as its graph gives them and as kept."""
-    return transitions(share) * row(share) * _FLOAT * (2 if share.on_gpu else 1)
+    return transitions(share) * row(share) * FLOAT * (2 if share.on_gpu else 1)
 
 
 def estimate_bytes(share: Share) -> int:
     """About what looking at a whole rollout takes at its peak: the values of all states at once."""
     spaces, count, width = share.spaces, transitions(share), share.width
-    seen = 2 * count * spaces.observation * _FLOAT
+    seen = 2 * count * spaces.observation * FLOAT
     standardised = seen if share.values["normalize_observations"] else 0
-    inputs = 2 * count * spaces.observation * width if width != _FLOAT else 0
+    inputs = 2 * count * spaces.observation * width if width != FLOAT else 0
     layers = [0, *_hidden(share)]  # the input is counted already
     # a layer's input and what it gives, over which the activation is written
     between = max(before + after for before, after in pairwise(layers)) * width
     # the last layer is given float32
-    networks = 2 * count * (between if width == _FLOAT else max(between, layers[-1] * (width + _FLOAT)))
-    weights = max(share.count.actor, share.count.critics) * width if width != _FLOAT else 0
-    joined = count * (row(share) + _SCALARS + 2 + 2 * spaces.outputs) * _FLOAT
+    networks = 2 * count * (between if width == FLOAT else max(between, layers[-1] * (width + FLOAT)))
+    weights = max(share.count.actor, share.count.critics) * width if width != FLOAT else 0
+    joined = count * (row(share) + _SCALARS + 2 + 2 * spaces.outputs) * FLOAT
     return seen + max(2 * standardised, standardised + max(inputs + networks + weights, joined))
 
 
 def update_bytes(share: Share) -> int:
     """About what a gradient step takes at its peak; the activations of both networks are kept all along."""
     spaces, rows, width = share.spaces, share.batch, share.width
-    trained, actor = share.count.trained * _FLOAT, share.count.actor * _FLOAT
+    trained, actor = share.count.trained * FLOAT, share.count.actor * FLOAT
     hidden = _hidden(share)
-    drawn = rows * row(share) * _FLOAT if share.cuts.count > 1 else 0
-    cast = 0 if width == _FLOAT else share.count.trained * width + rows * spaces.observation * width
-    losses = rows * (6 + 2 * spaces.outputs) * _FLOAT
-    kept = rows * (2 * sum(hidden) * width + (spaces.outputs + 1) * _FLOAT)
+    drawn = rows * row(share) * FLOAT if share.cuts.count > 1 else 0
+    cast = 0 if width == FLOAT else share.count.trained * width + rows * spaces.observation * width
+    losses = rows * (6 + 2 * spaces.outputs) * FLOAT
+    kept = rows * (2 * sum(hidden) * width + (spaces.outputs + 1) * FLOAT)
     policy = _backward((spaces.observation, *hidden, spaces.outputs), rows, width)
     critic = actor + _backward((spaces.observation, *hidden, 1), rows, width)
     # all gradients apart and as one; RMSprop works with copies
@@ -193,12 +192,12 @@ def _backward(layers: Sequence[int], rows: int, width: int) -> int:
     for number in range(len(layers) - 2, -1, -1):
         before, after = layers[number : number + 2]
         weights = before * after
-        gradients += (weights + after) * _FLOAT
+        gradients += (weights + after) * FLOAT
         # in lower precision a gradient lies there as it was computed, too, and so do rows and weights
-        cast = weights * width + (0 if number else rows * before * width) if width != _FLOAT else 0
+        cast = weights * width + (0 if number else rows * before * width) if width != FLOAT else 0
         slopes = (max(after + before, 2 * before) if number else after) * width
-        if width != _FLOAT and number == len(layers) - 2:  # the last layer, which is computed in float32
-            cast, slopes = rows * before * _FLOAT, (after + before) * _FLOAT + before * width
+        if width != FLOAT and number == len(layers) - 2:  # the last layer, which is computed in float32
+            cast, slopes = rows * before * FLOAT, (after + before) * FLOAT + before * width
         peaks.append(rows * slopes + gradients + cast)
     return max(peaks)
 

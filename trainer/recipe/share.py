@@ -10,6 +10,9 @@ from typing import Any
 from trainer.recipe.batches import Batches, batches
 from trainer.recipe.spaces import Spaces
 
+FLOAT, LONG, DOUBLE = 4, 8, 8
+"""Bytes of a number."""
+
 
 @dataclass(frozen=True)
 class ParameterCount:
