@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +19,20 @@ from trainer.loops.on_policy import OnPolicyRun
 from trainer.loops.state import FoundCheckpoint
 from trainer.preemption import StopSignals
 from trainer.replay import Replay
-from trainer.settings import TrainSettings
+from trainer.settings import TrainSettings, read_settings
 from trainer.telemetry import Telemetry
+
+
+def changed(values: Mapping[str, Any]) -> list[str]:
+    """The options that give values to a recipe, locked or not."""
+    return [part for name, value in values.items() for part in ("--set", f"{name}={value}", "--unlock", name)]
+
+
+def settings_for(run_dir: Path, recipe: str, values: Mapping[str, Any], *argv: str) -> TrainSettings:
+    """The settings of a run in this process alone, which neither evaluates nor saves before its end."""
+    own = ("--wandb", "disabled", "--workers", "0", "--eval-every", "0", "--checkpoint-every", "0")
+    words = ["--recipe", recipe, "--run-dir", str(run_dir), *changed(values), *own, *argv]
+    return read_settings(words, {})
 
 
 class StopAt(StopSignals):

@@ -1,7 +1,5 @@
 """Learners of SAC and batches that are small enough to look into."""
 
-from contextlib import nullcontext
-
 import torch
 from torch.utils._pytree import tree_leaves
 
@@ -43,9 +41,9 @@ STRONG = {
 TASKS, OBSERVATION, ACTION = 3, 5, 2
 
 
-def make(config: SACConfig, autocasting=nullcontext) -> SAC:
+def make(config: SACConfig, **how) -> SAC:
     torch.manual_seed(0)
-    agent = SAC(config, OBSERVATION, ACTION, TASKS, autocast=autocasting)
+    agent = SAC(config, OBSERVATION, ACTION, TASKS, **how)
     # output layers large enough that every term of every loss matters
     for network in (agent.policy.actor, agent.critics, agent.targets):
         for last in (network.weights[-1], network.biases[-1]):

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 import torch
 
+from tests.trainer import test_td3
 from trainer.algorithms.sac_config import SACConfig
 from trainer.algorithms.sac_learner import SAC
+from trainer.algorithms.td3_update import TD3
 from trainer.replay import Replay
 
 WARMUP, UPDATES, ENVS = 10, 150, 30
@@ -49,12 +51,12 @@ def same_target(context: np.ndarray, task: np.ndarray) -> np.ndarray:
     return context
 
 
-def worst_score(config: SACConfig, targets, tasks: int, seed: int = 0) -> float:
+def worst_score(learner, config, targets, tasks: int, updates: int = UPDATES) -> float:
     """Trains, and returns the worst task's mean reward of the greedy policy; 1 is the best there is."""
-    torch.manual_seed(seed)
-    rng = np.random.default_rng(seed)
-    agent = SAC(config, 2, 2, tasks)
-    replay = Replay(tasks, ENVS, ENVS * (WARMUP + UPDATES), 126, 1, 2, 2)
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    agent = learner(config, 2, 2, tasks)
+    replay = Replay(tasks, ENVS, ENVS * (WARMUP + updates), 126, 1, 2, 2)
 
     def contexts(count: int) -> np.ndarray:
         return rng.uniform(-0.8, 0.8, (count, 2)).astype(np.float32)
@@ -64,18 +66,14 @@ def worst_score(config: SACConfig, targets, tasks: int, seed: int = 0) -> float:
 
     task = np.arange(ENVS) % tasks
     context = contexts(ENVS)
-    for step in range(WARMUP + UPDATES):
+    for step in range(WARMUP + updates):
         warm = step >= WARMUP
-        action = (
-            agent.policy.act(context, task, greedy=False)
-            if warm
-            else rng.uniform(-1, 1, (ENVS, 2)).astype(np.float32)
-        )
+        action = agent.policy.act(context, task, greedy=False) if warm else agent.policy.uniform(rng, ENVS)
         following = contexts(ENVS)
         replay.add(context, action, reward(context, task, action), following, task, np.ones(ENVS, np.int64))
         context = following
         if warm:
-            agent.update(replay.sample())
+            agent.update(replay.sample(), step % agent.turns)
     scores = []
     for each in range(tasks):
         context, task = contexts(300), np.full(300, each)
@@ -85,7 +83,7 @@ def worst_score(config: SACConfig, targets, tasks: int, seed: int = 0) -> float:
 
 @pytest.mark.slow
 def test_identity_is_learnt():
-    assert worst_score(replace(CONFIG, gamma=0.99), same_target, tasks=1) >= 0.95
+    assert worst_score(SAC, replace(CONFIG, gamma=0.99), same_target, tasks=1) >= 0.95
 
 
 CATEGORICAL = {
@@ -109,9 +107,23 @@ CATEGORICAL = {
     ids=["one-hot", "multi-head", "multi-head and one-hot", "a distribution of the value"],
 )
 def test_tasks_are_told_apart_by_their_id(changes):
-    assert worst_score(replace(CONFIG, **changes), turned_targets, tasks=3) >= 0.90
+    assert worst_score(SAC, replace(CONFIG, **changes), turned_targets, tasks=3) >= 0.90
 
 
 @pytest.mark.slow
 def test_without_the_id_they_cannot_be_told_apart():
-    assert worst_score(replace(CONFIG, one_hot=False), turned_targets, tasks=3) <= 0.60
+    assert worst_score(SAC, replace(CONFIG, one_hot=False), turned_targets, tasks=3) <= 0.60
+
+
+@pytest.mark.slow
+def test_td3_tells_tasks_apart_by_their_id():
+    config = replace(
+        test_td3.CONFIG,
+        actor_hidden=(32, 32),
+        critic_hidden=(32, 32),
+        init="fan_in_uniform",
+        actor_learning_rate=1e-2,
+        critic_learning_rate=1e-2,
+        adam_eps=1e-8,
+    )
+    assert worst_score(TD3, config, turned_targets, tasks=3, updates=300) >= 0.90

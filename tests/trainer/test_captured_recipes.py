@@ -17,6 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.trainer import runs
 from tests.trainer.cuda_model import CudaModel
 from tests.trainer.toys import CounterFactory
 from trainer import recipe as recipes
@@ -92,7 +93,7 @@ def settings_for(folder: Path, name: str, precision: str) -> tuple[TrainSettings
         changes["tasks"] = "reach,push,door-close"
     if values.get("normalize_rewards") == "returns":
         changes["value_bound"] = 5.0
-    argv = [part for key, value in changes.items() for part in ("--set", f"{key}={value}", "--unlock", key)]
+    argv = runs.changed(changes)
     argv += ["--recipe", name, "--run-dir", str(folder), "--precision", precision, "--device", "cuda"]
     argv += ["--wandb", "disabled", "--workers", "0", "--num-envs", "3" if several else "2"]
     settings = read_settings(argv, {})

@@ -40,7 +40,6 @@ CONFIG = DQNConfig(
     reward_scale=1.0,
 )
 VARIED = {"double": True, "dueling": True, "max_grad_norm": 0.05, "tau": 0.1, "target_interval": 1}
-each_way = pytest.mark.parametrize("changes", [{}, VARIED], ids=["plain", "varied"])
 
 
 def maker(config: DQNConfig = CONFIG, **how):
@@ -147,59 +146,6 @@ def test_the_target_is_copied_after_each_interval_of_updates_that_were_not_skipp
     )
 
 
-def test_rewards_are_multiplied_by_the_newest_factor():
-    factor = torch.ones(1)
-    agent, other = maker(reward_factor=factor)(), maker()()
-    for number, batch in enumerate(checks.drawn(draw, 2)):
-        factor.fill_(number + 0.5)
-        checks.teach(agent, [batch], number)
-        checks.teach(other, [batch._replace(reward=batch.reward * factor)], number)
-    assert all(same(agent.state_dict(), other.state_dict()))
-
-
-@each_way
-def test_a_restored_learner_goes_on_as_the_first_would_have(changes):
-    checks.check_restored(maker(replace(CONFIG, **changes)), draw)
-
-
-@each_way
-def test_loading_moves_no_tensor(changes):
-    checks.check_loading_moves_no_tensor(maker(replace(CONFIG, **changes)), draw)
-
-
-@each_way
-def test_its_tensors_are_all_that_an_update_writes(changes):
-    checks.check_tensors(maker(replace(CONFIG, **changes)), draw)
-
-
-@each_way
-@pytest.mark.parametrize("parts", [2, 5])
-def test_a_batch_in_parts_teaches_what_the_whole_batch_does(changes, parts):
-    checks.check_parts(maker(replace(CONFIG, **changes)), draw, parts)
-
-
-@each_way
-def test_captured_updates_equal_those_that_are_not(changes):
-    checks.check_captured(maker(replace(CONFIG, **changes)), draw)
-
-
-@each_way
-def test_two_with_half_the_batch_learn_what_one_learns(changes):
-    def teach_half(agent, batch, number, rows):
-        agent.update(Batch(*(tensor[rows] for tensor in batch.tensors)))
-
-    checks.check_halves(maker(replace(CONFIG, **changes)), draw, teach_half)
-
-
-@each_way
-@pytest.mark.parametrize(
-    ("field", "poison"),
-    [("observation", float("nan")), ("reward", float("inf")), ("next_observation", float("-inf"))],
-)
-def test_an_update_that_is_not_finite_changes_nothing(changes, field, poison):
-    checks.check_skipped(maker(replace(CONFIG, **changes)), draw, field, poison)
-
-
 def test_values_and_losses_stay_float32_under_bfloat16():
     exact, rounded = (
         maker(**how)() for how in ({}, {"autocast": lambda: autocast(torch.device("cpu"), "bf16")})
@@ -245,26 +191,6 @@ def test_the_greatest_noise_stays_within_the_choices(choices):
     noise = torch.tensor([[0.0, 1.0 - 2.0**-24]])
     chosen = agent.policy.sample(torch.zeros(1, OBSERVATION), torch.zeros(1, dtype=torch.int64), noise)
     assert float(chosen) == choices - 1
-
-
-def test_the_policy_acts_on_arrays_as_on_tensors():
-    policy = maker()().policy
-    batch = draw(50)
-    arrays = batch.observation.numpy(), batch.task.int().numpy()
-    greedy = policy.act(*arrays, greedy=True)
-    assert np.array_equal(greedy, policy.mode(batch.observation, batch.task).numpy())
-    torch.manual_seed(3)
-    played = policy.act(*arrays, greedy=False)
-    torch.manual_seed(3)
-    noise = policy.draw_noise(50)
-    assert np.array_equal(played, policy.sample(batch.observation, batch.task, noise).numpy())
-
-
-def test_the_policy_draws_uniform_actions_for_the_warm_up():
-    drawn = maker()().policy.uniform(np.random.default_rng(0), 4000)
-    assert drawn.shape == (4000, 1)
-    assert drawn.dtype == np.float32
-    assert np.bincount(drawn[:, 0].astype(int)).min() > 900
 
 
 def test_several_tasks_are_refused():

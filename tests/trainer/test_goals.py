@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.trainer import runs
 from tests.trainer.runs import events, newest
 from trainer import recipe as recipes
 from trainer.checkpoint.model import load_model
@@ -17,7 +18,7 @@ from trainer.evaluate import main as evaluate
 from trainer.evaluation import evaluator
 from trainer.loops.training import train
 from trainer.recipe.environments import GYMNASIUM
-from trainer.settings import TrainSettings, read_each, read_settings
+from trainer.settings import TrainSettings, read_each
 
 OF_THE_PAPER = ("mclean2025-mt10", "mclean2025-mt50", "mtppo-mt10", "mtppo-mt50")
 CHANGES = {
@@ -36,12 +37,8 @@ CHANGES = {
 
 
 def settings_for(run_dir: Path, total: int, *more: str) -> TrainSettings:
-    changes = [
-        part for key, value in CHANGES.items() for part in ("--set", f"{key}={value}", "--unlock", key)
-    ]
-    fixed = ("--num-envs", "1", "--workers", "0", "--eval-every", "0", "--wandb", "disabled")
-    argv = ["--recipe", "local-demo", "--run-dir", str(run_dir), "--total-steps", str(total)]
-    return read_settings([*argv, *changes, *fixed, "--device", "cpu", *more], {})
+    argv = ("--num-envs", "1", "--total-steps", str(total), "--device", "cpu", *more)
+    return runs.settings_for(run_dir, "local-demo", CHANGES, *argv)
 
 
 def test_the_papers_recipes_play_the_goals_of_their_seed_and_others_the_same() -> None:

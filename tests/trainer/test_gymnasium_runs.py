@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.trainer import runs
 from tests.trainer.runs import StopAt, events, newest, rows, run, store_of
 from trainer import evaluate, play
 from trainer.camera import filming
@@ -17,7 +18,7 @@ from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.errors import TrainerError, UsageError
 from trainer.loops import training
 from trainer.replay import TransitionReplay
-from trainer.settings import TrainSettings, read_settings
+from trainer.settings import TrainSettings
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -33,10 +34,7 @@ SMALL = {
 
 
 def settings_for(run_dir: Path, environment: str, *argv: str) -> TrainSettings:
-    changes = SMALL | {"environment": environment}
-    words = [part for key, value in changes.items() for part in ("--set", f"{key}={value}", "--unlock", key)]
-    defaults = ("--wandb", "disabled", "--workers", "0", "--eval-every", "0", "--checkpoint-every", "0")
-    return read_settings(["--recipe", "sac", "--run-dir", str(run_dir), *words, *defaults, *argv], {})
+    return runs.settings_for(run_dir, "sac", SMALL | {"environment": environment}, *argv)
 
 
 def train(settings: TrainSettings, **how):

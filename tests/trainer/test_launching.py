@@ -72,13 +72,13 @@ def test_a_rank_that_is_killed_ends_the_others_and_is_named(ranks, monkeypatch, 
 def test_a_rank_that_falls_silent_or_fails_is_noticed(monkeypatch):
     monkeypatch.setattr(watch, "_INTERVAL", 0.02)
     store = HashStore()
-    watch = RankWatch(RankPlace(0, 2), store)
-    assert watch.cause(10) == "nothing has been heard from rank 1 of 2 for a while"
-    watch.dismiss()
+    own = RankWatch(RankPlace(0, 2), store)
+    assert own.cause(10) == "nothing has been heard from rank 1 of 2 for a while"
+    own.dismiss()
 
     store = HashStore()
-    watch, other = RankWatch(RankPlace(0, 2), store), RankWatch(RankPlace(1, 2), store)
+    own, other = RankWatch(RankPlace(0, 2), store), RankWatch(RankPlace(1, 2), store)
     other.tell("the disk is full")
-    assert watch.cause(10) == "rank 1 of 2 failed: the disk is full"
-    watch.dismiss()
+    assert own.cause(10) == "rank 1 of 2 failed: the disk is full"
+    own.dismiss()
     other.dismiss()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.trainer import runs
 from tests.trainer.allocated import peak_bytes, stored_bytes
 from trainer import recipe as recipes
 from trainer.algorithms import sac
@@ -132,7 +133,7 @@ def test_the_peak_of_an_update_within_a_tenth(
 
 
 def rollout_learner(folder: Path, **values: str) -> tuple[RolloutLearner, Sizes]:
-    changes = [part for key, value in values.items() for part in ("--set", f"{key}={value}", "--unlock", key)]
+    changes = runs.changed(values)
     settings = read_settings(["--recipe", "mtppo-mt10", "--run-dir", str(folder), *changes], {})
     learner = RolloutLearner(
         settings,

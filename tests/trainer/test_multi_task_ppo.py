@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch.distributions import Normal
 
+from tests.trainer import runs
 from tests.trainer.runs import StopAt, events, newest, rows, run
 from tests.trainer.test_capture import CpuRecorder
 from tests.trainer.textbook_adam import second_step
@@ -30,7 +31,7 @@ from trainer.ranks.parallel import Ranks
 from trainer.recipe import load
 from trainer.replay.rollout import Rollout
 from trainer.seeds.group import join_learners
-from trainer.settings import TrainSettings, read_settings
+from trainer.settings import TrainSettings
 
 pytestmark = pytest.mark.usefixtures("checked_tasks", "warm_processes")
 
@@ -214,11 +215,7 @@ CHANGES = {
 
 
 def settings_for(run_dir: Path, *argv: str, **values: str) -> TrainSettings:
-    values = CHANGES | values
-    changes = [part for key, value in values.items() for part in ("--set", f"{key}={value}", "--unlock", key)]
-    few = ("--wandb", "disabled", "--workers", "0", "--eval-every", "0", "--checkpoint-every", "0")
-    argv = ("--recipe", "mtppo-mt10", "--run-dir", str(run_dir), *changes, *few, *argv)
-    return read_settings(argv, {})
+    return runs.settings_for(run_dir, "mtppo-mt10", CHANGES | values, *argv)
 
 
 def learnt(settings: TrainSettings) -> str:

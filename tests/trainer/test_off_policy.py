@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.trainer import runs
 from tests.trainer.runs import StopAt, events, held, newest, rows, run
 from tests.trainer.toys import CounterFactory
 from trainer import checkpoint
-from trainer.settings import TrainSettings, read_settings
+from trainer.settings import TrainSettings
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -27,12 +28,7 @@ SMALL = {
 
 
 def settings_for(run_dir, *argv: str, **values: str) -> TrainSettings:
-    values = SMALL | values
-    changes = [part for key, value in values.items() for part in ("--set", f"{key}={value}", "--unlock", key)]
-    defaults = ("--wandb", "disabled", "--workers", "0", "--eval-every", "0", "--checkpoint-every", "0")
-    settings = read_settings(
-        ["--recipe", "local-demo", "--run-dir", str(run_dir), *changes, *defaults, *argv], {}
-    )
+    settings = runs.settings_for(run_dir, "local-demo", SMALL | values, *argv)
     return replace(settings, tasks=CounterFactory().tasks)
 
 

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 
+from tests.trainer import runs
 from tests.trainer.runs import StopAt, events, newest, rows, run
 from trainer.checkpoint.model import digest, load_model
 from trainer.envs.gymnasium_env import GymnasiumFactory
-from trainer.settings import TrainSettings, read_settings
+from trainer.settings import TrainSettings
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -25,10 +26,7 @@ STANDARDISED = {"normalize_observations": "true", "normalize_rewards": "true"}
 
 
 def settings_for(run_dir: Path, recipe: str, *argv: str, **values: str) -> TrainSettings:
-    values = SMALL[recipe] | values
-    changes = [part for key, value in values.items() for part in ("--set", f"{key}={value}", "--unlock", key)]
-    defaults = ("--wandb", "disabled", "--workers", "0", "--eval-every", "0", "--checkpoint-every", "0")
-    return read_settings(["--recipe", recipe, "--run-dir", str(run_dir), *changes, *defaults, *argv], {})
+    return runs.settings_for(run_dir, recipe, SMALL[recipe] | values, *argv)
 
 
 def train(settings: TrainSettings, **how: Any) -> SimpleNamespace:

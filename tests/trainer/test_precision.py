@@ -46,7 +46,7 @@ def td_errors(agent: SAC) -> tuple[Tensor, Tensor, Tensor]:
 )
 def test_in_bf16_the_critics_values_and_targets_are_as_fine_as_in_fp32(changes) -> None:
     config = replace(CONFIG, gamma=0.99, **changes)
-    exact, rounded = make(config), make(config, bfloat16)
+    exact, rounded = make(config), make(config, autocast=bfloat16)
     for agent in (exact, rounded):
         for network in (agent.critics, agent.targets):
             network.biases[-1].data += ABOUT

@@ -2,14 +2,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from tests.trainer import off_policy_checks as checks
 from tests.trainer.allocated import peak_bytes, stored_bytes
 from tests.trainer.sacs import ACTION, OBSERVATION, TASKS, make_batch, same
-from tests.trainer.test_bandits import turned_targets
 from tests.trainer.textbook_td3 import TextbookTD3
 from trainer import recipe as recipes
 from trainer.algorithms import td3
@@ -20,7 +18,7 @@ from trainer.machine.device import autocast
 from trainer.nn import mlp
 from trainer.recipe import RecipeError, memory
 from trainer.recipe.sizes import Sizes
-from trainer.replay import Batch, Replay
+from trainer.replay import Batch
 
 CONFIG = TD3Config(
     actor_hidden=(16, 16),
@@ -127,86 +125,6 @@ def test_the_actor_learns_from_the_first_critic_as_it_is_now():
     assert places == [tensor.data_ptr() for tensor in agent.critics.parameters()]
 
 
-def test_rewards_are_multiplied_by_the_newest_factor_of_their_task():
-    factor = torch.ones(TASKS)
-    agent, other = maker(reward_factor=factor)(), maker()()
-    for number, batch in enumerate(checks.drawn(draw, 2)):
-        factor.copy_(torch.tensor([0.5, 2.0, 3.0]) * (number + 1))
-        by_hand = batch._replace(reward=batch.reward * factor[batch.task])
-        checks.teach(agent, [batch], number)
-        checks.teach(other, [by_hand], number)
-    assert all(same(agent.state_dict(), other.state_dict()))
-
-
-each_way = pytest.mark.parametrize("changes", [{}, VARIED], ids=["plain", "varied"])
-
-
-@each_way
-def test_a_restored_learner_goes_on_as_the_first_would_have(changes):
-    checks.check_restored(maker(replace(CONFIG, **changes)), draw)
-
-
-@each_way
-def test_loading_moves_no_tensor(changes):
-    checks.check_loading_moves_no_tensor(maker(replace(CONFIG, **changes)), draw)
-
-
-@each_way
-def test_its_tensors_are_all_that_an_update_writes(changes):
-    checks.check_tensors(maker(replace(CONFIG, **changes)), draw)
-
-
-@each_way
-@pytest.mark.parametrize("parts", [2, 5])
-def test_a_batch_in_parts_teaches_what_the_whole_batch_does(changes, parts):
-    checks.check_parts(maker(replace(CONFIG, **changes)), draw, parts)
-
-
-@pytest.mark.slow
-@each_way
-def test_captured_updates_equal_those_that_are_not(changes):
-    checks.check_captured(maker(replace(CONFIG, **changes)), draw)
-
-
-@each_way
-def test_two_with_half_the_batch_learn_what_one_learns(changes):
-    def teach_half(agent, batch, number, rows):
-        noise = torch.randn(batch.action.shape, generator=torch.Generator().manual_seed(number))
-        agent._noise = lambda _: noise[rows]
-        agent.update(Batch(*(tensor[rows] for tensor in batch.tensors)), number % agent.turns)
-
-    checks.check_halves(maker(replace(CONFIG, **changes)), draw, teach_half)
-
-
-@each_way
-@pytest.mark.parametrize(
-    ("field", "poison"),
-    [
-        ("observation", float("nan")),
-        ("action", float("inf")),
-        ("reward", float("nan")),
-        ("next_observation", float("-inf")),
-    ],
-)
-def test_an_update_that_is_not_finite_changes_nothing(changes, field, poison):
-    checks.check_skipped(maker(replace(CONFIG, **changes)), draw, field, poison)
-
-
-def test_should_only_the_actor_overflow_then_only_the_critics_step(monkeypatch):
-    agent, spared = maker()(), maker()()
-    batches = checks.drawn(draw, 2)
-    for learner in (agent, spared):
-        checks.teach(learner, batches[:1])
-    monkeypatch.setattr(agent, "_actor_loss", lambda part: TD3._actor_loss(agent, part) * float("inf"))
-    before = checks.learnt(agent)
-    for learner in (agent, spared):
-        checks.teach(learner, batches[1:], 1)
-    assert all(same(agent.critics.state_dict(), spared.critics.state_dict()))
-    for untouched in ("policy", "targets", "target_actor"):
-        assert all(same(agent.state_dict()[untouched], before[untouched]))
-    assert agent.skipped.tolist() == [1, 1]
-
-
 def test_a_policy_that_is_skipped_each_time_is_skipped_in_a_row():
     agent = maker()()
     with torch.no_grad():
@@ -253,66 +171,6 @@ def test_the_policy_explores_around_its_greedy_action_within_the_bounds():
     assert sampled.abs().max() == 1.0
     inside = sampled.abs() < 1
     assert (sampled - greedy)[inside].std() == pytest.approx(0.3, rel=0.1)
-
-
-def test_the_policy_acts_on_arrays_as_on_tensors():
-    policy = maker()().policy
-    batch = draw(5)
-    arrays = batch.observation.numpy(), batch.task.int().numpy()
-    greedy = policy.act(*arrays, greedy=True)
-    assert np.array_equal(greedy, policy.mode(batch.observation, batch.task).numpy())
-    torch.manual_seed(3)
-    played = policy.act(*arrays, greedy=False)
-    torch.manual_seed(3)
-    noise = policy.draw_noise(5)
-    assert np.array_equal(played, policy.sample(batch.observation, batch.task, noise).numpy())
-
-
-def test_the_policy_draws_uniform_actions_for_the_warm_up():
-    policy = maker()().policy
-    drawn = policy.uniform(np.random.default_rng(0), 1000)
-    assert drawn.shape == (1000, ACTION)
-    assert drawn.dtype == np.float32
-    assert -1 <= drawn.min() < -0.9 < 0.9 < drawn.max() <= 1
-
-
-@pytest.mark.slow
-def test_tasks_are_told_apart_by_their_id():
-    """Like the bandits of test_bandits.py: 1 is the best there is, 0.6 what can be reached without the id."""
-    warmup, updates, envs, tasks = 10, 300, 30, 3
-    config = replace(
-        CONFIG,
-        actor_hidden=(32, 32),
-        critic_hidden=(32, 32),
-        init="fan_in_uniform",
-        actor_learning_rate=1e-2,
-        critic_learning_rate=1e-2,
-        adam_eps=1e-8,
-    )
-    torch.manual_seed(0)
-    rng = np.random.default_rng(0)
-    agent = TD3(config, 2, 2, tasks)
-    replay = Replay(tasks, envs, envs * (warmup + updates), 126, 1, 2, 2)
-    task = np.arange(envs) % tasks
-
-    def contexts(count: int) -> np.ndarray:
-        return rng.uniform(-0.8, 0.8, (count, 2)).astype(np.float32)
-
-    def reward(context: np.ndarray, task: np.ndarray, action: np.ndarray) -> np.ndarray:
-        return 1 - ((action - turned_targets(context, task)) ** 2).sum(1)
-
-    context = contexts(envs)
-    for step in range(warmup + updates):
-        warm = step >= warmup
-        action = agent.policy.act(context, task, greedy=False) if warm else agent.policy.uniform(rng, envs)
-        following = contexts(envs)
-        replay.add(context, action, reward(context, task, action), following, task, np.ones(envs, np.int64))
-        context = following
-        if warm:
-            agent.update(replay.sample(), step % agent.turns)
-    for each in range(tasks):
-        context, task = contexts(300), np.full(300, each)
-        assert reward(context, task, agent.policy.act(context, task, greedy=True)).mean() >= 0.9
 
 
 def recipe_learner(name: str, precision: str = "fp32", micro_batches: int = 1, **changes: str):

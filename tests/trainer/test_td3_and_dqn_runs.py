@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.trainer import runs
 from tests.trainer.runs import StopAt, events, newest, rows, run, store_of
 from tests.trainer.toys import CounterFactory
 from trainer import evaluate
@@ -16,7 +17,7 @@ from trainer.envs.choice import factory_for
 from trainer.errors import UsageError
 from trainer.loops import training
 from trainer.replay import NStepReplay, TransitionReplay
-from trainer.settings import TrainSettings, read_settings
+from trainer.settings import TrainSettings
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -26,10 +27,8 @@ SEVERAL_STEPS = {"n_step": "3", "dueling": "true", "double": "true", "target_int
 
 
 def settings_for(run_dir: Path, recipe: str, changes: dict[str, str], *argv: str) -> TrainSettings:
-    changes = {**SMALL, **NETWORKS[recipe.partition("-")[0]], **changes}
-    words = [part for key, value in changes.items() for part in ("--set", f"{key}={value}", "--unlock", key)]
-    defaults = ("--wandb", "disabled", "--workers", "0", "--eval-every", "0", "--checkpoint-every", "0")
-    return read_settings(["--recipe", recipe, "--run-dir", str(run_dir), *words, *defaults, *argv], {})
+    values = {**SMALL, **NETWORKS[recipe.partition("-")[0]], **changes}
+    return runs.settings_for(run_dir, recipe, values, *argv)
 
 
 def factory_of(settings: TrainSettings):

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tests.trainer.processes import SMALL, checkpoints, finish, start, step_of, until
-from tests.trainer.runs import rows
+from tests.trainer.runs import changed, rows
 from tests.trainer.test_checkpoint import truncate
 from trainer.machine.processors import usable_processors
 
@@ -154,7 +154,7 @@ def test_reaching_for_one_place_is_learnt(tmp_path):
     changes = {"goals_per_task": 1, "evaluation_goals": 1, "evaluation_episodes": 1, "gamma": 0.9}
     changes |= {"actor_hidden": 64, "critic_hidden": 64, "batch_size": 128, "env_steps_per_update": 8}
     changes |= {"tasks": "reach", "warmup_steps": 1000, "episode_steps": 100}
-    words = [word for name in changes for word in ("--set", f"{name}={changes[name]}", "--unlock", name)]
+    words = changed(changes)
     words += ["--recipe", "local-demo", "--num-envs", "8", "--total-steps", "8000", "--seed", "1"]
     words += ["--workers", "0", "--eval-every", "0", "--log-every", "1000", "--wandb", "disabled"]
     output = finish(start(tmp_path, "train", *words))
