@@ -45,20 +45,20 @@ class Parser(argparse.ArgumentParser):
         """
         namespace, unknown = self.parse_known_args(argv)
         if unknown:
-            known = [option for action in self._actions for option in action.option_strings]
-            self.error(f"unknown argument {unknown[0]!r}{nearest(unknown[0].split('=')[0], known)}")
+            options = [option for action in self._actions for option in action.option_strings]
+            self.error(f"unknown argument {unknown[0]!r}{nearest(unknown[0].split('=')[0], options)}")
         return namespace
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
+def nearest(name: str, names: Sequence[str]) -> str:
     """Returns `; did you mean X?` for the closest known names, or nothing."""
-    close = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
+    close = difflib.get_close_matches(name, names, n=2, cutoff=0.5)
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
 def seeds(text: str) -> tuple[int, ...]:
     """Reads seeds as an argparse type: `1..8`, `1,2,5` or both mixed; each once."""
-    found: list[int] = []
+    listed: list[int] = []
     for part in text.split(","):
         first, dots, last = part.strip().partition("..")
         if not all(end.isdecimal() for end in ((first, last) if dots else (first,))):
@@ -68,12 +68,12 @@ def seeds(text: str) -> tuple[int, ...]:
             raise argparse.ArgumentTypeError(f"{part} counts backwards; write {end}..{begin}")
         if end - begin >= _MOST_SEEDS:
             raise argparse.ArgumentTypeError(_too_many(end - begin + 1))
-        found += range(begin, end + 1)
-    if twice := sorted(seed for seed in set(found) if found.count(seed) > 1):
+        listed += range(begin, end + 1)
+    if twice := sorted(seed for seed in set(listed) if listed.count(seed) > 1):
         raise argparse.ArgumentTypeError(f"{twice[0]} is listed twice")
-    if len(found) > _MOST_SEEDS:
-        raise argparse.ArgumentTypeError(_too_many(len(found)))
-    return tuple(found)
+    if len(listed) > _MOST_SEEDS:
+        raise argparse.ArgumentTypeError(_too_many(len(listed)))
+    return tuple(listed)
 
 
 def number(text: str) -> float:

@@ -149,11 +149,12 @@ def _device(wanted: str) -> CheckFinding:
 def _metaworld() -> CheckFinding:
     import metaworld  # noqa: F401
 
-    found = {name: metadata.version(name) for name in ("metaworld", "mujoco", "gymnasium", "numpy")}
-    text = ", ".join(f"{name} {version}" for name, version in found.items() if name != "metaworld")
-    fits = all(found[name] == version for name, version in _PINNED.items())
-    hint = f"results depend on {' and '.join(f'{name} {it}' for name, it in _PINNED.items())}: {_REBUILD}"
-    return CheckFinding("Meta-World", fits, f"{found['metaworld']} ({text})", hint, found)
+    versions = {name: metadata.version(name) for name in ("metaworld", "mujoco", "gymnasium", "numpy")}
+    text = ", ".join(f"{name} {version}" for name, version in versions.items() if name != "metaworld")
+    fits = all(versions[name] == version for name, version in _PINNED.items())
+    pinned = " and ".join(f"{name} {version}" for name, version in _PINNED.items())
+    hint = f"results depend on {pinned}: {_REBUILD}"
+    return CheckFinding("Meta-World", fits, f"{versions['metaworld']} ({text})", hint, versions)
 
 
 def _tasks() -> CheckFinding:
@@ -161,9 +162,9 @@ def _tasks() -> CheckFinding:
 
     from trainer.recipe import task_names
 
-    found = tuple(MT10_V3)
+    tasks = tuple(MT10_V3)
     return CheckFinding(
-        "MT10 tasks", found == task_names("MT10"), str(len(found)), _REBUILD, {"tasks": found}
+        "MT10 tasks", tasks == task_names("MT10"), str(len(tasks)), _REBUILD, {"tasks": tasks}
     )
 
 

@@ -27,6 +27,6 @@ def main(argv: Sequence[str]) -> int:
     settings = read_settings(argv, os.environ)
     steps = ENDLESS
     if settings.attempt > 0:
-        found = checkpoint.newest(settings.run_dir, lambda _: None)
-        steps = FURTHER + (int(found.name.removeprefix("step-")) if found else 0)
+        newest = checkpoint.newest(settings.run_dir, lambda _: None)
+        steps = FURTHER + (int(newest.name.removeprefix("step-")) if newest else 0)
     return train.main([*argv, "--total-steps", str(steps)])

@@ -133,9 +133,9 @@ def plain(value: Any) -> Any:
     Scalars of NumPy and PyTorch become Python numbers, and numbers that are not finite become None.
     """
     if isinstance(value, dict):
-        return {key: plain(each) for key, each in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [plain(item) for item in value]
     if hasattr(value, "item"):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):

@@ -161,19 +161,19 @@ def _parser() -> Parser:
     return parser
 
 
-def _tasks(wanted: Sequence[str] | None, known: Sequence[str]) -> list[str]:
+def _tasks(wanted: Sequence[str] | None, tasks: Sequence[str]) -> list[str]:
     if not wanted:
-        return list(known)
-    found = []
+        return list(tasks)
+    chosen = []
     for name in wanted:
-        full = name if name in known or name.endswith("-v3") else f"{name}-v3"
-        if full not in known:
+        full = name if name in tasks or name.endswith("-v3") else f"{name}-v3"
+        if full not in tasks:
             raise UsageError(
-                f"the model does not know the task {name!r}{nearest(full, known)}",
-                hint=f"it knows {', '.join(known)}",
+                f"the model does not know the task {name!r}{nearest(full, tasks)}",
+                hint=f"it knows {', '.join(tasks)}",
             )
-        found.append(full)
-    return list(dict.fromkeys(found))
+        chosen.append(full)
+    return list(dict.fromkeys(chosen))
 
 
 def _film(model: Any, task: str, number: int, size: int, film: _TaskFilm) -> Episode:

@@ -53,7 +53,9 @@ class Acting:
         if lag not in (0, 1):
             raise ValueError(f"the policy lags 0 or 1 vector steps, not {lag}")
         if on_host is None:
-            on_host = acts_on_host(sum(each.numel() for each in policy.actor.parameters()), num_envs)
+            on_host = acts_on_host(
+                sum(parameter.numel() for parameter in policy.actor.parameters()), num_envs
+            )
         device = policy.encoder.mean.device
         copied = device.type == "cuda" and on_host
         self.lag = lag

@@ -129,9 +129,9 @@ def weak(method: Callable[[], Result]) -> Callable[[], Result]:
     reference = weakref.WeakMethod(method)
 
     def call() -> Result:
-        found = reference()
-        assert found is not None, "the object is gone"
-        return found()
+        bound = reference()
+        assert bound is not None, "the object is gone"
+        return bound()
 
     return call
 

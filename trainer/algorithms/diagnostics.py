@@ -61,14 +61,14 @@ def diagnose(
     actor_layers = policy.actor.hidden(features)
     critic_layers = [layer[:1] for layer in critics.hidden(torch.cat([features, drawn], -1))]
     values = read(critics(torch.cat([features, batch.action], -1), batch.task)).mean(0)
-    found = {
+    numbers = {
         "diagnostics/dormant/actor": dormant_share(policy.actor.neurons(actor_layers)),
         DORMANT_CRITIC: dormant_share(critics.neurons(critic_layers)),
         _RANK_CRITIC: effective_rank(critic_layers[-1]).mean(),
         "norm/actor": _norm(policy.actor),
         _NORM_CRITIC: _norm(critics),
     }
-    return _numbers(found) | _by_task(values, batch.task, tasks)
+    return _numbers(numbers) | _by_task(values, batch.task, tasks)
 
 
 @torch.no_grad()
@@ -88,12 +88,12 @@ def diagnose_values(policy: EpsilonGreedyPolicy, batch: Batch, tasks: Sequence[s
     features = policy.encoder(batch.observation, batch.task)
     layers = network.hidden(features)
     values = network(features).gather(-1, batch.action.long()).squeeze(-1)
-    found = {
+    numbers = {
         DORMANT_CRITIC: dormant_share(network.neurons(layers)),
         _RANK_CRITIC: effective_rank(layers[-1]).mean(),
         _NORM_CRITIC: _norm(network),
     }
-    return _numbers(found) | _by_task(values, batch.task, tasks)
+    return _numbers(numbers) | _by_task(values, batch.task, tasks)
 
 
 def dormant_share(layers: Sequence[Tensor]) -> Tensor:
@@ -164,8 +164,8 @@ def _norm(network: torch.nn.Module) -> Tensor:
     return norm
 
 
-def _numbers(found: Mapping[str, Tensor]) -> dict[str, float]:
-    return {name: float(value) for name, value in found.items()}
+def _numbers(numbers: Mapping[str, Tensor]) -> dict[str, float]:
+    return {name: float(value) for name, value in numbers.items()}
 
 
 def _by_task(values: Tensor, task: Tensor, tasks: Sequence[str]) -> dict[str, float]:

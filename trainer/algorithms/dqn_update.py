@@ -163,11 +163,11 @@ class DQN(OffPolicy):
         """
         del turn  # every update is like the others
         size, (first, *others) = len(batch.reward), self._parts(batch)
-        found = self._slope(first, size, self._gradient)
+        sums = self._slope(first, size, self._gradient)
         for part in others:
-            torch._foreach_add_(found, self._slope(part, size))
+            torch._foreach_add_(sums, self._slope(part, size))
         # before anything is decided, so that all learners decide the same
-        gradient, loss, q_mean = self._over_learners(found)
+        gradient, loss, q_mean = self._over_learners(sums)
         norm = norms(gradient)
         blocked = not_finite(loss, norm)
         self.optimizers["network"].step([gradient], norm, blocked)

@@ -132,13 +132,13 @@ class AdamOfEach(GuardedAdam):
     needs a call of its own. All around these calls is done once.
 
     Args:
-        each: the Adams, whose parameters and states they stay.
+        optimizers: the Adams, whose parameters and states they stay.
     """
 
-    def __init__(self, each: Sequence[GuardedAdam]) -> None:
-        self._each = each
-        self._max_norm = each[0]._max_norm
-        self._counters = [counter for one in each for counter in one._counters]
+    def __init__(self, optimizers: Sequence[GuardedAdam]) -> None:
+        self._members = optimizers
+        self._max_norm = optimizers[0]._max_norm
+        self._counters = [counter for optimizer in optimizers for counter in optimizer._counters]
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], norm: Tensor, blocked: Tensor) -> None:
@@ -151,20 +151,20 @@ class AdamOfEach(GuardedAdam):
             blocked: 1.0 to leave everything of a learner, 0.0 to step, (learners,).
         """
         scale = self._scale(norm)
-        scales = [None] * len(self._each) if scale is None else scale.unbind()
+        scales = [None] * len(self._members) if scale is None else scale.unbind()
         flags = blocked.unbind()
-        shapes = [(len(self._each), *parameter.shape) for parameter in self._each[0]._parameters]
+        shapes = [(len(self._members), *parameter.shape) for parameter in self._members[0]._parameters]
         stacks = zip(gradients, shapes, strict=True)
         own = zip(*(gradient.view(shape).unbind() for gradient, shape in stacks), strict=True)
         torch._foreach_add_(self._counters, 1.0)
-        for one, parts, divisor, flag in zip(self._each, own, scales, flags, strict=True):
-            one._move(parts, divisor, flag)
-        held = zip(self._each, flags, strict=True)
-        torch._foreach_sub_(self._counters, [flag for one, flag in held for _ in one._counters])
+        for optimizer, parts, divisor, flag in zip(self._members, own, scales, flags, strict=True):
+            optimizer._move(parts, divisor, flag)
+        held = zip(self._members, flags, strict=True)
+        torch._foreach_sub_(self._counters, [flag for optimizer, flag in held for _ in optimizer._counters])
 
     def tensors(self) -> list[Tensor]:
         """Returns the tensors of all states."""
-        return [tensor for optimizer in self._each for tensor in optimizer.tensors()]
+        return [tensor for optimizer in self._members for tensor in optimizer.tensors()]
 
 
 class GuardedRMSprop:
@@ -259,16 +259,16 @@ class AverageOfEach(GuardedAverage):
     """The averages of several learners, whose step is taken at once.
 
     Args:
-        each: the averages.
+        averages: of the learners.
     """
 
-    def __init__(self, each: Sequence[GuardedAverage]) -> None:
-        self._each = each
+    def __init__(self, averages: Sequence[GuardedAverage]) -> None:
+        self._members = averages
 
     def step(self, blocked: Tensor) -> None:
         """Moves the targets of each, or leaves them where `blocked` (learners,) is 1.0."""
-        for one, own in zip(self._each, blocked.unbind(), strict=True):
-            one.step(own)
+        for average, own in zip(self._members, blocked.unbind(), strict=True):
+            average.step(own)
 
 
 def accumulate(
@@ -311,8 +311,8 @@ def norms(gradient: Tensor) -> Tensor:
     """Returns the Euclidean norm of a gradient (size,), a scalar, or of each in (learners, size)."""
     if gradient.dim() == 2 and not gradient.is_cuda:  # a long one is added up in parts, unlike many at once
         return torch.stack([torch.linalg.vector_norm(own) for own in gradient.unbind()])
-    found: Tensor = torch.linalg.vector_norm(gradient, dim=-1)
-    return found
+    norm: Tensor = torch.linalg.vector_norm(gradient, dim=-1)
+    return norm
 
 
 def flatten(parameters: Sequence[Tensor]) -> Tensor:

@@ -94,9 +94,9 @@ class ReturnScale:
         greatest = self._greatest.copy()
         for env in ended:
             rewards = self._rewards[env, : self._length[env]].tolist()
-            found = greatest_return(rewards, self._gamma)
-            if np.isfinite(found):
-                greatest[task[env]] = max(greatest[task[env]], found)
+            largest = greatest_return(rewards, self._gamma)
+            if np.isfinite(largest):
+                greatest[task[env]] = max(greatest[task[env]], largest)
         self._length[ended] = 0
         greatest = self._over_learners(greatest)
         if (greatest != self._greatest).any():
@@ -124,5 +124,5 @@ class ReturnScale:
         self._publish()
 
     def _publish(self) -> None:
-        known = np.where(self._greatest > 0, self._greatest, self._fitted)
-        self.factor.copy_(torch.from_numpy(self._fitted / known))
+        scale = np.where(self._greatest > 0, self._greatest, self._fitted)
+        self.factor.copy_(torch.from_numpy(self._fitted / scale))

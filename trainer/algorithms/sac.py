@@ -120,8 +120,8 @@ class SACAlgorithm(OffPolicyAlgorithm):
         """Examines the networks, see `trainer.algorithms.diagnostics.diagnose`; adds `alpha/<task>`."""
         from trainer.algorithms.diagnostics import diagnose
 
-        found = diagnose(agent.policy, agent.critics, agent.value.mean, batch, tasks)
-        return found | {f"alpha/{task}": a for task, a in zip(tasks, agent.alpha.tolist(), strict=True)}
+        numbers = diagnose(agent.policy, agent.critics, agent.value.mean, batch, tasks)
+        return numbers | {f"alpha/{task}": a for task, a in zip(tasks, agent.alpha.tolist(), strict=True)}
 
 
 def _last_bytes(before: int, outputs: int, width: int) -> int:

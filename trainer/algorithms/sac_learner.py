@@ -210,6 +210,8 @@ class SACGroup(SACUpdate):
         return noise
 
     def _norm(self, gradients: Sequence[Tensor]) -> Tensor:
-        norms = torch._foreach_norm([own for each in gradients for own in each.chunk(len(self._agents))])
+        norms = torch._foreach_norm(
+            [own for gradient in gradients for own in gradient.chunk(len(self._agents))]
+        )
         norm: Tensor = torch.linalg.vector_norm(torch.stack(norms).view(len(gradients), -1), dim=0)
         return norm

@@ -87,10 +87,14 @@ def worth_a_run(
         rates: environment steps a second of the environments alone.
         loop_rate: environment steps a second of the whole loop with the run's own; None if it failed.
     """
-    by_speed = sorted(rates, key=lambda each: -rates[each])
-    enough = [each for each in rates if loop_rate and rates[each] >= _AHEAD * loop_rate]
-    smallest = sorted(enough, key=lambda each: (each.workers, each.num_envs))[:1]
-    return [each for each in dict.fromkeys([*by_speed[:1], *smallest, *by_speed]) if each != own]
+    by_speed = sorted(rates, key=lambda combination: -rates[combination])
+    enough = [combination for combination in rates if loop_rate and rates[combination] >= _AHEAD * loop_rate]
+    smallest = sorted(enough, key=lambda combination: (combination.workers, combination.num_envs))[:1]
+    return [
+        combination
+        for combination in dict.fromkeys([*by_speed[:1], *smallest, *by_speed])
+        if combination != own
+    ]
 
 
 _WHAT = {
@@ -123,8 +127,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Returns the lines of a table, the fastest of each kind first."""
     cells = [_HEADER]
     for kind, name in _WHAT.items():
-        found = [row for row in rows if row["kind"] == kind and not row["error"]]
-        found.sort(key=lambda row: -(_speed(row) or 0.0))
+        measured = [row for row in rows if row["kind"] == kind and not row["error"]]
+        measured.sort(key=lambda row: -(_speed(row) or 0.0))
         cells += [
             (
                 name,
@@ -136,7 +140,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
                 _gib(row["host_bytes"]),
                 _gib(row["device_bytes"]),
             )
-            for row in found
+            for row in measured
         ]
     widths = [max(len(cell[column]) for cell in cells) for column in range(len(_HEADER))]
     return [

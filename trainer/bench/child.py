@@ -31,12 +31,12 @@ def main(argv: Sequence[str]) -> int:
     from trainer.bench.measure import KINDS, adapted
 
     try:
-        found = KINDS[kind](adapted(settings), float(seconds), deadline)
+        result = KINDS[kind](adapted(settings), float(seconds), deadline)
     except TrainerError as error:
-        found = {"error": error.cause}
+        result = {"error": error.cause}
     except torch.OutOfMemoryError as error:
-        found = {"error": f"the device's memory is too small: {str(error).splitlines()[0]}"}
-    atomic_write_json(Path(file), plain(found))
+        result = {"error": f"the device's memory is too small: {str(error).splitlines()[0]}"}
+    atomic_write_json(Path(file), plain(result))
     return 0
 
 

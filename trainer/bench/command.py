@@ -97,10 +97,10 @@ def _numbers(text: str | None, option: str, least: int) -> list[int]:
 
 
 def _precisions(text: str | None) -> tuple[str, ...]:
-    found = tuple(text.split(",")) if text else _PRECISIONS
-    if unknown := [each for each in found if each not in _PRECISIONS]:
+    precisions = tuple(text.split(",")) if text else _PRECISIONS
+    if unknown := [precision for precision in precisions if precision not in _PRECISIONS]:
         raise UsageError(f"--try-precision: {unknown[0]!r} is not one of {', '.join(_PRECISIONS)}")
-    return found
+    return precisions
 
 
 @dataclass(frozen=True)
@@ -182,22 +182,22 @@ class BenchRun:
         own = self._measure(Order("loop", *_both(self._own), self._precision), needed=True)
         self._precision = precision = own["precision"] if own else self._precision
         rates: dict[Combination, float] = {}
-        for each in self._tries:
+        for combination in self._tries:
             if self._elapsed() < _ENVS_UNTIL * self._seconds:
-                found = self._measure(Order("envs", *_both(each), precision))
-                if found and not found["error"]:
-                    rates[each] = found["env_steps_per_second"]
+                row = self._measure(Order("envs", *_both(combination), precision))
+                if row and not row["error"]:
+                    rates[combination] = row["env_steps_per_second"]
         measured = {self._own: own["steps_per_second"] or 0.0 if own else 0.0}
-        for each in worth_a_run(self._own, rates, measured[self._own] or None):
+        for combination in worth_a_run(self._own, rates, measured[self._own] or None):
             if self._elapsed() < _LOOPS_UNTIL * self._seconds:
-                found = self._measure(Order("loop", *_both(each), precision))
-                measured[each] = (found and found["steps_per_second"]) or 0.0
+                row = self._measure(Order("loop", *_both(combination), precision))
+                measured[combination] = (row and row["steps_per_second"]) or 0.0
         if len(measured) > 1:  # again, for the node may have been busy at first: the better one counts
             self._measure(Order("loop", *_both(self._own), precision))
         if self._settings.eval_every:
             self._measure(Order("evaluation", *_both(self._own), precision))
-        best = max(measured, key=lambda each: measured[each])
-        others = [each for each in self._precisions() if each != precision]
+        best = max(measured, key=lambda combination: measured[combination])
+        others = [other for other in self._precisions() if other != precision]
         for other in (precision, *others):
             self._measure(Order("updates", *_both(self._own), other))
         for other in others:
@@ -207,7 +207,7 @@ class BenchRun:
         """Those that are something of their own on this device."""
         cuda = self._device.get("type") == "cuda"
         has = {"fp32": True, "tf32": cuda, "bf16": bool(self._device.get("bf16"))}
-        return [each for each in self._wishes.precisions if has[each]]
+        return [precision for precision in self._wishes.precisions if has[precision]]
 
     def _measure(self, order: Order, *, needed: bool = False) -> dict[str, Any] | None:
         """Measures, if there is time, and keeps the result."""
@@ -216,13 +216,13 @@ class BenchRun:
             return None
         begun = time.monotonic()
         limit = min(left, max(self._seconds * _MOST, _PATIENCE))
-        found = measure(order, self._options, self._window, limit, self._tick)
+        result = measure(order, self._options, self._window, limit, self._tick)
         if self._stop:
             return None
         took = time.monotonic() - begun
-        if "error" not in found:
+        if "error" not in result:
             self._starts[order.kind] = max(0.0, took - self._window)
-        self._device = self._device or found.pop("device", {})
+        self._device = self._device or result.pop("device", {})
         row = {
             "kind": order.kind,
             "num_envs": order.num_envs,
@@ -232,7 +232,7 @@ class BenchRun:
             **dict.fromkeys(("env_steps_per_second", "updates_per_second", "steps_per_second")),
             **dict.fromkeys(("host_bytes", "device_bytes", "error")),
         }
-        row |= {key: value for key, value in found.items() if key in row}
+        row |= {key: value for key, value in result.items() if key in row}
         self._rows.append(row)
         self._keep(complete=False)
         _say(line(row))
@@ -295,5 +295,5 @@ def _both(combination: Combination) -> tuple[int, int]:
 
 
 def _say(*lines: str) -> None:
-    sys.stdout.write("".join(f"{each}\n" for each in lines))
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()

@@ -67,8 +67,8 @@ def envs(settings: TrainSettings, seconds: float, _deadline: float) -> Result:
             vector.start(schedule.advance(), action)
             vector.wait()
 
-        found = settings.num_envs * rate(step, seconds)
-        return {"env_steps_per_second": found, "host_bytes": peak.close()}
+        steps = settings.num_envs * rate(step, seconds)
+        return {"env_steps_per_second": steps, "host_bytes": peak.close()}
 
 
 def updates(settings: TrainSettings, seconds: float, _deadline: float) -> Result:
@@ -96,9 +96,11 @@ def evaluation(settings: TrainSettings, _seconds: float, deadline: float) -> Res
     policy: Actor = entry.policy(settings.recipe.values, *sizes)
     before, peak = resident_bytes(), Peak()
     workers = usable_processors() if settings.workers else 0
-    with BackgroundEvaluator(factory, policy, settings.eval_episodes, workers, threads=1, max_steps=2) as it:
-        it.submit(0, policy.state_dict(), np.zeros(settings.eval_episodes, np.int32))
-        it.wait(lambda: time.monotonic() > deadline)
+    with BackgroundEvaluator(
+        factory, policy, settings.eval_episodes, workers, threads=1, max_steps=2
+    ) as evaluator:
+        evaluator.submit(0, policy.state_dict(), np.zeros(settings.eval_episodes, np.int32))
+        evaluator.wait(lambda: time.monotonic() > deadline)
         return {"host_bytes": max(0, peak.close() - before)}
 
 

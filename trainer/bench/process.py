@@ -73,8 +73,8 @@ def measure(
             )
         code = _wait(process, time.monotonic() + limit + _GRACE_SECONDS, interrupted)
         if file.is_file():
-            found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-            return found
+            result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+            return result
         return {"error": _reason(code, errors.read_text(encoding="utf-8", errors="replace"))}
 
 

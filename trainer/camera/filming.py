@@ -93,8 +93,8 @@ def film_gymnasium(policy: Any, factory: Any, number: int, size: int, film: Film
                 film.add(_picture(env.env, task, size), Caption(task, f"step {len(rewards)}", solved))
     finally:
         env.close()
-    found = solved if factory.reports_success else None
-    return Episode(task, number, found, len(rewards), float(np.mean(rewards)))
+    outcome = solved if factory.reports_success else None
+    return Episode(task, number, outcome, len(rewards), float(np.mean(rewards)))
 
 
 def _picture(env: Any, task: str, size: int) -> npt.NDArray[np.uint8]:

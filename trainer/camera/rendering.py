@@ -65,7 +65,7 @@ def probe(backend: str, environ: Mapping[str, str] | None = None) -> RenderProbe
     """Renders one frame of a task in a child process with this OpenGL."""
     environ = os.environ if environ is None else environ
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [*python(), "-m", "trainer.camera.rendering"],
             env={**environ, **environment(backend)},
             stdin=subprocess.DEVNULL,
@@ -76,12 +76,12 @@ def probe(backend: str, environ: Mapping[str, str] | None = None) -> RenderProbe
         )
     except subprocess.TimeoutExpired:
         return RenderProbe(backend, fault=f"no frame within {_PROBE_SECONDS:.0f} s")
-    if done.returncode < 0:
-        return RenderProbe(backend, fault=f"crashed with {signal.Signals(-done.returncode).name}")
-    if not done.stdout:
-        last = done.stderr.strip().splitlines()[-1:] or ["no message"]
-        return RenderProbe(backend, fault=f"ended with code {done.returncode}: {last[0]}")
-    seen = json.loads(done.stdout.splitlines()[-1])
+    if process.returncode < 0:
+        return RenderProbe(backend, fault=f"crashed with {signal.Signals(-process.returncode).name}")
+    if not process.stdout:
+        last = process.stderr.strip().splitlines()[-1:] or ["no message"]
+        return RenderProbe(backend, fault=f"ended with code {process.returncode}: {last[0]}")
+    seen = json.loads(process.stdout.splitlines()[-1])
     return RenderProbe(backend, tuple(seen["size"]), seen["contrast"], seen["fault"])
 
 

@@ -90,13 +90,13 @@ def save_final(run_dir: Path, description: dict[str, Any], learner: Mapping[str,
 
 def digest(learner: Mapping[str, Any]) -> str:
     """Returns the sha256 of all parameters: two runs that learnt the same to the bit have the same."""
-    found = hashlib.sha256()
+    hashed = hashlib.sha256()
     for network in _DIGESTED:
         held = learner.get(network, {})
         for name, tensor in sorted(held.items()) if isinstance(held, Mapping) else [("", held)]:
-            found.update(f"{network}.{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-            found.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return found.hexdigest()
+            hashed.update(f"{network}.{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            hashed.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return hashed.hexdigest()
 
 
 def load_model(path: Path, device: torch.device | str = "cpu") -> Model:
@@ -139,10 +139,10 @@ def _locate(path: Path) -> Path:
     if final.is_file():
         return final
     reasons: list[str] = []
-    found = checkpoint.newest(run_dir, reasons.append)
-    if found is None:
+    newest = checkpoint.newest(run_dir, reasons.append)
+    if newest is None:
         raise CheckpointError(
             f"no usable checkpoint in {path}",
             hint="; ".join(reasons) or "give a run, a checkpoint or a model file",
         )
-    return found
+    return newest

@@ -149,7 +149,11 @@ def load_replay(path: Path) -> tuple[StoredReplay, dict[str, Any], Iterator[Repl
     if stored is None:
         raise CheckpointError(f"checkpoint {path} holds no replay")
     folder = path.parent / REPLAY
-    return stored, load_file(path / f"{REPLAY}.pt"), (read_segment(folder, each) for each in stored.segments)
+    return (
+        stored,
+        load_file(path / f"{REPLAY}.pt"),
+        (read_segment(folder, segment) for segment in stored.segments),
+    )
 
 
 def _check(checkpoint: Path, file: Path, size: int, sha256: str) -> None:

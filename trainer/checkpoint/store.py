@@ -99,10 +99,10 @@ class CheckpointStore:
         Args:
             refused: called with the reason for each one that cannot be used and is newer or of unknown age.
         """
-        found = reading.newest(self._run_dir, refused, replay=True, loads=True)
-        last = 0 if found is None else reading.serial(found)
+        newest = reading.newest(self._run_dir, refused, replay=True, loads=True)
+        last = 0 if newest is None else reading.serial(newest)
         self._refused = {path for path in reading.folders(self._home) if reading.serial(path) > last}
-        return found
+        return newest
 
     def load(self, path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
         """Reads the parts of a checkpoint to resume from; `restore_replay` reads the rows of its replay.
@@ -170,7 +170,7 @@ class CheckpointStore:
         mark = tuple(map(int, replay.position()))
         oldest = replay.oldest()
         segments = held.segments if held else ()
-        needed = [each for each in segments if any(map(operator.gt, each.end, oldest))]
+        needed = [segment for segment in segments if any(map(operator.gt, segment.end, oldest))]
         rows = replay.rows_since(held.mark if held else None)
         if rows.nbytes == 0:
             return StoredReplay(mark, tuple(needed)), 0
@@ -247,7 +247,7 @@ def clear(home: Path, in_use: StoredReplay | None) -> None:
     except CheckpointError:
         pass
     else:
-        listed = {segment.file for each in stored if each is not None for segment in each.segments}
+        listed = {segment.file for replay in stored if replay is not None for segment in replay.segments}
         rubbish += [file for file in rows.glob("*.rows") if file.name not in listed]
     for file in rubbish:
         with contextlib.suppress(OSError):

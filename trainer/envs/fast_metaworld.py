@@ -158,8 +158,8 @@ class _Fast:
             # of the model a task changes positions only, and those of sites move nothing
             moved = model.body_pos.tobytes() if self.way_depends_on_goal else b""
             key = b"".join((state.tobytes(), moved, start.tobytes(), bytes([steps])))
-            known = self.starts.get(key)
-            if known is None:
+            start_state = self.starts.get(key)
+            if start_state is None:
                 self._mocap_pos[:] = start.data
                 self._mocap_quat[:] = _DOWN.data
                 self._ctrl[0], self._ctrl[1] = -1.0, 1.0
@@ -167,7 +167,7 @@ class _Fast:
                 mujoco.mj_getState(model, data, state, _STATE)
                 self.starts[key] = state
             else:
-                mujoco.mj_setState(model, data, known, _STATE)
+                mujoco.mj_setState(model, data, start_state, _STATE)
             mujoco.mj_step(model, data)
         self.init_tcp = self.tcp_center
 
@@ -189,10 +189,10 @@ class _Fast:
             out[4:7] = positions
             out[7:11] = quaternions
             return
-        for each in range(objects):
-            at = 4 + 7 * each
-            out[at : at + 3] = positions[3 * each : 3 * each + 3]
-            out[at + 3 : at + 7] = quaternions[4 * each : 4 * each + 4]
+        for number in range(objects):
+            at = 4 + 7 * number
+            out[at : at + 3] = positions[3 * number : 3 * number + 3]
+            out[at + 3 : at + 7] = quaternions[4 * number : 4 * number + 4]
 
     def get_endeff_pos(self) -> npt.NDArray[np.float64]:
         """Where the hand is, shape (3,); live."""

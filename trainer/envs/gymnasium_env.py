@@ -133,7 +133,7 @@ class GymnasiumFactory:
             act = translator(env.action_space, described, self.actions, name)
             rng = np.random.default_rng(0)
             speaks, seconds = tried(env, name, lambda: act(drawn(described, rng)), read)
-            found = {
+            state = {
                 "observation_dim": width,
                 "action_space": described,
                 "horizon": env.spec.max_episode_steps if env.spec else None,
@@ -142,7 +142,7 @@ class GymnasiumFactory:
             }
         finally:
             env.close()
-        for attribute, value in found.items():
+        for attribute, value in state.items():
             object.__setattr__(self, attribute, value)
 
     @property

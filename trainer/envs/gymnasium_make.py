@@ -47,8 +47,8 @@ def made(name: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
             mode: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
             return gymnasium.make(identity, disable_env_checker=True, **mode, **arguments)
     except gymnasium.error.UnregisteredEnv as error:
-        known = [*gymnasium.registry]
-        close = nearest(identity.rpartition(":")[2], known)
+        registered = [*gymnasium.registry]
+        close = nearest(identity.rpartition(":")[2], registered)
         raise UsageError(
             f"there is no environment {name!r}{close or f': {error}'}",
             hint="choose one that python -c 'import gymnasium; gymnasium.pprint_registry()' lists, or "
@@ -99,8 +99,8 @@ def tried(
         read(_parts(env.reset(seed=0), "reset", ("observation", "info"))[0])
         for _ in range(_TRIAL_STEPS):
             begun = perf_counter()
-            found = _parts(env.step(act()), "step", _STEP)
-            observation, reward, terminated, truncated, info = found
+            parts = _parts(env.step(act()), "step", _STEP)
+            observation, reward, terminated, truncated, info = parts
             ends = _truth(terminated, "terminated") or _truth(truncated, "truncated")
             if not math.isfinite(number_of(reward)):
                 raise ValueError(f"a reward is {reward!r}")
@@ -135,8 +135,8 @@ def success_of(info: Mapping[str, Any]) -> bool | None:
         TypeError: it is neither true nor false.
     """
     name = "is_success" if "is_success" in info else "success"
-    found = info.get(name)
-    return None if found is None else _truth(found, f"info[{name!r}]")
+    value = info.get(name)
+    return None if value is None else _truth(value, f"info[{name!r}]")
 
 
 def _truth(value: Any, name: str) -> bool:
@@ -147,12 +147,12 @@ def _truth(value: Any, name: str) -> bool:
     return bool(value)
 
 
-def _parts(found: Any, method: str, names: Sequence[str]) -> tuple[Any, ...]:
+def _parts(returned: Any, method: str, names: Sequence[str]) -> tuple[Any, ...]:
     """Returns what a method of the environment returned, if it has Gymnasium's parts."""
     wanted = f"Gymnasium's {method} returns ({', '.join(names)})"
-    if not isinstance(found, tuple) or len(found) != len(names):
-        count = f"{len(found)} values" if isinstance(found, tuple) else "the observation alone"
+    if not isinstance(returned, tuple) or len(returned) != len(names):
+        count = f"{len(returned)} values" if isinstance(returned, tuple) else "the observation alone"
         raise TypeError(f"{method} returned {count}, as in the old Gym API; {wanted}")
-    if not isinstance(found[-1], Mapping):
-        raise TypeError(f"the info that {method} returned is {found[-1]!r}, no dictionary; {wanted}")
-    return found
+    if not isinstance(returned[-1], Mapping):
+        raise TypeError(f"the info that {method} returned is {returned[-1]!r}, no dictionary; {wanted}")
+    return returned

@@ -143,20 +143,20 @@ def encoded(value: Any) -> Any:
     if isinstance(value, np.random.Generator):
         return {"is": "generator", "state": encoded(value.bit_generator.state)}
     if type(value) is list:
-        return [encoded(each) for each in value]
+        return [encoded(item) for item in value]
     if type(value) is tuple:
-        return {"is": "tuple", "items": [encoded(each) for each in value]}
+        return {"is": "tuple", "items": [encoded(item) for item in value]}
     if type(value) is deque:
-        return {"is": "deque", "items": [encoded(each) for each in value], "most": value.maxlen}
+        return {"is": "deque", "items": [encoded(item) for item in value], "most": value.maxlen}
     if type(value) is dict:
-        return {"is": "dict", "items": [[encoded(key), encoded(each)] for key, each in value.items()]}
+        return {"is": "dict", "items": [[encoded(key), encoded(item)] for key, item in value.items()]}
     raise NotPlain
 
 
 def decoded(value: Any) -> Any:
     """Returns what `encoded` was given."""
     if isinstance(value, list):
-        return [decoded(each) for each in value]
+        return [decoded(item) for item in value]
     if not isinstance(value, dict):
         return value
     kind = value["is"]
@@ -170,8 +170,8 @@ def decoded(value: Any) -> Any:
         bits.state = state
         return np.random.Generator(bits)
     if kind == "dict":
-        return {decoded(key): decoded(each) for key, each in value["items"]}
-    items = [decoded(each) for each in value["items"]]
+        return {decoded(key): decoded(item) for key, item in value["items"]}
+    items = [decoded(item) for item in value["items"]]
     return tuple(items) if kind == "tuple" else deque(items, value["most"])
 
 

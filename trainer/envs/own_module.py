@@ -81,19 +81,19 @@ def refuse_foreign(
         return  # one that is registered already
     if "__main__" in module.split("."):
         raise UsageError(f"the model's environment {environment!r} is a program, which is not run")
-    found = _find(module)
+    spec = _find(module)
     own = model.resolve().parent
     own = own.parent if own.parent.name == "checkpoints" else own  # a file of a checkpoint
     own = own.parent if own.name == "checkpoints" else own
     inside = Path.cwd().is_relative_to(own)  # then a repository here may have come with the model
     folders = [folder.resolve() for folder in pulled] + ([] if inside else [own])
-    for place in found.places:
+    for place in spec.places:
         if any(place.is_relative_to(folder) for folder in folders):
             raise UsageError(
                 f"the model's environment {environment!r} is code that came with results: {place}",
                 hint="it is not run from there: read it first, then install it or add it to your project",
             )
-    files = () if found.installed or named is not None else found.files
+    files = () if spec.installed or named is not None else spec.files
     unknown = next((file for file in files if inside or not _tracked(file)), None)
     if unknown is not None:
         raise UsageError(
@@ -101,7 +101,7 @@ def refuse_foreign(
             "which is neither installed nor tracked by git in a project of yours",
             hint=f"only if you trust that code: --environment {shlex.quote(environment)}",
         )
-    if found.places and not found.installed and (here := str(Path.cwd())) not in sys.path:
+    if spec.places and not spec.installed and (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)
 
 
@@ -135,10 +135,10 @@ def _find(module: str) -> _FoundModule:
         inside = list(spec.submodule_search_locations or ())
         # by its last name alone: a package that has not been imported cannot be asked for its path
         spec = PathFinder.find_spec(rest.pop(0), inside) if rest else None
-    files = [Path(each.origin) for each in specs if each.has_location and each.origin]
-    folders = [Path(folder) for each in specs for folder in each.submodule_search_locations or ()]
+    files = [Path(spec.origin) for spec in specs if spec.has_location and spec.origin]
+    folders = [Path(folder) for spec in specs for folder in spec.submodule_search_locations or ()]
     own = _own_folders()
-    packages = [Path(folder) for each in specs[:1] for folder in each.submodule_search_locations or ()]
+    packages = [Path(folder) for spec in specs[:1] for folder in spec.submodule_search_locations or ()]
     return _FoundModule(
         installed=not any(path.parent.resolve() in own for path in packages or files[:1]),
         files=tuple(file.resolve() for file in files),
@@ -168,7 +168,7 @@ def _own_folders() -> set[Path]:
 def _tracked(file: Path) -> bool:
     """Whether it belongs to the git repository of the working directory."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [*_GIT, str(file)],
             env={**os.environ, "GIT_LITERAL_PATHSPECS": "1", "GIT_NO_LAZY_FETCH": "1"},
             stdin=subprocess.DEVNULL,
@@ -179,4 +179,4 @@ def _tracked(file: Path) -> bool:
         )
     except (OSError, subprocess.SubprocessError):
         return False
-    return done.returncode == 0
+    return process.returncode == 0

@@ -30,12 +30,12 @@ _EPISODES = ((0, 36), (1, 2), (0, 2))
 @cache
 def environment_class(task: str) -> tuple[Any, str]:
     """Returns the fast class of a task and an empty remark, or the official class and the reason for it."""
-    found = difference(task, fast_class)
-    if found is None:
+    fault = difference(task, fast_class)
+    if fault is None:
         return fast_class(task), ""
     return official_class(
         task
-    ), f"{task} is played by the official environment: the fast one differs, {found}"
+    ), f"{task} is played by the official environment: the fast one differs, {fault}"
 
 
 def difference(task: str, make: Callable[[str], Any]) -> str | None:

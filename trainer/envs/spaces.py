@@ -135,8 +135,8 @@ def observation_reader(space: spaces.Space[Any], name: str) -> tuple[int, Callab
     """
     if isinstance(space, spaces.Box):
         return math.prod(space.shape), _checked(np.asarray, math.prod(space.shape))
-    known = spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Dict, spaces.Tuple
-    if not isinstance(space, known) or not space.is_np_flattenable:
+    kinds = spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Dict, spaces.Tuple
+    if not isinstance(space, kinds) or not space.is_np_flattenable:
         raise UsageError(
             f"{name}: an observation is a {space}, which has no fixed size",
             hint="this trainer supports Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of "
@@ -151,12 +151,12 @@ def _checked(read: Callable[[Any], npt.NDArray[Any]], width: int) -> Callable[[A
     """Returns what reads an observation flat, and refuses what NumPy would make numbers of or spread."""
 
     def flat(observation: Any) -> npt.NDArray[Any]:
-        found = read(observation).reshape(-1)
-        if found.dtype.kind not in "biuf":
+        numbers = read(observation).reshape(-1)
+        if numbers.dtype.kind not in "biuf":
             raise TypeError(f"an observation is {observation!r}")
-        if found.size != width:
-            raise ValueError(f"an observation has {found.size} numbers, its space {width}")
-        return found
+        if numbers.size != width:
+            raise ValueError(f"an observation has {numbers.size} numbers, its space {width}")
+        return numbers
 
     return flat
 

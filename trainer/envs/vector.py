@@ -213,10 +213,10 @@ class VectorEnv:
             for what, numbers in given.items():
                 odd = numbers[~np.isfinite(numbers)]
                 if odd.size:
-                    told = f"the environment of {self._names([env])} gave {what} that is {odd[0]}"
-                    if told not in self.spoilt:
-                        self.spoilt.append(told)
-                        self.notes.append(told)
+                    note = f"the environment of {self._names([env])} gave {what} that is {odd[0]}"
+                    if note not in self.spoilt:
+                        self.spoilt.append(note)
+                        self.notes.append(note)
                     break  # what it shows next is often the same
 
     def _deal(self) -> None:

@@ -201,6 +201,6 @@ class BackgroundEvaluator:
         return True
 
     def _hand_out(self) -> list[Finished]:
-        finished = [done for _, done in self._finished]
+        finished = [result for _, result in self._finished]
         self._finished.clear()
         return finished

@@ -98,8 +98,8 @@ class Evaluator:
             elapsed[ended] = 0
             active = episode < episodes
             self._reset(ended & active, episode, goals)
-        found = success if self._reports_success else None
-        return Evaluation(self._names, goals.copy(), found, returns, lengths)
+        solved = success if self._reports_success else None
+        return Evaluation(self._names, goals.copy(), solved, returns, lengths)
 
     def close(self) -> None:
         """Ends the workers."""

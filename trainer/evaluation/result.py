@@ -39,13 +39,13 @@ class Evaluation:
     def metrics(self) -> dict[str, float | int]:
         """Returns the numbers under the names of `metrics.jsonl`; `_low` and `_high` span 95%."""
         returns, lengths = self.returns.mean(1), self.lengths.mean(1)
-        found = [*self._rates(), ("return", returns.mean(), returns), ("length", lengths.mean(), lengths)]
+        columns = [*self._rates(), ("return", returns.mean(), returns), ("length", lengths.mean(), lengths)]
         # a return's interval is that of independent episodes of one task
         if len(self.tasks) == 1 and 1 < self.goals.size == np.unique(self.goals).size:
             for side, bound in zip(("low", "high"), student(self.returns[0]), strict=True):
-                found.append((f"return_{side}", bound, np.array([bound])))
+                columns.append((f"return_{side}", bound, np.array([bound])))
         rows: dict[str, float | int] = {}
-        for name, mean, values in found:
+        for name, mean, values in columns:
             rows[f"{name}/mean"] = float(mean)
             rows |= {f"{name}/{task}": float(value) for task, value in zip(self.tasks, values, strict=True)}
         return rows | {"episodes": self.returns.shape[1]}
@@ -90,8 +90,8 @@ def _returns(tasks: Sequence[str], metrics: Mapping[str, float | int], width: in
     for name in tasks:
         low, high = (metrics.get(f"return_{side}/{name}") for side in ("low", "high"))
         interval = "" if low is None or high is None else f"{low:.1f} .. {high:.1f}"
-        found = metrics[f"return/{name}"], interval, metrics[f"length/{name}"]
-        rows.append(f"{name:<{width}}  {found[0]:>8.1f}  {found[1]:>17}  {found[2]:>5.0f}")
+        cells = metrics[f"return/{name}"], interval, metrics[f"length/{name}"]
+        rows.append(f"{name:<{width}}  {cells[0]:>8.1f}  {cells[1]:>17}  {cells[2]:>5.0f}")
     return "\n".join(rows)
 
 

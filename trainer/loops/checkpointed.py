@@ -45,7 +45,7 @@ class CheckpointedRun(ABC, Generic[AnyLearner]):
         telemetry: told of everything.
         stop: looked at after each vector step.
         store: the run's checkpoints.
-        found: the checkpoint to continue from, or None.
+        resumed: the checkpoint to continue from, or None.
         ranks: with whom this process learns.
 
     Attributes:
@@ -69,10 +69,10 @@ class CheckpointedRun(ABC, Generic[AnyLearner]):
         telemetry: Telemetry,
         stop: StopSignals,
         store: CheckpointStore,
-        found: FoundCheckpoint | None,
+        resumed: FoundCheckpoint | None,
         ranks: Ranks | None,
     ) -> None:
-        state: Mapping[str, Any] = found.parts["state"] if found else {}
+        state: Mapping[str, Any] = resumed.parts["state"] if resumed else {}
         warmup = settings.recipe.values.get("warmup_steps", 0)
         self.stop = stop
         self._settings = settings
@@ -99,7 +99,7 @@ class CheckpointedRun(ABC, Generic[AnyLearner]):
         )
         self._unfinished: Mapping[str, Any] = state.get("evaluations", {})
 
-    def _take_up(self, learner: AnyLearner, policy: Actor, found: FoundCheckpoint | None) -> None:
+    def _take_up(self, learner: AnyLearner, policy: Actor, resumed: FoundCheckpoint | None) -> None:
         """Completes the attempt with its learner, and goes on from a checkpoint if there is one."""
         settings, factory = self._settings, self._factory
         self.learner = learner
@@ -112,11 +112,11 @@ class CheckpointedRun(ABC, Generic[AnyLearner]):
             lengths=factory.episode_steps is None,
         )
         self._environments: Mapping[str, Any] | None = None
-        if found:
-            state = found.parts["state"]
-            learner.agent.load_state_dict(found.parts["model"]["learner"])
+        if resumed:
+            state = resumed.parts["state"]
+            learner.agent.load_state_dict(resumed.parts["model"]["learner"])
             self._environments = usable_environments(state["environments"], self._num_envs, self._say)
-            self._restore(found)
+            self._restore(resumed)
             if self._environments is not None:
                 self._episodes.load_state_dict(state["episodes"])
             restore_generators(state["generators"], self._rng)
@@ -132,7 +132,7 @@ class CheckpointedRun(ABC, Generic[AnyLearner]):
         """Returns what the loop adds to this rank's part of a checkpoint."""
 
     @abstractmethod
-    def _restore(self, found: FoundCheckpoint) -> None:
+    def _restore(self, resumed: FoundCheckpoint) -> None:
         """Takes over what `_own_state` returned; the agent is restored, the running episodes may be lost."""
 
     def _replay(self) -> AnyReplay | None:

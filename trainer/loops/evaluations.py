@@ -84,7 +84,9 @@ class Evaluations:
             self._telemetry.event(step, warning)
         goals = evaluation_goals(self._values, episodes)
         weights = self._policy.state_dict()
-        self._guarded(lambda it: it.submit(step, weights, goals, notes, interrupted=self._interrupted))
+        self._guarded(
+            lambda evaluator: evaluator.submit(step, weights, goals, notes, interrupted=self._interrupted)
+        )
 
     def note(self, step: int, look: Callable[[], Mapping[str, float]]) -> None:
         """Takes what is to be recorded with an evaluation at this step, unless there is some already."""
@@ -117,7 +119,7 @@ class Evaluations:
         self._watch.passed = state.get("passed", 0.0)
         self._notes = tuple(state.get("notes", self._notes))
         for job in state.get("pending", ()):
-            self._guarded(lambda it, job=job: it.submit(**job, interrupted=self._interrupted))  # type: ignore[misc]
+            self._guarded(lambda evaluator, job=job: evaluator.submit(**job, interrupted=self._interrupted))  # type: ignore[misc]
 
     def close(self) -> None:
         """Ends the evaluator, whatever it is doing."""
@@ -142,10 +144,10 @@ class Evaluations:
         return []
 
     def _record(self, finished: list[Finished]) -> None:
-        for each in finished:
-            row = {**each.notes, **each.evaluation.metrics(), "seconds": each.seconds}
-            self._telemetry.evaluation(each.step, row)
-            self.level = each.evaluation.level
+        for result in finished:
+            row = {**result.notes, **result.evaluation.metrics(), "seconds": result.seconds}
+            self._telemetry.evaluation(result.step, row)
+            self.level = result.evaluation.level
 
     def _interrupted(self) -> bool:
         """Keeps the heartbeat fresh while something is waited for; returns whether it is to be given up."""

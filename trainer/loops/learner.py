@@ -175,11 +175,11 @@ class Learner:
 
         Waits for the device.
         """
-        found = self.agent.by_task()
+        numbers = self.agent.by_task()
         if self._returns:
-            found["reward_factor"] = self._returns.factor
+            numbers["reward_factor"] = self._returns.factor
         row: dict[str, float] = {}
-        for name, values in found.items():
+        for name, values in numbers.items():
             for task, value in zip(tasks, values.tolist(), strict=True):
                 row[f"{name}/{task}"] = value
         return row

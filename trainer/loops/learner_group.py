@@ -135,8 +135,8 @@ class _JointUpdate:
             self._fall_back(fault)
         assert self._batch is not None
         batches = zip(*(tensor.unbind() for tensor in self._batch.tensors), strict=True)
-        found = zip(*(loss.unbind() for loss in losses.values()), strict=True)
-        for learner, batch, own in zip(self._learners, batches, found, strict=True):
+        own_losses = zip(*(loss.unbind() for loss in losses.values()), strict=True)
+        for learner, batch, own in zip(self._learners, batches, own_losses, strict=True):
             learner.batch = Batch(*batch)
             learner.losses = dict(zip(losses, own, strict=True))
             learner.slower = self._update.note

@@ -48,7 +48,7 @@ class OffPolicyRun(TrainingAttempt[Learner]):
         telemetry: told of everything.
         stop: looked at after each vector step.
         store: the run's checkpoints.
-        found: the checkpoint to continue from, or None.
+        resumed: the checkpoint to continue from, or None.
         ranks: with whom this process learns; each has its share of environments, replay and batch.
 
     Attributes:
@@ -65,18 +65,18 @@ class OffPolicyRun(TrainingAttempt[Learner]):
         telemetry: Telemetry,
         stop: StopSignals,
         store: CheckpointStore,
-        found: FoundCheckpoint | None = None,
+        resumed: FoundCheckpoint | None = None,
         ranks: Ranks | None = None,
     ) -> None:
-        super().__init__(settings, factory, telemetry, stop, store, found, ranks)
-        fallback = found.parts["state"]["memory_fallback"] if found else None
+        super().__init__(settings, factory, telemetry, stop, store, resumed, ranks)
+        fallback = resumed.parts["state"]["memory_fallback"] if resumed else None
         learner = Learner(settings, factory, device, self._say, fallback, self._ranks)
         policy = learner.agent.policy
         lag = settings.lag_on(device.type)
         self._acting = Acting(policy, self._num_envs, factory.observation_dim, lag=lag)
         self._learning = False
         self.updates_due = 0
-        self._take_up(learner, policy, found)
+        self._take_up(learner, policy, resumed)
 
     def step(self) -> None:
         """Steps every environment once, and learns as much as that has earned."""
@@ -176,16 +176,16 @@ class OffPolicyRun(TrainingAttempt[Learner]):
             "returns": self.learner.returns_state(),
         }
 
-    def _restore(self, found: FoundCheckpoint) -> None:
+    def _restore(self, resumed: FoundCheckpoint) -> None:
         """Takes over what `_own_state` returned, and the replay."""
-        state, replay, go_on = found.parts["state"], self.learner.replay, self._environments is not None
+        state, replay, go_on = resumed.parts["state"], self.learner.replay, self._environments is not None
         self._acting.load_state_dict(state["acting"])
         self.learner.turn = state["turn"]
         self.learner.losses = {name: torch.tensor(value) for name, value in state["losses"].items()}
         self.learner.restore_returns(state["returns"], episodes_go_on=go_on)
-        if not found.replay:
+        if not resumed.replay:
             self._progress.learning_starts = self._progress.step + self._values["warmup_steps"]
         else:
-            restore_replay(self._store, self._ranks, found.path, replay)
+            restore_replay(self._store, self._ranks, resumed.path, replay)
         if not go_on:
             replay.cut()

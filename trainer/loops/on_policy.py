@@ -40,7 +40,7 @@ class OnPolicyRun(TrainingAttempt[RolloutLearner]):
         telemetry: told of everything.
         stop: looked at after each vector step.
         store: the run's checkpoints.
-        found: the checkpoint to continue from, or None.
+        resumed: the checkpoint to continue from, or None.
         ranks: with whom this process learns; each has its share of environments, rollout and batches.
     """
 
@@ -65,16 +65,16 @@ class OnPolicyRun(TrainingAttempt[RolloutLearner]):
         telemetry: Telemetry,
         stop: StopSignals,
         store: CheckpointStore,
-        found: FoundCheckpoint | None = None,
+        resumed: FoundCheckpoint | None = None,
         ranks: Ranks | None = None,
     ) -> None:
-        super().__init__(settings, factory, telemetry, stop, store, found, ranks)
+        super().__init__(settings, factory, telemetry, stop, store, resumed, ranks)
         learner = RolloutLearner(settings, factory, device, self._ranks)
         self._policy = learner.agent.policy
         self._rollout = learner.rollout
         self._acting = RolloutActing(self._policy, self._rollout.steps, self._num_envs)
         self._logged_of_learning: dict[str, float] = {}
-        self._take_up(learner, self._policy, found)
+        self._take_up(learner, self._policy, resumed)
 
     def step(self) -> None:
         """Steps every environment once, and learns when that fills the rollout."""
@@ -152,9 +152,9 @@ class OnPolicyRun(TrainingAttempt[RolloutLearner]):
             "learning": self._row(),
         }
 
-    def _restore(self, found: FoundCheckpoint) -> None:
+    def _restore(self, resumed: FoundCheckpoint) -> None:
         """Takes over what `_own_state` returned; the rollout only if its episodes go on."""
-        state = found.parts["state"]
+        state = resumed.parts["state"]
         self._logged_of_learning = state.get("learning", {})
         if "sums" in state:  # what has been learnt has those of rank 0
             self.learner.agent.continue_sums(state["sums"])

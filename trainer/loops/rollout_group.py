@@ -46,7 +46,7 @@ class RolloutGroup:
     @staticmethod
     def fit(learners: Sequence[RolloutLearner]) -> bool:
         """Returns whether these can learn at once: they differ only in what they have lived through."""
-        shapes = {(each.cuts, each.epochs, each.rollout.observation.shape) for each in learners}
+        shapes = {(learner.cuts, learner.epochs, learner.rollout.observation.shape) for learner in learners}
         return len(shapes) == 1 and joinable([learner.agent for learner in learners])
 
     def learn(self, who: Sequence[int], left: Sequence[float], count: Callable[[int, int], None]) -> None:
@@ -222,9 +222,9 @@ def join(agents: Sequence[OnPolicy]) -> OnPolicy:
         agents: that are `joinable`.
     """
     whole = copy.copy(agents[0])
-    each = [agent._flat for agent in agents]
-    whole._flat = stack(each)
-    for agent, flat in zip(agents, each, strict=True):
+    flats = [agent._flat for agent in agents]
+    whole._flat = stack(flats)
+    for agent, flat in zip(agents, flats, strict=True):
         place(_parameters(agent), flat)
     whole.policy = copy.deepcopy(agents[0].policy).requires_grad_(False)
     place(_parameters(whole), whole._flat)
@@ -242,21 +242,21 @@ def _parameters(agent: OnPolicy) -> list[Tensor]:
     return [*agent.policy.networks(), *agent.policy.head.parameters()]
 
 
-def _joined_moments(each: Sequence[RunningMoments]) -> RunningMoments:
-    whole = copy.deepcopy(each[0])
+def _joined_moments(moments_of_all: Sequence[RunningMoments]) -> RunningMoments:
+    whole = copy.deepcopy(moments_of_all[0])
     for name, buffer in whole.named_buffers():
-        buffer.data = stack([moments.get_buffer(name) for moments in each])
+        buffer.data = stack([moments.get_buffer(name) for moments in moments_of_all])
     return whole
 
 
 def _joined_optimizer(
-    whole: OnPolicy, each: Sequence[GuardedAdam | GuardedRMSprop]
+    whole: OnPolicy, optimizers: Sequence[GuardedAdam | GuardedRMSprop]
 ) -> GuardedAdam | GuardedRMSprop:
-    first = each[0]
+    first = optimizers[0]
     if isinstance(first, GuardedAdam):
-        return AdamOfEach([optimizer for optimizer in each if isinstance(optimizer, GuardedAdam)])
+        return AdamOfEach([optimizer for optimizer in optimizers if isinstance(optimizer, GuardedAdam)])
     joined = copy.copy(first)
     joined._parameters = [whole._flat]
     joined._learning_rate = whole.learning_rate
-    joined._squares = [stack([optimizer.tensors()[0] for optimizer in each])]
+    joined._squares = [stack([optimizer.tensors()[0] for optimizer in optimizers])]
     return joined

@@ -29,10 +29,10 @@ _OTHERS = "others"
 
 def fingerprint(tensors: Sequence[Tensor]) -> str:
     """Returns the sha256 of what tensors hold; waits for the device."""
-    found = hashlib.sha256()
+    hashed = hashlib.sha256()
     for tensor in tensors:
-        found.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return found.hexdigest()
+        hashed.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return hashed.hexdigest()
 
 
 def align(ranks: Ranks, tensors: Sequence[Tensor]) -> bool:
@@ -77,13 +77,13 @@ class AllReplays:
             lanes = len(self._mark) // self._ranks.size
             own = self._mark[self._ranks.rank * lanes : (self._ranks.rank + 1) * lanes]
         rows = self._replay.rows_since(own)
-        found = self._ranks.gather((self._replay.position(), self._replay.oldest(), rows.begin, rows.end))
+        gathered = self._ranks.gather((self._replay.position(), self._replay.oldest(), rows.begin, rows.end))
         states = self._ranks.gather(self._replay.state_dict())
         data = self._ranks.gather_rows(rows.data)
-        if found:
+        if gathered:
             self._states = states
             self._position, self._oldest, begin, end = (
-                list(chain(*each)) for each in zip(*found, strict=True)
+                list(chain(*lanes_of_ranks)) for lanes_of_ranks in zip(*gathered, strict=True)
             )
             self._rows = ReplayRows(begin, end, np.concatenate(data))
 
@@ -203,8 +203,8 @@ def _packed(thing: Mapping[str, Any]) -> bytes:
 
 
 def _unpacked(packed: bytes) -> dict[str, Any]:
-    found: dict[str, Any] = torch.load(io.BytesIO(packed), map_location="cpu", weights_only=True)
-    return found
+    parts: dict[str, Any] = torch.load(io.BytesIO(packed), map_location="cpu", weights_only=True)
+    return parts
 
 
 def _own_rows(rows: ReplayRows, ranks: Ranks) -> ReplayRows:

@@ -85,19 +85,19 @@ class EpisodeStatistics:
         They are those of the episodes that ended. The mean is over tasks, and there only when every task has
         ended an episode.
         """
-        found: dict[str, float] = {}
+        row: dict[str, float] = {}
         means = []
         for index, name in enumerate(self._tasks):
             episodes = [episode for task, *episode in self._ended if task == index]
             if episodes:
                 returns, solved, lengths = zip(*episodes, strict=True)
                 means.append(float(np.mean(returns)))
-                found[f"return/{name}"] = means[-1]
+                row[f"return/{name}"] = means[-1]
                 if self._success:
-                    found[f"train_success/{name}"] = float(np.mean(solved))
+                    row[f"train_success/{name}"] = float(np.mean(solved))
                 if self._lengths:
-                    found[f"length/{name}"] = float(np.mean(lengths))
+                    row[f"length/{name}"] = float(np.mean(lengths))
         if len(means) == len(self._tasks):
-            found["return/mean"] = float(np.mean(means))
+            row["return/mean"] = float(np.mean(means))
         self._ended.clear()
-        return found
+        return row

@@ -79,10 +79,10 @@ class TrainingRun:
         self._store = CheckpointStore(
             settings.run_dir, run_id=settings.run_id, recipe=settings.recipe.name, keep=settings.keep
         )
-        found = find(settings, self._store, events, ranks)
-        step = found.parts["state"]["progress"]["step"] if found else 0
-        if found:
-            goals = found.parts["model"]["about"]["goal_seed"]
+        resumed = find(settings, self._store, events, ranks)
+        step = resumed.parts["state"]["progress"]["step"] if resumed else 0
+        if resumed:
+            goals = resumed.parts["model"]["about"]["goal_seed"]
             if goals != settings.goal_seed:
                 events.append(f"on with the goals of seed {goals}, which it began with")
             settings = replace(settings, resumed_goals=goals)
@@ -93,7 +93,7 @@ class TrainingRun:
         if settings.workers_optional and quick(settings.own_envs, self._factory.step_seconds):
             settings = replace(settings, workers=0)
         self._settings, self._device, self._ranks, self._stop = settings, device, ranks, stop
-        self._found = found
+        self._resumed = resumed
         self._failures = 0
         self._attempt: OffPolicyRun | OnPolicyRun | None = None
         self._begun_at = step
@@ -133,7 +133,7 @@ class TrainingRun:
             self._telemetry,
             self._stop,
             self._store,
-            self._found,
+            self._resumed,
             self._ranks,
         )
 
@@ -147,7 +147,7 @@ class TrainingRun:
         """
         self._end_attempt(error)
         self._failures += 1
-        self._found = _last_good(
+        self._resumed = _last_good(
             self._settings, self._store, self._telemetry, error, self._failures, self._ranks
         )
 

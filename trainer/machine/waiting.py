@@ -52,8 +52,8 @@ class IdleTeams:
         """Makes the teams if they are wanted and not there; ends them if they are there and not wanted."""
         if wanted and not self._threads:
             self._over.clear()
-            each = torch.get_num_threads() - 1  # beside the thread that holds it, which counts too
-            teams = -(-usable_processors() // each) if each else 0  # one thread waits for no other
+            size = torch.get_num_threads() - 1  # beside the thread that holds it, which counts too
+            teams = -(-usable_processors() // size) if size else 0  # one thread waits for no other
             self._threads = [
                 threading.Thread(target=self._idle, name="idle team", daemon=True) for _ in range(teams)
             ]

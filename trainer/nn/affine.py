@@ -103,8 +103,8 @@ class _SingleOutputs(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, bias: Tensor, rows: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(rows, weight)
-        each = zip(bias.unbind(), rows.unbind(), weight.unbind(), strict=True)
-        return torch.stack([torch.addmm(*member) for member in each])
+        members = zip(bias.unbind(), rows.unbind(), weight.unbind(), strict=True)
+        return torch.stack([torch.addmm(*member) for member in members])
 
     @staticmethod
     @once_differentiable
@@ -153,12 +153,12 @@ class _Frozen(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors
         hidden, weights = saved[: len(saved) // 2], saved[len(saved) // 2 :]
-        found = gradient.new_zeros(*gradient.shape[:2], weights[0].shape[1])
-        for member, (own, to_rows) in enumerate(zip(gradient, found, strict=True)):
+        to_rows_of_all = gradient.new_zeros(*gradient.shape[:2], weights[0].shape[1])
+        for member, (own, to_rows) in enumerate(zip(gradient, to_rows_of_all, strict=True)):
             counts = own.ne(0.0).any(-1).nonzero().squeeze(-1)  # also what is not a number
             flow = own[counts]
             for weight, values in zip(weights[:0:-1], hidden[::-1], strict=True):
                 flow = flow @ weight[member].t()
                 flow = torch.ops.aten.threshold_backward(flow, values[member][counts], 0.0)
             to_rows[counts] = flow @ weights[0][member].t()
-        return found, None, None, None
+        return to_rows_of_all, None, None, None

@@ -126,9 +126,9 @@ class QNetwork(nn.Module):
         if not self.dueling:
             return self.body.slopes(given, slope)
         total = slope.sum(-1, keepdim=True)
-        found = self.body.slopes(given, torch.cat([total, slope - total / self.choices], -1))
-        found[-2] = found[-2] * self._within
-        return found
+        slopes = self.body.slopes(given, torch.cat([total, slope - total / self.choices], -1))
+        slopes[-2] = slopes[-2] * self._within
+        return slopes
 
     def hidden(self, rows: Tensor) -> list[Tensor]:
         """Returns what each hidden layer gives on for rows (batch, inputs): (1, batch, width) each."""

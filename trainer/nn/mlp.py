@@ -75,10 +75,10 @@ class EnsembleMLP(nn.Module):
         self.biases = nn.ParameterList()
         for layer, (fan_in, fan_out) in enumerate(pairwise(sizes)):
             if init == "orthogonal":
-                each = [
+                weights = [
                     nn.init.orthogonal_(torch.empty(fan_in, fan_out), math.sqrt(2.0)) for _ in range(members)
                 ]
-                self.weights.append(nn.Parameter(torch.stack(each)))
+                self.weights.append(nn.Parameter(torch.stack(weights)))
                 self.biases.append(nn.Parameter(torch.zeros(members, 1, fan_out)))
                 continue
             bound = bias_bound = math.sqrt(_GAIN[init] / fan_in)

@@ -65,16 +65,16 @@ class Perceptron(nn.Module):
             given: what `trace` returned for rows (batch, inputs).
             slope: (batch, outputs).
         """
-        found: list[Tensor] = []
+        slopes: list[Tensor] = []
         layers = list(self._parameters_of_layers())
         for number in range(len(layers) - 1, -1, -1):
             rows, (weight, _) = given[number].to(slope.dtype), layers[number]
-            found[:0] = _product(slope.mT, rows).float(), slope.sum(-2).float()
+            slopes[:0] = _product(slope.mT, rows).float(), slope.sum(-2).float()
             if number:
                 slope = _product(slope, weight.to(slope.dtype)).to(given[number].dtype)
                 backward = torch.ops.aten.tanh_backward if self._tanh else _relu_backward
                 slope = backward(slope, given[number])
-        return found
+        return slopes
 
     def _through(self, rows: Tensor) -> Iterator[Tensor]:
         """Yields each layer's outputs, one after the other."""
@@ -92,8 +92,8 @@ class Perceptron(nn.Module):
 
 
 def _relu_backward(slope: Tensor, values: Tensor) -> Tensor:
-    found: Tensor = torch.ops.aten.threshold_backward(slope, values, 0.0)
-    return found
+    masked: Tensor = torch.ops.aten.threshold_backward(slope, values, 0.0)
+    return masked
 
 
 def _affine(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

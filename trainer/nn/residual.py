@@ -76,8 +76,8 @@ class ResidualMLP(EnsembleMLP):
 
             return _through(layer, own, len(weights) - 1)
 
-        each = of_members(rows, weights[0].shape[0])
-        return torch.stack([member(which, own) for which, own in enumerate(each)])
+        members = of_members(rows, weights[0].shape[0])
+        return torch.stack([member(which, own) for which, own in enumerate(members)])
 
 
 def _through(

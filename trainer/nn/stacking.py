@@ -82,9 +82,9 @@ def stacked(networks: Sequence[Network]) -> Network:
     """
     whole = copy.deepcopy(networks[0])
     own = _tensors(whole)
-    each = [_tensors(network) for network in networks]
+    tensors_of_all = [_tensors(network) for network in networks]
     for name in networks[0].state_dict():
-        held = stack([tensors[name] for tensors in each], dense=True)
+        held = stack([tensors[name] for tensors in tensors_of_all], dense=True)
         # the members of all seeds side by side; statistics (observation_dim,) beside the rows of a batch
         own[name].data = held.flatten(0, 1) if held.dim() > 2 else held[:, None]
     return whole

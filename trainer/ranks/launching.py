@@ -80,10 +80,10 @@ def _environment(place: RankPlace) -> dict[str, str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    found = {**shared, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    variables = {**shared, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     if sys.platform == "linux":  # else it asks for the address of the host's name, which may have none
-        found["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
-    return found
+        variables["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
+    return variables
 
 
 def _wait(ranks: Sequence[subprocess.Popen[bytes]], place: RankPlace) -> int:

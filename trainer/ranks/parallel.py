@@ -167,13 +167,13 @@ class Ranks:
             with self._together():
                 dist.send(torch.from_numpy(np.ascontiguousarray(rows)), 0)
             return []
-        found = [rows]
+        gathered = [rows]
         for rank, count in enumerate(counts[1:], 1):
             held = np.empty((count, rows.shape[1]), np.float32)
             with self._together():
                 dist.recv(torch.from_numpy(held), rank)
-            found.append(held)
-        return found
+            gathered.append(held)
+        return gathered
 
     def part(self) -> None:
         """Waits until all have come here; from then on each may end when it likes."""

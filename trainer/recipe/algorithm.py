@@ -52,8 +52,8 @@ class Algorithm(ABC):
     @property
     def environments(self) -> tuple[EnvironmentKind, ...]:
         """The kinds of environments that it has a schema for."""
-        found = (kind for kind in KINDS if (DIRECTORY / f"{self._schema_on(kind)}.toml").exists())
-        return tuple(found)
+        kinds = (kind for kind in KINDS if (DIRECTORY / f"{self._schema_on(kind)}.toml").exists())
+        return tuple(kinds)
 
     def schema(self, values: Values) -> dict[str, dict[str, Any]]:
         """Returns the type, the range and the meaning of every value of a recipe, by the value's name.
@@ -94,7 +94,7 @@ class Algorithm(ABC):
     def widest(self, values: Values) -> int:
         """Returns the width of the widest hidden layer of all networks; 1 where there is none."""
         layers = (layers for name, layers in values.items() if name.endswith("hidden"))
-        return max((width for each in layers for width in each), default=1)
+        return max((width for hidden in layers for width in hidden), default=1)
 
     @abstractmethod
     def usual_workers(self, num_envs: int, processors: int) -> int:

@@ -50,11 +50,11 @@ def batches(name: str, values: Mapping[str, Any], num_envs: int) -> Batches:
     rollout = steps * num_envs
     size = values.get("batch_size", rollout)
     if size == AUTO:
-        size = max(each for each in divisors(rollout) if each <= _auto_limit(rollout))
+        size = max(divisor for divisor in divisors(rollout) if divisor <= _auto_limit(rollout))
     if rollout % size:
-        smaller = max(each for each in divisors(rollout) if each < size)
-        larger = [each for each in divisors(rollout) if each > size][:1]
-        nearest = " or ".join(str(each) for each in (smaller, *larger))
+        smaller = max(divisor for divisor in divisors(rollout) if divisor < size)
+        larger = [divisor for divisor in divisors(rollout) if divisor > size][:1]
+        nearest = " or ".join(str(near) for near in (smaller, *larger))
         cut = f"rollout of {steps} steps x {num_envs}" if num_envs > 1 else "rollout_size"
         raise RecipeError(
             f"recipe {name}: batch_size must divide {cut} = {rollout}, and {size} does not: "
@@ -70,8 +70,8 @@ def _auto_limit(rollout: int) -> int:
 
 def divisors(number: int) -> list[int]:
     """Returns all divisors, from the least."""
-    small = [each for each in range(1, int(number**0.5) + 1) if number % each == 0]
-    return sorted({*small, *(number // each for each in small)})
+    small = [divisor for divisor in range(1, int(number**0.5) + 1) if number % divisor == 0]
+    return sorted({*small, *(number // divisor for divisor in small)})
 
 
 def multiples_near(number: int, factor: int) -> range:

@@ -106,8 +106,8 @@ def host_parts(
     ]
     if sizes.on_gpu:
         parts += [replace(part, bytes=ranks * part.bytes) for part in entry.host_memory(sizes.share)]
-    each = sizes.recipe.values["evaluation_episodes"] if episodes is None else episodes
-    playing = sizes.tasks * max(1, min(each, EVALUATION_ENVIRONMENTS // sizes.tasks))
+    per_task = sizes.recipe.values["evaluation_episodes"] if episodes is None else episodes
+    playing = sizes.tasks * max(1, min(per_task, EVALUATION_ENVIRONMENTS // sizes.tasks))
     beside = min(processors, playing) if workers else 0
     evaluation = _played(sizes, "evaluation", playing, beside, "of its own")
     return (*parts, replace(evaluation, bytes=evaluation.bytes + EVALUATOR_BYTES))

@@ -42,7 +42,7 @@ class OnPolicyAlgorithm(Algorithm):
     def divided(self, recipe: str, values: Values, num_envs: int, ranks: int) -> Divided:
         """Returns the batch, of which each rank's part must divide its rollout."""
         cuts = batches(recipe, values, num_envs)
-        fitting = [ranks * each for each in divisors(cuts.rollout // ranks)]
+        fitting = [ranks * divisor for divisor in divisors(cuts.rollout // ranks)]
         return {"batch_size": (cuts.batch_size, fitting)}
 
     def count(self, values: Values, spaces: Spaces) -> ParameterCount:

@@ -173,7 +173,7 @@ def _checked(key: str, value: Any, rule: Mapping[str, Any], recipe: str) -> Any:
         if not isinstance(value, list | tuple) or not value:
             raise RecipeError(f"{fault} must be a list that is not empty")
         item = {**rule, "type": kind[:-1]}
-        return tuple(_checked(key, each, item, recipe) for each in value)
+        return tuple(_checked(key, item_value, item, recipe) for item_value in value)
     # For Python, not for us, True is an int.
     if not isinstance(value, _TYPES[kind]) or isinstance(value, bool) != (kind == "bool"):
         expected = "an int" if kind == "int" else f"a {kind}"
@@ -209,10 +209,10 @@ def _parse(key: str, text: str, rule: Mapping[str, Any]) -> Any:
         raise RecipeError(f"{key} = {text!r} cannot be read as {readable}") from error
 
 
-def _same_keys(name: str, what: str, found: Mapping[str, Any], wanted: Collection[str]) -> None:
-    for key in found:
+def _same_keys(name: str, what: str, given: Mapping[str, Any], wanted: Collection[str]) -> None:
+    for key in given:
         if key not in wanted:
             raise RecipeError(f"recipe {name}: unknown {what} {key!r}{nearest(key, wanted)}")
-    missing = [key for key in wanted if key not in found]
+    missing = [key for key in wanted if key not in given]
     if missing:
         raise RecipeError(f"recipe {name}: missing {what} {', '.join(sorted(missing))}")

@@ -67,4 +67,4 @@ def unlearnable(entry: Algorithm, environment: str, choices: Sequence[int]) -> s
 def learners(choices: Sequence[int]) -> list[str]:
     """Returns what people call the algorithms that can learn an environment with such actions."""
     entries = map(algorithm, names())
-    return [each.label for each in entries if GYMNASIUM in each.environments and each.learns(choices)]
+    return [entry.label for entry in entries if GYMNASIUM in entry.environments and entry.learns(choices)]

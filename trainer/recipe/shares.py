@@ -43,7 +43,7 @@ def shared_envs(num_envs: int, ranks: int) -> int:
 
 def _nearest(fitting: Sequence[int], total: int) -> str:
     below, above = (
-        [each for each in fitting if each < total][-1:],
-        [each for each in fitting if each > total][:1],
+        [size for size in fitting if size < total][-1:],
+        [size for size in fitting if size > total][:1],
     )
-    return f"; {' or '.join(str(each) for each in (*below, *above))} can"
+    return f"; {' or '.join(str(size) for size in (*below, *above))} can"

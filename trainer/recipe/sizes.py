@@ -37,20 +37,20 @@ class Sizes:
     @property
     def unknown(self) -> str:
         """Why memory cannot be computed; empty if it can."""
-        found = self.given or self.recipe.environment.spaces(self.recipe.values)
+        spaces = self.given or self.recipe.environment.spaces(self.recipe.values)
         (name, *_) = self.recipe.environment.tasks(self.recipe.values)
-        if found is None:
+        if spaces is None:
             said = f"only {name} knows how large an observation is; set --observation-dim and --action-dim"
             close = alike(name)
             return f"{said}; did you mean {' or '.join(close)}?" if close else said
-        return unlearnable(self.recipe.entry, name, found.choices)
+        return unlearnable(self.recipe.entry, name, spaces.choices)
 
     @property
     def spaces(self) -> Spaces:
         """The sizes of its environment, where they are known."""
-        found = self.given or self.recipe.environment.spaces(self.recipe.values)
-        assert found is not None, "`unknown` says why"
-        return found
+        spaces = self.given or self.recipe.environment.spaces(self.recipe.values)
+        assert spaces is not None, "`unknown` says why"
+        return spaces
 
     @property
     def count(self) -> ParameterCount:

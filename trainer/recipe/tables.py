@@ -29,19 +29,19 @@ def task_names(value: str | Sequence[str]) -> tuple[str, ...]:
         RecipeError: an unknown task (with the nearest names), one named twice, or none.
     """
     sets = read_table("benchmarks/metaworld")
-    found: list[str] = []
+    tasks: list[str] = []
     for name in [value] if isinstance(value, str) else value:
         full = name if name.endswith("-v3") else f"{name}-v3"
         if name not in sets and full not in sets["MT50"]:
             raise RecipeError(f"unknown Meta-World task {name!r}{nearest(full, [*sets, *sets['MT50']])}")
-        found += sets.get(name, [full])
-    twice = sorted({name for name in found if found.count(name) > 1})
-    if twice or not found:
+        tasks += sets.get(name, [full])
+    twice = sorted({name for name in tasks if tasks.count(name) > 1})
+    if twice or not tasks:
         raise RecipeError(f"tasks named twice: {', '.join(twice)}" if twice else "no task is named")
-    return tuple(found)
+    return tuple(tasks)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, names: Iterable[str]) -> str:
     """Returns the end of a message about an unknown name: the known ones that resemble it, if any do."""
-    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+    close = difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
     return f"; did you mean {' or '.join(close)}?" if close else ""

@@ -114,11 +114,11 @@ class Lanes:
 
     def transitions(self) -> Integers:
         """Returns the row of each transition that can be drawn, among all rows."""
-        found = []
+        rows = []
         for lane, (held, count) in enumerate(zip(self.held, self.count, strict=True)):
             place = np.arange(count - held, count) % self.ring[lane]
-            found.append(self.base[lane] + self._row(place))
-        return np.concatenate(found)
+            rows.append(self.base[lane] + self._row(place))
+        return np.concatenate(rows)
 
     def forget(self) -> None:
         """Makes the next `claim` look at every lane, for the counts have been set."""
@@ -170,11 +170,11 @@ def deal(old: Lanes, new: Lanes, layout: LaneLayout) -> tuple[Integers, Integers
 
 def _episodes(lanes: Lanes, task: int, steps: int) -> list[Integers]:
     """Returns the rows of a task's whole episodes, the newest first."""
-    found = []
+    aged = []
     for lane in range(task * lanes.per_task, (task + 1) * lanes.per_task):
         last = int(lanes.count[lane]) // steps
         oldest = max(int(lanes.first[lane]), last * steps - int(lanes.capacity[lane]))
         first = -(-oldest // steps)
         for age, episode in enumerate(range(last - 1, first - 1, -1)):
-            found.append((age, lanes.places(lane, episode * (steps + 1), (episode + 1) * (steps + 1))))
-    return [rows for _, rows in sorted(found, key=lambda each: each[0])]
+            aged.append((age, lanes.places(lane, episode * (steps + 1), (episode + 1) * (steps + 1))))
+    return [rows for _, rows in sorted(aged, key=lambda pair: pair[0])]

@@ -150,8 +150,8 @@ class Replay:
         replays: Sequence[Any], streams: Sequence[AbstractContextManager[None]]
     ) -> Callable[[], tuple[Tensor, Tensor]] | None:
         """Returns what draws rows and tasks, (seeds, batch), of several replays at once; None on the host."""
-        found = [replay._draw for replay in replays if isinstance(replay._draw, DeviceDraw)]
-        return DeviceDraws(found, streams) if found else None
+        draws = [replay._draw for replay in replays if isinstance(replay._draw, DeviceDraw)]
+        return DeviceDraws(draws, streams) if draws else None
 
     def fetch(self, place: Tensor, window: Tensor) -> None:
         """Puts rows (batch,) that `draws` has drawn into a window (batch, numbers in a transition)."""

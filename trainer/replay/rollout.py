@@ -108,16 +108,16 @@ class Rollouts:
     """Stacks full rollouts of one shape: the attributes of one, with a leading axis of rollouts.
 
     Args:
-        each: the rollouts, handed over.
+        rollouts: handed over.
     """
 
-    def __init__(self, each: Sequence[Rollout]) -> None:
+    def __init__(self, rollouts: Sequence[Rollout]) -> None:
         names = ("observation", "action", "next_observation", "reward")
         self.observation, self.action, self.next_observation, self.reward = (
-            torch.stack([getattr(rollout, name) for rollout in each]) for name in names
+            torch.stack([getattr(rollout, name) for rollout in rollouts]) for name in names
         )
         self.ends = Ends(
-            *(torch.stack(ends) for ends in zip(*(rollout.ends for rollout in each), strict=True))
+            *(torch.stack(ends) for ends in zip(*(rollout.ends for rollout in rollouts), strict=True))
         )
 
 

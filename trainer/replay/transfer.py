@@ -39,7 +39,7 @@ class Sender:
         tensors = [torch.from_numpy(array) for array in arrays]
         if self._sent is None:
             return [tensor.to(self._device) for tensor in tensors]
-        *begins, end = accumulate((-(-each.nbytes // _ROOM) * _ROOM for each in tensors), initial=0)
+        *begins, end = accumulate((-(-tensor.nbytes // _ROOM) * _ROOM for tensor in tensors), initial=0)
         self._sent.synchronize()  # of the last call, long since done
         if end > len(self._here):
             self._here = torch.zeros(end, dtype=torch.uint8, pin_memory=True)
@@ -87,11 +87,11 @@ def to_host(rows: Tensor, place: npt.NDArray[np.int64]) -> npt.NDArray[np.float3
 
     They come in blocks: a device that is full has no room for a copy of all of them.
     """
-    found = np.empty((len(place), rows.shape[1]), np.float32)
+    fetched = np.empty((len(place), rows.shape[1]), np.float32)
     for begin in range(0, len(place), _ROWS):
         part = slice(begin, begin + _ROWS)
-        found[part] = rows.index_select(0, to_device(place[part], rows.device)).cpu().numpy()
-    return found
+        fetched[part] = rows.index_select(0, to_device(place[part], rows.device)).cpu().numpy()
+    return fetched
 
 
 def put_rows(rows: Tensor, place: npt.NDArray[np.int64], data: npt.NDArray[np.float32]) -> None:

@@ -144,13 +144,13 @@ class SeedGroup:
 
     def _end_runs(self) -> None:
         """Ends the runs whose training is over, and then those that wait for no evaluation any more."""
-        for run in [each for each in self._training if not each.attempt.going]:
+        for run in [member for member in self._training if not member.attempt.going]:
             self._leave(run)
             self._each([run], lambda run: run.attempt.end())
         if (now := time.monotonic()) < self._look:
             return
         self._look = now + POLL_SECONDS
-        for run in [each for each in self._alive if each not in self._training]:
+        for run in [member for member in self._alive if member not in self._training]:
             self._each([run], _close_if_evaluated)
             if run.code is not None:
                 self._end(run, run.code, "")
@@ -178,7 +178,7 @@ class SeedGroup:
         except Exception as fault:
             self._fail(run, fault)
             return False
-        self._training = [each for each in self._alive if each is run or each in self._training]
+        self._training = [member for member in self._alive if member is run or member in self._training]
         return True
 
     def _fail_together(self, runs: Sequence[GroupedRun], fault: Exception) -> None:
@@ -281,8 +281,8 @@ def join_learners(
                 return RolloutGroup(on_policy, streams)
             except torch.OutOfMemoryError as fault:
                 raise too_small(fault) from fault
-        each = all(learner.agent.joins for learner in on_policy)
-        why = "runs that differ in more than the seed" if each else "runs of multi-task PPO"
+        joinable = all(learner.agent.joins for learner in on_policy)
+        why = "runs that differ in more than the seed" if joinable else "runs of multi-task PPO"
         for learner in on_policy:
             learner.slower = f"{why} learn one after the other, not at once"
     off_policy = [learner for learner in learners if isinstance(learner, Learner)]

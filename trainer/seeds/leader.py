@@ -78,11 +78,11 @@ class Leader:
             size: how many runs there are, this one included.
             patience: seconds to wait for another one after the last that came.
         """
-        last, known = time.monotonic(), 0
+        last, guests = time.monotonic(), 0
         while len(self._guests) < size - 1 and time.monotonic() < last + patience and not self._stop:
             self._look()
-            if len(self._guests) != known:
-                last, known = time.monotonic(), len(self._guests)
+            if len(self._guests) != guests:
+                last, guests = time.monotonic(), len(self._guests)
         return list(self._guests.values())
 
     def refuse(self, guest: Guest, why: str) -> None:
@@ -135,7 +135,7 @@ class Leader:
         self.leave()
 
     def _line(self, guest: Guest) -> PackLine:
-        return next(line for line, each in self._guests.items() if each is guest)
+        return next(line for line, other in self._guests.items() if other is guest)
 
     def _serve(self) -> None:
         alone: float | None = None

@@ -57,10 +57,10 @@ class PackLine:
     def hear(self) -> list[dict[str, Any]] | None:
         """Returns the messages that have come whole, or None when the other is gone; waits for something."""
         try:
-            data, found, _, _ = socket.recv_fds(self.end, 1 << 16, 4)
+            data, descriptors, _, _ = socket.recv_fds(self.end, 1 << 16, 4)
         except OSError:
             return None
-        self.descriptors += found
+        self.descriptors += descriptors
         if not data:
             return None
         *lines, self._held = (self._held + data).split(b"\n")

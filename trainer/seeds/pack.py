@@ -183,7 +183,7 @@ def _takes(leader: Leader, card: Card, guest: Guest) -> bool:
 
 def _different(settings: TrainSettings, theirs: TrainSettings) -> str | None:
     """The name of a setting that two runs in one process must have in common, and have not."""
-    names = (each.name for each in dataclasses.fields(TrainSettings) if each.name not in _OWN)
+    names = (field.name for field in dataclasses.fields(TrainSettings) if field.name not in _OWN)
     return next((name for name in names if getattr(settings, name) != getattr(theirs, name)), None)
 
 

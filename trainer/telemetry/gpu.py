@@ -85,8 +85,8 @@ class GpuSampler:
             pynvml.nvmlInit()
         except pynvml.NVMLError:
             return None
-        known = uuid.startswith(("GPU-", "MIG-"))
-        for name in [uuid] if known else [f"GPU-{uuid}", f"MIG-{uuid}"]:
+        by_uuid = uuid.startswith(("GPU-", "MIG-"))
+        for name in [uuid] if by_uuid else [f"GPU-{uuid}", f"MIG-{uuid}"]:
             with contextlib.suppress(pynvml.NVMLError):
                 return cls(pynvml, pynvml.nvmlDeviceGetHandleByUUID(name))
         return None

@@ -124,9 +124,9 @@ class Telemetry:
         }
         mean = tasks.pop("mean", None)
         if mean is not None:
-            each = ", ".join(f"{task.removesuffix('-v3')} {value:.0%}" for task, value in tasks.items())
+            rates = ", ".join(f"{task.removesuffix('-v3')} {value:.0%}" for task, value in tasks.items())
             self.progress.say(
-                f"evaluation at {step:,} steps: success {mean:.1%}" + (f" ({each})" if each else "")
+                f"evaluation at {step:,} steps: success {mean:.1%}" + (f" ({rates})" if rates else "")
             )
         self.heartbeat(success=self._success)  # the step may be one that training has left behind
 

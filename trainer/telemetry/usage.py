@@ -92,11 +92,11 @@ class UsageMeter:
 
     def read(self) -> dict[str, float]:
         """Returns `gpu/...`, `cpu/share` and `memory/rss_bytes`; unknown values are left out."""
-        found = {"cpu/share": self._processors.read(), "memory/rss_bytes": resident_bytes()}
+        values = {"cpu/share": self._processors.read(), "memory/rss_bytes": resident_bytes()}
         if self._gpu:
             gpu = self._gpu.read()
-            found |= {field: gpu[key] for key, field in _GPU.items()}
-        return {field: value for field, value in found.items() if value is not None}
+            values |= {field: gpu[key] for key, field in _GPU.items()}
+        return {field: value for field, value in values.items() if value is not None}
 
 
 class ProcessorMeter:
@@ -142,19 +142,19 @@ def processor_seconds() -> float:
     Where there is no /proc, descendants count when they have ended.
     """
     times = [_times(pid) for pid in (os.getpid(), *descendants())]
-    return sum(os.times()[:4]) if times[0] is None else sum(each or 0.0 for each in times)
+    return sum(os.times()[:4]) if times[0] is None else sum(seconds or 0.0 for seconds in times)
 
 
 def descendants() -> list[int]:
     """Returns the ids of this process's children, of theirs and so on; none where there is no /proc."""
-    found = [os.getpid()]
-    for pid in found:  # which grows meanwhile
+    pids = [os.getpid()]
+    for pid in pids:  # which grows meanwhile
         # A child that ends while we look is no fault: its memory is gone with it.
         with contextlib.suppress(OSError):
             for task in Path(f"/proc/{pid}/task").iterdir():
                 with contextlib.suppress(OSError):
-                    found += map(int, (task / "children").read_text().split())
-    return found[1:]
+                    pids += map(int, (task / "children").read_text().split())
+    return pids[1:]
 
 
 def _status(pid: int, key: str) -> int | None:

@@ -141,7 +141,7 @@ def open_wandb(
     if mode == "online" and not _has_key():
         said.append("no W&B API key is set; W&B runs offline")
         mode = "offline"
-    for each in dict.fromkeys((mode, "offline")):
+    for candidate in dict.fromkeys((mode, "offline")):
         try:
             run = wandb.init(
                 dir=run_dir,
@@ -150,7 +150,7 @@ def open_wandb(
                 reinit="create_new",  # beside those of other runs in this process
                 project=os.environ.get("WANDB_PROJECT") or PROJECT,
                 entity=os.environ.get("WANDB_ENTITY") or None,
-                mode=each,  # type: ignore[arg-type]
+                mode=candidate,  # type: ignore[arg-type]
                 name=name,
                 config=dict(config),
                 tags=list(tags),
@@ -158,7 +158,7 @@ def open_wandb(
             )
         except Exception as fault:
             _abandon()
-            said.append(f"W&B cannot be opened {each} ({_line(fault)})")
+            said.append(f"W&B cannot be opened {candidate} ({_line(fault)})")
             continue
         run.define_metric("*", step_metric=STEP_METRIC)
         _open.add(run_id)
@@ -185,8 +185,8 @@ def _settings() -> Any:
         # A killed job loses what was not flushed; before 0.31 the client has no such setting.
         "x_transaction_log_flush_interval": FLUSH_SECONDS,
     }
-    known = wandb.Settings.model_fields
-    return wandb.Settings(**{key: value for key, value in wanted.items() if key in known})
+    fields = wandb.Settings.model_fields
+    return wandb.Settings(**{key: value for key, value in wanted.items() if key in fields})
 
 
 def _abandon() -> None:
