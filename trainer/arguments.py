@@ -1,4 +1,4 @@
-"""A command line whose faults are one line with the nearest valid name."""
+"""The options of `python -m trainer train`; parsers whose faults are one line with the nearest valid name."""
 
 from __future__ import annotations
 

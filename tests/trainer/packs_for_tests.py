@@ -13,7 +13,7 @@ from functools import partial
 
 from trainer.errors import TrainerError
 from trainer.seeds import pack as training
-from trainer.seeds.pack import beats_on, pack_from, train_in_pack
+from trainer.seeds.pack import keep_fresh, pack_from, train_in_pack
 from trainer.settings import read_settings
 
 
@@ -49,7 +49,7 @@ def together(runs) -> list[int]:
 
 def main() -> int:
     argv = sys.argv[2:]
-    training.beats_on = partial(beats_on, seconds=0.05)  # nobody waits a quarter of a minute here
+    training.keep_fresh = partial(keep_fresh, seconds=0.05)  # nobody waits a quarter of a minute here
     settings = read_settings(argv, os.environ)
     try:
         return train_in_pack(pack_from(os.environ), settings, argv, os.environ, alone, together)

@@ -78,7 +78,7 @@ def test_a_rank_that_falls_silent_or_fails_is_noticed(monkeypatch):
 
     store = HashStore()
     own, other = RankWatch(RankPlace(0, 2), store), RankWatch(RankPlace(1, 2), store)
-    other.tell("the disk is full")
+    other.announce("the disk is full")
     assert own.cause(10) == "rank 1 of 2 failed: the disk is full"
     own.dismiss()
     other.dismiss()

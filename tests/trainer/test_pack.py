@@ -19,9 +19,9 @@ import pytest
 from trainer.preemption import StopSignals
 from trainer.seeds import meeting
 from trainer.seeds.leader import Leader
-from trainer.seeds.line import Card, PackLine, outlet
+from trainer.seeds.line import Card, PackLine, output_stream
 from trainer.seeds.meeting import AloneError, Follower, meet
-from trainer.seeds.pack import beats_on, pack_from
+from trainer.seeds.pack import keep_fresh, pack_from
 
 
 class Run:
@@ -302,7 +302,7 @@ def test_where_no_door_can_be_each_trains_by_itself_and_none_waits_for_another(t
 def test_a_run_that_has_ended_beats_on_while_its_process_trains_others(tmp_path: Path) -> None:
     path = tmp_path / "heartbeat.json"
     path.write_text('{"time": 1.5, "phase": "done", "step": 7}')
-    with beats_on(path, 0.01) as beat:
+    with keep_fresh(path, 0.01) as beat:
         time.sleep(0.05)
         assert '"time": 1.5' in path.read_text()
         beat()
@@ -311,7 +311,7 @@ def test_a_run_that_has_ended_beats_on_while_its_process_trains_others(tmp_path:
     assert json.loads(left) | {"time": 0} == {"time": 0, "phase": "done", "step": 7}
     time.sleep(0.05)
     assert path.read_text() == left
-    with beats_on(tmp_path / "none", 0.01) as beat:
+    with keep_fresh(tmp_path / "none", 0.01) as beat:
         beat()
         time.sleep(0.05)
 
@@ -320,8 +320,8 @@ def test_what_nobody_has_taken_is_closed_with_the_line() -> None:
     ends = socket.socketpair()
     lines = [PackLine(end) for end in ends]
     with tempfile.TemporaryFile() as file:
-        lines[0].tell({"name": "a"}, [file.fileno()])
-        assert lines[1].hear() == [{"name": "a"}]
+        lines[0].send({"name": "a"}, [file.fileno()])
+        assert lines[1].receive() == [{"name": "a"}]
     (descriptor,) = lines[1].descriptors
     for line in lines:
         line.close()
@@ -332,7 +332,7 @@ def test_what_nobody_has_taken_is_closed_with_the_line() -> None:
 def test_a_stream_to_one_who_is_gone_is_no_fault(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    with outlet(writer) as stream:
+    with output_stream(writer) as stream:
         assert stream.write("lost\n") == 5
         assert not stream.isatty()
 

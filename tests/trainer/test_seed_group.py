@@ -72,7 +72,7 @@ class Attempt(OnPolicyRun):
     def report(self) -> None:
         self._scene.say(f"{self.learner} reports")
 
-    def beat(self) -> None:
+    def refresh_heartbeat(self) -> None:
         self._scene.say(f"{self.learner} waits")
 
     def learning(self) -> contextlib.AbstractContextManager[None]:

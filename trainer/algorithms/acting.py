@@ -64,13 +64,13 @@ class Acting:
         self._live = list(policy.state_dict().values())
         self._mean = policy.encoder.mean.detach()  # where it lies now
         self._num_envs = num_envs
-        self._where: _OnProcessor
+        self._placement: _OnCpu
         if copied:
-            self._where = _BesideGpu(self._actor.cpu(), device)
+            self._placement = _OnHost(self._actor.cpu(), device)
         elif device.type == "cuda":
-            self._where = _OnGpu(self._actor, num_envs, observation_dim, own_stream=lag > 0)
+            self._placement = _OnGpu(self._actor, num_envs, observation_dim, own_stream=lag > 0)
         else:
-            self._where = _OnProcessor(self._actor)
+            self._placement = _OnCpu(self._actor)
         self._own = list(self._actor.state_dict().values()) if lag or copied else []
         self._held = self._own if lag else []
         self._newest = [_like(tensor, pinned=copied) for tensor in self._held]
@@ -79,7 +79,7 @@ class Acting:
     @property
     def note(self) -> str:
         """Why acting is not captured on a GPU, once that has failed; empty otherwise."""
-        return self._where.note
+        return self._placement.note
 
     def act(
         self, observation: npt.NDArray[np.float32], task: npt.NDArray[np.integer[Any]]
@@ -95,12 +95,12 @@ class Acting:
         """
         self._find_tensors()
         if self._refreshed:  # without a lag, by weights that may have changed since the last call
-            with self._where.keeping():
+            with self._placement.keeping():
                 torch._foreach_copy_(self._refreshed, self._live, non_blocking=True)
-            with self._where.promoting():
+            with self._placement.promoting():
                 torch._foreach_copy_(self._own, self._refreshed)
         noise = self._policy.draw_noise(self._num_envs)
-        action = self._where.act(torch.from_numpy(observation), torch.from_numpy(task), noise)
+        action = self._placement.act(torch.from_numpy(observation), torch.from_numpy(task), noise)
         array: npt.NDArray[np.float32] = action.numpy()
         return array
 
@@ -109,30 +109,30 @@ class Acting:
         if not self.lag:
             return
         self._find_tensors()
-        with self._where.promoting():
+        with self._placement.promoting():
             torch._foreach_copy_(self._held, self._newest)
-        with self._where.keeping():
+        with self._placement.keeping():
             torch._foreach_copy_(self._newest, self._live, non_blocking=True)
 
     def release(self) -> None:
         """Drops what was captured on a GPU, without waiting for it."""
-        self._where.release()
+        self._placement.release()
 
     def state_dict(self) -> dict[str, list[Tensor]]:
         """Returns the weights that act and those that will next; none without a lag."""
-        self._where.settle()
+        self._placement.settle()
         return {"held": [*self._held], "newest": [*self._newest]}
 
     def load_state_dict(self, state: dict[str, list[Tensor]]) -> None:
         """Takes over what `state_dict` returned, in place; of another lag, the policy as it is now."""
-        self._where.settle()
+        self._placement.settle()
         self._find_tensors()
         if len(state["held"]) != len(self._held):
             state = {"held": self._live, "newest": self._live} if self.lag else self.state_dict()
         for tensors, values in ((self._held, state["held"]), (self._newest, state["newest"])):
             for tensor, value in zip(tensors, values, strict=True):
                 tensor.copy_(value)
-        self._where.settle()
+        self._placement.settle()
 
     def _find_tensors(self) -> None:
         """Looks whether the policy's tensors have been moved, and finds them where they are."""
@@ -141,10 +141,10 @@ class Acting:
         self._mean = self._policy.encoder.mean.detach()
         self._live = list(self._policy.state_dict().values())
         if not self._own:
-            self._where.release()
+            self._placement.release()
 
 
-class _OnProcessor:
+class _OnCpu:
     """Acts where it learns, on the processor, where everything happens at once.
 
     Args:
@@ -178,8 +178,8 @@ class _OnProcessor:
         """Drops what was recorded, without waiting for it."""
 
 
-class _BesideGpu(_OnProcessor):
-    """Acts on the host, by weights that the GPU sends: to ask a GPU takes longer than a small policy takes.
+class _OnHost(_OnCpu):
+    """Acts on the host with weights copied from the GPU, faster for a small policy than the GPU.
 
     Args:
         actor: the policy to act with, on the host.
@@ -205,7 +205,7 @@ class _BesideGpu(_OnProcessor):
         torch.cuda.synchronize(self._device)
 
 
-class _OnGpu(_OnProcessor):
+class _OnGpu(_OnCpu):
     """Acts on a GPU: one copy in, one graph, one copy out.
 
     Args:

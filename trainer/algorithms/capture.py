@@ -3,6 +3,11 @@
 Capturing takes a few real steps first (libraries choose and set themselves up in them), and these must leave
 no trace: what they wrote is put back, and so is the random generator. A run that captures after a resumption
 goes on exactly as one that never stopped.
+
+Each graph has a stream that no other live graph has. cuBLAS keeps a workspace for each stream, whose address
+a graph remembers. Two graphs of one stream would write to the same workspace when they are replayed beside
+each other, and the first to be destroyed would free the other's (pytorch/pytorch#193402). So a recorder keeps
+its stream for as long as its graph lives.
 """
 
 from __future__ import annotations

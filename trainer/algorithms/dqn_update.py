@@ -73,7 +73,7 @@ class DQNConfig:
         """Returns the share of actions that are drawn at random, which falls linearly and then stays.
 
         Args:
-            left: share of the training that is yet to come, from 1 to 0.
+            left: share of the training that is left, from 1 to 0.
         """
         way = min(1.0, (1.0 - left) / self.exploration_share)
         return self.epsilon_start + way * (self.epsilon_end - self.epsilon_start)
@@ -145,7 +145,7 @@ class DQN(OffPolicy):
         """Sets the policy's epsilon.
 
         Args:
-            left: share of the training that is yet to come, from 1 to 0.
+            left: share of the training that is left, from 1 to 0.
         """
         self.policy.epsilon.fill_(self.config.epsilon(left))
 

@@ -1,7 +1,9 @@
 """Proximal policy optimisation of several tasks at once, as in the code of McLean et al. 2025 (their MTPPO).
 
-There is no network for values: advantages are taken against a linear fit to each task's own returns
-(`linear_baseline`). What is foreseen counts time and ends with the episode, so nothing follows its cut.
+There is no network for values: advantages are taken against a linear fit to each task's own returns, the
+linear feature baseline of Duan et al. 2016. It takes the return for linear in the observation, its square and
+three powers of time, is fitted afresh to the episodes it then judges, and learns nothing between rollouts.
+The estimate counts time and ends with the episode, so nothing follows its cut.
 """
 
 from __future__ import annotations

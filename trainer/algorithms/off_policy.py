@@ -1,4 +1,4 @@
-"""What TD3 and DQN have in common: what they own, how it is kept and taken up again, and updates under guard.
+"""The protocol of off-policy agents, and what TD3 and DQN share: state, checkpoints and guarded updates.
 
 Everything that learns stays where it is on the device, and an update reads tensors and writes in place, with
 static shapes and nothing that depends on the host, so that it can be captured as it is.
@@ -87,7 +87,7 @@ class OffPolicy(ABC):
         """Sets what changes with time: nothing, unless an algorithm says so.
 
         Args:
-            left: share of the training that is yet to come, from 1 to 0.
+            left: share of the training that is left, from 1 to 0.
         """
         del left
 

@@ -112,7 +112,7 @@ class OnPolicy(ABC):
         """Sets what changes with time.
 
         Args:
-            left: share of the training that is yet to come, from 1 to 0.
+            left: share of the training that is left, from 1 to 0.
         """
         config = self._config
         rate = left if config.learning_rate_schedule == "linear" else 1.0

@@ -23,7 +23,7 @@ def not_finite(*scalars: Tensor) -> Tensor:
 
 
 class GuardedAdam:
-    """Fused Adam that clips, and steps only if it may.
+    """Fused Adam that clips gradients; a flag on the device can block a step.
 
     It makes the calls that `torch.optim.Adam` does, to the bit, without the compiler that PyTorch's
     optimisers import: 70 MB, and seconds at the start.
@@ -168,7 +168,7 @@ class AdamOfEach(GuardedAdam):
 
 
 class GuardedRMSprop:
-    """RMSprop as PyTorch has it, epsilon beside the root, that clips, and steps only if it may.
+    """RMSprop as in PyTorch, with epsilon outside the root; it clips gradients, and a flag can block a step.
 
     Args:
         parameters: what to optimise.

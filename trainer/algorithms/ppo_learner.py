@@ -1,4 +1,7 @@
-"""Proximal policy optimisation (Schulman et al. 2017, the clipped objective)."""
+"""The learners of PPO (Schulman et al. 2017, the clipped objective) and of A2C.
+
+A2C is the synchronous form of Mnih et al. 2016, one step for each rollout.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Multi-task soft actor-critic: what one seed owns, and how it is kept and taken up again."""
+"""Multi-task soft actor-critic of one seed, and of several seeds that learn in one update.
+
+Products and everything else that an update is made of are computed for all seeds at once: on a GPU, where
+small networks cost their number of operations and not their arithmetic, the update of several costs little
+more than that of one. Each seed keeps its own agent, whose tensors lie within those of the group meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -128,7 +133,7 @@ class SAC(SACUpdate):
         self.polyak.aim()
 
     def leave(self) -> None:
-        """Gives its tensors, parts of those of a `SACGroup`, memory of their own."""
+        """Moves its tensors, views of those of a `SACGroup`, into memory of their own."""
         modules = self.policy, self.critics, self.targets
         part([tensor for module in modules for tensor in (*module.parameters(), *module.buffers())])
         part([self.log_alpha, self.skipped])

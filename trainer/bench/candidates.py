@@ -1,4 +1,4 @@
-"""Which settings are worth a look, and in which order: arithmetic only.
+"""Which settings are measured, in which order, and the table of what was measured: arithmetic only.
 
 Only what changes the speed and not the science is varied: environments and the processes that step them.
 """

@@ -1,4 +1,4 @@
-"""Episodes on film: how one went, and those of Gymnasium environments, which draw themselves."""
+"""Episodes on film: their outcome, frames of Gymnasium environments, and contact sheets, a row an episode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The checkpoints of one run: saving what is new, and dropping what no kept checkpoint needs."""
+"""The checkpoints of one run: saving what is new, and dropping what no kept checkpoint needs.
+
+A failure to remove an old one never harms a run: what cannot be removed now is removed after a later save.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Describes an exception from a user's environment: its message, and the lines of that code behind it."""
+"""Faults of a user's environment: exceptions, described with the lines of its code, and calls that hang.
+
+An alarm interrupts environments in the learner's own process that hang: no other process watches them.
+"""
 
 from __future__ import annotations
 

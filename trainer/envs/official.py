@@ -2,6 +2,9 @@
 
 The installed package is not modified. Environments of one class read the model's XML file once a process and
 copy the parsed model, and a reset can skip its slow parts when only its random draws are wanted.
+
+A hand reaches its start by the same path for every goal if the goal moves nothing that the hand or a loose
+object meets on the way: then the physics is bit-identical, and simulating the path for one goal is enough.
 """
 
 from __future__ import annotations

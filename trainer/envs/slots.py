@@ -1,4 +1,7 @@
-"""Environments that one process steps, by orders in a block of arrays that learner and workers share."""
+"""Environments that one process steps, by orders in a block of arrays that learner and workers share.
+
+They are assigned to workers so that every worker takes about the same time.
+"""
 
 from __future__ import annotations
 
@@ -195,7 +198,7 @@ _SLACK = 0.05
 model is slow."""
 
 
-def dealt(costs: Sequence[float], models: Sequence[Hashable], workers: int) -> list[list[int]]:
+def assigned_shares(costs: Sequence[float], models: Sequence[Hashable], workers: int) -> list[list[int]]:
     """Assigns environments to workers so that their costs add up to about the same.
 
     The longest go first, each to the worker with the least to do, or nearly the least if it has the model.

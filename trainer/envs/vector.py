@@ -24,7 +24,7 @@ import numpy.typing as npt
 from trainer.envs.faults import OverdueError, clear_alarm, fault_of, set_alarm
 from trainer.envs.interface import EnvFactory
 from trainer.envs.schedule import Orders
-from trainer.envs.slots import Block, Slots, allocate, dealt
+from trainer.envs.slots import Block, Slots, allocate, assigned_shares
 from trainer.envs.worker import AWAKE, START_TIMEOUT, Worker, end_all, one_thread_each, signals_blocked
 from trainer.errors import WorkerError
 from trainer.machine.processors import usable_processors
@@ -87,7 +87,7 @@ class VectorEnv:
         self._factory = factory
         self._step_timeout = step_timeout
         self._running = False
-        self._dealt = workers == 0
+        self._assigned = workers == 0
         self.spoilt: list[str] = []
         self.notes: list[str] = []
         workers = min(workers, num_envs)
@@ -123,8 +123,8 @@ class VectorEnv:
         block.command[:], block.task[:], block.goal[:] = orders
         if action is not None:
             block.action[:] = action
-        if not self._dealt:
-            self._deal()
+        if not self._assigned:
+            self._assign()
         for worker in self._workers:
             worker.start()
         self._running = True
@@ -194,8 +194,8 @@ class VectorEnv:
         block = self._block
         block.task[:] = [state["task"] for state in states]
         block.observation[:] = [state["observation"] for state in states]
-        if not self._dealt:
-            self._deal()
+        if not self._assigned:
+            self._assign()
         for worker in self._workers:
             worker.restore([states[env] for env in worker.share], self._step_timeout)
         if self._own is not None:
@@ -219,7 +219,7 @@ class VectorEnv:
                         self.notes.append(note)
                     break  # what it shows next is often the same
 
-    def _deal(self) -> None:
+    def _assign(self) -> None:
         """At the first orders: assigns the environments, by the cost of the tasks they begin with.
 
         Results do not depend on the assignment, so it need not follow the tasks that come later.
@@ -227,12 +227,12 @@ class VectorEnv:
         tasks = self._block.task.tolist()
         costs = [self._factory.cost(task) for task in tasks]
         models = [self._factory.model(task) for task in tasks]
-        shares = dealt(costs, models, len(self._workers) + self._helps)
+        shares = assigned_shares(costs, models, len(self._workers) + self._helps)
         if self._helps:  # the last one, for the others may be larger by one
             self._own = Slots(self._factory, self._block, shares.pop(), self.notes)
         for worker, share in zip(self._workers, shares, strict=True):
-            worker.deal(share)
-        self._dealt = True
+            worker.assign(share)
+        self._assigned = True
 
     def _gather(self) -> list[Any]:
         """Waits for all workers; returns what each was asked for."""

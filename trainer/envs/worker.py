@@ -72,7 +72,7 @@ class Worker:
         self._awake = awake
         self.started = False
 
-    def deal(self, share: list[int]) -> None:
+    def assign(self, share: list[int]) -> None:
         """Gives the worker its environments, before all other orders."""
         self.share = share
         with contextlib.suppress(OSError):

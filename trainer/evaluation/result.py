@@ -1,4 +1,4 @@
-"""The result of an evaluation, and the numbers reported from it."""
+"""The result of an evaluation: rates and returns of each task, with their 95% intervals."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class TrainingAttempt(CheckpointedRun[AnyLearner]):
         """Times what happens within as learning."""
         return self._telemetry.clock("learn")
 
-    def beat(self) -> None:
+    def refresh_heartbeat(self) -> None:
         """Keeps the heartbeat fresh while other runs of the process catch up."""
         self._telemetry.heartbeat()
 

@@ -1,4 +1,4 @@
-"""A run and its checkpoints: what it consists of, how that is saved, and how it is taken up again."""
+"""A run and its checkpoints: its parts, how they are saved and restored."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CheckpointedRun(ABC, Generic[AnyLearner]):
     Args:
         settings: what to do.
         factory: makes the environments.
-        telemetry: told of everything.
+        telemetry: records everything.
         stop: looked at after each vector step.
         store: the run's checkpoints.
         resumed: the checkpoint to continue from, or None.

@@ -31,7 +31,7 @@ class Evaluations:
         settings: what to do.
         factory: makes the environments.
         policy: what is evaluated.
-        telemetry: told of the results.
+        telemetry: records the results.
         stop: whether waiting is to be given up.
     """
 

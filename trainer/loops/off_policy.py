@@ -45,7 +45,7 @@ class OffPolicyRun(TrainingAttempt[Learner]):
         settings: what to do.
         factory: makes the environments.
         device: where to learn.
-        telemetry: told of everything.
+        telemetry: records everything.
         stop: looked at after each vector step.
         store: the run's checkpoints.
         resumed: the checkpoint to continue from, or None.
@@ -79,7 +79,17 @@ class OffPolicyRun(TrainingAttempt[Learner]):
         self._take_up(learner, policy, resumed)
 
     def step(self) -> None:
-        """Steps every environment once, and learns as much as that has earned."""
+        """Steps every environment once, and makes the updates that this earns.
+
+        The order, which decides every bit of the result:
+
+        1. At the first step after the warm-up, the observations seen so far fix how all are normalised.
+        2. The schedules advance, by the share of the training that is left.
+        3. The policy, or the uniform draw of the warm-up, chooses actions (num_envs, action_dim).
+        4. The environments start; the steps earn updates, at the recipe's ratio.
+        5. The updates run while the environments step, on batches without this step's transitions.
+        6. The outcome is awaited, then stored; ended episodes are counted.
+        """
         self.act()
         if self.due:
             self.learn()

@@ -2,6 +2,10 @@
 
 A run that is interrupted after any vector step, also in the middle of a rollout, goes on to the bit where its
 environments can be continued; where they cannot, it begins a new rollout and says so.
+
+The noise of a whole rollout is drawn at once, from the host's default generator on any device. Beside a GPU a
+small network acts on the host, from a copy made once a rollout: to go there and back at each step would take
+longer. A large one acts on the GPU.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ class OnPolicyRun(TrainingAttempt[RolloutLearner]):
         settings: what to do.
         factory: makes the environments.
         device: where to learn.
-        telemetry: told of everything.
+        telemetry: records everything.
         stop: looked at after each vector step.
         store: the run's checkpoints.
         resumed: the checkpoint to continue from, or None.

@@ -3,6 +3,9 @@
 On a GPU an update of small networks takes as long for eight as for one, and is captured for all as one graph.
 On a CPU the products of matrices are computed one learner after the other, as each would alone, so that its
 bits are those of a run of its own; nearly all else is done at once, as long as that is what takes the time.
+
+The tensors of the joined learners become views of the group's, so each learner still acts, is saved and
+restored by itself, and could learn by itself again at any time.
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ class RolloutGroup:
 
     @staticmethod
     def fit(learners: Sequence[RolloutLearner]) -> bool:
-        """Returns whether these can learn at once: they differ only in what they have lived through."""
+        """Returns whether these can learn at once: they have the same shapes and configuration."""
         shapes = {(learner.cuts, learner.epochs, learner.rollout.observation.shape) for learner in learners}
         return len(shapes) == 1 and joinable([learner.agent for learner in learners])
 
@@ -54,7 +57,7 @@ class RolloutGroup:
 
         Args:
             who: their numbers, ascending, of those that the group was made with.
-            left: share of the training that is yet to come, of each of them.
+            left: share of the training that is left, of each of them.
             count: told a learner's number, and after each of its epochs how many updates that was.
 
         Raises:

@@ -119,7 +119,7 @@ class RolloutLearner:
         """Learns from a full rollout, and empties it.
 
         Args:
-            left: share of the training that is yet to come, for the schedules.
+            left: share of the training that is left, for the schedules.
             count: told after each epoch how many updates it was.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Where a run is, beside its networks and its replay: counters, random generators, environments."""
+"""The state of a run besides its networks and its replay: counters and environments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Products of layers on a CPU, where PyTorch chooses badly: through oneDNN, with one output."""
+"""Products of layers on a CPU, where PyTorch chooses badly: by oneDNN, with one output, and with constants.
+
+Of two critics the smaller value counts (Fujimoto et al. 2018), so each row of a batch has a gradient in one
+of them alone. PyTorch's own pass backward multiplies the zeros of the other too, a twelfth of an update of
+SAC: where parameters are constants, rows whose gradient is zero are skipped here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policy of Q-learning: the choice of the greatest value, or now and then any."""
+"""The epsilon-greedy policy of Q-learning and its network, plain or dueling, with gradients written out."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class Ranks:
             yield cls(place, watch)
         except BaseException as error:
             if not isinstance(error, RankLostError):
-                watch.tell(_line(error) or type(error).__name__)
+                watch.announce(_line(error) or type(error).__name__)
             watch.dismiss()
             _abort_process_group()  # to destroy it would wait for kernels that wait for a rank that is gone
             raise

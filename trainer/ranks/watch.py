@@ -49,7 +49,7 @@ class RankWatch:
         self._found.wait(patience)
         return self._cause or "the connection to another rank is lost"
 
-    def tell(self, cause: str) -> None:
+    def announce(self, cause: str) -> None:
         """Lets the others know that this rank ends, and why."""
         with contextlib.suppress(RuntimeError):  # the store may be gone with the rank that keeps it
             self._store.set("failed", json.dumps([self._place.rank, cause]))

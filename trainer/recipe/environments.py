@@ -60,7 +60,7 @@ class EnvironmentKind(ABC):
         """Returns the shape of a replay that so many environments fill."""
 
     def process_bytes(self, tasks: int, count: int, workers: int) -> int:
-        """Returns about what environments take, the tasks dealt evenly to the processes.
+        """Returns about what environments take, the tasks divided evenly over the processes.
 
         Args:
             tasks: of the recipe.

@@ -1,4 +1,4 @@
-"""How a replay's capacity is dealt out, by arithmetic alone: the laptop reckons with it what a run will need.
+"""How a replay's capacity is divided into lanes: the laptop computes with it what a run will need.
 
 A lane holds the transitions of one task that come from one environment: each task has one lane for each of
 the `num_envs // num_tasks` environments it owns, and one more, if any environments are left over, for those

@@ -114,6 +114,6 @@ def host_parts(
 
 
 def _played(sizes: Sizes, name: str, count: int, workers: int, where: str) -> Part:
-    """Environments in so many processes, the tasks dealt evenly."""
+    """Environments in so many processes, the tasks divided evenly."""
     size = sizes.recipe.environment.process_bytes(sizes.tasks, count, workers)
     return Part(name, size, exact=False, note=f"{count} environment{'' if count == 1 else 's'} {where}")

@@ -1,4 +1,4 @@
-"""How many processes step the environments where nobody says, by arithmetic alone."""
+"""How many processes step the environments where the user sets no number, by arithmetic alone."""
 
 from __future__ import annotations
 

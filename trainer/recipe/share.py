@@ -1,4 +1,4 @@
-"""What one rank has of a run, by which memory is computed."""
+"""What one rank has of a run, by which memory is computed, and where its policy acts. Needs no PyTorch."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class Lanes:
         return number + number // self._steps
 
 
-def deal(old: Lanes, new: Lanes, layout: LaneLayout) -> tuple[Integers, Integers]:
+def deal_episodes(old: Lanes, new: Lanes, layout: LaneLayout) -> tuple[Integers, Integers]:
     """Fills empty lanes with the whole episodes of other lanes of the same tasks: of another number of them.
 
     The newest come first; each goes to the lane that is then the least full for its size.

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from trainer.recipe.lanes import LaneLayout
 from trainer.replay.draw import DeviceDraw, DeviceDraws, HostDraw
-from trainer.replay.lanes import Integers, Lanes, deal
+from trainer.replay.lanes import Integers, Lanes, deal_episodes
 from trainer.replay.rows import Batch, ReplayRows
 from trainer.replay.transfer import Sender, Staging, put_rows, to_device, to_host
 
@@ -242,7 +242,7 @@ class Replay:
         for piece in pieces:
             other.put(piece)
         other.cut()
-        source, target = deal(other._lanes, self._lanes, self._layout)
+        source, target = deal_episodes(other._lanes, self._lanes, self._layout)
         put_rows(self._rows, target, to_host(other._rows, source))
         self._draw.update()
 

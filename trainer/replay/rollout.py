@@ -1,4 +1,8 @@
-"""The transitions between two phases of learning, filled on the host and used on the device."""
+"""The transitions between two phases of learning, filled on the host and used on the device, and advantages.
+
+Sums over the time axis take a number of operations that is logarithmic in its length. All shapes may have
+axes before those named, for several rollouts of one shape.
+"""
 
 from __future__ import annotations
 

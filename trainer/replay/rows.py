@@ -1,4 +1,4 @@
-"""Part of a replay: some rows of each lane, as stored in a checkpoint."""
+"""A batch of transitions, and the rows of a replay as stored in a checkpoint."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class SeedGroup:
                 stepping += [run for run in due if run not in stepping]
                 self._learn()
             else:
-                self._each(due, lambda run: run.attempt.beat())
+                self._each(due, lambda run: run.attempt.refresh_heartbeat())
         reporting = [run for run in self._of(stepping) if not run.attempt.due]
         self._each(reporting, lambda run: run.attempt.report())
 
@@ -129,7 +129,7 @@ class SeedGroup:
         for run in due:
             self._each([run], lambda run: run.attempt.learn())
             if not all(run.attempt.learns_meanwhile for run in self._training):  # it may have taken long
-                self._each(self._of(due), lambda run: run.attempt.beat())
+                self._each(self._of(due), lambda run: run.attempt.refresh_heartbeat())
 
     def _joins(self) -> bool:
         """Returns whether the runs that train learn at once, after joining their learners if they can."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Self, TextIO
 
 from trainer.preemption import StopSignals
-from trainer.seeds.line import Card, PackLine, outlet
+from trainer.seeds.line import Card, PackLine, output_stream
 
 PATIENCE = 60.0
 """Seconds that the leader waits for another run after the last one that came."""
@@ -97,7 +97,7 @@ class Leader:
         """Tells all that have come that they are trained here from now on; their signals are heard."""
         self._begun = True
         for line in self._guests:
-            line.tell({"begin": self.name, "runs": len(self._guests) + 1})
+            line.send({"begin": self.name, "runs": len(self._guests) + 1})
         self._thread.start()
 
     def end(self, guest: Guest, code: int, why: str) -> None:
@@ -114,7 +114,7 @@ class Leader:
             again = sum(not other.leaves if other.meets is None else other.meets for other in others)
             self._shut()  # whoever meets again waits for the lock
         line = self._line(guest)
-        line.tell({"end": code, "why": why, "again": again})
+        line.send({"end": code, "why": why, "again": again})
 
     def leave(self) -> None:
         """Ends the meeting; those who were told nothing know then that this process is gone."""
@@ -163,7 +163,7 @@ class Leader:
             self._selector.register(end, selectors.EVENT_READ, line)
 
     def _hear(self, line: PackLine) -> None:
-        messages = line.hear()
+        messages = line.receive()
         guest = self._guests.get(line)
         if messages is None:
             self._selector.unregister(line.end)
@@ -188,10 +188,10 @@ class Leader:
             else:
                 self._waiting.remove(line)
                 card = Card(message["name"], tuple(message["argv"]), message["environ"])
-                guest = self._guests[line] = Guest(card, outlet(line.descriptors.pop()))
+                guest = self._guests[line] = Guest(card, output_stream(line.descriptors.pop()))
 
     def _dismiss(self, line: PackLine, why: str) -> None:
-        line.tell({"alone": why})
+        line.send({"alone": why})
         line.close()
 
     def _shut(self) -> None:

@@ -1,4 +1,4 @@
-"""What leader and followers tell one another, and the connection on which they do."""
+"""The messages of leader and followers, their connection, and a stream to a follower's output."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ class PackLine:
         self.descriptors: list[int] = []
         self._held = b""
 
-    def tell(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
+    def send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
         """Sends a message. One who is gone does not hear it; its end is noticed elsewhere."""
         data = (json.dumps(message) + "\n").encode("utf-8", "surrogateescape")
         with contextlib.suppress(OSError):
             sent = socket.send_fds(self.end, [data], descriptors) if descriptors else 0
             self.end.sendall(data[sent:])
 
-    def hear(self) -> list[dict[str, Any]] | None:
+    def receive(self) -> list[dict[str, Any]] | None:
         """Returns the messages that have come whole, or None when the other is gone; waits for something."""
         try:
             data, descriptors, _, _ = socket.recv_fds(self.end, 1 << 16, 4)
@@ -74,7 +74,7 @@ class PackLine:
         self.end.close()
 
 
-def outlet(descriptor: int) -> TextIO:
+def output_stream(descriptor: int) -> TextIO:
     """Returns a stream that writes line by line, and drops what cannot be written.
 
     Args:
@@ -82,11 +82,11 @@ def outlet(descriptor: int) -> TextIO:
             several runs in one process none draws on one.
     """
     os.set_inheritable(descriptor, False)
-    raw = io.BufferedWriter(_Outlet(descriptor))
+    raw = io.BufferedWriter(_OutputDescriptor(descriptor))
     return io.TextIOWrapper(raw, encoding="utf-8", errors="replace", line_buffering=True)
 
 
-class _Outlet(io.RawIOBase):
+class _OutputDescriptor(io.RawIOBase):
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 

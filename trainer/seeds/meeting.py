@@ -77,9 +77,9 @@ class Follower:
                     self._told = self._stop.received
                     if self.leader is None:
                         return None  # nothing has begun
-                    self._line.tell({"signal": self._told})
+                    self._line.send({"signal": self._told})
                 if selector.select(TICK):
-                    messages = self._line.hear()
+                    messages = self._line.receive()
                     if messages is None:
                         return None
                     self._heard += messages
@@ -140,7 +140,7 @@ def _follow(door: Path, card: Card, stop: StopSignals) -> Follower | None:
         end.close()
         return None
     line = PackLine(end)
-    line.tell({"name": card.name, "argv": card.argv, "environ": dict(card.environ)}, [1])
+    line.send({"name": card.name, "argv": card.argv, "environ": dict(card.environ)}, [1])
     return Follower(line, stop)
 
 

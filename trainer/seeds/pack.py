@@ -162,7 +162,7 @@ def _lead(
     # last, for whoever ended this process may not wait until all have their checkpoints
     ours = read_settings(card.argv, card.environ, runs)
     packed.append(PackedRun(ours, leader.own, sys.stdout, own_end))
-    with beats_on(ours.run_dir / "heartbeat.json") as beat:
+    with keep_fresh(ours.run_dir / "heartbeat.json") as beat:
         try:
             return together(packed)[-1]
         except BaseException as error:
@@ -197,7 +197,7 @@ SECONDS = 15.0
 
 
 @contextlib.contextmanager
-def beats_on(path: Path, seconds: float = SECONDS) -> Iterator[Callable[[], object]]:
+def keep_fresh(path: Path, seconds: float = SECONDS) -> Iterator[Callable[[], object]]:
     """Gives what has the time in a heartbeat kept new from then on, until the context is left.
 
     Args:
