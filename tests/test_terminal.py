@@ -176,7 +176,7 @@ def test_nothing_else_writes_to_the_terminal() -> None:
         "results/listing.py",  # the same
         "interruption.py",  # tamed
         "cli/ssh.py",  # a session of one's own there, as with ssh
-        "transport/own.py",
+        "transport/terminal.py",
         "transport/tunnel.py",
     }
     direct = re.compile(

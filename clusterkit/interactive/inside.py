@@ -52,7 +52,7 @@ class Inside:
         return self.state.job_id or self.run.job_id
 
     @property
-    def leash(self) -> bool:
+    def hold_input(self) -> bool:
         """Whether the command from `argv`, without a terminal, ends when its standard input closes."""
         return backend_of(self.cluster).can.steps
 

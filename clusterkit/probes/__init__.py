@@ -43,31 +43,31 @@ class Answers:
         return self.text.replace("\r\n", "\n") if "\r" in self.text else self.text
 
     def of(self, probe: Probe[T]) -> T:
-        """The answer to one probe.
+        """Returns the answer to one probe.
 
         Raises:
             ClusterkitError: the probe's reader found no answer.
         """
         before, begun, rest = self._lines.partition(f"{MARK} probe {probe.name}\n")
-        said = rest.partition(f"\n{MARK} done {probe.name}\n")[0] if begun else before
-        return probe.read(said.partition(f"{MARK} probe ")[0] if probe.script else "")
+        answer = rest.partition(f"\n{MARK} done {probe.name}\n")[0] if begun else before
+        return probe.read(answer.partition(f"{MARK} probe ")[0] if probe.script else "")
 
 
 def script(probes: Sequence[Probe[object]]) -> str:
-    """The probes as one POSIX sh script for standard input, which never fails."""
+    """Returns the probes as one POSIX sh script for standard input, which never fails."""
     asked = [probe for probe in probes if probe.script]
-    each = (
+    parts = (
         f"printf '%s probe %s\\n' \"$ck_mark\" '{probe.name}'\n(\n{probe.script}\n)\n"
         f"printf '\\n%s done %s\\n' \"$ck_mark\" '{probe.name}'"
         for probe in asked
     )
-    return "\n".join([FUNCTIONS, *each, ":", ""]) if asked else ""
+    return "\n".join([FUNCTIONS, *parts, ":", ""]) if asked else ""
 
 
 def ask(
     transport: Transport, *probes: Probe[object], timeout: float | None = 120.0, check: bool = True
 ) -> Answers:
-    """Ask several probes in one round trip; no round trip if all are empty.
+    """Asks several probes in one round trip; no round trip if all are empty.
 
     Args:
         transport: the connection to the machine.

@@ -85,7 +85,7 @@ class Section:
         return self.lines[-1].strip() if self.lines else "no reason given"
 
     def value(self, key: str) -> str:
-        """The rest of the first line that starts with a word; empty without one."""
+        """Returns the rest of the first line that starts with a word; empty without one."""
         for line in self.lines:
             first, _, rest = line.partition(" ")
             if first == key:
@@ -94,7 +94,7 @@ class Section:
 
 
 def sections(output: str, *, cut: bool = False) -> Iterator[Section]:
-    """The complete sections in order; with `cut` also those without a status line, as timed out."""
+    """Yields the complete sections in order; with `cut` also those without a status line, as timed out."""
     opened: tuple[str, str] | None = None
     for head, whole, body in _pieces(output):
         kind, _, rest = head.partition(" ")
@@ -108,7 +108,7 @@ def sections(output: str, *, cut: bool = False) -> Iterator[Section]:
 
 
 def marked(output: str, word: str) -> str | None:
-    """The rest of the first framing line that starts with a word; None without one."""
+    """Returns the rest of the first framing line that starts with a word; None without one."""
     for head, _, _ in _pieces(output):
         kind, _, rest = head.partition(" ")
         if kind == word:
@@ -127,7 +127,7 @@ _VARIABLE = re.compile(r"\$(?:USER|HOME)\b|\$\{(?:USER|HOME)\}")
 
 
 def shell_path(path: str) -> str:
-    r"""A configured path as one shell word; the shell expands `~/`, $USER and $HOME.
+    r"""Returns a configured path as one shell word; the shell expands `~/`, $USER and $HOME.
 
     >>> shell_path("/share/$USER/my runs")
     '/share/"$USER"\'/my runs\''

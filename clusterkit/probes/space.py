@@ -31,12 +31,12 @@ class Space:
     @property
     def left(self) -> int | None:
         """Bytes that can be written: the smaller of free space and quota."""
-        known = [value for value in (self.free, self.quota_left) if value is not None]
-        return min(known) if known else None
+        limits = [value for value in (self.free, self.quota_left) if value is not None]
+        return min(limits) if limits else None
 
 
 def space(roots: dict[str, str]) -> Probe[tuple[Space, ...]]:
-    """A probe for the space of roots and of the home folder; a quota tool that fails or hangs is ignored.
+    """Returns a probe for the space of roots and the home folder; a quota tool that fails is ignored.
 
     Args:
         roots: paths by role.
@@ -45,7 +45,7 @@ def space(roots: dict[str, str]) -> Probe[tuple[Space, ...]]:
 
 
 def parse(text: str, roots: dict[str, str]) -> tuple[Space, ...]:
-    """Read what the script prints.
+    """Reads what the script prints.
 
     Args:
         text: sections that begin with a line `== NAME ARGUMENT`.
@@ -58,17 +58,17 @@ def parse(text: str, roots: dict[str, str]) -> tuple[Space, ...]:
     for section in re.split(r"^== ", text, flags=re.MULTILINE)[1:]:
         head, _, body = section.partition("\n")
         kind, _, argument = head.partition(" ")
-        if kind == "df" and (found := DF.fullmatch(body.strip().rpartition("\n")[2])):
-            by_path[argument] = found.groups()
+        if kind == "df" and (line := DF.fullmatch(body.strip().rpartition("\n")[2])):
+            by_path[argument] = line.groups()
         elif kind == "lfs" and (left := quota_left(body.split()[1:])) is not None:
             lustre[argument] = left
         elif kind == "quota":
             quotas = quotas_left(body)
         elif kind == _HOME:
             home = argument
-    known = {**roots, **({_HOME: home} if home else {})}
+    paths = {**roots, **({_HOME: home} if home else {})}
     found_spaces = []
-    for role, path in known.items():
+    for role, path in paths.items():
         device, total, _, free, mount = by_path.get(path, ("", None, None, None, ""))
         found_spaces.append(
             Space(

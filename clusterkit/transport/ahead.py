@@ -55,7 +55,7 @@ class LoginAhead:
         self._close()
 
     def transport(self) -> Transport:
-        """The open transport; closed at the end of the context.
+        """Returns the open transport; closed at the end of the context.
 
         Raises:
             TransportError: the host cannot be reached or trusted, or refuses the login.

@@ -103,7 +103,7 @@ class Conversation(Protocol):
     """A running command whose standard input and output are a stream in both directions."""
 
     def send(self, data: bytes) -> None:
-        """Send a piece of standard input. Raises OSError when the command no longer listens."""
+        """Sends a piece of standard input. Raises OSError when the command no longer listens."""
         ...
 
     def output(self) -> Iterator[bytes]:
@@ -111,7 +111,7 @@ class Conversation(Protocol):
         ...
 
     def wait(self) -> int:
-        """The exit status, as of `Completed`, once standard output has ended.
+        """Returns the exit status, as of `Completed`, once standard output has ended.
 
         Raises:
             TransportError: the connection failed.
@@ -135,7 +135,7 @@ class Transport(Protocol):
         timeout: float | None = 60.0,
         check: bool = True,
     ) -> Completed:
-        """Run argv there; no shell sees it, every argument arrives unchanged.
+        """Runs argv there; no shell sees it, every argument arrives unchanged.
 
         Raises:
             TransportError: the connection failed, the time (seconds) ran out, or `check` and the
@@ -143,12 +143,12 @@ class Transport(Protocol):
         """
         ...
 
-    def stream(self, argv: Sequence[str], *, leash: bool = False) -> Iterator[bytes]:
-        """Run argv and yield its standard output as it comes; closing the iterator ends the command.
+    def stream(self, argv: Sequence[str], *, hold_input: bool = False) -> Iterator[bytes]:
+        """Runs argv and yields its standard output as it comes; closing the iterator ends the command.
 
         Args:
             argv: the command.
-            leash: its standard input ends when this process does, in whatever way; else at once.
+            hold_input: its standard input ends when this process does, in whatever way; else at once.
 
         Raises:
             TransportError: the connection failed, or the command ended with another status than 0.
@@ -158,7 +158,7 @@ class Transport(Protocol):
     def talk(
         self, argv: Sequence[str], *, on_error: Callable[[bytes], object]
     ) -> AbstractContextManager[Conversation]:
-        """Run argv and hold both its streams; leaving the context ends its standard input, at least.
+        """Runs argv and holds both its streams; leaving the context ends its standard input, at least.
 
         Args:
             argv: the command.
@@ -169,14 +169,14 @@ class Transport(Protocol):
         """
         ...
 
-    def attach(self, argv: Sequence[str], *, terminal: bool, leash: bool = False) -> int:
-        """Run argv on this process's own streams and return its exit status, as of `Completed`.
+    def attach(self, argv: Sequence[str], *, terminal: bool, hold_input: bool = False) -> int:
+        """Runs argv on this process's own streams and returns its exit status, as of `Completed`.
 
         Args:
             argv: the command.
             terminal: it gets a terminal that is this process's: keys go to it as they are typed, Ctrl-C
                 among them, and it learns the size. Without one there is nothing to read.
-            leash: as for `stream`, where it gets no terminal.
+            hold_input: as for `stream`, where it gets no terminal.
 
         Raises:
             TransportError: the connection failed, or there is no terminal to lend.
@@ -184,7 +184,7 @@ class Transport(Protocol):
         ...
 
     def read(self, path: str) -> bytes:
-        """A whole small file.
+        """Returns a whole small file.
 
         Raises:
             MissingFileError: there is no such file.
@@ -193,7 +193,7 @@ class Transport(Protocol):
         ...
 
     def write(self, path: str, data: bytes) -> None:
-        """Create or replace a small private file atomically: temporary file, fsync, rename.
+        """Creates or replaces a small private file atomically: temporary file, fsync, rename.
 
         Missing parent folders are created with mode 0700.
         """
@@ -207,7 +207,7 @@ class Transport(Protocol):
         options: SyncOptions = SyncOptions(),
         progress: ProgressCallback | None = None,
     ) -> Transferred:
-        """Copy a local file onto a remote file, or a folder's contents into a remote folder.
+        """Copies a local file onto a remote file, or a folder's contents into a remote folder.
 
         Missing parent folders are created with mode 0700. Interrupted, it resumes when run again.
 
@@ -224,7 +224,7 @@ class Transport(Protocol):
         options: SyncOptions = SyncOptions(),
         progress: ProgressCallback | None = None,
     ) -> Transferred:
-        """Copy a remote file onto a local file, or a folder's contents into a local folder.
+        """Copies a remote file onto a local file, or a folder's contents into a local folder.
 
         A source that ends with a slash is known to be a folder, which saves asking. Symbolic links
         that point out of the tree are skipped. Interrupted, it resumes when run again.
@@ -236,5 +236,5 @@ class Transport(Protocol):
         ...
 
     def close(self) -> None:
-        """End the connection. Safe to call twice."""
+        """Ends the connection. Safe to call twice."""
         ...

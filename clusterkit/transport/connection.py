@@ -60,7 +60,7 @@ class Liveness:
         self._heard = time.monotonic()
 
     def stop(self) -> None:
-        """Stop watching."""
+        """Stops watching."""
         self._stop.set()
 
     def _probe(self) -> None:
@@ -91,7 +91,7 @@ class Connection:
 
     @classmethod
     def open_to(cls, host: HostConfig, sock: socket.socket, *, ask: Ask) -> Connection:
-        """Check the host's key and log in.
+        """Checks the host's key and logs in.
 
         Args:
             host: where to.
@@ -212,7 +212,7 @@ class ParamikoChannel:
 
 
 def _open_channel(wire: Wire) -> paramiko.Channel:
-    """Open a channel, waiting for one if need be: sshd counts an ended command until it has reaped it."""
+    """Opens a channel, waiting for one if need be: sshd counts an ended command until it has reaped it."""
     deadline = time.monotonic() + _BUSY_SECONDS
     while True:
         try:

@@ -43,7 +43,7 @@ Listing = Mapping[str, CopyEntry]
 
 
 def select(source: Listing, options: SyncOptions, *, pulling: bool) -> dict[str, CopyEntry]:
-    """What of a source goes, parents first; no link that leads out of what is pulled."""
+    """Returns what of a source goes, parents first; no link that leads out of what is pulled."""
     asked = frozenset(options.files_from or ())
     ways = frozenset(with_parents(asked)) if options.files_only else frozenset()
     chosen = {}
@@ -64,15 +64,15 @@ def select(source: Listing, options: SyncOptions, *, pulling: bool) -> dict[str,
 
 def with_parents(names: Iterable[str]) -> tuple[str, ...]:
     """Names and the folders they lie in, parents first."""
-    found = set(names)
-    for name in tuple(found):
+    paths = set(names)
+    for name in tuple(paths):
         while name := posixpath.dirname(name):
-            found.add(name)
-    return tuple(sorted(found))
+            paths.add(name)
+    return tuple(sorted(paths))
 
 
 def same_size(chosen: Listing, others: Listing) -> set[str]:
-    """The names of files that have the same size in both."""
+    """Returns the names of files that have the same size in both."""
     return {
         name
         for name, entry in chosen.items()
@@ -83,7 +83,7 @@ def same_size(chosen: Listing, others: Listing) -> set[str]:
 def removals(
     chosen: Listing, source: Listing, target: Listing, options: SyncOptions
 ) -> list[tuple[str, CopyEntry]]:
-    """What a target loses, deepest first.
+    """Returns what a target loses, deepest first.
 
     These are the things in the way of one of another kind, with all below them, and with `delete` what the
     source lacks. What the source has and keeps back stays, but for what is excluded there alone, being of
@@ -106,7 +106,7 @@ def removals(
 
 
 def changed(mode: int, spec: str | None, *, folder: bool) -> int:
-    """A mode after an rsync --chmod value such as "D700,F600" or "Dgo=,Fgo=,Fu-w".
+    """Returns a mode after an rsync --chmod value such as "D700,F600" or "Dgo=,Fgo=,Fu-w".
 
     >>> oct(changed(0o755, "D700,F600", folder=True)), oct(changed(0o755, "Fgo=,Fu-w", folder=False))
     ('0o700', '0o500')
@@ -115,27 +115,27 @@ def changed(mode: int, spec: str | None, *, folder: bool) -> int:
         ValueError: a part of it is none that is known here.
     """
     for part in spec.split(",") if spec else ():
-        found = _MODE.fullmatch(part)
-        if found is None:
+        change = _MODE.fullmatch(part)
+        if change is None:
             raise ValueError(f"not a mode that can be set: {part!r}")
-        if found["only"] not in ("", "D" if folder else "F"):
+        if change["only"] not in ("", "D" if folder else "F"):
             continue
-        if found["octal"]:
-            mode = int(found["octal"], 8)
+        if change["octal"]:
+            mode = int(change["octal"], 8)
             continue
-        who = sum(_WHO[letter] for letter in set((found["who"] or "a").replace("a", "ugo")))
-        what = sum(_WHAT[letter] for letter in set(found["what"]) - {"X"})
-        if "X" in found["what"] and (folder or mode & 0o111):
+        who = sum(_WHO[letter] for letter in set((change["who"] or "a").replace("a", "ugo")))
+        what = sum(_WHAT[letter] for letter in set(change["what"]) - {"X"})
+        if "X" in change["what"] and (folder or mode & 0o111):
             what |= _WHAT["x"]
-        if found["how"] == "-":
+        if change["how"] == "-":
             mode &= ~(who & what)
         else:
-            mode = (mode & ~who if found["how"] == "=" else mode) | (who & what)
+            mode = (mode & ~who if change["how"] == "=" else mode) | (who & what)
     return mode
 
 
 def _excluded(name: str, entry: CopyEntry, patterns: Sequence[str]) -> bool:
-    """Whether a name or a folder on the way to it stays out."""
+    """Returns whether a name or a folder on the way to it stays out."""
     parts = name.split("/")
     for pattern in patterns:
         wanted = pattern.strip("/").split("/")

@@ -42,7 +42,7 @@ _REPORT_SECONDS = 0.2
 
 @cache
 def say_once(missing: str) -> None:
-    """Tell the user once that files travel the slow way; `missing` is the cause of a `NoRsyncError`."""
+    """Tells the user once that files travel the slow way; `missing` is the cause of a `NoRsyncError`."""
     why = missing.partition(": ")[0]
     logging.getLogger("clusterkit").warning("%s: files are copied without it, which is slower", why)
 
@@ -57,7 +57,7 @@ def copy(
     *,
     pulling: bool,
 ) -> Transferred:
-    """Copy a file onto a file, or a folder's contents into a folder. As rsync would, with these differences.
+    """Copies a file onto a file, or a folder's contents into a folder, as rsync would but for two things.
 
     A changed file is sent whole (its common beginning is kept with `inplace` and `append`); times are
     kept to the second over ssh.
@@ -99,7 +99,7 @@ class _Copy:
     goal: str
     options: SyncOptions
     progress: ProgressCallback | None
-    done: int = 0
+    done_bytes: int = 0
     """Bytes that are there."""
     sent: int = 0
     total: int = 0
@@ -115,7 +115,7 @@ class _Copy:
         goes = {new_name: entry}
         among = [new_name, _partial(new_name)]
         moved = self._take(goes, goes, self.target.listing(self.goal, only=among), only=None)
-        if self.total and not self.done:
+        if self.total and not self.done_bytes:
             raise MissingFileError(f"{self.root}/{name} does not exist on {self.source.where}")
         return moved
 
@@ -234,7 +234,7 @@ class _Copy:
             for origin, pieces in stream:
                 name = names[origin]
                 arrived.append(name)
-                self.done += starts[name]
+                self.done_bytes += starts[name]
                 read = self._pieces(origin, pieces)
                 yield arriving[name], starts[name], wanted[name], read
 
@@ -259,7 +259,7 @@ class _Copy:
         try:
             for piece in pieces:
                 self.sent += len(piece)
-                self.done += len(piece)
+                self.done_bytes += len(piece)
                 limit = self.options.bandwidth_limit
                 if limit:
                     time.sleep(max(0.0, self.begun + self.sent / limit - time.monotonic()))
@@ -272,10 +272,10 @@ class _Copy:
 
     def _report(self, *, last: bool = False) -> None:
         self.reported = time.monotonic()
-        done = self.total if last else self.done
+        done_bytes = self.total if last else self.done_bytes
         if self.progress is not None:
             rate = self.sent / max(self.reported - self.begun, 1e-3)
-            self.progress(TransferProgress(done, self.total, rate))
+            self.progress(TransferProgress(done_bytes, self.total, rate))
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -288,13 +288,13 @@ class _Copy:
 
 
 def _partial(name: str) -> str:
-    """Where a file arrives that is not written in place."""
+    """Returns where a file arrives that is not written in place."""
     folder, last = posixpath.split(name)
     return posixpath.join(folder, PARTIAL_DIR, last)
 
 
 def _is_there(entry: CopyEntry, old: CopyEntry | None) -> bool:
-    """Whether a folder or a link needs no change."""
+    """Returns whether a folder or a link needs no change."""
     if old is None or entry.kind != old.kind or entry.kind == FILE:
         return False
     return entry.kind == FOLDER or entry.target == old.target

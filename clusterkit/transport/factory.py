@@ -44,7 +44,7 @@ def connect(
     keep: int | None = None,
     wanted: Wanted = "auto",
 ) -> Transport:
-    """An open transport to `host`, after exactly one login; to this machine when `host` is None.
+    """Returns an open transport to `host`, after exactly one login; to this machine when `host` is None.
 
     Args:
         host: what one would type after `ssh`: an alias, `user@host` or `ssh://user@host:port`.
@@ -132,7 +132,7 @@ def _beyond_paramiko(host: HostConfig) -> str | None:
 
 
 def _is_security_key(path: Path) -> bool:
-    """Whether a key lives in hardware (FIDO); its public file begins with its type."""
+    """Returns whether a key lives in hardware (FIDO); its public file begins with its type."""
     try:
         return Path(f"{path}.pub").read_text("utf-8", "replace").startswith("sk-")
     except OSError:

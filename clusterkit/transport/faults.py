@@ -47,7 +47,7 @@ NOT_FOUND = 127
 
 
 def command_failed(completed: Completed, *, where: str) -> TransportError:
-    """The error for a command that ended with another status than 0; it ends with its last words."""
+    """Returns the error for a command that ended with another status than 0; it ends with its last words."""
     program = completed.argv[0]
     if completed.returncode == NOT_FOUND:
         return TransportError(
@@ -67,7 +67,7 @@ def command_failed(completed: Completed, *, where: str) -> TransportError:
 
 
 def timed_out(argv: Sequence[str], seconds: float, *, where: str) -> TransportError:
-    """The error for a command that was ended because its time was up."""
+    """Returns the error for a command that was ended because its time was up."""
     return TransportError(
         f"{argv[0]} did not finish within {seconds:g} s on {where} and was stopped",
         hint=f"the machine may be overloaded: try again; the command was: {brief(argv)}",
@@ -75,20 +75,20 @@ def timed_out(argv: Sequence[str], seconds: float, *, where: str) -> TransportEr
 
 
 def unreadable(path: str, reason: str, *, where: str) -> TransportError:
-    """The error for a file that cannot be read; `reason` is the system's own (English) text."""
+    """Returns the error for a file that cannot be read; `reason` is the system's own (English) text."""
     if "No such file" in reason or "Not a directory" in reason:
         return MissingFileError(f"{path} does not exist on {where}")
     return TransportError(f"cannot read {path} on {where}: {_last_words(reason)}")
 
 
 def telling(words: str) -> str | None:
-    """The line of a tool's errors that says most: one about a disk, else the last; None without any."""
+    """Returns the line of a tool's errors that says most: about a disk, else the last; None without any."""
     lines = _lines(words)
     return next(filter(_full_disk, lines), lines[-1] if lines else None)
 
 
 def room_hint(words: str) -> str | None:
-    """The next step where a tool says that a disk is full; None where it says something else."""
+    """Returns the next step where a tool says that a disk is full; None where it says something else."""
     if not _full_disk(words):
         return None
     return (
@@ -98,14 +98,14 @@ def room_hint(words: str) -> str | None:
 
 
 def unwritable(path: str, reason: str, *, where: str) -> TransportError:
-    """The error for a file that cannot be written; `reason` is the system's own (English) text."""
+    """Returns the error for a file that cannot be written; `reason` is the system's own (English) text."""
     if problem := _full_disk(reason):
         return TransportError(f"{problem} on {where}: cannot write {path}", hint=f"free space on {where}")
     return TransportError(f"cannot write {path} on {where}: {_last_words(reason)}")
 
 
 def rsync_failed(code: int, stderr: str, *, pulling: bool, where: str) -> TransportError:
-    """The error for an rsync that ended with `code`.
+    """Returns the error for an rsync that ended with `code`.
 
     Args:
         code: rsync's exit status.
@@ -147,14 +147,14 @@ def rsync_failed(code: int, stderr: str, *, pulling: bool, where: str) -> Transp
 
 
 def brief(argv: Sequence[str], limit: int = 200) -> str:
-    """A command on one line for a message."""
+    """Returns a command on one line for a message."""
     text = shlex.join(argv).replace("\n", "\\n")
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def _full_disk(words: str) -> str | None:
-    found = _FULL_DISK.search(words)
-    return found and ("disk quota exceeded" if found[1] else "no space left on device")
+    match = _FULL_DISK.search(words)
+    return match and ("disk quota exceeded" if match[1] else "no space left on device")
 
 
 def _lines(text: str) -> list[str]:

@@ -27,21 +27,21 @@ def configured_hosts(config: Path | None = None) -> list[str]:
 
 def _hosts(file: Path, folder: Path, read: set[Path]) -> list[str]:
     """Of a file and those that it includes; one that was read already, or includes itself, tells no more."""
-    found: list[str] = []
+    hosts: list[str] = []
     if file in read:
-        return found
+        return hosts
     read.add(file)
     for words in _lines(file):
         keyword, names = words[0].lower(), words[1:]
         if keyword == "host":
-            found += [name for name in names if not set(name) & set("*?!")]
+            hosts += [name for name in names if not set(name) & set("*?!")]
         elif keyword == "include":
             for pattern in names:
                 path = folder.parent / pattern[2:] if pattern.startswith("~/") else Path(pattern)
                 root, rest = (folder, path) if not path.is_absolute() else (Path("/"), path.relative_to("/"))
                 for included in sorted(glob(str(rest), root_dir=root)):  # noqa: PTH207 - takes what ssh takes
-                    found += _hosts(root / included, folder, read)
-    return found
+                    hosts += _hosts(root / included, folder, read)
+    return hosts
 
 
 def _lines(file: Path) -> list[list[str]]:
@@ -50,13 +50,13 @@ def _lines(file: Path) -> list[list[str]]:
         text = file.read_text("utf-8-sig", "replace")
     except OSError:
         return []
-    found = []
+    lines = []
     for line in text.split("\n"):
         match = _LINE.fullmatch(line.strip())
         if match is None:
             continue
         try:
-            found.append([match["keyword"], *shlex.split(match["rest"], comments=True)])
+            lines.append([match["keyword"], *shlex.split(match["rest"], comments=True)])
         except ValueError:  # an unbalanced quote: ssh itself will say so
             continue
-    return found
+    return lines

@@ -32,7 +32,7 @@ class KeyOffer:
 
 
 def offers(host: HostConfig, ask: Ask) -> Iterator[KeyOffer]:
-    """The keys to offer to a host, best first: the agent's, then files without, then with a passphrase.
+    """Yields the keys to offer to a host, best first: the agent's, then files, last those with a passphrase.
 
     Lazy: a passphrase is asked for only once everything before has been refused. A certificate
     beside a file (`NAME-cert.pub`) is offered before the plain key.
@@ -81,7 +81,7 @@ def _with_certificate(path: Path, key: paramiko.PKey) -> Iterator[KeyOffer]:
 
 
 def _unlock(path: Path, ask: Ask) -> paramiko.PKey | None:
-    """Ask for the passphrase; an empty answer passes the key over, as ssh does."""
+    """Asks for the passphrase; an empty answer passes the key over, as ssh does."""
     for _ in range(_PASSPHRASE_TRIES):
         question = Question("this machine", "", "", (Prompt(f"Passphrase for key {path}: ", echo=False),))
         (phrase,) = ask(question)
@@ -97,7 +97,7 @@ def _unlock(path: Path, ask: Ask) -> paramiko.PKey | None:
 
 
 def _public_blob(path: Path) -> bytes | None:
-    """The public key beside a private one, if there is one; it tells which agent key is meant."""
+    """Returns the public key beside a private one, if there is one; it tells which agent key is meant."""
     try:
         return base64.b64decode(Path(f"{path}.pub").read_text().split()[1], validate=True)
     except (OSError, IndexError, UnicodeDecodeError, binascii.Error):
@@ -105,7 +105,7 @@ def _public_blob(path: Path) -> bytes | None:
 
 
 def agent_keys(host: HostConfig) -> list[paramiko.PKey]:
-    """The keys that the host's agent holds; none where no agent answers."""
+    """Returns the keys that the host's agent holds; none where no agent answers."""
     path = host.identity_agent or os.environ.get("SSH_AUTH_SOCK")
     if not path or path == "none":
         return []

@@ -49,7 +49,7 @@ class KnownHost:
     line: int
 
     def matches(self, name: str) -> bool:
-        """Whether this line is about `name`, a host or `[host]:port`."""
+        """Returns whether this line is about `name`, a host or `[host]:port`."""
         wanted = os.fsencode(name).lower()
         if self.patterns.startswith(b"|"):
             return _hash_matches(self.patterns, wanted)
@@ -80,7 +80,7 @@ def _hashed(name: bytes, salt: bytes) -> bytes:
 
 
 def parse(data: bytes, path: Path) -> list[KnownHost]:
-    """The entries of a known_hosts file; comments and damaged lines are passed over, as OpenSSH does.
+    """Returns the entries of a known_hosts file; comments and damaged lines are passed over, as OpenSSH does.
 
     A line ends with a newline and its words with a space or a tab: whatever else Python takes for either is
     part of a word.
@@ -96,7 +96,7 @@ def parse(data: bytes, path: Path) -> list[KnownHost]:
 
 
 def _words(line: bytes) -> list[bytes]:
-    """The words of a line, which ends at a zero byte; none of a comment."""
+    """Returns the words of a line, which ends at a zero byte; none of a comment."""
     words = [word for word in re.split(rb"[ \t]+", line.partition(b"\0")[0]) if word]
     return [] if words and words[0].startswith(b"#") else words
 
@@ -112,7 +112,7 @@ def _key(words: Sequence[bytes]) -> tuple[str, bytes] | None:
 
 
 def read(paths: Iterable[Path]) -> list[KnownHost]:
-    """The entries of all files that exist.
+    """Returns the entries of all files that exist.
 
     Raises:
         TransportError: a file is there and cannot be read.
@@ -129,7 +129,7 @@ def read(paths: Iterable[Path]) -> list[KnownHost]:
 
 
 def fingerprint(key: bytes) -> str:
-    """A key's fingerprint as `ssh-keygen -l` prints it."""
+    """Returns a key's fingerprint as `ssh-keygen -l` prints it."""
     return "SHA256:" + base64.b64encode(hashlib.sha256(key).digest()).decode().rstrip("=")
 
 
@@ -161,10 +161,10 @@ class HostKeyVerdict:
     def algorithms(self) -> list[str]:
         """Host key algorithms to ask for first, so that the server shows what we know."""
         types = dict.fromkeys(entry.key_type for entry in self._keys)
-        return [one for kind in types for one in (_RSA_SIGNATURES if kind == "ssh-rsa" else (kind,))]
+        return [name for kind in types for name in (_RSA_SIGNATURES if kind == "ssh-rsa" else (kind,))]
 
     def check(self, key_type: str, key: bytes) -> None:
-        """Accept what the server has shown, or raise.
+        """Accepts what the server has shown, or raises.
 
         Args:
             key_type: of the key.
@@ -184,12 +184,12 @@ class HostKeyVerdict:
             return
         same_type = [entry for entry in self._own if entry.key_type == key_type]
         if same_type:
-            known = same_type[0]
+            expected = same_type[0]
             raise HostKeyError(
                 f"the host key of {self._at} has changed: the server shows {shown}, "
-                f"and {known.path} line {known.line} says {fingerprint(known.key)}",
+                f"and {expected.path} line {expected.line} says {fingerprint(expected.key)}",
                 hint="someone may be listening; only if the site has announced a new key: "
-                f"ssh-keygen -R '{self.name}' -f {known.path}, then {self._host.ssh_command}",
+                f"ssh-keygen -R '{self.name}' -f {expected.path}, then {self._host.ssh_command}",
             )
         files = " or ".join(str(path) for path in self._host.known_hosts) or "any known_hosts file"
         others = sorted({entry.key_type for entry in self._own})
@@ -206,7 +206,7 @@ class HostKeyVerdict:
 
 
 def accept(host: HostConfig, verdict: HostKeyVerdict, key_type: str, key: bytes, ask: Ask) -> None:
-    """Accept the key a server has shown, ask about it where it is the first one, or raise.
+    """Accepts the key a server has shown, asks about it where it is the first one, or raises.
 
     Raises:
         TransportError: the key is not the expected one, or nobody wants to accept it.
@@ -228,7 +228,7 @@ def accept(host: HostConfig, verdict: HostKeyVerdict, key_type: str, key: bytes,
 
 
 def _agreed(where: str, shown: str, right: str, ask: Ask) -> bool:
-    """Whether a person says yes, or pastes the fingerprint that the site publishes."""
+    """Returns whether a person says yes, or pastes the fingerprint that the site publishes."""
     prompt = Prompt("Is it the key that the site publishes? (yes, no, or its fingerprint): ", echo=True)
     for _ in range(_TRIES):
         (answer,) = ask(HostKeyQuestion(where, "", shown, (prompt,)))
@@ -240,7 +240,7 @@ def _agreed(where: str, shown: str, right: str, ask: Ask) -> bool:
 
 
 def _remember(host: HostConfig, name: str, key_type: str, key: bytes) -> str | None:
-    """Append the key to the first known_hosts file. Returns why that was not possible."""
+    """Appends the key to the first known_hosts file. Returns why that was not possible."""
     if not host.known_hosts:
         return "there is no known_hosts file to write to"
     path = host.known_hosts[0]

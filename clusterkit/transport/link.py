@@ -40,34 +40,34 @@ class Channel(Protocol):
     """One command line that runs over there."""
 
     def send(self, data: bytes) -> None:
-        """Send a piece of standard input. Raises OSError when the command no longer listens."""
+        """Sends a piece of standard input. Raises OSError when the command no longer listens."""
         ...
 
     def end_input(self) -> None:
-        """Let the command see the end of its standard input. Does nothing when it has ended already."""
+        """Lets the command see the end of its standard input. Does nothing when it has ended already."""
         ...
 
     def receive(self, timeout: float | None) -> bytes:
-        """A piece of standard output; empty at its end. Raises TimeoutError after `timeout` seconds."""
+        """Returns a piece of standard output; empty at its end. Raises TimeoutError after so many seconds."""
         ...
 
     def receive_error(self) -> bytes:
-        """A piece of standard error; empty at its end."""
+        """Returns a piece of standard error; empty at its end."""
         ...
 
     def resize(self, screen: Screen) -> None:
-        """Tell the command the new size of its terminal. Does nothing when it has ended already."""
+        """Tells the command the new size of its terminal. Does nothing when it has ended already."""
         ...
 
     def wait(self, timeout: float | None) -> int | None:
-        """The exit status, minus the signal number for a signal; None when it was never told.
+        """Returns the exit status, minus the signal number for a signal; None when it was never told.
 
         Raises TimeoutError after `timeout` seconds.
         """
         ...
 
     def close(self) -> None:
-        """Hang up. Safe to call twice, and from another thread."""
+        """Hangs up. Safe to call twice, and from another thread."""
         ...
 
 
@@ -85,7 +85,7 @@ class Link(Protocol):
         ...
 
     def open(self, command: bytes, screen: Screen | None = None) -> Channel:
-        """Start a command line, on a terminal of its own where a screen is given.
+        """Starts a command line, on a terminal of its own where a screen is given.
 
         On a terminal its standard error comes with its standard output.
 
@@ -96,5 +96,5 @@ class Link(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the connection. Safe to call twice."""
+        """Lets go of the connection. Safe to call twice."""
         ...

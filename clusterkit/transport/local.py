@@ -56,11 +56,11 @@ class LocalTransport:
             raise faults.command_failed(completed, where=_WHERE)
         return completed
 
-    def stream(self, argv: Sequence[str], *, leash: bool = False) -> Iterator[bytes]:
+    def stream(self, argv: Sequence[str], *, hold_input: bool = False) -> Iterator[bytes]:
         """See `Transport.stream`."""
         words = Words()
         with self.talk(argv, on_error=words.add) as talking:
-            if not leash:
+            if not hold_input:
                 talking.end_input()
             yield from talking.output()
             status = talking.wait()
@@ -86,18 +86,18 @@ class LocalTransport:
                 _stop(process)
                 talking.errors.join(_STOP_SECONDS)  # what the command left behind may keep it open
 
-    def attach(self, argv: Sequence[str], *, terminal: bool, leash: bool = False) -> int:
+    def attach(self, argv: Sequence[str], *, terminal: bool, hold_input: bool = False) -> int:
         """See `Transport.attach`; on a terminal the command shares ours, and Ctrl-C is its own."""
-        if terminal:
-            from clusterkit.transport import own
+        from clusterkit.transport import terminal as streams  # deferred: most commands only run something
 
-            own.require()
-        stdin = None if terminal else subprocess.PIPE if leash else subprocess.DEVNULL
+        if terminal:
+            streams.require_terminal()
+        stdin = None if terminal else subprocess.PIPE if hold_input else subprocess.DEVNULL
         try:
             process = subprocess.Popen(argv, stdin=stdin, cwd=folders.home_or_root())
         except OSError as error:
             raise _not_started(argv, error) from None
-        with process, own.deaf() if terminal else contextlib.nullcontext():
+        with process, streams.ignoring_interrupts() if terminal else contextlib.nullcontext():
             try:
                 return process.wait()
             except BaseException:
@@ -161,7 +161,7 @@ class _LocalConversation:
         self.over = False
         """Whether its descriptors may be others' by now."""
         self._input, self._output, words = (
-            one.fileno() for one in (process.stdin, process.stdout, process.stderr)
+            stream.fileno() for stream in (process.stdin, process.stdout, process.stderr)
         )
 
         def listen() -> None:
@@ -248,7 +248,7 @@ def _not_started(argv: Sequence[str], error: OSError) -> TransportError:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End what is left of the process group, first politely."""
+    """Ends what is left of the process group, first politely."""
     if process.poll() is not None:
         return
     with contextlib.suppress(ProcessLookupError):

@@ -28,7 +28,7 @@ MAX_TRIES = 3
 
 
 def login(wire: Wire, host: HostConfig, verdict: HostKeyVerdict, ask: Ask) -> None:
-    """Shake hands, check the host key, and authenticate. The wire is closed when anything fails.
+    """Shakes hands, checks the host key, and authenticates. The wire is closed when anything fails.
 
     Raises:
         TransportError: no SSH server, a host key we do not trust, or a refused login.
@@ -110,7 +110,7 @@ class _SshLogin:
             self._try(*attempt)
 
     def _next(self, keys: Iterator[KeyOffer]) -> tuple[str, Callable[[], list[str]]] | None:
-        """The next thing to try: what to call it, and the call. None: nothing is left."""
+        """Returns the next thing to try: what to call it, and the call. None: nothing is left."""
         user = self.host.user
         if "publickey" in self.allowed:
             for offer in keys:
@@ -133,7 +133,7 @@ class _SshLogin:
             more = call()
         except paramiko.BadAuthenticationType as error:
             self.tried.append(f"{method} (not offered)")
-            self.allowed = [one for one in error.allowed_types if one != method]
+            self.allowed = [kind for kind in error.allowed_types if kind != method]
         except (paramiko.SSHException, OSError, EOFError) as error:
             self.tried.append(method)
             if method == "keyboard-interactive" and not self.questions:
@@ -141,7 +141,7 @@ class _SshLogin:
             if not self.wire.is_active():
                 raise self._refused(f"the server closed the connection ({_text(error)})") from error
             if method == "keyboard-interactive" and not self.questions:
-                self.allowed = [one for one in self.allowed if one != method]  # it refuses without asking
+                self.allowed = [kind for kind in self.allowed if kind != method]  # it refuses without asking
         else:
             if more:  # one factor is through, the server wants another
                 self.accepted.append(method)
@@ -150,9 +150,9 @@ class _SshLogin:
 
     def _note_banner(self) -> None:
         """The banner belongs to the attempt it came with and is gone with the next one."""
-        found = self.wire.get_banner() if self.wire.auth_handler else None
-        if found:
-            self.banner = found.decode("utf-8", "replace") if isinstance(found, bytes) else found
+        banner = self.wire.get_banner() if self.wire.auth_handler else None
+        if banner:
+            self.banner = banner.decode("utf-8", "replace") if isinstance(banner, bytes) else banner
 
     def _refused(self, why: str) -> TransportError:
         cause = f"{self.host.alias} ({self.host.address}) refuses the login of {self.host.user}"
@@ -197,7 +197,7 @@ class _SshLogin:
             given = answers.get()
             if given is None:
                 raise paramiko.SSHException("no answer was given")
-            return [str(one) for one in given]
+            return [str(answer) for answer in given]
 
         def authenticate() -> None:
             try:

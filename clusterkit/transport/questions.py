@@ -42,10 +42,10 @@ class HostKeyQuestion(Question):
 class TerminalQuestion(Question):
     """Whether OpenSSH may ask on the terminal by itself: passwords, codes, unknown host keys.
 
-    The answers are what is granted: `LENT`, `ACCEPT_NEW`, both or neither.
+    The answers are what is granted: `TERMINAL`, `ACCEPT_NEW`, both or neither.
     """
 
-    LENT = "the terminal"
+    TERMINAL = "the terminal"
     """A person is there; nothing else of ours reads or writes meanwhile."""
     ACCEPT_NEW = "new host keys"
     """Unknown host keys are accepted, and ssh says which."""
@@ -56,28 +56,28 @@ Ask = Callable[[Question], Sequence[str]]
 
 
 def accepting_new_hosts(ask: Ask) -> Ask:
-    """The same answers, but every new host key is shown and accepted."""
+    """Returns the same answers, but every new host key is shown and accepted."""
 
     def answer(question: Question) -> Sequence[str]:
         if isinstance(question, TerminalQuestion):
             return [*ask(question), TerminalQuestion.ACCEPT_NEW]
         if not isinstance(question, HostKeyQuestion):
             return ask(question)
-        said = f"{question.instructions} Accepted because of --accept-new."
-        ask(Question(question.where, question.title, said, ()))
+        notice = f"{question.instructions} Accepted because of --accept-new."
+        ask(Question(question.where, question.title, notice, ()))
         return ["yes"]
 
     return answer
 
 
 def ask_on_terminal(question: Question) -> list[str]:
-    """Ask the person at the terminal.
+    """Asks the person at the terminal.
 
     Raises:
         TransportError: there is no terminal to ask on, or its input ended before there was an answer.
     """
     if isinstance(question, TerminalQuestion):
-        return [TerminalQuestion.LENT] if sys.stdin.isatty() else []
+        return [TerminalQuestion.TERMINAL] if sys.stdin.isatty() else []
     if question.prompts and not sys.stdin.isatty():
         if isinstance(question, HostKeyQuestion):
             return ["no"]  # the refusal says what to do

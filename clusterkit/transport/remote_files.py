@@ -39,20 +39,20 @@ class RunRemotely(Protocol):
 
 
 def read(run: RunRemotely, path: str, *, where: str) -> bytes:
-    """The bytes of a file.
+    """Returns the bytes of a file.
 
     Raises:
         MissingFileError: it does not exist.
         TransportError: it cannot be read.
     """
-    done = run(["env", "LC_ALL=C", "cat", "--", path], timeout=_SECONDS)
-    if done.returncode != 0:
-        raise faults.unreadable(path, done.error_text, where=where)
-    return done.stdout
+    answer = run(["env", "LC_ALL=C", "cat", "--", path], timeout=_SECONDS)
+    if answer.returncode != 0:
+        raise faults.unreadable(path, answer.error_text, where=where)
+    return answer.stdout
 
 
 def write(run: RunRemotely, path: str, data: bytes, *, where: str) -> None:
-    """Write a private file as a whole, or leave the old one; its folders are made.
+    """Writes a private file as a whole, or leaves the old one; its folders are made.
 
     Raises:
         TransportError: it cannot be written.
@@ -61,13 +61,13 @@ def write(run: RunRemotely, path: str, data: bytes, *, where: str) -> None:
     temporary = posixpath.join(folder, f".{name[:64]}.{os.urandom(8).hex()}")
     script = ["env", "LC_ALL=C", "sh", "-c", _WRITE, "sh"]
     arguments = [path, folder or "/", temporary, str(len(data))]
-    done = run(script + arguments, stdin=data, timeout=_SECONDS)
-    if done.returncode != 0:
-        raise faults.unwritable(path, done.error_text, where=where)
+    answer = run(script + arguments, stdin=data, timeout=_SECONDS)
+    if answer.returncode != 0:
+        raise faults.unwritable(path, answer.error_text, where=where)
 
 
 def is_folder(run: RunRemotely, path: str, *, where: str) -> bool:
-    """Whether a path is a folder.
+    """Returns whether a path is a folder.
 
     Raises:
         MissingFileError: there is nothing.

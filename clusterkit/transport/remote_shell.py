@@ -25,7 +25,7 @@ _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456
 
 
 def new_marker() -> str:
-    """A marker no start-up file can print by chance."""
+    """Returns a marker no start-up file can print by chance."""
     return f"clusterkit-{os.urandom(16).hex()}-"
 
 
@@ -37,7 +37,7 @@ def wrap(
     prepare: str = "",
     terminal: bool = False,
 ) -> bytes:
-    """The command line that makes any login shell run argv, argument by argument as given.
+    """Returns the command line that makes any login shell run argv, argument by argument as given.
 
     Standard output and standard error each begin with the marker, the process id and a newline;
     the id stays that of the command, because every shell on the way is replaced by exec.
@@ -84,17 +84,17 @@ class Guard:
         """Process id of the remote command, once the marker has come."""
 
     def feed(self, data: bytes) -> bytes:
-        """What of these bytes belongs to the command."""
+        """Returns what of these bytes belongs to the command."""
         if self.pid is not None:
             return data
         self._held += data
         self._seen += len(data)
-        found = self._pattern.search(self._held)
-        if found is None:
+        line = self._pattern.search(self._held)
+        if line is None:
             self._held = self._held[-_KEPT_NOISE:]
             return b""
-        self.pid = int(found[1])
-        rest, self._held = self._held[found.end() :], b""
+        self.pid = int(line[1])
+        rest, self._held = self._held[line.end() :], b""
         return rest
 
     @property

@@ -114,7 +114,7 @@ class Destination:
 
 
 def parse_destination(text: str) -> Destination:
-    """Take `[ssh://][user@]host[:port]` apart.
+    """Takes `[ssh://][user@]host[:port]` apart.
 
     Raises:
         TransportError: it is not of that form.
@@ -131,7 +131,7 @@ def parse_destination(text: str) -> Destination:
 def resolve(
     destination: str, *, config: Path | None = None, user: str | None = None, port: int | None = None
 ) -> HostConfig:
-    """Ask ssh what it would do for `destination`.
+    """Asks ssh what it would do for `destination`.
 
     Args:
         destination: what one would type after `ssh`.
@@ -154,7 +154,7 @@ def resolve(
     argv += ["-l", user] if user is not None else []
     argv += ["-p", str(port)] if port is not None else []
     try:
-        done = subprocess.run(
+        answer = subprocess.run(
             [*argv, "--", destination],
             capture_output=True,
             stdin=subprocess.DEVNULL,
@@ -168,8 +168,8 @@ def resolve(
             f"ssh -G {destination} did not answer within {_SSH_G_SECONDS:g} s",
             hint="a `Match exec` command in the ssh configuration may hang",
         ) from None
-    if done.returncode != 0:
-        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    if answer.returncode != 0:
+        lines = answer.stderr.decode("utf-8", "replace").strip().splitlines()
         faults = [line for line in lines if re.search(r"\bline \d+:", line)] or lines[-1:]
         unknown = re.search(r"Bad configuration option: (\S+)", " ".join(faults))
         raise TransportError(
@@ -177,7 +177,7 @@ def resolve(
             hint="correct the ssh configuration"
             + (f"; `IgnoreUnknown {unknown[1]}` above the line lets ssh skip the option" if unknown else ""),
         )
-    text = done.stdout.decode("utf-8", "surrogateescape")
+    text = answer.stdout.decode("utf-8", "surrogateescape")
     return parse_ssh_g(text, alias=destination, config=config)
 
 
@@ -204,7 +204,7 @@ def refuse_circles(host: HostConfig) -> None:
 def parse_ssh_g(
     text: str, *, alias: str, config: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> HostConfig:
-    """Read the output of `ssh -G`. Pure, but for the home folder and the environment it expands.
+    """Reads the output of `ssh -G`. Pure, but for the home folder and the environment it expands.
 
     ssh -G leaves `~`, `%h` and `${VAR}` in IdentityFile and `%h` in the Proxy options as they are.
     """
@@ -221,7 +221,7 @@ def parse_ssh_g(
         user=user,
         environment=os.environ if environment is None else environment,
     )
-    known = f"{first.get('userknownhostsfile', '')} {first.get('globalknownhostsfile', '')}".split(" ")
+    known_files = f"{first.get('userknownhostsfile', '')} {first.get('globalknownhostsfile', '')}".split(" ")
     timeout = first.get("connecttimeout", "none")
     agent = _set(first.get("identityagent"), unset="SSH_AUTH_SOCK")
     command = _set(first.get("proxycommand"))
@@ -231,10 +231,10 @@ def parse_ssh_g(
         hostname=hostname,
         port=int(first["port"]),
         user=user,
-        identity_files=tuple(Path(expand.path(one)) for one in values.get("identityfile", []) if _set(one)),
+        identity_files=tuple(Path(expand.path(key)) for key in values.get("identityfile", []) if _set(key)),
         identities_only=first.get("identitiesonly") == "yes",
         identity_agent="none" if first.get("identityagent") == "none" else agent and expand.path(agent),
-        known_hosts=tuple(Path(expand.path(one)) for one in known if one and _set(one)),
+        known_hosts=tuple(Path(expand.path(name)) for name in known_files if name and _set(name)),
         hash_known_hosts=first.get("hashknownhosts") == "yes",
         new_host_keys=_STRICTNESS.get(first.get("stricthostkeychecking", "ask"), "ask"),
         host_key_alias=first.get("hostkeyalias"),
@@ -304,7 +304,7 @@ def _resolve_without_ssh(
             f"{path} has {what} lines, but the ssh program, which reads them, is not installed",
             hint="install OpenSSH's client: apt install openssh-client, dnf install openssh-clients",
         )
-    found = paramiko.SSHConfig.from_text(text).lookup(wanted.host)
+    settings = paramiko.SSHConfig.from_text(text).lookup(wanted.host)
     defaults = {
         "hostname": wanted.host,
         "port": str(SSH_PORT),
@@ -312,12 +312,12 @@ def _resolve_without_ssh(
         "userknownhostsfile": "~/.ssh/known_hosts",
         "globalknownhostsfile": "/etc/ssh/ssh_known_hosts",
     }
-    single = {key: value for key, value in found.items() if isinstance(value, str)}
+    single = {key: value for key, value in settings.items() if isinstance(value, str)}
     merged = {**defaults, **single}
     merged["user"] = user or wanted.user or merged["user"]
     merged["port"] = str(port or wanted.port or merged["port"])
     if not re.fullmatch(r"[0-9]{1,5}", merged["port"]) or not 0 < int(merged["port"]) < 1 << 16:
         raise TransportError(f"{path}: Bad port {merged['port']!r}", hint="correct the ssh configuration")
-    files = found.get("identityfile", ["~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa"])
-    lines = [f"{key} {value}" for key, value in merged.items()] + [f"identityfile {one}" for one in files]
+    files = settings.get("identityfile", ["~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa"])
+    lines = [f"{key} {value}" for key, value in merged.items()] + [f"identityfile {file}" for file in files]
     return parse_ssh_g("\n".join(lines), alias=destination, config=config)

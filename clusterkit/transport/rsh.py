@@ -15,7 +15,7 @@ LOST = 255
 
 
 def main(argv: list[str]) -> int:
-    """Send the command and the pipes, return the remote exit status."""
+    """Sends the command and the pipes, returns the remote exit status."""
     _, descriptor, _host, *command = argv
     parent = _socket.socket(fileno=int(descriptor))
     pipes = b"".join(pipe.to_bytes(4, sys.byteorder) for pipe in (0, 1))

@@ -137,7 +137,7 @@ def prepare_target(target: Path, source: str, *, folder: bool) -> None:
 
 
 def files_from_input(options: SyncOptions) -> bytes:
-    """What rsync reads from standard input for `options.files_from`; empty without it.
+    """Returns what rsync reads from standard input for `options.files_from`; empty without it.
 
     Raises:
         ValueError: a path is absolute, climbs with `..`, is empty or holds a NUL.
@@ -152,12 +152,12 @@ def files_from_input(options: SyncOptions) -> bytes:
 
 
 def quote_rsh(words: Sequence[str]) -> str:
-    """Join words the way rsync splits `--rsh`: blanks split, quotes keep, a doubled quote is one."""
+    """Joins words the way rsync splits `--rsh`: blanks split, quotes keep, a doubled quote is one."""
     return " ".join("'" + word.replace("'", "''") + "'" for word in words)
 
 
 def safe_as_target(path: str) -> bool:
-    """Whether a remote target reaches rsync's remote half unchanged.
+    """Returns whether a remote target reaches rsync's remote half unchanged.
 
     It globs even targets, takes a pattern without a match as it stands, and so can be told neither
     way about a new file whose name holds a wildcard. Folders avoid this: enter them, then name `.`.
@@ -181,28 +181,28 @@ class OutputParser:
         self._bounds = (0.0, float("inf"))
 
     def feed(self, data: bytes) -> list[TransferProgress]:
-        """The progress reports that became complete with these bytes."""
+        """Returns the progress reports that became complete with these bytes."""
         *lines, rest = re.split(rb"[\r\n]", self._rest + data)
         self._rest = rest[-_LONGEST_LINE:]
         reports = (self._line(line.decode("utf-8", "replace")) for line in lines)
         return [report for report in reports if report is not None]
 
     def transferred(self) -> Transferred:
-        """The totals. Zeros for statistics rsync did not print."""
+        """Returns the totals. Zeros for statistics rsync did not print."""
         self.feed(b"\n")
         return Transferred(**{"files": 0, "bytes": 0, **self._stats})
 
     def _line(self, line: str) -> TransferProgress | None:
         if report := _PROGRESS.match(line):
-            done, percent, rate, unit, check = report.groups()
-            total = self._total(int(done), int(percent), growing=check == "ir")
-            return TransferProgress(int(done), total, float(rate) * _RATE_UNITS[unit])
+            arrived, percent, rate, unit, check = report.groups()
+            total = self._total(int(arrived), int(percent), growing=check == "ir")
+            return TransferProgress(int(arrived), total, float(rate) * _RATE_UNITS[unit])
         name, _, value = line.partition(":")
         if name in _STATS and (digits := re.match(r"\s*([0-9,.]{1,24})", value)):
             self._stats[_STATS[name]] = int(re.sub(r"\D", "", digits[1]) or 0)
         return None
 
-    def _total(self, done: int, percent: int, *, growing: bool) -> int | None:
+    def _total(self, arrived: int, percent: int, *, growing: bool) -> int | None:
         """The total, narrowed down from whole per cents: percent <= 100 * done / total < percent + 1."""
         if growing:  # rsync is still discovering files
             self._bounds = (0.0, float("inf"))
@@ -210,15 +210,15 @@ class OutputParser:
         if percent == 0:
             return None
         if percent >= 100:
-            return done
+            return arrived
         low, high = (
-            max(self._bounds[0], 100 * done / (percent + 1)),
-            min(self._bounds[1], 100 * done / percent),
+            max(self._bounds[0], 100 * arrived / (percent + 1)),
+            min(self._bounds[1], 100 * arrived / percent),
         )
         if low > high:  # the list has grown since the last report
-            low, high = 100 * done / (percent + 1), 100 * done / percent
+            low, high = 100 * arrived / (percent + 1), 100 * arrived / percent
         self._bounds = (low, high)
-        return max(done, round((low + high) / 2))
+        return max(arrived, round((low + high) / 2))
 
 
 def run_rsync(
@@ -229,7 +229,7 @@ def run_rsync(
     pass_fds: Sequence[int] = (),
     on_start: Callable[[], None] | None = None,
 ) -> TransferEnd:
-    """Run rsync to its end; whatever interrupts us also ends rsync, which keeps its partial files.
+    """Runs rsync to its end; whatever interrupts us also ends rsync, which keeps its partial files.
 
     Args:
         argv: from `build_argv`.
@@ -280,7 +280,7 @@ def run_rsync(
 
 
 def find_rsync() -> str:
-    """The rsync program of this machine.
+    """Returns the rsync program of this machine.
 
     Raises:
         NoRsyncError: there is none.

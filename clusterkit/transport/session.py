@@ -50,7 +50,7 @@ class Session:
         screen: Screen | None = None,
         on_error: Callable[[bytes], object] | None = None,
     ) -> None:
-        """Prepare the command.
+        """Prepares the command.
 
         Args:
             link: the connection.
@@ -82,7 +82,7 @@ class Session:
         self._known = threading.Event()
 
     def start(self) -> None:
-        """Open the channel and start the command.
+        """Opens the channel and starts the command.
 
         Raises:
             NotStartedError: the connection is dead, and was before.
@@ -104,22 +104,22 @@ class Session:
             raise opened
 
     def feed(self, data: bytes) -> None:
-        """Send all of standard input, in the background where it is more than nothing."""
+        """Sends all of standard input, in the background where it is more than nothing."""
         if data:
             threading.Thread(target=self._feed, args=(data,), daemon=True).start()
         else:
             self.end_input()
 
     def send(self, data: bytes) -> None:
-        """Send a piece of standard input. Raises OSError when the command no longer listens."""
+        """Sends a piece of standard input. Raises OSError when the command no longer listens."""
         self._channel.send(data)
 
     def end_input(self) -> None:
-        """Let the command see the end of its standard input."""
+        """Lets the command see the end of its standard input."""
         self._channel.end_input()
 
     def resize(self, screen: Screen) -> None:
-        """Tell the command the new size of its terminal."""
+        """Tells the command the new size of its terminal."""
         self._channel.resize(screen)
 
     def output(self) -> Iterator[bytes]:
@@ -137,7 +137,7 @@ class Session:
             raise self._never_started(None)
 
     def wait(self) -> int:
-        """The exit status, once standard output has ended; minus the signal number for a signal.
+        """Returns the exit status, once standard output has ended; minus the signal number for a signal.
 
         Raises:
             TimeUp: the deadline has passed.
@@ -167,7 +167,7 @@ class Session:
         return status
 
     def check(self) -> None:
-        """Look whether the connection is still there.
+        """Looks whether the connection is still there.
 
         Raises:
             LostError: it died.
@@ -180,12 +180,12 @@ class Session:
         return self._words.data
 
     def close(self) -> None:
-        """Close the channel. A command that reads or writes will notice; others run on: see `end`."""
+        """Closes the channel. A command that reads or writes will notice; others run on: see `end`."""
         if self._opened is not None and not isinstance(self._opened, Exception):
             self._opened.close()
 
     def end(self) -> None:
-        """End the command itself, as far as the connection still allows.
+        """Ends the command itself, as far as the connection still allows.
 
         sshd makes every command the leader of a session, so its group has its process id. A command that was
         being started at this moment is waited for.
@@ -221,7 +221,7 @@ class Session:
         return self._out.endless or self._err.endless
 
     def _pid(self) -> int | None:
-        """The command's process id, the first that it tells; waits for that unless its time is up."""
+        """Returns the command's process id, the first that it tells; waits for that unless its time is up."""
         until = time.monotonic() + (0.0 if self._left() == 0.0 else _END_SECONDS)
         while not (pid := self._out.pid or self._err.pid) and self._listener.is_alive():
             if time.monotonic() > until:
@@ -237,11 +237,11 @@ class Session:
         )
 
     def _never_started(self, status: int | None) -> TransportError:
-        said = f"{self._err.noise}\n{self._out.noise}"
+        noise = f"{self._err.noise}\n{self._out.noise}"
         ending = "its channel was closed" if status is None else f"status {status}"
         ending = "its shell prints without end" if self._endless else ending
-        words = f": {last_words(said)}" if said.strip() else ""
-        if "\x1e" in said or (status == 0 and not words):  # something else has read what was for the command
+        words = f": {last_words(noise)}" if noise.strip() else ""
+        if "\x1e" in noise or (status == 0 and not words):  # something else has read what was for the command
             return TransportError(
                 f"{self._where} did not run the command ({ending}): a start-up file of the shell there "
                 "(~/.bashrc, ~/.zshenv, ...) starts another program instead, or ends the shell",

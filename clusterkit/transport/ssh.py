@@ -42,7 +42,7 @@ class SshTransport:
         login_shell: bool = False,
         again: Callable[[str | None], Link] | None = None,
     ) -> None:
-        """Wrap a connection; `again` logs in anew and is given why the last one died."""
+        """Wraps a connection; `again` logs in anew and is given why the last one died."""
         self._link, self._where, self._login_shell, self._again = link, where, login_shell, again
         self._mending = threading.Lock()
         self._slots = threading.BoundedSemaphore(_MAX_SESSIONS)
@@ -87,10 +87,10 @@ class SshTransport:
                 )
             yield data
 
-    def stream(self, argv: Sequence[str], *, leash: bool = False) -> Iterator[bytes]:
+    def stream(self, argv: Sequence[str], *, hold_input: bool = False) -> Iterator[bytes]:
         """See `Transport.stream`."""
         with self._session(argv) as session:
-            if not leash:
+            if not hold_input:
                 session.end_input()
             yield from session.output()
             status = session.wait()
@@ -104,15 +104,15 @@ class SshTransport:
         """See `Transport.talk`."""
         return self._session(argv, on_error=on_error)
 
-    def attach(self, argv: Sequence[str], *, terminal: bool, leash: bool = False) -> int:
+    def attach(self, argv: Sequence[str], *, terminal: bool, hold_input: bool = False) -> int:
         """See `Transport.attach`."""
-        from clusterkit.transport import own  # deferred, as `rsync` below: most commands only run something
+        from clusterkit.transport import terminal as streams  # deferred: most commands only run something
 
         if terminal:
-            with own.lent() as screen, self._session(argv, screen=screen) as session:
-                return own.serve(session)
-        with self._session(argv, on_error=own.say) as session:
-            return own.listen(session, leash=leash)
+            with streams.raw_terminal() as screen, self._session(argv, screen=screen) as session:
+                return streams.show_on_terminal(session)
+        with self._session(argv, on_error=streams.write_error) as session:
+            return streams.show_output(session, hold_input=hold_input)
 
     def read(self, path: str) -> bytes:
         """See `Transport.read`."""
@@ -155,7 +155,7 @@ class SshTransport:
         *,
         pulling: bool,
     ) -> Transferred:
-        """Transfer with rsync, or as tar where a machine has none."""
+        """Transfers with rsync, or as tar where a machine has none."""
         from clusterkit.transport import rsync
 
         try:
@@ -237,7 +237,7 @@ class SshTransport:
             self._link.close()
 
     def _living(self) -> Link:
-        """The connection; a new one where the last has died."""
+        """Returns the connection; a new one where the last has died."""
         with self._mending:
             if not self._link.alive and self._again is not None:
                 self._link.close()
@@ -249,7 +249,7 @@ class SshTransport:
         return move() if options.inplace and options.link_dest else self._resuming(move)
 
     def _resuming(self, work: Callable[[], T]) -> T:
-        """Do what may be done twice; do it again whenever the connection dies under it."""
+        """Does what may be done twice; does it again whenever the connection dies under it."""
         for _ in range(_RESUMES):
             try:
                 return work()
@@ -259,7 +259,7 @@ class SshTransport:
         return work()
 
     def _run_again(self, argv: Sequence[str], **how: Any) -> Completed:
-        """Run what may be run twice, whatever it exits with; again whenever the connection dies under it."""
+        """Runs what may be run twice, whatever it exits with; again whenever the connection dies under it."""
         return self._resuming(lambda: self.run(argv, check=False, **how))
 
     @contextlib.contextmanager

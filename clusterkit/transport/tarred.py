@@ -63,9 +63,9 @@ class There:
         """See `ThisMachine.digests`."""
         if not names:
             return []
-        done = self._run('cd -- "$1" && exec xargs -0 sha256sum --', root, words=map(_inside, names))
+        answer = self._run('cd -- "$1" && exec xargs -0 sha256sum --', root, words=map(_inside, names))
         # sha256sum puts a backslash before a line whose name it has escaped
-        digests = [line.lstrip("\\")[:64] for line in done.text.split("\n")[:-1]]
+        digests = [line.lstrip("\\")[:64] for line in answer.text.split("\n")[:-1]]
         if len(digests) != len(names):
             raise TransportError(
                 f"{self.where}: sha256sum gave {len(digests)} answers for {len(names)} files"
@@ -133,38 +133,38 @@ class There:
             for what, name, other, mode, mtime_ns in changes
             for word in (what, name, other, f"{mode:o}", f"{mtime_ns // 1_000_000_000}")
         )
-        done = self._run(_CHANGE, root, words=words, check=False)
-        if done.returncode != 0:
-            raise _failed(done.error_text)
+        answer = self._run(_CHANGE, root, words=words, check=False)
+        if answer.returncode != 0:
+            raise _failed(answer.error_text)
 
     def _run(self, script: str, *arguments: str, words: Iterable[str] = (), check: bool = True) -> Completed:
         """Runs a script whose standard input is words that end with NUL."""
-        done = self._transport.run(
+        answer = self._transport.run(
             ["env", "LC_ALL=C", "sh", "-c", script, "sh", *arguments],
             stdin=_joined(words),
             timeout=None,
             check=False,
         )
-        if done.returncode in (126, faults.NOT_FOUND):
+        if answer.returncode in (126, faults.NOT_FOUND):
             raise self._no_tools
-        if check and done.returncode != 0:
-            raise faults.command_failed(done, where=self.where)
-        return done
+        if check and answer.returncode != 0:
+            raise faults.command_failed(answer, where=self.where)
+        return answer
 
     def _find(self, names: Sequence[str], what: str, *, root: str) -> dict[str, CopyEntry]:
         if not names:
             return {}
         words = ("." if name == "." else _inside(name) for name in names)
-        done = self._run(_FIND, root, what, words=words, check=False)
-        self._complain(done.error_text, but=_ABSENT)
-        fields = done.stdout.decode(*_ENCODING).split("\0")
+        answer = self._run(_FIND, root, what, words=words, check=False)
+        self._complain(answer.error_text, but=_ABSENT)
+        fields = answer.stdout.decode(*_ENCODING).split("\0")
         entries = {}
         for kind, *numbers, target, path in zip(*[iter(fields)] * 6, strict=False):
             name = path.removeprefix(".").removeprefix("/")
             read = _NUMBERS.fullmatch(" ".join(numbers))
             if read is None or not {"", ".", ".."}.isdisjoint(name.split("/") if name else ()):
-                said = last_words(" ".join([*numbers, path]))
-                raise TransportError(f"{self.where}: what find printed is no listing: {said}")
+                quoted = last_words(" ".join([*numbers, path]))
+                raise TransportError(f"{self.where}: what find printed is no listing: {quoted}")
             entries[name] = CopyEntry(
                 kind if kind in (FILE, FOLDER, LINK) else "?",
                 int(read["mode"], 8),
@@ -252,7 +252,7 @@ def _joined(words: Iterable[str]) -> bytes:
 
 
 def _failed(words: str) -> OSError:
-    """The error that a tool's words tell of."""
+    """Returns the error that a tool's words tell of."""
     lines = [line for line in words.splitlines() if not _CLOSING.search(line)]
     line = faults.telling("\n".join(lines)) or "no reason given"
     return OSError(errno.EIO, line + (" (is the disk or the quota full?)" if "Wrote only" in line else ""))

@@ -32,7 +32,7 @@ _NO_PARENT = 92
 
 
 def prepare_target(target: str, *, folder: bool) -> tuple[str, str]:
-    """What makes a remote target ready, in the same round trip as rsync itself.
+    """Returns what makes a remote target ready, in the same round trip as rsync itself.
 
     Returns:
         The sh commands to run before rsync, and the target's name relative to where they end.
@@ -47,7 +47,7 @@ class Tunnel:
     """Our end of one rsync: waits for its remote shell, runs the remote half, pumps both ways."""
 
     def __init__(self, start: Callable[[Sequence[str]], contextlib.AbstractContextManager[Session]]) -> None:
-        """Make a tunnel for one transfer.
+        """Makes a tunnel for one transfer.
 
         Args:
             start: runs a command on the connection.
@@ -71,7 +71,7 @@ class Tunnel:
         where: str,
         pulling: bool,
     ) -> Transferred:
-        """Run rsync through the tunnel.
+        """Runs rsync through the tunnel.
 
         Args:
             build: gives rsync's argv for the argv of its remote shell.

@@ -26,7 +26,7 @@ _IGNORED = logging.NullHandler()
 
 
 def _handle_request(channel: paramiko.Channel, message: paramiko.Message) -> None:
-    """Keep the signal of an `exit-signal` request (RFC 4254, 6.10), which paramiko drops."""
+    """Keeps the signal of an `exit-signal` request (RFC 4254, 6.10), which paramiko drops."""
     position = message.packet.tell()
     if message.get_text() == "exit-signal":
         message.get_boolean()
@@ -95,7 +95,7 @@ class Wire(paramiko.Transport):
     }
 
     def __init__(self, sock: Any, *, host_key_algorithms: Sequence[str], timeout: float) -> None:
-        """Prepare a connection.
+        """Prepares a connection.
 
         Args:
             sock: connected to the server.
@@ -125,7 +125,7 @@ class Wire(paramiko.Transport):
         return channel
 
     def _parse_disconnect(self, message: paramiko.Message) -> None:
-        """Keep the words of a disconnect (RFC 4253, 11.1), which paramiko only logs."""
+        """Keeps the words of a disconnect (RFC 4253, 11.1), which paramiko only logs."""
         position = message.packet.tell()
         message.get_int()
         self.goodbye = message.get_text()
@@ -134,6 +134,6 @@ class Wire(paramiko.Transport):
 
 
 def _first(wanted: Sequence[str], available: Sequence[str]) -> list[str]:
-    """The available names, the wanted ones in front."""
+    """Returns the available names, the wanted ones in front."""
     front = [name for name in wanted if name in available]
     return front + [name for name in available if name not in front]

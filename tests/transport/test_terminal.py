@@ -161,7 +161,7 @@ def test_without_a_terminal_the_streams_stay_apart(
 
 def test_a_leash_is_held_as_long_as_anyone_reads(transport: Transport) -> None:
     script = "timeout 2 cat; echo $?"
-    assert b"".join(transport.stream(["sh", "-c", script], leash=True)) == b"124\n"
+    assert b"".join(transport.stream(["sh", "-c", script], hold_input=True)) == b"124\n"
     assert b"".join(transport.stream(["sh", "-c", script])) == b"0\n"
 
 

@@ -86,7 +86,7 @@ class UsageReader:
     _before: tuple[float, Mapping[int, float]] | None = None
 
     def feed(self, data: bytes) -> Iterator[Usage]:
-        """The samples that these bytes complete.
+        """Yields the samples that these bytes complete.
 
         Raises:
             RunError: there is no end of a sample.
@@ -97,8 +97,8 @@ class UsageReader:
             if (usage := self._sample(sample.decode("utf-8", "replace"))) is not None:
                 yield usage
         if len(self._rest) > _MOST_BYTES:
-            said = last_words(self._rest[:_QUOTED].decode("utf-8", "replace"))
-            raise RunError(f"the node prints without end what tells nothing about the run: {said}")
+            words = last_words(self._rest[:_QUOTED].decode("utf-8", "replace"))
+            raise RunError(f"the node prints without end what tells nothing about the run: {words}")
 
     def _sample(self, text: str) -> Usage | None:
         sections: dict[str, tuple[list[str], list[str]]] = {}
@@ -126,7 +126,7 @@ class UsageReader:
             gpu_problem=problem,
             cpus=self._cpus,
             cpu=sum(rates.values()) if before and used else None,
-            memory_bytes=sum(one.rss_bytes for one in processes) if memory is None else memory,
+            memory_bytes=sum(process.rss_bytes for process in processes) if memory is None else memory,
             memory_limit_bytes=limit,
             processes=processes,
             heartbeat=beat,
@@ -170,14 +170,14 @@ def _gpus(words: Sequence[str], lines: Sequence[str]) -> tuple[tuple[Gpu, ...], 
 
 def _ticks(lines: Sequence[str]) -> dict[int, float]:
     """Processor time by pid in clock ticks: fields 14 and 15 of /proc/<pid>/stat (man 5 proc)."""
-    found = {}
+    times = {}
     for line in lines:
         pid = ordinal(line.partition(" ")[0])
         fields = line.rpartition(") ")[2].split()  # the name, field 2, may itself hold blanks and brackets
         ticks = [_number(word) for word in fields[11:13]]
         if pid is not None and len(ticks) == 2:
-            found[pid] = sum(filter(None, ticks))
-    return found
+            times[pid] = sum(filter(None, ticks))
+    return times
 
 
 def _rates(
@@ -190,7 +190,7 @@ def _rates(
 
 
 def _processes(lines: Sequence[str], rates: Mapping[int, float]) -> tuple[Process, ...]:
-    found = []
+    processes = []
     for line in lines:
         words = line.split(None, 3)
         pid, kilobytes = [*map(ordinal, words[:2]), None, None][:2]
@@ -198,8 +198,8 @@ def _processes(lines: Sequence[str], rates: Mapping[int, float]) -> tuple[Proces
             continue
         lifetime = _number(words[2])
         cpu = rates.get(pid, None if lifetime is None else lifetime / 100)
-        found.append(Process(pid, cpu, kilobytes * 1024, words[3]))
-    return tuple(sorted(found, key=lambda one: (-(one.cpu or 0.0), -one.rss_bytes)))
+        processes.append(Process(pid, cpu, kilobytes * 1024, words[3]))
+    return tuple(sorted(processes, key=lambda process: (-(process.cpu or 0.0), -process.rss_bytes)))
 
 
 def _memory(words: Sequence[str], lines: Sequence[str]) -> tuple[int | None, int | None]:
@@ -218,13 +218,13 @@ def _memory(words: Sequence[str], lines: Sequence[str]) -> tuple[int | None, int
 
 def _age(now: float, beat: Mapping[str, Any] | None, written: Sequence[str]) -> float | None:
     """Seconds since a heartbeat, by its own time or its file's: what lies in the future tells nothing."""
-    told = (beat or {}).get("time")
-    times = [*(filter(None, [finite(told)])), *filter(None, map(_number, written))]
-    ages = [now - one for one in times]
+    beat_time = (beat or {}).get("time")
+    times = [*(filter(None, [finite(beat_time)])), *filter(None, map(_number, written))]
+    ages = [now - moment for moment in times]
     return max(0.0, min((age for age in ages if age > -CLOCKS_DIFFER), default=0.0)) if times else None
 
 
 def _number(text: str) -> float | None:
-    """A number, also one that nvidia-smi puts a blank around; None for `[N/A]` and the like."""
+    """Returns a number, also one that nvidia-smi puts a blank around; None for `[N/A]` and the like."""
     match = _CSV_NUMBER.match(text.strip())
     return decimal(match[0]) if match else None

@@ -112,7 +112,7 @@ def usage_argv(
     group: int | None = None,
     allocated: tuple[str, str] = ("", ""),
 ) -> list[str]:
-    """What to run on the node of a run.
+    """Returns what to run on the node of a run.
 
     Args:
         run_dir: of the run.

@@ -45,7 +45,7 @@ class ControlSocket:
     """One connection to a master. Carries one session, or requests one after another."""
 
     def __init__(self, path: Path, *, timeout: float) -> None:
-        """Connect and exchange greetings.
+        """Connects and exchanges greetings.
 
         Args:
             path: of the control socket.
@@ -75,13 +75,13 @@ class ControlSocket:
         return self._ask(Message.ALIVE_CHECK, Message.ALIVE)
 
     def terminate(self) -> None:
-        """End the master and everything that runs over it. Errors as for the constructor."""
+        """Ends the master and everything that runs over it. Errors as for the constructor."""
         self._ask(Message.TERMINATE, Message.OK)
 
     def open_session(
         self, command: bytes, descriptors: tuple[int, int, int], *, terminal: str | None
     ) -> None:
-        """Start a command with standard input, output and error.
+        """Starts a command with standard input, output and error.
 
         Args:
             command: without a NUL.
@@ -97,14 +97,14 @@ class ControlSocket:
         words = _string((terminal or "").encode()) + _string(command)
         request = struct.pack(">II", Message.NEW_SESSION, _REQUEST) + _string(b"") + flags
         self._send(request + struct.pack(">I", _NO_ESCAPE) + words)
-        for one in descriptors:
-            socket.send_fds(self._socket, [b"\0"], [one])
+        for descriptor in descriptors:
+            socket.send_fds(self._socket, [b"\0"], [descriptor])
         kind, body = self._receive()
         if kind != Message.SESSION_OPENED:
             raise _refusal(kind, body)
 
     def exit_status(self, timeout: float | None) -> int | None:
-        """The exit status of this connection's session; None where the master closed it without one.
+        """Returns the exit status of this connection's session; None where the master closed it without one.
 
         Raises:
             TimeoutError: it has not ended within so many seconds.
@@ -121,13 +121,13 @@ class ControlSocket:
             return None
 
     def hung_up(self) -> bool:
-        """Whether the master has ended."""
+        """Returns whether the master has ended."""
         ready = select.poll()
         ready.register(self._socket, select.POLLIN)  # a master says nothing by itself
         return bool(ready.poll(0))
 
     def close(self) -> None:
-        """Hang up. Safe to call twice, and from another thread."""
+        """Hangs up. Safe to call twice, and from another thread."""
         with contextlib.suppress(OSError):  # the master has hung up already
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for an answer
         self._socket.close()
@@ -160,7 +160,7 @@ class ControlSocket:
 
 
 def _refusal(kind: int, body: bytes) -> RefusedError | ValueError:
-    """What an answer means that is not the one that was hoped for."""
+    """Returns what an answer means that is not the one that was hoped for."""
     if kind not in (Message.PERMISSION_DENIED, Message.FAILURE):
         return ValueError(f"an answer of type {kind:#x}")
     return RefusedError(body[8:].decode("utf-8", "replace") or "no reason given")
@@ -171,7 +171,7 @@ def _string(data: bytes) -> bytes:
 
 
 def _is_mine(peer: socket.socket) -> bool:
-    """Whether the other side runs as this user; where the system does not tell, the folder is the guard."""
+    """Returns whether the other side runs as this user; the folder is the guard where no system tells."""
     if not hasattr(socket, "SO_PEERCRED"):
         return True
     answer = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))

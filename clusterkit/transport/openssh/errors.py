@@ -34,38 +34,38 @@ _VALID = re.compile(r"^\s*Valid: from (\S+) to (\S+)", re.MULTILINE)
 _SECONDS = 10.0
 
 
-def explain(host: HostConfig, said: str, *, asked: bool = False) -> TransportError:
-    """The error for a login that ssh has given up.
+def explain(host: HostConfig, words: str, *, asked: bool = False) -> TransportError:
+    """Returns the error for a login that ssh has given up.
 
     Args:
         host: where to.
-        said: everything ssh has written to standard error.
+        words: everything ssh has written to standard error.
         asked: whether it could ask on the terminal.
     """
-    said = said.replace("\r", "")
-    lines = [line.strip() for line in said.splitlines() if line.strip() and not _NOISE.match(line.strip())]
+    words = words.replace("\r", "")
+    lines = [line.strip() for line in words.splitlines() if line.strip() and not _NOISE.match(line.strip())]
     line = lines[-1] if lines else "ssh gave no reason"
     where = f"{host.alias} ({host.address})"
-    if _CHANGED.search(said) or _REVOKED.search(said):
-        what = "is marked as revoked" if _REVOKED.search(said) else "has changed"
-        shown = _FINGERPRINT.search(said)
+    if _CHANGED.search(words) or _REVOKED.search(words):
+        what = "is marked as revoked" if _REVOKED.search(words) else "has changed"
+        shown = _FINGERPRINT.search(words)
         note = f": the server shows {shown[0]}" if shown else ""
         return HostKeyError(
             f"the host key of {where} {what}{note}; ssh says: {line}",
             hint="do not log in: ask the site's support"
-            if _REVOKED.search(said)
+            if _REVOKED.search(words)
             else f"someone may be listening; only if the site has announced a new key: {host.ssh_command} "
             "says which line of known_hosts to remove",
         )
-    if _UNKNOWN.search(said):
-        certificate = _CERTIFICATE.search(said)
+    if _UNKNOWN.search(words):
+        certificate = _CERTIFICATE.search(words)
         note = f" ({certificate[0].rstrip('.')})" if certificate else ""
         return UnknownHostError(
             f"the host key of {where} is not known{note}; ssh says: {line}",
             hint="compare it with the fingerprint the site publishes, then answer yes in a terminal, or "
             f"accept it once with --accept-new (`init`, `login`) or with: {host.ssh_command}",
         )
-    denied = next((found for one in reversed(lines) if (found := _DENIED.search(one))), None)
+    denied = next((denial for text in reversed(lines) if (denial := _DENIED.search(text))), None)
     if denied:
         methods = (denied[1] or "").split(",")
         return TransportError(
@@ -75,7 +75,7 @@ def explain(host: HostConfig, said: str, *, asked: bool = False) -> TransportErr
             ),
         )
     for pattern, hint in _UNREACHABLE:
-        telling = next((one for one in reversed(lines) if re.search(pattern, one)), None)
+        telling = next((text for text in reversed(lines) if re.search(pattern, text)), None)
         if (
             telling and "UNKNOWN port" in telling
         ):  # ssh keeps its jump host's words from a master that persists
@@ -97,7 +97,7 @@ def _cures(host: HostConfig, methods: list[str], asked: bool) -> Iterator[str]:
         certificate = Path(f"{path}-cert.pub")
         if certificate.is_file() and (ended := expired(certificate)):
             yield f"the certificate {certificate} has expired ({ended}): ask the site for a new one"
-    if any(one.startswith("gssapi") for one in methods) and not has_ticket():
+    if any(method.startswith("gssapi") for method in methods) and not has_ticket():
         yield "the server accepts Kerberos tickets, but you have none: run kinit, then try again"
     if {"keyboard-interactive", "password"} & {*methods}:
         yield (
@@ -108,18 +108,18 @@ def _cures(host: HostConfig, methods: list[str], asked: bool) -> Iterator[str]:
 
 
 def expired(certificate: Path) -> str | None:
-    """When a user certificate has ended; None where it still counts, or does not say."""
+    """Returns when a user certificate has ended; None where it still counts, or does not say."""
     try:
         argv = ["ssh-keygen", "-L", "-f", str(certificate)]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=_SECONDS, check=False)
-        found = _VALID.search(done.stdout)
-        return found[2] if found and datetime.fromisoformat(found[2]) < datetime.now() else None
+        answer = subprocess.run(argv, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        validity = _VALID.search(answer.stdout)
+        return validity[2] if validity and datetime.fromisoformat(validity[2]) < datetime.now() else None
     except (OSError, ValueError, subprocess.SubprocessError):
         return None  # ssh-keygen is missing, or the certificate counts for ever
 
 
 def has_ticket() -> bool:
-    """Whether the user has a valid Kerberos ticket."""
+    """Returns whether the user has a valid Kerberos ticket."""
     program = shutil.which("klist")
     if program is None:
         return bool(os.environ.get("KRB5CCNAME")) or Path(f"/tmp/krb5cc_{os.getuid()}").exists()  # noqa: S108

@@ -28,7 +28,7 @@ _NAME_CHARACTERS = 16
 
 
 def find(host: HostConfig) -> OpensshLink | None:
-    """A connection over a master that is open: one of ours, else the user's own; None where none answers.
+    """Returns a connection over an open master: one of ours, else the user's own; None where none answers.
 
     A master that was used within the last minute is believed; another one is asked to run a command first,
     for a laptop may have slept since, and ssh would wait for half a minute.
@@ -62,7 +62,7 @@ class NotPrivateError(Exception):
 
 
 def folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """The folder's path: below XDG_RUNTIME_DIR, or in /tmp with the user's id. It may not exist."""
+    """Returns the folder's path: below XDG_RUNTIME_DIR, or in /tmp with the user's id. It may not exist."""
     uid = os.getuid()
     runtime = environment.get("XDG_RUNTIME_DIR", "")
     path = Path(runtime) / "clusterkit"
@@ -71,7 +71,7 @@ def folder(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def private_folder(*, create: bool) -> Path:
-    """The folder, proved to be ours alone.
+    """Returns the folder, proved to be ours alone.
 
     Args:
         create: make it (0700) where it is missing.
@@ -90,7 +90,7 @@ def private_folder(*, create: bool) -> Path:
 
 
 def socket_name(host: HostConfig) -> str:
-    """The name of a host's socket; another one as soon as ssh would go elsewhere, or as somebody else."""
+    """Returns the name of a host's socket; another one where ssh would go elsewhere, or as somebody else."""
     parts = (
         host.alias,
         host.hostname,
@@ -106,12 +106,12 @@ def socket_name(host: HostConfig) -> str:
 
 
 def socket_paths() -> list[Path]:
-    """The sockets that are there, living or not."""
+    """Returns the sockets that are there, living or not."""
     try:
-        found = private_folder(create=False)
+        private = private_folder(create=False)
     except (NotPrivateError, OSError):
         return []
-    return sorted(path for path in found.iterdir() if len(path.name) == _NAME_CHARACTERS)
+    return sorted(path for path in private.iterdir() if len(path.name) == _NAME_CHARACTERS)
 
 
 @dataclass(frozen=True)
@@ -125,12 +125,12 @@ class KeptFor:
 
 
 def note_file(path: Path) -> Path:
-    """The file beside a socket that is locked during its login, and says afterwards what it is for."""
+    """Returns the file beside a socket that is locked during its login, and then says what it is for."""
     return path.with_suffix(".lock")
 
 
 def kept_for(path: Path) -> KeptFor | None:
-    """What the login behind a socket is for; None where nobody has written it down."""
+    """Returns what the login behind a socket is for; None where nobody has written it down."""
     try:
         host, seconds = note_file(path).read_text().split("\n")[:2]
         return KeptFor(host, int(seconds))

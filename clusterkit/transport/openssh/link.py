@@ -29,7 +29,7 @@ class OpensshLink:
     """Implements `Link` over a master; while it is open, the master does not count as unused."""
 
     def __init__(self, path: Path, *, ends: bool = False) -> None:
-        """Connect to a master.
+        """Connects to a master.
 
         Args:
             path: of its control socket.
@@ -82,7 +82,7 @@ class OpensshLink:
             time.sleep(_BUSY_PAUSE)
 
     def answers(self, seconds: float) -> bool:
-        """Whether the server runs a command within so many seconds; a master may not know it is cut off."""
+        """Returns whether the server runs a command in so many seconds; a master may not know it is alone."""
         try:
             channel = OpensshChannel(ControlSocket(self.path, timeout=seconds), b"true", None, self._process)
         except RefusedError:
@@ -93,7 +93,7 @@ class OpensshLink:
         return True
 
     def end(self) -> None:
-        """End the master, and with it everything that runs over it."""
+        """Ends the master, and with it everything that runs over it."""
         with contextlib.suppress(OSError, EOFError, ValueError):
             self._lease.terminate()
         self._why = self._why or "it was ended"
@@ -113,7 +113,7 @@ class OpensshChannel:
     def __init__(
         self, control: ControlSocket, command: bytes, screen: Screen | None, master_process: int
     ) -> None:
-        """Start a command. Errors as of `ControlSocket.open_session`."""
+        """Starts a command. Errors as of `ControlSocket.open_session`."""
         self._control, self._master_process = control, master_process
         self._status: tuple[int | None] | None = None
         with contextlib.ExitStack() as failed:
@@ -185,11 +185,11 @@ class OpensshChannel:
     def close(self) -> None:
         """See `Channel.close`."""
         self._control.close()
-        for one in (self._input, self._output, self._errors):
-            if one is not None:
+        for stream in (self._input, self._output, self._errors):
+            if stream is not None:
                 with contextlib.suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)  # wakes a thread of ours that reads it
-                one.close()
+                    stream.shutdown(socket.SHUT_RDWR)  # wakes a thread of ours that reads it
+                stream.close()
         if self._terminal is not None:
             terminal, self._terminal = self._terminal, None
             os.close(terminal)
@@ -200,7 +200,7 @@ class OpensshChannel:
 
 
 def _copy_modes(terminal: int) -> None:
-    """Give a terminal the modes of this process's own, where it has one."""
+    """Gives a terminal the modes of this process's own, where it has one."""
     with contextlib.suppress(termios.error):
         termios.tcsetattr(terminal, termios.TCSANOW, termios.tcgetattr(0))
 

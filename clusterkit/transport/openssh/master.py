@@ -45,7 +45,7 @@ class NoMasterError(Exception):
 
 
 def start(host: HostConfig, *, keep: int | None, ask: Ask) -> OpensshLink:
-    """Log in by a master of ours.
+    """Logs in by a master of ours.
 
     Args:
         host: where.
@@ -76,7 +76,7 @@ def start(host: HostConfig, *, keep: int | None, ask: Ask) -> OpensshLink:
 
 
 def end(path: Path) -> bool:
-    """End the master behind a socket; returns whether there was one. The socket is gone in any case."""
+    """Ends the master behind a socket; returns whether there was one. The socket is gone in any case."""
     ended = False
     with contextlib.suppress(OSError, EOFError, ValueError):
         OpensshLink(path).end()
@@ -86,7 +86,7 @@ def end(path: Path) -> bool:
 
 
 def installed() -> bool:
-    """Whether this machine has the ssh program."""
+    """Returns whether this machine has the ssh program."""
     return shutil.which("ssh") is not None
 
 
@@ -107,7 +107,7 @@ def _log_in(host: HostConfig, path: Path, keep: int | None, ask: Ask) -> Openssh
         raise NoMasterError("OpenSSH's ssh program is not installed")
     refuse_circles(host)
     given = ask(TerminalQuestion(host.alias, "", "", (Prompt("the terminal", echo=True),)))
-    interactive = TerminalQuestion.LENT in given and _is_ours(_TERMINAL)
+    interactive = TerminalQuestion.TERMINAL in given and _is_ours(_TERMINAL)
     argv = _argv(host, path, keep or BRIEF_SECONDS, batch=not interactive)
     if host.new_host_keys == "accept" or TerminalQuestion.ACCEPT_NEW in given:
         argv += ["-o", "StrictHostKeyChecking=accept-new"]
@@ -117,8 +117,8 @@ def _log_in(host: HostConfig, path: Path, keep: int | None, ask: Ask) -> Openssh
     if status != 0:
         raise explain(host, words, asked=interactive)
     if "Permanently added" in words:
-        known = HostKeyVerdict(host, read(host.known_hosts)).known
-        shown = f"{known.key_type} {fingerprint(known.key)}" if known else words.strip()
+        key_line = HostKeyVerdict(host, read(host.known_hosts)).known
+        shown = f"{key_line.key_type} {fingerprint(key_line.key)}" if key_line else words.strip()
         ask(Question(host.alias, "", f"Accepted the new host key of {host.alias}: {shown}.", ()))
     elif words.strip() and not interactive:
         ask(Question(host.alias, "", words.strip(), ()))
@@ -132,7 +132,7 @@ def _log_in(host: HostConfig, path: Path, keep: int | None, ask: Ask) -> Openssh
 
 
 def _run(argv: Sequence[str], *, interactive: bool) -> tuple[int, str]:
-    """Run ssh until it goes to the background or gives up; its exit status, and what it has said by then."""
+    """Runs ssh until it goes to the background or gives up; returns its exit status and its words so far."""
     process = subprocess.Popen(
         argv,
         stdin=None if interactive else subprocess.DEVNULL,
@@ -141,8 +141,8 @@ def _run(argv: Sequence[str], *, interactive: bool) -> tuple[int, str]:
         process_group=0,
     )
     assert process.stderr is not None
-    said = Words()
-    listener = threading.Thread(target=_listen, args=(process.stderr, said, interactive), daemon=True)
+    words = Words()
+    listener = threading.Thread(target=_listen, args=(process.stderr, words, interactive), daemon=True)
     listener.start()
     try:  # ssh leaves its first process once it is logged in
         status = _wait_in_foreground(process, _TERMINAL) if interactive else process.wait()
@@ -153,11 +153,11 @@ def _run(argv: Sequence[str], *, interactive: bool) -> tuple[int, str]:
         raise
     # the ssh of a jump host holds the pipe for as long as it runs
     listener.join(0.0 if status == 0 else _STOP_SECONDS)
-    return status, said.text
+    return status, words.text
 
 
 def _argv(host: HostConfig, path: Path, persist: float, *, batch: bool) -> list[str]:
-    """The command line of a master that goes to the background once it is logged in."""
+    """Returns the command line of a master that goes to the background once it is logged in."""
     options = {
         "ControlMaster": "yes",
         "ControlPath": str(path).replace("%", "%%"),
@@ -178,17 +178,17 @@ def _argv(host: HostConfig, path: Path, persist: float, *, batch: bool) -> list[
     return ["ssh", *config, "-M", "-N", "-f", *(f"-o{key}={value}" for key, value in options.items())]
 
 
-def _listen(pipe: IO[bytes], said: Words, aloud: bool) -> None:
-    """Keep what ssh says, and pass it on at once where a person waits for it."""
+def _listen(pipe: IO[bytes], words: Words, aloud: bool) -> None:
+    """Keeps what ssh says, and passes it on at once where a person waits for it."""
     while data := os.read(pipe.fileno(), 4096):
-        said.add(data)
+        words.add(data)
         if aloud:
             sys.stderr.write(data.decode("utf-8", "replace"))
             sys.stderr.flush()
 
 
 def _is_ours(terminal: int) -> bool:
-    """Whether this process is in the foreground of its terminal."""
+    """Returns whether this process is in the foreground of its terminal."""
     try:
         return os.tcgetpgrp(terminal) == os.getpgrp()
     except OSError:  # it is none, or that of other processes

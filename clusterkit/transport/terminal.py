@@ -1,4 +1,4 @@
-"""This process's own terminal and streams, lent to a command that runs elsewhere."""
+"""This process's terminal and streams, as those of a command that runs elsewhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SIZE = (80, 24)
 """Where a terminal does not tell its size."""
 
 
-def require() -> None:
+def require_terminal() -> None:
     """Raises TransportError where standard input or output is no terminal."""
     if not (os.isatty(_IN) and os.isatty(_OUT)):
         raise TransportError(
@@ -33,13 +33,13 @@ def require() -> None:
 
 
 @contextlib.contextmanager
-def lent() -> Iterator[Screen]:
+def raw_terminal() -> Iterator[Screen]:
     """The terminal, raw for the time being: every key passes as it is.
 
     Raises:
         TransportError: there is none.
     """
-    require()
+    require_terminal()
     before = termios.tcgetattr(_IN)
     previous = signal.signal(signal.SIGTERM, _leave)
     try:
@@ -50,7 +50,7 @@ def lent() -> Iterator[Screen]:
 
 
 def screen() -> Screen:
-    """The terminal as it is now."""
+    """Returns the terminal as it is now."""
     try:
         columns, rows = os.get_terminal_size(_OUT)
     except OSError:
@@ -58,8 +58,8 @@ def screen() -> Screen:
     return Screen(os.environ.get("TERM") or "dumb", columns or _SIZE[0], rows or _SIZE[1])
 
 
-def serve(session: Session) -> int:
-    """Pass keys, sizes and output until the command has ended; returns its exit status. Needs `lent`.
+def show_on_terminal(session: Session) -> int:
+    """Pass keys, sizes and output until the command has ended; returns its exit status. Needs `raw_terminal`.
 
     Raises:
         TransportError: as `Session.wait`.
@@ -84,18 +84,18 @@ def serve(session: Session) -> int:
         os.close(wake)
 
 
-def listen(session: Session, *, leash: bool) -> int:
+def show_output(session: Session, *, hold_input: bool) -> int:
     """Pass a command's output and errors on until it has ended; returns its exit status.
 
     Args:
-        session: the command; its standard error goes to `say`.
-        leash: keep its standard input open meanwhile.
+        session: the command; its standard error goes to `write_error`.
+        hold_input: keep its standard input open meanwhile.
 
     Raises:
         TransportError: as `Session.wait`.
     """
     try:
-        if not leash:
+        if not hold_input:
             session.end_input()
         for data in session.output():
             _write(_OUT, data)
@@ -106,8 +106,8 @@ def listen(session: Session, *, leash: bool) -> int:
 
 
 @contextlib.contextmanager
-def deaf() -> Iterator[None]:
-    """Leave Ctrl-C and its like to the command that shares our terminal.
+def ignoring_interrupts() -> Iterator[None]:
+    """Leaves Ctrl-C and its like to the command that shares our terminal.
 
     Handlers that do nothing, unlike ignored signals, are not inherited.
     """
@@ -120,13 +120,13 @@ def deaf() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def say(data: bytes) -> None:
-    """Write to standard error."""
+def write_error(data: bytes) -> None:
+    """Writes to standard error."""
     _write(_ERR, data)
 
 
 def _pass_keys(session: Session, news: int) -> None:
-    """Send what is typed, and new sizes, until the output has ended."""
+    """Sends what is typed, and new sizes, until the output has ended."""
     while True:
         ready, _, _ = select.select([_IN, news], [], [])
         if news in ready:
