@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, cast
 from clusterkit.backends import backend_of
 from clusterkit.errors import RunError, TransportError
 from clusterkit.interactive.inside import Inside, inside, inside_all
-from clusterkit.probes.usage import Usage, UsageReader, usage_argv
+from clusterkit.probes.usage import Usage, UsageReader
+from clusterkit.probes.usage_script import usage_argv
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.transport.faults import LostError
 

@@ -23,7 +23,7 @@ from clusterkit.diagnosis.collect import parse_evidence
 from clusterkit.errors import ClusterkitError, RunError, SchedulerError, last_words
 from clusterkit.probes import Answers
 from clusterkit.probes.framing import MARK
-from clusterkit.probes.usage.reader import UsageReader
+from clusterkit.probes.usage import UsageReader
 from clusterkit.runs.record import parse_records
 from clusterkit.runs.roster import parse_details, parse_roster
 

@@ -12,7 +12,8 @@ import pytest
 
 from clusterkit.errors import RunError
 from clusterkit.probes.framing import MARK
-from clusterkit.probes.usage import Usage, UsageReader, usage_argv
+from clusterkit.probes.usage import Usage, UsageReader
+from clusterkit.probes.usage_script import usage_argv
 from tests.waiting import until
 
 BEGIN = f"{MARK} begin 100 4096 8 a40n1\n"

@@ -16,7 +16,7 @@ from clusterkit.errors import TransportError
 from clusterkit.hardware import slice_memory
 from clusterkit.images.inventory import parse_inventory
 from clusterkit.probes.space import quota_left
-from clusterkit.probes.usage.reader import _gpus, _memory, _processes, _ticks
+from clusterkit.probes.usage import _gpus, _memory, _processes, _ticks
 from tests.backends.slurm.answers import answer
 from tests.backends.slurm.survey.test_numbers import EXTREMES
 

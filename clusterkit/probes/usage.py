@@ -13,7 +13,7 @@ from typing import Any
 
 from clusterkit.errors import RunError, last_words
 from clusterkit.probes.framing import MARK
-from clusterkit.probes.usage.script import GPU_FIELDS
+from clusterkit.probes.usage_script import GPU_FIELDS
 from clusterkit.units import CLOCKS_DIFFER
 from clusterkit.untrusted import decimal, ordinal, parse_object
 from clusterkit.untrusted import number as finite
