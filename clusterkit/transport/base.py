@@ -6,6 +6,7 @@ implement it and pass one contract test suite (tests/transport/test_contract.py)
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -238,3 +239,49 @@ class Transport(Protocol):
     def close(self) -> None:
         """Ends the connection. Safe to call twice."""
         ...
+
+
+@dataclass(frozen=True)
+class Move:
+    """One transfer, between this machine and a transport's."""
+
+    source: str
+    """Absolute path; of the transport's machine when `pulling`."""
+    target: str
+    """Absolute path; of this machine when `pulling`."""
+    options: SyncOptions
+    progress: ProgressCallback | None
+    pulling: bool
+    """Whether the source is the side that is not trusted: links that leave its tree are skipped."""
+
+
+class TreeMover(ABC):
+    """Implements `Transport.push` and `Transport.pull`."""
+
+    def push(
+        self,
+        source: Path,
+        target: str,
+        *,
+        options: SyncOptions = SyncOptions(),
+        progress: ProgressCallback | None = None,
+    ) -> Transferred:
+        """See `Transport.push`."""
+        if not source.exists():
+            raise MissingFileError(f"{source} does not exist on this machine")
+        return self._move(Move(str(source.absolute()), target, options, progress, pulling=False))
+
+    def pull(
+        self,
+        source: str,
+        target: Path,
+        *,
+        options: SyncOptions = SyncOptions(),
+        progress: ProgressCallback | None = None,
+    ) -> Transferred:
+        """See `Transport.pull`."""
+        return self._move(Move(source, str(target.absolute()), options, progress, pulling=True))
+
+    @abstractmethod
+    def _move(self, move: Move) -> Transferred:
+        """Carries out a transfer, with rsync where both machines have it."""

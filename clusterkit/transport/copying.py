@@ -15,8 +15,7 @@ from clusterkit.folders import PARTIAL_DIR
 from clusterkit.transport import faults, rsync
 from clusterkit.transport.base import (
     MissingFileError,
-    ProgressCallback,
-    SyncOptions,
+    Move,
     TransferProgress,
     Transferred,
 )
@@ -47,46 +46,28 @@ def say_once(missing: str) -> None:
     logging.getLogger("clusterkit").warning("%s: files are copied without it, which is slower", why)
 
 
-def copy(
-    source: Side,
-    origin: str,
-    target: Side,
-    goal: str,
-    options: SyncOptions,
-    progress: ProgressCallback | None = None,
-    *,
-    pulling: bool,
-) -> Transferred:
+def copy(source: Side, target: Side, move: Move) -> Transferred:
     """Copies a file onto a file, or a folder's contents into a folder, as rsync would but for two things.
 
     A changed file is sent whole (its common beginning is kept with `inplace` and `append`); times are
-    kept to the second over ssh.
-
-    Args:
-        source: the side that is read.
-        origin: absolute path there; one that ends with a slash is a folder.
-        target: the side that is written.
-        goal: absolute path there.
-        options: as for rsync.
-        progress: called with each report.
-        pulling: the source is not trusted: links that leave its tree are skipped.
+    kept to the second over ssh. A source that ends with a slash is a folder.
 
     Raises:
         MissingFileError: the source, or a file of `files_from`, does not exist.
         TransportError: a side cannot be read or written, or the connection failed.
     """
-    rsync.files_from_input(options)  # checks the paths
-    top = source.entry(origin.rstrip("/") or "/")
+    rsync.files_from_input(move.options)  # checks the paths
+    top = source.entry(move.source.rstrip("/") or "/")
     if top is None:
-        raise MissingFileError(f"{origin} does not exist on {source.where}")
+        raise MissingFileError(f"{move.source} does not exist on {source.where}")
     if top.kind == FOLDER:
-        return _Copy(source, origin.rstrip("/"), target, goal, options, progress).tree(top, pulling=pulling)
-    there = target.entry(goal)
+        return _Copy(source, target, move, move.source.rstrip("/"), move.target).tree(top)
+    there = target.entry(move.target)
     if there is not None and there.kind == FOLDER:
-        raise TransportError(f"{goal} on {target.where} is a folder, and {origin} is a file")
-    root, name = posixpath.split(origin)
-    folder, new_name = posixpath.split(goal)
-    return _Copy(source, root, target, folder, options, progress).file(name, top, new_name)
+        raise TransportError(f"{move.target} on {target.where} is a folder, and {move.source} is a file")
+    root, name = posixpath.split(move.source)
+    goal, new_name = posixpath.split(move.target)
+    return _Copy(source, target, move, root, goal).file(name, top, new_name)
 
 
 @dataclass
@@ -94,11 +75,10 @@ class _Copy:
     """One transfer from below `root` to below `goal`."""
 
     source: Side
-    root: str
     target: Side
+    move: Move
+    root: str
     goal: str
-    options: SyncOptions
-    progress: ProgressCallback | None
     done_bytes: int = 0
     """Bytes that are there."""
     sent: int = 0
@@ -119,15 +99,15 @@ class _Copy:
             raise MissingFileError(f"{self.root}/{name} does not exist on {self.source.where}")
         return moved
 
-    def tree(self, top: CopyEntry, *, pulling: bool) -> Transferred:
+    def tree(self, top: CopyEntry) -> Transferred:
         """Copies the contents of a folder."""
-        options = self.options
+        options = self.move.options
         only = None if options.files_from is None else [name.rstrip("/") for name in options.files_from]
         entries = self.source.listing(self.root, only=only)
         missing = next((name for name in only or () if name not in entries), None)
         if missing is not None:
             raise MissingFileError(f"{self.root}/{missing} does not exist on {self.source.where}")
-        chosen = select(entries, options, pulling=pulling)
+        chosen = select(entries, options, pulling=self.move.pulling)
         among = None if options.delete or only is None else [*with_parents(only), PARTIAL_DIR]
         old = self.target.listing(self.goal, only=among)
         return self._take(chosen, entries, old, only=only, top=top if only is None else None)
@@ -150,20 +130,23 @@ class _Copy:
             only: names to look for in the `link_dest` folders; None is all.
             top: the folder whose mode and time the target's gets.
         """
+        options = self.move.options
         wanted = {
-            name: entry._replace(mode=changed(entry.mode, self.options.mode, folder=entry.kind == FOLDER))
+            name: entry._replace(
+                mode=changed(entry.mode, self.move.options.mode, folder=entry.kind == FOLDER)
+            )
             for name, entry in chosen.items()
         }
         unchanged = self._unchanged(wanted, old, self.goal)
-        if self.options.append:
+        if options.append:
             unchanged |= same_size(wanted, old)
         shared: dict[str, str] = {}
-        for folder in self.options.link_dest:
+        for folder in options.link_dest:
             left = {name: new for name, new in wanted.items() if name not in unchanged and name not in shared}
             there = self.target.listing(folder, only=only)
             alike = self._unchanged(left, there, folder)
             shared |= {name: folder for name in alike if there[name].mode == wanted[name].mode}
-        gone = removals(chosen, entries, old, self.options)
+        gone = removals(chosen, entries, old, options)
         changes = [
             FileChange("remove folder" if entry.kind == FOLDER else "remove", name) for name, entry in gone
         ]
@@ -185,7 +168,7 @@ class _Copy:
                 changes.append(FileChange("link", name, entry.target))
             else:
                 changes.append(FileChange("hard link", name, f"{shared[name]}/{name}"))
-        in_place = self.options.inplace or self.options.append
+        in_place = options.inplace or options.append
         arriving = {name: name if in_place else _partial(name) for name in send}
         partial_folders = dict.fromkeys(posixpath.dirname(path) for path in arriving.values() if not in_place)
         changes += [FileChange("folder", folder) for folder in partial_folders]
@@ -201,7 +184,7 @@ class _Copy:
             if (name in unchanged and mended) or (entry.kind == FOLDER and (mended or name in busy)):
                 changes.append(FileChange("settle", name, mode=entry.mode, mtime_ns=entry.mtime_ns))
         if top is not None:
-            mode = changed(top.mode, self.options.mode, folder=True)
+            mode = changed(top.mode, options.mode, folder=True)
             changes.append(FileChange("settle", ".", mode=mode, mtime_ns=top.mtime_ns))
         if changes:
             with self._writing():
@@ -213,7 +196,7 @@ class _Copy:
     def _unchanged(self, wanted: Listing, others: Listing, folder: str) -> set[str]:
         """Returns the names whose files in a folder of the target are those that go, by time or content."""
         names = same_size(wanted, others)
-        if not self.options.checksum:
+        if not self.move.options.checksum:
             return {name for name in names if wanted[name].second == others[name].second}
         new = sorted(names - self.digests.keys())
         ours = self.source.digests(self.root, [self._origin(name) for name in new])
@@ -260,10 +243,10 @@ class _Copy:
             for piece in pieces:
                 self.sent += len(piece)
                 self.done_bytes += len(piece)
-                limit = self.options.bandwidth_limit
+                limit = self.move.options.bandwidth_limit
                 if limit:
                     time.sleep(max(0.0, self.begun + self.sent / limit - time.monotonic()))
-                if self.progress is not None and time.monotonic() - self.reported > _REPORT_SECONDS:
+                if self.move.progress is not None and time.monotonic() - self.reported > _REPORT_SECONDS:
                     self._report()
                 yield piece
         except OSError as error:
@@ -273,9 +256,9 @@ class _Copy:
     def _report(self, *, last: bool = False) -> None:
         self.reported = time.monotonic()
         done_bytes = self.total if last else self.done_bytes
-        if self.progress is not None:
+        if self.move.progress is not None:
             rate = self.sent / max(self.reported - self.begun, 1e-3)
-            self.progress(TransferProgress(done_bytes, self.total, rate))
+            self.move.progress(TransferProgress(done_bytes, self.total, rate))
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:

@@ -14,7 +14,7 @@ from clusterkit import folders
 from clusterkit.errors import TransportError
 from clusterkit.folders import make_private, replace_file
 from clusterkit.transport import faults, rsync
-from clusterkit.transport.base import Completed, MissingFileError, ProgressCallback, SyncOptions, Transferred
+from clusterkit.transport.base import Completed, MissingFileError, Move, Transferred, TreeMover
 from clusterkit.transport.faults import Words
 
 _WHERE = "this machine"
@@ -22,7 +22,7 @@ _CHUNK = 1 << 16
 _STOP_SECONDS = 2.0
 
 
-class LocalTransport:
+class LocalTransport(TreeMover):
     """Runs commands and moves files on this machine, as the current user, from the home folder."""
 
     @property
@@ -120,31 +120,19 @@ class LocalTransport:
         except OSError as error:
             raise faults.unwritable(path, error.strerror or str(error), where=_WHERE) from error
 
-    def push(
-        self,
-        source: Path,
-        target: str,
-        *,
-        options: SyncOptions = SyncOptions(),  # noqa: B008 - frozen
-        progress: ProgressCallback | None = None,
-    ) -> Transferred:
-        """See `Transport.push`."""
-        if not source.exists():
-            raise MissingFileError(f"{source} does not exist on {_WHERE}")
-        return _copy(source.absolute(), Path(target), options, progress, pulling=False)
+    def _move(self, move: Move) -> Transferred:
+        """Copies with rsync, or by itself where there is none."""
+        if not Path(move.source).exists():
+            raise MissingFileError(f"{move.source} does not exist on {_WHERE}")
+        try:
+            rsync.find_rsync()
+            return _with_rsync(move)
+        except faults.NoRsyncError as missing:
+            from clusterkit.transport.copying import copy, say_once
+            from clusterkit.transport.sides import ThisMachine
 
-    def pull(
-        self,
-        source: str,
-        target: Path,
-        *,
-        options: SyncOptions = SyncOptions(),  # noqa: B008 - frozen
-        progress: ProgressCallback | None = None,
-    ) -> Transferred:
-        """See `Transport.pull`."""
-        if not Path(source).exists():
-            raise MissingFileError(f"{source} does not exist on {_WHERE}")
-        return _copy(Path(source), target.absolute(), options, progress, pulling=True)
+            say_once(missing.cause)
+            return copy(ThisMachine(), ThisMachine(), move)
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -202,30 +190,13 @@ class _LocalConversation:
         return self._process.wait()
 
 
-def _copy(
-    source: Path, target: Path, options: SyncOptions, progress: ProgressCallback | None, *, pulling: bool
-) -> Transferred:
-    try:
-        rsync.find_rsync()
-        return _with_rsync(source, target, options, progress, pulling=pulling)
-    except faults.NoRsyncError as missing:
-        from clusterkit.transport.copying import copy, say_once
-        from clusterkit.transport.sides import ThisMachine
-
-        say_once(missing.cause)
-        here = ThisMachine()
-        return copy(here, str(source), here, str(target), options, progress, pulling=pulling)
-
-
-def _with_rsync(
-    source: Path, target: Path, options: SyncOptions, progress: ProgressCallback | None, *, pulling: bool
-) -> Transferred:
-    folder = source.is_dir()
-    rsync.prepare_target(target, str(source), folder=folder)
-    argv = rsync.build_argv(str(source), str(target), options, folder=folder, pulling=pulling)
-    ended = rsync.run_rsync(argv, stdin=rsync.files_from_input(options), progress=progress)
+def _with_rsync(move: Move) -> Transferred:
+    folder = Path(move.source).is_dir()
+    rsync.prepare_target(Path(move.target), move.source, folder=folder)
+    argv = rsync.build_argv(move.source, move.target, move.options, folder=folder, pulling=move.pulling)
+    ended = rsync.run_rsync(argv, stdin=rsync.files_from_input(move.options), progress=move.progress)
     if ended.code not in (0, rsync.VANISHED):
-        raise faults.rsync_failed(ended.code, ended.stderr, pulling=pulling, where=_WHERE)
+        raise faults.rsync_failed(ended.code, ended.stderr, pulling=move.pulling, where=_WHERE)
     return ended.transferred
 
 

@@ -7,6 +7,8 @@ asks nothing. A command is never run twice: whoever started it learns that its e
 from __future__ import annotations
 
 import contextlib
+import os
+import posixpath
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -14,8 +16,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from clusterkit.errors import TransportError
-from clusterkit.transport import faults, remote_files
-from clusterkit.transport.base import Completed, MissingFileError, ProgressCallback, SyncOptions, Transferred
+from clusterkit.transport import faults
+from clusterkit.transport.base import Completed, MissingFileError, Move, SyncOptions, Transferred, TreeMover
 from clusterkit.transport.link import Link
 from clusterkit.transport.session import Session, TimeUp
 
@@ -28,10 +30,27 @@ _MOST_BYTES = 256 << 20
 _RESUMES = 8
 """New logins in the middle of one transfer; a link that dies more often needs a person."""
 
+_FILE_SECONDS = 300.0
+_NOT_A_FOLDER, _ABSENT = 10, 11
+
+_WRITE = """
+set -u
+umask 077
+mkdir -p -- "$2" || exit 1
+if [ -d "$1" ]; then echo "Is a directory" >&2; exit 1; fi
+cat > "$3" && [ "$(($(wc -c < "$3")))" -eq "$4" ] &&
+    { sync "$3" 2>/dev/null || sync; } && mv -f -- "$3" "$1" && exit 0
+rm -f -- "$3"
+exit 1
+"""
+"""Arguments: path, folder, temporary path, size; a cut connection ends `cat` early, hence the size."""
+
+_KIND = f'[ -d "$1" ] && exit 0; [ -e "$1" ] && exit {_NOT_A_FOLDER}; exit {_ABSENT}'
+
 T = TypeVar("T")
 
 
-class SshTransport:
+class SshTransport(TreeMover):
     """A machine reached by ssh. Safe to use from several threads."""
 
     def __init__(
@@ -116,119 +135,59 @@ class SshTransport:
 
     def read(self, path: str) -> bytes:
         """See `Transport.read`."""
-        return remote_files.read(self._run_again, path, where=self._where)
+        answer = self._run_again(["env", "LC_ALL=C", "cat", "--", path], timeout=_FILE_SECONDS)
+        if answer.returncode != 0:
+            raise faults.unreadable(path, answer.error_text, where=self._where)
+        return answer.stdout
 
     def write(self, path: str, data: bytes) -> None:
         """See `Transport.write`."""
-        remote_files.write(self._run_again, path, data, where=self._where)
+        folder, name = posixpath.split(path)
+        temporary = posixpath.join(folder, f".{name[:64]}.{os.urandom(8).hex()}")
+        arguments = [path, folder or "/", temporary, str(len(data))]
+        argv = ["env", "LC_ALL=C", "sh", "-c", _WRITE, "sh", *arguments]
+        answer = self._run_again(argv, stdin=data, timeout=_FILE_SECONDS)
+        if answer.returncode != 0:
+            raise faults.unwritable(path, answer.error_text, where=self._where)
 
-    def push(
-        self,
-        source: Path,
-        target: str,
-        *,
-        options: SyncOptions = SyncOptions(),  # noqa: B008 - frozen
-        progress: ProgressCallback | None = None,
-    ) -> Transferred:
-        """See `Transport.push`."""
-        if not source.exists():
-            raise MissingFileError(f"{source} does not exist on this machine")
-        return self._transfer(str(source.absolute()), target, options, progress, pulling=False)
-
-    def pull(
-        self,
-        source: str,
-        target: Path,
-        *,
-        options: SyncOptions = SyncOptions(),  # noqa: B008 - frozen
-        progress: ProgressCallback | None = None,
-    ) -> Transferred:
-        """See `Transport.pull`."""
-        return self._transfer(source, str(target.absolute()), options, progress, pulling=True)
-
-    def _transfer(
-        self,
-        source: str,
-        target: str,
-        options: SyncOptions,
-        progress: ProgressCallback | None,
-        *,
-        pulling: bool,
-    ) -> Transferred:
-        """Transfers with rsync, or as tar where a machine has none."""
+    def _move(self, move: Move) -> Transferred:
+        """Moves with rsync, or as tar where a machine has none."""
         from clusterkit.transport import rsync
 
         try:
             if self._no_rsync is not None:  # found before; the far side is not asked again
                 raise self._no_rsync
             rsync.find_rsync()
-            return self._with_rsync(source, target, options, progress, pulling=pulling)
+            return self._with_rsync(move)
         except faults.NoRsyncError as missing:
             if missing.where == self._where:
                 self._no_rsync = missing
-            return self._without_rsync(source, target, options, progress, missing, pulling=pulling)
+            return self._without_rsync(move, missing)
 
-    def _with_rsync(
-        self,
-        source: str,
-        target: str,
-        options: SyncOptions,
-        progress: ProgressCallback | None,
-        *,
-        pulling: bool,
-    ) -> Transferred:
-        from clusterkit.transport import rsync, tunnel
+    def _with_rsync(self, move: Move) -> Transferred:
+        from clusterkit.transport import tunnel
 
-        if pulling:
-            folder = source.endswith("/") or remote_files.is_folder(
-                self._run_again, source, where=self._where
-            )
-            rsync.prepare_target(Path(target), source, folder=folder)
-            prepare, name = "", target
-        else:
-            folder = Path(source).is_dir()
-            prepare, name = tunnel.prepare_target(target, folder=folder)
-            if not rsync.safe_as_target(name):
-                raise TransportError(
-                    f"rsync cannot create a single file named {name.removeprefix('./')} on {self._where}",
-                    hint="rename it (no * ? or [), or copy the folder that holds it",
-                )
+        folder = self._is_folder(move.source) if move.pulling else Path(move.source).is_dir()
+        transfer = partial(tunnel.transfer, self._session, move, folder=folder, where=self._where)
+        return self._mending_unless_shared(transfer, move.options)
 
-        def build(rsh: Sequence[str]) -> list[str]:
-            return rsync.build_argv(source, name, options, folder=folder, pulling=pulling, rsh=rsh)
+    def _is_folder(self, path: str) -> bool:
+        if path.endswith("/"):  # which saves asking
+            return True
+        kind = self._run_again(["sh", "-c", _KIND, "sh", path])
+        if kind.returncode == _ABSENT:
+            raise MissingFileError(f"{path} does not exist on {self._where}")
+        return kind.returncode == 0
 
-        def move() -> Transferred:
-            return tunnel.Tunnel(partial(self._session, prepare=prepare)).run(
-                build,
-                stdin=rsync.files_from_input(options),
-                progress=progress,
-                path=source if pulling else target,
-                where=self._where,
-                pulling=pulling,
-            )
-
-        return self._moving(move, options)
-
-    def _without_rsync(
-        self,
-        source: str,
-        target: str,
-        options: SyncOptions,
-        progress: ProgressCallback | None,
-        missing: faults.NoRsyncError,
-        *,
-        pulling: bool,
-    ) -> Transferred:
+    def _without_rsync(self, move: Move, missing: faults.NoRsyncError) -> Transferred:
         from clusterkit.transport.copying import copy, say_once
         from clusterkit.transport.sides import ThisMachine
         from clusterkit.transport.tarred import There
 
         say_once(missing.cause)
         sides = (There(self, self._session, missing), ThisMachine())
-        origin, goal = sides if pulling else reversed(sides)
-        return self._moving(
-            lambda: copy(origin, source, goal, target, options, progress, pulling=pulling), options
-        )
+        source, target = sides if move.pulling else reversed(sides)
+        return self._mending_unless_shared(partial(copy, source, target, move), move.options)
 
     def close(self) -> None:
         """See `Transport.close`."""
@@ -244,9 +203,11 @@ class SshTransport:
                 self._link = self._again(self._link.why)
             return self._link
 
-    def _moving(self, move: Callable[[], Transferred], options: SyncOptions) -> Transferred:
-        """Transfer; go on over a new connection unless that could reach files that are shared."""
-        return move() if options.inplace and options.link_dest else self._resuming(move)
+    def _mending_unless_shared(
+        self, transfer: Callable[[], Transferred], options: SyncOptions
+    ) -> Transferred:
+        """Moves; goes on over a new connection unless that could reach files that are shared."""
+        return transfer() if options.inplace and options.link_dest else self._resuming(transfer)
 
     def _resuming(self, work: Callable[[], T]) -> T:
         """Does what may be done twice; does it again whenever the connection dies under it."""

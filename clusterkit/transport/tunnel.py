@@ -14,11 +14,12 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from clusterkit.errors import TransportError
 from clusterkit.transport import faults, rsync
-from clusterkit.transport.base import ProgressCallback, Transferred
+from clusterkit.transport.base import Move, Transferred
 from clusterkit.transport.link import CHUNK
 from clusterkit.transport.session import Session
 
@@ -43,6 +44,34 @@ def prepare_target(target: str, *, folder: bool) -> tuple[str, str]:
     return f"{refuse_folder}{enter} || exit {_NO_PARENT}", name if folder else f"./{name}"
 
 
+def transfer(
+    start: Callable[..., contextlib.AbstractContextManager[Session]], move: Move, *, folder: bool, where: str
+) -> Transferred:
+    """Runs rsync through a tunnel.
+
+    Args:
+        start: runs a command on the connection, after the commands `prepare`.
+        move: from where to where.
+        folder: the source is one.
+        where: the remote machine's name.
+
+    Raises:
+        NoRsyncError: one of the machines has no rsync.
+        TransportError: the transfer failed; the error is the one that explains it best.
+    """
+    prepare, name = "", move.target
+    if move.pulling:
+        rsync.prepare_target(Path(move.target), move.source, folder=folder)
+    else:
+        prepare, name = prepare_target(move.target, folder=folder)
+        if not rsync.safe_as_target(name):
+            raise TransportError(
+                f"rsync cannot create a single file named {name.removeprefix('./')} on {where}",
+                hint="rename it (no * ? or [), or copy the folder that holds it",
+            )
+    return Tunnel(partial(start, prepare=prepare)).run(move, name, folder=folder, where=where)
+
+
 class Tunnel:
     """Our end of one rsync: waits for its remote shell, runs the remote half, pumps both ways."""
 
@@ -61,38 +90,24 @@ class Tunnel:
         self._error: TransportError | None = None
         """Why the remote half could not be run to its end."""
 
-    def run(
-        self,
-        build: Callable[[Sequence[str]], list[str]],
-        *,
-        stdin: bytes,
-        progress: ProgressCallback | None,
-        path: str,
-        where: str,
-        pulling: bool,
-    ) -> Transferred:
-        """Runs rsync through the tunnel.
-
-        Args:
-            build: gives rsync's argv for the argv of its remote shell.
-            stdin: for rsync itself.
-            progress: called with each report.
-            path: the one there, for messages.
-            where: the remote machine's name.
-            pulling: the way.
-
-        Raises:
-            NoRsyncError: one of the machines has no rsync.
-            TransportError: the transfer failed; the error is the one that explains it best.
-        """
+    def run(self, move: Move, target: str, *, folder: bool, where: str) -> Transferred:
+        """Runs rsync onto a target where the remote half begins. Errors as for `transfer`."""
         ours, theirs = socket.socketpair()
         helper = str(Path(__file__).with_name("rsh.py"))
-        argv = build([sys.executable, "-I", "-S", helper, str(theirs.fileno())])
+        argv = rsync.build_argv(
+            move.source,
+            target,
+            move.options,
+            folder=folder,
+            pulling=move.pulling,
+            rsh=[sys.executable, "-I", "-S", helper, str(theirs.fileno())],
+        )
+        stdin = rsync.files_from_input(move.options)
         pump = threading.Thread(target=self._serve, args=(ours,), daemon=True)
         pump.start()
         try:
             ended = rsync.run_rsync(
-                argv, stdin=stdin, progress=progress, pass_fds=[theirs.fileno()], on_start=theirs.close
+                argv, stdin=stdin, progress=move.progress, pass_fds=[theirs.fileno()], on_start=theirs.close
             )
         finally:
             theirs.close()
@@ -105,11 +120,12 @@ class Tunnel:
             return ended.transferred
         if self._error is not None:
             raise self._error
+        path = move.source if move.pulling else move.target
         if self._status == _IS_FOLDER:
             raise TransportError(f"{path} on {where} is a folder, and the source is a file")
         if self._status == _NO_PARENT:
             raise faults.unwritable(path, self._words, where=where)
-        raise faults.rsync_failed(ended.code, self._words + ended.stderr, pulling=pulling, where=where)
+        raise faults.rsync_failed(ended.code, self._words + ended.stderr, pulling=move.pulling, where=where)
 
     def _serve(self, ours: socket.socket) -> None:
         message, pipes = _receive(ours)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from clusterkit.errors import TransportError
 from clusterkit.folders import PARTIAL_DIR
 from clusterkit.transport import copying, rsync
-from clusterkit.transport.base import SyncOptions, TransferProgress, Transport
+from clusterkit.transport.base import Move, SyncOptions, TransferProgress, Transport
 from clusterkit.transport.copy_plan import changed
 from clusterkit.transport.copying import copy
 from clusterkit.transport.factory import connect
@@ -108,7 +108,8 @@ def test_a_tree_ends_up_as_rsync_would_leave_it(
         str(place / "source"), str(place / "peers"), options, folder=True, pulling=pulling
     )
     done = subprocess.run(argv, capture_output=True, check=False)
-    copy(ThisMachine(), str(place / "source"), ThisMachine(), str(place / "ours"), options, pulling=pulling)
+    move = Move(str(place / "source"), str(place / "ours"), options, None, pulling)
+    copy(ThisMachine(), ThisMachine(), move)
     if done.returncode == 0:  # 23: it could not replace a folder that is not empty, and says so
         assert picture(place / "ours") == picture(place / "peers")
 
