@@ -105,7 +105,7 @@ def run_in(place: Inside, command: Sequence[str], *, terminal: str | None) -> in
     """Runs a command beside the program of a run that is known to run; arguments as of `shell`."""
     program = list(command) or ["sh", "-c", SHELL, "sh", place.run.run_id]
     argv = place.argv(enter_argv(place, program, terminal=terminal), terminal=terminal is not None)
-    return place.transport.attach(argv, terminal=terminal is not None, leash=place.leash)
+    return place.transport.attach(argv, terminal=terminal is not None, hold_input=place.hold_input)
 
 
 def own_terminal(

@@ -159,7 +159,7 @@ def test_without_a_terminal_the_streams_stay_apart(
     assert capfd.readouterr() == ("out\n", "err\n")
 
 
-def test_a_leash_is_held_as_long_as_anyone_reads(transport: Transport) -> None:
+def test_input_is_held_open_as_long_as_anyone_reads(transport: Transport) -> None:
     script = "timeout 2 cat; echo $?"
     assert b"".join(transport.stream(["sh", "-c", script], hold_input=True)) == b"124\n"
     assert b"".join(transport.stream(["sh", "-c", script])) == b"0\n"
