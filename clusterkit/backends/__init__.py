@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def backend_of(cluster: Cluster) -> Backend:
-    """The backend of a cluster."""
+    """Returns the backend of a cluster."""
     return backend_of_kind(cluster.kind)
 
 
 @cache
 def backend_of_kind(kind: str) -> Backend:
-    """The backend of a kind of cluster.
+    """Returns the backend of a kind of cluster.
 
     Raises:
         ValueError: there is no such kind.

@@ -148,7 +148,7 @@ class Backend:
     def options(
         self, cluster: Cluster, profile: Profile, *, signal: EarlySignal | None, extra: Sequence[str] = ()
     ) -> tuple[str, ...]:
-        """The options of one run's job, in a stable order.
+        """Returns the options of one run's job, in a stable order.
 
         Options of the command line that the scheduler ignores are kept with the run. A cluster without a
         table of GPUs takes any type.
@@ -178,11 +178,11 @@ class Backend:
         return (*own, *(f"--{name}{value}" for name, value in given.items()))
 
     def names(self, options: Sequence[str]) -> frozenset[str]:
-        """The full names, without dashes, of options as typed."""
+        """Returns the full names, without dashes, of options as typed."""
         return names_of(options)
 
     def carried_over(self, options: Sequence[str], *, time: bool, packed: bool) -> list[str]:
-        """The options of a submission that the run's next one keeps.
+        """Returns the options of a submission that the run's next one keeps.
 
         Args:
             options: the previous submission's.
@@ -194,7 +194,7 @@ class Backend:
         return [option for option in options if option.partition("=")[0] not in left]
 
     def brief(self, options: Sequence[str], seconds: int) -> tuple[str, ...]:
-        """The options of a short job with a run's request that leaves nothing behind.
+        """Returns the options of a short job with a run's request that leaves nothing behind.
 
         Args:
             options: the run's.
@@ -204,7 +204,7 @@ class Backend:
         return (f"--time-limit={seconds}",)
 
     def packed(self, options: Sequence[str], runs: int, given: Sequence[str]) -> tuple[str, ...]:
-        """The options of a job shared by several runs: one GPU, and processors and memory for each run.
+        """Returns the options of a job that several runs share: one GPU, processors and memory for each.
 
         Args:
             options: one run's.
@@ -215,19 +215,19 @@ class Backend:
         return tuple(options)
 
     def array(self, first: int, last: int, at_once: int | None) -> str:
-        """The option for a job array or, without arrays, for one job per run.
+        """Returns the option for a job array or, without arrays, for one job per run.
 
         Without arrays there is one job for each line of the group's file `members`.
         """
         return f"--array={first}-{last}{f'%{at_once}' if at_once is not None else ''}"
 
     def asked(self, options: Sequence[str]) -> JobResources:
-        """The resources in options."""
+        """Returns the resources in options."""
         limits = [option.partition("=")[2] for option in options if option.startswith("--time-limit=")]
         return JobResources(seconds=int(limits[-1]) if limits and limits[-1].isdecimal() else None)
 
     def dependency(self, parents: Sequence[Parent]) -> tuple[str, ...]:
-        """Options that start a job only after others. A job that can never start is cancelled."""
+        """Returns options that start a job only after others. A job that can never start is cancelled."""
         return tuple(
             (f"--after={one.kind}" if one.task is None else f"--after-task={one.task}:{one.kind}")
             + f":{one.job_id}:{one.run_dir}"
@@ -235,7 +235,7 @@ class Backend:
         )
 
     def directives(self, options: Sequence[str], *, job_name: str, folder: str, log: str) -> list[str]:
-        """Lines at the top of a job script with the options; empty if the scheduler reads none.
+        """Returns lines at the top of a job script with the options; empty if the scheduler reads none.
 
         Raises:
             ConfigError: an option cannot be written as a directive.
@@ -244,21 +244,21 @@ class Backend:
         return []
 
     def signalled(self, options: Sequence[str]) -> bool:
-        """Whether options send the job a signal before its time limit."""
+        """Returns whether options send the job a signal before its time limit."""
         return any(option.startswith("--notice=") for option in options)
 
     def held_back(self, options: Sequence[str]) -> EarlySignal | None:
-        """The early signal, if it may come too early and the job script must delay it."""
+        """Returns the early signal, if it may come too early and the job script must delay it."""
         del options
         return None
 
     def limits(self, options: Sequence[str]) -> Probe[Limits]:
-        """A probe for the site's limits for a job. Its reader raises SchedulerError without an answer."""
+        """Returns a probe for the site's limits; its reader raises SchedulerError without an answer."""
         del options
         return Probe("limits", "", lambda _: Limits())
 
     def usual_limits(self) -> Limits:
-        """The limits to assume where the site does not report them."""
+        """Returns the limits to assume where the site does not report them."""
         return Limits()
 
     def check_limits(self, cluster: Cluster, limits: Limits, options: Sequence[str]) -> None:
@@ -268,7 +268,7 @@ class Backend:
     def continuation(
         self, limits: Limits | None, wanted: Literal["auto"] | Way, options: Sequence[str]
     ) -> Continuation:
-        """Choose how a run continues past its time limit.
+        """Chooses how a run continues past its time limit.
 
         Args:
             limits: the site's limits; None if unknown, and then `wanted` names a way.
@@ -283,7 +283,7 @@ class Backend:
         return Continuation("requeue", f"{self.title} starts it again", ("--requeue",))
 
     def requeued(self, options: Sequence[str]) -> tuple[str, ...]:
-        """The options of a job that the scheduler starts again after a node failure.
+        """Returns the options of a job that the scheduler starts again after a node failure.
 
         Raises:
             ConfigError: the options forbid it.
@@ -291,24 +291,24 @@ class Backend:
         return tuple(options)
 
     def mailed(self, options: Sequence[str], address: str, *, only_failures: bool) -> tuple[str, ...]:
-        """The options of a job at whose end the scheduler mails, as far as it can; own ones stay."""
+        """Returns the options of a job at whose end the scheduler mails, as far as it can; own ones stay."""
         del address, only_failures
         return tuple(options)
 
     def mails(self, options: Sequence[str]) -> bool:
-        """Whether options ask for mail, which the job script stops where another job goes on."""
+        """Returns whether options ask for mail, which the job script stops where another job goes on."""
         del options
         return False
 
     def starts(self, requests: Mapping[str, Sequence[str]]) -> Probe[Predictions]:
-        """A probe for the predicted starts of jobs with such options, keyed by a label."""
+        """Returns a probe for the predicted starts of jobs with such options, keyed by a label."""
         from clusterkit.backends.starts import Predictions
 
         del requests
         return Probe("starts", "", lambda _: Predictions())
 
     def submit_argv(self, script: str, *, run_dir: str, job_name: str, options: Sequence[str]) -> list[str]:
-        """The argv that submits a job script and prints the job id.
+        """Returns the argv that submits a job script and prints the job id.
 
         Args:
             script: absolute path of job.sh.
@@ -319,7 +319,7 @@ class Backend:
         raise NotImplementedError
 
     def accepted(self, answer: str, task: int | None = None) -> str | None:
-        """The job id in the submit command's output, ignoring other text; None without one.
+        """Returns the job id in the submit command's output, ignoring other text; None without one.
 
         Args:
             answer: standard output.
@@ -328,26 +328,26 @@ class Backend:
         raise NotImplementedError
 
     def task_id(self, job_id: str, task: int) -> str:
-        """The id of one task of a job array; without arrays the job's own id."""
+        """Returns the id of one task of a job array; without arrays the job's own id."""
         del task
         return job_id
 
     def array_id(self, job_id: str) -> str:
-        """The id of a task's job array; the id of any other job unchanged."""
+        """Returns the id of a task's job array; the id of any other job unchanged."""
         return job_id
 
     def without_node(self, node: str) -> str:
-        """The profile setting that excludes a node; empty for a single machine."""
+        """Returns the profile setting that excludes a node; empty for a single machine."""
         del node
         return ""
 
     def refusal_hint(self, words: str) -> str | None:
-        """The next step after a refused submission; None for an unknown message."""
+        """Returns the next step after a refused submission; None for an unknown message."""
         del words
         return None
 
     def find(self, job_name: str, script: str, since: str) -> Probe[Found]:
-        """A probe that finds jobs by name.
+        """Returns a probe that finds jobs by name.
 
         Args:
             job_name: as submitted.
@@ -359,7 +359,7 @@ class Backend:
     def inside_argv(
         self, job_id: str, argv: Sequence[str], *, terminal: bool = False, reads: bool = False
     ) -> list[str]:
-        """The argv that runs a command inside a running job, beside its program.
+        """Returns the argv that runs a command inside a running job, beside its program.
 
         Its exit status is that of the command, or more than 192 if the scheduler could not start it.
 
@@ -377,31 +377,31 @@ class Backend:
         return list(argv)
 
     def process_group(self, job_id: str) -> int | None:
-        """The process group of a job on this machine; None for a job elsewhere."""
+        """Returns the process group of a job on this machine; None for a job elsewhere."""
         del job_id
         return None
 
     def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
-        """The argv that cancels jobs; unknown or finished ids are not errors."""
+        """Returns the argv that cancels jobs; unknown or finished ids are not errors."""
         raise NotImplementedError
 
     def query(self, job_ids: Sequence[str]) -> Probe[QueryResult]:
-        """A probe for these jobs and the user's other pending or running jobs.
+        """Returns a probe for these jobs and the user's other pending or running jobs.
 
         Its reader raises SchedulerError when the answer is missing or was cut short.
         """
         raise NotImplementedError
 
     def checks(self) -> SchedulerChecks | None:
-        """The scheduler's own checks for `doctor`; None if there are none."""
+        """Returns the scheduler's own checks for `doctor`; None if there are none."""
         return None
 
     def surveyor(self) -> Surveyor | None:
-        """The surveyor that `init` uses for its sites; None if users write the settings themselves."""
+        """Returns the surveyor that `init` uses; None if users write the settings themselves."""
         return None
 
     def story(self, subject: Subject) -> Probe[JobStory]:
-        """A probe for everything about one job, for `clusterkit why`; by default only its state.
+        """Returns a probe for everything about one job, for `clusterkit why`; by default only its state.
 
         It is combined with other probes: its reader finds its sections by name and raises nothing. The
         subject's facts from the run's files are not known yet when the fragment is built.
@@ -411,7 +411,7 @@ class Backend:
         return plain_story(self.query([subject.job_id]), subject.job_id)
 
     def machine(self, scratch: str) -> Probe[Hardware] | None:
-        """A probe for the hardware of a machine that starts jobs at once; None with a queue.
+        """Returns a probe for the hardware of a machine that starts jobs at once; None with a queue.
 
         Args:
             scratch: the scratch root as one shell word.
@@ -441,7 +441,7 @@ def on_one_node_with_pyxis(cluster: Cluster, profile: Profile) -> None:
 
 
 def gpu_of(cluster: Cluster, profile: Profile) -> GpuTable | None:
-    """The cluster's table for a profile's GPU; None if the profile names none.
+    """Returns the cluster's table for a profile's GPU; None if the profile names none.
 
     Raises:
         ConfigError: the cluster has no such GPU; the hint lists those it has.

@@ -29,7 +29,7 @@ class Text:
     lines: tuple[str, ...] = ()
 
     def last(self, pattern: str) -> tuple[int, Line] | None:
-        """The last line that matches the pattern, and the number of lines after it."""
+        """Returns the last line that matches the pattern, and the number of lines after it."""
         expression = re.compile(pattern)
         for behind, line in enumerate(reversed(self.lines)):
             if expression.search(line):
@@ -37,7 +37,7 @@ class Text:
         return None
 
     def tail(self, count: int) -> tuple[Line, ...]:
-        """The last non-blank lines."""
+        """Returns the last non-blank lines."""
         spoken = [line for line in self.lines if line.strip()]
         return tuple(Line(self.source, line.rstrip()) for line in spoken[-count:])
 
@@ -78,7 +78,7 @@ class Cause:
         cure: str = "",
         sure: Sure = Sure.CERTAIN,
     ) -> Finding:
-        """A finding of this cause.
+        """Returns a finding of this cause.
 
         Args:
             evidence: the lines that show it; None is ignored.

@@ -32,7 +32,7 @@ class Answer:
 
 
 def parse_answer(text: str) -> Answer:
-    """Parse an answer into parts, ignoring other text. A truncated answer has timed out."""
+    """Parses an answer into parts, ignoring other text. A truncated answer has timed out."""
     parts = {section.name: section for section in sections(text, cut=True)}
     return Answer(parts, f"{MARK} end" in text)
 
@@ -86,35 +86,35 @@ class Scope:
     """Whether the profile's runs need a GPU."""
 
     def remote(self) -> bool:
-        """Whether the cluster has a login node."""
+        """Returns whether the cluster has a login node."""
         return self.cluster.host is not None
 
     def queued(self) -> bool:
-        """Whether jobs wait in a queue."""
+        """Returns whether jobs wait in a queue."""
         return self.queue
 
     def stores_image(self) -> bool:
-        """Whether the cluster keeps its image in a file of clusterkit's."""
+        """Returns whether the cluster keeps its image in a file of clusterkit's."""
         return self.cluster.stores_image
 
     def contained(self) -> bool:
-        """Whether programs run in a container."""
+        """Returns whether programs run in a container."""
         return self.cluster.container != "none"
 
     def with_wandb(self) -> bool:
-        """Whether the project uses W&B."""
+        """Returns whether the project uses W&B."""
         return self.project.wandb.mode != "disabled"
 
     def of_gpu(self) -> bool:
-        """Whether the profile's runs need a GPU."""
+        """Returns whether the profile's runs need a GPU."""
         return self.gpu
 
     def computes_on_gpu(self) -> bool:
-        """Whether the profile's runs compute on a GPU that they need."""
+        """Returns whether the profile's runs compute on a GPU that they need."""
         return self.gpu and self.profile is not None and self.profile.device != "cpu"
 
     def of_several_nodes(self) -> bool:
-        """Whether a run of the profile has several nodes."""
+        """Returns whether a run of the profile has several nodes."""
         return self.profile is not None and self.profile.nodes > 1
 
 
@@ -165,22 +165,22 @@ class Checks(list[Check[Evidence]]):
 
 
 def passed(evidence: str) -> Verdict:
-    """The check passed."""
+    """Returns the verdict that all is well."""
     return Verdict(Outcome.PASS, evidence)
 
 
 def warned(evidence: str, cure: str) -> Verdict:
-    """Runs work, but worse than they could."""
+    """Returns the verdict that runs work, but worse than they could."""
     return Verdict(Outcome.WARN, evidence, cure)
 
 
 def failed(evidence: str, cure: str) -> Verdict:
-    """No run would work."""
+    """Returns the verdict that no run would work."""
     return Verdict(Outcome.FAIL, evidence, cure)
 
 
 def skipped(because: str) -> Verdict:
-    """The check was not made."""
+    """Returns the verdict that the check was not made."""
     return Verdict(Outcome.SKIPPED, because)
 
 
@@ -193,7 +193,7 @@ class SchedulerChecks(Protocol):
         ...
 
     def script(self, requests: Mapping[str, tuple[str, ...]]) -> str:
-        """A POSIX sh fragment with the functions of `clusterkit.probes.framing`.
+        """Returns a POSIX sh fragment with the functions of `clusterkit.probes.framing`.
 
         Args:
             requests: job options by profile.
@@ -203,7 +203,7 @@ class SchedulerChecks(Protocol):
     def evidence(
         self, answer: Answer, cluster: str, profile: str = "", options: tuple[str, ...] = ()
     ) -> object:
-        """What the checks judge.
+        """Returns what the checks judge.
 
         Args:
             answer: the login node's answer.
@@ -215,6 +215,6 @@ class SchedulerChecks(Protocol):
 
 
 def shortlist(names: list[str], most: int = 6) -> str:
-    """Names separated by commas; of many only the first, followed by an ellipsis."""
+    """Returns names separated by commas; of many only the first, followed by an ellipsis."""
     shown = ", ".join(names[:most])
     return f"{shown}, ..." if len(names) > most else shown or "none"

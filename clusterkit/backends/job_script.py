@@ -166,12 +166,12 @@ class GroupScript:
 
 
 def passed_on(backend: Backend) -> tuple[str, ...]:
-    """Variables of the node that a program in a container may need and `--cleanenv` would drop."""
+    """Returns variables of the node that a program in a container may need and `--cleanenv` would drop."""
     return (*_GPU_VARIABLES, *backend.variables)
 
 
 def render(job: JobScript, backend: Backend) -> str:
-    """The text of job.sh: bash 4, ASCII except for the values.
+    """Returns the text of job.sh: bash 4, ASCII except for the values.
 
     Raises:
         ConfigError: an option cannot be written into a script.
@@ -181,12 +181,12 @@ def render(job: JobScript, backend: Backend) -> str:
 
 
 def render_node(job: JobScript, backend: Backend) -> str:
-    """The text of node.sh, which starts the program on one of several nodes."""
+    """Returns the text of node.sh, which starts the program on one of several nodes."""
     return _rendered("node.sh.j2", job, backend)
 
 
 def render_others(job: JobScript, backend: Backend) -> str:
-    """The text of others.sh, which submits the other jobs of which the first to start takes the run."""
+    """Returns the text of others.sh: submits the other jobs, of which the first to start takes the run."""
     return _rendered("submit-others.sh.j2", job, backend)
 
 
@@ -214,7 +214,7 @@ def _rendered(template: str, job: JobScript, backend: Backend, **values: object)
 
 
 def render_group(job: GroupScript, backend: Backend) -> str:
-    """The script's text: bash 4, ASCII except for the values.
+    """Returns the script's text: bash 4, ASCII except for the values.
 
     Raises:
         ConfigError: an option cannot be written into a script.
@@ -225,12 +225,12 @@ def render_group(job: GroupScript, backend: Backend) -> str:
 
 
 def render_task(job: GroupScript) -> str:
-    """The text of task.sh, which starts the runs of any task of a group that is fed."""
+    """Returns the text of task.sh, which starts the runs of any task of a group that is fed."""
     return _group_text("task.sh.j2", job, prelude=prelude.fragment(job.prelude))
 
 
 def render_feed(job: GroupScript) -> str:
-    """The text of feed.sh, which submits what of a group does not fit into the queue."""
+    """Returns the text of feed.sh, which submits what of a group does not fit into the queue."""
     return _group_text("feed.sh.j2", job, full=_FULL, doubtful=DOUBTFUL, patience=round(PATIENCE_SECONDS))
 
 
@@ -244,7 +244,7 @@ def _group_text(template: str, job: GroupScript, **values: object) -> str:
 
 @cache
 def templates() -> jinja2.Environment:
-    """The templates of texts, compiled once: job scripts and an export's README."""
+    """Returns the templates of texts, compiled once: job scripts and an export's README."""
     import jinja2
 
     environment = jinja2.Environment(  # noqa: S701 - no HTML; in scripts values pass the sh filter

@@ -129,7 +129,7 @@ def refusal(said: str) -> str:
 
 
 def unix_seconds(text: str | None) -> float | None:
-    """Unix seconds of a scheduler's UTC time; None for a missing or meaningless time."""
+    """Returns Unix seconds of a scheduler's UTC time; None for a missing or meaningless time."""
     try:
         return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() if text else None
     except ValueError:
@@ -156,7 +156,7 @@ GROUP_LOG = r"slurm-\d+(-\d+)?\.log"
 
 
 def group_log(part: int, task: int | str | None) -> str:
-    """The name of a task's log in the group's folder.
+    """Returns the name of a task's log in the group's folder.
 
     Args:
         part: number of the submission.

@@ -12,7 +12,7 @@ from clusterkit.resources import resource
 
 
 def fragment(lines: Sequence[str]) -> str:
-    """The shell functions and the lines, for a script that `bash -p` starts."""
+    """Returns the shell functions and the lines, for a script that `bash -p` starts."""
     functions = resource("templates", "prelude.sh").read_text(encoding="utf-8")
     # Indented, as others look for lines of job.sh that begin with a name. One setting may hold several lines.
     parts = "".join(f"  {shlex.quote(part)}\n" for line in lines for part in line.split("\n"))

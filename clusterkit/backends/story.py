@@ -54,7 +54,7 @@ class Subject:
         return f"clusterkit cancel {self.run_id}"
 
     def here(self, command: str) -> str:
-        """A command to run on the cluster, as the user types it."""
+        """Returns a command to run on the cluster, as the user types it."""
         return f"{self.shell} {command}".strip()
 
 
@@ -133,12 +133,12 @@ class JobStory:
         return Line(self.source, f"{self.raw_state}, reason {self.reason}") if self.reason else None
 
     def quote(self, topic: Topic) -> tuple[Line, ...]:
-        """Its lines about something; none where it says nothing."""
+        """Returns its lines about something; none where it says nothing."""
         return self.quotes.get(topic, ())
 
 
 def plain_story(query: Probe[QueryResult], job_id: str) -> Probe[JobStory]:
-    """The story of a job of which a scheduler says no more than how it is.
+    """Returns the story of a job of which a scheduler says no more than how it is.
 
     Args:
         query: the backend's question about this job.
@@ -161,12 +161,12 @@ def plain_story(query: Probe[QueryResult], job_id: str) -> Probe[JobStory]:
 
 
 def plain_reason(reason: str | None) -> str:
-    """A scheduler's reason with blanks for underscores, as people read it."""
+    """Returns a scheduler's reason with blanks for underscores, as people read it."""
     return re.sub(r"[_\s]+", " ", reason or "")
 
 
 def texts(answer: str) -> Iterator[Text]:
-    """What each file and command said, by the sections of an answer."""
+    """Returns what each file and command said, by the sections of an answer."""
     for section in sections(answer):
         words = section.text + (f"\nno answer within {SECONDS} s" if section.status == TIME_UP else "")
         yield Text(section.name, tuple(words.rstrip("\n").split("\n")) if words.strip() else ())

@@ -115,7 +115,7 @@ class Choice:
 
 
 def root_choice(survey: SiteSurvey) -> Choice:
-    """Candidate work roots, the best first, one per file system.
+    """Returns candidate work roots, the best first, one per file system.
 
     Folders that others could change are left out.
     """
@@ -188,7 +188,7 @@ class Surveyor(Protocol):
     def argv(
         self, root: str | None = None, *, trust: Iterable[str] = (), group: str | None = None
     ) -> list[str]:
-        """The command that surveys the site, without changing anything.
+        """Returns the command that surveys the site, without changing anything.
 
         Args:
             root: a work root chosen already, as in settings.
@@ -198,7 +198,7 @@ class Surveyor(Protocol):
         ...
 
     def parse(self, answer: str) -> SiteSurvey:
-        """Parse that command's output. Raises TransportError if it is empty or was cut off."""
+        """Parses that command's output. Raises TransportError if it is empty or was cut off."""
         ...
 
     def check(self, survey: SiteSurvey, *, account: str | None, partition: str | None) -> None:
@@ -206,7 +206,7 @@ class Surveyor(Protocol):
         ...
 
     def accounts(self, survey: SiteSurvey, partition: str | None, before: Mapping[str, Any]) -> Choice:
-        """The accounts that may be charged for jobs.
+        """Returns the accounts that may be charged for jobs.
 
         Args:
             survey: the site's survey.
@@ -218,7 +218,7 @@ class Surveyor(Protocol):
     def draft(
         self, survey: SiteSurvey, wishes: Wishes, *, before: Mapping[str, Any], shipped: Mapping[str, Profile]
     ) -> SiteDraft:
-        """Draft the settings for the site.
+        """Drafts the settings for the site.
 
         Args:
             survey: the site's survey.
@@ -234,7 +234,7 @@ class Surveyor(Protocol):
 
 
 def _about(root: Root) -> str:
-    """A folder's file system in a few words, without figures that change."""
+    """Returns a folder's file system in a few words, without figures that change."""
     words = [root.why if root.why != "usual" else "", f"{format_bytes(root.total)}" if root.total else ""]
     words.append(root.file_system or "")
     if root.quota_left is not None:

@@ -27,7 +27,7 @@ CHECKS = Checks[Node](CheckPlace.CONTAINER, "container", of_profile=True)
     cure="run doctor again; starting the container took the job's two minutes",
 )
 def container(node: Node) -> Verdict:
-    """Whether the container starts and its interpreter runs."""
+    """Judges whether the container starts and its interpreter runs."""
     if node.inside:
         what = "" if node.cluster.container == "none" else " in the container"
         return passed(f"Python {node.inside['python']}{what}")
@@ -40,7 +40,7 @@ def container(node: Node) -> Verdict:
 
 @CHECKS.declare("temporary storage is writable")
 def temporary(node: Node) -> Verdict:
-    """Whether temporary files can be written in the attempt's scratch."""
+    """Judges whether temporary files can be written in the attempt's scratch."""
     found = _found(node, "temporary")
     if "fault" in found:
         return failed(found["fault"], f"set `scratch` of {node.table} to a folder with free space")
@@ -49,7 +49,7 @@ def temporary(node: Node) -> Verdict:
 
 @CHECKS.declare("PyTorch can be imported")
 def torch(node: Node) -> Verdict:
-    """Whether PyTorch imports, with its version and CUDA."""
+    """Judges whether PyTorch imports, with its version and CUDA."""
     found = _found(node, "torch")
     if "fault" in found:
         return _missing(node, found["fault"])
@@ -58,7 +58,7 @@ def torch(node: Node) -> Verdict:
 
 @CHECKS.declare("PyTorch computes on the GPU", "torch", "gpu", applies=Scope.computes_on_gpu)
 def cuda(node: Node) -> Verdict:
-    """Whether a matrix product works on the GPU."""
+    """Judges whether a matrix product works on the GPU."""
     found = _found(node, "torch")
     if found.get("available"):
         return passed(f"computes on {found['device']}")
@@ -76,7 +76,7 @@ def cuda(node: Node) -> Verdict:
 
 @CHECKS.declare("MuJoCo renders without a display")
 def rendering(node: Node) -> Verdict:
-    """Whether a small scene can be rendered."""
+    """Judges whether a small scene can be rendered."""
     found = _found(node, "rendering")
     backend, faults = found.get("backend"), found.get("faults") or {}
     wanted = node.profile.mujoco_gl
@@ -95,7 +95,7 @@ def rendering(node: Node) -> Verdict:
 
 @CHECKS.declare("W&B can be imported", applies=Scope.with_wandb)
 def wandb(node: Node) -> Verdict:
-    """Whether the W&B client imports, with its version."""
+    """Judges whether the W&B client imports, with its version."""
     found = _found(node, "wandb")
     return _missing(node, found["fault"]) if "fault" in found else passed(str(found["version"]))
 
@@ -106,7 +106,7 @@ def _found(node: Node, name: str) -> dict[str, Any]:
 
 
 def _missing(node: Node, fault: str) -> Verdict:
-    """The verdict for a module that only the bundled trainer needs."""
+    """Returns the verdict for a module that only the bundled trainer needs."""
     if not node.trains:
         return skipped(f"{_OWN}: {fault}")
     if node.cluster.container == "none":
@@ -116,7 +116,7 @@ def _missing(node: Node, fault: str) -> Verdict:
 
 @CHECKS.declare("the nodes of a run reach each other", applies=Scope.of_several_nodes)
 def nodes(node: Node) -> Verdict:
-    """Whether the nodes of a run reach each other, by which interface and how fast."""
+    """Judges whether the nodes of a run reach each other, by which interface and how fast."""
     part = node.answer["nodes"]
     found = _measured(part.lines)
     if part.status == 0 and found:
@@ -128,7 +128,7 @@ def nodes(node: Node) -> Verdict:
 
 
 def _measured(lines: Sequence[str]) -> dict[str, Any]:
-    """The measurement among lines; empty without one."""
+    """Returns the measurement among lines; empty without one."""
     for line in lines:
         if line.startswith('{"seconds": '):
             with contextlib.suppress(ValueError):

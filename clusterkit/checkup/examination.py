@@ -48,7 +48,7 @@ class Sheet:
     """Fixes by the name of their check."""
 
     def add(self, check: Check[Any], judge: Callable[[], Verdict], profile: str = "") -> Result:
-        """Make a check and record its verdict; it is skipped if a requirement failed.
+        """Makes a check and records its verdict; it is skipped if a requirement failed.
 
         Args:
             check: the check.
@@ -65,7 +65,7 @@ class Sheet:
         return result
 
     def because(self, check: Check[Any], profile: str = "") -> str:
-        """Why a check cannot be made; empty if it can."""
+        """Returns why a check cannot be made; empty if it can."""
         for result in self.results:
             if result.check.name not in check.needs or result.profile not in ("", profile):
                 continue
@@ -76,7 +76,7 @@ class Sheet:
         return ""
 
     def failed(self, name: str) -> bool:
-        """Whether a check with this name has failed for any profile."""
+        """Returns whether a check with this name has failed for any profile."""
         return any(
             result.check.name == name and result.verdict.outcome is Outcome.FAIL for result in self.results
         )
@@ -87,13 +87,13 @@ class Sheet:
         return not any(result.verdict.outcome is Outcome.FAIL for result in self.results)
 
     def counts(self) -> dict[Outcome, int]:
-        """Number of results by outcome."""
+        """Returns the number of results by outcome."""
         outcomes = [result.verdict.outcome for result in self.results]
         return {outcome: outcomes.count(outcome) for outcome in Outcome}
 
 
 def fault(error: ClusterkitError) -> Verdict:
-    """An error as its check's verdict."""
+    """Returns an error as its check's verdict."""
     return failed(error.cause, error.hint or "")
 
 

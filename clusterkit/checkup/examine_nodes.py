@@ -94,7 +94,7 @@ class _Came:
 
 
 def examine_nodes(exam: Examination, wait: int) -> Iterator[Result]:
-    """Make the checks of node and container for every profile; profiles with equal requests share a job.
+    """Makes the checks of node and container for every profile; profiles with equal requests share a job.
 
     Args:
         exam: the examination, with the login node's answer.
@@ -174,7 +174,7 @@ def _options(exam: Examination, profile: Profile) -> tuple[str, ...]:
 
 
 def _run(exam: Examination, profile: Profile, seen: Login, options: tuple[str, ...], wait: int) -> _Came:
-    """Send the job's folder, run the job, and remove the folder."""
+    """Sends the job's folder, runs the job, and removes the folder."""
     transport, layout = exam.transport, layout_of(seen)
     assert transport is not None
     token, backend = secrets.token_hex(6), backend_of(exam.cluster)
@@ -221,7 +221,7 @@ def _run(exam: Examination, profile: Profile, seen: Login, options: tuple[str, .
 
 
 def _wait(exam: Examination, site: Site, job: NodeJob, job_id: str, wait: int) -> _Came:
-    """Wait for the answer of a job."""
+    """Waits for the answer of a job."""
     began, started, ended = time.monotonic(), 0.0, 0.0
     while True:
         look = ["sh", "-c", LOOK, "sh", job.folder, str(_LOOK_SECONDS), "last" if ended else "wait"]
@@ -251,7 +251,7 @@ def _wait(exam: Examination, site: Site, job: NodeJob, job_id: str, wait: int) -
 
 
 def _without_answer(job: NodeJob, job_id: str, known: Job | None) -> _Came:
-    """The verdict on a job that ended without an answer; after a success its files are out of sight."""
+    """Judges a job that ended without an answer; after a success its files are out of sight."""
     where = (known.node if known else None) or "a node"
     if known is None or known.state is JobState.COMPLETED:
         root = job.folder.rpartition("/doctor/")[0]
@@ -269,7 +269,7 @@ def _waited(job_id: str, reason: str, explained: str, wait: int) -> _Came:
 
 
 def _server() -> tuple[str, int]:
-    """W&B's host and port; the default one if the configured address is unusable."""
+    """Returns W&B's host and port; the default one if the configured address is unusable."""
     try:
         address = urlsplit(credentials.base_url(os.environ, folders.home_or_root()))
     except WandbError:
@@ -278,7 +278,7 @@ def _server() -> tuple[str, int]:
 
 
 def _trains(project: Project, profile: Profile) -> bool:
-    """Whether the run uses the bundled trainer, which imports PyTorch, MuJoCo and W&B."""
+    """Returns whether the run uses the bundled trainer, which imports PyTorch, MuJoCo and W&B."""
     program = profile.program or project.program
     if program:
         return "trainer" in program and "-m" in program

@@ -62,7 +62,7 @@ def examine_site(exam: Examination) -> Iterator[Result]:
 
 
 def layout_of(seen: Login) -> Layout:
-    """The absolute paths on the cluster."""
+    """Returns the absolute paths on the cluster."""
     return Layout(seen.about("root"), seen.about("scratch"), seen.about("store"))
 
 
@@ -84,7 +84,7 @@ def _ask(exam: Examination) -> Login:
 
 
 def _mend(exam: Examination, seen: Login) -> bool:
-    """Apply the safe fixes and report them. Returns whether anything was done."""
+    """Applies the safe fixes and reports them. Returns whether anything was done."""
     there = Storage(seen, exam.image, exam.uploads, exam.deployed)
     if storage.owners(there).outcome is Outcome.FAIL:
         return False
@@ -113,7 +113,7 @@ def _image_is_bad(there: Storage) -> bool:
 
 
 def _send_image(exam: Examination) -> None:
-    """Send the image as `deploy` does, which refuses one that does not fit."""
+    """Sends the image as `deploy` does, which refuses one that does not fit."""
     assert exam.transport is not None
     assert exam.ledger is not None
     assert exam.image is not None

@@ -82,7 +82,7 @@ def _cluster(exam: Examination) -> Verdict:
 
 @CHECKS.declare("the cluster has what the profile requests", of_profile=True)
 def _profile(of: tuple[Examination, Profile]) -> Verdict:
-    """Whether the cluster takes the request, and a machine without a queue to refuse a job meets it."""
+    """Judges whether the cluster takes the request, and whether a machine without a queue meets it."""
     exam, profile = of
     (planned,) = resolve(exam.settings, SubmitRequest(exam.cluster, profile)).runs
     refuse_shown(values_at_hand(exam.settings), plan=(planned, exam.cluster))
@@ -132,7 +132,7 @@ def _code(exam: Examination) -> Verdict:
 
 @CHECKS.declare("2 GiB are free (fails below 100 MiB)")
 def _disk_here(exam: Examination) -> Verdict:
-    """Whether there is space for results."""
+    """Judges whether there is space for results."""
     folder = exam.settings.project.results
     while not folder.exists():
         folder = folder.parent
@@ -157,7 +157,7 @@ def _image_here(exam: Examination) -> Verdict:
 
 @CHECKS.declare("a W&B key and client are present", applies=Scope.with_wandb)
 def _wandb_login(_: Examination) -> Verdict:
-    """The key, which is needed first, and the client that uploads."""
+    """Judges the key, which is needed first, and the client that uploads."""
     url = credentials.base_url(os.environ, folders.home_or_root())
     if credentials.find(os.environ, folders.home_or_root()) is None:
         return warned(f"no key for {url}: results are synced but not uploaded to W&B", "wandb login")

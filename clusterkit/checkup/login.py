@@ -137,14 +137,14 @@ class Login:
     """This machine's clock at the time of the answer, Unix seconds."""
 
     def about(self, key: str) -> str:
-        """A fact, e.g. `user` or `root`."""
+        """Returns a fact, e.g. `user` or `root`."""
         return self.answer["about"].value(key)
 
 
 def login_probe(
     cluster: Cluster, *, image: Image | None, requests: Mapping[str, tuple[str, ...]]
 ) -> Probe[Answer]:
-    """The probe of the login node.
+    """Returns the probe of the login node.
 
     Args:
         cluster: the cluster.
@@ -185,7 +185,7 @@ CHECKS = Checks[Login](CheckPlace.LOGIN, "login")
 
 @CHECKS.declare("start-up files print nothing and finish", applies=_elsewhere)
 def shell_quiet(login: Login) -> Verdict:
-    """Whether the shell's start-up files print nothing, which would precede every answer."""
+    """Judges whether the shell's start-up files print nothing, which would precede every answer."""
     part, shell = login.answer["shell"], login.about("shell")
     if part.status == TIME_UP:
         return failed(
@@ -199,12 +199,12 @@ def shell_quiet(login: Login) -> Verdict:
 
 @CHECKS.declare("its clock is within 30 s (fails from 5 min)", applies=_elsewhere)
 def clock(login: Login) -> Verdict:
-    """Whether its clock agrees with this machine's."""
+    """Judges whether its clock agrees with this machine's."""
     return skew(login.about("now"), login.here, "this machine's")
 
 
 def skew(there: str, here: float, whose: str) -> Verdict:
-    """The verdict on two clocks."""
+    """Judges two clocks."""
     if (clock := ordinal(there)) is None:
         return warned("it does not report its time", "date +%s")
     seconds = clock - here
@@ -218,7 +218,7 @@ def skew(there: str, here: float, whose: str) -> Verdict:
 
 @CHECKS.declare("required programs are installed", applies=Scope.queued)
 def tools(login: Login) -> Verdict:
-    """Whether the tools of a POSIX system, and a few more, are present."""
+    """Judges whether the tools of a POSIX system, and a few more, are present."""
     missing = login.answer["tools"].text.split()
     if missing:
         return failed(
@@ -229,12 +229,12 @@ def tools(login: Login) -> Verdict:
 
 @CHECKS.declare("rsync is installed", applies=_elsewhere)
 def rsync_there(login: Login) -> Verdict:
-    """Whether rsync is recent enough."""
+    """Judges whether rsync is recent enough."""
     return rsync_version(login.answer["rsync"].text, login.about("host"))
 
 
 def rsync_version(said: str, where: str) -> Verdict:
-    """The version from `rsync --version`; empty if missing."""
+    """Returns the version from `rsync --version`; empty if missing."""
     found = re.search(r"version\s+v?([0-9]{1,6})\.([0-9]{1,6})(\S*)", said)
     install = "apt install rsync, dnf install rsync or brew install rsync"
     if not found:
@@ -249,7 +249,7 @@ def rsync_version(said: str, where: str) -> Verdict:
 
 @CHECKS.declare("the container runtime is found", applies=_contained)
 def runtime_there(login: Login) -> Verdict:
-    """The container runtime on the login node, which only builds and `shell` need."""
+    """Judges the container runtime on the login node, which only builds and `shell` need."""
     part, runtime = login.answer["runtime"], login.cluster.container
     if part.status == 0:
         return passed(part.lines[-1] if part.lines else runtime)

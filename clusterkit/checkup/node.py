@@ -96,7 +96,7 @@ class Node:
 
 
 def as_far_as_it_came(checks: Sequence[Check[Node]]) -> tuple[Check[Node], ...]:
-    """The same checks for a job that may have been killed: what it did not reach is skipped."""
+    """Returns the same checks for a job that may have been killed: what it did not reach is skipped."""
     names = {check.part: check.name for check in checks}
 
     def careful(check: Check[Node]) -> Check[Node]:
@@ -122,7 +122,7 @@ CHECKS = Checks[Node](CheckPlace.NODE, "root-shared", of_profile=True)
     cure=_PRELUDE_CURE,
 )
 def prelude(node: Node) -> Verdict:
-    """Whether every line of the prelude works."""
+    """Judges whether every line of the prelude works."""
     fails = node.answer["prelude"].lines
     if not fails:
         return passed(f"{plural(len(node.cluster.prelude), 'line')} ran")
@@ -145,7 +145,7 @@ def prelude(node: Node) -> Verdict:
     cure="correct `prelude` of {table}",
 )
 def runtime(node: Node) -> Verdict:
-    """Whether the runtime is on PATH after the prelude."""
+    """Judges whether the runtime is on PATH after the prelude."""
     part, name = node.answer["runtime"], node.cluster.container
     if part.status == 0:
         return passed(part.lines[-1] if part.lines else name)
@@ -166,7 +166,7 @@ def runtime(node: Node) -> Verdict:
     cure=_IMAGE_CURE,
 )
 def image_visible(node: Node) -> Verdict:
-    """Whether the node sees the same image as the login node."""
+    """Judges whether the node sees the same image as the login node."""
     assert node.image is not None
     part = node.answer["image"]
     found = part.text.split()[4:5]
@@ -186,7 +186,7 @@ def image_visible(node: Node) -> Verdict:
     cure="set `scratch` of {table} to a folder that responds",
 )
 def scratch(node: Node) -> Verdict:
-    """Whether scratch is writable, with enough space by df."""
+    """Judges whether scratch is writable, with enough space by df."""
     part = node.answer["scratch"]
     where = node.answer["about"].value("scratch")
     if faults := ownership.parse(node.answer["owners"].text):
@@ -215,7 +215,7 @@ def scratch(node: Node) -> Verdict:
     cure="correct `binds` of {table}",
 )
 def binds(node: Node) -> Verdict:
-    """Whether the sources of all binds exist."""
+    """Judges whether the sources of all binds exist."""
     missing = node.answer["binds"].lines
     if missing:
         return failed(f"not on {node.name}: {shortlist(missing)}", f"correct `binds` of {node.table}")
@@ -229,7 +229,7 @@ def binds(node: Node) -> Verdict:
     cure="report the node to its administrators",
 )
 def gpu(node: Node) -> Verdict:
-    """Whether nvidia-smi shows the GPUs."""
+    """Judges whether nvidia-smi shows the GPUs."""
     devices = re.findall(r"^nvidia\d+$", node.answer["devices"].text, re.MULTILINE)
     part = node.answer["nvidia-smi"]
     if part.status == 0 and part.lines:
@@ -252,7 +252,7 @@ def gpu(node: Node) -> Verdict:
     "the driver is at least 450, 525 or 580 for CUDA 11, 12 or 13", "root-shared", "gpu", applies=Scope.of_gpu
 )
 def driver(node: Node) -> Verdict:
-    """Whether the driver supports the CUDA version of the image's PyTorch."""
+    """Judges whether the driver supports the CUDA version of the image's PyTorch."""
     match = re.search(r"([0-9]{1,6})(?:\.[0-9]+)+\s*$", node.answer["nvidia-smi"].text)
     if match is None:
         return warned("nvidia-smi reports no driver version", "nvidia-smi")
@@ -278,7 +278,7 @@ def driver(node: Node) -> Verdict:
     applies=lambda scope: scope.gpu and scope.cluster.mps and scope.arrays,
 )
 def mps(node: Node) -> Verdict:
-    """Whether the MPS command of packs exists; only a pack's log tells if the site permits it."""
+    """Judges whether the MPS command of packs exists; only a pack's log tells if the site permits it."""
     part = node.answer["mps"]
     if part.status == 0 and part.lines:
         return passed(part.lines[0])
@@ -288,7 +288,7 @@ def mps(node: Node) -> Verdict:
 
 @CHECKS.declare("shared memory has 64 MiB, and 16 MiB per worker", part="shm", cure="look again")
 def shared_memory(node: Node) -> Verdict:
-    """Whether /dev/shm has space for the environments' shared block and the workers."""
+    """Judges whether /dev/shm has space for the environments' shared block and the workers."""
     words = node.answer["shm"].text.split()
     free = size << 10 if len(words) > 3 and (size := ordinal(words[-3])) is not None else None
     if free is None:
@@ -305,7 +305,7 @@ def shared_memory(node: Node) -> Verdict:
 
 @CHECKS.declare("its clock agrees with the login node's", applies=Scope.queued)
 def node_clock(node: Node) -> Verdict:
-    """Whether its clock agrees with the login node's; answers may appear late on a shared file system."""
+    """Judges whether its clock agrees with the login node's; a shared file system shows answers late."""
     told = node.answer["clock"].text or node.answer["about"].value("now")
     when = seen if (seen := decimal(told)) is not None else node.seen
     return skew(told, min(max(when, node.seen - _LATE), node.seen), "the login node's")
@@ -313,7 +313,7 @@ def node_clock(node: Node) -> Verdict:
 
 @CHECKS.declare("the node reaches W&B, if `online`", part="internet", cure="look again")
 def internet(node: Node) -> Verdict:
-    """Whether the node reaches the internet, which only online W&B needs."""
+    """Judges whether the node reaches the internet, which only online W&B needs."""
     if node.answer["internet"].status == 0:
         return passed(f"{node.name} reaches {node.server}")
     if node.online:

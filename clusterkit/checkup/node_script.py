@@ -185,7 +185,7 @@ class NodeJob:
 
 
 def node_script(job: NodeJob) -> str:
-    """The job's text: bash 4."""
+    """Returns the job's text: bash 4."""
     cluster = job.cluster
     values = {
         "folder": job.folder,
@@ -241,5 +241,5 @@ def _nodes(job: NodeJob) -> str:
 
 
 def inside_request(env: Mapping[str, str]) -> bytes:
-    """Its input: the environment of the run's program."""
+    """Returns its input: the environment of the run's program."""
     return json.dumps({"env": dict(env)}).encode()

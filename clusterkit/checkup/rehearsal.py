@@ -57,7 +57,7 @@ def read_evidence(text: str, record: RunRecord, state: RunState, run_id: str) ->
 
 
 def over(record: RunRecord, state: RunState, *, training: bool) -> bool:
-    """Whether the rehearsal is complete."""
+    """Returns whether the rehearsal is complete."""
     if record.stopped is not None or not (state.state.active or state.state is JobState.UNKNOWN):
         return True
     newest = record.started
@@ -67,7 +67,7 @@ def over(record: RunRecord, state: RunState, *, training: bool) -> bool:
 def checklist(
     evidence: RehearsalEvidence, limit: int, way: Way, *, training: bool, signalled: bool
 ) -> tuple[Verdict, ...]:
-    """The checklist in chronological order, without events that can no longer happen.
+    """Returns the checklist in chronological order, without events that can no longer happen.
 
     Args:
         evidence: the rehearsal's.

@@ -83,7 +83,7 @@ def _ssh_config(trial: LoginTrial) -> Verdict:
 
 @CHECKS.declare("an SSH key exists that only you can read", applies=Scope.remote)
 def _ssh_key(trial: LoginTrial) -> Verdict:
-    """Whether there are usable keys for the login; OpenSSH refuses a key that others may read."""
+    """Judges whether there are usable keys for the login; OpenSSH refuses a key that others may read."""
     from clusterkit.transport.keys import agent_keys
 
     exam, host = trial.exam, trial.resolved
@@ -144,7 +144,7 @@ def _host_key(trial: LoginTrial) -> Verdict:
 
 @CHECKS.declare("you can log in (warns above 10 s)", "host-key", applies=Scope.remote)
 def _login(trial: LoginTrial) -> Verdict:
-    """Whether the first command over the connection succeeds."""
+    """Judges whether the first command over the connection succeeds."""
     if trial.error is not None:
         return fault(trial.error)
     assert trial.exam.transport is not None
@@ -157,7 +157,7 @@ def _login(trial: LoginTrial) -> Verdict:
 
 
 def _kept_logins() -> tuple[list[str], list[Path]]:
-    """The hosts of the logins that are kept, and the sockets at which nobody answers."""
+    """Returns the hosts of the logins that are kept, and the sockets at which nobody answers."""
     from clusterkit.transport.openssh import kept
     from clusterkit.transport.openssh.link import OpensshLink
 

@@ -72,7 +72,7 @@ CHECKS = Checks[Storage](CheckPlace.STORAGE, "login")
 
 @CHECKS.declare("the work root is writable, or can be made")
 def root(storage: Storage) -> Verdict:
-    """Whether a file can be written to the root."""
+    """Judges whether a file can be written to the root."""
     part, path = storage.login.answer["root"], storage.login.about("root")
     there = part.lines[:1] == ["there"]
     if part.status == 0:
@@ -88,7 +88,7 @@ def root(storage: Storage) -> Verdict:
 
 @CHECKS.declare("no other user can change what runs as you")
 def owners(storage: Storage) -> Verdict:
-    """Whether nobody else could change a folder on the path, links followed."""
+    """Judges whether nobody else could change a folder on the path, links followed."""
     faults, _, rest = storage.login.answer["owners"].text.rpartition("--")
     found, notes = ownership.parse(faults), ownership.parse(rest)
     if found:
@@ -100,7 +100,7 @@ def owners(storage: Storage) -> Verdict:
 
 @CHECKS.declare("no other user can read runs, images or code; `group` can read its part", "login", "root")
 def modes(storage: Storage) -> Verdict:
-    """Whether the folders are private, except that a group may read images and code, which it can reach."""
+    """Judges whether the folders are private, but for images and code that a group can reach and read."""
     wide = open_folders(storage)
     if wide:
         text = shortlist([f"{path} ({mode})" for path, mode in wide.items()], 3)
@@ -115,7 +115,7 @@ def modes(storage: Storage) -> Verdict:
 
 
 def _closed(storage: Storage, group: str) -> list[re.Match[str]]:
-    """What keeps a member of the group from the images and snapshots: folders above them, or themselves.
+    """Returns what keeps the group from images and snapshots: folders above them, or themselves.
 
     An access control list may let the group in without showing it, and so may another group that its members
     are in where the site does not tell who they are.
@@ -139,7 +139,7 @@ def _closed(storage: Storage, group: str) -> list[re.Match[str]]:
 
 
 def _opening(storage: Storage, closed: Sequence[re.Match[str]]) -> str:
-    """How to let the group in."""
+    """Returns how to let the group in."""
     group, user = storage.login.cluster.group or "", storage.login.about("user")
     if other := [entry for entry in closed if entry["owner"] != user]:
         return (
@@ -160,7 +160,7 @@ def _opening(storage: Storage, closed: Sequence[re.Match[str]]) -> str:
 
 
 def open_folders(storage: Storage) -> dict[str, str]:
-    """Paths and modes of the user's folders that others may enter or read."""
+    """Returns paths and modes of the user's folders that others may enter or read."""
     me = storage.login.about("uid")
     shared = {storage.login.about("root"), storage.login.about("store")}
     shared.add(f"{storage.login.about('root')}/snapshots")
@@ -177,7 +177,7 @@ def open_folders(storage: Storage) -> dict[str, str]:
 
 @CHECKS.declare("1 GiB is free in every root, quota included (fails below 64 MiB)")
 def room(storage: Storage) -> Verdict:
-    """Whether every root has space, by df and quota."""
+    """Judges whether every root has space, by df and quota."""
     if not any(space.left is not None for space in storage.spaces):
         return warned("neither df nor quota reports it", "df -h")
     texts, scarce = [], None
@@ -198,7 +198,7 @@ def room(storage: Storage) -> Verdict:
 
 @CHECKS.declare("the image is on the cluster", "login", "image-here", applies=Scope.stores_image)
 def image_there(storage: Storage) -> Verdict:
-    """By name and size: it was verified when it was sent."""
+    """Judges it by name and size: it was verified when it was sent."""
     assert storage.image is not None
     cluster, image = storage.login.cluster.name, storage.image
     part = storage.login.answer["image"]
@@ -218,7 +218,7 @@ def image_there(storage: Storage) -> Verdict:
     "its SHA-256 is correct (not read for more than a minute)", "image-there", applies=Scope.stores_image
 )
 def image_whole(storage: Storage) -> Verdict:
-    """All of it is read there."""
+    """Judges its content: all of it is read there."""
     assert storage.image is not None
     part = storage.login.answer["digest"]
     if part.status == TIME_UP or "digest" not in storage.login.answer:

@@ -82,13 +82,13 @@ class LocalBackend(Backend):
     can = Capabilities(queue=False, arrays=False, steps=False)
 
     def submit_argv(self, script: str, *, run_dir: str, job_name: str, options: Sequence[str]) -> list[str]:
-        """The argv that starts the job, or each task of an array as a job."""
+        """Returns the argv that starts the job, or each task of an array as a job."""
         del job_name
         own = [each for each in options if each.partition("=")[0] in (*OF_ONE_SUBMISSION, *OF_THE_TIME)]
         return [sys.executable, "-P", "-m", "clusterkit.backends.local.start", *own, script, run_dir]
 
     def accepted(self, answer: str, task: int | None = None) -> str | None:
-        """The id on the last line with one; for a task the id after its number: `4 4711-138212`."""
+        """Returns the id on the last line with one; for a task the id after its number: `4 4711-138212`."""
         if task is not None:
             begun = re.search(rf"^{task} ({JOB_ID.pattern})$", answer, re.MULTILINE)
             return begun[1] if begun else None
@@ -102,37 +102,37 @@ class LocalBackend(Backend):
         return Probe(f"find {job_name}", f"ck_own found {shlex.join(argv)}", _parse_find)
 
     def process_group(self, job_id: str) -> int | None:
-        """The process group of the job's supervisor."""
+        """Returns the process group of the job's supervisor."""
         match = JOB_ID.fullmatch(job_id)
         return int(match["pid"]) if match else None
 
     def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
-        """The argv that ends jobs with all their processes and returns when they are gone."""
+        """Returns the argv that ends jobs with all their processes and returns when they are gone."""
         return [sys.executable, "-P", "-m", "clusterkit.backends.local.stop", *job_ids]
 
     def query(self, job_ids: Sequence[str]) -> Probe[QueryResult]:
-        """A probe for living jobs; on Linux it starts no process per job."""
+        """Returns a probe for living jobs; on Linux it starts no process per job."""
         known = [match for match in map(JOB_ID.fullmatch, job_ids) if match]
         checks = [f"ck_job {match['pid']} {match['token']}" for match in known]
         lines = [_QUERY, "ck_begin jobs", *checks, "ck_rest", "ck_end 0"]
         return Probe("query", "\n".join(lines), _parse_query)
 
     def machine(self, scratch: str) -> Probe[Hardware]:
-        """Processors, memory, GPUs, disk."""
+        """Returns a probe for processors, memory, GPUs and disk."""
         from clusterkit.backends.local import machine  # `status` needs none of it
 
         return machine.probe(scratch)
 
 
 def _parse_find(stdout: str) -> Found:
-    """Ids of a script's living jobs, and whether `ps` worked."""
+    """Returns ids of a script's living jobs, and whether `ps` worked."""
     found = next((section for section in sections(stdout) if section.name == "found"), Section())
     ids = dict.fromkeys(word for word in found.text.split() if JOB_ID.fullmatch(word))
     return Found(tuple(ids), found.status == 0)
 
 
 def _parse_query(stdout: str) -> QueryResult:
-    """The living jobs, RUNNING or waiting; exit records decide about all others."""
+    """Returns the living jobs, RUNNING or waiting; exit records decide about all others."""
     told = next((section for section in sections(stdout) if section.name == "jobs"), None)
     if told is None:
         raise SchedulerError(f"cannot list the jobs on this machine: {last_words(stdout)}")

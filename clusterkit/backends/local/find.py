@@ -8,7 +8,7 @@ from clusterkit.backends.local.processes import commands, job_id, job_of
 
 
 def find(script: str) -> list[str]:
-    """Ids of the jobs whose supervisor runs this job script, or whose job.sh has outlived it.
+    """Returns ids of the jobs whose supervisor runs this job script, or whose job.sh has outlived it.
 
     Args:
         script: absolute path, as the job was started.

@@ -38,7 +38,7 @@ fi
 
 
 def probe(scratch: str) -> Probe[Hardware]:
-    """A probe for the hardware; it changes nothing.
+    """Returns a probe for the hardware; it changes nothing.
 
     Args:
         scratch: the scratch root as one shell word.
@@ -47,7 +47,7 @@ def probe(scratch: str) -> Probe[Hardware]:
 
 
 def parse(stdout: str) -> Hardware:
-    """The machine's hardware; missing or empty lines leave values unknown."""
+    """Returns the machine's hardware; missing or empty lines leave values unknown."""
     told_all = next((section for section in sections(stdout) if section.name == "machine"), None)
     body = told_all.text if told_all else ""
     lines = [line.split(None, 1) for line in body.splitlines()]
@@ -100,7 +100,7 @@ class LocalDraft:
 def draft(
     has: Hardware, program: Sequence[str] | None, python: str | None, *, elsewhere: bool = False
 ) -> LocalDraft:
-    """The settings for running a project on this machine.
+    """Returns the settings for running a project on this machine.
 
     Args:
         has: the machine's hardware.

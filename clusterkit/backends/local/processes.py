@@ -21,7 +21,7 @@ _MARK = f"{MARK}=".encode()
 
 
 def start_token(pid: int, *, zombie: bool = False) -> str | None:
-    """When a process started, in the kernel's unit; None if it is gone or a zombie.
+    """Returns when a process started, in the kernel's unit; None if it is gone or a zombie.
 
     Linux: field 22 of /proc/<pid>/stat (clock ticks since boot; man 5 proc). Elsewhere: `ps -o lstart`.
 
@@ -39,13 +39,13 @@ def start_token(pid: int, *, zombie: bool = False) -> str | None:
 
 
 def job_id(pid: int, *, zombie: bool = False) -> str | None:
-    """The job id of a living process; arguments as of `start_token`."""
+    """Returns the job id of a living process; arguments as of `start_token`."""
     token = start_token(pid, zombie=zombie)
     return None if token is None else f"{pid}-{token}"
 
 
 def living_pid(identifier: str) -> int | None:
-    """The pid of a job's living leader; None for one that is gone or an invalid id."""
+    """Returns the pid of a job's living leader; None for one that is gone or an invalid id."""
     match = JOB_ID.fullmatch(identifier)
     if match is None or start_token(int(match["pid"])) != match["token"]:
         return None
@@ -53,23 +53,23 @@ def living_pid(identifier: str) -> int | None:
 
 
 def is_living(identifier: str) -> bool:
-    """Whether any process of a job lives: its supervisor, or what a killed one has left."""
+    """Returns whether any process of a job lives: its supervisor, or what a killed one has left."""
     return living_pid(identifier) is not None or bool(family(identifier))
 
 
 def family(identifier: str) -> set[int]:
-    """The pids of a job's living processes without its leader."""
+    """Returns the pids of a job's living processes without its leader."""
     return set(_members(identifier))
 
 
 def roots(identifier: str) -> set[int]:
-    """Those of a job's family whose parent is not in it: its leader's children, or what that has left."""
+    """Returns those of a family whose parent is not in it: its leader's children, or what that has left."""
     members = _members(identifier)
     return {pid for pid, parent in members.items() if parent not in members}
 
 
 def job_of(pid: int) -> str | None:
-    """The job that a process belongs to by its environment (Linux only); None for none, empty in a leader."""
+    """Returns the job of a process by its environment (Linux only); None for none, empty in a leader."""
     with contextlib.suppress(OSError):  # it has ended, or hides
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         values = [text[len(_MARK) :] for text in variables if text.startswith(_MARK)]
@@ -93,7 +93,7 @@ def commands() -> dict[int, tuple[int, str]]:
 
 
 def _members(identifier: str) -> dict[int, int]:
-    """The family's pids with those of their parents.
+    """Returns the family's pids with those of their parents.
 
     They are the processes that carry the job's id in their environment, those of the leader's session or
     process group, and all their descendants but for the jobs that these have started. The kernel gives the
@@ -117,7 +117,7 @@ def _members(identifier: str) -> dict[int, int]:
 
 
 def _processes() -> dict[int, tuple[int, int, int]]:
-    """Parent, group and session of each living process; the group twice where sessions have no numbers."""
+    """Returns each living process's parent, group, session; the group twice without session numbers."""
     if not _has_proc():
         listing = subprocess.Popen(
             ["ps", "-A", "-o", "pid=,ppid=,pgid=,stat="], stdout=subprocess.PIPE, text=True, env=_c_locale()
@@ -137,7 +137,7 @@ def _has_proc() -> bool:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/<pid>/stat (man 5 proc) from its third, the state, on; empty if it is gone."""
+    """Returns the fields of /proc/<pid>/stat (man 5 proc) from the third, the state; empty if it is gone."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -146,7 +146,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of orphaned descendants, so that `family` still finds them (Linux only).
+    """Becomes the parent of orphaned descendants, so that `family` still finds them (Linux only).
 
     A program's own daemons then end with the job, as they do in Slurm's cgroups.
     """
@@ -157,7 +157,7 @@ def adopt_orphans() -> None:
 
 
 def reap_orphans(children: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Let adopted processes that have ended go (Linux only): else they are zombies until the job ends.
+    """Lets adopted processes that have ended go (Linux only): else they are zombies until the job ends.
 
     Args:
         children: those that this process has started, which learn their own exit codes.
@@ -174,7 +174,7 @@ def reap_orphans(children: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def send(pids: Iterable[int], *numbers: signal.Signals) -> None:
-    """Send signals to processes, some of which may have ended."""
+    """Sends signals to processes, some of which may have ended."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):  # gone, or no longer ours
             for number in numbers:
@@ -182,7 +182,7 @@ def send(pids: Iterable[int], *numbers: signal.Signals) -> None:
 
 
 def kill_family(identifier: str, *, patience: float = 2.0) -> None:
-    """Send SIGKILL to a job's processes except its leader, repeatedly until none is left.
+    """Sends SIGKILL to a job's processes except its leader, repeatedly until none is left.
 
     Args:
         identifier: job id.

@@ -34,7 +34,7 @@ _OF_THE_SITE = {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point. Unknown options go to the supervisor, which checks them."""
+    """Runs the command line. Unknown options go to the supervisor, which checks them."""
     parser = argparse.ArgumentParser(prog="clusterkit.backends.local.start")
     parser.add_argument("script")
     parser.add_argument("run_dir")
@@ -108,7 +108,7 @@ def _start(
     after: Sequence[str] = (),
     slot: tuple[Path, int, int] | None = None,
 ) -> str:
-    """Start one job, possibly after others; returns its id.
+    """Starts one job, possibly after others; returns its id.
 
     Args:
         command: the supervisor's argv without the script.

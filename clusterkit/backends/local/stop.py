@@ -26,7 +26,7 @@ from clusterkit.backends.local.supervisor import CLEAN_UP_SECONDS, GRACE_SECONDS
 def stop(
     identifiers: Sequence[str], *, grace: float = GRACE_SECONDS, patience: float = CLEAN_UP_SECONDS + 5
 ) -> None:
-    """End jobs and return when they are gone.
+    """Ends jobs and returns when they are gone.
 
     Args:
         identifiers: job ids.
@@ -58,7 +58,7 @@ def stop(
 
 
 def _living(identifiers: Sequence[str], seconds: float) -> list[str]:
-    """Those of some jobs that still live after a time."""
+    """Returns those of some jobs that still live after a time."""
     end, living = time.monotonic() + seconds, list(identifiers)
     while (living := list(filter(is_living, living))) and time.monotonic() < end:
         time.sleep(0.05)

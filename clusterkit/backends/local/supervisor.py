@@ -97,7 +97,7 @@ class Supervisor:
         )
 
     def run(self, signals: int) -> int:
-        """Run until the job has ended and none of its processes is left.
+        """Runs until the job has ended and none of its processes is left.
 
         Args:
             signals: file descriptor on which arriving signals can be read, one byte each.
@@ -119,7 +119,7 @@ class Supervisor:
         return self._job.returncode
 
     def _plan_stop(self, moment: float) -> None:
-        """Plan SIGTERM, and SIGKILL after the grace; an earlier planned stop stays."""
+        """Plans SIGTERM, and SIGKILL after the grace; an earlier planned stop stays."""
         self._due += [(moment, signal.SIGTERM), (moment + self._grace, signal.SIGKILL)]
 
     def _obey(self, numbers: bytes) -> None:
@@ -131,7 +131,7 @@ class Supervisor:
                 self._send(signal.Signals(number))
 
     def _pause(self) -> float | None:
-        """Seconds until the next signal is due; None without one."""
+        """Returns seconds until the next signal is due; None without one."""
         return max(0.0, min(self._due)[0] - time.monotonic()) if self._due else None
 
     def _send_due(self) -> None:
@@ -163,7 +163,7 @@ def _arrived(signals: int, timeout: float | None) -> bytes:
 
 @contextlib.contextmanager
 def incoming_signals() -> Iterator[int]:
-    """A file descriptor from which arriving signals are read, one byte each, without polling."""
+    """Yields a file descriptor from which arriving signals are read, one byte each, without polling."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     for number in (signal.SIGTERM, signal.SIGCHLD, *_FORWARDED):
@@ -179,7 +179,7 @@ def incoming_signals() -> Iterator[int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point: `python -m ...supervisor [--time-limit S] [--notice NAME@S] SCRIPT`."""
+    """Runs the command line: `python -m ...supervisor [--time-limit S] [--notice NAME@S] SCRIPT`."""
     parser = argparse.ArgumentParser(prog="clusterkit.backends.local.supervisor")
     parser.add_argument("--time-limit", type=float)
     parser.add_argument("--notice", metavar="NAME@SECONDS")

@@ -26,12 +26,12 @@ _SECONDS = 0.5
 
 
 def turn_file(folder: Path, task: int) -> Path:
-    """The file that a task locks until it starts; the next task waits for it."""
+    """Returns the file that a task locks until it starts; the next task waits for it."""
     return folder / SLOTS / f"turn-{task}"
 
 
 def wait_for(kind: str, parent: str, run_dir: Path) -> str | None:
-    """Wait until a job has ended.
+    """Waits until a job has ended.
 
     Args:
         kind: `ok` if it must complete, else `any`.
@@ -49,7 +49,7 @@ def wait_for(kind: str, parent: str, run_dir: Path) -> str | None:
 
 
 def take_slot(folder: Path, limit: int, task: int, turn: int) -> None:
-    """Wait for earlier tasks, then for one of `limit` slots, which is held until the process ends.
+    """Waits for earlier tasks, then for one of `limit` slots, which is held until the process ends.
 
     Args:
         folder: the group's.
@@ -67,7 +67,7 @@ def take_slot(folder: Path, limit: int, task: int, turn: int) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Entry point: becomes the command, or exits with 1 if it must not start."""
+    """Runs the command line: becomes the command, or exits with 1 if it must not start."""
     parser = argparse.ArgumentParser(prog="clusterkit.backends.local.wait")
     parser.add_argument("--after", action="append", default=[], metavar="KIND:JOB_ID:RUN_DIR")
     parser.add_argument("--slot", metavar="LIMIT:TASK:FD")
@@ -103,7 +103,7 @@ def _completed(run_dir: Path) -> bool:
 
 
 def _lock(path: Path) -> bool:
-    """Lock a file for the life of this process, across exec; False if another holds it."""
+    """Locks a file for the life of this process, across exec; False if another holds it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -115,7 +115,7 @@ def _lock(path: Path) -> bool:
 
 
 def _give_up(run_dir: Path, why: str) -> None:
-    """Write the record of a cancelled run: it ended without a start."""
+    """Writes the record of a cancelled run: it ended without a start."""
     folder = run_dir / "attempts" / "0"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     record = {"requested": int(time.time()), "job_id": job_id(os.getpid()), "detail": why}

@@ -104,13 +104,13 @@ class SlurmBackend(SlurmOptions):
     )
 
     def limits(self, options: Sequence[str]) -> Probe[Limits]:
-        """JobRequeue, MaxArraySize, PreemptMode; the partition's MaxTime."""
+        """Asks for JobRequeue, MaxArraySize, PreemptMode and the partition's MaxTime."""
         from clusterkit.backends.slurm import limits
 
         return limits.probe(read(options))
 
     def usual_limits(self) -> Limits:
-        """Slurm's defaults."""
+        """Returns Slurm's defaults."""
         from clusterkit.backends.slurm import limits
 
         return limits.USUAL
@@ -129,19 +129,19 @@ class SlurmBackend(SlurmOptions):
     def continuation(
         self, limits: Limits | None, wanted: Literal["auto"] | Way, options: Sequence[str]
     ) -> Continuation:
-        """Requeue if the site allows it, else a job array, else a chain."""
+        """Chooses requeueing if the site allows it, else a job array, else a chain."""
         from clusterkit.backends.slurm.limits import choose
 
         return choose(limits, wanted, options)
 
     def starts(self, requests: Mapping[str, Sequence[str]]) -> Probe[Predictions]:
-        """`sbatch --test-only` for each, and the data needed to interpret the answers."""
+        """Asks `sbatch --test-only` for each, and for the data needed to interpret the answers."""
         from clusterkit.backends.slurm import starts
 
         return starts.probe(requests)
 
     def submit_argv(self, script: str, *, run_dir: str, job_name: str, options: Sequence[str]) -> list[str]:
-        """Argv of sbatch, in an environment without SBATCH_* and SLURM_*."""
+        """Returns argv of sbatch, in an environment without SBATCH_* and SLURM_*."""
         del run_dir  # the script's #SBATCH lines name its log
         submit = f'{CLEAN_ENVIRONMENT}exec sbatch "$@"'
         given = {option.partition("=")[0] for option in options}
@@ -149,26 +149,26 @@ class SlurmBackend(SlurmOptions):
         return ["sh", "-c", submit, "sbatch", "--parsable", *name, *options, script]
 
     def accepted(self, answer: str, task: int | None = None) -> str | None:
-        """The id in the output of `sbatch --parsable`: `123`, or `123;cluster` where it names a cluster."""
+        """Returns the id that `sbatch --parsable` prints: `123`, or `123;cluster` if it names a cluster."""
         lines = [line.strip() for line in answer.split("\n")]
         number = next((line for line in reversed(lines) if JOB_ID.fullmatch(line)), None)
         return number if number is None or task is None else self.task_id(number, task)
 
     def task_id(self, job_id: str, task: int) -> str:
-        """`123_4;cluster` of `123;cluster`."""
+        """Returns `123_4;cluster` of `123;cluster`."""
         number, semicolon, cluster = job_id.partition(";")
         return f"{number}_{task}{semicolon}{cluster}"
 
     def array_id(self, job_id: str) -> str:
-        """`123;cluster` of `123_4;cluster`."""
+        """Returns `123;cluster` of `123_4;cluster`."""
         return re.sub(r"^(\d+)_\d+", r"\1", job_id)
 
     def without_node(self, node: str) -> str:
-        """An sbatch option."""
+        """Returns an sbatch option."""
         return f"sbatch = {{ exclude = {node} }}"
 
     def refusal_hint(self, words: str) -> str | None:
-        """The hint for an error of sbatch."""
+        """Returns the hint for an error of sbatch."""
         from clusterkit.backends.slurm.explain import sbatch_error
 
         return sbatch_error(words)
@@ -187,7 +187,7 @@ class SlurmBackend(SlurmOptions):
     def inside_argv(
         self, job_id: str, argv: Sequence[str], *, terminal: bool = False, reads: bool = False
     ) -> list[str]:
-        """The argv for the login node: a job step with srun, as one process on the job's first node.
+        """Returns the argv for the login node: a job step with srun, as one process on the job's first node.
 
         The step ends with its terminal or, without one, with the returned command's standard input.
         """
@@ -205,13 +205,13 @@ class SlurmBackend(SlurmOptions):
         return SlurmChecks()
 
     def surveyor(self) -> Surveyor:
-        """The surveyor, based on sinfo, scontrol and sacctmgr."""
+        """Returns the surveyor, based on sinfo, scontrol and sacctmgr."""
         from clusterkit.backends.slurm.survey import SlurmSurveyor
 
         return SlurmSurveyor()
 
     def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
-        """The argv of scancel, which ignores unknown and finished ids.
+        """Returns the argv of scancel, which ignores unknown and finished ids.
 
         Raises:
             SchedulerError: a text is not a job id.
@@ -223,7 +223,7 @@ class SlurmBackend(SlurmOptions):
         return ["sh", "-c", "\n".join(["status=0", *calls, "exit $status"])]
 
     def dependency(self, parents: Sequence[Parent]) -> tuple[str, ...]:
-        """`--dependency`; a job whose dependency can no longer be satisfied is cancelled."""
+        """Returns `--dependency`; a job whose dependency can no longer be satisfied is cancelled."""
         kinds: dict[str, list[str]] = {}
         for parent in parents:
             kinds.setdefault(parent.kind, []).append(parent.job_id.partition(";")[0])
@@ -259,7 +259,7 @@ class SlurmBackend(SlurmOptions):
 
 
 def _grouped(job_ids: Sequence[str]) -> list[tuple[str, list[str]]]:
-    """Ids by the cluster sbatch named, "" for the default one."""
+    """Returns ids by the cluster sbatch named, "" for the default one."""
     groups: dict[str, list[str]] = {}
     for identifier in job_ids:
         if not JOB_ID.fullmatch(identifier):

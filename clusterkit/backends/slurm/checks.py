@@ -79,7 +79,7 @@ class SlurmAnswer:
         return accounts
 
     def enforces(self, what: str) -> bool:
-        """Whether the site refuses jobs unknown to its accounting: `associations` or `qos`."""
+        """Returns whether the site refuses jobs unknown to its accounting: `associations` or `qos`."""
         return what in self.tables.config.text("AccountingStorageEnforce")
 
 
@@ -88,7 +88,7 @@ CHECKS = Checks[SlurmAnswer](CheckPlace.SCHEDULER)
 
 @CHECKS.declare("Slurm's commands are on PATH", "login")
 def slurm_tools(slurm: SlurmAnswer) -> Verdict:
-    """Whether all tools are on PATH in a command's shell."""
+    """Judges whether all tools are on PATH in a command's shell."""
     part = slurm.answer["slurm"]
     missing = part.text.split()
     if not missing:
@@ -104,7 +104,7 @@ def slurm_tools(slurm: SlurmAnswer) -> Verdict:
 
 @CHECKS.declare("Slurm's controller answers within 20 s", "slurm-tools")
 def controller(slurm: SlurmAnswer) -> Verdict:
-    """Whether squeue, which everything needs, answers."""
+    """Judges whether squeue, which everything needs, answers."""
     part = slurm.answer["queue"]
     if part.status == 0:
         jobs = len(part.lines)
@@ -114,7 +114,7 @@ def controller(slurm: SlurmAnswer) -> Verdict:
 
 @CHECKS.declare("Slurm's accounting answers", "slurm-tools")
 def accounting(slurm: SlurmAnswer) -> Verdict:
-    """Whether sacct answers; without it old runs are judged by their exit records."""
+    """Judges whether sacct answers; without it old runs are judged by their exit records."""
     part = slurm.answer["sacct"]
     if part.status == 0:
         return passed("sacct answers")
@@ -127,7 +127,7 @@ def accounting(slurm: SlurmAnswer) -> Verdict:
 
 @CHECKS.declare("the partition is up and has usable nodes", "controller", "profile", of_profile=True)
 def partition(slurm: SlurmAnswer) -> Verdict:
-    """Whether the partition exists, is up, admits the user and has a working node."""
+    """Judges whether the partition exists, is up, admits the user and has a working node."""
     name = slurm.queue
     if not name:
         return failed("no partition is set, and the site has no default", f"partition = ... in {slurm.table}")
@@ -150,7 +150,7 @@ def partition(slurm: SlurmAnswer) -> Verdict:
 
 @CHECKS.declare("you may use the account", "controller", "profile", of_profile=True)
 def account(slurm: SlurmAnswer) -> Verdict:
-    """Whether the user has the account and the partition admits it."""
+    """Judges whether the user has the account and the partition admits it."""
     wanted, mine = slurm.request.account, slurm.accounts
     queue, allowed = slurm.queue, slurm.partition.accounts
     if wanted and mine and wanted not in mine:
@@ -176,7 +176,7 @@ def account(slurm: SlurmAnswer) -> Verdict:
 
 @CHECKS.declare("your account may use the QOS", "controller", "account", of_profile=True)
 def qos(slurm: SlurmAnswer) -> Verdict:
-    """Whether the account may use the QOS."""
+    """Judges whether the account may use the QOS."""
     wanted, cure = slurm.request.qos, f"qos = ... in {slurm.table}"
     if not wanted:
         return passed("none is named")
@@ -198,7 +198,7 @@ def qos(slurm: SlurmAnswer) -> Verdict:
 
 @CHECKS.declare("nodes offer the requested GPUs", "partition", applies=Scope.of_gpu, of_profile=True)
 def gres(slurm: SlurmAnswer) -> Verdict:
-    """Whether the partition's nodes have the GPUs."""
+    """Judges whether the partition's nodes have the GPUs."""
     wanted, option = slurm.request.gpus, slurm.request.gpu_option
     there = sorted({str(gpus) for node in slurm.nodes for gpus in node.gpus})
     table = f"[clusters.{slurm.cluster}.gpus]"
@@ -225,7 +225,7 @@ def gres(slurm: SlurmAnswer) -> Verdict:
 
 @CHECKS.declare("the partition allows the time limit", "partition", of_profile=True)
 def time_limit(slurm: SlurmAnswer) -> Verdict:
-    """Whether the time limit is below the partition's."""
+    """Judges whether the time limit is below the partition's."""
     wanted = slurm.request.seconds
     limit = slurm.partition.max_time
     if wanted is None or limit is None:
@@ -239,7 +239,7 @@ def time_limit(slurm: SlurmAnswer) -> Verdict:
 
 @CHECKS.declare("a node has enough CPUs and memory", "partition", of_profile=True)
 def size(slurm: SlurmAnswer) -> Verdict:
-    """Whether the request fits on one node, with the GPU if one is requested."""
+    """Judges whether the request fits on one node, with the GPU if one is requested."""
     wanted = slurm.request
     nodes = [
         node
@@ -262,7 +262,7 @@ def size(slurm: SlurmAnswer) -> Verdict:
 
 @CHECKS.declare("`sbatch --test-only` accepts the job", "controller", "profile", of_profile=True)
 def submit(slurm: SlurmAnswer) -> Verdict:
-    """Whether sbatch itself accepts the script."""
+    """Judges whether sbatch itself accepts the script."""
     part = slurm.answer[f"test {slurm.profile}"]
     if part.status == 0:
         words = [line.removeprefix("sbatch: ").strip() for line in part.lines]
@@ -313,12 +313,12 @@ class SlurmChecks:
     def evidence(
         self, answer: Answer, cluster: str, profile: str = "", options: tuple[str, ...] = ()
     ) -> SlurmAnswer:
-        """Slurm's answer, with the request of a profile."""
+        """Returns Slurm's answer, with the request of a profile."""
         return SlurmAnswer(answer, cluster, profile, read(options) if profile else None)
 
 
 def _tests(requests: Mapping[str, tuple[str, ...]]) -> str:
-    """A shell function that tests each request with sbatch."""
+    """Returns a shell function that tests each request with sbatch."""
     parts = (
         f"  ck_part {shlex.quote(f'test {profile}')} sh -c {shlex.quote(_TEST)} sh {shlex.join(options)}"
         for profile, options in requests.items()

@@ -155,7 +155,7 @@ _REFUSALS: tuple[tuple[str, str], ...] = (
 
 
 def explain(reason: str) -> str | None:
-    """A pending reason or an end state in plain words, with a cure if there is one.
+    """Returns a pending reason or an end state in plain words, with a cure if there is one.
 
     Args:
         reason: squeue's reason or sacct's state; surrounding brackets are ignored.
@@ -171,6 +171,6 @@ def explain(reason: str) -> str | None:
 
 
 def sbatch_error(stderr: str) -> str | None:
-    """The next step after a refused submission; None for an unknown message."""
+    """Returns the next step after a refused submission; None for an unknown message."""
     text = stderr.lower()
     return next((hint for pattern, hint in _REFUSALS if re.search(pattern, text)), None)

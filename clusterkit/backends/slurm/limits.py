@@ -25,7 +25,7 @@ TASKS = 24
 
 
 def probe(asked: JobRequest) -> Probe[Limits]:
-    """A probe that asks scontrol about the site, sacctmgr and squeue how many jobs the user may have and has.
+    """Returns a probe of scontrol about the site, and of how many jobs the user may have and has.
 
     Args:
         asked: the job's request.
@@ -42,7 +42,7 @@ def probe(asked: JobRequest) -> Probe[Limits]:
 
 
 def parse_limits(answer: str, account: str = "", qos: str = "") -> Limits:
-    """Parse the answer; missing values get Slurm's defaults.
+    """Parses the answer; missing values get Slurm's defaults.
 
     Args:
         answer: of the probe.
@@ -74,7 +74,7 @@ def parse_limits(answer: str, account: str = "", qos: str = "") -> Limits:
 
 
 def _jobs(slurm: SlurmTables, account: str, qos: str) -> int | None:
-    """The least number of jobs that the user's associations and their quality of service allow."""
+    """Returns the least number of jobs that the user's associations and their quality of service allow."""
     mine = [row for row in slurm.associations if account in ("", row.account)]
     names = {qos} if qos else {row.default_qos or next(iter(row.qos), "") for row in mine}
     limits = [row.max_submit for row in mine]
@@ -90,7 +90,7 @@ def _silent(words: str) -> SchedulerError:
 
 
 def choose(limits: Limits | None, wanted: Literal["auto"] | Way, options: Sequence[str] = ()) -> Continuation:
-    """Choose a continuation; see `Backend.continuation`. The option `--no-requeue` excludes requeueing."""
+    """Chooses a continuation; see `Backend.continuation`. The option `--no-requeue` excludes requeueing."""
     names = {option.partition("=")[0] for option in options}
     site = limits or USUAL
     if wanted != "auto":

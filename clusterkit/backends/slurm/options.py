@@ -53,18 +53,18 @@ class SlurmOptions(Backend):
     def options(
         self, cluster: Cluster, profile: Profile, *, signal: EarlySignal | None, extra: Sequence[str] = ()
     ) -> tuple[str, ...]:
-        """Sbatch options."""
+        """Returns options of sbatch."""
         return sbatch_options(cluster, profile, signal=signal, extra=extra)
 
     def carried_over(self, options: Sequence[str], *, time: bool, packed: bool) -> list[str]:
-        """All but the options chosen anew for each submission."""
+        """Returns all but the options chosen anew for each submission."""
         left = {*_OF_ONE_SUBMISSION, *(_OF_THE_PACK if packed else ()), *(() if time else _OF_THE_TIME)}
         return [
             option for option in options if option.partition("=")[0] not in left or asks_for_requeue([option])
         ]
 
     def brief(self, options: Sequence[str], seconds: int) -> tuple[str, ...]:
-        """No log, no mail, no second start."""
+        """Leaves out log, mail and second starts."""
         own = (
             "--job-name=clusterkit-doctor",
             "--output=/dev/null",
@@ -93,12 +93,12 @@ class SlurmOptions(Backend):
         return tuple(shared)
 
     def asked(self, options: Sequence[str]) -> JobResources:
-        """`--cpus-per-task`, `--mem` and `--time`."""
+        """Reads `--cpus-per-task`, `--mem` and `--time`."""
         told, given = read(options), dict(option.partition("=")[::2] for option in options)
         return JobResources(ordinal(given.get("--cpus-per-task", "")), told.memory, told.seconds)
 
     def directives(self, options: Sequence[str], *, job_name: str, folder: str, log: str) -> list[str]:
-        """#SBATCH lines: clusterkit's own defaults, then the given options."""
+        """Returns #SBATCH lines: clusterkit's own defaults, then the given options."""
         # In a file name pattern of sbatch `%` starts a field and a backslash switches fields off.
         path = f"{folder}/".replace("%", "%%")
         own = [f"--job-name={job_name}", f"--output={path}{log}", "--open-mode=append", f"--chdir={folder}"]
@@ -107,7 +107,7 @@ class SlurmOptions(Backend):
         return [directive(option) for option in (*unset, *options)]
 
     def requeued(self, options: Sequence[str]) -> tuple[str, ...]:
-        """With `--requeue`, which counts whatever the site's JobRequeue says (man slurm.conf)."""
+        """Adds `--requeue`, which counts whatever the site's JobRequeue says (man slurm.conf)."""
         if "--no-requeue" in options:
             raise ConfigError(
                 "retry.node_failures contradicts the sbatch option no-requeue", hint="remove one of them"
@@ -117,7 +117,7 @@ class SlurmOptions(Backend):
         return (*(option for option in options if option != "--requeue"), "--requeue")
 
     def mailed(self, options: Sequence[str], address: str, *, only_failures: bool) -> tuple[str, ...]:
-        """With `--mail-user` and `--mail-type`, unless one of them is set already.
+        """Adds `--mail-user` and `--mail-type`, unless one of them is set already.
 
         A time limit or too little memory is a failure to Slurm; a requeue is neither END nor FAIL, and of a
         job array they mean the whole.
@@ -128,15 +128,15 @@ class SlurmOptions(Backend):
         return (*options, f"--mail-user={address}", f"--mail-type={types}")
 
     def mails(self, options: Sequence[str]) -> bool:
-        """Whether there is a `--mail-type`."""
+        """Returns whether there is a `--mail-type`."""
         return any(option.startswith("--mail-type=") for option in options)
 
     def signalled(self, options: Sequence[str]) -> bool:
-        """Whether there is a `--signal`."""
+        """Returns whether there is a `--signal`."""
         return any(option.startswith("--signal=") for option in options)
 
     def held_back(self, options: Sequence[str]) -> EarlySignal | None:
-        """The signal of `--signal`, which Slurm may send up to a minute early (man sbatch)."""
+        """Returns the signal of `--signal`, which Slurm may send up to a minute early (man sbatch)."""
         told = [option.partition("=")[2] for option in options if option.startswith("--signal=")]
         match = re.fullmatch(r"R?B:(?:SIG)?(USR1|USR2|TERM|INT)@(\d{1,5})", told[-1]) if told else None
         return EarlySignal(match[1], int(match[2])) if match else None
@@ -149,7 +149,7 @@ def sbatch_options(
     signal: EarlySignal | None = None,
     extra: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """The options of a job, each "--name=value" or "--flag", in a stable order.
+    """Returns the options of a job, each "--name=value" or "--flag", in a stable order.
 
     Precedence, weakest first: the profile's resources, the cluster's partition, account, qos and constraint,
     and the signal; the `sbatch` tables of the cluster, of the GPU type and of the profile; the command line.
@@ -196,7 +196,7 @@ def sbatch_options(
 
 
 def _other_gpu_requests(name: str, value: Value, options: Mapping[str, Value]) -> tuple[str, ...]:
-    """The options that ask for GPUs in another way than this one: Slurm 26.05 refuses both together."""
+    """Returns the other ways to ask for GPUs beside this one: Slurm 26.05 refuses both together."""
     if name == "gres" and _gpus_of_gres(value):
         return _GPU_OPTIONS
     return ("gres",) if name in _GPU_OPTIONS and _gpus_of_gres(options.get("gres", "")) else ()
@@ -207,7 +207,7 @@ def _gpus_of_gres(value: Value) -> bool:
 
 
 def site_options(cluster: Cluster, profile: Profile) -> dict[str, Value]:
-    """The GPU request, partition, account, qos and constraint, by long name.
+    """Returns the GPU request, partition, account, qos and constraint, by long name.
 
     Raises:
         ConfigError: the cluster has no such GPU; the hint lists those it has.
@@ -227,7 +227,7 @@ def site_options(cluster: Cluster, profile: Profile) -> dict[str, Value]:
 
 
 def directive(option: str) -> str:
-    """One #SBATCH line, quoted for sbatch: blanks, quotes, `#` and backslashes need a backslash.
+    """Returns one #SBATCH line, quoted for sbatch: blanks, quotes, `#` and backslashes need a backslash.
 
     Raises:
         ConfigError: it is not an option, or contains a line break, which sbatch cannot read.
@@ -244,7 +244,7 @@ def _rendered(options: Mapping[str, Value]) -> tuple[str, ...]:
 
 
 def slurm_time(seconds: int) -> str:
-    """Slurm's "[D-]HH:MM:SS", rounded up to whole minutes, Slurm's resolution (sbatch --time)."""
+    """Returns Slurm's "[D-]HH:MM:SS", rounded up to whole minutes, Slurm's resolution (sbatch --time)."""
     minutes = -(-seconds // 60)
     hours, minute = divmod(minutes, 60)
     day, hour = divmod(hours, 24)
@@ -252,6 +252,6 @@ def slurm_time(seconds: int) -> str:
 
 
 def slurm_memory(size: int) -> str:
-    """Slurm's memory text, rounded up to whole MiB, e.g. "64G" or "1536M" (sbatch --mem)."""
+    """Returns Slurm's memory text, rounded up to whole MiB, e.g. "64G" or "1536M" (sbatch --mem)."""
     mebibytes = -(-size // 2**20)
     return f"{mebibytes // 1024}G" if mebibytes % 1024 == 0 else f"{mebibytes}M"

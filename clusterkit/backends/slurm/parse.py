@@ -40,7 +40,7 @@ _REPRESENTATIVE = (  # of an array: what still happens first, then what went wro
 
 
 def parse_query(stdout: str) -> QueryResult:
-    """Parse the jobs that were asked about, their array tasks, and all others that squeue lists, by id.
+    """Parses the jobs that were asked about, their array tasks, and all others that squeue lists, by id.
 
     Slurm has forgotten a job that is absent from the answer or, without accounting, it ended minutes ago: its
     exit record decides. If squeue did not answer and sacct does not know the end either, the job is UNKNOWN
@@ -78,7 +78,7 @@ def parse_query(stdout: str) -> QueryResult:
 
 
 def parse_find(stdout: str) -> Found:
-    """Parse the ids of a name's jobs, without array tasks, and whether squeue answered.
+    """Parses the ids of a name's jobs, without array tasks, and whether squeue answered.
 
     Without accounting, a job that squeue has forgotten is known by its attempt folder.
     """
@@ -121,12 +121,12 @@ def _merge(number: str, queue: _Tool, accounting: _Tool) -> Job | None:
 
 
 def _one(jobs: list[Job]) -> Job | None:
-    """A job, or an array's most informative task."""
+    """Returns a job, or an array's most informative task."""
     return min(jobs, key=lambda job: _REPRESENTATIVE.index(job.state), default=None)
 
 
 def _cause(tool: _Tool) -> str:
-    """The most telling line of standard error."""
+    """Returns the most telling line of standard error."""
     if tool.status == 124:
         return "no answer in time"
     lines = [line.strip() for line in tool.error.splitlines() if line.strip()]
@@ -134,7 +134,7 @@ def _cause(tool: _Tool) -> str:
 
 
 def _tools(stdout: str) -> tuple[list[str], dict[str, _Tool]]:
-    """The requested ids and each tool's answer; text before the first mark is a banner."""
+    """Returns the requested ids and each tool's answer; text before the first mark is a banner."""
     ids = marked(stdout, "ids")
     if ids is None or marked(stdout, "end") is None:
         raise SchedulerError(

@@ -51,7 +51,7 @@ class JobRequest:
 
 
 def read(options: Sequence[str]) -> JobRequest:
-    """The request in sbatch options, `--name=value` or `--flag`."""
+    """Returns the request in sbatch options, `--name=value` or `--flag`."""
     given = {name: value for name, _, value in (option.partition("=") for option in options)}
     gpu_option = next((option for option in reversed(options) if _gpus(option)), "")
     memory = given.get("--mem", "")
@@ -70,7 +70,7 @@ def read(options: Sequence[str]) -> JobRequest:
 
 
 def asks_for_requeue(options: Sequence[str]) -> bool:
-    """Whether the user asks for a way of requeueing: `--requeue=expedite`, since Slurm 25.11 (man sbatch).
+    """Returns whether options name a way of requeueing: `--requeue=expedite`, since 25.11 (man sbatch).
 
     It means `--requeue` and more, so that nothing is added to it.
     """
@@ -78,7 +78,7 @@ def asks_for_requeue(options: Sequence[str]) -> bool:
 
 
 def counted(asked: JobRequest) -> dict[str, float]:
-    """The request in Slurm's trackable resources (TRES), by lower-case name; `mem` in GiB.
+    """Returns the request in Slurm's trackable resources (TRES), by lower-case name; `mem` in GiB.
 
     GPU types are spelled as at the site.
     """
@@ -93,7 +93,7 @@ def counted(asked: JobRequest) -> dict[str, float]:
 
 
 def held(gres: str) -> tuple[Gpus, ...]:
-    """A node's GPUs in sinfo's %G, e.g. `gpu:a40:4(S:0-1),shard:8`.
+    """Returns a node's GPUs in sinfo's %G, e.g. `gpu:a40:4(S:0-1),shard:8`.
 
     Other resources, such as shards and MPS, are ignored.
     """

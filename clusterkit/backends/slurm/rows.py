@@ -55,7 +55,7 @@ _STATES = {state.value: state for state in JobState if state not in _OURS} | _AL
 
 
 def job_state(text: str) -> JobState:
-    """The state in Slurm's text, e.g. `CANCELLED by 1000` or `OUT_OF_ME+`; UNKNOWN for an unknown state."""
+    """Returns the state in a text such as `CANCELLED by 1000` or `OUT_OF_ME+`; UNKNOWN for another one."""
     word = (text.split() or [""])[0]
     if word in _STATES:
         return _STATES[word]
@@ -67,7 +67,7 @@ def job_state(text: str) -> JobState:
 
 
 def grouped(jobs: Iterator[Job]) -> dict[str, list[Job]]:
-    """Jobs by id, array tasks also by array id.
+    """Returns jobs by id, array tasks also by array id.
 
     A later row with the same id is a later start of the requeued job.
     """
@@ -88,7 +88,7 @@ def grouped(jobs: Iterator[Job]) -> dict[str, list[Job]]:
 
 
 def queue_rows(rows: Iterator[list[str]]) -> Iterator[Job]:
-    """Jobs in squeue's output; malformed rows are ignored."""
+    """Yields jobs in squeue's output; malformed rows are ignored."""
     for row in rows:
         if len(row) != len(SQUEUE_FIELDS) or not (match := ROW_ID.fullmatch(row[0].strip())):
             continue
@@ -111,7 +111,7 @@ def queue_rows(rows: Iterator[list[str]]) -> Iterator[Job]:
 
 
 def accounting_rows(rows: Iterator[list[str]]) -> Iterator[Job]:
-    """Jobs in sacct's output, merged with their steps; malformed rows are ignored."""
+    """Yields jobs in sacct's output, merged with their steps; malformed rows are ignored."""
     job: Job | None = None
     for row in rows:
         if len(row) != len(SACCT_FIELDS) or not (match := ROW_ID.fullmatch(row[0].strip())):
@@ -143,18 +143,18 @@ def accounting_rows(rows: Iterator[list[str]]) -> Iterator[Job]:
 
 
 def _identifier(match: re.Match[str]) -> str:
-    """`123` or `123_4`; `123_[0-9]`, an array's pending rest, counts as the array."""
+    """Returns `123` or `123_4`; `123_[0-9]`, an array's pending rest, counts as the array."""
     task = match["task"]
     return f"{match['base']}_{task}" if task and task.isdigit() else match["base"]
 
 
 def known(value: str | None) -> str | None:
-    """A field's value; None for Slurm's words for nothing."""
+    """Returns a field's value; None for Slurm's words for nothing."""
     return None if value in _EMPTY else value
 
 
 def parse_time(text: str) -> int | None:
-    """Seconds in a Slurm time: `M`, `M:S`, `H:M:S`, `D-H`, `D-H:M` or `D-H:M:S` (man sbatch, --time).
+    """Returns seconds in a Slurm time: `M`, `M:S`, `H:M:S`, `D-H`, `D-H:M` or `D-H:M:S` (man sbatch, --time).
 
     Returns:
         None for an unlimited or meaningless time (UNLIMITED, NOT_SET, Partition_Limit, N/A, ...).

@@ -56,7 +56,7 @@ ck_try() {
 
 
 def probe(requests: Mapping[str, Sequence[str]]) -> Probe[Predictions]:
-    """A probe for all answers.
+    """Returns a probe for all answers.
 
     Args:
         requests: sbatch options by label.
@@ -73,7 +73,7 @@ def probe(requests: Mapping[str, Sequence[str]]) -> Probe[Predictions]:
 
 
 def parse_starts(text: str, requests: Mapping[str, Sequence[str]]) -> Predictions:
-    """Parse the script's output; missing values are unknown."""
+    """Parses the script's output; missing values are unknown."""
     parts = {section.name: section for section in sections(text)}
     slurm = SlurmTables({name: part.text for name, part in parts.items()})
     now = decimal(parts.get("now", _SILENCE).text.strip())
@@ -94,7 +94,7 @@ def parse_starts(text: str, requests: Mapping[str, Sequence[str]]) -> Prediction
 def _start(
     answer: Section, asked: JobRequest, now: float | None, slurm: SlurmTables, waiting: Mapping[str, int]
 ) -> PredictedStart:
-    """The start in sbatch's answer.
+    """Returns the start in sbatch's answer.
 
     Args:
         answer: sbatch's.
@@ -120,7 +120,7 @@ def _start(
 
 
 def _refusal(status: int, said: str) -> str:
-    """Why sbatch predicts no start."""
+    """Returns why sbatch predicts no start."""
     lines = [_NOISE.sub("", line.strip()) for line in said.splitlines() if line.strip()]
     words = "; ".join(dict.fromkeys(lines))[:300]
     if status == 124:
@@ -129,7 +129,7 @@ def _refusal(status: int, said: str) -> str:
 
 
 def billing(weights: Mapping[str, float], asked: Mapping[str, float], *, highest_only: bool) -> float | None:
-    """A job's billing units an hour; None if the partition has no weights for it.
+    """Returns a job's billing units an hour; None if the partition has no weights for it.
 
     Args:
         weights: the partition's.

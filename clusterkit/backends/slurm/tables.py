@@ -54,12 +54,12 @@ ck_fs='{FIELD_SEPARATOR}'
 
 
 def partitions(options: str = "") -> str:
-    """The command that lists partitions; one name may follow."""
+    """Returns the command that lists partitions; one name may follow."""
     return " ".join(filter(None, ("scontrol -o", options, "show partition")))
 
 
 def nodes(options: str, fields: str, separator: str = "|") -> str:
-    """The command that lists nodes.
+    """Returns the command that lists nodes.
 
     Args:
         options: sinfo's, which choose the nodes, and whether alike ones share a row.
@@ -70,7 +70,7 @@ def nodes(options: str, fields: str, separator: str = "|") -> str:
 
 
 def names(text: str) -> tuple[str, ...] | None:
-    """A list of names; None where it restricts nothing."""
+    """Returns a list of names; None where it restricts nothing."""
     return None if text in ("", "ALL", "N/A", "(null)") else tuple(filter(None, text.split(",")))
 
 
@@ -119,12 +119,12 @@ class Row:
     """As Slurm prints them."""
 
     def text(self, field: str) -> str:
-        """A field's text; empty if Slurm does not print it."""
+        """Returns a field's text; empty if Slurm does not print it."""
         return self.fields.get(field, "")
 
     @classmethod
     def columns(cls) -> tuple[str, ...]:
-        """The names of the columns in their order."""
+        """Returns the names of the columns in their order."""
         return tuple(column.name for column in vars(cls).values() if isinstance(column, Column))
 
 
@@ -295,7 +295,7 @@ class SlurmTables:
         return {row.name: row for row in map(Qos, self._rows("qos", Qos.columns()))}
 
     def _rows(self, section: str, fields: Sequence[str], separator: str = "|") -> list[dict[str, str]]:
-        """The lines of a section that are rows; the last field may hold any text."""
+        """Returns the lines of a section that are rows; the last field may hold any text."""
         rows = (line.split(separator, len(fields) - 1) for line in self.texts.get(section, "").splitlines())
         return [
             dict(zip(fields, map(str.strip, row), strict=True)) for row in rows if len(row) == len(fields)

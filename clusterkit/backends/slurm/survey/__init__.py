@@ -23,7 +23,7 @@ class SlurmSurveyor:
     parse = staticmethod(parse)
 
     def check(self, survey: SiteSurvey, *, account: str | None, partition: str | None) -> None:
-        """Check the wishes against associations and partitions."""
+        """Checks the wishes against associations and partitions."""
         slurm = _of_slurm(survey).slurm or Slurm()
         partitions = [one.name for one in slurm.partitions]
         if partitions and partition not in (None, *partitions):
@@ -39,7 +39,7 @@ class SlurmSurveyor:
             )
 
     def accounts(self, survey: SiteSurvey, partition: str | None, before: Mapping[str, Any]) -> Choice:
-        """Accounts that may use the chosen partitions, the user's default one first."""
+        """Returns accounts that may use the chosen partitions, the user's default one first."""
         slurm = _of_slurm(survey).slurm or Slurm()
         types = types_for(_of_slurm(survey), partition, before)
         partitions = [one.partition for one in types] or list(slurm.partitions)
@@ -58,11 +58,11 @@ class SlurmSurveyor:
     def draft(
         self, survey: SiteSurvey, wishes: Wishes, *, before: Mapping[str, Any], shipped: Mapping[str, Profile]
     ) -> SiteDraft:
-        """Settings with the reason for every key."""
+        """Returns settings with the reason for every key."""
         return draft(_of_slurm(survey), wishes, before=before, shipped=shipped)
 
     def check_usable(self, survey: SiteSurvey, host: str) -> None:
-        """Slurm must have been found."""
+        """Refuses a site where no Slurm was found."""
         if _of_slurm(survey).slurm is None:
             raise SchedulerError(
                 f"no Slurm was found on {host}: no settings were written",

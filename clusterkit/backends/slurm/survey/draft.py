@@ -35,7 +35,7 @@ _SETTLED_ANEW_FOR_GPUS = ("partition", "account", "qos", "constraint")
 def draft(
     survey: SlurmSurvey, wishes: Wishes, *, before: Mapping[str, Any], shipped: Mapping[str, Profile]
 ) -> SiteDraft:
-    """Draft the settings for a site.
+    """Drafts the settings for a site.
 
     Args:
         survey: the site's survey.
@@ -72,7 +72,7 @@ def draft(
 
 
 def types_for(survey: SlurmSurvey, partition: str | None, before: Mapping[str, Any]) -> tuple[Offer, ...]:
-    """The GPU types, preferably in the requested partition or in those of the earlier settings."""
+    """Returns the GPU types, preferably in the requested partition or in those of the earlier settings."""
     if partition is not None:
         return gpu_types(survey, partitions=[partition])
     tables = [table for table in before.get("gpus", {}).values() if isinstance(table, dict)]
@@ -80,13 +80,13 @@ def types_for(survey: SlurmSurvey, partition: str | None, before: Mapping[str, A
 
 
 def _gone(table: Table, before: Mapping[str, Any], anew: tuple[str, ...]) -> list[Key]:
-    """Earlier keys that the new survey removes."""
+    """Returns earlier keys that the new survey removes."""
     wanted = {one.key for one in table.entries}
     return [(*table.key, key) for key in anew if key in before and key not in wanted]
 
 
 def _gone_types(old: Mapping[str, Any], types: tuple[Offer, ...], slurm: Slurm) -> list[str]:
-    """Earlier GPU types whose partition no longer exists."""
+    """Returns earlier GPU types whose partition no longer exists."""
     known, seen = {one.name for one in slurm.partitions}, {one.name for one in types}
     return [
         name
@@ -96,7 +96,7 @@ def _gone_types(old: Mapping[str, Any], types: tuple[Offer, ...], slurm: Slurm) 
 
 
 def _about(survey: SlurmSurvey) -> tuple[str, ...]:
-    """Remarks about the site beyond the keys."""
+    """Returns remarks about the site beyond the keys."""
     lines = [
         f"Written by `clusterkit init` from what {survey.host_name} says; run it again when the site changes."
     ]
@@ -175,7 +175,7 @@ def _container(wishes: Wishes, runtime: Runtime | None, before: Mapping[str, Any
 def _partition(
     slurm: Slurm, account: str | None, groups: tuple[str, ...], before: Mapping[str, Any]
 ) -> str | None:
-    """The partition for jobs without a GPU: the earlier one, or another if the default does not fit."""
+    """Returns the partition of jobs without a GPU: the earlier one, or another than an unfit default."""
     if any(one.name == before.get("partition") for one in slurm.partitions):
         return str(before["partition"])
     usable = [one for one in slurm.partitions if may_submit(slurm, one, groups)]
@@ -224,7 +224,7 @@ def _about_gpu(offer: Offer, slurm: Slurm, wishes: Wishes) -> tuple[str, ...]:
 
 
 def _kept(entry: Entry, before: Mapping[str, Any]) -> Entry:
-    """The entry, or the user's own value for it."""
+    """Returns the entry, or the user's own value for it."""
     return replace(entry, value=before.get(entry.key, entry.value))
 
 
@@ -240,7 +240,7 @@ _TESTS = (
 def fitting_profiles(
     types: Sequence[Offer], limits: Mapping[str, int | None], shipped: Mapping[str, Profile]
 ) -> tuple[Table, ...]:
-    """Profiles for the first GPU types: two small ones each, and shipped ones that request too much.
+    """Returns profiles for the first GPU types: two small ones each, and shipped ones that request too much.
 
     Args:
         types: the site's GPU types.
@@ -265,7 +265,7 @@ def fitting_profiles(
 
 
 def _fits(profile: Profile, offer: Offer, limit: int | None) -> bool:
-    """Whether one job may have the profile's resources."""
+    """Returns whether one job may have the profile's resources."""
     cpus, memory = _share(offer, offer.per_node)
     return (
         profile.gpus <= offer.per_node
@@ -276,7 +276,7 @@ def _fits(profile: Profile, offer: Offer, limit: int | None) -> bool:
 
 
 def _changes(profile: Profile, offer: Offer, limit: int | None) -> tuple[Entry, ...]:
-    """Changed requests that fit the GPUs' share of a node."""
+    """Returns changed requests that fit the GPUs' share of a node."""
     gpus = min(profile.gpus, offer.per_node)
     cpus, memory = _share(offer, gpus)
     changes = []
@@ -295,7 +295,7 @@ def _changes(profile: Profile, offer: Offer, limit: int | None) -> tuple[Entry, 
 
 
 def _share(offer: Offer, gpus: int) -> tuple[int, int]:
-    """The share of a node's CPUs (at least two) and memory for a number of its GPUs.
+    """Returns the share of a node's CPUs (at least two) and memory for a number of its GPUs.
 
     Slurm reports 1 MiB for a node with unconfigured memory; a request needs some memory nevertheless.
     """

@@ -22,13 +22,13 @@ _NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def may_charge(slurm: Slurm, account: str, partition: Partition) -> bool:
-    """Whether one of the user's accounts may be charged for jobs in the partition."""
+    """Returns whether one of the user's accounts may be charged for jobs in the partition."""
     mine = any(row.account == account and row.partition in ("", partition.name) for row in slurm.associations)
     return mine and account not in partition.denied_accounts and account in (partition.accounts or (account,))
 
 
 def may_submit(slurm: Slurm, partition: Partition, groups: tuple[str, ...]) -> bool:
-    """Whether a user in these Unix groups may submit jobs to the partition, as far as known."""
+    """Returns whether a user in these Unix groups may submit jobs to the partition, as far as known."""
     if partition.state != "UP" or partition.root_only:
         return False
     if partition.groups is not None and not set(partition.groups) & set(groups):
@@ -41,7 +41,7 @@ def may_submit(slurm: Slurm, partition: Partition, groups: tuple[str, ...]) -> b
 
 
 def account_for(slurm: Slurm, account: str | None, partition: Partition) -> str | None:
-    """Another account to name if the partition does not admit this one."""
+    """Returns another account to name if the partition does not admit this one."""
     if account is None or may_charge(slurm, account, partition):
         return None
     names = dict.fromkeys(row.account for row in slurm.associations)
@@ -49,7 +49,7 @@ def account_for(slurm: Slurm, account: str | None, partition: Partition) -> str 
 
 
 def qos_for(slurm: Slurm, account: str | None, partition: Partition) -> str | None:
-    """The QOS to name if the partition does not admit a job's default one."""
+    """Returns the QOS to name if the partition does not admit a job's default one."""
     if partition.qos is None and not partition.denied_qos:
         return None
     mine = [row for row in slurm.associations if account in (None, row.account)]
@@ -61,7 +61,7 @@ def qos_for(slurm: Slurm, account: str | None, partition: Partition) -> str | No
 
 
 def longest(slurm: Slurm, account: str | None, partition: Partition) -> int | None:
-    """Longest time of a job, seconds: the least limit of partition, its QOS, account and user's QOS."""
+    """Returns the longest time of a job: the least limit of partition, its QOS, account and user's QOS."""
     mine = [
         row
         for row in slurm.associations
@@ -114,7 +114,7 @@ class Offer:
 
 
 def gpu_types(survey: SlurmSurvey, *, partitions: Iterable[str] = ()) -> tuple[Offer, ...]:
-    """The GPU types that this user may request, most nodes first.
+    """Returns the GPU types that this user may request, most nodes first.
 
     Args:
         survey: the site's survey.
@@ -142,7 +142,7 @@ def gpu_types(survey: SlurmSurvey, *, partitions: Iterable[str] = ()) -> tuple[O
 
 
 def _merit(offer: Offer, wanted: set[str]) -> tuple[object, ...]:
-    """Sort key of a partition's suitability, most important part first."""
+    """Returns the sort key of a partition's suitability, most important part first."""
     limit = offer.partition.max_time
     return (
         offer.partition.name in wanted,
@@ -157,7 +157,7 @@ def _merit(offer: Offer, wanted: set[str]) -> tuple[object, ...]:
 
 
 def _offers(partition: Partition) -> Iterator[Offer]:
-    """One offer per kind of GPU in a partition."""
+    """Yields one offer per kind of GPU in a partition."""
     found: dict[tuple[str, str], list[tuple[NodeRow, Gpus, str | None, str]]] = {}
     for nodes in partition.nodes:
         for gres in nodes.gpus:
@@ -184,7 +184,7 @@ def _offers(partition: Partition) -> Iterator[Offer]:
 
 
 def _name(gres: Gpus, nodes: NodeRow, partition: Partition) -> tuple[str, str | None, str]:
-    """A GPU's name in profiles, the feature that names it, and the name's source."""
+    """Returns a GPU's name in profiles, the feature that names it, and the name's source."""
     if gres.type:
         known = recognise(gres.type)
         return known[0] if known else _as_name(gres.type), None, f"sinfo calls it gpu:{gres.type}"
@@ -197,7 +197,7 @@ def _name(gres: Gpus, nodes: NodeRow, partition: Partition) -> tuple[str, str | 
 
 
 def _memory(gres: Gpus, nodes: NodeRow, name: str) -> int | None:
-    """Bytes of one GPU, from the type's name, a feature, or the card."""
+    """Returns bytes of one GPU, from the type's name, a feature, or the card."""
     if gres.type and (size := slice_memory(gres.type)):
         return size
     for feature in nodes.features:
@@ -209,5 +209,5 @@ def _memory(gres: Gpus, nodes: NodeRow, name: str) -> int | None:
 
 
 def _as_name(text: str) -> str:
-    """A site's word as a valid name: other characters become dashes."""
+    """Returns a site's word as a valid name: other characters become dashes."""
     return _NO_NAME.sub("-", text).lstrip("._-") or "gpu"

@@ -13,7 +13,7 @@ _AGAIN = "into ~/.bash_profile there, and run this command again"
 def missing(
     survey: SlurmSurvey, types: tuple[Offer, ...], runtime: Runtime | None, container: str | None
 ) -> tuple[Missing, ...]:
-    """All missing requirements.
+    """Returns all missing requirements.
 
     Args:
         survey: the site's survey.
@@ -26,7 +26,7 @@ def missing(
 
 
 def no_slurm(survey: SlurmSurvey) -> Missing:
-    """What is missing at a site without Slurm."""
+    """Returns what is missing at a site without Slurm."""
     modules = [name for name in survey.modules if "slurm" in name.lower()]
     line = f"module load {modules[0]}" if modules else "export PATH=/where/slurm/is/bin:$PATH"
     return Missing(

@@ -64,7 +64,7 @@ class SlurmSurvey(SiteSurvey):
 
 
 def parse(answer: str) -> SlurmSurvey:
-    """Parse the script's answer.
+    """Parses the script's answer.
 
     Raises:
         TransportError: it is not the script's answer, or was cut off.
@@ -161,7 +161,7 @@ def _roots(texts: dict[str, str], user: str) -> tuple[Root, ...]:
 
 
 def _with_user(path: str, home: str, user: str) -> str | None:
-    """A path as written in settings, or None if it cannot be."""
+    """Returns a path as written in settings, or None if it cannot be."""
     path = path.rstrip("/")
     if not path or "$" in path or _UNREADABLE in path:
         return None
@@ -171,12 +171,12 @@ def _with_user(path: str, home: str, user: str) -> str | None:
 
 
 def _worked(parts: Parts, wanted: str) -> bool | None:
-    """Whether a part succeeded; None if it was not tried."""
+    """Returns whether a part succeeded; None if it was not tried."""
     return next((status == 0 for name, _, status in parts if name == wanted), None)
 
 
 def _rows(text: str, columns: int) -> Iterator[list[str]]:
-    """Lines of `|`-separated columns; the last may contain any text."""
+    """Yields lines of `|`-separated columns; the last may contain any text."""
     for line in text.splitlines():
         row = [cell.strip() for cell in line.split("|", columns - 1)]
         if len(row) == columns:

@@ -18,7 +18,7 @@ SECONDS = 240.0
 
 
 def argv(root: str | None = None, *, trust: Iterable[str] = (), group: str | None = None) -> list[str]:
-    """The survey's command; `clusterkit.backends.slurm.survey.parse` reads its output.
+    """Returns the survey's command; `clusterkit.backends.slurm.survey.parse` reads its output.
 
     Args:
         root: a work root chosen already, as in settings.

@@ -16,7 +16,7 @@ CAUSES: tuple[Cause, ...] = tuple(
 
 
 def probe(subject: Subject) -> Probe[JobStory]:
-    """A probe that asks squeue, sacct and scontrol about a job, its partition, nodes and limits."""
+    """Returns a probe that asks squeue, sacct and scontrol about a job, its partition, nodes and limits."""
 
     def story(stdout: str) -> JobStory:
         answer = read(subject, stdout)

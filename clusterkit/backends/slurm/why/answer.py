@@ -79,7 +79,7 @@ esac
 
 
 def script(subject: Subject) -> str:
-    """The fragment for everything that `told.read` parses; empty for a run without a job."""
+    """Returns the fragment for everything that `read` parses; empty for a run without a job."""
     match = _JOB_ID.fullmatch(subject.job_id)
     if match is None:
         return ""
@@ -124,7 +124,7 @@ class JobAnswer:
         return self.known is not None and self.known.state.waiting
 
     def waits_for(self, reason: str) -> bool:
-        """Whether it is in the queue for a reason that starts with a pattern."""
+        """Returns whether it is in the queue for a reason that starts with a pattern."""
         return self.waiting and re.match(reason, self.reason) is not None
 
     @property
@@ -133,11 +133,11 @@ class JobAnswer:
         return self.subject.job_id.partition(";")[0]
 
     def columns(self, *names: str) -> Line | None:
-        """Columns of sacct as evidence."""
+        """Returns columns of sacct as evidence."""
         return _line("sacct", self.booked, names)
 
     def words(self, *names: str) -> Line | None:
-        """Fields of `scontrol show job` as evidence."""
+        """Returns fields of `scontrol show job` as evidence."""
         return _line("scontrol show job", self.job, names)
 
     @property
@@ -147,18 +147,18 @@ class JobAnswer:
         return Line("squeue", f"{raw}, reason {self.reason}") if self.reason else None
 
     def tail(self, section: str, lines: int) -> tuple[Line, ...]:
-        """The last lines of a section."""
+        """Returns the last lines of a section."""
         return self.texts.get(section, Text("")).tail(lines)
 
 
 def node_line(node: NodeRow) -> Line:
-    """A node's state and its reason as evidence."""
+    """Returns a node's state and its reason as evidence."""
     reason = f", {node.reason!r} (set by {node.author})" if node.reason not in ("", "none") else ""
     return Line("sinfo", f"node {node.name} is {node.state}{reason}")
 
 
 def read(subject: Subject, answer: str) -> JobAnswer:
-    """Parse Slurm's part of an answer."""
+    """Parses Slurm's part of an answer."""
     said = {text.source: text for text in texts(answer)}
     queued = _of_task(_rows(said, "squeue", SQUEUE_FIELDS), subject.started)
     booked = _newest(_rows(said, "sacct", SACCT_FIELDS), subject.started)
@@ -190,7 +190,7 @@ def _job(
     reason: str,
     silent: str,
 ) -> Job | None:
-    """The job as `status` sees it: from squeue, then sacct, then scontrol."""
+    """Returns the job as `status` sees it: from squeue, then sacct, then scontrol."""
     raw = queued.get("%T") or booked.get("State") or job.get("JobState") or ""
     if not raw:
         return Job(job_id, JobState.UNKNOWN, "", reason=silent) if silent else None
@@ -215,7 +215,7 @@ def _job(
 
 
 def _silent(said: Mapping[str, Text]) -> str:
-    """The controller's error if it answered neither squeue nor scontrol."""
+    """Returns the controller's error if it answered neither squeue nor scontrol."""
     for name in ("squeue", "job"):
         text = said.get(name)
         if text is not None and (found := text.last(_TROUBLE)) is not None:
@@ -224,7 +224,7 @@ def _silent(said: Mapping[str, Text]) -> str:
 
 
 def _of_task(rows: Sequence[dict[str, str]], task: str) -> dict[str, str]:
-    """A job's row; for an array that of the task that runs, else waits, else started last."""
+    """Returns a job's row; for an array that of the task that runs, else waits, else started last."""
     active = [row for row in rows if job_state(row["%T"]).active]
     active.sort(key=lambda row: job_state(row["%T"]).waiting)
     started = [row for row in rows if row["%i"] == task]
@@ -232,14 +232,14 @@ def _of_task(rows: Sequence[dict[str, str]], task: str) -> dict[str, str]:
 
 
 def _of_state(text: Text | None, raw: str) -> Text | None:
-    """An array's task in this state, from scontrol's list of tasks."""
+    """Returns an array's task in this state, from scontrol's list of tasks."""
     paragraphs = "\n".join(text.lines).split("\n\n") if text else []
     matching = [each for each in paragraphs if f"JobState={raw} " in each]
     return Text(text.source, tuple(matching[0].split("\n"))) if text and raw and matching else text
 
 
 def _of_job(log: Text, subject: Subject) -> Text:
-    """The log without Slurm's messages about earlier jobs of the run, which share the file."""
+    """Returns the log without Slurm's messages about earlier jobs of the run, which share the file."""
     now, *earlier = (re.split("[_;]", each)[0] for each in (subject.job_id, *subject.jobs))
     others = set(earlier) - {now, ""}
     named = re.compile(r"\b(?:StepId=|JOB |STEP |JobId=)(\d+)")
@@ -247,7 +247,7 @@ def _of_job(log: Text, subject: Subject) -> Text:
 
 
 def _newest(rows: Sequence[Mapping[str, str]], task: str) -> dict[str, str]:
-    """The newest start's row, with the largest memory of its steps and any memory kill."""
+    """Returns the newest start's row, with the largest memory of its steps and any memory kill."""
     newest: dict[str, str] = {}
     of_task = [row for row in rows if row["JobID"].partition(".")[0] == task]
     for row in of_task or rows:
@@ -277,7 +277,7 @@ def _rows(said: Mapping[str, Text], name: str, fields: Sequence[str]) -> list[di
 
 
 def _words(text: Text | None) -> dict[str, str]:
-    """Scontrol's `Key=value` fields; the first of each name counts."""
+    """Returns scontrol's `Key=value` fields; the first of each name counts."""
     words: dict[str, str] = {}
     for key, value in _WORD.findall("\n".join(text.lines) if text else ""):
         words.setdefault(key, known(value) or "")

@@ -35,7 +35,7 @@ _TRES = re.compile(r"([a-z/0-9:]+)=([0-9.]+)([KMGT]?)")
 
 
 def time_over_partition(answer: JobAnswer) -> Finding | None:
-    """PartitionTimeLimit."""
+    """Finds a request above the partition's limit: PartitionTimeLimit."""
     if not answer.waits_for(r"PartitionTimeLimit$"):
         return None
     partition, longest = answer.job.get("Partition", ""), answer.partition.text("MaxTime")
@@ -52,12 +52,12 @@ def time_over_partition(answer: JobAnswer) -> Finding | None:
 
 
 def qos_limit(answer: JobAnswer) -> Finding | None:
-    """QOSMaxWallDurationPerJobLimit, QOSMaxCpuPerUserLimit and similar ones."""
+    """Finds QOSMaxWallDurationPerJobLimit, QOSMaxCpuPerUserLimit and similar ones."""
     return _limit(answer, QOS_LIMIT, "QOS", tuple(answer.tables.qos.values()), answer.job.get("QOS", ""))
 
 
 def association_limit(answer: JobAnswer) -> Finding | None:
-    """AssocGrpCpuLimit and similar ones, MaxJobsPerAccount, AccountingPolicy."""
+    """Finds AssocGrpCpuLimit and similar ones, MaxJobsPerAccount, AccountingPolicy."""
     return _limit(
         answer,
         ASSOCIATION_LIMIT,
@@ -68,7 +68,7 @@ def association_limit(answer: JobAnswer) -> Finding | None:
 
 
 def bad_account(answer: JobAnswer) -> Finding | None:
-    """InvalidAccount, InvalidQOS, or a partition that admits other accounts."""
+    """Finds InvalidAccount, InvalidQOS, or a partition that admits other accounts."""
     if not answer.waiting:
         return None
     line = None
@@ -98,7 +98,7 @@ RULES = (time_over_partition, qos_limit, association_limit, bad_account)
 def _limit(
     answer: JobAnswer, cause: Cause, begins: str, rows: Sequence[Qos | Association], name: str
 ) -> Finding | None:
-    """A limit of a QOS or an association, and whether the job alone is above it."""
+    """Finds a limit of a QOS or an association, and whether the job alone is above it."""
     if not answer.waits_for(begins):
         return None
     lines = [_quote(row) for row in rows[-2:]]
@@ -134,7 +134,7 @@ def _quote(row: Qos | Association) -> Line:
 
 
 def _above(wanted: str, limits: str) -> str:
-    """The first resource whose request exceeds a limit, e.g. `cpu=2`."""
+    """Returns the first resource whose request exceeds a limit, e.g. `cpu=2`."""
     asked_for = {name: _amount(number, unit) for name, number, unit in _TRES.findall(wanted)}
     for name, number, unit in _TRES.findall(limits):
         if asked_for.get(name, 0.0) > _amount(number, unit):
@@ -147,7 +147,7 @@ def _amount(number: str, unit: str) -> float:
 
 
 def _shorten(answer: JobAnswer, longest: str) -> str:
-    """The command to lower the time limit of a waiting job, which users may do."""
+    """Returns the command to lower the time limit of a waiting job, which users may do."""
     if not longest or not longest[0].isdigit():
         return answer.subject.cancel
     return answer.subject.here(f"scontrol update JobId={answer.number} TimeLimit={longest}")

@@ -34,7 +34,7 @@ _LOG = {
 
 
 def story_of(answer: JobAnswer, findings: tuple[Finding, ...]) -> JobStory:
-    """The story that generic rules read."""
+    """Returns the story that generic rules read."""
     log = answer.texts.get(SCHEDULER_LOG)
     said = {state: log.last(pattern) for state, pattern in _LOG.items()} if log else {}
     node = answer.known.node if answer.known and answer.known.node else answer.subject.node
@@ -91,7 +91,7 @@ def _canceller(answer: JobAnswer) -> tuple[str, str] | None:
 
 
 def _twice(memory: str) -> str:
-    """The option for twice the memory, shown by sacct as `60M` or, in older versions, `3.50Gn`."""
+    """Returns the option for twice the memory, shown by sacct as `60M` or, in older versions, `3.50Gn`."""
     match = re.fullmatch(r"([0-9.]+)([KMGT]?)[nc]?", memory)
     size = decimal(match[1]) if match else None
     if match is None or not size:

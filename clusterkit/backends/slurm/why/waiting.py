@@ -42,7 +42,7 @@ _UNFIT = r"BadConstraints|PartitionNodeLimit|PartitionConfig"
 
 
 def nodes_drained(answer: JobAnswer) -> Finding | None:
-    """All nodes of the partition are down or drained, whatever squeue's reason."""
+    """Finds that all nodes of the partition are down or drained, whatever squeue's reason."""
     blocked = r"Resources|Priority|ReqNodeNotAvail|Node ?Down|Nodes required for job are DOWN|PartitionDown"
     if not answer.waits_for(blocked) or not answer.nodes or any(node.takes_jobs for node in answer.nodes):
         return None
@@ -56,7 +56,7 @@ def nodes_drained(answer: JobAnswer) -> Finding | None:
 
 
 def reserved(answer: JobAnswer) -> Finding | None:
-    """A maintenance or reservation begins before the job could end."""
+    """Finds that a maintenance or reservation begins before the job could end."""
     if not answer.waits_for(r"ReqNodeNotAvail.*[Mm]ain|Reservation|.*reserved for main"):
         return None
     return RESERVED.found(
@@ -67,7 +67,7 @@ def reserved(answer: JobAnswer) -> Finding | None:
 
 
 def partition_closed(answer: JobAnswer) -> Finding | None:
-    """PartitionDown, PartitionInactive."""
+    """Finds a closed partition: PartitionDown, PartitionInactive."""
     if not answer.waits_for(r"Partition(Down|Inactive)"):
         return None
     state = Line("scontrol show partition", f"State={answer.partition.fields.get('State', '?')}")
@@ -75,7 +75,7 @@ def partition_closed(answer: JobAnswer) -> Finding | None:
 
 
 def never_fits(answer: JobAnswer) -> Finding | None:
-    """BadConstraints, PartitionNodeLimit, PartitionConfig."""
+    """Finds what no node has: BadConstraints, PartitionNodeLimit, PartitionConfig."""
     failed = answer.known is not None and answer.known.state is JobState.FAILED
     if not (answer.waiting or failed) or not re.match(_UNFIT, answer.reason):
         return None
@@ -89,14 +89,14 @@ def never_fits(answer: JobAnswer) -> Finding | None:
 
 
 def held_by_you(answer: JobAnswer) -> Finding | None:
-    """JobHeldUser."""
+    """Finds a hold of the user: JobHeldUser."""
     if not answer.waits_for(r"(Job)?HeldUser|job requeued in held state"):
         return None
     return HELD_BY_YOU.found(answer.queue, command=answer.subject.here(f"scontrol release {answer.number}"))
 
 
 def launch_failed(answer: JobAnswer) -> Finding | None:
-    """A prolog failed, or too many starts did; the node is often drained then."""
+    """Finds that a prolog failed, or too many starts did; the node is often drained then."""
     if not answer.waits_for(r"launch failed|Job ?Hold ?Max ?Requeue|JobLaunchFailure"):
         return None
     drained = [node for node in answer.nodes if not node.takes_jobs]
@@ -110,7 +110,7 @@ def launch_failed(answer: JobAnswer) -> Finding | None:
 
 
 def held_by_admin(answer: JobAnswer) -> Finding | None:
-    """JobHeldAdmin."""
+    """Finds a hold of others: JobHeldAdmin."""
     if not answer.waits_for(r"(Job)?HeldAdmin|Reservation ?Deleted"):
         return None
     return HELD_BY_ADMIN.found(
