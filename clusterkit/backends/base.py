@@ -229,9 +229,9 @@ class Backend:
     def dependency(self, parents: Sequence[Parent]) -> tuple[str, ...]:
         """Returns options that start a job only after others. A job that can never start is cancelled."""
         return tuple(
-            (f"--after={one.kind}" if one.task is None else f"--after-task={one.task}:{one.kind}")
-            + f":{one.job_id}:{one.run_dir}"
-            for one in parents
+            (f"--after={parent.kind}" if parent.task is None else f"--after-task={parent.task}:{parent.kind}")
+            + f":{parent.job_id}:{parent.run_dir}"
+            for parent in parents
         )
 
     def directives(self, options: Sequence[str], *, job_name: str, folder: str, log: str) -> list[str]:

@@ -207,7 +207,9 @@ def _rendered(template: str, job: JobScript, backend: Backend, **values: object)
             passthrough=passed_on(backend),
             requeue_code=REQUEUE_CODE,
             unsafe_code=EXIT_CODE,
-            mails=backend.mails((*job.options, *(each for one in job.alternatives for each in one))),
+            mails=backend.mails(
+                (*job.options, *(option for options in job.alternatives for option in options))
+            ),
             **values,
         )
     )

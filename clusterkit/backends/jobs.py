@@ -123,9 +123,9 @@ class Found:
     """Whether it answered: if so, and without an id, no such job exists."""
 
 
-def refusal(said: str) -> str:
+def refusal(answer: str) -> str:
     """Returns all that a submit command said, a site's own text included, on one line."""
-    return " / ".join(line.strip() for line in said.splitlines() if line.strip()) or "no reason given"
+    return " / ".join(line.strip() for line in answer.splitlines() if line.strip()) or "no reason given"
 
 
 def unix_seconds(text: str | None) -> float | None:

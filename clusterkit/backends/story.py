@@ -147,14 +147,14 @@ def plain_story(query: Probe[QueryResult], job_id: str) -> Probe[JobStory]:
 
     def read(answer: str) -> JobStory:
         try:
-            told = query.read(answer)
+            result = query.read(answer)
         except SchedulerError as error:
-            told = QueryResult({}, error.cause)
-        job = told.jobs.get(job_id)
-        if job is None and told.trouble and job_id:
-            job = Job(job_id, JobState.UNKNOWN, "", reason=told.trouble)
+            result = QueryResult({}, error.cause)
+        job = result.jobs.get(job_id)
+        if job is None and result.trouble and job_id:
+            job = Job(job_id, JobState.UNKNOWN, "", reason=result.trouble)
         if job is None or job.state is JobState.UNKNOWN:
-            return JobStory(job, told.trouble or "")
+            return JobStory(job, result.trouble or "")
         return JobStory(job, reason=plain_reason(job.reason))
 
     return Probe("story", query.script, read)

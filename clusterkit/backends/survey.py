@@ -55,8 +55,8 @@ class Root:
     @property
     def left(self) -> int | None:
         """Bytes that can be written: the smaller of free space and quota."""
-        known = [value for value in (self.free, self.quota_left) if value is not None]
-        return min(known) if known else None
+        sizes = [value for value in (self.free, self.quota_left) if value is not None]
+        return min(sizes) if sizes else None
 
 
 @dataclass(frozen=True)

@@ -41,44 +41,44 @@ def container(node: Node) -> Verdict:
 @CHECKS.declare("temporary storage is writable")
 def temporary(node: Node) -> Verdict:
     """Judges whether temporary files can be written in the attempt's scratch."""
-    found = _found(node, "temporary")
-    if "fault" in found:
-        return failed(found["fault"], f"set `scratch` of {node.table} to a folder with free space")
-    return passed(str(found.get("folder", "")))
+    report = _report(node, "temporary")
+    if "fault" in report:
+        return failed(report["fault"], f"set `scratch` of {node.table} to a folder with free space")
+    return passed(str(report.get("folder", "")))
 
 
 @CHECKS.declare("PyTorch can be imported")
 def torch(node: Node) -> Verdict:
     """Judges whether PyTorch imports, with its version and CUDA."""
-    found = _found(node, "torch")
-    if "fault" in found:
-        return _missing(node, found["fault"])
-    return passed(f"{found['version']}, CUDA {found['cuda'] or 'none'}")
+    report = _report(node, "torch")
+    if "fault" in report:
+        return _missing(node, report["fault"])
+    return passed(f"{report['version']}, CUDA {report['cuda'] or 'none'}")
 
 
 @CHECKS.declare("PyTorch computes on the GPU", "torch", "gpu", applies=Scope.computes_on_gpu)
 def cuda(node: Node) -> Verdict:
     """Judges whether a matrix product works on the GPU."""
-    found = _found(node, "torch")
-    if found.get("available"):
-        return passed(f"computes on {found['device']}")
-    if not found.get("cuda"):
-        text = f"PyTorch {found['version']} is built without CUDA"
+    report = _report(node, "torch")
+    if report.get("available"):
+        return passed(f"computes on {report['device']}")
+    if not report.get("cuda"):
+        text = f"PyTorch {report['version']} is built without CUDA"
         if not node.trains:
             return warned(
                 f"{text}; {_OWN}", "use an image with a CUDA build of PyTorch if your program needs it"
             )
         return failed(text, "clusterkit build, with a CUDA build of PyTorch")
     return failed(
-        found.get("why") or "no GPU", "see `driver` and `gpu` above; nv needs the node's NVIDIA libraries"
+        report.get("why") or "no GPU", "see `driver` and `gpu` above; nv needs the node's NVIDIA libraries"
     )
 
 
 @CHECKS.declare("MuJoCo renders without a display")
 def rendering(node: Node) -> Verdict:
     """Judges whether a small scene can be rendered."""
-    found = _found(node, "rendering")
-    backend, faults = found.get("backend"), found.get("faults") or {}
+    report = _report(node, "rendering")
+    backend, faults = report.get("backend"), report.get("faults") or {}
     wanted = node.profile.mujoco_gl
     if not backend:
         why = "; ".join(f"{name}: {fault}" for name, fault in faults.items())
@@ -90,19 +90,19 @@ def rendering(node: Node) -> Verdict:
     if wanted and backend != wanted:
         cure = f'mujoco_gl = "{backend}" in [profiles.{node.profile.name}]'
         return warned(f"{wanted} does not render ({faults.get(wanted)}); {backend} does", cure)
-    return passed(f"by {backend}, MuJoCo {found['version']}")
+    return passed(f"by {backend}, MuJoCo {report['version']}")
 
 
 @CHECKS.declare("W&B can be imported", applies=Scope.with_wandb)
 def wandb(node: Node) -> Verdict:
     """Judges whether the W&B client imports, with its version."""
-    found = _found(node, "wandb")
-    return _missing(node, found["fault"]) if "fault" in found else passed(str(found["version"]))
+    report = _report(node, "wandb")
+    return _missing(node, report["fault"]) if "fault" in report else passed(str(report["version"]))
 
 
-def _found(node: Node, name: str) -> dict[str, Any]:
-    found = node.inside.get(name)
-    return found if isinstance(found, dict) else {"fault": "it was not tested"}
+def _report(node: Node, name: str) -> dict[str, Any]:
+    report = node.inside.get(name)
+    return report if isinstance(report, dict) else {"fault": "it was not tested"}
 
 
 def _missing(node: Node, fault: str) -> Verdict:
@@ -118,13 +118,13 @@ def _missing(node: Node, fault: str) -> Verdict:
 def nodes(node: Node) -> Verdict:
     """Judges whether the nodes of a run reach each other, by which interface and how fast."""
     part = node.answer["nodes"]
-    found = _measured(part.lines)
-    if part.status == 0 and found:
-        speed = f"{format_bytes(int(found['bytes_per_second']))}/s, {1000 * found['seconds']:.2f} ms"
-        return passed(f"{found['address']} through {found['interface']}: {speed}")
-    told = [line.partition("[clusterkit] ")[2] for line in part.lines if "the nodes cannot meet" in line]
+    measured = _measured(part.lines)
+    if part.status == 0 and measured:
+        speed = f"{format_bytes(int(measured['bytes_per_second']))}/s, {1000 * measured['seconds']:.2f} ms"
+        return passed(f"{measured['address']} through {measured['interface']}: {speed}")
+    faults = [line.partition("[clusterkit] ")[2] for line in part.lines if "the nodes cannot meet" in line]
     cure = f'interface = "..." in {node.table}: a network that joins all nodes'
-    return failed(told[0] if told else part.last or "they did not answer in time", cure)
+    return failed(faults[0] if faults else part.last or "they did not answer in time", cure)
 
 
 def _measured(lines: Sequence[str]) -> dict[str, Any]:
@@ -132,6 +132,6 @@ def _measured(lines: Sequence[str]) -> dict[str, Any]:
     for line in lines:
         if line.startswith('{"seconds": '):
             with contextlib.suppress(ValueError):
-                found: dict[str, Any] = json.loads(line)
-                return found
+                measured: dict[str, Any] = json.loads(line)
+                return measured
     return {}

@@ -100,7 +100,7 @@ def examine_nodes(exam: Examination, wait: int) -> Iterator[Result]:
         exam: the examination, with the login node's answer.
         wait: seconds to wait for a job's start.
     """
-    done: dict[tuple[str, ...], _Came] = {}
+    jobs: dict[tuple[str, ...], _Came] = {}
     for profile in exam.profiles:
         name = profile.name
         because = exam.sheet.because(OF_JOB[0], name)
@@ -110,8 +110,8 @@ def examine_nodes(exam: Examination, wait: int) -> Iterator[Result]:
             continue
         options = _options(exam, profile)
         key = (*options, repr(sorted(planned.program.env.items())))
-        came = done.get(key) or _run(exam, profile, seen, options, wait)
-        done[key] = came
+        came = jobs.get(key) or _run(exam, profile, seen, options, wait)
+        jobs[key] = came
         yield from _judge(exam, profile, came)
 
 
@@ -225,40 +225,40 @@ def _wait(exam: Examination, site: Site, job: NodeJob, job_id: str, wait: int) -
     began, started, ended = time.monotonic(), 0.0, 0.0
     while True:
         look = ["sh", "-c", LOOK, "sh", job.folder, str(_LOOK_SECONDS), "last" if ended else "wait"]
-        text = site.transport.run(look, timeout=120.0, check=False).text
-        first, _, rest = text.partition("\n")
+        output = site.transport.run(look, timeout=120.0, check=False).text
+        first, _, rest = output.partition("\n")
         if first.startswith("seen "):
             answer, took = parse_answer(rest), time.monotonic() - began
-            told = f"job {job_id} on {answer['about'].value('host')}, {took:.0f} s in all"
-            return _Came(passed(told), answer, float(first.split()[1]))
-        known, now = ask_job(site, job_id), time.monotonic()
-        state = known.state if known else None
-        reason = (known.explained or known.reason or "") if known else ""
-        if known is not None and state is not None and state.waiting:
+            text = f"job {job_id} on {answer['about'].value('host')}, {took:.0f} s in all"
+            return _Came(passed(text), answer, float(first.split()[1]))
+        reported, now = ask_job(site, job_id), time.monotonic()
+        state = reported.state if reported else None
+        reason = (reported.explained or reported.reason or "") if reported else ""
+        if reported is not None and state is not None and state.waiting:
             if now - began > wait:
-                return _waited(job_id, known.reason or "", reason, wait)
+                return _waited(job_id, reported.reason or "", reason, wait)
             exam.say(f"job {job_id} waits: {reason}")
-        elif known is not None and state is not None and (state.active or state is JobState.UNKNOWN):
+        elif reported is not None and state is not None and (state.active or state is JobState.UNKNOWN):
             started = started or now
-            where = f"job {job_id} checks {known.node}"
-            exam.say(where if known.node else "the scheduler does not answer")
+            where = f"job {job_id} checks {reported.node}"
+            exam.say(where if reported.node else "the scheduler does not answer")
             if now - started > SECONDS + _PATIENCE_SECONDS:
                 return _Came(failed(f"job {job_id} did not answer in time", "look again"))
         else:
             ended = ended or now
             if now - ended > _LATE_SECONDS:
-                return _without_answer(job, job_id, known)
+                return _without_answer(job, job_id, reported)
 
 
-def _without_answer(job: NodeJob, job_id: str, known: Job | None) -> _Came:
+def _without_answer(job: NodeJob, job_id: str, ended: Job | None) -> _Came:
     """Judges a job that ended without an answer; after a success its files are out of sight."""
-    where = (known.node if known else None) or "a node"
-    if known is None or known.state is JobState.COMPLETED:
+    where = (ended.node if ended else None) or "a node"
+    if ended is None or ended.state is JobState.COMPLETED:
         root = job.folder.rpartition("/doctor/")[0]
         silent = f"the job ran on {where}, which does not see {root}"
         return _Came(passed(f"job {job_id} on {where}"), silent=silent)
-    told = f"job {job_id} on {where} ended as {known.state}: {known.explained or known.reason or ''}"
-    return _Came(failed(told, "report the node and the job to the administrators"))
+    text = f"job {job_id} on {where} ended as {ended.state}: {ended.explained or ended.reason or ''}"
+    return _Came(failed(text, "report the node and the job to the administrators"))
 
 
 def _waited(job_id: str, reason: str, explained: str, wait: int) -> _Came:

@@ -68,7 +68,7 @@ def layout_of(seen: Login) -> Layout:
 
 def _ask(exam: Examination) -> Login:
     assert exam.transport is not None
-    tests = {name: one.submission.options for name, one in exam.planned.items()}
+    tests = {name: run.submission.options for name, run in exam.planned.items()}
     probe = login_probe(exam.cluster, image=exam.image, requests=tests)
     began = time.time()
     answers = ask(exam.transport, probe, timeout=_SECONDS, check=False)
@@ -77,9 +77,9 @@ def _ask(exam: Examination) -> Login:
         raise TransportError(
             f"{exam.transport.where}: the answer was cut short: {last_words(answers.text)}", hint="look again"
         )
-    told = answer["about"].value("now")
+    clock = answer["about"].value("now")
     # The script tells the time somewhere between its start and its end.
-    here = min(max(asked, began), time.time()) if (asked := decimal(told)) is not None else time.time()
+    here = min(max(asked, began), time.time()) if (asked := decimal(clock)) is not None else time.time()
     return Login(exam.cluster, answer, here)
 
 
@@ -97,9 +97,9 @@ def _mend(exam: Examination, seen: Login) -> bool:
     wide = list(storage.open_folders(there))
     if wide:
         keep = "g-w,o=" if exam.cluster.group else "go="
-        done = exam.transport.run(["chmod", keep, *wide], check=False)
+        result = exam.transport.run(["chmod", keep, *wide], check=False)
         what = f"chmod {keep} {shlex.join(wide)}"
-        exam.sheet.fixes["modes"] = what if done.returncode == 0 else f"not all: {what}: {done.reason}"
+        exam.sheet.fixes["modes"] = what if result.returncode == 0 else f"not all: {what}: {result.reason}"
     if exam.image and exam.uploads and exam.ledger and _image_is_bad(there):
         _send_image(exam)
     return len(exam.sheet.fixes) > before

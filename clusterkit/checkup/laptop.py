@@ -104,13 +104,13 @@ def _ledger(exam: Examination) -> Verdict:
     path = exam.settings.project_dir / ".clusterkit" / "ledger.sqlite3"
     try:
         ledger = exam.stack.enter_context(Ledger(path))
-        (said,) = ledger.connection.execute("PRAGMA integrity_check(1)").fetchone()
+        (verdict,) = ledger.connection.execute("PRAGMA integrity_check(1)").fetchone()
         runs = len(ledger.runs())
     except sqlite3.DatabaseError as error:
-        said, runs = str(error), 0
-    if said != "ok":
+        verdict, runs = str(error), 0
+    if verdict != "ok":
         cure = f"{shlex.join(['mv', str(path), f'{path}.damaged'])} (it is only a cache)"
-        return failed(f"{path} is damaged: {said}", cure)
+        return failed(f"{path} is damaged: {verdict}", cure)
     exam.ledger = ledger
     return passed(f"intact, {runs} run{'' if runs == 1 else 's'}")
 
@@ -174,23 +174,23 @@ def _wandb_server(exam: Examination) -> Verdict:
 
     exam.say("asking the W&B server")
     project = exam.settings.project.wandb
-    found = None
+    login = None
     try:
         url = credentials.base_url(os.environ, folders.home_or_root())
-        found = credentials.find(os.environ, folders.home_or_root())
-        if found is None:
+        login = credentials.find(os.environ, folders.home_or_root())
+        if login is None:
             answers(url, timeout=_SERVER_SECONDS)
             return passed(f"{url} answers")
-        known = history_lines(
-            found,
+        lines = history_lines(
+            login,
             entity=project.entity,
             project=project.project,
             run_id="clusterkit-doctor",
             timeout=_SERVER_SECONDS,
         )
     except WandbError as error:
-        return fault(error) if found else warned(error.cause, error.hint or "")
-    if known is None:
+        return fault(error) if login else warned(error.cause, error.hint or "")
+    if lines is None:
         return warned(f"{url} answers, but not as W&B does", "WANDB_BASE_URL, or wandb login --host")
     return passed(f"{url} answers and accepts the key")
 
@@ -198,7 +198,7 @@ def _wandb_server(exam: Examination) -> Verdict:
 @CHECKS.declare("rsync is installed", applies=Scope.remote)
 def _rsync_here(_: Examination) -> Verdict:
     program = shutil.which("rsync")
-    said = ""
+    version = ""
     if program:
-        said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
-    return rsync_version(said, "this machine")
+        version = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
+    return rsync_version(version, "this machine")

@@ -233,16 +233,16 @@ def rsync_there(login: Login) -> Verdict:
     return rsync_version(login.answer["rsync"].text, login.about("host"))
 
 
-def rsync_version(said: str, where: str) -> Verdict:
+def rsync_version(answer: str, where: str) -> Verdict:
     """Returns the version from `rsync --version`; empty if missing."""
-    found = re.search(r"version\s+v?([0-9]{1,6})\.([0-9]{1,6})(\S*)", said)
+    match = re.search(r"version\s+v?([0-9]{1,6})\.([0-9]{1,6})(\S*)", answer)
     install = "apt install rsync, dnf install rsync or brew install rsync"
-    if not found:
-        if "openrsync" in said:
+    if not match:
+        if "openrsync" in answer:
             return warned(f"{where} has openrsync; files travel by tar where it lacks an option", install)
         return warned(f"no rsync on {where}: files travel by tar, and changed files whole", install)
-    version = f"rsync {found[1]}.{found[2]}{found[3]}"
-    if (int(found[1]), int(found[2])) < OLDEST_RSYNC:
+    version = f"rsync {match[1]}.{match[2]}{match[3]}"
+    if (int(match[1]), int(match[2])) < OLDEST_RSYNC:
         return warned(f"{version} is older than 3.1", install)
     return passed(version)
 

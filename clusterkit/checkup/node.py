@@ -88,10 +88,10 @@ class Node:
         for line in reversed(self.answer["inside"].lines):
             if line.startswith("{"):
                 try:
-                    found: dict[str, Any] = json.loads(line)
+                    report: dict[str, Any] = json.loads(line)
                 except ValueError:
                     break
-                return found
+                return report
         return {}
 
 
@@ -169,13 +169,13 @@ def image_visible(node: Node) -> Verdict:
     """Judges whether the node sees the same image as the login node."""
     assert node.image is not None
     part = node.answer["image"]
-    found = part.text.split()[4:5]
-    if part.status == 0 and found == [str(node.image.bytes)]:
+    size = part.text.split()[4:5]
+    if part.status == 0 and size == [str(node.image.bytes)]:
         return passed(f"{format_bytes(node.image.bytes)}")
     return failed(
         f"{node.name}: {part.last}"
         if part.status
-        else f"{node.name} sees {found[0] if found else 0} bytes of it",
+        else f"{node.name} sees {size[0] if size else 0} bytes of it",
         _IMAGE_CURE.format(table=node.table),
     )
 
@@ -306,9 +306,9 @@ def shared_memory(node: Node) -> Verdict:
 @CHECKS.declare("its clock agrees with the login node's", applies=Scope.queued)
 def node_clock(node: Node) -> Verdict:
     """Judges whether its clock agrees with the login node's; a shared file system shows answers late."""
-    told = node.answer["clock"].text or node.answer["about"].value("now")
-    when = seen if (seen := decimal(told)) is not None else node.seen
-    return skew(told, min(max(when, node.seen - _LATE), node.seen), "the login node's")
+    clock = node.answer["clock"].text or node.answer["about"].value("now")
+    when = seen if (seen := decimal(clock)) is not None else node.seen
+    return skew(clock, min(max(when, node.seen - _LATE), node.seen), "the login node's")
 
 
 @CHECKS.declare("the node reaches W&B, if `online`", part="internet", cure="look again")

@@ -101,7 +101,7 @@ def checklist(
 
 def _signal(evidence: RehearsalEvidence, attempt: int, limit: int) -> Verdict:
     matches = [match for match in map(_SIGNAL.fullmatch, evidence.signals) if match]
-    match = next((each for each in matches if int(each["attempt"]) == attempt), None)
+    match = next((line for line in matches if int(line["attempt"]) == attempt), None)
     if match is None:
         return failed(
             f"no signal came before the time limit of {limit} s",
@@ -145,11 +145,11 @@ def _resumed(evidence: RehearsalEvidence, attempt: int, start: Mapping[str, Any]
         for line in evidence.metrics
         if line["kind"] == "event" and line["attempt"] == attempt
     ]
-    said = next((text for text in messages if text.startswith("resumed from ")), None)
-    if said is not None and checkpoint and checkpoint in said:
-        return passed(f"second attempt {said}")
+    message = next((text for text in messages if text.startswith("resumed from ")), None)
+    if message is not None and checkpoint and checkpoint in message:
+        return passed(f"second attempt {message}")
     return failed(
-        f"second attempt did not resume from {checkpoint or 'a checkpoint'}: {said or 'silent'}", ""
+        f"second attempt did not resume from {checkpoint or 'a checkpoint'}: {message or 'silent'}", ""
     )
 
 

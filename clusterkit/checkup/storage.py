@@ -90,12 +90,12 @@ def root(storage: Storage) -> Verdict:
 def owners(storage: Storage) -> Verdict:
     """Judges whether nobody else could change a folder on the path, links followed."""
     faults, _, rest = storage.login.answer["owners"].text.rpartition("--")
-    found, notes = ownership.parse(faults), ownership.parse(rest)
-    if found:
-        text = shortlist([fault.text for fault in found], 2)
-        return failed(text, ownership.cure(found, storage.login.about("user"), storage.table))
-    told = f"; you trust whoever could: {shortlist([note.text for note in notes], 2)}" if notes else ""
-    return passed(f"nobody else can change the work root, scratch or images{told}")
+    dangers, notes = ownership.parse(faults), ownership.parse(rest)
+    if dangers:
+        text = shortlist([fault.text for fault in dangers], 2)
+        return failed(text, ownership.cure(dangers, storage.login.about("user"), storage.table))
+    trusted = f"; you trust whoever could: {shortlist([note.text for note in notes], 2)}" if notes else ""
+    return passed(f"nobody else can change the work root, scratch or images{trusted}")
 
 
 @CHECKS.declare("no other user can read runs, images or code; `group` can read its part", "login", "root")
@@ -164,15 +164,15 @@ def open_folders(storage: Storage) -> dict[str, str]:
     me = storage.login.about("uid")
     shared = {storage.login.about("root"), storage.login.about("store")}
     shared.add(f"{storage.login.about('root')}/snapshots")
-    found = {}
+    modes = {}
     for match in _MODE.finditer(storage.login.answer["modes"].text):
         if me not in ("", match["uid"]):
             continue  # nothing that one could change
         group, others = match["mode"][4:7], match["mode"][7:]
         allowed = storage.login.cluster.group is not None and match["path"] in shared and group[1] == "-"
         if others.strip("-tT") or (group.strip("-") and not allowed):
-            found[match["path"]] = match["mode"]
-    return found
+            modes[match["path"]] = match["mode"]
+    return modes
 
 
 @CHECKS.declare("1 GiB is free in every root, quota included (fails below 64 MiB)")
@@ -202,15 +202,15 @@ def image_there(storage: Storage) -> Verdict:
     assert storage.image is not None
     cluster, image = storage.login.cluster.name, storage.image
     part = storage.login.answer["image"]
-    found = part.text.split()[4:5]
+    size = part.text.split()[4:5]
     send = f"clusterkit deploy --cluster {cluster}"
     cure = send if storage.uploads else f"clusterkit build --cluster {cluster}"
-    if part.status != 0 or not found:
+    if part.status != 0 or not size:
         if not storage.deployed:
             return skipped(f"not deployed yet: `{cure}`; then doctor checks the rest")
         return failed(f"{image.name[:19]}... is not in {storage.login.about('store')}", cure)
-    if found[0] != str(image.bytes):
-        return failed(f"{image.name[:19]}... has {found[0]} bytes there, not {image.bytes}", cure)
+    if size[0] != str(image.bytes):
+        return failed(f"{image.name[:19]}... has {size[0]} bytes there, not {image.bytes}", cure)
     return passed(f"{image.name[:19]}..., {format_bytes(image.bytes)}")
 
 

@@ -84,7 +84,7 @@ class LocalBackend(Backend):
     def submit_argv(self, script: str, *, run_dir: str, job_name: str, options: Sequence[str]) -> list[str]:
         """Returns the argv that starts the job, or each task of an array as a job."""
         del job_name
-        own = [each for each in options if each.partition("=")[0] in (*OF_ONE_SUBMISSION, *OF_THE_TIME)]
+        own = [option for option in options if option.partition("=")[0] in (*OF_ONE_SUBMISSION, *OF_THE_TIME)]
         return [sys.executable, "-P", "-m", "clusterkit.backends.local.start", *own, script, run_dir]
 
     def accepted(self, answer: str, task: int | None = None) -> str | None:
@@ -112,8 +112,8 @@ class LocalBackend(Backend):
 
     def query(self, job_ids: Sequence[str]) -> Probe[QueryResult]:
         """Returns a probe for living jobs; on Linux it starts no process per job."""
-        known = [match for match in map(JOB_ID.fullmatch, job_ids) if match]
-        checks = [f"ck_job {match['pid']} {match['token']}" for match in known]
+        matches = [match for match in map(JOB_ID.fullmatch, job_ids) if match]
+        checks = [f"ck_job {match['pid']} {match['token']}" for match in matches]
         lines = [_QUERY, "ck_begin jobs", *checks, "ck_rest", "ck_end 0"]
         return Probe("query", "\n".join(lines), _parse_query)
 
@@ -126,17 +126,17 @@ class LocalBackend(Backend):
 
 def _parse_find(stdout: str) -> Found:
     """Returns ids of a script's living jobs, and whether `ps` worked."""
-    found = next((section for section in sections(stdout) if section.name == "found"), Section())
-    ids = dict.fromkeys(word for word in found.text.split() if JOB_ID.fullmatch(word))
-    return Found(tuple(ids), found.status == 0)
+    section = next((part for part in sections(stdout) if part.name == "found"), Section())
+    ids = dict.fromkeys(word for word in section.text.split() if JOB_ID.fullmatch(word))
+    return Found(tuple(ids), section.status == 0)
 
 
 def _parse_query(stdout: str) -> QueryResult:
     """Returns the living jobs, RUNNING or waiting; exit records decide about all others."""
-    told = next((section for section in sections(stdout) if section.name == "jobs"), None)
-    if told is None:
+    jobs = next((section for section in sections(stdout) if section.name == "jobs"), None)
+    if jobs is None:
         raise SchedulerError(f"cannot list the jobs on this machine: {last_words(stdout)}")
-    return QueryResult({words[0]: _job(*words[:2]) for words in map(str.split, told.lines)})
+    return QueryResult({words[0]: _job(*words[:2]) for words in map(str.split, jobs.lines)})
 
 
 def _job(identifier: str, reason: str | None = None) -> Job:

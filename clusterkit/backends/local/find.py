@@ -13,17 +13,17 @@ def find(script: str) -> list[str]:
     Args:
         script: absolute path, as the job was started.
     """
-    found = []
+    identifiers = []
     for pid, (group, command) in commands().items():
         if command == f"bash -p {script}":
-            found.append(job_of(pid))
+            identifiers.append(job_of(pid))
         elif (
             pid == group
             and "clusterkit.backends.local.supervisor" in command
             and command.endswith(f" {script}")
         ):
-            found.append(job_id(pid))
-    return list(dict.fromkeys(identifier for identifier in found if identifier))
+            identifiers.append(job_id(pid))
+    return list(dict.fromkeys(identifier for identifier in identifiers if identifier))
 
 
 if __name__ == "__main__":

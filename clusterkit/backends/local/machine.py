@@ -48,21 +48,21 @@ def probe(scratch: str) -> Probe[Hardware]:
 
 def parse(stdout: str) -> Hardware:
     """Returns the machine's hardware; missing or empty lines leave values unknown."""
-    told_all = next((section for section in sections(stdout) if section.name == "machine"), None)
-    body = told_all.text if told_all else ""
+    section = next((part for part in sections(stdout) if part.name == "machine"), None)
+    body = section.text if section else ""
     lines = [line.split(None, 1) for line in body.splitlines()]
-    told: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     for words in lines:
         if len(words) == 2:
-            told.setdefault(words[0], []).append(words[1])
-    memory = [size << 10 for size in _numbers(told.get("memory", [])) if size]
-    memory += [size for size in _numbers(told.get("limit", [])) if 0 < size < _UNLIMITED]
-    total, free = next((_disk(text) for text in told.get("disk", [])), (None, None))
-    gpus = [_gpu(text) for text in told.get("gpu", [])]
+            values.setdefault(words[0], []).append(words[1])
+    memory = [size << 10 for size in _numbers(values.get("memory", [])) if size]
+    memory += [size for size in _numbers(values.get("limit", [])) if 0 < size < _UNLIMITED]
+    total, free = next((_disk(text) for text in values.get("disk", [])), (None, None))
+    gpus = [_gpu(text) for text in values.get("gpu", [])]
     return Hardware(
-        cpus=next((count for count in _numbers(told.get("cpus", [])) if count), None),
+        cpus=next((count for count in _numbers(values.get("cpus", [])) if count), None),
         memory=min(memory, default=None),
-        gpus=None if told_all is None or "device" in told else tuple(size for size, _ in gpus),
+        gpus=None if section is None or "device" in values else tuple(size for size, _ in gpus),
         gpu_name=gpus[0][1] if gpus else "",
         disk=total,
         disk_free=free,
@@ -129,12 +129,12 @@ def draft(
         Entry("time", "4h", "ends the run then; `resume` continues from a checkpoint"),
     ]
     if has.gpus:
-        known = recognise(has.gpu_name)
-        entries.insert(0, Entry("gpu", known[0] if known else "gpu", has.gpu_name))
+        gpu = recognise(has.gpu_name)
+        entries.insert(0, Entry("gpu", gpu[0] if gpu else "gpu", has.gpu_name))
     about = f"One run of {' '.join(program)} on this machine ({has.words})."
     if "{seed}" in program:
-        told = "`submit --seed 7` fills in {seed}; `submit --seeds 1..3` runs three seeds."
+        advice = "`submit --seed 7` fills in {seed}; `submit --seeds 1..3` runs three seeds."
     else:
-        told = 'If it takes a seed, add "--seed", "{seed}" to `program`; `submit --seeds 1..3` runs three.'
-    tables.append(Table(("profiles", PROFILE), tuple(entries), (about, told)))
+        advice = 'If it takes a seed, add "--seed", "{seed}" to `program`; `submit --seeds 1..3` runs three.'
+    tables.append(Table(("profiles", PROFILE), tuple(entries), (about, advice)))
     return LocalDraft(Table(("project",), tuple(project), head), tuple(tables))

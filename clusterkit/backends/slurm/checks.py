@@ -267,9 +267,9 @@ def submit(slurm: SlurmAnswer) -> Verdict:
     if part.status == 0:
         words = [line.removeprefix("sbatch: ").strip() for line in part.lines]
         return passed(next((word for word in reversed(words) if "to start at" in word), "sbatch accepts it"))
-    said = part.last if part.status == TIME_UP else refusal(part.text)
+    refused = part.last if part.status == TIME_UP else refusal(part.text)
     return failed(
-        said, sbatch_error(part.text) or "clusterkit submit --script shows the script; see `sbatch --help`"
+        refused, sbatch_error(part.text) or "clusterkit submit --script shows the script; see `sbatch --help`"
     )
 
 

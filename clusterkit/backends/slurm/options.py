@@ -94,8 +94,8 @@ class SlurmOptions(Backend):
 
     def asked(self, options: Sequence[str]) -> JobResources:
         """Reads `--cpus-per-task`, `--mem` and `--time`."""
-        told, given = read(options), dict(option.partition("=")[::2] for option in options)
-        return JobResources(ordinal(given.get("--cpus-per-task", "")), told.memory, told.seconds)
+        request, given = read(options), dict(option.partition("=")[::2] for option in options)
+        return JobResources(ordinal(given.get("--cpus-per-task", "")), request.memory, request.seconds)
 
     def directives(self, options: Sequence[str], *, job_name: str, folder: str, log: str) -> list[str]:
         """Returns #SBATCH lines: clusterkit's own defaults, then the given options."""
@@ -137,8 +137,8 @@ class SlurmOptions(Backend):
 
     def held_back(self, options: Sequence[str]) -> EarlySignal | None:
         """Returns the signal of `--signal`, which Slurm may send up to a minute early (man sbatch)."""
-        told = [option.partition("=")[2] for option in options if option.startswith("--signal=")]
-        match = re.fullmatch(r"R?B:(?:SIG)?(USR1|USR2|TERM|INT)@(\d{1,5})", told[-1]) if told else None
+        signals = [option.partition("=")[2] for option in options if option.startswith("--signal=")]
+        match = re.fullmatch(r"R?B:(?:SIG)?(USR1|USR2|TERM|INT)@(\d{1,5})", signals[-1]) if signals else None
         return EarlySignal(match[1], int(match[2])) if match else None
 
 

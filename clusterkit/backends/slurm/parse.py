@@ -51,14 +51,14 @@ def parse_query(stdout: str) -> QueryResult:
     """
     ids, tools = _tools(stdout)
     clusters = dict.fromkeys(name.partition(" ")[2] for name in tools)
-    told = [
+    listed = [
         f"{number};{cluster}" if cluster else number
         for cluster in clusters
         for tool in ("squeue", "sacct")
         for number in tools.get(f"{tool} {cluster}".strip(), _Tool()).jobs
     ]
     answers: dict[str, Job] = {}
-    for identifier in dict.fromkeys([*told, *ids]):
+    for identifier in dict.fromkeys([*listed, *ids]):
         number, _, cluster = identifier.partition(";")
         tag = f" {cluster}" if cluster else ""
         queue = tools.get(f"squeue{tag}", _Tool(status=1, error="squeue was not asked"))
@@ -82,10 +82,12 @@ def parse_find(stdout: str) -> Found:
 
     Without accounting, a job that squeue has forgotten is known by its attempt folder.
     """
-    told = {section.name: section for section in sections(stdout)}
-    lines = [line for name in ("queued", "booked") if name in told for line in told[name].text.splitlines()]
+    answered = {section.name: section for section in sections(stdout)}
+    lines = [
+        line for name in ("queued", "booked") if name in answered for line in answered[name].text.splitlines()
+    ]
     ids = {match["base"]: None for match in map(ROW_ID.fullmatch, map(str.strip, lines)) if match}
-    return Found(tuple(ids), "queued" in told and told["queued"].status == 0)
+    return Found(tuple(ids), "queued" in answered and answered["queued"].status == 0)
 
 
 @dataclass
@@ -140,8 +142,8 @@ def _tools(stdout: str) -> tuple[list[str], dict[str, _Tool]]:
         raise SchedulerError(
             f"the query of the scheduler was cut short: {last_words(stdout)}", hint="try again"
         )
-    found = {section.name: section for section in sections(stdout)}
-    named = {name: section for name, section in found.items() if name.split(" ")[0] in ("squeue", "sacct")}
+    answered = {section.name: section for section in sections(stdout)}
+    named = {name: section for name, section in answered.items() if name.split(" ")[0] in ("squeue", "sacct")}
     return ids.split(), {name: _read(section) for name, section in named.items()}
 
 

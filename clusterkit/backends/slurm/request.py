@@ -77,29 +77,29 @@ def asks_for_requeue(options: Sequence[str]) -> bool:
     return any(option.startswith("--requeue=") for option in options)
 
 
-def counted(asked: JobRequest) -> dict[str, float]:
+def trackable(asked: JobRequest) -> dict[str, float]:
     """Returns the request in Slurm's trackable resources (TRES), by lower-case name; `mem` in GiB.
 
     GPU types are spelled as at the site.
     """
-    found = {"cpu": float(asked.cpus), "node": 1.0}
+    counts = {"cpu": float(asked.cpus), "node": 1.0}
     if asked.memory:
-        found["mem"] = asked.memory / 2**30
+        counts["mem"] = asked.memory / 2**30
     if asked.gpus is not None:
-        found["gres/gpu"] = float(asked.gpus.count)
+        counts["gres/gpu"] = float(asked.gpus.count)
         if asked.gpus.type:
-            found[f"gres/gpu:{asked.gpus.type.lower()}"] = float(asked.gpus.count)
-    return {name: count * asked.nodes for name, count in found.items()}
+            counts[f"gres/gpu:{asked.gpus.type.lower()}"] = float(asked.gpus.count)
+    return {name: count * asked.nodes for name, count in counts.items()}
 
 
-def held(gres: str) -> tuple[Gpus, ...]:
+def node_gpus(gres: str) -> tuple[Gpus, ...]:
     """Returns a node's GPUs in sinfo's %G, e.g. `gpu:a40:4(S:0-1),shard:8`.
 
     Other resources, such as shards and MPS, are ignored.
     """
     matches = (_HELD.fullmatch(piece.strip()) for piece in re.split(r",(?![^(]*\))", gres))
-    found = (Gpus(match["type"] or "", int(match["count"])) for match in matches if match)
-    return tuple(gpus for gpus in found if gpus.count)
+    gpus = (Gpus(match["type"] or "", int(match["count"])) for match in matches if match)
+    return tuple(kind for kind in gpus if kind.count)
 
 
 def _gpus(option: str) -> Gpus | None:

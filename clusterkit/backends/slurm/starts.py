@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from clusterkit.backends.jobs import unix_seconds
 from clusterkit.backends.slurm import tables
-from clusterkit.backends.slurm.request import JobRequest, counted, read
+from clusterkit.backends.slurm.request import JobRequest, read, trackable
 from clusterkit.backends.slurm.tables import CLEAN_ENVIRONMENT, ENVIRONMENT, SlurmTables
 from clusterkit.backends.starts import FairShare, PredictedStart, Predictions
 from clusterkit.probes import Probe
@@ -85,7 +85,7 @@ def parse_starts(text: str, requests: Mapping[str, Sequence[str]]) -> Prediction
         if (answer := parts.get(f"try {key}")) is not None:
             starts[key] = _start(answer, asked, now, slurm, waiting)
         partition = slurm.partitions.get(asked.partition) if asked.partition else slurm.default
-        units = billing(partition.weights if partition else {}, counted(asked), highest_only=highest_only)
+        units = billing(partition.weights if partition else {}, trackable(asked), highest_only=highest_only)
         if units is not None:
             billed[key] = units
     return Predictions(starts, _shares(parts.get("shares", _SILENCE)), billed)
@@ -119,9 +119,9 @@ def _start(
     return PredictedStart(max(0.0, moment - now), moment, name, waiting.get(queue, 0))
 
 
-def _refusal(status: int, said: str) -> str:
+def _refusal(status: int, answer: str) -> str:
     """Returns why sbatch predicts no start."""
-    lines = [_NOISE.sub("", line.strip()) for line in said.splitlines() if line.strip()]
+    lines = [_NOISE.sub("", line.strip()) for line in answer.splitlines() if line.strip()]
     words = "; ".join(dict.fromkeys(lines))[:300]
     if status == 124:
         return f"Slurm does not answer: {words}" if words else "Slurm does not answer"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Generic, TypeVar
 
-from clusterkit.backends.slurm.request import held
+from clusterkit.backends.slurm.request import node_gpus
 from clusterkit.backends.slurm.rows import FIELD_SEPARATOR, parse_time
 from clusterkit.untrusted import decimal, ordinal
 
@@ -152,7 +152,7 @@ class NodeRow(Row):
     state = Column("T", str)
     cpus = Column("c", _number)
     memory = Column("m", _mebibytes)
-    gpus = Column("G", held)
+    gpus = Column("G", node_gpus)
     features = Column("f", _known_names)
     reason = Column("E", str)
     """Why it takes no jobs."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from clusterkit.backends.slurm.parse import parse_query
-from clusterkit.backends.slurm.request import held
+from clusterkit.backends.slurm.request import node_gpus
 from clusterkit.backends.slurm.rows import parse_time
 from clusterkit.backends.slurm.tables import Config
 from clusterkit.backends.slurm.why.answer import _bytes
@@ -26,7 +26,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "array": lambda said: (
         Config({"MaxArraySize": said, "SchedulerParameters": f"max_array_tasks={said}"}).array_size
     ),
-    "gres": lambda said: held(f"gpu:a40:{said}(S:0-{said})"),
+    "gres": lambda said: node_gpus(f"gpu:a40:{said}(S:0-{said})"),
     "slice": lambda said: slice_memory(f"{said}g.{said}gb"),
     "memory": _twice,
     "memory in GiB": lambda said: _twice(f"{said}Gn"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clusterkit.backends.slurm.request import Gpus, counted, held, read
+from clusterkit.backends.slurm.request import Gpus, node_gpus, read, trackable
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,11 @@ def test_everything_else() -> None:
     ],
 )
 def test_what_a_node_has(gres: str, gpus: list[Gpus]) -> None:
-    assert held(gres) == tuple(gpus)
+    assert node_gpus(gres) == tuple(gpus)
 
 
 def test_what_slurm_counts_names_a_gpu_as_the_site_does() -> None:
     asked = read(["--cpus-per-task=4", "--mem=3G", "--gres=gpu:NVIDIA_a100-sxm4-80gb:2"])
     gpus = {"gres/gpu": 2.0, "gres/gpu:nvidia_a100-sxm4-80gb": 2.0}
-    assert counted(asked) == {"cpu": 4.0, "node": 1.0, "mem": 3.0, **gpus}
-    assert counted(read(["--mem=0"])) == {"cpu": 1.0, "node": 1.0}
+    assert trackable(asked) == {"cpu": 4.0, "node": 1.0, "mem": 3.0, **gpus}
+    assert trackable(read(["--mem=0"])) == {"cpu": 1.0, "node": 1.0}

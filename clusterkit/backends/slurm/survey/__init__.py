@@ -25,13 +25,13 @@ class SlurmSurveyor:
     def check(self, survey: SiteSurvey, *, account: str | None, partition: str | None) -> None:
         """Checks the wishes against associations and partitions."""
         slurm = _of_slurm(survey).slurm or Slurm()
-        partitions = [one.name for one in slurm.partitions]
+        partitions = [row.name for row in slurm.partitions]
         if partitions and partition not in (None, *partitions):
             raise ConfigError(
                 f"{survey.host_name} has no partition {partition!r}",
                 hint=f"available: {', '.join(partitions)}",
             )
-        accounts = sorted({one.account for one in slurm.associations})
+        accounts = sorted({row.account for row in slurm.associations})
         if accounts and account not in (None, *accounts):
             raise ConfigError(
                 f"{survey.user} has no account {account!r} on {survey.host_name}",
@@ -42,11 +42,11 @@ class SlurmSurveyor:
         """Returns accounts that may use the chosen partitions, the user's default one first."""
         slurm = _of_slurm(survey).slurm or Slurm()
         types = types_for(_of_slurm(survey), partition, before)
-        partitions = [one.partition for one in types] or list(slurm.partitions)
+        partitions = [row.partition for row in types] or list(slurm.partitions)
         names = [
             name
-            for name in dict.fromkeys(one.account for one in slurm.associations)
-            if any(may_charge(slurm, name, one) for one in partitions)
+            for name in dict.fromkeys(row.account for row in slurm.associations)
+            if any(may_charge(slurm, name, row) for row in partitions)
         ]
         names.sort(key=lambda name: name != slurm.default_account)
         options = [

@@ -45,13 +45,13 @@ def draft(
     """
     slurm = survey.slurm or Slurm()
     types = types_for(survey, wishes.partition, before)
-    runtime = next((one for one in survey.runtimes if wishes.container in (None, one.name)), None)
-    limits = {one.name: longest(slurm, wishes.account, one.partition) for one in types}
+    runtime = next((row for row in survey.runtimes if wishes.container in (None, row.name)), None)
+    limits = {offer.name: longest(slurm, wishes.account, offer.partition) for offer in types}
     entries = _cluster(survey, wishes, limits, runtime, before)
     cluster = Table(("clusters", wishes.name), tuple(entries), _about(survey))
     gone = _gone(cluster, before, _SETTLED_ANEW)
     old = before.get("gpus", {})
-    gpus = [_gpu(one, slurm, wishes, limits[one.name], old.get(one.name, {})) for one in types]
+    gpus = [_gpu(offer, slurm, wishes, limits[offer.name], old.get(offer.name, {})) for offer in types]
     for table in gpus:
         gone += _gone(table, old.get(table.key[-1], {}), _SETTLED_ANEW_FOR_GPUS)
     gone += [(*cluster.key, "gpus", name) for name in _gone_types(old, types, slurm)]
@@ -64,8 +64,10 @@ def draft(
         profiles=fitting_profiles(types, limits, shipped),
         project=Table(("project",), tuple(project)),
         gpus=tuple(
-            FoundGpu(one.name, one.partition.name, one.nodes, one.per_node, one.cpus, limits[one.name])
-            for one in types
+            FoundGpu(
+                offer.name, offer.partition.name, offer.nodes, offer.per_node, offer.cpus, limits[offer.name]
+            )
+            for offer in types
         ),
         missing=missing(survey, types, runtime, runtime.name if runtime else wishes.container),
     )
@@ -81,17 +83,17 @@ def types_for(survey: SlurmSurvey, partition: str | None, before: Mapping[str, A
 
 def _gone(table: Table, before: Mapping[str, Any], anew: tuple[str, ...]) -> list[Key]:
     """Returns earlier keys that the new survey removes."""
-    wanted = {one.key for one in table.entries}
+    wanted = {entry.key for entry in table.entries}
     return [(*table.key, key) for key in anew if key in before and key not in wanted]
 
 
 def _gone_types(old: Mapping[str, Any], types: tuple[Offer, ...], slurm: Slurm) -> list[str]:
     """Returns earlier GPU types whose partition no longer exists."""
-    known, seen = {one.name for one in slurm.partitions}, {one.name for one in types}
+    partitions, seen = {row.name for row in slurm.partitions}, {row.name for row in types}
     return [
         name
         for name, table in old.items()
-        if known and name not in seen and table.get("partition") not in {None, *known}
+        if partitions and name not in seen and table.get("partition") not in {None, *partitions}
     ]
 
 
@@ -106,8 +108,8 @@ def _about(survey: SlurmSurvey) -> tuple[str, ...]:
             f", cluster {name}" if (name := config.text("ClusterName")) else ""
         )
         names = ("JobRequeue", "PreemptMode", "KillWait", "MaxArraySize")
-        told = [f"{name}={config.text(name).split()[0]}" for name in names if config.text(name)]
-        lines.append(": ".join(filter(None, (what, ", ".join(told)))))
+        values = [f"{name}={config.text(name).split()[0]}" for name in names if config.text(name)]
+        lines.append(": ".join(filter(None, (what, ", ".join(values)))))
     tools = [f"rsync {survey.rsync}" if survey.rsync else "no rsync, so files go by tar"]
     if survey.internet is not None:
         tools.append("internet" if survey.internet else "no internet")
@@ -146,15 +148,15 @@ def _cluster(
     if wishes.account is not None:
         entries.append(Entry("account", wishes.account, "pays for the jobs"))
     limits = list(gpu_limits.values())
-    limits = limits or [longest(slurm, wishes.account, one) for one in slurm.partitions if one.state == "UP"]
-    known = [limit for limit in limits if limit is not None]
-    if known and len(known) == len(limits):
+    limits = limits or [longest(slurm, wishes.account, row) for row in slurm.partitions if row.state == "UP"]
+    finite = [limit for limit in limits if limit is not None]
+    if finite and len(finite) == len(limits):
         less = (
-            f"; less in some partitions, down to {format_duration(min(known))}"
-            if min(known) < max(known)
+            f"; less in some partitions, down to {format_duration(min(finite))}"
+            if min(finite) < max(finite)
             else ""
         )
-        entries.append(Entry("max_time", format_duration(max(known)), f"the longest job{less}"))
+        entries.append(Entry("max_time", format_duration(max(finite)), f"the longest job{less}"))
     return entries
 
 
@@ -176,13 +178,13 @@ def _partition(
     slurm: Slurm, account: str | None, groups: tuple[str, ...], before: Mapping[str, Any]
 ) -> str | None:
     """Returns the partition of jobs without a GPU: the earlier one, or another than an unfit default."""
-    if any(one.name == before.get("partition") for one in slurm.partitions):
+    if any(row.name == before.get("partition") for row in slurm.partitions):
         return str(before["partition"])
-    usable = [one for one in slurm.partitions if may_submit(slurm, one, groups)]
-    usable = [one for one in usable if account is None or may_charge(slurm, account, one)]
-    if not usable or any(one.default for one in usable):
+    usable = [row for row in slurm.partitions if may_submit(slurm, row, groups)]
+    usable = [row for row in usable if account is None or may_charge(slurm, account, row)]
+    if not usable or any(row.default for row in usable):
         return None
-    return max(usable, key=lambda one: (not one.has_gpus, sum(nodes.count for nodes in one.nodes))).name
+    return max(usable, key=lambda row: (not row.has_gpus, sum(nodes.count for nodes in row.nodes))).name
 
 
 def _gpu(offer: Offer, slurm: Slurm, wishes: Wishes, limit: int | None, before: Mapping[str, Any]) -> Table:
@@ -208,8 +210,8 @@ def _gpu(offer: Offer, slurm: Slurm, wishes: Wishes, limit: int | None, before: 
 
 def _about_gpu(offer: Offer, slurm: Slurm, wishes: Wishes) -> tuple[str, ...]:
     nodes = plural(offer.nodes, "node") + (", each" if offer.nodes != 1 else "")
-    each = f"{plural(offer.per_node, 'GPU')}, {plural(offer.cpus, 'CPU')}"
-    about = f"{nodes} with {each}, {offer.node_memory / 2**30:.0f} GiB"
+    node = f"{plural(offer.per_node, 'GPU')}, {plural(offer.cpus, 'CPU')}"
+    about = f"{nodes} with {node}, {offer.node_memory / 2**30:.0f} GiB"
     lines = [about if offer.working else f"{about}; down when this was written"]
     others = []
     for partition in (other.partition for other in offer.others):
@@ -248,17 +250,17 @@ def fitting_profiles(
         shipped: the profiles that ship with clusterkit, by name.
     """
     tables = []
-    for one in types[:_MOST_TYPES]:
+    for offer in types[:_MOST_TYPES]:
         for base, name, about in _TESTS:
             if base in shipped:
-                changes = _changes(shipped[base], one, limits.get(one.name))
-                entries = (Entry("extends", base), Entry("gpu", one.name), *changes)
-                key = ("profiles", name.format(one.name))
-                tables.append(Table(key, entries, (about.format(one.name),)))
+                changes = _changes(shipped[base], offer, limits.get(offer.name))
+                entries = (Entry("extends", base), Entry("gpu", offer.name), *changes)
+                key = ("profiles", name.format(offer.name))
+                tables.append(Table(key, entries, (about.format(offer.name),)))
         for profile in shipped.values():
-            if profile.gpu == one.name and not _fits(profile, one, limits.get(one.name)):
+            if profile.gpu == offer.name and not _fits(profile, offer, limits.get(offer.name)):
                 head = (f"The shipped {profile.name} requests more than a job may have there",)
-                changes = _changes(profile, one, limits.get(one.name))
+                changes = _changes(profile, offer, limits.get(offer.name))
                 if profile.name not in (base for base, _, _ in _TESTS):
                     tables.append(Table(("profiles", profile.name), changes, head))
     return tuple(tables)

@@ -158,13 +158,13 @@ def _merit(offer: Offer, wanted: set[str]) -> tuple[object, ...]:
 
 def _offers(partition: Partition) -> Iterator[Offer]:
     """Yields one offer per kind of GPU in a partition."""
-    found: dict[tuple[str, str], list[tuple[NodeRow, Gpus, str | None, str]]] = {}
+    kinds: dict[tuple[str, str], list[tuple[NodeRow, Gpus, str | None, str]]] = {}
     for nodes in partition.nodes:
         for gres in nodes.gpus:
             name, feature, hint = _name(gres, nodes, partition)
-            found.setdefault((name, gres.type), []).append((nodes, gres, feature, hint))
-    untyped = sum(not spelling for _, spelling in found)
-    for (name, spelling), members in found.items():
+            kinds.setdefault((name, gres.type), []).append((nodes, gres, feature, hint))
+    untyped = sum(not spelling for _, spelling in kinds)
+    for (name, spelling), members in kinds.items():
         features = dict.fromkeys(feature for _, _, feature, _ in members if feature is not None)
         yield Offer(
             name=name,
@@ -186,13 +186,13 @@ def _offers(partition: Partition) -> Iterator[Offer]:
 def _name(gres: Gpus, nodes: NodeRow, partition: Partition) -> tuple[str, str | None, str]:
     """Returns a GPU's name in profiles, the feature that names it, and the name's source."""
     if gres.type:
-        known = recognise(gres.type)
-        return known[0] if known else _as_name(gres.type), None, f"sinfo calls it gpu:{gres.type}"
+        card = recognise(gres.type)
+        return card[0] if card else _as_name(gres.type), None, f"sinfo calls it gpu:{gres.type}"
     for feature in nodes.features:
-        if known := recognise(feature):
-            return known[0], feature, f"its GPUs have no type; taken from its nodes' feature {feature}"
-    if known := recognise(partition.name):
-        return known[0], None, "its GPUs have no type; taken from the partition's name"
+        if card := recognise(feature):
+            return card[0], feature, f"its GPUs have no type; taken from its nodes' feature {feature}"
+    if card := recognise(partition.name):
+        return card[0], None, "its GPUs have no type; taken from the partition's name"
     return "gpu", None, "its GPUs have no type, so the card is not known"
 
 
@@ -201,10 +201,10 @@ def _memory(gres: Gpus, nodes: NodeRow, name: str) -> int | None:
     if gres.type and (size := slice_memory(gres.type)):
         return size
     for feature in nodes.features:
-        if told := _FEATURE_MEMORY.fullmatch(feature):
-            return int(told[1]) * 2**30
-    known = [recognise(text) for text in (gres.type, *nodes.features, name)]
-    sizes = [one[1] for one in known if one and one[0] == name and one[1] is not None]
+        if match := _FEATURE_MEMORY.fullmatch(feature):
+            return int(match[1]) * 2**30
+    cards = [recognise(text) for text in (gres.type, *nodes.features, name)]
+    sizes = [card[1] for card in cards if card and card[0] == name and card[1] is not None]
     return sizes[0] if sizes else None
 
 

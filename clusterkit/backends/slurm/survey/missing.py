@@ -21,8 +21,8 @@ def missing(
         runtime: the container runtime found, if any.
         container: the runtime to use, or `none`.
     """
-    found = [_slurm(survey), _gpus(survey, types), _runtime(survey, runtime, container), _folder(survey)]
-    return tuple(filter(None, [*found, *map(_others, survey.roots)]))
+    faults = [_slurm(survey), _gpus(survey, types), _runtime(survey, runtime, container), _folder(survey)]
+    return tuple(filter(None, [*faults, *map(_others, survey.roots)]))
 
 
 def no_slurm(survey: SlurmSurvey) -> Missing:
@@ -53,7 +53,7 @@ def _slurm(survey: SlurmSurvey) -> Missing | None:
 def _gpus(survey: SlurmSurvey, types: tuple[Offer, ...]) -> Missing | None:
     if types or survey.slurm is None or not survey.slurm.partitions:
         return None
-    theirs = [one.name for one in survey.slurm.partitions if one.has_gpus]
+    theirs = [row.name for row in survey.slurm.partitions if row.has_gpus]
     if theirs:
         return Missing(
             f"there are GPUs in {', '.join(theirs[:6])}, but you cannot submit there now",

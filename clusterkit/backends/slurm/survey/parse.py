@@ -70,7 +70,7 @@ def parse(answer: str) -> SlurmSurvey:
         TransportError: it is not the script's answer, or was cut off.
     """
     clean = _ODD.sub(lambda odd: odd[0] if odd[0].isprintable() else _UNREADABLE, answer)
-    parts: Parts = [(each.name, each.text.rstrip("\n"), each.status) for each in sections(clean)]
+    parts: Parts = [(section.name, section.text.rstrip("\n"), section.status) for section in sections(clean)]
     texts = {name: text for name, text, status in parts if status == 0 or name == "roots"}
     me = texts.get("me", "").splitlines()
     if len(me) < 3 or "done" not in texts:
@@ -120,11 +120,11 @@ def _runtimes(parts: Parts) -> Iterator[Runtime]:
         start = next((at for at, line in enumerate(lines) if line in _RUNTIMES), None)
         if start is None or len(lines) < start + 2:
             continue  # none there, or only what a login shell says to everybody
-        name, module, *told = lines[start:]
+        name, module, *rest = lines[start:]
         yield Runtime(
             name=name,
-            version=_version(told[0]) if told else None,
-            setuid=next((modes[line] for line in told if line in modes), None),
+            version=_version(rest[0]) if rest else None,
+            setuid=next((modes[line] for line in rest if line in modes), None),
             module=module or None,
         )
 
@@ -134,19 +134,19 @@ def _roots(texts: dict[str, str], user: str) -> tuple[Root, ...]:
     quotas = quotas_left(texts.get("quota", ""))
     told_home = re.search(r"^root \$HOME \w+ \w+ (.*)$", text, re.MULTILINE)
     home = told_home[1].rstrip("/") if told_home else ""
-    found: dict[str, Root] = {}
+    roots: dict[str, Root] = {}
     for section in re.split(r"^root ", text, flags=re.MULTILINE)[1:]:
         head, _, rest = section.partition("\n")
         if len(words := head.split(" ", 3)) < 4:
             continue  # a line of somebody else's
         (why, exists, writable, path), lines = words, rest.splitlines()
-        told = dict(line.partition(" ")[::2] for line in lines)
-        df = DF.fullmatch(told.get("df", "").strip())
-        lustre = quota_left(told.get("lfs", "").split()[1:])
+        facts = dict(line.partition(" ")[::2] for line in lines)
+        df = DF.fullmatch(facts.get("df", "").strip())
+        lustre = quota_left(facts.get("lfs", "").split()[1:])
         template = _with_user(path, home, user)
-        if template is None or template in found:
+        if template is None or template in roots:
             continue
-        found[template] = Root(
+        roots[template] = Root(
             path=template,
             why=why,
             exists=exists == "yes",
@@ -154,10 +154,10 @@ def _roots(texts: dict[str, str], user: str) -> tuple[Root, ...]:
             free=max(0, int(df[4])) * 1024 if df else None,
             total=int(df[2]) * 1024 if df else None,
             quota_left=lustre if lustre is not None else quotas.get(df[1] if df else ""),
-            file_system=told.get("type", "").strip() or None,
+            file_system=facts.get("type", "").strip() or None,
             faults=ownership.parse("\n".join(line[4:] for line in lines if line.startswith("own "))),
         )
-    return tuple(found.values())
+    return tuple(roots.values())
 
 
 def _with_user(path: str, home: str, user: str) -> str | None:

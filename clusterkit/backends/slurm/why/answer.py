@@ -159,16 +159,16 @@ def node_line(node: NodeRow) -> Line:
 
 def read(subject: Subject, answer: str) -> JobAnswer:
     """Parses Slurm's part of an answer."""
-    said = {text.source: text for text in texts(answer)}
-    queued = _of_task(_rows(said, "squeue", SQUEUE_FIELDS), subject.started)
-    booked = _newest(_rows(said, "sacct", SACCT_FIELDS), subject.started)
-    job = _words(_of_state(said.get("job"), queued.get("%T", "")))
-    if SCHEDULER_LOG in said:
-        said[SCHEDULER_LOG] = _of_job(said[SCHEDULER_LOG], subject)
+    parsed = {text.source: text for text in texts(answer)}
+    queued = _of_task(_rows(parsed, "squeue", SQUEUE_FIELDS), subject.started)
+    booked = _newest(_rows(parsed, "sacct", SACCT_FIELDS), subject.started)
+    job = _words(_of_state(parsed.get("job"), queued.get("%T", "")))
+    if SCHEDULER_LOG in parsed:
+        parsed[SCHEDULER_LOG] = _of_job(parsed[SCHEDULER_LOG], subject)
     reason = plain_reason(known(queued.get("%r") or job.get("Reason")))
-    silent = _silent(said)
+    silent = _silent(parsed)
     names = {"partitions": "partition", "nodes": "nodes", "qos": "qos", "associations": "association"}
-    parts = {table: "\n".join(said[name].lines) for table, name in names.items() if name in said}
+    parts = {table: "\n".join(parsed[name].lines) for table, name in names.items() if name in parsed}
     return JobAnswer(
         subject=subject,
         known=_job(subject.job_id, queued, booked, job, reason=reason, silent=silent),
@@ -177,7 +177,7 @@ def read(subject: Subject, answer: str) -> JobAnswer:
         job=job,
         booked=booked,
         tables=SlurmTables(parts, NODE_FIELDS, FIELD_SEPARATOR),
-        texts=said,
+        texts=parsed,
     )
 
 
@@ -214,12 +214,12 @@ def _job(
     )
 
 
-def _silent(said: Mapping[str, Text]) -> str:
+def _silent(answered: Mapping[str, Text]) -> str:
     """Returns the controller's error if it answered neither squeue nor scontrol."""
     for name in ("squeue", "job"):
-        text = said.get(name)
-        if text is not None and (found := text.last(_TROUBLE)) is not None:
-            return found[1].text
+        text = answered.get(name)
+        if text is not None and (match := text.last(_TROUBLE)) is not None:
+            return match[1].text
     return ""
 
 
@@ -234,13 +234,13 @@ def _of_task(rows: Sequence[dict[str, str]], task: str) -> dict[str, str]:
 def _of_state(text: Text | None, raw: str) -> Text | None:
     """Returns an array's task in this state, from scontrol's list of tasks."""
     paragraphs = "\n".join(text.lines).split("\n\n") if text else []
-    matching = [each for each in paragraphs if f"JobState={raw} " in each]
+    matching = [paragraph for paragraph in paragraphs if f"JobState={raw} " in paragraph]
     return Text(text.source, tuple(matching[0].split("\n"))) if text and raw and matching else text
 
 
 def _of_job(log: Text, subject: Subject) -> Text:
     """Returns the log without Slurm's messages about earlier jobs of the run, which share the file."""
-    now, *earlier = (re.split("[_;]", each)[0] for each in (subject.job_id, *subject.jobs))
+    now, *earlier = (re.split("[_;]", identifier)[0] for identifier in (subject.job_id, *subject.jobs))
     others = set(earlier) - {now, ""}
     named = re.compile(r"\b(?:StepId=|JOB |STEP |JobId=)(\d+)")
     return Text(log.source, tuple(line for line in log.lines if not {*named.findall(line)} & others))
@@ -266,11 +266,11 @@ def _bytes(text: str) -> float:
     return (decimal(match[1]) or 0.0) * 1024 ** " KMGT".index(match[2] or " ") if match else 0.0
 
 
-def _rows(said: Mapping[str, Text], name: str, fields: Sequence[str]) -> list[dict[str, str]]:
-    lines = said[name].lines if name in said else ()
+def _rows(answered: Mapping[str, Text], name: str, fields: Sequence[str]) -> list[dict[str, str]]:
+    lines = answered[name].lines if name in answered else ()
     parts = (line.split(FIELD_SEPARATOR) for line in lines)
     return [
-        dict(zip(fields, (each.strip() for each in row), strict=True))
+        dict(zip(fields, (cell.strip() for cell in row), strict=True))
         for row in parts
         if len(row) == len(fields)
     ]
@@ -284,6 +284,6 @@ def _words(text: Text | None) -> dict[str, str]:
     return words
 
 
-def _line(source: str, known: Mapping[str, str], names: Sequence[str]) -> Line | None:
-    words = [f"{name}={known[name]}" for name in names if known.get(name)]
+def _line(source: str, values: Mapping[str, str], names: Sequence[str]) -> Line | None:
+    words = [f"{name}={values[name]}" for name in names if values.get(name)]
     return Line(source, " ".join(words)) if words else None

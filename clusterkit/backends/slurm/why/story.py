@@ -36,7 +36,7 @@ _LOG = {
 def story_of(answer: JobAnswer, findings: tuple[Finding, ...]) -> JobStory:
     """Returns the story that generic rules read."""
     log = answer.texts.get(SCHEDULER_LOG)
-    said = {state: log.last(pattern) for state, pattern in _LOG.items()} if log else {}
+    ends = {state: log.last(pattern) for state, pattern in _LOG.items()} if log else {}
     node = answer.known.node if answer.known and answer.known.node else answer.subject.node
     memory = answer.booked.get("ReqMem") or answer.job.get("MinMemoryNode", "")
     resources = answer.job.get("ReqTRES", "")
@@ -51,7 +51,7 @@ def story_of(answer: JobAnswer, findings: tuple[Finding, ...]) -> JobStory:
         source="squeue",
         quotes={topic: tuple(filter(None, lines)) for topic, lines in quotes.items()},
         log=log,
-        log_says={state: found[1] for state, found in said.items() if found},
+        log_says={state: match[1] for state, match in ends.items() if match},
         findings=findings,
         deadline=answer.known is not None and answer.known.raw_state.startswith("DEADLINE"),
         node_down=bool(down),
