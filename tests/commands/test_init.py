@@ -31,7 +31,7 @@ class Laptop:
         self.home, self.project, tools = folder / "me", folder / "me/project", folder / "bin"
         for path in (self.project, tools):
             path.mkdir(parents=True)
-        two = UNIVERSITY | {"associations": "proj_a||normal|normal||\nproj_b||normal|normal||\n"}
+        two = UNIVERSITY | {"associations": "proj_a||normal|normal|||||\nproj_b||normal|normal|||||\n"}
         slurm_tools(tools, two)
         program(tools, "singularity", "echo singularity-ce version 3.11.4")
         self.server = LoopbackSshd(
