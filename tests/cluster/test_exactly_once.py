@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -24,10 +23,10 @@ from clusterkit.probes import script
 from tests.allowing import allow, state
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
+from tests.killing import kills
 from tests.sampling import SEED
 from tests.waiting import until
 
-ROOT = Path(__file__).parents[2]
 WRITES = """for word; do printf '%s\\0' "$word"; done >"$CLUSTERKIT_RUN_DIR/argv\""""
 PROFILE = f"""
 [profiles.words]
@@ -91,17 +90,10 @@ def test_killed_again_and_again(ready: User, fineness: int) -> None:
     """Ever later, from a point that is drawn on: all points are tried in tests/commands."""
     user, stride = ready, STRIDE // fineness
     points = f"{random.Random(SEED).randint(1, stride)}:{stride}"
-    submits = subprocess.run(
-        [sys.executable, "-m", "tests.doubles.kill_point", points, "submit", "--profile", "words"],
-        cwd=user.folder,
-        env={"PATH": os.environ["PATH"], "HOME": str(user.folder.parent), "PYTHONPATH": str(ROOT)} | state(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
-    assert submits.returncode == 0, submits.stderr
-    kills = int(submits.stdout.splitlines()[-1])
-    assert kills >= 3
+    environment = {"PATH": os.environ["PATH"], "HOME": str(user.folder.parent)} | state()
+    words = ("submit", "--profile", "words")
+    killed = kills(points, *words, folder=user.folder, environment=environment)
+    assert killed >= 3
     runs = settled(user)
     names = [name for name in job_names(user) if name.startswith("words-")]
     accepted = {run_id for run_id, run in runs.items() if run["state"] == "COMPLETED"}
@@ -111,7 +103,7 @@ def test_killed_again_and_again(ready: User, fineness: int) -> None:
     for run_id in runs:
         ids = (runs[run_id]["job_id"],) if run_id in accepted else ()
         assert found(user, run_id) == (ids, True)
-    print(f"{kills} kills: {len(accepted)} runs have one job, {len(runs) - len(accepted)} none")
+    print(f"{killed} kills: {len(accepted)} runs have one job, {len(runs) - len(accepted)} none")
 
 
 def test_arguments_to_the_letter(ready: User) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +18,7 @@ from tests import forked
 from tests.allowing import allow
 from tests.commands.conftest import Project, new_project
 from tests.doubles.slurm_site import SlurmSite
+from tests.killing import ended_at
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -69,14 +68,7 @@ HELD = "interrupted: waiting for the answer; Ctrl-C again ends this at once"
 
 def interrupted(project: Project, points: str, *words: str) -> str:
     """What a command says that gets a Ctrl-C at these points; see tests/doubles/kill_point.py."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.doubles.kill_point", f"INT@{points}", *words],
-        cwd=project.folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
+    done = ended_at(f"INT@{points}", *words, folder=project.folder)
     assert done.returncode == 130, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done.stderr

@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,10 +15,10 @@ import pytest
 from clusterkit.backends.local.processes import job_id, living_pid
 from tests import forked
 from tests.commands.conftest import Project
+from tests.killing import kills
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
 COUNTS = """
 [project]
 name = "demo"
@@ -28,21 +26,11 @@ program = ["sh", "-c", "echo seed $CLUSTERKIT_SEED; echo $CLUSTERKIT_RUN_ID >>'{
 default_profile = "tiny"
 [profiles.tiny]
 time = "5m"
+[profiles.second]
+time = "6m"
 """
-
-
-def kills(project: Project, points: str, *words: str, command: str = "submit") -> int:
-    """Submit again and again, with SIGKILL at one call after the other, until one comes to its end."""
-    killed = subprocess.run(
-        [sys.executable, "-m", "tests.doubles.kill_point", points, command, *words],
-        cwd=project.folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
-    assert killed.returncode == 0, killed.stderr
-    return int(killed.stdout.split()[-1])
+GROUP = ("--sweep", "profile=tiny,second", "--seeds", "1,2", "--max-parallel", "4")
+"""Of two parts: the second is handed over when the first has its jobs."""
 
 
 def rows(project: Project) -> dict[str, dict[str, Any]]:
@@ -62,11 +50,25 @@ def settled(project: Project) -> dict[str, dict[str, Any]]:
     return known
 
 
-def test_killed_at_every_step(project: Project, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("points", "words", "least"),
+    [
+        pytest.param("1:1", ["submit"], 20, id="submit"),
+        pytest.param("1:1", ["rerun"], 20, id="rerun"),
+        pytest.param("1:20", ["submit", *GROUP], 3, id="group"),
+        pytest.param("1:3", ["submit", *GROUP], 15, id="group-finely", marks=pytest.mark.exhaustive),
+    ],
+)
+def test_command_killed_at_its_steps_starts_each_run_once(
+    project: Project, tmp_path: Path, points: str, words: list[str], least: int
+) -> None:
     started = tmp_path / "started"
     (project.folder / "clusterkit.toml").write_text(COUNTS.format(file=started))
-    killed = kills(project, "1:1")
-    assert killed > 20
+    if words[0] == "rerun":
+        words = ["rerun", project.submit()]
+        project.ended(words[1])
+    killed = kills(points, *words, folder=project.folder)
+    assert killed > least
     known = settled(project)
     there = {path.name for path in project.run_dir("").iterdir()}
     starts = Counter(started.read_text().split())
@@ -78,33 +80,20 @@ def test_killed_at_every_step(project: Project, tmp_path: Path) -> None:
     print(f"{killed} kills: {len(starts)} runs started once, {len(known) - len(starts)} never")
 
 
-def test_rerun_killed_at_every_step(project: Project, tmp_path: Path) -> None:
-    started = tmp_path / "started"
-    (project.folder / "clusterkit.toml").write_text(COUNTS.format(file=started))
-    first = project.submit()
-    project.ended(first)
-    killed = kills(project, "1:1", first, command="rerun")
-    assert killed > 20
-    known = settled(project)
-    starts = Counter(started.read_text().split())
-    assert {path.name for path in project.run_dir("").iterdir()} <= set(known)
-    assert set(starts.values()) == {1}, "a run that was started twice"
-    assert set(starts) == {run_id for run_id, row in known.items() if row["state"] == "COMPLETED"}
-    print(f"{killed} kills: {len(starts) - 1} runs started once, {len(known) - len(starts)} never")
-
-
 RESUMABLE = 50
 """More than there are steps to kill it at."""
 
 
-def test_resume_killed_at_every_step(project: Project, tmp_path: Path) -> None:
+def test_resume_killed_at_every_step_starts_each_run_at_most_once_more(
+    project: Project, tmp_path: Path
+) -> None:
     """Each time another run of a group that has failed."""
     started = tmp_path / "started"
     program = COUNTS.format(file=started).replace('"]', '; exit 1"]')
     (project.folder / "clusterkit.toml").write_text(program)
     group = project.submit("--seeds", f"1..{RESUMABLE}", "--max-parallel", "4", "--yes")
     assert {row["state"] for row in settled(project).values()} == {"FAILED"}
-    killed = kills(project, "1:1", f"{group}-{{kill}}", command="resume")
+    killed = kills("1:1", "resume", f"{group}-{{kill}}", folder=project.folder)
     assert 20 < killed < RESUMABLE
     known = settled(project)
     starts = Counter(started.read_text().split())
@@ -122,26 +111,9 @@ def test_resume_killed_at_every_step(project: Project, tmp_path: Path) -> None:
     print(f"{killed} kills: {Counter(starts.values())[2]} runs resumed once, the others not")
 
 
-GROUP = ("--sweep", "profile=tiny,second", "--seeds", "1,2", "--max-parallel", "4")
-"""Of two parts: the second is handed over when the first has its jobs."""
-
-
 def with_two_profiles(project: Project) -> None:
     toml = project.folder / "clusterkit.toml"
     toml.write_text(toml.read_text() + '\n[profiles.second]\ntime = "6m"\n')
-
-
-@pytest.mark.parametrize("points", ["1:20", pytest.param("1:3", marks=pytest.mark.exhaustive)])
-def test_a_group_on_this_machine_killed_at_some_steps(project: Project, tmp_path: Path, points: str) -> None:
-    started = tmp_path / "started"
-    (project.folder / "clusterkit.toml").write_text(COUNTS.format(file=started))
-    with_two_profiles(project)
-    assert kills(project, points, *GROUP) > 3
-    known = settled(project)
-    starts = Counter(started.read_text().split())
-    assert {path.name for path in project.run_dir("").iterdir()} <= set(known)
-    assert set(starts.values()) == {1}, "a run that was started twice"
-    assert set(starts) == {run_id for run_id, row in known.items() if row["state"] == "COMPLETED"}
 
 
 TOOLS = """
@@ -201,12 +173,14 @@ case "$*" in *" -n "*) ;; *) exit 0 ;; esac""",
 
 
 @pytest.mark.parametrize("points", ["1:3", pytest.param("1:1", marks=pytest.mark.exhaustive)])
-def test_a_group_killed_at_its_steps(site: Site, project: Project, tmp_path: Path, points: str) -> None:
+def test_group_of_slurm_killed_at_its_steps_submits_each_part_once(
+    site: Site, project: Project, tmp_path: Path, points: str
+) -> None:
     jobs = tmp_path / "jobs"
     site.tool("sbatch", ACCEPTS.format(jobs=jobs))
     site.tool("squeue", KNOWS.format(jobs=jobs))
     with_two_profiles(project)
-    killed = kills(project, points, *GROUP, "-c", "here")
+    killed = kills(points, "submit", *GROUP, "-c", "here", folder=project.folder)
     assert killed > 20
     known = settled(project)
     assert {path.name for path in site.runs} <= set(known)

@@ -22,6 +22,7 @@ from clusterkit.search.definition import Definition
 from clusterkit.search.study import Study, load_optuna
 from clusterkit.search.summary import read_bests, write_best
 from tests.commands.conftest import Project
+from tests.killing import kills
 
 pytestmark = pytest.mark.slow
 
@@ -150,18 +151,12 @@ def test_a_search_killed_while_its_files_are_made_begins_again(toy: Project) -> 
     assert len(found["trials"]) == 2
 
 
-def test_a_search_killed_at_some_steps_starts_each_trial_once(toy: Project) -> None:
+def test_a_search_killed_at_some_steps_starts_each_trial_once(
+    toy: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = ("search", "toy", *SPACE, "--trials", "2", "--at-once", "2", "--prune", "none", *ARGUMENTS)
-    killed = subprocess.run(
-        [sys.executable, "-m", "tests.doubles.kill_point", "1:12", *words],
-        cwd=toy.folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PAUSE": "0.02"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
-    assert killed.returncode == 0, killed.stderr
-    assert int(killed.stdout.split()[-1]) >= 4
+    monkeypatch.setenv("PAUSE", "0.02")
+    assert kills("1:12", *words, folder=toy.folder) >= 4
     found = known(toy)
     assert [one["state"] for one in found["trials"]] == ["complete"] * 2
     assert started(toy) == Counter(one["run_id"] for one in found["trials"])
