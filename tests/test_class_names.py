@@ -1,4 +1,4 @@
-"""One class name, one class, in the whole tree."""
+"""One public class name, one class, in the whole tree."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def classes() -> dict[str, list[str]]:
-    """Where classes are defined, by their names without a leading underscore."""
+    """Returns where each public class is defined, by name."""
     found: dict[str, list[str]] = defaultdict(list)
     for package in ("clusterkit", "trainer"):
         for path in sorted((ROOT / package).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.ClassDef):
-                    found[node.name.lstrip("_")].append(f"{path.relative_to(ROOT)}:{node.lineno}")
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    found[node.name].append(f"{path.relative_to(ROOT)}:{node.lineno}")
     return found
 
 
