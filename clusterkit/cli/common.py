@@ -66,7 +66,7 @@ def chosen_profile(settings: Settings, name: str | None, arguments: Sequence[str
         ConfigError: the name is unknown; or nothing names a program, or only the arguments after `--` do.
     """
     if name is None and settings.project.program is None:
-        from clusterkit.submit.own_words import check_arguments
+        from clusterkit.submit.own_program import check_arguments
 
         check_arguments(settings.project_dir, arguments or (), None)
     return settings.profile_to_run(name).name

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from clusterkit.runs.ledger import Ledger
     from clusterkit.submit.plan import PlannedRun
     from clusterkit.submit.request import SubmitRequest
-    from clusterkit.submit.untouched import Copies
+    from clusterkit.submit.materials import Copies
     from trainer.recipe.spaces import Spaces
 
 
@@ -136,7 +136,7 @@ def predict(
         ConfigError, RecipeLockedError: the request is invalid, as for `submit`.
     """
     from clusterkit.submit.pipeline import resolve
-    from clusterkit.submit.untouched import copies
+    from clusterkit.submit.materials import copies
 
     (planned,) = resolve(settings, run).runs
     _check_gpus(run.cluster, gpus)

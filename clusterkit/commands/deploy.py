@@ -28,10 +28,11 @@ from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.secret_values import values_at_hand
 from clusterkit.site import Site, open_site
 from clusterkit.snapshots import Allow
-from clusterkit.submit.deployment import DeploymentPlan, TransferRate
 from clusterkit.submit.materials import (
     IMPORT,
     RATE_FROM,
+    DeploymentPlan,
+    TransferRate,
     chunk_cache,
     hash_image,
     publish_snapshot,

@@ -18,7 +18,7 @@ from clusterkit.checkup.examination import Examination, Result, Sheet
 from clusterkit.checkup.examine_site import examine_site
 from clusterkit.config.kinds import BUILT_IN
 from clusterkit.config.permission import INTERPRETERS
-from clusterkit.submit.interpreter import with_program_python
+from clusterkit.submit.own_program import with_program_python
 from clusterkit.transport.base import Bar
 from clusterkit.transport.questions import Ask, ask_on_terminal
 

@@ -16,8 +16,7 @@ from clusterkit.config.settings import Settings
 from clusterkit.config.settings_file import Proposal, checked, read
 from clusterkit.errors import ConfigError
 from clusterkit.submit.check import hardware_of
-from clusterkit.submit.interpreter import project_python
-from clusterkit.submit.own_words import started, with_seed
+from clusterkit.submit.own_program import project_python, started, with_seed
 
 _USUAL = ("train.py", "main.py", "run.py")
 _NO_PROGRAM = re.compile(r"setup\.py|conftest\.py|__init__\.py|test_.*|.*_test\.py")

@@ -29,9 +29,8 @@ from clusterkit.runs.state import RunState
 from clusterkit.site import Site, open_site
 from clusterkit.submit.check import check
 from clusterkit.submit.feeding import feed
-from clusterkit.submit.materials import must_have_image
+from clusterkit.submit.materials import Materials, must_have_image
 from clusterkit.submit.pipeline import Submitted, hand_over, prepare
-from clusterkit.submit.plan import Materials
 from clusterkit.submit.request import Changes
 from clusterkit.submit.resubmit import Ended, resume_plan
 from clusterkit.transport.base import Bar

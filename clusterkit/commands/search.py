@@ -31,9 +31,8 @@ from clusterkit.search.study import RUNNING, SearchTrial, Study
 from clusterkit.search.summary import write_best
 from clusterkit.site import Site, open_site
 from clusterkit.submit.handover import SubmissionRefusedError
-from clusterkit.submit.materials import must_have_image, send_snapshot
+from clusterkit.submit.materials import Materials, must_have_image, send_snapshot
 from clusterkit.submit.pipeline import hand_over, prepare, take
-from clusterkit.submit.plan import Materials
 from clusterkit.submit.request import Changes, SubmitRequest
 from clusterkit.transport.base import Bar
 from clusterkit.transport.faults import LostError, UnreachableError

@@ -18,7 +18,7 @@ from clusterkit.errors import SchedulerError
 from clusterkit.probes import ask
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.record import records
-from clusterkit.runs.sealing import forget_secrets
+from clusterkit.runs.secret_values import forget_secrets
 from clusterkit.transport.base import Transport
 
 if TYPE_CHECKING:

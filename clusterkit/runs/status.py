@@ -12,7 +12,7 @@ from clusterkit.probes.framing import shell_path
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import Observer
 from clusterkit.runs.roster import adopt, roster
-from clusterkit.runs.sealing import forget_secrets
+from clusterkit.runs.secret_values import forget_secrets
 from clusterkit.runs.selection import Selection, known_state, recent, settled
 from clusterkit.runs.settling import settle_open
 from clusterkit.runs.state import RunState, to_text

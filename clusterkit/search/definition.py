@@ -14,7 +14,7 @@ from clusterkit.errors import ConfigError, RunError
 from clusterkit.folders import locked, make_private, replace_file
 from clusterkit.images.image import Image
 from clusterkit.submit.group import member_id
-from clusterkit.submit.plan import Materials
+from clusterkit.submit.materials import Materials
 
 SCHEMA = 1
 TRIALS, AT_ONCE = 24, 4

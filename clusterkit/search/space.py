@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit.errors import ConfigError
-from clusterkit.submit.sweep import check_names
-from clusterkit.submit.values import split_values, write_values
+from clusterkit.submit.sweep import check_names, split_values, write_values
 
 _WHOLE = re.compile(r"[+-]?\d[\d_]*")
 _FORMS = "write LOW:HIGH, log:LOW:HIGH or VALUE,VALUE"

@@ -17,7 +17,7 @@ from clusterkit.interruption import InterruptedChange, held_back, tell
 from clusterkit.probes import ask
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.record import records
-from clusterkit.runs.sealing import folders_of
+from clusterkit.runs.secret_values import folders_of
 from clusterkit.runs.submission import (
     GONE,
     Submission,

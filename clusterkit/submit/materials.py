@@ -1,18 +1,25 @@
-"""Sends a run's image and the snapshot of the working tree to a cluster."""
+"""A run's image and the snapshot of the working tree: which they are, and what of them is to be sent."""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from clusterkit import snapshots
 from clusterkit.errors import ImageError
 from clusterkit.images.image import Image, local_image
 from clusterkit.images.image import present as image_present
+from clusterkit.images.planning import UploadPlan
+from clusterkit.images.upload import Sent
+from clusterkit.probes.space import Space
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.secret_values import SecretValues
 from clusterkit.site import Layout, Site, open_site
@@ -23,12 +30,38 @@ from clusterkit.transport.base import Bar, ProgressCallback, TransferProgress
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
+    from clusterkit.runs.spec import RunSpec
 
 RATE_FROM = 4 << 20
 """Bytes; smaller transfers measure round trips rather than bandwidth."""
 
 IMPORT = "make one with `enroot import`, and name it as `image` of the cluster or with `deploy --image FILE`"
 """Hint for a cluster with Pyxis that has no image."""
+
+
+@dataclass(frozen=True)
+class Materials:
+    """A run's code, trainer and image, identified by content."""
+
+    code: str
+    """Id of the project's snapshot."""
+    trainer: str
+    """The trainer package's folder, relative to the snapshots."""
+    facts: Mapping[str, Any]
+    """The snapshot's description in run.json."""
+    image: Image | None
+
+    @classmethod
+    def taken(cls, snapshot: Snapshot, image: Image | None) -> Materials:
+        """Returns the materials for runs of the working tree."""
+        return cls(
+            snapshot.id, f"{snapshot.bundle.id}/bundle", {"id": snapshot.id, **snapshot.git.facts}, image
+        )
+
+    @classmethod
+    def recorded(cls, spec: RunSpec) -> Materials:
+        """Returns the materials of an earlier run."""
+        return cls(spec.code, f"{spec.trainer}/bundle", spec.snapshot, spec.stored_image)
 
 
 def image_of(cluster: Cluster, ledger: Ledger, bar: Bar) -> Image | None:
@@ -152,3 +185,82 @@ def publish_snapshot(site: Site, standing: Standing, ledger: Ledger, bar: Bar) -
 def snapshots_home(settings: Settings) -> Path:
     """Returns the folder of snapshots on this machine."""
     return settings.project_dir / ".clusterkit" / "snapshots"
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Copies of the state in the project's `.clusterkit` folder."""
+
+    ledger: Ledger
+    chunks: Path
+    """Folder of the images' chunk lists."""
+
+
+@contextmanager
+def copies(settings: Settings) -> Iterator[Copies]:
+    """Copies the ledger and the chunk lists; the copies are empty if there are none."""
+    remembered = settings.project_dir / ".clusterkit"
+    with tempfile.TemporaryDirectory(prefix="clusterkit-plan-") as folder:
+        chunks = Path(folder) / "chunks"
+        if chunk_cache(settings).is_dir():
+            shutil.copytree(chunk_cache(settings), chunks)
+        with Ledger(remembered / "ledger.sqlite3", copy=True) as copy:
+            yield Copies(copy, chunks)
+
+
+@dataclass(frozen=True)
+class TransferRate:
+    """The speed of uploads to a cluster."""
+
+    bytes_per_second: float
+    measured: str | None
+    """Day of the upload that it was measured on; None if measured just now."""
+
+
+@dataclass(frozen=True)
+class DeploymentPlan:
+    """The files already on a cluster and those that a deployment will send."""
+
+    cluster: str
+    root: str
+    image: Image | None
+    image_path: Path | None
+    image_plan: UploadPlan
+    standing: Standing
+    image_sent: Sent | None = None
+    """The finished image upload; None before it or without one."""
+    spaces: tuple[Space, ...] = ()
+    rate: TransferRate | None = None
+    trusted: tuple[str, ...] = ()
+    """A line for each folder on the cluster that a trusted other user could change."""
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The working tree."""
+        return self.standing.snapshot
+
+    @property
+    def bytes_to_send(self) -> int:
+        """Bytes of the image and the code."""
+        return self.image_plan.bytes_to_send + self.standing.bytes_to_send
+
+    @property
+    def seconds(self) -> float | None:
+        """Estimated transfer time in seconds; None without a rate."""
+        return self.bytes_to_send / self.rate.bytes_per_second if self.rate else None
+
+    @property
+    def shortage(self) -> str | None:
+        """Why the files do not fit, or None; roots on one file system share its free space."""
+        needs = {"images": self.image_plan.disk_bytes, "work root": self.standing.bytes_to_send}
+        for space in self.spaces:
+            needed = sum(
+                needs.get(other.role, 0)
+                for other in self.spaces
+                if other.role == space.role or (space.file_system and other.file_system == space.file_system)
+            )
+            if needs.get(space.role) and space.left is not None and space.left < needed:
+                limit = "allowed by the quota" if space.left == space.quota_left else "free"
+                left, need = space.left / 2**20, needed / 2**20
+                return f"{space.path} has {left:,.0f} MiB {limit}, and {need:,.0f} MiB are needed"
+        return None

@@ -31,15 +31,16 @@ from clusterkit.site import Site, open_site
 from clusterkit.snapshots import Snapshot
 from clusterkit.submit.check import check, check_script, check_trainer, parents
 from clusterkit.submit.handover import Parcel, hand_over_parcel, other_jobs
-from clusterkit.submit.interpreter import with_program_python
 from clusterkit.submit.materials import (
+    Materials,
     image_of,
     layout_of,
     must_have_image,
     send_snapshot,
     take_snapshot,
 )
-from clusterkit.submit.plan import PREVIOUS, Materials, PlacedRun, Plan, PlannedRun, Ready, place
+from clusterkit.submit.own_program import with_program_python
+from clusterkit.submit.plan import PREVIOUS, PlacedRun, Plan, PlannedRun, Ready, place
 from clusterkit.submit.reach import check_reach
 from clusterkit.submit.request import SubmitRequest, resolve_run
 from clusterkit.submit.shown import refuse_shown, without_values

@@ -17,49 +17,23 @@ from clusterkit import __version__
 from clusterkit.backends import backend_of
 from clusterkit.backends.base import Continuation, JobResources, Kind, Parent
 from clusterkit.backends.job_script import JobScript, render, render_node, render_others
-from clusterkit.images.image import Image
 from clusterkit.node import node_program
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.program import Program
-from clusterkit.runs.sealing import Sealed, seal
-from clusterkit.runs.secret_values import SecretValues
+from clusterkit.runs.secret_values import Sealed, SecretValues, seal
 from clusterkit.runs.spec import RunSpec, ledger_row
 from clusterkit.runs.submission import Submission, job_name
 from clusterkit.site import Layout
-from clusterkit.snapshots import Allow, Snapshot
+from clusterkit.snapshots import Allow
 
 if TYPE_CHECKING:
     from clusterkit.backends.base import Way
     from clusterkit.config.models import Cluster, Profile
     from clusterkit.submit.group import GroupPart, JobBatch
+    from clusterkit.submit.materials import Materials
 
 PREVIOUS = "CLUSTERKIT_PREVIOUS_RUN_DIR"
 """Environment variable with the run directory of the previous pipeline stage."""
-
-
-@dataclass(frozen=True)
-class Materials:
-    """A run's code, trainer and image, identified by content."""
-
-    code: str
-    """Id of the project's snapshot."""
-    trainer: str
-    """The trainer package's folder, relative to the snapshots."""
-    facts: Mapping[str, Any]
-    """The snapshot's description in run.json."""
-    image: Image | None
-
-    @classmethod
-    def taken(cls, snapshot: Snapshot, image: Image | None) -> Materials:
-        """Returns the materials for runs of the working tree."""
-        return cls(
-            snapshot.id, f"{snapshot.bundle.id}/bundle", {"id": snapshot.id, **snapshot.git.facts}, image
-        )
-
-    @classmethod
-    def recorded(cls, spec: RunSpec) -> Materials:
-        """Returns the materials of an earlier run."""
-        return cls(spec.code, f"{spec.trainer}/bundle", spec.snapshot, spec.stored_image)
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,10 @@ from pathlib import Path
 from clusterkit.config.sources import PROJECT_FILE
 from clusterkit.errors import ConfigError
 from clusterkit.runs.program import SEED, TOTAL_STEPS
-from clusterkit.submit.interpreter import path_python, project_python
+from clusterkit.submit.own_program import path_python, project_python
 from clusterkit.submit.plan import PREVIOUS, Plan
 from clusterkit.submit.program_options import option_words
-from clusterkit.submit.sweep import variable_of
-from clusterkit.submit.values import write_values
+from clusterkit.submit.sweep import variable_of, write_values
 
 _VARIABLES = {"seed": SEED, "total_steps": TOTAL_STEPS}
 _LARGEST, _MOST = 1 << 20, 64 << 20

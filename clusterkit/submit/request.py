@@ -16,7 +16,7 @@ from clusterkit.runs.program import Program, program
 from clusterkit.runs.spec import RunSpec, timestamp
 from clusterkit.runs.submission import Submission
 from clusterkit.snapshots import Allow
-from clusterkit.submit.own_words import check_arguments
+from clusterkit.submit.own_program import check_arguments
 from clusterkit.submit.plan import After, GroupMember, PlannedRun, versions
 from clusterkit.units import format_size
 

@@ -18,7 +18,7 @@ from clusterkit.node.with_secrets import Masker, Texts, forms
 
 if TYPE_CHECKING:
     from clusterkit.runs.secret_values import SecretValues
-    from clusterkit.submit.plan import Materials
+    from clusterkit.submit.materials import Materials
 
 _Path = tuple[str | int, ...]
 _KEY = "(key)"

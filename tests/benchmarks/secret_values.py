@@ -25,8 +25,7 @@ from clusterkit import snapshots
 from clusterkit.node import node_program
 from clusterkit.node.with_secrets import MASK, Masker
 from clusterkit.runs.ledger import Ledger
-from clusterkit.runs.sealing import seal
-from clusterkit.runs.secret_values import SecretValues
+from clusterkit.runs.secret_values import SecretValues, seal
 from clusterkit.submit.shown import refuse_in_files
 from tests.benchmarks._report import Row, arguments, report
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.config.settings import load_settings
-from clusterkit.submit.interpreter import with_program_python
+from clusterkit.submit.own_program import with_program_python
 from tests.commands.conftest import Project
 
 PROGRAM = ("python", "train.py")

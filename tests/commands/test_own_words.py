@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.errors import ConfigError
-from clusterkit.submit.own_words import check_arguments
+from clusterkit.submit.own_program import check_arguments
 from tests.commands.conftest import Project
 
 

@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 
 from clusterkit.node import node_program
 from clusterkit.node.with_secrets import Masker
-from clusterkit.runs.sealing import seal
-from clusterkit.runs.secret_values import SecretValues
+from clusterkit.runs.secret_values import SecretValues, seal
 
 TOKEN = "hf_abcdefghijklmnop"
 KEY_FILE = "-----BEGIN KEY-----\nMIIEvQIBADANBg\n}\n"

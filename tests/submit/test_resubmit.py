@@ -20,8 +20,9 @@ from clusterkit.runs.spec import RunSpec, must_start_alike
 from clusterkit.runs.state import RunState
 from clusterkit.runs.submission import Submission
 from clusterkit.site import open_site
+from clusterkit.submit.materials import Materials
 from clusterkit.submit.pipeline import prepare
-from clusterkit.submit.plan import Materials, PlannedRun
+from clusterkit.submit.plan import PlannedRun
 from clusterkit.submit.request import Changes, early_signal
 from clusterkit.submit.resubmit import Ended, resume_plan
 

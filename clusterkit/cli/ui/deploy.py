@@ -16,7 +16,7 @@ from clusterkit.units import format_bytes, format_seconds, plural
 
 if TYPE_CHECKING:
     from clusterkit.snapshots import Large, Snapshot
-    from clusterkit.submit.deployment import DeploymentPlan
+    from clusterkit.submit.materials import DeploymentPlan
 
 _NAMES = 5
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from clusterkit.forecast.speed import Duration, Rate, Speed
     from clusterkit.forecast.starts import Ask
     from clusterkit.hardware import Shortage
-    from clusterkit.submit.deployment import DeploymentPlan
+    from clusterkit.submit.materials import DeploymentPlan
     from clusterkit.submit.request import SubmitRequest
     from trainer.recipe.sizes import Sizes
 

@@ -1,26 +1,34 @@
-"""Detects a program among the arguments after `--`, which would otherwise go to the bundled trainer."""
+"""A user's own program: detects one among the arguments after `--`, and finds the Python that starts it."""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
+import sys
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from clusterkit.config.lines import toml_value
+from clusterkit.config.permission import INTERPRETERS
 from clusterkit.config.sources import PROJECT_FILE
 from clusterkit.errors import ConfigError
 from clusterkit.submit.program_options import option_words
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster
+
 
 _INTERPRETER = re.compile(
     r"(.*/)?(python[0-9.]*|(ba|z|da|k)?sh|node|julia|Rscript|perl|ruby|java|torchrun|accelerate|deepspeed"
     r"|mpirun|mpiexec|srun|uv|poetry|conda)"
 )
-
-
 _SCRIPTS = {"py": "python", "sh": "bash", "jl": "julia", "R": "Rscript", "js": "node"}
 """Interpreters by script suffix."""
+_TRAINER = ["-m", "trainer"]
 
 
 def check_arguments(project: Path, arguments: Sequence[str], program: Sequence[str] | None) -> None:
@@ -132,3 +140,35 @@ def _where(project: Path) -> str:
 def _lines(project: Path, argv: Sequence[str]) -> str:
     head = "" if _has_table(project) else "[project]\n"
     return f"{head}program = {toml_value(list(argv))}"
+
+
+def with_program_python(cluster: Cluster, argv: Sequence[str], project: Path) -> Cluster:
+    """Returns the cluster with the interpreter that starts a program on this machine.
+
+    clusterkit may be installed in an environment of its own, which lacks what the program imports. A cluster
+    that sets `python`, the bundled trainer and every other machine keep what they have.
+
+    Args:
+        cluster: where the program runs.
+        argv: of the program.
+        project: the project's folder.
+    """
+    program, module = list(argv[:1]), list(argv[1:3])
+    if not cluster.here or cluster.container != "none" or cluster.python:
+        return cluster
+    if program != ["python"] or module == _TRAINER:
+        return cluster
+    return cluster.model_copy(update={"python": project_python(project) or path_python() or sys.executable})
+
+
+def project_python(project: Path) -> str | None:
+    """Returns the interpreter of the active environment, or else of the project's `.venv` or `venv`."""
+    active = os.environ.get("VIRTUAL_ENV")
+    files = [*([Path(active, "bin", "python")] if active else []), *(project / name for name in INTERPRETERS)]
+    return next((str(file) for file in files if os.access(file, os.X_OK)), None)
+
+
+def path_python() -> str | None:
+    """Returns the interpreter that a shell would start, as an absolute path."""
+    found = shutil.which("python") or shutil.which("python3")
+    return found and os.path.abspath(found)  # noqa: PTH100 - a link to an environment's Python stays one

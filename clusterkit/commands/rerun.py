@@ -1,0 +1,269 @@
+"""rerun: submit a new run with the code, image and arguments of an earlier run or an export."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterkit import snapshots
+from clusterkit.commands.export import SUFFIXES
+from clusterkit.errors import ConfigError, RunError
+from clusterkit.folders import work_folder
+from clusterkit.images.image import present as image_present
+from clusterkit.images.planning import plan as plan_image
+from clusterkit.images.upload import upload as upload_image
+from clusterkit.results.pulled import folder_of, runs_meant
+from clusterkit.results.recorded import read_recorded
+from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.run_dir import newest_request, read_run_dir
+from clusterkit.runs.secret_values import SecretValues, find_secrets
+from clusterkit.runs.spec import RunSpec, must_start_alike
+from clusterkit.runs.submission import Submission
+from clusterkit.sharing import archive
+from clusterkit.sharing.received import check_received, describes, sizes_of
+from clusterkit.site import Site, open_site
+from clusterkit.snapshots.copy import check as check_copy
+from clusterkit.snapshots.copy import fetch
+from clusterkit.submit.check import check
+from clusterkit.submit.materials import Materials, chunk_cache, must_have_image, snapshots_home
+from clusterkit.submit.pipeline import DryRun, Submitted, foresee, hand_over, prepare
+from clusterkit.submit.plan import Plan
+from clusterkit.submit.reach import check_reach
+from clusterkit.submit.request import Changes
+from clusterkit.submit.resubmit import rerun_plan
+from clusterkit.submit.shown import refuse_in_files
+from clusterkit.transport.base import Bar
+from clusterkit.units import format_size
+
+if TYPE_CHECKING:
+    from clusterkit.config.settings import Settings
+
+_THERE = 'test -d "$1" && touch -c "$1" 2>/dev/null; test -d "$1"'
+"""Whether a snapshot exists; also refreshes its mtime, so that `storage prune` keeps it."""
+
+
+@dataclass(frozen=True)
+class _RerunOrigin:
+    """The run to repeat."""
+
+    spec: RunSpec
+    newest: Submission
+    """Its newest submission."""
+    cluster: str
+    """The cluster that it ran on, as its project names it."""
+    copy_of: Callable[[str], Path]
+    """Returns a snapshot's local folder, given its id."""
+    image: Path | None = None
+    """The image file, if the archive has it."""
+
+
+@dataclass(frozen=True)
+class _PlannedRerun:
+    """A checked run that repeats another."""
+
+    origin: _RerunOrigin
+    plan: Plan
+    lacking: tuple[str, ...]
+    secrets: SecretValues
+    site: Callable[[], Site]
+    """Returns the cluster, open until the next one is asked for."""
+
+
+def rerun(
+    settings: Settings,
+    changes: Changes,
+    ledger: Ledger,
+    of: str,
+    *,
+    name: str | None = None,
+    seed: int | None = None,
+    allow_unread: bool = False,
+    bar: Bar,
+) -> Iterator[Submitted]:
+    """Submit a copy of an earlier run as a new run, and of a group a copy of each.
+
+    The code is the run's snapshot, not the working tree. Code that the cluster lacks is uploaded, and so is
+    the image if the archive includes it.
+
+    Args:
+        settings: of the project.
+        changes: to the run.
+        ledger: of the project.
+        of: a run, a group, the path of a run directory, or an archive made by `export`.
+        name: another name; None keeps it.
+        seed: another seed; None keeps it.
+        allow_unread: whether the seed may be one that does not reach the program.
+        bar: opens progress bars.
+
+    Raises:
+        RunError: the run is unknown, its code is gone, or the archive is damaged.
+        ConfigError: the request is invalid, or gives one seed to all runs of a group.
+        ImageError: the cluster lacks the image.
+        SchedulerError: the scheduler refused; nothing is left of the new run.
+        TransportError: the cluster cannot be reached.
+    """
+    for planned in _planned(
+        settings, changes, ledger, of, name=name, seed=seed, allow_unread=allow_unread, create=True
+    ):
+        spec, site = planned.origin.spec, planned.site()
+        must_start_alike(spec, site.cluster)
+        ready = prepare(site, ledger, planned.plan, Materials.recorded(spec), planned.secrets)
+        _publish(settings, site, planned.origin, planned.secrets, bar)
+        yield replace(hand_over(site, ledger, ready), lacking=planned.lacking)
+
+
+def dry_run(
+    settings: Settings,
+    changes: Changes,
+    ledger: Ledger,
+    of: str,
+    *,
+    name: str | None = None,
+    seed: int | None = None,
+    allow_unread: bool = False,
+) -> Iterator[DryRun]:
+    """Returns what `rerun` would do, without changing anything; arguments and errors as there.
+
+    It logs in only where `pipeline.dry_run` does, and to read what has not come home of the run.
+    """
+    for planned in _planned(
+        settings, changes, ledger, of, name=name, seed=seed, allow_unread=allow_unread, create=False
+    ):
+        spec = planned.origin.spec
+        must_start_alike(spec, planned.plan.cluster)
+        yield foresee(settings, planned.plan, Materials.recorded(spec), planned.secrets)
+
+
+def _planned(
+    settings: Settings,
+    changes: Changes,
+    ledger: Ledger,
+    of: str,
+    *,
+    name: str | None,
+    seed: int | None,
+    allow_unread: bool,
+    create: bool,
+) -> Iterator[_PlannedRerun]:
+    """Returns the checked runs; `create`: whether folders are made on a cluster that lacks them."""
+    with ExitStack() as stack:
+        site_of = cache(
+            lambda cluster: stack.enter_context(open_site(settings.cluster(cluster), create=create))
+        )
+        secrets = cache(lambda: find_secrets(settings))  # asks a password manager once, for all runs
+        packed = of.endswith(SUFFIXES) or Path(of).is_file()
+        origins: Iterable[_RerunOrigin]
+        if packed:
+            home = settings.project_dir / ".clusterkit"
+            origins = [_unpacked(Path(of), lambda: stack.enter_context(work_folder(home)))]
+        else:
+            names = _members(settings, ledger, of)
+            if seed is not None and len(names) > 1:
+                raise ConfigError(
+                    f"--seed gives one seed, and {of!r} means {len(names)} runs",
+                    hint=f"name one of them, e.g. {names[0]}; or `clusterkit submit --seeds`",
+                )
+            origins = (_known(settings, ledger, one, site_of) for one in names)
+        for origin in origins:
+            # Cluster names in an archive are those of whoever exported it.
+            cluster = settings.cluster(changes.cluster or (None if packed else origin.cluster))
+            plan = rerun_plan(
+                settings,
+                cluster,
+                origin.spec,
+                origin.newest,
+                changes,
+                name=name,
+                seed=seed,
+                same_place=not packed and cluster.name == origin.cluster,
+            )
+            lacking = check(settings, plan, ledger)
+            if plan.runs[0].unplaced and not allow_unread:
+                code = origin.copy_of(origin.spec.code) / "project"
+                check_reach(plan, code, (path.relative_to(code).as_posix() for path in code.rglob("*")))
+            yield _PlannedRerun(origin, plan, lacking, secrets(), partial(site_of, cluster.name))
+
+
+def _members(settings: Settings, ledger: Ledger, of: str) -> list[str]:
+    """The path of a run directory as it is, or the ids of the runs that a name means."""
+    if folder_of(of) is not None:
+        return [of]
+    return [run.run_id for run in runs_meant(settings.project.results, of, ledger)]
+
+
+def _unpacked(path: Path, new_folder: Callable[[], Path]) -> _RerunOrigin:
+    """Unpacks and checks an archive: first the run's description, then its parts, limited to their sizes."""
+    if not path.is_file():
+        raise RunError(f"{path}: no such archive", hint="`clusterkit export RUN` makes one")
+    folder = new_folder()
+    root = folder / archive.read(path, folder, describes)
+    run_dir = root / "run"
+    spec = RunSpec.recorded(read_run_dir(run_dir).document, f"run.json in {path}")
+    newest = newest_request(run_dir)
+    check_received(spec, newest)
+    sizes = sizes_of(root, spec)
+    needed, free = sum(sizes.values()), shutil.disk_usage(folder).free
+    if needed > free:
+        raise RunError(
+            f"{path}: unpacks to {format_size(needed)}, but {folder} has only {format_size(free)} free",
+            hint="free space there; the files are removed afterwards",
+        )
+    archive.read(path, folder, sizes.get)
+    image = next((file for file in root.glob("image/*.sif") if not file.is_symlink()), None)
+    return _RerunOrigin(
+        spec,
+        newest,
+        spec.cluster,
+        lambda identity: root / ("code" if identity == spec.code else "trainer"),
+        image,
+    )
+
+
+def _known(settings: Settings, ledger: Ledger, name: str, site_of: Callable[[str], Site]) -> _RerunOrigin:
+    """The origin for a run of this project."""
+    recorded = read_recorded(
+        settings.project.results, ledger, name, lambda cluster: site_of(cluster).transport
+    )
+    run = recorded.run
+    where = f"{run.run_dir} on {run.cluster}" if run and not recorded.folder else str(recorded.folder)
+    spec = RunSpec.recorded(recorded.document, f"{where}: run.json")
+    cluster = run.cluster if run else spec.cluster
+
+    def copy_of(identity: str) -> Path:
+        home = snapshots_home(settings)
+        folder = home / identity
+        return folder if folder.is_dir() else fetch(site_of(cluster), identity, home)
+
+    return _RerunOrigin(spec, recorded.request.whole(where), cluster, copy_of)
+
+
+def _publish(
+    settings: Settings,
+    site: Site,
+    origin: _RerunOrigin,
+    secrets: SecretValues,
+    bar: Bar,
+) -> None:
+    """Make sure that the cluster has the run's image and code, uploading them if possible."""
+    image, path = origin.spec.stored_image, origin.image
+    if path is None or image is None or image_present(site, image):
+        hint = f"`clusterkit deploy --cluster {site.cluster.name} --image FILE.sif` uploads the same file"
+        must_have_image(site, image, hint=hint)
+    else:
+        cache_folder = chunk_cache(settings)
+        todo = plan_image(site, path, image, cache=cache_folder, verify=False)
+        upload_image(site, path, image, todo, cache=cache_folder, bar=bar)
+    for identity in (origin.spec.code, origin.spec.trainer):
+        there = f"{site.layout.snapshots}/{identity}"
+        if site.transport.run(["sh", "-c", _THERE, "sh", there], check=False).returncode != 0:
+            folder = origin.copy_of(identity)
+            check_copy(folder, identity)
+            files = (path for path in folder.rglob("*") if path.is_symlink() or path.is_file())
+            refuse_in_files(secrets, folder, (path.relative_to(folder).as_posix() for path in files))
+            with bar("code", None):
+                snapshots.transplant(site, identity, folder)
