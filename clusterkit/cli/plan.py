@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from clusterkit.forecast.queue import QueueQuestion
     from clusterkit.forecast.speed import Duration, Speed
     from clusterkit.runs.ledger import Ledger
+    from clusterkit.submit.materials import Copies
     from clusterkit.submit.plan import PlannedRun
     from clusterkit.submit.request import SubmitRequest
-    from clusterkit.submit.materials import Copies
     from trainer.recipe.spaces import Spaces
 
 
@@ -135,8 +135,8 @@ def predict(
     Raises:
         ConfigError, RecipeLockedError: the request is invalid, as for `submit`.
     """
-    from clusterkit.submit.pipeline import resolve
     from clusterkit.submit.materials import copies
+    from clusterkit.submit.pipeline import resolve
 
     (planned,) = resolve(settings, run).runs
     _check_gpus(run.cluster, gpus)

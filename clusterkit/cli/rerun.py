@@ -163,8 +163,8 @@ def rerun_runs(
         TransportError: the cluster cannot be reached.
     """
     from clusterkit.runs.spec import must_start_alike
+    from clusterkit.submit.materials import Materials
     from clusterkit.submit.pipeline import hand_over, prepare
-    from clusterkit.submit.plan import Materials
 
     for planned in _planned(
         settings, changes, ledger, of, name=name, seed=seed, allow_unread=allow_unread, create=True
@@ -191,8 +191,8 @@ def dry_runs(
     It logs in only where `pipeline.dry_run` does, and to read what has not come home of the run.
     """
     from clusterkit.runs.spec import must_start_alike
+    from clusterkit.submit.materials import Materials
     from clusterkit.submit.pipeline import foresee
-    from clusterkit.submit.plan import Materials
 
     for planned in _planned(
         settings, changes, ledger, of, name=name, seed=seed, allow_unread=allow_unread, create=False
@@ -217,7 +217,7 @@ def _planned(
     from clusterkit.commands.export import SUFFIXES
     from clusterkit.runs.secret_values import find_secrets
     from clusterkit.submit.check import check
-    from clusterkit.submit.reach import check_reach
+    from clusterkit.submit.own_program import check_reach
     from clusterkit.submit.resubmit import rerun_plan
 
     with ExitStack() as stack:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from clusterkit.errors import ConfigError
 from clusterkit.node import node_program
 from clusterkit.runs.ledger import Ledger
-from clusterkit.runs.program import PLACES, literal
+from clusterkit.runs.program import PLACES, literal, variable_of
 from clusterkit.submit import pipeline
 from clusterkit.submit.pipeline import Submitted
 from clusterkit.submit.plan import Plan
 from clusterkit.submit.request import SubmitRequest
-from clusterkit.submit.sweep import OF_THE_RUN, POINT, variable_of
+from clusterkit.submit.sweep import OF_THE_RUN, POINT
 from clusterkit.transport.base import Bar
 
 if TYPE_CHECKING:

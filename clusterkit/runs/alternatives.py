@@ -66,7 +66,7 @@ def parse_first(text: str) -> First:
 
 def alternatives(
     cluster: Cluster, profile: Profile, first: First, *, signal: EarlySignal | None, native: Sequence[str]
-) -> dict[str, tuple[Profile, tuple[str, ...]]]:
+) -> list[tuple[Profile, tuple[str, ...]]]:
     """Returns the profile and the backend's options for each value of a choice.
 
     Raises:
@@ -82,20 +82,20 @@ def alternatives(
         raise ConfigError(
             f"--first {first}: profile {profile.name} asks for no GPU", hint="choose a profile with one"
         )
-    found = {}
+    jobs = []
     for value in first.values:
         one, extra = profile, tuple(native)
         if first.kind == "gpu":
             one = profile.model_copy(update={"gpu": value})
         else:
             extra = (*native, f"--partition={value}")
-        found[value] = one, backend.options(cluster, one, signal=signal, extra=extra)
-    if len({options for _, options in found.values()}) < len(found):
+        jobs.append((one, backend.options(cluster, one, signal=signal, extra=extra)))
+    if len({options for _, options in jobs}) < len(jobs):
         raise ConfigError(
             f"--first {first}: two of them make the same request of {cluster.name}",
             hint=f"an `{NATIVE}` setting or option may override what differs",
         )
-    return found
+    return jobs
 
 
 def newest(submissions: Sequence[Submission], ids: Mapping[int, str], jobs: Mapping[str, Job]) -> int:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _TRAIN = ["python", "-m", "trainer", "train"]
 SEED, TOTAL_STEPS = "CLUSTERKIT_SEED", "CLUSTERKIT_TOTAL_STEPS"
 """Environment variables that give a user's own program the seed and the number of steps."""
+PREVIOUS = "CLUSTERKIT_PREVIOUS_RUN_DIR"
+"""Environment variable with the run directory of the previous pipeline stage."""
 _SWEPT_SEED = "CLUSTERKIT_SWEEP_SEED"
 """Environment variable that gives a user's own program a swept seed."""
 # Only known names are placeholders. JSON and other braces stay unchanged, and so does `${name}`, a variable
@@ -114,6 +116,15 @@ class Program:
                 changed = with_option(changed, "--ranks", str(profile.ranks))
         graphics = {"MUJOCO_GL": profile.mujoco_gl} if profile.mujoco_gl else {}
         return replace(self, argv=changed, env={**self.env, **_threads(profile), **graphics, **profile.env})
+
+
+def variable_of(name: str) -> str:
+    """Returns the environment variable that holds a swept value.
+
+    >>> variable_of("model.lr")
+    'CLUSTERKIT_SWEEP_MODEL_LR'
+    """
+    return f"CLUSTERKIT_SWEEP_{re.sub('[.-]', '_', name).upper()}"
 
 
 def moved(value: str, old: str, new: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import posixpath
 import re
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
+from clusterkit import __version__
 from clusterkit.backends.jobs import JobState
 from clusterkit.config.models import Cluster
 from clusterkit.errors import ConfigError, RunError
@@ -143,6 +145,12 @@ def must_start_alike(spec: RunSpec, cluster: Cluster) -> None:
             f"{spec.run_id} ran {began}, and {cluster.name} has {here}",
             hint="use --cluster to choose a cluster that runs programs in the same way",
         )
+
+
+def versions(cluster: Cluster) -> dict[str, str]:
+    """Returns what makes a run on a cluster, as far as its other facts do not say it."""
+    found = {"clusterkit": __version__, "python": platform.python_version()}
+    return found | ({"image": cluster.registry_image} if cluster.registry_image else {})
 
 
 def run_id(name: str, created: datetime, token: str) -> str:

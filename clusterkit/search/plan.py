@@ -11,7 +11,7 @@ from clusterkit.search.definition import Definition
 from clusterkit.search.space import Between, parse
 from clusterkit.submit.check import check
 from clusterkit.submit.plan import GroupMember, Plan
-from clusterkit.submit.request import SubmitRequest
+from clusterkit.submit.request import SubmitRequest, plan_of
 from clusterkit.submit.resolve_group import resolve_member
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ def plan_trial(
         ConfigError, RecipeLockedError: a value is wrong.
     """
     group = {"id": definition.group, "index": number, "size": definition.size}
-    member = GroupMember(number, 0, group, values)
+    member = GroupMember(0, group, values)
     run = resolve_member(settings, request, request.profile.name, member, datetime.now(UTC))
-    return Plan(request.cluster, (run,), None, (), request.native, request.allow_large, request.allow_unread)
+    return plan_of(request, [run])
 
 
 def sample_plan(settings: Settings, definition: Definition, request: SubmitRequest) -> Plan:

@@ -6,12 +6,8 @@ A part is one job array or one job, and one submission. The file `members` lists
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-
-SCHEMA = 1
 
 
 @dataclass(frozen=True)
@@ -143,39 +139,3 @@ def members_file(run_dirs: Sequence[str], dealt: Iterable[JobBatch], pack: int) 
         for task in batch.tasks:
             lines += [run_dirs[index] for index in task] + [""] * (pack - len(task))
     return ("\n".join(lines) + "\n").encode("utf-8", "surrogateescape")
-
-
-def group_json(
-    identity: str,
-    name: str,
-    created: str,
-    *,
-    pack: int,
-    members: Sequence[str],
-    values: Sequence[Mapping[str, str]],
-    split: Iterable[GroupPart],
-    in_one: int = 1,
-) -> bytes:
-    """Returns group.json: the description of the group, for users and other laptops."""
-    document: dict[str, Any] = {
-        "schema": SCHEMA,
-        "id": identity,
-        "name": name,
-        "created": created,
-        "size": len(members),
-        "pack": pack,
-        "in_one": in_one,
-        "members": [
-            {"run_id": run_id, "sweep": dict(point)} for run_id, point in zip(members, values, strict=True)
-        ],
-        "parts": [
-            {
-                "number": part.number,
-                "stage": part.stage,
-                "members": list(part.members),
-                "options": list(part.options),
-            }
-            for part in split
-        ],
-    }
-    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")

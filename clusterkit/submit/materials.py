@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.secret_values import SecretValues
 from clusterkit.site import Layout, Site, open_site
 from clusterkit.snapshots import Allow, Snapshot, Standing
-from clusterkit.submit.shown import refuse_in_files, refuse_shown
+from clusterkit.submit.shown import masked, refuse_in_files, refuse_shown
 from clusterkit.transport.base import Bar, ProgressCallback, TransferProgress
 
 if TYPE_CHECKING:
@@ -62,6 +62,17 @@ class Materials:
     def recorded(cls, spec: RunSpec) -> Materials:
         """Returns the materials of an earlier run."""
         return cls(spec.code, f"{spec.trainer}/bundle", spec.snapshot, spec.stored_image)
+
+
+def without_values(secrets: SecretValues, materials: Materials) -> Materials:
+    """Returns a run's materials with the values masked in the recorded git diff.
+
+    The files that are sent contain none, but the diff has the lines that were removed, too.
+    """
+    diff = materials.facts.get("diff")
+    if not diff or not secrets.all_values:
+        return materials
+    return replace(materials, facts={**materials.facts, "diff": masked(secrets, diff)})
 
 
 def image_of(cluster: Cluster, ledger: Ledger, bar: Bar) -> Image | None:

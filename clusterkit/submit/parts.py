@@ -15,11 +15,14 @@ from clusterkit.errors import ClusterkitError
 from clusterkit.folders import work_folder
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.spec import timestamp
-from clusterkit.runs.submission import Submission, job_name
+from clusterkit.runs.submission import Submission, job_name, json_file
 from clusterkit.site import Layout, Site
-from clusterkit.submit.group import GroupPart, group_json, members_file, parts
+from clusterkit.submit.group import GroupPart, members_file, parts
 from clusterkit.submit.handover import Parcel, SubmissionRefusedError, hand_over_parcel
 from clusterkit.submit.plan import Plan, PlannedGroup, Ready
+
+_SCHEMA = 1
+"""Of group.json."""
 
 
 def split_group(plan: Plan, limits: Limits, continuation: Continuation | None) -> tuple[GroupPart, ...]:
@@ -170,20 +173,24 @@ def parcel_of(layout: Layout, ready: Ready, part: GroupPart, options: tuple[str,
 
 def _group_files(ready: Ready, group: PlannedGroup, owner: str) -> dict[str, bytes | str]:
     """Returns the files of the group's folder and of all run directories."""
-    alone = _alone(ready.plan)
-    run_dirs = [one.row.run_dir for one in ready.placed]
+    alone, specs = _alone(ready.plan), [run.spec for run in ready.placed]
+    about = {
+        "id": group.id,
+        "name": group.name,
+        "created": timestamp(group.created),
+        "size": len(specs),
+        "pack": group.pack,
+        "in_one": group.in_one,
+        "members": [{"run_id": spec.run_id, "sweep": spec.sweep or {}} for spec in specs],
+        "parts": [
+            {"number": part.number, "stage": part.stage, "members": part.members, "options": part.options}
+            for part in ready.split
+        ],
+    }
+    run_dirs = [run.row.run_dir for run in ready.placed]
     files: dict[str, bytes | str] = {
         f"{owner}/members": members_file(run_dirs, group.dealt, group.pack),
-        f"{owner}/group.json": group_json(
-            group.id,
-            group.name,
-            timestamp(group.created),
-            pack=group.pack,
-            members=[one.spec.run_id for one in ready.placed],
-            values=[one.spec.sweep or {} for one in ready.placed],
-            split=ready.split,
-            in_one=group.in_one,
-        ),
+        f"{owner}/group.json": json_file(_SCHEMA, about),
     }
     for part in ready.split:
         options = part_options(ready.plan, part)

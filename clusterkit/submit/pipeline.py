@@ -24,6 +24,7 @@ from clusterkit.errors import ClusterkitError, ConfigError, SchedulerError
 from clusterkit.images.image import Image
 from clusterkit.probes import ask
 from clusterkit.runs.ledger import ALONE, Ledger, LedgerRun
+from clusterkit.runs.program import PREVIOUS
 from clusterkit.runs.secret_values import SecretValues, find_secrets
 from clusterkit.runs.spec import run_id
 from clusterkit.runs.submission import SubmissionOutcome
@@ -38,12 +39,12 @@ from clusterkit.submit.materials import (
     must_have_image,
     send_snapshot,
     take_snapshot,
+    without_values,
 )
-from clusterkit.submit.own_program import with_program_python
-from clusterkit.submit.plan import PREVIOUS, PlacedRun, Plan, PlannedRun, Ready, place
-from clusterkit.submit.reach import check_reach
-from clusterkit.submit.request import SubmitRequest, resolve_run
-from clusterkit.submit.shown import refuse_shown, without_values
+from clusterkit.submit.own_program import check_reach, with_program_python
+from clusterkit.submit.plan import PlacedRun, Plan, PlannedRun, Ready, place
+from clusterkit.submit.request import SubmitRequest, plan_of, resolve_run
+from clusterkit.submit.shown import refuse_shown
 from clusterkit.transport.base import Bar
 
 if TYPE_CHECKING:
@@ -116,16 +117,7 @@ def resolve(settings: Settings, request: SubmitRequest) -> Plan:
         return resolve_group(settings, request)
     now = datetime.now(UTC)
     identity = run_id(request.name or request.profile.name, now, token_hex(2))
-    run = resolve_run(settings, request, identity, now)
-    return Plan(
-        request.cluster,
-        (run,),
-        None,
-        request.after,
-        request.native,
-        request.allow_large,
-        request.allow_unread,
-    )
+    return plan_of(request, [resolve_run(settings, request, identity, now)])
 
 
 def submit(

@@ -6,20 +6,18 @@ job script, request.json and ledger row.
 
 from __future__ import annotations
 
-import platform
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from clusterkit import __version__
 from clusterkit.backends import backend_of
 from clusterkit.backends.base import Continuation, JobResources, Kind, Parent
 from clusterkit.backends.job_script import JobScript, render, render_node, render_others
 from clusterkit.node import node_program
 from clusterkit.runs.ledger import LedgerRun
-from clusterkit.runs.program import Program
+from clusterkit.runs.program import PREVIOUS, Program
 from clusterkit.runs.secret_values import Sealed, SecretValues, seal
 from clusterkit.runs.spec import RunSpec, ledger_row
 from clusterkit.runs.submission import Submission, job_name
@@ -32,15 +30,11 @@ if TYPE_CHECKING:
     from clusterkit.submit.group import GroupPart, JobBatch
     from clusterkit.submit.materials import Materials
 
-PREVIOUS = "CLUSTERKIT_PREVIOUS_RUN_DIR"
-"""Environment variable with the run directory of the previous pipeline stage."""
-
 
 @dataclass(frozen=True)
 class GroupMember:
     """A run's position in its group."""
 
-    index: int
     stage: int
     group: Mapping[str, Any]
     """`id`, `index` and `size`."""
@@ -355,9 +349,3 @@ def _job_script(
         secret_names=sealed.names if sealed else (),
         tells=sealed.tells if sealed else False,
     )
-
-
-def versions(cluster: Cluster) -> dict[str, str]:
-    """Returns what makes a run on a cluster, as far as its other facts do not say it."""
-    found = {"clusterkit": __version__, "python": platform.python_version()}
-    return found | ({"image": cluster.registry_image} if cluster.registry_image else {})

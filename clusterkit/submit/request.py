@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -13,11 +13,11 @@ from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.errors import ConfigError
 from clusterkit.runs.alternatives import First, alternatives
 from clusterkit.runs.program import Program, program
-from clusterkit.runs.spec import RunSpec, timestamp
+from clusterkit.runs.spec import RunSpec, timestamp, versions
 from clusterkit.runs.submission import Submission
 from clusterkit.snapshots import Allow
 from clusterkit.submit.own_program import check_arguments
-from clusterkit.submit.plan import After, GroupMember, PlannedRun, versions
+from clusterkit.submit.plan import After, GroupMember, Plan, PlannedGroup, PlannedRun
 from clusterkit.units import format_size
 
 if TYPE_CHECKING:
@@ -108,6 +108,19 @@ def parse_after(texts: Sequence[str]) -> tuple[After, ...]:
             raise ConfigError(f"--after {text}: not of the form RUN or RUN:any")
         found.append(After(name, "any" if kind == "any" else "ok"))
     return tuple(found)
+
+
+def plan_of(request: SubmitRequest, runs: Iterable[PlannedRun], group: PlannedGroup | None = None) -> Plan:
+    """Returns the plan of a request whose runs are resolved."""
+    return Plan(
+        request.cluster,
+        tuple(runs),
+        group,
+        request.after,
+        request.native,
+        request.allow_large,
+        request.allow_unread,
+    )
 
 
 def program_of(settings: Settings, request: SubmitRequest) -> Program:
@@ -301,8 +314,7 @@ def _requested(
             "--first and retry.memory_up_to exclude each other",
             hint=f"remove memory_up_to from [profiles.{profile.name}.retry] and [project.retry], or --first",
         )
-    found = alternatives(cluster, profile, request.first, signal=signal, native=native)
-    return list(found.values())
+    return alternatives(cluster, profile, request.first, signal=signal, native=native)
 
 
 def _goes_on(settings: Settings, request: SubmitRequest) -> bool:

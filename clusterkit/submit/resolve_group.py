@@ -16,7 +16,7 @@ from clusterkit.runs.program import fill, option_of, trains
 from clusterkit.runs.spec import run_id
 from clusterkit.submit.group import batches, member_id
 from clusterkit.submit.plan import GroupMember, Plan, PlannedGroup, PlannedRun
-from clusterkit.submit.request import SubmitRequest, resolve_run
+from clusterkit.submit.request import SubmitRequest, plan_of, resolve_run
 from clusterkit.submit.sweep import OF_THE_RUN, POINT, grid, meaning
 
 if TYPE_CHECKING:
@@ -54,7 +54,6 @@ def resolve_group(settings: Settings, request: SubmitRequest) -> Plan:
         first = place - place % one_process  # packs are filled in order
         others = range(first, min(first + one_process, len(points))) if one_process > 1 else ()
         member = GroupMember(
-            index=index,
             stage=stage,
             group={"id": group, "index": index, "size": size},
             values=points[place],
@@ -73,15 +72,8 @@ def resolve_group(settings: Settings, request: SubmitRequest) -> Plan:
     if at_once is None and not backend_of(cluster).can.queue:
         at_once = max(1, (os.cpu_count() or 1) // request.profile.cpus // one_process) * one_process
     dealt = batches(options, [one.member.stage for one in runs if one.member], pack)
-    return Plan(
-        cluster,
-        tuple(runs),
-        PlannedGroup(group, name, now, tuple(dealt), at_once, pack, one_process, request.then_always),
-        request.after,
-        request.native,
-        request.allow_large,
-        request.allow_unread,
-    )
+    planned = PlannedGroup(group, name, now, tuple(dealt), at_once, pack, one_process, request.then_always)
+    return plan_of(request, runs, planned)
 
 
 def _check_group(request: SubmitRequest, names: set[str]) -> None:
@@ -174,7 +166,7 @@ def resolve_member(
             after=(),
         )
         member = replace(member, env=meant.env)
-        identity = member_id(member.group["id"], member.index, member.group["size"])
+        identity = member_id(*(member.group[name] for name in ("id", "index", "size")))
         planned = resolve_run(settings, mine, identity, now, member)
         planned = replace(planned, unplaced=(*meant.unplaced, *planned.unplaced))
         if {*meant.unplaced} - {"total_steps"} or meant.profile.program != profile.program:

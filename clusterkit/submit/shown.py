@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,6 @@ from clusterkit.node.with_secrets import Masker, Texts, forms
 
 if TYPE_CHECKING:
     from clusterkit.runs.secret_values import SecretValues
-    from clusterkit.submit.materials import Materials
 
 _Path = tuple[str | int, ...]
 _KEY = "(key)"
@@ -79,26 +78,16 @@ def refuse_in_files(secrets: SecretValues, root: Path, names: Iterable[str]) -> 
         raise _refusal(secrets, name, ", ".join([*found][:_NAMED]) + more, also=exclude)
 
 
-def without_values(secrets: SecretValues, materials: Materials) -> Materials:
-    """Returns a run's materials with the values masked in the recorded git diff.
-
-    The files that are sent contain none, but the diff has the lines that were removed, too.
-    """
-    diff = materials.facts.get("diff")
-    if not diff or not secrets.all_values:
-        return materials
-    return replace(materials, facts={**materials.facts, "diff": _masked(secrets, diff)})
-
-
 def _refusal(secrets: SecretValues, name: str, place: str, also: str = "") -> ConfigError:
     what, gets = f"the value of {name}", f": the program gets it in its environment, as {name}"
     if name not in secrets.values:
         what, gets = name, ""
     cause, hint = f"{what} is in {place}, where others could read it", f"take it out{gets}{also}"
-    return ConfigError(_masked(secrets, cause), hint=_masked(secrets, hint))
+    return ConfigError(masked(secrets, cause), hint=masked(secrets, hint))
 
 
-def _masked(secrets: SecretValues, text: str) -> str:
+def masked(secrets: SecretValues, text: str) -> str:
+    """Returns a text with the values masked."""
     masker = Masker([_raw(value) for value in secrets.all_values.values()])
     return (masker.add(_raw(text)) + masker.end()).decode("utf-8", "surrogateescape")
 

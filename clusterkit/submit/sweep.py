@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterkit.errors import ConfigError
-from clusterkit.runs.program import PLACES, fill, has_place, literal
+from clusterkit.runs.program import PLACES, fill, has_place, literal, variable_of
 from clusterkit.runs.recipe_names import load, resolve, sibling
 from clusterkit.runs.recipe_names import meant as named
 
@@ -126,15 +126,6 @@ def check_names(names: Sequence[str], option: str) -> None:
                     f"{option}: {other} and {name} share the environment variable {variable_of(name)}",
                     hint="rename one of them; the option that a placeholder stands behind can keep its name",
                 )
-
-
-def variable_of(name: str) -> str:
-    """Returns the environment variable that holds a swept value.
-
-    >>> variable_of("model.lr")
-    'CLUSTERKIT_SWEEP_MODEL_LR'
-    """
-    return f"CLUSTERKIT_SWEEP_{re.sub('[.-]', '_', name).upper()}"
 
 
 def grid(over: Sequence[SweepAxis]) -> list[dict[str, str]]:

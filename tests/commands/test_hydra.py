@@ -13,7 +13,7 @@ import pytest
 
 from clusterkit.commands.hydra import points_of
 from clusterkit.errors import ConfigError
-from clusterkit.submit.sweep import variable_of
+from clusterkit.runs.program import variable_of
 from tests.commands.conftest import Project
 
 ROOT = Path(__file__).parents[2]

@@ -12,8 +12,8 @@ from clusterkit.config.settings import Settings
 from clusterkit.config.settings_file import checked
 from clusterkit.errors import ConfigError
 from clusterkit.submit import pipeline
+from clusterkit.submit.own_program import check_reach
 from clusterkit.submit.plan import Plan
-from clusterkit.submit.reach import check_reach
 from clusterkit.submit.request import SubmitRequest
 from clusterkit.submit.sweep import axes
 

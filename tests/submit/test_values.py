@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterkit.errors import ConfigError
+from clusterkit.runs.program import variable_of
 from clusterkit.search.space import Between, parse, read_space
-from clusterkit.submit.sweep import axes, split_values, variable_of, write_values
+from clusterkit.submit.sweep import axes, split_values, write_values
 
 TEXTS = st.lists(st.text(st.one_of(st.sampled_from("'\"\\,()[]{}= a1"), st.characters())), min_size=1)
 
