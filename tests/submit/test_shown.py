@@ -116,7 +116,11 @@ def test_option_is_refused_by_its_name(settings: Settings, asked: dict[str, obje
     ],
 )
 def test_setting_is_refused_by_its_name(settings: Settings, key: str, value: object, place: str) -> None:
-    plan = plan_of(settings.with_values({key: value}))
+    table: object = value
+    for part in reversed(key.split(".")):
+        table = {part: table}
+    assert isinstance(table, dict)
+    plan = plan_of(settings.with_values(table))
     secrets = SecretValues(
         {"HF_TOKEN": VALUE if VALUE in str(value) or "login" in str(value) else "hf_Q70123abc"}
     )
@@ -196,7 +200,7 @@ def test_recorded_diff_has_no_value_and_other_facts_are_refused() -> None:
 
 def test_value_at_hand_asks_nobody(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     asking = settings.with_values(
-        {"secrets.names": ["HF_TOKEN", "SHORT", "NONE"], "secrets.commands": {"NONE": ["false"]}}
+        {"secrets": {"names": ["HF_TOKEN", "SHORT", "NONE"], "commands": {"NONE": ["false"]}}}
     )
     monkeypatch.setenv("HF_TOKEN", VALUE)
     monkeypatch.setenv("SHORT", "abc")
