@@ -33,13 +33,7 @@ class NoRsyncError(TransportError):
 _FULL_DISK = re.compile(r"no space left on device|(quota exceeded)", re.IGNORECASE)
 _NO_RSYNC = re.compile(r"rsync: (?:command )?not found|rsync: No such file|exec: rsync")
 _MISSING = re.compile(r'(?:link_stat|change_dir) "(.+?)/?" failed: No such file or directory')
-_RSYNC = (
-    (
-        re.compile(r"is your shell clean"),
-        "the login shell on {where} prints text that breaks rsync",
-        "silence the shell start-up files there (~/.bashrc, ~/.profile): print only when $- contains i",
-    ),
-)
+_NOISY_SHELL = "is your shell clean"
 _OLD_RSYNC = re.compile(r"unknown option|unrecognized option|invalid option")
 _FAR_RSYNC = "on remote machine"
 NOT_FOUND = 127
@@ -133,9 +127,13 @@ def rsync_failed(code: int, stderr: str, *, pulling: bool, where: str) -> Transp
             f"{_full_disk(line)} on {receiver}: {line}",
             hint=f"free space on {receiver}, then run the same command again: it resumes",
         )
-    for pattern, cause, hint in _RSYNC:
-        for line in filter(pattern.search, lines):
-            return TransportError(f"{cause.format(where=where)}: {line}", hint=hint)
+    for line in lines:
+        if _NOISY_SHELL in line:
+            return TransportError(
+                f"the login shell on {where} prints text that breaks rsync: {line}",
+                hint="silence the shell start-up files there (~/.bashrc, ~/.profile): print only when $- "
+                "contains i",
+            )
     missing = next(filter(None, map(_MISSING.search, lines)), None)
     if missing and pulling:
         return MissingFileError(f"{missing[1]} does not exist on {where}")
