@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from tarfile import TarInfo
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from clusterkit.errors import TransportError
 from clusterkit.folders import PARTIAL_DIR
-from clusterkit.transport import copying, rsync
+from clusterkit.transport import copying, rsync, tarred
 from clusterkit.transport.base import Move, SyncOptions, TransferProgress, Transport
 from clusterkit.transport.copy_plan import changed
 from clusterkit.transport.copying import copy
@@ -182,6 +183,51 @@ def test_a_listing_that_is_none(
         pytest.raises(TransportError, match="what find printed is no listing"),
     ):
         transport.pull(f"{there}/", here / "target")
+
+
+@pytest.mark.parametrize(
+    ("archive", "words"),
+    [
+        (b"x" * 512, "what tar printed is no archive"),
+        (TarInfo("../b").tobuf() + bytes(1024), "tar printed a file that was not asked for"),
+    ],
+    ids=["noise", "another name"],
+)
+def test_an_archive_that_is_none(
+    serve: Callable[..., LoopbackSshd], slow_road: None, here: Path, there: Path, archive: bytes, words: str
+) -> None:
+    (there / "a").touch()
+    tools = here / "bin"
+    tools.mkdir()
+    (tools / "archive").write_bytes(archive)
+    (tools / "tar").write_text(f"#!/bin/sh\ncat {tools}/archive\n")
+    (tools / "tar").chmod(0o755)
+    with (
+        closing(to(serve(f"PATH={tools}:$PATH\n"))) as transport,
+        pytest.raises(TransportError, match=words),
+    ):
+        transport.pull(f"{there}/", here / "target")
+    assert list(here.rglob("b")) == []
+
+
+def test_a_file_that_grows_without_end_holds_up_no_other(
+    serve: Callable[..., LoopbackSshd],
+    slow_road: None,
+    here: Path,
+    there: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tarred, "_MOST_UNREAD", 0)
+    (there / "a").write_bytes(b"listed")
+    (there / "b").write_bytes(b"whole")
+    tools = here / "bin"
+    tools.mkdir()
+    (tools / "tar").write_text(f'#!/bin/sh\nhead -c 3000000 /dev/zero >>{there}/a\nexec /bin/tar "$@"\n')
+    (tools / "tar").chmod(0o755)
+    with closing(to(serve(f"PATH={tools}:$PATH\n"))) as transport:
+        assert transport.pull(f"{there}/", here / "target").files == 2
+    assert (here / "target/a").read_bytes() == b"listed"
+    assert (here / "target/b").read_bytes() == b"whole"
 
 
 def test_it_says_so_once(
