@@ -86,7 +86,7 @@ class WandbError(ClusterkitError):
 
 
 class TrackerError(ClusterkitError):
-    """Event files or MLflow runs could not be brought up to date."""
+    """A tracker could not be brought up to date."""
 
     exit_code = 9
 

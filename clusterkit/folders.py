@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from clusterkit.errors import ConfigError
 PARTIAL_DIR = ".clusterkit-partial"
 """Folder beside an unfinished file that keeps what has arrived, so that a second try goes on from there."""
 _WORK = "work"
+_VARIABLE = re.compile(r"\$(\w+|\{[^}]*\})")
 
 
 def home() -> Path | None:
@@ -52,6 +54,28 @@ def expanded(path: str) -> Path:
         raise ConfigError(
             f"{path!r} starts with a home folder that is not known", hint="write the full path"
         ) from None
+
+
+def local_path(text: str, folder: str | Path) -> Path:
+    """Returns a path on this machine, with `~`, `~user` and environment variables expanded.
+
+    Args:
+        text: as in a settings file.
+        folder: where relative paths start.
+
+    Raises:
+        ValueError: a variable or the home folder is unknown, and a folder of that name would be made; or the
+            path holds a NUL.
+    """
+    if "\0" in text:
+        raise ValueError(f"{text!r} contains a NUL, which no path can")
+    path = os.path.expandvars(text)
+    if unknown := _VARIABLE.search(path):
+        raise ValueError(f"{text!r} contains {unknown[0]}, which is not set here")
+    try:
+        return Path(folder) / Path(path).expanduser()
+    except RuntimeError:
+        raise ValueError(f"{text!r} starts with a home folder that is not known") from None
 
 
 def is_environment(folder: str | Path) -> bool:

@@ -17,6 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 from clusterkit.cli.examples import GUIDES, PANELS
 from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.resources import page
+from clusterkit.trackers import BUILT_IN
 
 LAST = "Other options"
 """The title above options that no group names: `--config` and `--help`."""
@@ -57,7 +58,7 @@ GROUPS = {
     "sync-results": {
         "Download": "--cluster --checkpoints --watch --bandwidth-limit --json",
         "W&B": "--no-wandb --wandb-dry-run --wandb-entity --wandb-project",
-        "Other trackers": "--tensorboard --mlflow",
+        "Other trackers": " ".join(f"--{name}" for name in BUILT_IN),
     },
     "search": {
         "Search": "--space --metric --direction --trials --at-once --sampler --prune",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
+from inspect import Parameter, signature
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +18,7 @@ from clusterkit.cli.notify import Notifier
 from clusterkit.cli.ui.console import note, print_document, say, show_error, warn
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.results.selection import Checkpoints
+from clusterkit.trackers import BUILT_IN, tracker_named
 from clusterkit.units import format_bytes, parse_size, plural
 from clusterkit.wandb.uploaded import UploadState
 
@@ -33,6 +36,20 @@ if TYPE_CHECKING:
     from clusterkit.wandb.uploaded import RunUpload
 
 
+def _with_trackers(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command an option for each built-in tracker, which it takes by keyword."""
+    written = signature(command, eval_str=True)
+    added = []
+    for name in BUILT_IN:
+        tracker = tracker_named(name)
+        kind = Annotated[str | None, typer.Option(metavar=tracker.metavar, help=tracker.help)]
+        added.append(Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind))
+    *others, _ = written.parameters.values()
+    command.__signature__ = written.replace(parameters=[*others, *added])  # type: ignore[attr-defined]
+    return command
+
+
+@_with_trackers
 def sync_results(
     runs: options.Runs = None,
     cluster: options.OnlyCluster = None,
@@ -59,28 +76,26 @@ def sync_results(
     wandb_project: Annotated[
         str | None, typer.Option(metavar="NAME", help="Upload to this W&B project.")
     ] = None,
-    tensorboard: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write TensorBoard event files to this folder.")
-    ] = None,
-    mlflow: Annotated[
-        str | None,
-        typer.Option(metavar="URI", help="Log to MLflow: a folder, sqlite:///FILE, or a server's address."),
-    ] = None,
     bandwidth_limit: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Maximum bytes per second, e.g. 5M.")
     ] = None,
     as_json: options.Json = False,
     config: options.Config = None,
+    **trackers: str | None,
 ) -> None:
     """Download new results, then upload them to W&B.
 
     Downloads the results of all runs, or of those named, and deletes nothing here. Offline W&B runs are
-    uploaded once they have ended, or with --watch while they run. Metrics are copied to TensorBoard and
-    MLflow if the settings or options say where.
+    uploaded once they have ended, or with --watch while they run. Metrics are copied to the
+    trackers for which the settings or options say where.
     """
-    from clusterkit.config.values import tracking_uri
+    from clusterkit.config.values import tracker_place
 
-    place = parsed("--mlflow", lambda text: tracking_uri(text, Path.cwd()), mlflow) if mlflow else None
+    places = {
+        name: parsed(f"--{name}", partial(tracker_place, name, folder=Path.cwd()), text)
+        for name, text in trackers.items()
+        if text is not None
+    }
     limit = parsed("--bandwidth-limit", parse_size, bandwidth_limit) if bandwidth_limit else None
     settings = load(config)
     with open_ledger(settings, of=runs or ()) as ledger, ExitStack() as stack:
@@ -100,8 +115,7 @@ def sync_results(
             wandb_dry_run=wandb_dry_run,
             wandb_entity=wandb_entity,
             wandb_project=wandb_project,
-            tensorboard=tensorboard and tensorboard.absolute(),
-            mlflow=place,
+            trackers=places,
         )
         if watch:
             from clusterkit.commands.sync_watch import watch_results

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusterkit.config.permission import MLFLOW, RESULTS, TENSORBOARD
+from clusterkit.config.permission import RESULTS, TRACKERS
 from clusterkit.errors import ClusterkitError, RunError, WandbError
 from clusterkit.results.places import choose_runs, place
 from clusterkit.results.pull import PulledRun, pull_runs
@@ -44,10 +44,8 @@ class SyncRequest:
     """Whether to upload the logs so far of runs that have not ended, too."""
     wandb_entity: str | None = None
     wandb_project: str | None = None
-    tensorboard: Path | None = None
-    """TensorBoard's log folder, in place of the settings'."""
-    mlflow: str | None = None
-    """As `Trackers.mlflow`, in place of it."""
+    trackers: Mapping[str, str] = field(default_factory=dict)
+    """Places of trackers by name, instead of those in the settings."""
 
 
 @dataclass(frozen=True)
@@ -161,8 +159,8 @@ def results_to_write(settings: Settings, request: SyncRequest) -> Path:
     Raises:
         NotAllowedError: the user has not.
     """
-    trackers = [key for key in (TENSORBOARD, MLFLOW) if getattr(request, key[-1]) is None]
-    settings.permission.require([RESULTS, *trackers])
+    of_settings = settings.project.trackers.keys() - request.trackers.keys()
+    settings.permission.require([RESULTS, *((*TRACKERS, name) for name in of_settings)])
     return settings.project.results
 
 
@@ -207,13 +205,12 @@ def copy_to_trackers(
 ) -> tuple[Tracked, ...]:
     """Copy what is new of some runs' metrics to the trackers; see `track`."""
     project = settings.project
-    mine = {"tensorboard": request.tensorboard, "mlflow": request.mlflow}
-    trackers = project.trackers.model_copy(update={name: place for name, place in mine.items() if place})
-    if trackers.tensorboard is None and trackers.mlflow is None:
+    places = {**project.trackers, **request.trackers}
+    if not places:
         return ()
     from clusterkit.commands.track import track  # imports much that few need, as `upload` does
 
-    return track(runs, project.results, trackers, experiment=project.name, waiting=waiting, tell=tell)
+    return track(runs, project.results, places, project=project.name, waiting=waiting, tell=tell)
 
 
 def upload(

@@ -31,7 +31,7 @@ from clusterkit.config.values import (
     SettingsModel,
     ShellLines,
     Size,
-    TrackingUri,
+    TrackerPlaces,
     as_tuple,
 )
 
@@ -325,15 +325,6 @@ class Wandb(SettingsModel):
     mode: Literal["offline", "online", "disabled"] = "offline"
 
 
-class Trackers(SettingsModel):
-    """Where the metrics of fetched runs are copied to, on this machine or from it."""
-
-    tensorboard: LocalPath | None = None
-    """TensorBoard's log folder."""
-    mlflow: TrackingUri | None = None
-    """A folder, `sqlite:///` and a file, or a server's address."""
-
-
 class Project(SettingsModel):
     """The user's own project: what runs by default, what travels, where results go."""
 
@@ -354,7 +345,8 @@ class Project(SettingsModel):
     """Whether runs go on past their time limit."""
     retry: Retry = Retry()
     wandb: Wandb = Wandb()
-    trackers: Trackers = Trackers()
+    trackers: TrackerPlaces = Field(default_factory=dict)
+    """Where the metrics of fetched runs are copied to."""
 
 
 class SecretsTable(SettingsModel):

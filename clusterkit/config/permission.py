@@ -21,7 +21,8 @@ from clusterkit.config.lines import Key, join_key
 from clusterkit.config.named_files import digest, of_ssh_config, of_words, repository
 from clusterkit.config.sources import display_path, find_project_file, home_folder, user_path
 from clusterkit.errors import ConfigError, NotAllowedError
-from clusterkit.folders import is_environment, make_private, replace_file
+from clusterkit.folders import is_environment, local_path, make_private, replace_file
+from clusterkit.trackers import tracker_named
 from clusterkit.untrusted import DOCUMENT_BYTES, open_regular, parse_object, table_of_texts
 
 HELD = (
@@ -39,8 +40,7 @@ CHECKED_HERE = (
 )
 """Keys that matter where `doctor` examines this machine. A run there starts because it was asked for."""
 RESULTS: Key = ("project", "results")
-TENSORBOARD: Key = ("project", "trackers", "tensorboard")
-MLFLOW: Key = ("project", "trackers", "mlflow")
+TRACKERS: Key = ("project", "trackers")
 """Keys of what is written to: elsewhere it could become an editor's plugin, and a server gets a token."""
 INTERPRETERS = (".venv/bin/python", "venv/bin/python")
 """Of the project, taken for a program's `python`."""
@@ -184,8 +184,6 @@ class Permission:
                 if self._is_foreign(key):
                     yield self._named(key, words, of_words(words, [self.folder], root))
                 continue
-            from clusterkit.config.values import local_path  # pydantic takes its time to import
-
             config = local_path(words[0], self.folder)
             at_home = local_path(words[0], "").is_absolute()
             if self._is_foreign(key) or not at_home or config.resolve().is_relative_to(root):
@@ -211,16 +209,17 @@ class Permission:
                 yield NamedProgram((name,), (str(file.resolve()),), origin, tuple(files))
 
     def _outside(self) -> Iterator[NamedProgram]:
-        """Where results and metrics go, outside the project."""
-        from clusterkit.config.values import local_path, tracking_uri  # pydantic takes its time to import
-
-        values = {RESULTS: "results", **dict(self._values((RESULTS, TENSORBOARD, MLFLOW)))}
-        for key, value in values.items():
-            place = tracking_uri(value, self.folder) if key == MLFLOW else str(local_path(value, self.folder))
-            path = Path(place.removeprefix("sqlite:///"))  # a server's address is no absolute path
-            theirs = path.is_relative_to(self.folder) or self._is_foreign(key)
-            if theirs and not (path.is_absolute() and _is_plain_place(path.resolve(), self.folder)):
-                yield self._named(key, (str(path.resolve()) if path.is_absolute() else place,), ())
+        """Yields where results and metrics go, outside the project."""
+        results = local_path(dict(self._values([RESULTS])).get(RESULTS, "results"), self.folder)
+        places: list[tuple[Key, str, Path | None]] = [(RESULTS, str(results), results)]
+        for key, text in self._values([(*TRACKERS, "*")]):
+            tracker = tracker_named(key[-1])
+            place = tracker.place(text, self.folder)
+            places.append((key, place, tracker.folder(place)))
+        for key, place, path in places:
+            theirs = self._is_foreign(key) or (path is not None and path.is_relative_to(self.folder))
+            if theirs and not (path and _is_plain_place(path.resolve(), self.folder)):
+                yield self._named(key, (str(path.resolve()) if path else place,), ())
 
     def _named(self, key: Key, words: tuple[str, ...], files: Iterable[Path]) -> NamedProgram:
         return NamedProgram(key, words, self._merged.origin(key), tuple(sorted(files)))

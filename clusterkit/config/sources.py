@@ -155,15 +155,13 @@ def _is_run(folder: Path) -> bool:
 
 def _in_results(folder: Path) -> bool:
     """Whether a project further up keeps its results there."""
-    from clusterkit.config.values import local_path  # pydantic takes its time to import
-
     file = find_project_file(folder.parent)
     if file is None:
         return False
     try:
         project = tomllib.loads(file.read_text(encoding="utf-8-sig")).get("project", {})
         named = project.get("results", "results")
-        results = local_path(named, file.parent).resolve()
+        results = folders.local_path(named, file.parent).resolve()
     except (OSError, ValueError, TypeError, AttributeError):
         return False  # its own settings are not ours to judge
     return folder.is_relative_to(results) and not file.parent.is_relative_to(results)

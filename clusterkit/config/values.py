@@ -5,7 +5,6 @@ Validators raise ValueError with a phrase that continues "file:line: key: ".
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,11 +14,12 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Val
 
 from clusterkit.config.exposure import assigned_secret, names_secret
 from clusterkit.config.options import SHOWN, long_name
+from clusterkit.folders import local_path
+from clusterkit.trackers import tracker_named
 from clusterkit.units import DURATION_EXAMPLES, SIZE_EXAMPLES, parse_duration, parse_size
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_VARIABLE = re.compile(r"\$(\w+|\{[^}]*\})")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Control characters, those for the direction of text included."""
 
@@ -67,61 +67,33 @@ def _local_path(value: object, info: ValidationInfo) -> object:
     return local_path(str(value), (info.context or {}).get("project_dir", "."))
 
 
-def local_path(text: str, folder: str | Path) -> Path:
-    """A path on this machine, with `~`, `~user` and environment variables expanded.
+def _with_names(value: object) -> object:
+    """Pairs the values of a table with their keys, which pydantic does not show to a validator of values."""
+    return {key: (key, text) for key, text in value.items()} if isinstance(value, dict) else value
+
+
+def _tracker_place(named: tuple[str, object], info: ValidationInfo) -> str:
+    name, text = named
+    if not isinstance(text, str):
+        raise ValueError(f"{text!r} is not a place of a tracker; write text")
+    return tracker_place(name, text, (info.context or {}).get("project_dir", "."))
+
+
+def tracker_place(name: str, text: str, folder: str | Path) -> str:
+    """Returns where a tracker logs to.
 
     Args:
-        text: as in a settings file.
+        name: of the tracker.
+        text: as the user wrote it.
         folder: where relative paths start.
 
     Raises:
-        ValueError: a variable or the home folder is unknown, and a folder of that name would be made; or the
-            path holds a NUL.
+        ValueError: there is no such tracker, or it has no such place.
     """
-    if "\0" in text:
-        raise ValueError(f"{text!r} contains a NUL, which no path can")
-    path = os.path.expandvars(text)
-    if unknown := _VARIABLE.search(path):
-        raise ValueError(f"{text!r} contains {unknown[0]}, which is not set here")
-    try:
-        return Path(folder) / Path(path).expanduser()
-    except RuntimeError:
-        raise ValueError(f"{text!r} starts with a home folder that is not known") from None
-
-
-def _tracking_uri(value: object, info: ValidationInfo) -> object:
-    if not isinstance(value, str):
-        raise ValueError(f"{value!r} is not a place of MLflow; write text")
-    return tracking_uri(value, (info.context or {}).get("project_dir", "."))
-
-
-def tracking_uri(text: str, folder: str | Path) -> str:
-    """An address as MLflow's client takes it, or an absolute folder.
-
-    >>> tracking_uri("sqlite:///results/mlflow.db", "/home/you/mine")
-    'sqlite:////home/you/mine/results/mlflow.db'
-
-    Args:
-        text: a folder, `sqlite:///FILE`, or an http(s) address.
-        folder: absolute; where relative paths start.
-
-    Raises:
-        ValueError: it is none of these, names a user, or has an unknown variable or home folder.
-    """
-    scheme, address, rest = _one_line(text).partition("://")
-    if not address:
-        scheme, rest = "", text
-    if scheme in ("http", "https") and rest:
-        if "@" in rest.partition("/")[0]:
-            raise ValueError(
-                "the address names a user; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD instead"
-            )
-        return text
-    path = rest.removeprefix("/") if scheme == "sqlite" else rest
-    if scheme not in ("", "sqlite") or not path or (scheme == "sqlite" and path == rest):
-        raise ValueError('this is no place of MLflow; write a folder, "sqlite:///FILE" or "https://HOST"')
-    absolute = local_path(path, folder)
-    return f"sqlite:///{absolute}" if scheme else str(absolute)
+    tracker = tracker_named(name)
+    if not text:
+        raise ValueError("is empty; leave the key out instead")
+    return tracker.place(_one_line(text), Path(folder))
 
 
 def _name(value: str) -> str:
@@ -174,8 +146,10 @@ Program = Annotated[Lines, AfterValidator(_not_empty)]
 """Argv of a program."""
 LocalPath = Annotated[Path, BeforeValidator(_local_path)]
 """A path on this machine, see `local_path`; a relative one starts at the project folder."""
-TrackingUri = Annotated[str, BeforeValidator(_tracking_uri)]
-"""A place of MLflow, see `tracking_uri`; a relative path starts at the project folder."""
+TrackerPlaces = Annotated[
+    dict[str, Annotated[str, BeforeValidator(_tracker_place)]], BeforeValidator(_with_names)
+]
+"""Where to log to, by the names of trackers; a relative path starts at the project folder."""
 Name = Annotated[str, AfterValidator(_name)]
 EnvironmentName = Annotated[str, AfterValidator(_environment_name)]
 Environment = Mapping[Annotated[EnvironmentName, AfterValidator(_open_name)], Line]

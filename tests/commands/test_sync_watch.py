@@ -126,7 +126,7 @@ def test_trackers_get_what_each_look_brings_and_one_that_failed_catches_up(site:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     settings = load_settings(config=site.project / "clusterkit.toml")
     boards = site.project / "boards"
-    request = SyncRequest(wandb=False, tensorboard=boards)
+    request = SyncRequest(wandb=False, trackers={"tensorboard": str(boards)})
 
     def log_step(step: int) -> None:
         with (site.root / "runs" / RUNNING.run_id / "metrics.jsonl").open("a") as file:

@@ -22,12 +22,12 @@ from clusterkit.config.models import (
     Project,
     RemotePath,
     Retry,
-    Trackers,
     Wandb,
 )
 from clusterkit.config.notify import MailAddress, Notify, WebhookUrl
 from clusterkit.config.options import long_name
-from clusterkit.config.values import Duration, Line, Lines, LocalPath, Program, Size, TrackingUri
+from clusterkit.config.values import Duration, Line, Lines, LocalPath, Program, Size
+from clusterkit.trackers import BUILT_IN
 from clusterkit.units import format_duration
 from tests.config.conftest import Place
 
@@ -36,7 +36,6 @@ TABLES = [
     ("[project]", Project, set()),
     ("[project.retry]", Retry, set()),
     ("[project.wandb]", Wandb, set()),
-    ("[project.trackers]", Trackers, set()),
     ("[clusters.NAME]", Cluster, {"name"}),
     ("[clusters.NAME.gpus.TYPE]", GpuTable, set()),
     ("[profiles.NAME]", Profile, {"name"}),
@@ -66,7 +65,6 @@ TYPES = {
     ProgramHere: "list",
     SshConfigHere: "path",
     LocalPath: "path",
-    TrackingUri: "text",
     RemotePath: "path",
     Size: "size",
     Duration: "duration",
@@ -126,6 +124,10 @@ def test_every_value_of_a_choice_is_documented(
             value for one in types_of(model, name) if get_origin(one) is Literal for value in get_args(one)
         ]
         assert [value for value in values if f'`"{value}"`' not in " ".join(cells[1:])] == [], name
+
+
+def test_every_tracker_is_documented() -> None:
+    assert list(rows("[project.trackers]")) == list(BUILT_IN)
 
 
 def test_the_example_on_the_page_is_valid(place: Place) -> None:

@@ -38,7 +38,7 @@ def test_without_any_file_there_is_the_local_cluster_and_the_demo(place: Place) 
 )
 def test_a_place_of_mlflow_starts_at_the_project(place: Place, written: str, read: str) -> None:
     place.write(f"[project.trackers]\nmlflow = '{written}'")
-    assert place.load().project.trackers.mlflow == read.format(project=place.project)
+    assert place.load().project.trackers["mlflow"] == read.format(project=place.project)
 
 
 def test_later_layers_win_key_by_key(place: Place) -> None:
@@ -160,8 +160,7 @@ def test_local_paths_expand_variables(place: Place, monkeypatch: pytest.MonkeyPa
     place.write(f'[project]\nresults = "$HOME/out"\n[project.trackers]\n{trackers}')
     project = load_settings().project
     assert project.results == place.home / "out"
-    assert project.trackers.tensorboard == Path("/large/tb")
-    assert project.trackers.mlflow == "sqlite:////large/mlflow.db"
+    assert project.trackers == {"tensorboard": "/large/tb", "mlflow": "sqlite:////large/mlflow.db"}
 
 
 def test_the_users_file_follows_xdg(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

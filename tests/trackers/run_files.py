@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from clusterkit.results.tracked import tracked_rows
+from clusterkit.trackers.base import TrackedRun, Tracker
+
 RUN_ID = "mine-20260102-030405-k3f9"
 STARTS = (range(1, 31), range(21, 51), range(41, 71))
 """Steps of the three starts of a run that was requeued twice; each begins again at a checkpoint."""
@@ -36,6 +39,12 @@ def append(run_dir: Path, text: str) -> Path:
     with metrics.open("a") as file:
         file.write(text)
     return metrics
+
+
+def log(tracker: Tracker, run: TrackedRun, metrics: Path) -> bool:
+    """Bring a run up to date in a tracker from its metrics.jsonl."""
+    with metrics.open("rb") as file:
+        return tracker.log(run, tracked_rows(file))
 
 
 def expected(starts: Sequence[Iterable[int]] = STARTS, *, first: bool = False) -> Mapping[int, float]:

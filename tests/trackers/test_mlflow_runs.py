@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterkit.errors import TrackerError
-from clusterkit.trackers.described import DescribedRun, RunStatus
-from clusterkit.trackers.mlflow_runs import MlflowRuns
+from clusterkit.trackers.base import RunStatus, TrackedRun
+from clusterkit.trackers.mlflow import Mlflow
 from tests.ports import free_port
-from tests.trackers.run_files import ALL_STEPS, RUN_ID, STARTS, append, expected, line, lines
+from tests.trackers.run_files import ALL_STEPS, RUN_ID, STARTS, append, expected, line, lines, log
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -30,14 +30,21 @@ if TYPE_CHECKING:
 pytest.importorskip("mlflow", reason="mlflow-skinny is not installed (extra `trackers`)")
 
 ROOT = Path(__file__).parents[2]
-RUN = DescribedRun(
+RUN = TrackedRun(
     RUN_ID,
     RunStatus.RUNNING,
     started=1767243600.5,
     ended=None,
     parameters={"seed": "3", "recipe": "a40", "long": "x" * 9000, **{f"p{n}": str(n) for n in range(150)}},
-    tags={"clusterkit.cluster": "far"},
+    tags={"cluster": "far", "git_commit": "c0ffee"},
 )
+
+
+TAGS = {"clusterkit.run": RUN_ID, "clusterkit.cluster": "far", "mlflow.source.git.commit": "c0ffee"}
+
+
+def opened(place: str) -> Mlflow:
+    return Mlflow(place, "mine", lambda _: None)
 
 
 @dataclass(frozen=True)
@@ -47,9 +54,9 @@ class Store:
     uri: str
     run_dir: Path
 
-    def sync(self, text: str = "", run: DescribedRun = RUN) -> bool:
+    def sync(self, text: str = "", run: TrackedRun = RUN) -> bool:
         """What a `sync-results` does once `text` has come home."""
-        return MlflowRuns(self.uri, "mine").log(run, append(self.run_dir, text))
+        return log(opened(self.uri), run, append(self.run_dir, text))
 
     @property
     def client(self) -> MlflowClient:
@@ -144,7 +151,7 @@ def test_parameters_tags_state_and_times_are_the_runs(store: Store) -> None:
     run = store.run
     assert run.info.run_name == RUN_ID
     assert run.data.params == {**RUN.parameters, "long": "x" * 6000}
-    assert run.data.tags.items() >= {"clusterkit.run": RUN_ID, "clusterkit.cluster": "far"}.items()
+    assert run.data.tags.items() >= TAGS.items()
     assert (run.info.status, run.info.start_time, run.info.end_time) == ("RUNNING", 1767243600500, None)
     ended = replace(RUN, status=RunStatus.FAILED, ended=1767243700.25)
     assert store.sync(run=ended)
@@ -182,7 +189,7 @@ def test_a_sync_killed_between_two_batches_and_repeated_has_each_step_once(store
                 assert process.poll() is None, f"it ended before kill {kill}"
                 assert time.monotonic() < deadline
             process.send_signal(signal.SIGKILL)
-        MlflowRuns(store.uri, "mine")  # MLflow itself cannot read a line that was cut
+        opened(store.uri)  # MLflow itself cannot read a line that was cut
         assert store.run.data.tags["clusterkit.logged"] == "unfinished"
         there = [step for step, _ in store.history("train/loss")]
         assert there == list(range(1, len(there) + 1))
@@ -333,9 +340,9 @@ def test_several_runs_and_strangers_in_the_experiment_stay_apart(store: Store) -
     store.client.log_metric(stranger.info.run_id, "train/loss", 7.0, step=1)
     other = replace(RUN, run_id="other")
     for _ in range(2):
-        runs = MlflowRuns(store.uri, "mine")
-        runs.log(RUN, append(store.run_dir, ""))
-        runs.log(other, append(store.run_dir.with_name("other"), lines(STARTS[0], 0)))
+        runs = opened(store.uri)
+        log(runs, RUN, append(store.run_dir, ""))
+        log(runs, other, append(store.run_dir.with_name("other"), lines(STARTS[0], 0)))
     found = store.client.search_runs([experiment])
     assert len(found) == 3
     again = [run for run in found if run.data.tags.get("clusterkit.run") == "other"]
@@ -346,14 +353,14 @@ def test_several_runs_and_strangers_in_the_experiment_stay_apart(store: Store) -
 @pytest.mark.slow
 def test_an_unreachable_server_is_one_clear_line() -> None:
     with pytest.raises(TrackerError, match=r"MLflow at http://127.0.0.1:9") as raised:
-        MlflowRuns("http://127.0.0.1:9", "mine")
+        opened("http://127.0.0.1:9")
     assert "\n" not in raised.value.cause
 
 
 def test_a_store_that_cannot_be_opened_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "mlflow.db").write_text("no database\n" * 100)
     with pytest.raises(TrackerError, match="file is not a database") as raised:
-        MlflowRuns(f"sqlite:///{tmp_path}/mlflow.db", "mine")
+        opened(f"sqlite:///{tmp_path}/mlflow.db")
     assert "\n" not in raised.value.cause
 
 
@@ -363,7 +370,7 @@ def test_without_a_package_the_error_says_how_to_install_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(TrackerError, match=f"the package {package} is not installed") as raised:
-        MlflowRuns(f"sqlite:///{tmp_path}/mlflow.db", "mine")
+        opened(f"sqlite:///{tmp_path}/mlflow.db")
     assert "[trackers]" in (raised.value.hint or "")
 
 

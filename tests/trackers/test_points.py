@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from clusterkit.results.metrics import read
 from clusterkit.results.series import series
-from clusterkit.trackers.points import MetricPoint, points
+from clusterkit.results.tracked import tracked_rows
+from clusterkit.trackers.base import MetricPoint
 from tests.trackers.run_files import ALL_STEPS, STARTS, append, expected, line, lines
 
 
 def points_of(metrics: Path, known: int | None = None) -> list[MetricPoint]:
     with metrics.open("rb") as file:
-        return list(points(file, known))
+        return list(tracked_rows(file).points(known))
 
 
 def test_each_step_of_a_run_requeued_twice_comes_once_and_is_the_last_starts(tmp_path: Path) -> None:

@@ -16,12 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterkit.errors import TrackerError, TrackerUnusableError, last_words
-from clusterkit.folders import make_ignored
-from clusterkit.trackers.described import DescribedRun, RunStatus
-from clusterkit.trackers.mlflow_folder import repair
-from clusterkit.trackers.mlflow_names import LOGGED_TAG, RUN_TAG, file_name, mlflow_name
-from clusterkit.trackers.points import MetricPoint, points
-from clusterkit.untrusted import open_regular, ordinal, whole_text
+from clusterkit.folders import local_path, make_ignored
+from clusterkit.trackers.base import MetricPoint, RunStatus, TrackedRows, TrackedRun, Tracker
+from clusterkit.trackers.mlflow_store import LOGGED_TAG, RUN_TAG, file_name, mlflow_name, repair
+from clusterkit.untrusted import ordinal, whole_text
 from clusterkit_rl.distribution import install_command
 
 if TYPE_CHECKING:
@@ -31,9 +29,11 @@ if TYPE_CHECKING:
 _UNFINISHED = "unfinished"
 _SQLITE = "sqlite:///"
 _PAGE = _BATCH = 1000
+_TAGS = {"git_commit": "mlflow.source.git.commit", "git_branch": "mlflow.source.git.branch"}
+"""Tags of a run to which MLflow gives a meaning; the others are `clusterkit.NAME`."""
 _PARAMETERS = 100
 """The most that MLflow takes at once."""
-_TOLD = 100
+_TELL_EVERY = 100
 """Batches between two lines for the user; they take some seconds."""
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -44,64 +44,84 @@ _ENVIRONMENT = {
 }
 
 
-class MlflowRuns:
-    """The runs of one experiment. Only one process may log to the same runs at a time.
+class Mlflow(Tracker):
+    """The runs of one experiment, which has the project's name; it is created if missing."""
 
-    Args:
-        uri: an absolute folder, `sqlite:///` with an absolute path, or an http(s) address.
-        experiment: its name; it is created if missing.
-        tell: called with a line while many numbers of a run are logged.
+    title = "MLflow"
+    metavar = "URI"
+    help = "Log to MLflow: a folder, sqlite:///FILE, or a server's address."
 
-    Raises:
-        TrackerUnusableError: the client is missing, or MLflow cannot be reached or opened.
-    """
-
-    def __init__(self, uri: str, experiment: str, *, tell: Callable[[str], None] = lambda _: None) -> None:
-        self._uri, self._is_folder, self._tell = uri, uri.startswith("/"), tell
+    def __init__(self, place: str, project: str, tell: Callable[[str], None]) -> None:
+        super().__init__(place, project, tell)
+        self._is_folder = place.startswith("/")
         with self._explained(TrackerUnusableError):
             self._client = self._open()
-            self._experiment = self._experiment_id(experiment)
+            self._experiment = self._experiment_id()
             if self._is_folder:
-                repair(Path(uri) / self._experiment)
+                repair(Path(place) / self._experiment)
             self._there = {run.data.tags[RUN_TAG]: run for run in self._search()}
 
-    def log(self, run: DescribedRun, metrics: Path) -> bool:
-        """Bring one run up to date; returns whether anything has changed. Safe to interrupt and to repeat.
+    @classmethod
+    def place(cls, text: str, folder: Path) -> str:
+        """Returns an address as MLflow's client takes it, or an absolute folder.
 
-        A run that was deleted in MLflow stays deleted.
+        >>> Mlflow.place("sqlite:///results/mlflow.db", Path("/home/you/mine"))
+        'sqlite:////home/you/mine/results/mlflow.db'
 
         Args:
-            run: as MLflow should show it.
-            metrics: its metrics.jsonl.
+            text: a folder, `sqlite:///FILE`, or an http(s) address.
+            folder: absolute; where relative paths start.
 
         Raises:
-            TrackerUnusableError: MLflow cannot be reached.
-            TrackerError: it refuses something of this run.
+            ValueError: it is none of these, names a user, or has an unknown variable or home folder.
         """
+        scheme, address, rest = text.partition("://")
+        if not address:
+            scheme, rest = "", text
+        if scheme in ("http", "https") and rest:
+            if "@" in rest.partition("/")[0]:
+                raise ValueError(
+                    "the address names a user; "
+                    "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD instead"
+                )
+            return text
+        path = rest.removeprefix("/") if scheme == "sqlite" else rest
+        if scheme not in ("", "sqlite") or not path or (scheme == "sqlite" and path == rest):
+            raise ValueError('this is no place of MLflow; write a folder, "sqlite:///FILE" or "https://HOST"')
+        absolute = local_path(path, folder)
+        return f"{_SQLITE}{absolute}" if scheme else str(absolute)
+
+    @classmethod
+    def folder(cls, place: str) -> Path | None:
+        """Returns the folder or file of a store; None for a server, which gets the user's token."""
+        path = Path(place.removeprefix(_SQLITE))
+        return path if path.is_absolute() else None
+
+    def log(self, run: TrackedRun, rows: TrackedRows) -> bool:
+        """Brings a run up to date, see `Tracker.log`. A run that was deleted in MLflow stays deleted."""
         try:
-            return self._log(run, metrics)
+            return self._log(run, rows)
         except TrackerError:
             with self._explained(TrackerUnusableError):
                 self._client.get_experiment(self._experiment)
             raise
 
-    def _log(self, run: DescribedRun, metrics: Path) -> bool:
+    def _log(self, run: TrackedRun, rows: TrackedRows) -> bool:
         there = self._there.get(run.run_id)
         if there is not None and there.info.lifecycle_stage != "active":
             return False
-        with self._explained(TrackerError), open_regular(metrics) as file:
-            size = os.fstat(file.fileno()).st_size
+        with self._explained(TrackerError):
             logged = ordinal(there.data.tags.get(LOGGED_TAG, "")) if there is not None else None
-            known = logged if logged is not None and logged <= size else None
+            size = logged if logged is not None and logged <= rows.size else None
             if there is None:
                 there = self._create(run)
-            if known != size:
+            if size != rows.size:
                 self._client.set_tag(there.info.run_id, LOGGED_TAG, _UNFINISHED)
-                if known is None:
+                if size is None:
                     self._log_parameters(there, run)
-                self._log_points(there, points(file, known or 0), in_doubt=known is None)
-                self._client.set_tag(there.info.run_id, LOGGED_TAG, str(size))
-            return self._end(there, run) or known != size
+                self._log_points(there, rows.points(size or 0), in_doubt=size is None)
+                self._client.set_tag(there.info.run_id, LOGGED_TAG, str(rows.size))
+            return self._end(there, run) or size != rows.size
 
     def _open(self) -> MlflowClient:
         for name, value in _ENVIRONMENT.items():
@@ -109,7 +129,7 @@ class MlflowRuns:
         try:
             from mlflow import MlflowClient
 
-            if self._uri.startswith(_SQLITE):
+            if self._place.startswith(_SQLITE):
                 import alembic  # noqa: F401
                 import sqlalchemy  # noqa: F401
         except ImportError as error:
@@ -121,20 +141,20 @@ class MlflowRuns:
         for name in ("mlflow", "alembic"):
             logging.getLogger(name).setLevel(logging.ERROR)
         if self._is_folder:
-            make_ignored(Path(self._uri).parent)
-            return MlflowClient(tracking_uri=Path(self._uri).as_uri())
-        if self._uri.startswith(_SQLITE):
-            make_ignored(Path(self._uri.removeprefix(_SQLITE)).parent)
-        return MlflowClient(tracking_uri=self._uri)
+            make_ignored(Path(self._place).parent)
+            return MlflowClient(tracking_uri=Path(self._place).as_uri())
+        if self._place.startswith(_SQLITE):
+            make_ignored(Path(self._place.removeprefix(_SQLITE)).parent)
+        return MlflowClient(tracking_uri=self._place)
 
-    def _experiment_id(self, name: str) -> str:
-        found = self._client.get_experiment_by_name(name)
-        if found is not None:
-            return str(found.experiment_id)
+    def _experiment_id(self) -> str:
+        experiment = self._client.get_experiment_by_name(self._project)
+        if experiment is not None:
+            return str(experiment.experiment_id)
         # By default, artifacts would go where this process happens to work.
-        beside = Path(self._uri.removeprefix(_SQLITE)).parent / "mlartifacts"
-        place = beside.as_uri() if self._uri.startswith(_SQLITE) else None
-        return str(self._client.create_experiment(name, artifact_location=place))
+        beside = Path(self._place.removeprefix(_SQLITE)).parent / "mlartifacts"
+        place = beside.as_uri() if self._place.startswith(_SQLITE) else None
+        return str(self._client.create_experiment(self._project, artifact_location=place))
 
     def _search(self) -> Iterator[Run]:
         from mlflow.entities import ViewType
@@ -149,17 +169,20 @@ class MlflowRuns:
             if not token:
                 return
 
-    def _create(self, run: DescribedRun) -> Run:
+    def _create(self, run: TrackedRun) -> Run:
         created: Run = self._client.create_run(
             self._experiment,
             start_time=_milliseconds(run.started),
-            tags={RUN_TAG: run.run_id, **run.tags},
+            tags={
+                RUN_TAG: run.run_id,
+                **{_TAGS.get(name, f"clusterkit.{name}"): text for name, text in run.tags.items()},
+            },
             run_name=run.run_id,
         )
         self._there[run.run_id] = created
         return created
 
-    def _log_parameters(self, there: Run, run: DescribedRun) -> None:
+    def _log_parameters(self, there: Run, run: TrackedRun) -> None:
         from mlflow.entities import Param
 
         there_already = there.data.params  # MLflow refuses another value
@@ -169,27 +192,29 @@ class MlflowRuns:
         while some := list(islice(new, _PARAMETERS)):
             self._client.log_batch(there.info.run_id, params=some, synchronous=True)
 
-    def _log_points(self, there: Run, found: Iterator[MetricPoint], *, in_doubt: bool) -> None:
-        """Log the points, except those that MLflow has if that is in doubt."""
+    def _log_points(self, there: Run, points: Iterator[MetricPoint], *, in_doubt: bool) -> None:
+        """Logs the points, except those that MLflow has if that is in doubt."""
         from mlflow.entities import Metric
 
         run_id, names = there.info.run_id, _Names(there.data.metrics, are_files=self._is_folder)
         steps = {
-            key: {one.step for one in self._client.get_metric_history(run_id, key)}
+            key: {metric.step for metric in self._client.get_metric_history(run_id, key)}
             for key in (there.data.metrics if in_doubt else ())
         }
-        new = (one for one in found if one.step not in steps.get(names[one.name], ()))
+        new = (point for point in points if point.step not in steps.get(names[point.name], ()))
         for count in itertools.count(1):
             some = list(islice(new, _BATCH))
             if not some:
                 return
-            batch = [Metric(names[one.name], one.value, int(one.time * 1000), one.step) for one in some]
+            batch = [
+                Metric(names[point.name], point.value, int(point.time * 1000), point.step) for point in some
+            ]
             self._client.log_batch(run_id, batch, synchronous=True)
-            if count % _TOLD == 0:
+            if count % _TELL_EVERY == 0:
                 self._tell(f"MLflow: {count * _BATCH:,} numbers of {there.info.run_name} logged so far")
 
-    def _end(self, there: Run, run: DescribedRun) -> bool:
-        """Record the run's state and end; returns whether they have changed."""
+    def _end(self, there: Run, run: TrackedRun) -> bool:
+        """Records the run's state and end; returns whether they have changed."""
         end = _milliseconds(run.ended)
         if there.info.status == run.status and (end is None or there.info.end_time == end):
             return False
@@ -206,7 +231,7 @@ class MlflowRuns:
         except TrackerError:
             raise
         except Exception as error:  # of the client, its database, or its network
-            raise kind(f"MLflow at {self._uri}: {last_words(str(error))}") from error
+            raise kind(f"MLflow at {self._place}: {last_words(str(error))}") from error
 
 
 class _Names(dict[str, str]):
@@ -228,3 +253,6 @@ class _Names(dict[str, str]):
 
 def _milliseconds(time: float | None) -> int | None:
     return None if time is None else int(time * 1000)
+
+
+TRACKER = Mlflow

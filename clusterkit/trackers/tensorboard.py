@@ -1,4 +1,4 @@
-"""Writes a run's TensorBoard event file. Needs the package `tensorboard`, not TensorFlow.
+"""Writes runs' TensorBoard event files. Needs the package `tensorboard`, not TensorFlow.
 
 Event files are derived data, so a changed one is written anew. A file's name has the size of the
 metrics.jsonl that it was made from: this says whether it is up to date, and makes each file the next one of
@@ -13,10 +13,9 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterkit.errors import TrackerError, TrackerUnusableError
+from clusterkit.errors import TrackerUnusableError
 from clusterkit.folders import make_ignored, make_private
-from clusterkit.trackers.points import MetricPoint, points
-from clusterkit.untrusted import open_regular
+from clusterkit.trackers.base import MetricPoint, TrackedRows, TrackedRun, Tracker
 from clusterkit_rl.distribution import install_command
 
 if TYPE_CHECKING:
@@ -26,50 +25,41 @@ _FILES = "events.out.tfevents.*.clusterkit"
 _UNFINISHED = ".unfinished"
 
 
-def write_event_file(metrics: Path, folder: Path, run_id: str) -> bool:
-    """Bring a run's event file up to date; returns whether it has changed.
+class TensorBoard(Tracker):
+    """The log folder that TensorBoard is started with, which has a folder of each run; created if missing."""
 
-    Only one process may do so at a time. A repetition after a crash leaves the same files.
+    title = "TensorBoard"
+    help = "Write TensorBoard event files to this folder."
 
-    Args:
-        metrics: the run's metrics.jsonl.
-        folder: the log folder that TensorBoard is started with; created if missing.
-        run_id: of the run; names its folder there.
-
-    Raises:
-        TrackerUnusableError: the package `tensorboard` is missing.
-        TrackerError: a file cannot be read or written.
-    """
-    own = folder / run_id
-    try:
-        with open_regular(metrics) as file:
-            name = f"events.out.tfevents.{os.fstat(file.fileno()).st_size:012d}.clusterkit"
-            there = sorted(own.glob(_FILES))
-            if [path.name for path in there if path.stat().st_size] == [name]:
-                return False
-            found = points(file)
-            first = next(found, None)
-            if first is None:
-                return False
-            record_writer = _record_writer()  # before anything is made
-            make_ignored(folder)
-            make_private(own)
-            part = own / _UNFINISHED
-            with part.open("wb") as out:
-                writer = record_writer(out)
-                for event in _events(first, found):
-                    writer.write(event.SerializeToString())
-                out.flush()
-                os.fsync(out.fileno())
-            part.replace(own / name)
-    except OSError as error:
-        raise TrackerError(f"{error.filename or own}: {error.strerror or error}") from error
-    _retire([path for path in there if path.name != name])
-    return True
+    def log(self, run: TrackedRun, rows: TrackedRows) -> bool:
+        """Brings a run's event file up to date, see `Tracker.log`."""
+        folder = Path(self._place)
+        own = folder / run.run_id
+        name = f"events.out.tfevents.{rows.size:012d}.clusterkit"
+        there = sorted(own.glob(_FILES))
+        if [path.name for path in there if path.stat().st_size] == [name]:
+            return False
+        points = rows.points(None)
+        first = next(points, None)
+        if first is None:
+            return False
+        record_writer = _record_writer()  # before anything is made
+        make_ignored(folder)
+        make_private(own)
+        part = own / _UNFINISHED
+        with part.open("wb") as out:
+            writer = record_writer(out)
+            for event in _events(first, points):
+                writer.write(event.SerializeToString())
+            out.flush()
+            os.fsync(out.fileno())
+        part.replace(own / name)
+        _retire([path for path in there if path.name != name])
+        return True
 
 
 def _retire(files: list[Path]) -> None:
-    """Remove earlier event files; the newest is only emptied, because a TensorBoard may be reading it."""
+    """Removes earlier event files; the newest is only emptied, because a TensorBoard may be reading it."""
     for path in files[:-1]:
         path.unlink(missing_ok=True)
     for path in files[-1:]:
@@ -99,3 +89,6 @@ def _events(first: MetricPoint, others: Iterator[MetricPoint]) -> Iterator[Event
     for (step, time), together in groupby(chain([first], others), key=lambda point: (point.step, point.time)):
         values = [Summary.Value(tag=point.name, simple_value=point.value) for point in together]
         yield Event(step=step, wall_time=time, summary=Summary(value=values))
+
+
+TRACKER = TensorBoard

@@ -1,0 +1,127 @@
+"""What trackers get of a pulled run: its description, and the numbers of its metrics, each step once."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import BinaryIO
+
+from clusterkit.backends.jobs import JobState
+from clusterkit.results.metrics import LONGEST_LINE, MetricRow, each, lines_of, overtaken
+from clusterkit.runs.program import trains
+from clusterkit.runs.run_dir import RunDirectory, moment, table
+from clusterkit.trackers.base import MetricPoint, RunStatus, TrackedRows, TrackedRun
+
+_BY_STATE: Mapping[str, RunStatus] = {
+    JobState.COMPLETED: RunStatus.FINISHED,
+    JobState.CANCELLED: RunStatus.KILLED,
+    JobState.FAILED: RunStatus.FAILED,
+    JobState.TIMEOUT: RunStatus.FAILED,
+    JobState.OUT_OF_MEMORY: RunStatus.FAILED,
+    JobState.NODE_FAIL: RunStatus.FAILED,
+}
+
+
+_KINDS = ("train", "eval")
+_YEAR_9999 = 253_370_764_800.0
+
+
+def described(run: RunDirectory, state: str) -> TrackedRun:
+    """Describes a run as trackers show it.
+
+    Args:
+        run: its pulled run directory, which overrides an active state: the job records its own end.
+        state: the newest since `JobState` of its job.
+    """
+    status = _BY_STATE.get(state, RunStatus.RUNNING)
+    last = run.attempts[-1] if run.attempts else None
+    if last is not None and run.ended:
+        completed = (last.exit or {}).get("why") == "completed"
+        other = RunStatus.FAILED if last.cancel is None else RunStatus.KILLED
+        status = RunStatus.FINISHED if completed else other
+    over = last is not None and status is not RunStatus.RUNNING
+    return TrackedRun(
+        run.run_id,
+        status,
+        moment(run.attempts[0].start or {}, "started") if run.attempts else None,
+        moment(last.exit or {}, "ended") if last is not None and over else None,
+        {name: str(value) for name, value in _parameters(run) if value is not None},
+        {name: str(value) for name, value in _tags(run) if value},
+    )
+
+
+def _parameters(run: RunDirectory) -> Iterator[tuple[str, object]]:
+    recipe = table(run.document, "recipe")
+    yield "recipe", recipe.get("name")
+    yield "algorithm", recipe.get("algorithm")
+    yield from table(recipe, "values").items()
+    yield from table(run.document, "sweep").items()
+    yield "seed", run.document.get("seed")
+    yield "total_steps", run.document.get("total_steps")
+    argv = run.document.get("argv")
+    if isinstance(argv, list) and not trains(words := [str(word) for word in argv]):
+        yield "command", shlex.join(words)
+
+
+def _tags(run: RunDirectory) -> Iterator[tuple[str, object]]:
+    yield "name", run.document.get("name")
+    yield "cluster", run.document.get("cluster")
+    yield "group", table(run.document, "group").get("id")
+    snapshot = table(run.document, "snapshot")
+    yield "git_commit", snapshot.get("git_commit")
+    yield "git_branch", snapshot.get("git_branch")
+
+
+def tracked_rows(file: BinaryIO) -> TrackedRows:
+    """Returns the numbers of a metrics.jsonl, open at its start."""
+    return TrackedRows(os.fstat(file.fileno()).st_size, partial(_points, file))
+
+
+def _points(file: BinaryIO, since: int | None = None) -> Iterator[MetricPoint]:
+    """Yields each name and step once, by step.
+
+    Of a step, the highest attempt counts, and its last line that has the number. Lines are read twice
+    because their numbers may not fit in memory.
+
+    Args:
+        file: a metrics.jsonl, open at its start.
+        since: for a tracker that can only add: what the first so many bytes have, by name and step, is left
+            out. None for one that is written anew: a name's numbers of earlier attempts end, as in `series`,
+            where those of a later one begin.
+    """
+    places: dict[tuple[int, str], list[tuple[int, int, int]]] = {}
+    first: dict[tuple[str, str], dict[int, int]] = {}
+    end = 0
+    for line in lines_of(file):
+        start, end = end, end + len(line)
+        for row in each((line,)):
+            if row.kind in _KINDS:
+                # Without its line end: the last line may get it later.
+                place = (row.attempt, start, start + len(line.rstrip(b"\n")))
+                places.setdefault((row.step, row.kind), []).append(place)
+                for name in _numbers(row) if since is None else ():
+                    steps = first.setdefault((row.kind, name), {})
+                    steps[row.attempt] = min(row.step, steps.get(row.attempt, row.step))
+    ends = {name: overtaken(steps) for name, steps in first.items()}
+    for (step, kind), lines in sorted(places.items()):
+        if since is not None and max(until for _, _, until in lines) <= since:
+            continue
+        numbered: dict[str, MetricPoint] = {}
+        old: set[str] = set()
+        for attempt, start, until in sorted(lines):
+            file.seek(start)
+            for row in each((file.readline(LONGEST_LINE),)):
+                numbers = _numbers(row)
+                if since is not None and until <= since:
+                    old |= numbers.keys()
+                for name, value in numbers.items():
+                    if since is not None or step < ends[kind, name][attempt]:
+                        time = min(max(row.time, 0.0), _YEAR_9999)
+                        numbered[name] = MetricPoint(f"{kind}/{name}", step, time, value)
+        yield from (point for name, point in numbered.items() if name not in old)
+
+
+def _numbers(row: MetricRow) -> dict[str, float]:
+    return {name: value for name in row.values if (value := row.logged(name)) is not None}
