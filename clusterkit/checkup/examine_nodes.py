@@ -46,7 +46,7 @@ from clusterkit.runs.observe import ask_job
 from clusterkit.site import Site
 from clusterkit.submit.check import wants_gpu
 from clusterkit.submit.handover import SubmissionRefusedError, hand_over_job
-from clusterkit.wandb import credentials
+from clusterkit.wandb import server
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Profile, Project
@@ -271,9 +271,9 @@ def _waited(job_id: str, reason: str, explained: str, wait: int) -> _Came:
 def _server() -> tuple[str, int]:
     """Returns W&B's host and port; the default one if the configured address is unusable."""
     try:
-        address = urlsplit(credentials.base_url(os.environ, folders.home_or_root()))
+        address = urlsplit(server.base_url(os.environ, folders.home_or_root()))
     except WandbError:
-        address = urlsplit(credentials.DEFAULT_URL)
+        address = urlsplit(server.DEFAULT_URL)
     return address.hostname or "api.wandb.ai", address.port or (443 if address.scheme == "https" else 80)
 
 

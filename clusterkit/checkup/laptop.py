@@ -26,7 +26,7 @@ from clusterkit.submit.pipeline import resolve
 from clusterkit.submit.request import SubmitRequest
 from clusterkit.submit.shown import refuse_shown
 from clusterkit.units import format_bytes
-from clusterkit.wandb import client, credentials
+from clusterkit.wandb import client, server
 
 OLDEST_PYTHON, FIRST_UNTRIED_PYTHON = (3, 11), (3, 14)
 _SERVER_SECONDS = 10.0
@@ -158,8 +158,8 @@ def _image_here(exam: Examination) -> Verdict:
 @CHECKS.declare("a W&B key and client are present", applies=Scope.with_wandb)
 def _wandb_login(_: Examination) -> Verdict:
     """Judges the key, which is needed first, and the client that uploads."""
-    url = credentials.base_url(os.environ, folders.home_or_root())
-    if credentials.find(os.environ, folders.home_or_root()) is None:
+    url = server.base_url(os.environ, folders.home_or_root())
+    if server.find_credentials(os.environ, folders.home_or_root()) is None:
         return warned(f"no key for {url}: results are synced but not uploaded to W&B", "wandb login")
     try:
         version = client.installed_version()
@@ -176,8 +176,8 @@ def _wandb_server(exam: Examination) -> Verdict:
     project = exam.settings.project.wandb
     login = None
     try:
-        url = credentials.base_url(os.environ, folders.home_or_root())
-        login = credentials.find(os.environ, folders.home_or_root())
+        url = server.base_url(os.environ, folders.home_or_root())
+        login = server.find_credentials(os.environ, folders.home_or_root())
         if login is None:
             answers(url, timeout=_SERVER_SECONDS)
             return passed(f"{url} answers")

@@ -104,7 +104,7 @@ def compare_runs(settings: Settings, ledger: Ledger, a: str, b: str) -> Comparis
 def _describe(
     settings: Settings, ledger: Ledger, name: str, transport_to: Callable[[str], Transport]
 ) -> Description:
-    from clusterkit.results.recorded import read_recorded
+    from clusterkit.results.pulled import read_recorded
     from clusterkit.runs.run_dir import read_run_dir
     from clusterkit.sharing.description import describe
 

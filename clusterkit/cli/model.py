@@ -28,7 +28,7 @@ from clusterkit.cli.ui.model import (
     working,
 )
 from clusterkit.errors import ClusterkitError, RunError
-from clusterkit.sharing.models import choose, models_here, telling_rows
+from clusterkit.results.checkpoints import choose, models_here, telling_rows
 from clusterkit.units import plural
 from clusterkit_rl.distribution import install_command
 

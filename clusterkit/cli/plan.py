@@ -29,9 +29,8 @@ from clusterkit.units import parse_duration
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
-    from clusterkit.forecast.own_rates import OwnRun
     from clusterkit.forecast.queue import QueueQuestion
-    from clusterkit.forecast.speed import Duration, Speed
+    from clusterkit.forecast.speed import Duration, OwnRun, Speed
     from clusterkit.runs.ledger import Ledger
     from clusterkit.submit.materials import Copies
     from clusterkit.submit.plan import PlannedRun

@@ -301,7 +301,7 @@ def _unpacked(path: Path, new_folder: Callable[[], Path]) -> _RerunOrigin:
 
 def _known(settings: Settings, ledger: Ledger, name: str, site_of: Callable[[str], Site]) -> _RerunOrigin:
     """Returns the origin for a run of this project."""
-    from clusterkit.results.recorded import read_recorded
+    from clusterkit.results.pulled import read_recorded
     from clusterkit.runs.spec import RunSpec
     from clusterkit.snapshots.copy import fetch
     from clusterkit.submit.materials import snapshots_home

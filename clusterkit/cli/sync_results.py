@@ -20,7 +20,7 @@ from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.results.selection import Checkpoints
 from clusterkit.trackers import BUILT_IN, tracker_named
 from clusterkit.units import format_bytes, parse_size, plural
-from clusterkit.wandb.uploaded import UploadState
+from clusterkit.wandb.ledger import UploadState
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from clusterkit.runs.ledger import Ledger
     from clusterkit.runs.watching import Watched
     from clusterkit.transport.ahead import LoginAhead
-    from clusterkit.wandb.uploaded import RunUpload
+    from clusterkit.wandb.ledger import RunUpload
 
 
 def _with_trackers(command: Callable[..., None]) -> Callable[..., None]:

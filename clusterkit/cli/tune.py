@@ -20,7 +20,7 @@ from clusterkit.config.sources import PROJECT_FILE, display_path, user_file
 from clusterkit.errors import ConfigError, RunError
 from clusterkit.forecast import measurements
 from clusterkit.forecast.bench import PROGRAM, read_bench
-from clusterkit.forecast.tuning import changes, choose, remark
+from clusterkit.forecast.measurements import changes, choose, remark
 from clusterkit.runs.program import train_options
 from clusterkit.runs.recipe_names import choose_recipe
 from clusterkit.site import connected

@@ -17,6 +17,7 @@ from clusterkit.errors import ImageError, RunError
 from clusterkit.folders import make_ignored, work_folder
 from clusterkit.images.image import Image, sha256_of
 from clusterkit.images.image import present as image_present
+from clusterkit.results.checkpoints import models_here, telling_rows
 from clusterkit.results.places import place
 from clusterkit.results.pull import RUN_ID, pull_runs
 from clusterkit.results.pulled import folder_of, pulled_run, runs_meant
@@ -26,7 +27,6 @@ from clusterkit.runs.run_dir import read_run_dir
 from clusterkit.runs.spec import RunSpec
 from clusterkit.sharing import archive
 from clusterkit.sharing.contents import Code, contents
-from clusterkit.sharing.models import models_here, telling_rows
 from clusterkit.site import Site, open_site
 from clusterkit.snapshots.copy import check, fetch
 from clusterkit.submit.materials import hash_image, snapshots_home

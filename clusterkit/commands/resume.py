@@ -15,7 +15,7 @@ from clusterkit.errors import RunError
 from clusterkit.probes import ask
 from clusterkit.results.cleaning import REMAINING, removed_checkpoint
 from clusterkit.results.moving import NOTES, check_target, leave_note, move
-from clusterkit.results.recorded import unreadable
+from clusterkit.results.pulled import unreadable
 from clusterkit.results.selection import CLEANED
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import query

@@ -17,7 +17,7 @@ from clusterkit.results.selection import Checkpoints
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.site import connected
 from clusterkit.transport.base import ProgressCallback, Transport
-from clusterkit.wandb.uploaded import RunUpload, UploadState
+from clusterkit.wandb.ledger import RunUpload, UploadState
 
 if TYPE_CHECKING:
     from clusterkit.commands.track import Tracked
@@ -229,15 +229,15 @@ def upload(
     if not any(logs.values()) and not any(find_logs(path, online=True) for path in here.values()):
         return synced
     from clusterkit import folders
-    from clusterkit.wandb import credentials
+    from clusterkit.wandb import server
     from clusterkit.wandb.ledger import SqliteUploads
-    from clusterkit.wandb.outcome import outcome_of
+    from clusterkit.wandb.plan import outcome_of
     from clusterkit.wandb.upload import UploadTarget, upload_runs
 
     states = {run.run_id: run.state for run in runs}
     uploads: list[RunUpload] = []
     try:
-        found = credentials.find(environment, folders.home_or_root())
+        found = server.find_credentials(environment, folders.home_or_root())
         if found is None:
             return replace(synced, waiting_for_key=sum(logs.values()))
         for upload in upload_runs(

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from clusterkit.backends import backend_of
 from clusterkit.errors import ConfigError
 from clusterkit.forecast.memory import Machine, Memory, judge
-from clusterkit.forecast.own_rates import OwnRun, beating, pulled
-from clusterkit.forecast.speed import Rate, Speed, expect, shipped
+from clusterkit.forecast.speed import OwnRun, Rate, Speed, beating, expect, pulled, shipped
 from clusterkit.hardware import Hardware, least_memory_of, memory_of
 from clusterkit.resources import resource
 from clusterkit.runs.ledger import Ledger

@@ -1,15 +1,31 @@
-"""Advice from runs for the next one: requested against used resources, bottlenecks, faster settings. Pure."""
+"""Advice from runs for the next one: requested against used resources, bottlenecks, faster settings. Pure.
+
+Of each resource, the smallest request that would have worked is advised, with margin.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from clusterkit.report.binding import Binding, Change, compared, faster, what_binds
 from clusterkit.report.checks import RuleCheck, RuleVerdict, checks
-from clusterkit.report.measured import Measured
-from clusterkit.report.needs import ResourceNeed, needs
+from clusterkit.report.measured import Measured, known
+from clusterkit.report.words import GIB, share
 from clusterkit.runs.run_dir import table
+from clusterkit.units import format_bytes, format_duration, format_seconds
+
+MEMORY_MARGIN = 1.3
+"""Margin for short peaks between samples, which are seconds apart."""
+CPU_MARGIN = 1.2
+TIME_MARGIN = 1.25
+_GPU_SIZES = (6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 141)
+"""Memory, GiB, of available GPUs and MIG slices."""
+_TIGHT = 0.9
+"""Share of a request above which a run nearly failed."""
+_SMALLER = 0.8
+"""Share of a request that must suffice for it to count as too large."""
 
 
 @dataclass(frozen=True)
@@ -70,4 +86,135 @@ def _advise(label: str, groups: Mapping[str, Sequence[Measured]]) -> GroupAdvice
         binding=binding,
         changes=(*sorted(seen, key=lambda change: -change.factor), *reasoned),
         checks=tuple(checks(runs, binding)),
+    )
+
+
+@dataclass(frozen=True)
+class ResourceNeed:
+    """One resource, described for people."""
+
+    resource: str
+    asked: str
+    used: str
+    enough: str
+    """The smallest sufficient request; "" if unknown."""
+    setting: str = ""
+    """The profile line for it, if it differs from the request; else ""."""
+    too_little: bool = False
+
+
+def needs(runs: Sequence[Measured]) -> list[ResourceNeed]:
+    """The highest needs among runs with equal requests."""
+    found = (_memory(runs), _cpus(runs), _time(runs), _gpu_memory(runs), _gpu(runs))
+    return [need for need in found if need is not None]
+
+
+def _memory(runs: Sequence[Measured]) -> ResourceNeed | None:
+    asked = max(one.evidence.asked.memory or 0 for one in runs)
+    used = max((one.memory or 0.0) / one.evidence.asked.in_one for one in runs)
+    if not used:
+        return None
+    killed = any(one.evidence.memory_line for one in runs)
+    told = f"{format_bytes(used)}, {share(used / asked)}" if asked else format_bytes(used)
+    gib = max(1, math.ceil(used * MEMORY_MARGIN / GIB))
+    short = killed or 0 < asked < used / _TIGHT
+    if killed and asked:
+        gib = max(gib, math.ceil(2 * asked / GIB))
+        told += "; too little: it was killed"
+    differs = not asked or short or gib * GIB <= _SMALLER * asked
+    shown = format_bytes(asked) if asked else "not given"
+    return ResourceNeed("memory", shown, told, f"{gib} GiB", f'memory = "{gib}G"' if differs else "", short)
+
+
+def _cpus(runs: Sequence[Measured]) -> ResourceNeed | None:
+    asked = max(one.evidence.asked.cpus or 0 for one in runs)
+    used = [
+        (one, one.processors / one.evidence.asked.in_one, one.cpu)
+        for one in runs
+        if one.processors and one.cpu is not None
+    ]
+    if not used:
+        return None
+    mean = max(processors * cpu for _, processors, cpu in used)
+    high = max(processors * (one.cpu_high or cpu) for one, processors, cpu in used)
+    enough = max(1, math.ceil(high * CPU_MARGIN))
+    told = f"{mean:.1f} in the mean, {high:.1f} at most times"
+    waits = any(one.shares.get("env", 0.0) >= 0.1 for one, *_ in used)
+    if asked and (waits or enough >= asked):
+        enough = asked  # fewer would make the wait for physics longer
+    most = max(one.num_envs + 2 if one.num_envs and one.shares else 0 for one, *_ in used)
+    if most:
+        enough = min(enough, most)  # one for each environment, the learner and the evaluation: more lie idle
+    differs = not asked or enough <= _SMALLER * asked
+    return ResourceNeed(
+        "CPUs", str(asked or "not given"), told, str(enough), f"cpus = {enough}" if differs else ""
+    )
+
+
+def _time(runs: Sequence[Measured]) -> ResourceNeed | None:
+    asked = max(one.evidence.asked.seconds or 0 for one in runs)
+    longest = max(_whole_run(one) or 0.0 for one in runs)
+    if not longest:
+        return None
+    attempts = max(len(one.run.directory.attempts) for one in runs)
+    unfinished = not all(one.completed for one in runs)
+    told = f"{format_seconds(longest)} in all" + (f", {attempts} attempts" if attempts > 1 else "")
+    told += ", as far as it came, carried on to its last step" if unfinished else ""
+    enough = _round_time(longest * TIME_MARGIN)
+    short = attempts == 1 and 0 < asked < longest / _TIGHT  # else it went on in the next attempt
+    differs = not asked or short or enough <= _SMALLER * asked
+    shown = f"{format_seconds(asked)} an attempt" if asked else "not given"
+    return ResourceNeed(
+        "time",
+        shown,
+        told,
+        format_seconds(enough),
+        f'time = "{format_duration(enough)}"' if differs else "",
+        short,
+    )
+
+
+def _whole_run(measured: Measured) -> float | None:
+    """Seconds of a whole run; for an unfinished one extrapolated at its rate."""
+    total = measured.run.document.get("total_steps")
+    if measured.completed or not measured.running:
+        return measured.running or None
+    if not isinstance(total, int) or not 0 < total < 1 << 62 or not measured.last_step:
+        return None
+    return measured.running * max(1.0, total / measured.last_step)
+
+
+def _round_time(seconds: float) -> int:
+    """Round up to 5 minutes below an hour, 15 minutes below four hours, else whole hours."""
+    unit = 300 if seconds <= 3600 else 900 if seconds <= 4 * 3600 else 3600
+    return math.ceil(seconds / unit) * unit
+
+
+def _gpu_memory(runs: Sequence[Measured]) -> ResourceNeed | None:
+    used = max(one.gpu_memory or 0.0 for one in runs)
+    total = max(one.gpu_memory_total or 0.0 for one in runs)
+    if not used or not total:
+        return None
+    killed = any(one.evidence.gpu_memory_line for one in runs)
+    wanted = used * MEMORY_MARGIN / GIB
+    gib = next((size for size in _GPU_SIZES if size >= wanted), None)
+    told = f"{format_bytes(used)}, {share(used / total)}" + ("; it was full" if killed else "")
+    smaller = f"a GPU or slice of {gib} GiB" if gib and gib * GIB < total else format_bytes(total)
+    enough = "more" if killed else smaller
+    return ResourceNeed("GPU memory", format_bytes(total), told, enough, too_little=killed)
+
+
+def _gpu(runs: Sequence[Measured]) -> ResourceNeed | None:
+    asked = max(one.evidence.asked.gpus for one in runs)
+    used = known(one.gpu for one in runs)
+    if not used:
+        return None
+    name = next((gpu for one in runs if (gpu := one.evidence.asked.gpu)), "GPU")
+    told = f"{share(max(used))} busy in the mean"
+    together = min(int(0.9 / max(max(used), 0.05)), 4)
+    alone = all(one.evidence.asked.pack == one.evidence.asked.in_one == 1 for one in runs)
+    enough = f"1 for {together} runs: submit --pack {together}" if together > 1 and alone else "1"
+    setting = "gpus = 1" if asked > 1 else ""
+    return ResourceNeed(
+        "GPU", f"{asked or 1} x {name}", told + (" (of one)" if asked > 1 else ""), enough, setting
     )

@@ -19,7 +19,6 @@ from clusterkit.report.chart_data import curve_colour
 from clusterkit.report.charts import own_numbers
 from clusterkit.report.facts import EqualRuns, describe, provenance
 from clusterkit.report.groups import Point, ReportGroup
-from clusterkit.report.inline_svg import inline_svg
 from clusterkit.report.main_metric import (
     MainResult,
     diverged,
@@ -30,6 +29,7 @@ from clusterkit.report.main_metric import (
 )
 from clusterkit.report.measured import known
 from clusterkit.report.paper import Published, published
+from clusterkit.report.pictures import inline_svg
 from clusterkit.report.statistics import Interval, difference, iqm, iqm_interval
 from clusterkit.report.words import share, visible
 from clusterkit.resources import resource

@@ -1,13 +1,20 @@
-"""Draws the pictures beside a report's page: curves and machine, each as PNG and SVG."""
+"""Draws a report's pictures: those in its page as SVG elements, those beside it as PNG and SVG files.
+
+No display is needed.
+"""
 
 from __future__ import annotations
 
+import html
+import io
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from textwrap import fill
 
+from markupsafe import Markup
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -18,16 +25,35 @@ from clusterkit.report import charts
 from clusterkit.report.advice import GroupAdvice
 from clusterkit.report.bars import bar_charts
 from clusterkit.report.chart_data import BarChart, Chart
-from clusterkit.report.drawing import COLOURS, STYLE, bars_height, draw, make_visible, place
+from clusterkit.report.drawing import COLOURS, HOVER, STYLE, bars_height, draw, make_visible, place
 from clusterkit.report.groups import ReportGroup
-from clusterkit.report.words import shortened
+from clusterkit.report.words import shortened, visible
 
 _EM = 9.0
-"""Text size in points."""
+"""Text size of files in points."""
 _STYLE = STYLE | {"font.size": _EM, "lines.linewidth": 1.3, "lines.markersize": 4}
 _WIDTH = 800.0
 _LEGEND = 150
 """Most characters of a legend line."""
+_PAGE_EM = 12.0
+"""Text size of elements in points, which are SVG's user units here."""
+_RADIUS = 2.5
+"""Radius of a mark."""
+_WIDE, _SMALL = (620.0, 300.0), (260.0, 150.0)
+"""Size of a chart."""
+_PAGE_STYLE = STYLE | {
+    "font.size": _PAGE_EM,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 2 * _RADIUS,
+    "svg.fonttype": "none",
+}
+_VARIABLES = {colour: f"var(--{name})" for name, colour in COLOURS.items()}
+_COLOUR = re.compile("#[0-9a-f]{6}")
+_UNWANTED = re.compile(
+    r' (?:id|clip-path|transform)="[^"]*"|(?:font-size|font-family|stroke-linejoin):[^;"]*;? ?'
+)
+_DECIMALS = re.compile(r"(?<=\.\d\d)\d+")
+_MARK = re.compile(r'<use xlink:href="[^"]*" x=("[^"]*") y=("[^"]*")(.*?)/>')
 
 
 def write_curves(groups: Sequence[ReportGroup], folder: Path, metric: str | None = None) -> list[Path]:
@@ -124,3 +150,48 @@ def _add_title(axes: Axes, chart: Chart | BarChart, width: float) -> None:
     if isinstance(chart, BarChart):
         handles = [Patch(color=COLOURS[colour], label=name) for name, colour in chart.legend.items()]
         axes.legend(handles=handles, loc="lower right", bbox_to_anchor=(1, 1), ncols=6, borderpad=0)
+
+
+def inline_svg(chart: Chart | BarChart) -> Markup:
+    """Renders an SVG element as wide as its container, in the page's colours and font.
+
+    Points and bars have hover texts. No element has an id, because charts could share ids.
+    """
+    if isinstance(chart, Chart):
+        width, height = _SMALL if chart.small else _WIDE
+    else:
+        width, height = _WIDE[0], bars_height(chart, _PAGE_EM)
+    with rc_context(_PAGE_STYLE):
+        figure = Figure((width / 72, height / 72))
+        figure.patch.set_visible(False)
+        texts = draw(place(figure, chart, (0, 0, width, height), _PAGE_EM), chart)
+        make_visible(figure)
+        drawn = io.StringIO()
+        figure.savefig(drawn, format="svg")
+    name = html.escape(visible(chart.name))
+    body = _page_elements(drawn.getvalue(), map(visible, texts))
+    return Markup(  # noqa: S704 - what matplotlib writes is escaped, and so are the name and the texts
+        f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{name}">{body}</svg>'
+    )
+
+
+def _page_elements(svg: str, texts: Iterable[str]) -> str:
+    """The elements that matplotlib wrote, with the page's colours and hover texts.
+
+    Only tags are changed; names from runs are escaped in tags and text.
+    """
+    rest = iter(texts)
+
+    def rewrite(tag: re.Match[str]) -> str:
+        text = tag[0]
+        pointed = text.startswith("<use ") or f'id="{HOVER}"' in text
+        title = f"<title>{html.escape(next(rest))}</title>" if pointed else ""
+        text = _DECIMALS.sub("", _UNWANTED.sub("", text))
+        if text.startswith("<use "):  # a mark of a curve, whose shape would need an id
+            text = _MARK.sub(rf'<circle r="{_RADIUS}" cx=\1 cy=\2\3>', text)
+            title += "</circle>"
+        return _COLOUR.sub(lambda colour: _VARIABLES[colour[0]], text) + title
+
+    body = svg[svg.index('<g id="figure_1">') : svg.rindex("</svg>")]
+    body = re.sub(r"<defs>.*?</defs>", "", body, flags=re.DOTALL)
+    return re.sub("<[^>]+>", rewrite, re.sub(r">\s+<", "><", body))

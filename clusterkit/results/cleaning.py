@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit.backends.jobs import SCHEDULER_LOG
-from clusterkit.results.checkpoints import replay_segments
+from clusterkit.results.check import replay_segments
 from clusterkit.results.code_copies import NO_CODE, CodeCopy
 from clusterkit.results.listing import RemoteFile
 from clusterkit.results.selection import CLEANED, newest

@@ -14,9 +14,7 @@ from pathlib import Path
 
 from clusterkit.errors import RunError, TransportError
 from clusterkit.folders import make_ignored
-from clusterkit.results.check import damaged_checkpoints, problems
-from clusterkit.results.checkpoints import best_steps, newest_checkpoints
-from clusterkit.results.containment import LocalFiles, present, second_name
+from clusterkit.results.check import LocalFiles, damaged_checkpoints, present, problems, second_name
 from clusterkit.results.listing import (
     NO_SUCH_ROOT,
     Listing,
@@ -27,7 +25,7 @@ from clusterkit.results.listing import (
     parent_folders,
     parse_listing,
 )
-from clusterkit.results.selection import APPENDED, CLEANED, Checkpoints, compare, select
+from clusterkit.results.selection import APPENDED, CLEANED, Checkpoints, compare, newest_checkpoints, select
 from clusterkit.transport.base import ProgressCallback, SyncOptions, TransferProgress, Transport
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -209,6 +207,8 @@ class _Pull:
         best = None
         if checkpoints is Checkpoints.BEST:  # the evaluations decide which is best, so they are pulled first
             self._move(select(listing.files, Checkpoints.NONE))
+            from clusterkit.results.checkpoints import best_steps  # few need it
+
             best = best_steps(self._results, listing.run_ids)
         cleaned = {file.run_id for file in listing.files if file.inside == CLEANED}
         here = newest_checkpoints(self._results, cleaned)

@@ -1,4 +1,4 @@
-"""Selects the files of remote run directories to pull, and how each one is transferred. Pure.
+"""Selects the files of remote run directories to pull, and how each one is transferred.
 
 Append-only files (logs, metrics, W&B logs) are extended in place by their tails, so that a reader that
 follows the local copy keeps its handle; rsync verifies the existing part and resends a replaced file. All
@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 from clusterkit.backends.jobs import SCHEDULER_LOG, WORK_LIST
 from clusterkit.folders import PARTIAL_DIR
@@ -108,6 +109,17 @@ def select(
 def newest(times: Mapping[str, int]) -> str | None:
     """The newest by time, not by step: a run resumed from an older checkpoint saves lower steps again."""
     return max(times, key=lambda name: (times[name], name), default=None)
+
+
+def newest_checkpoints(results: Path, run_ids: Iterable[str]) -> dict[str, tuple[str, int]]:
+    """Returns by run id the name and time (ns) of the newest local checkpoint, if there is one."""
+    checkpoints = {}
+    for run_id in run_ids:
+        manifests = results.glob(f"{run_id}/checkpoints/step-*/manifest.json")
+        times = {manifest.parent.name: os.lstat(manifest).st_mtime_ns for manifest in manifests}
+        if (name := newest(times)) is not None:
+            checkpoints[run_id] = (name, times[name])
+    return checkpoints
 
 
 def _newest(times: Mapping[str, int], here: tuple[str, int] | None) -> str | None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clusterkit.errors import WandbError
-from clusterkit.wandb.credentials import Credentials
+from clusterkit.wandb.server import Credentials
 from clusterkit_rl.distribution import install_command
 
 OLDEST = (0, 28, 2)

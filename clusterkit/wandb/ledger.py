@@ -1,9 +1,10 @@
-"""Records uploads to W&B: one row per log and destination."""
+"""What became of uploads to W&B, and the record of them: one row per log and destination."""
 
 from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
+from enum import StrEnum
 
 _KINDS = (int, str, int, int, int, str)
 _LATER_COLUMNS = {"arrived": "INTEGER NOT NULL DEFAULT 0", "told": "TEXT NOT NULL DEFAULT ''"}
@@ -81,3 +82,32 @@ class SqliteUploads:
                 upload.arrived, upload.told,
             ),
         )  # fmt: skip
+
+
+class UploadState(StrEnum):
+    """The upload state of one W&B run."""
+
+    UPLOADED = "uploaded"
+    LIVE = "live"
+    """The current part of an active run has arrived."""
+    WOULD_UPLOAD = "would upload"
+    UP_TO_DATE = "up to date"
+    RUNNING = "still running"
+    NOTHING = "nothing logged"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class RunUpload:
+    """The result for one W&B run."""
+
+    run_id: str
+    wandb_run_id: str | None
+    state: UploadState
+    logs: int = 0
+    """Logs passed to the client."""
+    history: int = 0
+    """History records passed to the client."""
+    message: str = ""
+    """Why not, or what was lost; one line."""
+    url: str | None = None

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from clusterkit.wandb import framing, records
-from clusterkit.wandb.framing import LogState
-from clusterkit.wandb.records import RecordKind
+from clusterkit.wandb import records
+from clusterkit.wandb.records import LogState, RecordKind
 
 _REPEATED = frozenset({RecordKind.HISTORY, RecordKind.OUTPUT, RecordKind.OUTPUT_RAW, RecordKind.STATS})
 """Records that the server appends: sending them again duplicates them. All others replace or merge."""
@@ -78,7 +77,7 @@ def inspect(path: Path) -> WandbLog:
     """
     content = _LogContent()
     with path.open("rb") as stream:
-        framed = framing.scan(stream, content.see)
+        framed = records.scan(stream, content.see)
         stream.seek(0)
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
         size = stream.tell()
@@ -167,6 +166,6 @@ def write_part(
             kept.append(record)
 
     with log.path.open("rb") as stream:
-        framing.scan(stream, see)
+        records.scan(stream, see)
     with target.open("wb") as copy:
-        framing.write(copy, [*kept, *(ending or ())])
+        records.write(copy, [*kept, *(ending or ())])

@@ -1,19 +1,72 @@
-"""Plans the upload of one run's logs. Pure.
+"""Plans the upload of one run's logs, and prepares copies of them for the wandb client.
 
 A log is closed when nothing writes it any more: it has an exit record, a later log of the same W&B run
 exists, or the run has ended. The history of an open log can be uploaded while the run is watched, as a part
-after which the client marks the run neither finished nor failed.
+after which the client marks the run neither finished nor failed. A copy has the whole records that the server
+lacks. How the run ended comes from the scheduler and the job's records, not from the log.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
+from clusterkit.backends.jobs import JobState
+from clusterkit.runs.run_dir import RunDirectory
+from clusterkit.wandb import records
 from clusterkit.wandb.ledger import RecordedUpload
-from clusterkit.wandb.log import WandbLog
-from clusterkit.wandb.outcome import UploadOutcome
+from clusterkit.wandb.log import WandbLog, write_part
+
+
+class UploadOutcome(StrEnum):
+    """The state that W&B should show."""
+
+    RUNNING = "running"
+    """It is running or will be restarted."""
+    FINISHED = "finished"
+    FAILED = "failed"
+    PREEMPTED = "preempted"
+    """The scheduler preempted it and may restart it."""
+    CRASHED = "crashed"
+    """Its node failed. W&B detects silent runs itself, so nothing is sent."""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is writing its logs now."""
+        return self is not UploadOutcome.RUNNING
+
+    @property
+    def told(self) -> bool:
+        """Whether the server is told about the end."""
+        return self in (UploadOutcome.FINISHED, UploadOutcome.FAILED, UploadOutcome.PREEMPTED)
+
+
+_BY_STATE: Mapping[str, UploadOutcome] = {
+    JobState.COMPLETED: UploadOutcome.FINISHED,
+    JobState.FAILED: UploadOutcome.FAILED,
+    JobState.CANCELLED: UploadOutcome.FAILED,
+    JobState.TIMEOUT: UploadOutcome.FAILED,
+    JobState.OUT_OF_MEMORY: UploadOutcome.FAILED,
+    JobState.PREEMPTED: UploadOutcome.PREEMPTED,
+    JobState.NODE_FAIL: UploadOutcome.CRASHED,
+}
+
+
+def outcome_of(state: str, run: RunDirectory | None) -> UploadOutcome:
+    """The outcome of a run. Pure.
+
+    Args:
+        state: the newest known `JobState` of its job.
+        run: its pulled run directory; None if unreadable. It overrides an active state, because the job
+            records its own end.
+    """
+    if run is not None and run.ended:
+        last = run.attempts[-1].exit or {}
+        return UploadOutcome.FINISHED if last.get("why") == "completed" else UploadOutcome.FAILED
+    return _BY_STATE.get(state, UploadOutcome.RUNNING)
 
 
 @dataclass(frozen=True)
@@ -146,3 +199,52 @@ def _plan(
         growing=growing,
         known=before,
     )
+
+
+def stage_run(one: RunPlan, sent: Mapping[Path, int], stage: Path) -> list[str]:
+    """Prepare a run's logs for sending.
+
+    Args:
+        one: the plan.
+        sent: the number of leading history records of each log that the server has.
+        stage: an empty folder.
+
+    Returns:
+        The folders' names in `stage`, in the order in which the logs were started.
+    """
+    return [_stage_log(one, log, sent[log.path], stage) for log in one.send]
+
+
+def _stage_log(one: RunPlan, log: WandbLog, skip_history: int, stage: Path) -> str:
+    source = log.path.parent
+    # The client takes no folder of an online run.
+    folder = stage / (f"offline-{source.name}" if log.online else source.name)
+    folder.mkdir()
+    ending = _ending(one.outcome, log) if one.told and log is one.logs[-1] else None
+    write_part(
+        log,
+        folder / log.path.name,
+        skip_history=skip_history,
+        growing=log is one.growing,
+        ending=ending,
+    )
+    files = folder / "files"
+    files.mkdir()
+    for item in source.glob("files/*"):
+        # The client rewrites some of these files; folders of media it only reads.
+        if item.is_dir():
+            (files / item.name).symlink_to(item.resolve())
+        else:
+            shutil.copyfile(item, files / item.name)
+    return folder.name
+
+
+def _ending(outcome: UploadOutcome, log: WandbLog) -> list[bytes]:
+    """The final records, by the scheduler: a program may be killed before or after it reports its own end."""
+    if outcome is UploadOutcome.FINISHED:
+        return [records.encode_exit(0)]
+    code = log.exit_code if log.exit_code is not None and log.exit_code > 0 else 1
+    return [
+        *([records.encode_preempting()] if outcome is UploadOutcome.PREEMPTED else []),
+        records.encode_exit(code),
+    ]

@@ -19,14 +19,11 @@ from pathlib import Path
 
 from clusterkit.errors import WandbError
 from clusterkit.wandb import client, server
-from clusterkit.wandb.credentials import Credentials
-from clusterkit.wandb.framing import LogState
-from clusterkit.wandb.ledger import RecordedUpload, SqliteUploads
+from clusterkit.wandb.ledger import RecordedUpload, RunUpload, SqliteUploads, UploadState
 from clusterkit.wandb.log import WandbLog, find_logs, inspect
-from clusterkit.wandb.outcome import UploadOutcome
-from clusterkit.wandb.plan import RunPlan, plan
-from clusterkit.wandb.stage import stage_run
-from clusterkit.wandb.uploaded import RunUpload, UploadState
+from clusterkit.wandb.plan import RunPlan, UploadOutcome, plan, stage_run
+from clusterkit.wandb.records import LogState
+from clusterkit.wandb.server import Credentials
 
 STALLED_SECONDS = 90.0
 """Seconds without a further step after which an upload is stopped; the client would try for minutes."""

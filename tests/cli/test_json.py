@@ -27,20 +27,19 @@ from clusterkit.commands.storage import Garbage, ImageRow, Rubbish, Young
 from clusterkit.commands.sync import Synced
 from clusterkit.config.models import Profile
 from clusterkit.forecast.bench import Bench, BenchRow, BenchSetting
-from clusterkit.forecast.tuning import Chosen
+from clusterkit.forecast.measurements import Chosen
 from clusterkit.images.building.packages import PackageChanges
 from clusterkit.images.image import Image
 from clusterkit.images.inventory import StoredImage
 from clusterkit.probes.usage import Gpu
-from clusterkit.report.advice import GroupAdvice
+from clusterkit.report.advice import GroupAdvice, ResourceNeed
 from clusterkit.report.binding import Binding, Change
 from clusterkit.report.checks import RuleCheck, RuleVerdict
 from clusterkit.report.facts import EqualRuns
-from clusterkit.report.needs import ResourceNeed
 from clusterkit.results.pull import PulledRun
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.state import RunState
-from clusterkit.wandb.uploaded import RunUpload, UploadState
+from clusterkit.wandb.ledger import RunUpload, UploadState
 from docs.tools import scratch
 from tests.documented import ROOT, commands, invoke, options
 

@@ -13,16 +13,16 @@ import sqlite3
 import sys
 from pathlib import Path
 
-from clusterkit.wandb import credentials
+from clusterkit.wandb import server
 from clusterkit.wandb.ledger import SqliteUploads
-from clusterkit.wandb.outcome import UploadOutcome
+from clusterkit.wandb.plan import UploadOutcome
 from clusterkit.wandb.upload import UploadTarget, upload_runs
 from tests.doubles.kill_point import Counter
 
 
 def main() -> None:
     point, ledger, run_dir, outcome = sys.argv[1:]
-    found = credentials.find(os.environ, Path.home())
+    found = server.find_credentials(os.environ, Path.home())
     assert found is not None
     uploads = SqliteUploads(sqlite3.connect(ledger, isolation_level=None))
     counter = Counter([int(point)])

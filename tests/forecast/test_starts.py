@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clusterkit.backends.starts import PredictedStart
-from clusterkit.forecast.starts import Ask, StartAdvice, advise
+from clusterkit.forecast.queue import Ask, StartAdvice, advise
 
 HOUR = 3600
 DAY = 24 * HOUR

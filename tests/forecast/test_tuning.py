@@ -12,8 +12,7 @@ from clusterkit.config.models import Profile
 from clusterkit.errors import RunError
 from clusterkit.forecast import measurements
 from clusterkit.forecast.bench import Bench, BenchRow, BenchSetting, read_bench
-from clusterkit.forecast.measurements import FILE, Measurement, of_bench
-from clusterkit.forecast.tuning import FULL, NEAR, changes, choose, remark
+from clusterkit.forecast.measurements import FILE, FULL, NEAR, Measurement, changes, choose, of_bench, remark
 
 GIB = 1 << 30
 OWN = BenchSetting(16, 4, "tf32")

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from clusterkit.report.advice import GroupAdvice, advise
+from clusterkit.report.advice import GroupAdvice, ResourceNeed, advise
 from clusterkit.report.checks import RuleCheck, RuleVerdict
 from clusterkit.report.evidence import RunEvidence, asked, read_evidence
 from clusterkit.report.groups import read_runs
 from clusterkit.report.measured import Measured, measure
-from clusterkit.report.needs import ResourceNeed
 from tests.results.run_dirs import STARTED, evaluation, make_run_dir, write_metrics
 
 GIB = 1 << 30

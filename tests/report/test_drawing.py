@@ -23,7 +23,7 @@ from clusterkit.report.chart_data import (
     time_ticks,
 )
 from clusterkit.report.groups import Point
-from clusterkit.report.inline_svg import inline_svg
+from clusterkit.report.pictures import inline_svg
 from clusterkit.report.statistics import Interval
 
 EVIL = '<script>alert(1)</script> "\'& --> $\\frac{x$ #0072b2 id="hover" <use/>'

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.wandb.credentials import Credentials
-from clusterkit.wandb.ledger import SqliteUploads
-from clusterkit.wandb.outcome import UploadOutcome
+from clusterkit.wandb.ledger import SqliteUploads, UploadState
+from clusterkit.wandb.plan import UploadOutcome
+from clusterkit.wandb.server import Credentials
 from clusterkit.wandb.upload import UploadTarget, upload_runs
-from clusterkit.wandb.uploaded import UploadState
 from tests.doubles.wandb_server import WandbServer
 from tests.trainer.test_wandb_run import KEY, nobodys_account, opened, rows
 from trainer.telemetry import Telemetry

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from clusterkit.wandb import framing
+from clusterkit.wandb.records import scan
 from tests.doubles.wandb_server import WandbServer
 from trainer.telemetry import Telemetry
 from trainer.telemetry import wandb_run as module
@@ -57,7 +57,7 @@ def records(run_dir: Path) -> list[Any]:
     ):
         raw: list[bytes] = []
         with path.open("rb") as stream:
-            framing.scan(stream, raw.append)
+            scan(stream, raw.append)
         for each in raw:
             decoded.append(wandb_internal_pb2.Record())
             decoded[-1].ParseFromString(each)

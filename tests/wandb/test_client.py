@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.wandb import client
-from clusterkit.wandb.credentials import Credentials
+from clusterkit.wandb.server import Credentials
 
 KEY = "k" * 40
 CREDENTIALS = Credentials("http://127.0.0.1:1", KEY)

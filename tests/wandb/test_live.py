@@ -16,12 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.wandb.credentials import Credentials
-from clusterkit.wandb.framing import HEADER
-from clusterkit.wandb.ledger import SqliteUploads
-from clusterkit.wandb.outcome import UploadOutcome
+from clusterkit.wandb.ledger import RunUpload, SqliteUploads, UploadState
+from clusterkit.wandb.plan import UploadOutcome
+from clusterkit.wandb.records import HEADER
+from clusterkit.wandb.server import Credentials
 from clusterkit.wandb.upload import UploadTarget, upload_runs
-from clusterkit.wandb.uploaded import RunUpload, UploadState
 from tests.doubles import forked_wandb
 from tests.doubles.wandb_server import API_KEY, WandbServer
 from tests.sampling import SEED

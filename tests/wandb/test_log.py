@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.wandb import framing
-from clusterkit.wandb.framing import LogState
 from clusterkit.wandb.log import find_logs, inspect, write_part
-from clusterkit.wandb.records import RecordKind, history_step, kind_of
+from clusterkit.wandb.records import LogState, RecordKind, history_step, kind_of, scan
+from tests.results.wandb_runs import write_offline_run
 from tests.wandb.wandb_runs import write_offline_run
 
 pytest.importorskip("wandb", reason="the wandb client is not installed (extra `train`)")
@@ -24,7 +23,7 @@ def log_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def kinds_and_steps(path: Path) -> tuple[list[int | None], list[int | None]]:
     records: list[bytes] = []
     with path.open("rb") as stream:
-        framing.scan(stream, records.append)
+        scan(stream, records.append)
     kinds = [kind_of(record) for record in records]
     return kinds, [
         history_step(r) for r, kind in zip(records, kinds, strict=True) if kind == RecordKind.HISTORY
@@ -47,7 +46,7 @@ def test_the_wire_reader_agrees_with_protobuf(log_path: Path) -> None:
 
     records: list[bytes] = []
     with log_path.open("rb") as stream:
-        framing.scan(stream, records.append)
+        scan(stream, records.append)
     for raw in records:
         record = wandb_internal_pb2.Record()
         record.ParseFromString(raw)

@@ -12,7 +12,7 @@ from clusterkit.backends.jobs import JobState
 from clusterkit.runs.record import Attempt
 from clusterkit.runs.run_dir import RunDirectory
 from clusterkit.wandb.ledger import RecordedUpload, SqliteUploads
-from clusterkit.wandb.outcome import UploadOutcome, outcome_of
+from clusterkit.wandb.plan import UploadOutcome, outcome_of
 
 
 def ended(**last: Any) -> RunDirectory:

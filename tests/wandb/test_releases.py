@@ -96,11 +96,10 @@ def test_a_client_nobody_has_tried_is_said_and_judged_by_the_server(
     import sqlite3
 
     from clusterkit.wandb import client
-    from clusterkit.wandb.credentials import Credentials
-    from clusterkit.wandb.ledger import SqliteUploads
-    from clusterkit.wandb.outcome import UploadOutcome
+    from clusterkit.wandb.ledger import RunUpload, SqliteUploads, UploadState
+    from clusterkit.wandb.plan import UploadOutcome
+    from clusterkit.wandb.server import Credentials
     from clusterkit.wandb.upload import UploadTarget, upload_runs
-    from clusterkit.wandb.uploaded import RunUpload, UploadState
 
     write_offline_run(tmp_path / "run", "w1", range(10))
     monkeypatch.setattr(client.importlib.metadata, "version", lambda _: "0.99.1")

@@ -14,11 +14,10 @@ import pytest
 
 from clusterkit.errors import WandbError
 from clusterkit.wandb import client, upload
-from clusterkit.wandb.credentials import Credentials
-from clusterkit.wandb.ledger import SqliteUploads
-from clusterkit.wandb.outcome import UploadOutcome
+from clusterkit.wandb.ledger import RunUpload, SqliteUploads, UploadState
+from clusterkit.wandb.plan import UploadOutcome
+from clusterkit.wandb.server import Credentials
 from clusterkit.wandb.upload import UploadTarget, upload_runs
-from clusterkit.wandb.uploaded import RunUpload, UploadState
 from tests.doubles import forked_wandb
 from tests.doubles.wandb_server import API_KEY, HANG, WandbServer
 from tests.wandb.wandb_runs import write_offline_run

@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from clusterkit.backends.starts import PredictedStart
     from clusterkit.config.models import Cluster, Profile
     from clusterkit.forecast.memory import Machine, Memory, Store
-    from clusterkit.forecast.own_rates import OwnRun
-    from clusterkit.forecast.queue import Queue
-    from clusterkit.forecast.speed import Duration, Rate, Speed
-    from clusterkit.forecast.starts import Ask
+    from clusterkit.forecast.queue import Ask, Queue
+    from clusterkit.forecast.speed import Duration, OwnRun, Rate, Speed
     from clusterkit.hardware import Shortage
     from clusterkit.submit.materials import DeploymentPlan
     from clusterkit.submit.request import SubmitRequest

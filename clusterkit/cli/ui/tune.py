@@ -13,8 +13,7 @@ from clusterkit.backends.jobs import JobState
 from clusterkit.cli.ui.console import err, note, out, print_document, warn
 from clusterkit.cli.ui.lines import plain_table
 from clusterkit.cli.ui.progress import stage_lines
-from clusterkit.forecast.measurements import FILE
-from clusterkit.forecast.tuning import NEAR
+from clusterkit.forecast.measurements import FILE, NEAR
 from clusterkit.units import beside, format_bytes, format_seconds, plural
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from clusterkit.config.models import Profile
     from clusterkit.forecast.bench import Bench, BenchRow, BenchSetting
-    from clusterkit.forecast.tuning import Chosen
+    from clusterkit.forecast.measurements import Chosen
     from clusterkit.runs.ledger import LedgerRun
     from clusterkit.runs.state import RunState
     from clusterkit.runs.status import StatusRow

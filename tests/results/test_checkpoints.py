@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from clusterkit.errors import RunError
-from clusterkit.results.checkpoints import best_step
+from clusterkit.results.checkpoints import best_step, choose, models_here
 from clusterkit.results.metrics import MetricRow
-from clusterkit.sharing.models import choose, models_here
 
 
 def rows(*rates: float) -> list[MetricRow]:
