@@ -9,7 +9,6 @@ import pytest
 
 from clusterkit.wandb.log import find_logs, inspect, write_part
 from clusterkit.wandb.records import LogState, RecordKind, history_step, kind_of, scan
-from tests.results.wandb_runs import write_offline_run
 from tests.wandb.wandb_runs import write_offline_run
 
 pytest.importorskip("wandb", reason="the wandb client is not installed (extra `train`)")
