@@ -32,15 +32,11 @@ def described(run: RunDirectory, state: str) -> TrackedRun:
     """Describes a run as trackers show it.
 
     Args:
-        run: its pulled run directory, which overrides an active state: the job records its own end.
-        state: the newest since `JobState` of its job.
+        run: its pulled run directory, whose record of the end counts.
+        state: the newest known `JobState` of its job.
     """
-    status = _BY_STATE.get(state, RunStatus.RUNNING)
+    status = _BY_STATE.get(run.state(state), RunStatus.RUNNING)
     last = run.attempts[-1] if run.attempts else None
-    if last is not None and run.ended:
-        completed = (last.exit or {}).get("why") == "completed"
-        other = RunStatus.FAILED if last.cancel is None else RunStatus.KILLED
-        status = RunStatus.FINISHED if completed else other
     over = last is not None and status is not RunStatus.RUNNING
     return TrackedRun(
         run.run_id,

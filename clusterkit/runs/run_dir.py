@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from clusterkit.backends.jobs import JobState
 from clusterkit.errors import RunError
 from clusterkit.runs.record import Attempt, read_record
 from clusterkit.runs.submission import Submission
@@ -43,6 +44,15 @@ class RunDirectory:
             moment(last.exit, "ended") or 0.0
         )
         return stopped or last.cancel is not None or last.exit.get("why") != "requeue"
+
+    def state(self, newest: str) -> str:
+        """Returns the state of its job: as the job has recorded its own end, or else the newest known one."""
+        if not self.ended:
+            return newest
+        last = self.attempts[-1]
+        if (last.exit or {}).get("why") == "completed":
+            return JobState.COMPLETED
+        return JobState.FAILED if last.cancel is None else JobState.CANCELLED
 
 
 def read_run_dir(path: Path) -> RunDirectory:

@@ -56,17 +56,13 @@ _BY_STATE: Mapping[str, UploadOutcome] = {
 
 
 def outcome_of(state: str, run: RunDirectory | None) -> UploadOutcome:
-    """The outcome of a run. Pure.
+    """Returns the outcome of a run.
 
     Args:
         state: the newest known `JobState` of its job.
-        run: its pulled run directory; None if unreadable. It overrides an active state, because the job
-            records its own end.
+        run: its pulled run directory, whose record of the end counts; None if unreadable.
     """
-    if run is not None and run.ended:
-        last = run.attempts[-1].exit or {}
-        return UploadOutcome.FINISHED if last.get("why") == "completed" else UploadOutcome.FAILED
-    return _BY_STATE.get(state, UploadOutcome.RUNNING)
+    return _BY_STATE.get(run.state(state) if run else state, UploadOutcome.RUNNING)
 
 
 @dataclass(frozen=True)
