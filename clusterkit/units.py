@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 
+GIB = 1 << 30
 SIZE_EXAMPLES = '"500M", "64G", "1.5T"'
 DURATION_EXAMPLES = '"30m", "4h", "1d12h", "04:00:00", "1-12:00:00"'
 

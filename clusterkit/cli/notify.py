@@ -19,7 +19,7 @@ from clusterkit.resources import page
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
-    from clusterkit.notices.notice import FailureCause, Notice
+    from clusterkit.notices import FailureCause, Notice
     from clusterkit.runs.ledger import Ledger, LedgerRun
     from clusterkit.runs.status import StatusRow
     from clusterkit.transport.base import Transport
@@ -81,8 +81,7 @@ class Notifier:
             transport: open, for their causes.
             ended: runs with the rows that the ledger had before, and their new states.
         """
-        from clusterkit.notices.notice import as_one, failed, of_group, of_run
-        from clusterkit.notices.send import send
+        from clusterkit.notices import as_one, failed, of_group, of_run, send
 
         if not ended or not self._notify.from_here or not self._ledger.lasting:
             return
@@ -116,8 +115,7 @@ class Notifier:
 
     def _claimed(self, ended: Sequence[StatusRow]) -> tuple[list[StatusRow], list[list[StatusRow]]]:
         """Returns the runs, and the groups with all of their runs, that this process is to tell of."""
-        from clusterkit.notices.notice import failed
-        from clusterkit.notices.told import claim
+        from clusterkit.notices import claim, failed
 
         connection, on = self._ledger.connection, self._notify.on
         groups = []
@@ -155,7 +153,7 @@ class Notifier:
 
     def _cause(self, cluster: Cluster, transport: Transport, row: StatusRow) -> FailureCause | None:
         """Returns why a run failed; its state's reason if the evidence says less or does not come."""
-        from clusterkit.notices.notice import FailureCause, failed
+        from clusterkit.notices import FailureCause, failed
 
         said = row.state.why
         if failed(row) and not self._silent:
@@ -209,8 +207,7 @@ def test_notice(settings: Settings) -> Trial:
     Raises:
         ConfigError: there is none, or the project names a program for it that is not allowed.
     """
-    from clusterkit.notices.notice import trial
-    from clusterkit.notices.send import send
+    from clusterkit.notices import send, trial
 
     notify = settings.notify
     for program in filter(None, (notify.webhook_command, notify.command)):

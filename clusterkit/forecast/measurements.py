@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from clusterkit.errors import ClusterkitError
 from clusterkit.folders import make_ignored
 from clusterkit.forecast.bench import Bench, BenchRow, BenchSetting, same
-from clusterkit.units import beside
+from clusterkit.units import GIB, beside
 from clusterkit.untrusted import number, parse_object, text, whole
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ _ALIKE = 1.1
 """Ratio below which two settings' memory counts as equal."""
 _SMALLER = 0.8
 """Share of a request that must suffice for it to be reduced."""
-_GIB = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -246,8 +245,8 @@ def changes(bench: Bench, chosen: BenchRow, profile: Profile) -> dict[str, str |
         # left to the trainer, their number would follow these
         changed["workers"] = setting.workers
     if profile.memory and chosen.host_bytes and bench.evaluation_bytes is not None:
-        enough = math.ceil(MARGIN * (bench.memory(chosen) or 0) / _GIB)
-        if enough * _GIB <= _SMALLER * profile.memory:
+        enough = math.ceil(MARGIN * (bench.memory(chosen) or 0) / GIB)
+        if enough * GIB <= _SMALLER * profile.memory:
             changed["memory"] = f"{enough}G"
     return {
         key: changed[key] for key in ("num_envs", "workers", "precision", "cpus", "memory") if key in changed

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from clusterkit.config.lines import join_key
+from clusterkit.units import GIB
 from trainer.recipe.memory import host_parts, learner_parts, library_parts, replay_parts, staged_parts
 from trainer.recipe.share import Part
 from trainer.recipe.sizes import Sizes
@@ -18,7 +19,6 @@ HOST_RESERVE = 0.1
 """Share for Python's heaps, pipes and the programs around the run."""
 _PARTS = (1, 2, 4, 8, 16)
 """Parts of a batch that a full GPU makes the trainer try."""
-_GIB = 2**30
 
 
 class Fit(StrEnum):
@@ -108,7 +108,7 @@ def _gpu(sizes: Sizes, machine: Machine) -> tuple[Store, tuple[Part, ...]]:
     """The memory of each GPU, and the parts that the host must hold."""
     libraries = library_parts(sizes)
     wanted = (*replay_parts(sizes), *learner_parts(sizes), *libraries)
-    least = math.ceil(_sum(wanted) / (1 - GPU_RESERVE) / _GIB)
+    least = math.ceil(_sum(wanted) / (1 - GPU_RESERVE) / GIB)
     total = machine.gpu_memory or machine.gpu_memory_least or 0
     reserve = round(total * GPU_RESERVE)
     if _sum(wanted) <= total - reserve:
@@ -130,19 +130,19 @@ def _gpu(sizes: Sizes, machine: Machine) -> tuple[Store, tuple[Part, ...]]:
     }
     for number, rest in ways.items():
         if _sum(rest) <= total - reserve:
-            steps = f"the replay ({replay / _GIB:.1f} GiB) will move to the host's memory"
+            steps = f"the replay ({replay / GIB:.1f} GiB) will move to the host's memory"
             if number > 1:
                 steps += f", and an update splits its batch into {number} parts"
             advice = f"{steps}: slower, with the same results; a GPU with {least} GiB holds everything"
             return Store(rest, total, reserve, Fit.FALLBACK, advice), moved
-    need = math.ceil(min(map(_sum, ways.values())) / (1 - GPU_RESERVE) / _GIB)
+    need = math.ceil(min(map(_sum, ways.values())) / (1 - GPU_RESERVE) / GIB)
     advice = f"choose a GPU with at least {need} GiB ({least} GiB for the replay too), or a smaller recipe"
     return Store(wanted, total, reserve, Fit.TOO_LARGE, advice), ()
 
 
 def _host(parts: tuple[Part, ...], machine: Machine) -> Store:
     total = machine.host_memory
-    least = math.ceil(_sum(parts) / (1 - HOST_RESERVE) / _GIB)
+    least = math.ceil(_sum(parts) / (1 - HOST_RESERVE) / GIB)
     setting = f'`memory = "{least}G"`'
     if total is None:
         return Store(parts, None, 0, Fit.UNKNOWN, f"the profile requests none: set {setting}")

@@ -10,9 +10,8 @@ from clusterkit.report.binding import NAMES
 from clusterkit.report.chart_data import TIME, BarChart, RunBar, Stretch, XAxis
 from clusterkit.report.groups import ReportRun
 from clusterkit.report.measured import PARTS, Measured
-from clusterkit.report.words import share
 from clusterkit.runs.run_dir import moment
-from clusterkit.units import format_seconds
+from clusterkit.units import format_seconds, percent
 from clusterkit.untrusted import one_line
 
 _PARTS = {
@@ -64,7 +63,7 @@ def _parts(measured: Measured) -> tuple[Stretch, ...]:
     for part, colour in zip(PARTS, _PARTS, strict=True):
         length = measured.shares[part]
         if length > 0:
-            told = share(length)
+            told = percent(length)
             stretches.append(
                 Stretch(start, length, colour, f"{part}: {told}", told if length >= 0.09 else "")
             )

@@ -17,6 +17,12 @@ _NARROWEST = 1e-11
 """Relative distance below which values coincide on an axis."""
 _TIME_STEPS = (5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 
+_CONTROLS = (*(code for code in range(32) if chr(code) not in "\t\n"), *range(0x7F, 0xA0))
+_DIRECTIONS = (*range(0x2028, 0x202F), *range(0x2066, 0x206A))
+_UNSEEN = dict.fromkeys((*_CONTROLS, *_DIRECTIONS, *range(0xD800, 0xE000)), 0xFFFD)
+_LONGEST = 60
+"""Most characters of a name in a picture."""
+
 
 class Scale(Enum):
     """Where the y axis starts and ends."""
@@ -145,6 +151,16 @@ class BarChart:
     def name(self) -> str:
         """Alternative text for readers who cannot see it."""
         return self.title
+
+
+def visible(text: str) -> str:
+    """Returns a text with U+FFFD in place of control characters, with which a run could mislead readers."""
+    return text.translate(_UNSEEN)
+
+
+def shortened(name: str) -> str:
+    """Returns a name shortened to fit into a picture."""
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
 
 
 def curve_colour(number: int) -> str:

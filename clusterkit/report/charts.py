@@ -10,8 +10,8 @@ from clusterkit.report.chart_data import INK, STEPS, TIME, Chart, Curve, Scale, 
 from clusterkit.report.groups import Point, ReportGroup, ReportRun
 from clusterkit.report.main_metric import RETURN, SUCCESS, mean_curve, result
 from clusterkit.report.statistics import iqm, iqm_interval
-from clusterkit.report.words import GIB
 from clusterkit.runs.run_dir import moment
+from clusterkit.units import GIB
 
 _OVERLAID_TASKS = 6
 """Most tasks of one group that share a chart; more get a small chart each."""

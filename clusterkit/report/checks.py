@@ -11,9 +11,8 @@ from enum import StrEnum
 
 from clusterkit.report.binding import Binding
 from clusterkit.report.measured import Measured, known
-from clusterkit.report.words import share
 from clusterkit.results.series import not_finite, not_finite_words
-from clusterkit.units import format_bytes, format_seconds, plural
+from clusterkit.units import format_bytes, format_seconds, percent, plural
 
 GPU_LOW = 0.3
 """The optimisation guide's "Low GPU Utilization (<30%)"."""
@@ -73,7 +72,7 @@ def _gpu(runs: Sequence[Measured], binding: Binding | None) -> RuleCheck:
         return RuleCheck(rule, "no utilisation was logged" if asked else "no GPU", RuleVerdict.UNKNOWN)
     mean = sum(used) / len(used)
     highs = known(one.gpu_high for one in runs)
-    told = f"{share(mean)} in the mean" + (f", {share(max(highs))} at most" if highs else "")
+    told = f"{percent(mean)} in the mean" + (f", {percent(max(highs))} at most" if highs else "")
     cures = {
         "env": f"the GPU waits for physics: {_quicker_physics(runs)}",
         "act": "each step is too small: more `num_envs`",
@@ -108,8 +107,8 @@ def _physics(runs: Sequence[Measured]) -> RuleCheck:
     if not waits:
         return RuleCheck(rule, "the program does not time its loop", RuleVerdict.UNKNOWN)
     cpus, busy = _processors(runs), known(one.cpu for one in runs)
-    told = f"{share(max(waits))} of the time waits for environments"
-    told += f", {share(max(busy))} of {plural(cpus, 'CPU')} busy" if busy and cpus else ""
+    told = f"{percent(max(waits))} of the time waits for environments"
+    told += f", {percent(max(busy))} of {plural(cpus, 'CPU')} busy" if busy and cpus else ""
     return _judged(rule, told, _quicker_physics(runs) if max(waits) >= WAITING else "")
 
 
@@ -138,7 +137,7 @@ def _crowded(runs: Sequence[Measured]) -> RuleCheck:
         told = "the GPU computes" if on_gpu else "processor use was not logged"
         return RuleCheck(rule, told, RuleVerdict.UNKNOWN)
     computes, used = min(loops, key=lambda pair: pair[1] / max(pair[0], 0.01))
-    told = f"{share(computes)} of the time is learning, acting and physics, by {used:.1f} processors"
+    told = f"{percent(computes)} of the time is learning, acting and physics, by {used:.1f} processors"
     cure = "other work had the rest: a node or a time of its own; trust no speed here"
     return _judged(rule, told, cure if used < CROWDED * computes else "")
 
@@ -150,7 +149,7 @@ def _plasticity(runs: Sequence[Measured]) -> RuleCheck:
         return RuleCheck(rule, "no diagnostics were logged", RuleVerdict.UNKNOWN)
     mean = sum(dormant) / len(dormant)
     cure = "a narrower critic, or more tasks (MT50); layer normalisation"
-    return _judged(rule, f"{share(mean)} of the critics' at the end", cure if mean >= DORMANT else "")
+    return _judged(rule, f"{percent(mean)} of the critics' at the end", cure if mean >= DORMANT else "")
 
 
 def _numbers(runs: Sequence[Measured]) -> RuleCheck:
@@ -180,9 +179,9 @@ def _lost(runs: Sequence[Measured]) -> RuleCheck:
         return _judged(rule, "each run took one attempt", "")
     lost, steps = sum(one.repeated_steps for one in runs), sum(one.last_step for one in runs)
     outside = max((1 - one.seconds / one.running for one in runs if one.running), default=0.0)
-    told = f"{lost:,} steps done twice ({share(lost / max(1, steps))})"
+    told = f"{lost:,} steps done twice ({percent(lost / max(1, steps))})"
     told += f", {format_seconds(max(one.waited for one in runs))} between attempts"
-    told += f", {share(max(0.0, outside))} of their time is starting and ending"
+    told += f", {percent(max(0.0, outside))} of their time is starting and ending"
     if lost >= REPEATED * steps:
         return _judged(rule, told, "a shorter `checkpoint_every`, or a longer `time`")
     return _judged(rule, told, "a longer `time`, for fewer starts" if outside >= STARTING else "")

@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
-from clusterkit.report.chart_data import INK, BarChart, Chart, Curve, Scale
-from clusterkit.report.words import shortened, visible
+from clusterkit.report.chart_data import INK, BarChart, Chart, Curve, Scale, shortened, visible
 
 COLOURS = {
     "c0": "#0072b2",

@@ -15,9 +15,9 @@ from clusterkit import __version__
 from clusterkit.report import charts
 from clusterkit.report.advice import GroupAdvice
 from clusterkit.report.bars import bar_charts
-from clusterkit.report.chart_data import curve_colour
+from clusterkit.report.chart_data import curve_colour, visible
 from clusterkit.report.charts import own_numbers
-from clusterkit.report.facts import EqualRuns, describe, provenance
+from clusterkit.report.facts import EqualRuns, Published, describe, provenance, published
 from clusterkit.report.groups import Point, ReportGroup
 from clusterkit.report.main_metric import (
     MainResult,
@@ -28,13 +28,11 @@ from clusterkit.report.main_metric import (
     result,
 )
 from clusterkit.report.measured import known
-from clusterkit.report.paper import Published, published
 from clusterkit.report.pictures import inline_svg
 from clusterkit.report.statistics import Interval, difference, iqm, iqm_interval
-from clusterkit.report.words import share, visible
 from clusterkit.resources import resource
 from clusterkit.runs.run_dir import table
-from clusterkit.units import format_seconds, significant
+from clusterkit.units import format_seconds, percent, significant
 
 _MOST_SEEDS = 10
 """Most runs of a group whose last values have a column each."""
@@ -101,7 +99,7 @@ def render(
     environment.filters |= {
         "number": partial(significant, digits=4),
         "span": format_seconds,
-        "share": share,
+        "share": percent,
         "marked": _marked,
         "drawn": inline_svg,
     }

@@ -24,10 +24,9 @@ from matplotlib.patches import Patch
 from clusterkit.report import charts
 from clusterkit.report.advice import GroupAdvice
 from clusterkit.report.bars import bar_charts
-from clusterkit.report.chart_data import BarChart, Chart
+from clusterkit.report.chart_data import BarChart, Chart, shortened, visible
 from clusterkit.report.drawing import COLOURS, HOVER, STYLE, bars_height, draw, make_visible, place
 from clusterkit.report.groups import ReportGroup
-from clusterkit.report.words import shortened, visible
 
 _EM = 9.0
 """Text size of files in points."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.notices.notice import FailureCause, as_one, of_group, of_run
+from clusterkit.notices import FailureCause, as_one, of_group, of_run
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.state import RunState
 from clusterkit.runs.status import StatusRow

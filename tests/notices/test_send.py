@@ -13,8 +13,7 @@ import pytest
 
 from clusterkit.config.notify import Notify, WebhookKind
 from clusterkit.node.webhook import post, request
-from clusterkit.notices.notice import Notice
-from clusterkit.notices.send import send
+from clusterkit.notices import Notice, send
 from tests.doubles.webhook import SECRET, Webhook
 
 NOTICE = Notice("failed", "r-1 failed on uni", ("<!channel> it is über & over", "next: why"), ("r-1",))
@@ -112,7 +111,7 @@ def test_a_command_gets_the_notice_in_its_environment_and_on_its_input(tmp_path:
 
 def test_a_command_that_is_not_there_or_hangs_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     assert send(notify(command=["no-such-program"]), NOTICE)[0][1] == "No such file or directory"
-    monkeypatch.setattr("clusterkit.notices.send.SECONDS", 0.3)
+    monkeypatch.setattr("clusterkit.notices.SECONDS", 0.3)
     began = time.monotonic()
     assert (
         send(notify(command=["sh", "-c", "sleep 60 & wait"]), NOTICE)[0][1] == "it had not ended after 0.3 s"
