@@ -68,7 +68,7 @@ class Notice:
 
 
 def failed(row: StatusRow) -> bool:
-    """Whether a run ended neither well nor by a cancel."""
+    """Returns whether a run ended neither well nor by a cancel."""
     return row.state.state not in _WELL
 
 
@@ -137,7 +137,7 @@ def _words(state: JobState) -> str:
 
 
 def _tame(text: str) -> str:
-    """One bounded, printable line, cut where it assigns a secret."""
+    """Returns one bounded, printable line, cut where it assigns a secret."""
     line = one_line(text)
     if name := assigned_secret(line):
         line = f"{line.partition(name)[0]}{name}=***"

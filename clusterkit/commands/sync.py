@@ -100,7 +100,7 @@ def sync_results(
     tell: Callable[[str], None] = lambda _: None,
     environment: Mapping[str, str] = os.environ,
 ) -> Synced:
-    """Mirror runs to the results folder, with one login per cluster, then to trackers, and to W&B with a key.
+    """Mirrors runs to the results folder with one login per cluster, then to trackers and W&B.
 
     A cluster that fails does not stop the others; if all fail, the first error is raised.
 
@@ -154,7 +154,7 @@ def sync_results(
 
 
 def results_to_write(settings: Settings, request: SyncRequest) -> Path:
-    """The folder of results, once the user has allowed what a sync writes outside the project.
+    """Returns the folder of results, once the user has allowed what a sync writes outside the project.
 
     Raises:
         NotAllowedError: the user has not.
@@ -173,7 +173,7 @@ def pull_there(
     progress: ProgressCallback | None,
     waiting: Callable[[], None] = lambda: None,
 ) -> Iterator[list[PulledRun]]:
-    """Pull runs of one cluster; yields after each folder of runs there.
+    """Pulls runs of one cluster; yields after each folder of runs there.
 
     Args:
         transport: to the cluster.
@@ -203,7 +203,7 @@ def copy_to_trackers(
     waiting: Callable[[], None] = lambda: None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[Tracked, ...]:
-    """Copy what is new of some runs' metrics to the trackers; see `track`."""
+    """Copies what is new of some runs' metrics to the trackers; see `track`."""
     project = settings.project
     places = {**project.trackers, **request.trackers}
     if not places:
@@ -221,7 +221,7 @@ def upload(
     tell: Callable[[str], None],
     environment: Mapping[str, str],
 ) -> Synced:
-    """Upload the pulled offline W&B runs; returns `synced` with the results. See `sync_results`."""
+    """Uploads the pulled offline W&B runs; returns `synced` with the results. See `sync_results`."""
     from clusterkit.wandb.log import find_logs
 
     here = {run.run_id: synced.results / run.run_id for run in synced.runs if run.found}

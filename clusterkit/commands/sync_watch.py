@@ -57,7 +57,7 @@ def watch_results(
     paces: Paces = PACES,
     ended: Ended | None = None,
 ) -> Iterator[SyncLook]:
-    """Sync runs repeatedly until none of them is active.
+    """Syncs runs repeatedly until none of them is active.
 
     The first look pulls all selected runs, later ones only active runs. A run is pulled once more after it
     has ended; then its offline W&B runs are uploaded. Trackers get what each look brings. A broken
@@ -137,7 +137,7 @@ class _UploadFollower:
         self.synced = Synced(results_to_write(settings, request), ())
 
     def pull(self, cluster: str, transport: Transport, runs: Sequence[LedgerRun]) -> None:
-        """Pull what is new; at the first look at a cluster, from all selected runs."""
+        """Pulls what is new; at the first look at a cluster, from all selected runs."""
         first = cluster not in self._visited
         ids = {run.run_id: None for run in (*self._chosen, *runs) if run.cluster == cluster}
         known = [self._ledger.get(run_id) for run_id in ids if run_id not in self._whole]
@@ -152,7 +152,7 @@ class _UploadFollower:
         self._visited.add(cluster)
 
     def once(self, runs: Sequence[LedgerRun]) -> None:
-        """Sync runs that are not being watched."""
+        """Syncs runs that are not being watched."""
         if not runs:
             return
         request = replace(self._request, names=tuple(run.run_id for run in runs))
@@ -164,12 +164,12 @@ class _UploadFollower:
         self._join(synced, {run.run_id: run for run in synced.runs})
 
     def unfinished(self, silent: frozenset[str]) -> list[LedgerRun]:
-        """Ended runs on answering clusters that have not been pulled since their end."""
+        """Returns ended runs on answering clusters that have not been pulled since their end."""
         known = [self._ledger.get(run_id) for run_id in self._runs.keys() - self._whole]
         return [run for run in known if run is not None and settled(run) and run.cluster not in silent]
 
     def upload(self) -> None:
-        """Copy and upload what was pulled since the last call, also of active runs."""
+        """Copies and upload what was pulled since the last call, also of active runs."""
         pulled, self._to_upload = self._to_upload, {}
         if not pulled:
             return
@@ -183,7 +183,7 @@ class _UploadFollower:
         self._join(synced, pulled)
 
     def take_news(self) -> tuple[PulledRun, ...]:
-        """What was pulled since the last call."""
+        """Returns what was pulled since the last call."""
         news, self._news = self._news, []
         return tuple(news)
 
@@ -211,6 +211,6 @@ class _UploadFollower:
         )
 
     def _logs(self) -> int:
-        """Number of offline W&B logs in all pulled runs; a single look knows only some of them."""
+        """Returns the number of offline W&B logs in all pulled runs; a single look knows only some."""
         results = self._settings.project.results
         return sum(len(find_logs(results / run_id)) for run_id in self._runs)

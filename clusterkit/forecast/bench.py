@@ -72,7 +72,7 @@ class Bench:
         return datetime.fromtimestamp(self.time, UTC).date().isoformat()
 
     def of(self, kind: str, setting: BenchSetting) -> BenchRow | None:
-        """The best measurement of one kind with a setting; None without one."""
+        """Returns the best measurement of one kind with a setting; None without one."""
         found = [
             row
             for row in self.rows
@@ -94,12 +94,12 @@ class Bench:
         )
 
     def memory(self, row: BenchRow) -> int | None:
-        """Host memory of such a run with its evaluations."""
+        """Returns the host memory of such a run with its evaluations."""
         return None if row.host_bytes is None else row.host_bytes + (self.evaluation_bytes or 0)
 
 
 def same(kind: str, one: BenchSetting, other: BenchSetting) -> bool:
-    """Whether two settings are equivalent for a kind of measurement."""
+    """Returns whether two settings are equivalent for a kind of measurement."""
     if kind == "updates":
         return one.precision == other.precision
     if kind == "envs":
@@ -174,10 +174,10 @@ def _whole(value: Any) -> int | None:
 
 
 def _moment(value: Any) -> float:
-    """Unix seconds of a valid date."""
+    """Returns the Unix seconds of a valid date."""
     return datetime.fromtimestamp(float(value), UTC).timestamp()
 
 
 def _plain(value: Any) -> str:
-    """Text on one line, for terminals and comments in settings files."""
+    """Returns text on one line, for terminals and comments in settings files."""
     return "".join(char if char.isprintable() else "?" for char in str(value))[:200]

@@ -99,7 +99,7 @@ def append(folder: Path, measurements: Iterable[Measurement]) -> int:
 
 
 def read(folder: Path) -> list[Measurement]:
-    """All measurements of a project, oldest first; empty without a file.
+    """Returns all measurements of a project, oldest first; empty without a file.
 
     Raises:
         ClusterkitError: the file exists but cannot be read.
@@ -114,7 +114,7 @@ def read(folder: Path) -> list[Measurement]:
 
 
 def of_bench(bench: Bench, cluster: str, version: str) -> list[Measurement]:
-    """One measurement per setting; none for a modified recipe.
+    """Returns one measurement per setting; none for a modified recipe.
 
     Measurements of environments or learner alone are joined to their whole loops.
 
@@ -181,7 +181,7 @@ class Chosen:
 
 
 def choose(bench: Bench, *, memory: int | None, precision: bool = False) -> Chosen:
-    """The fastest safe setting; among equals the one with less memory and fewer processes.
+    """Returns the fastest safe setting; among equals the one with less memory and fewer processes.
 
     Args:
         bench: what was measured.
@@ -211,7 +211,7 @@ def _speed(row: BenchRow) -> float:
 
 
 def _danger(bench: Bench, row: BenchRow, memory: int | None) -> str:
-    """Why a setting is not safe; empty if it is."""
+    """Returns why a setting is not safe; empty if it is."""
     host, device = bench.memory(row), row.device_bytes
     if host and memory and host > FULL * memory:
         return f"takes {host / memory:.0%} of the requested memory"
@@ -221,7 +221,7 @@ def _danger(bench: Bench, row: BenchRow, memory: int | None) -> str:
 
 
 def changes(bench: Bench, chosen: BenchRow, profile: Profile) -> dict[str, str | int]:
-    """The profile's changed keys.
+    """Returns the profile's changed keys.
 
     Requests are only reduced: larger ones could not be measured.
 
@@ -254,7 +254,7 @@ def changes(bench: Bench, chosen: BenchRow, profile: Profile) -> dict[str, str |
 
 
 def remark(bench: Bench, chosen: BenchRow) -> str:
-    """One line about the measurement, for the comment above the keys."""
+    """Returns a line about the measurement, for the comment above the keys."""
     before = bench.of("loop", bench.own)
     best, now = beside([_speed(chosen), _speed(before) if before else None])
     text = f"{bench.day} on {bench.node} ({bench.device}): {best} steps/s"

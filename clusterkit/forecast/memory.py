@@ -95,17 +95,17 @@ def judge(sizes: Sizes, machine: Machine, workers: int | None, episodes: int | N
 
 
 def _of_all(sizes: Sizes, parts: Sequence[Part]) -> tuple[Part, ...]:
-    """The parts of all ranks together."""
+    """Returns the parts of all ranks together."""
     return tuple(replace(part, bytes=sizes.ranks * part.bytes) for part in parts)
 
 
 def _of_each(machine: Machine, parts: Sequence[Part]) -> tuple[Part, ...]:
-    """What each node has of the parts of all ranks, which are spread evenly."""
+    """Returns what each node has of the parts of all ranks, which are spread evenly."""
     return tuple(replace(part, bytes=-(-part.bytes // machine.nodes)) for part in parts)
 
 
 def _gpu(sizes: Sizes, machine: Machine) -> tuple[Store, tuple[Part, ...]]:
-    """The memory of each GPU, and the parts that the host must hold."""
+    """Returns the memory of each GPU, and the parts that the host must hold."""
     libraries = library_parts(sizes)
     wanted = (*replay_parts(sizes), *learner_parts(sizes), *libraries)
     least = math.ceil(_sum(wanted) / (1 - GPU_RESERVE) / GIB)

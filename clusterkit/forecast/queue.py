@@ -57,7 +57,7 @@ class QueueQuestion:
         return Ask(self.run.profile.gpu or "", self.run.profile.time)
 
     def asks(self) -> list[Ask]:
-        """All requests to try, those for the run's own GPU first."""
+        """Returns all requests to try, those for the run's own GPU first."""
         own, limit = self.asked, self.run.cluster.max_time
         others = [gpu for gpu in self.gpus or self.run.cluster.gpus if gpu != own.gpu] if own.gpu else []
         times = {*(self.times or _TIMES), own.seconds}
@@ -93,7 +93,7 @@ class Queue:
 
 
 def ask_queue(settings: Settings, question: QueueQuestion, site: Site) -> Queue:
-    """Query the scheduler; nothing is submitted.
+    """Queries the scheduler; nothing is submitted.
 
     Raises:
         ConfigError: the configured continuation is not available.
@@ -144,7 +144,7 @@ def _of_a_queue(settings: Settings, question: QueueQuestion, site: Site) -> Queu
 def _requests(
     settings: Settings, question: QueueQuestion
 ) -> tuple[dict[str, tuple[str, ...]], dict[Ask, str]]:
-    """The options that `submit` would use, and why some requests are impossible."""
+    """Returns the options that `submit` would use, and why some requests are impossible."""
     run = question.run
     found: dict[str, tuple[str, ...]] = {}
     refused: dict[Ask, str] = {}
@@ -166,7 +166,7 @@ def _key(one: Ask) -> str:
 def _continuation(
     question: QueueQuestion, answers: Answers, limits: Probe[Limits]
 ) -> tuple[Continuation | None, str]:
-    """How the run would continue past its time limit, and why that is unknown."""
+    """Returns how the run would continue past its time limit, and why that is unknown."""
     if not question.goes_on:
         return None, ""
     wanted, backend = question.run.cluster.continue_by, backend_of(question.run.cluster)
@@ -207,7 +207,7 @@ def advise(
     goes_on: bool,
     fitting: Collection[str],
 ) -> StartAdvice | None:
-    """Recommend a request.
+    """Recommends a request.
 
     Args:
         starts: the predicted start of each request.
@@ -246,7 +246,7 @@ def _no_better(waiting: int) -> str:
 
 
 def _longer(waits: Mapping[Ask, float], asked: Ask, needed: float | None) -> StartAdvice | None:
-    """A longer request that also starts at once, for a run that exceeds its limit."""
+    """Returns a longer request that also starts at once, for a run that exceeds its limit."""
     if needed is None or needed <= asked.seconds:
         return None
     now = [

@@ -90,7 +90,7 @@ class Duration:
 
 
 def shipped(text: str) -> tuple[Rate, ...]:
-    """The rows of templates/measured.toml."""
+    """Returns the rows of templates/measured.toml."""
     names = {field.name for field in fields(Rate)}
     return tuple(_row(row, names) for row in tomllib.loads(text).get("measured", ()))
 
@@ -111,7 +111,7 @@ def expect(
     gpus: int = 1,
     cluster: str = "",
 ) -> Speed | None:
-    """The expected speed: from the user's own runs on the cluster, else elsewhere, else as published.
+    """Returns the expected speed: from the user's own runs on the cluster, else elsewhere, else as published.
 
     Only runs of the same recipe on the same GPU type count. Those with the same numbers of environments and
     GPUs, the same precision and their own process are preferred; otherwise the others are used unscaled, with
@@ -134,7 +134,7 @@ def expect(
 
 
 def lasts(total_steps: int, speed: Speed, *, gpus: int, limit: int, checkpoint_every: int | None) -> Duration:
-    """The duration of a number of steps at a speed.
+    """Returns the duration of a number of steps at a speed.
 
     Args:
         total_steps: environment steps.
@@ -204,7 +204,7 @@ class OwnRun:
 
 
 def pulled(results: Path, recipe: Mapping[str, Any]) -> list[OwnRun]:
-    """The use of pulled runs of a recipe with exactly these values, oldest first.
+    """Returns the use of pulled runs of a recipe with exactly these values, oldest first.
 
     Args:
         results: folder of pulled runs.
@@ -285,5 +285,5 @@ def _own(run: ReportRun) -> OwnRun | None:
 
 
 def _overall(run: ReportRun, seen: Measured) -> float | None:
-    """Steps a second over the run's whole wall time, including start and last evaluation."""
+    """Returns steps a second over the run's whole wall time, including start and last evaluation."""
     return run.last_step / seen.running if seen.completed and seen.running > 0 and run.last_step else None

@@ -58,7 +58,7 @@ class GroupAdvice:
 
 
 def advise(groups: Mapping[str, Sequence[Measured]]) -> list[GroupAdvice]:
-    """Advice for each group of runs, by its label."""
+    """Returns advice for each group of runs, by its label."""
     return [_advise(label, groups) for label, runs in groups.items() if runs]
 
 
@@ -103,7 +103,7 @@ class ResourceNeed:
 
 
 def needs(runs: Sequence[Measured]) -> list[ResourceNeed]:
-    """The highest needs among runs with equal requests."""
+    """Returns the highest needs among runs with equal requests."""
     found = (_memory(runs), _cpus(runs), _time(runs), _gpu_memory(runs), _gpu(runs))
     return [need for need in found if need is not None]
 
@@ -174,7 +174,7 @@ def _time(runs: Sequence[Measured]) -> ResourceNeed | None:
 
 
 def _whole_run(measured: Measured) -> float | None:
-    """Seconds of a whole run; for an unfinished one extrapolated at its rate."""
+    """Returns seconds of a whole run; for an unfinished one extrapolated at its rate."""
     total = measured.run.document.get("total_steps")
     if measured.completed or not measured.running:
         return measured.running or None
@@ -184,7 +184,7 @@ def _whole_run(measured: Measured) -> float | None:
 
 
 def _round_time(seconds: float) -> int:
-    """Round up to 5 minutes below an hour, 15 minutes below four hours, else whole hours."""
+    """Rounds up to 5 minutes below an hour, 15 minutes below four hours, else whole hours."""
     unit = 300 if seconds <= 3600 else 900 if seconds <= 4 * 3600 else 3600
     return math.ceil(seconds / unit) * unit
 

@@ -29,7 +29,7 @@ _NAMES = {"rest": "waiting", "c2": "completed", "c0": "requeued", "c4": "time li
 
 
 def bar_charts(advice: Sequence[GroupAdvice]) -> list[BarChart]:
-    """Charts of the attempts since submission and of the parts of the loop's time, as far as recorded."""
+    """Returns charts of the attempts since submission and of the parts of the loop's time, if recorded."""
     several = len(advice) > 1
     runs = [
         (f"{group.label}, {_seed(one.run)}" if several else _seed(one.run), one)

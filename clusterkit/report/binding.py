@@ -55,7 +55,7 @@ class Change:
 
 
 def what_binds(measured: Measured) -> Binding | None:
-    """The part that takes most of the time; None for a program that does not time its loop."""
+    """Returns the part that takes most of the time; None for a program that does not time its loop."""
     parts = measured.shares
     if not parts:
         return None
@@ -112,7 +112,7 @@ def compared(mine: Sequence[Measured], others: Mapping[str, Sequence[Measured]],
 
 
 def _settings_apart(ours: Measured, theirs: Measured) -> list[str]:
-    """Hardware settings that are known for both and differ."""
+    """Returns the hardware settings that are known for both and differ."""
     pairs = (
         ("num_envs", ours.num_envs, theirs.num_envs),
         ("precision", ours.precision, theirs.precision),
@@ -189,5 +189,5 @@ def _pauses(measured: Measured) -> list[Change]:
 
 
 def _halved(part: float) -> float:
-    """The speed-up of the whole when one part's time is halved (Amdahl 1967)."""
+    """Returns the speed-up of the whole when one part's time is halved (Amdahl 1967)."""
     return 1 / (1 - part / 2)

@@ -101,13 +101,13 @@ class Chart:
         return low, high
 
     def show(self, value: float) -> str:
-        """The text of a value on the y axis."""
+        """Returns the text of a value on the y axis."""
         if self.scale is Scale.RATES:
             return f"{value:.0%}"
         return f"{100 * value:.3g}%" if self.scale is Scale.SHARES else format_value(value)
 
     def describe(self, curve: Curve, point: Point) -> str:
-        """The hover text of a point."""
+        """Returns the hover text of a point."""
         between = point.interval
         told = f" ({self.show(between.low)} to {self.show(between.high)})" if between else ""
         return f"{curve.label}: {self.show(point.value)}{told} {self.axis.at(point.step)}"
@@ -164,19 +164,19 @@ def shortened(name: str) -> str:
 
 
 def curve_colour(number: int) -> str:
-    """The colour of the n-th curve."""
+    """Returns the colour of the n-th curve."""
     return f"c{number % _CURVE_COLOURS}"
 
 
 def time_ticks(end: float) -> list[float]:
-    """About four round positions in 0..end seconds."""
+    """Returns about four round positions in 0..end seconds."""
     days = 86400 * max(1, math.ceil(end / 4 / 86400))
     step = next((size for size in _TIME_STEPS if size >= end / 4), days)
     return [float(number * step) for number in range(int(end / step) + 1)]
 
 
 def format_value(value: float) -> str:
-    """A number of any size with three digits: "0.25", "950", "256k", "12.3M"."""
+    """Returns a number of any size with three digits: "0.25", "950", "256k", "12.3M"."""
     for factor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= factor:
             return f"{value / factor:.3g}{unit}"

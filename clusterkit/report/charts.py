@@ -23,12 +23,12 @@ _IQM_POINTS, _IQM_DRAWS = 40, 2_000_000
 
 
 def task_names(groups: Sequence[ReportGroup]) -> list[str]:
-    """The tasks of all groups, each once."""
+    """Returns the tasks of all groups, each once."""
     return list(dict.fromkeys(task for group in groups for task in group.tasks))
 
 
 def interval_meaning(groups: Sequence[ReportGroup]) -> str:
-    """The meaning of the bands, in words."""
+    """Returns the meaning of the bands, in words."""
     if all(len(group.runs) == 1 for group in groups):
         return "band: 95% Wilson interval over the evaluation episodes"
     counts = sorted({len(group.runs) for group in groups if len(group.runs) > 1})
@@ -36,14 +36,14 @@ def interval_meaning(groups: Sequence[ReportGroup]) -> str:
 
 
 def learning(groups: Sequence[ReportGroup]) -> list[Chart]:
-    """Over steps: success, its interquartile mean over seeds, return."""
+    """Returns charts over steps: success, its interquartile mean over seeds, return."""
     return _with_curves(
         _mean("Evaluation success", groups, "success"), _iqm(groups), _mean("Return", groups, "return")
     )
 
 
 def by_task(groups: Sequence[ReportGroup]) -> list[Chart]:
-    """A small success chart for each task, if the tasks do not share one."""
+    """Returns a small success chart for each task, if the tasks do not share one."""
     if _overlaid(groups):
         return []
     charts = []
@@ -57,7 +57,7 @@ def by_task(groups: Sequence[ReportGroup]) -> list[Chart]:
 
 
 def health(groups: Sequence[ReportGroup]) -> list[Chart]:
-    """Over steps: the networks' plasticity."""
+    """Returns charts of the networks' plasticity over steps."""
     return _with_curves(
         _by_run("Dormant neurons, critics", groups, "diagnostics/dormant/critic", Scale.SHARES),
         _by_run("Dormant neurons, actor", groups, "diagnostics/dormant/actor", Scale.SHARES),
@@ -66,7 +66,7 @@ def health(groups: Sequence[ReportGroup]) -> list[Chart]:
 
 
 def own(groups: Sequence[ReportGroup], metric: str | None = None) -> list[Chart]:
-    """Over steps: each of `own_numbers`.
+    """Returns charts over steps of each of `own_numbers`.
 
     One line per run, and a group's mean if its runs log the same steps; with several groups only the means.
     """
@@ -74,7 +74,7 @@ def own(groups: Sequence[ReportGroup], metric: str | None = None) -> list[Chart]
 
 
 def own_numbers(groups: Sequence[ReportGroup], metric: str | None = None) -> list[str]:
-    """Names of program-specific numbers of users' own programs, the main one first."""
+    """Returns names of program-specific numbers of users' own programs, the main one first."""
     found = (result(group, metric) for group in groups)
     mains = [one.name for one in found if one and (metric or one.name not in (SUCCESS, RETURN))]
     logged = (name for group in groups for run in group.runs for name in run.own_names)
@@ -82,7 +82,7 @@ def own_numbers(groups: Sequence[ReportGroup], metric: str | None = None) -> lis
 
 
 def machine(groups: Sequence[ReportGroup]) -> list[Chart]:
-    """Over wall time: steps a second, GPU, processors, memory."""
+    """Returns charts over wall time: steps a second, GPU, processors, memory."""
     return _with_curves(
         _over_time("Environment steps a second", groups, "steps_per_second"),
         _over_time("GPU use", groups, "gpu/utilization", Scale.RATES),
@@ -93,7 +93,7 @@ def machine(groups: Sequence[ReportGroup]) -> list[Chart]:
 
 
 def _with_curves(*charts: Chart) -> list[Chart]:
-    """The charts with logged data."""
+    """Returns the charts with logged data."""
     return [chart for chart in charts if chart.curves]
 
 
@@ -128,7 +128,7 @@ def _iqm(groups: Sequence[ReportGroup]) -> Chart:
 
 
 def _iqm_curve(group: ReportGroup) -> list[Point]:
-    """The interquartile mean at the steps at which every run was evaluated, with its bootstrap interval."""
+    """Returns the interquartile mean where every run was evaluated, with its bootstrap interval."""
     steps = group.common_steps
     chosen = steps[:: -(-len(steps) // _IQM_POINTS) or 1]
     chosen += [] if not steps or chosen[-1] == steps[-1] else [steps[-1]]
@@ -143,7 +143,7 @@ def _iqm_curve(group: ReportGroup) -> list[Point]:
 
 
 def _by_run(title: str, groups: Sequence[ReportGroup], key: str, scale: Scale = Scale.AS_FOUND) -> Chart:
-    """One line per run, from its evaluations or else from its training."""
+    """Returns a curve of each run, from its evaluations or else from its training."""
     curves = [Curve(label, colour, _thinned(run.series(key).finite)) for run, label, colour in _runs(groups)]
     return _over_steps(title, curves, groups, scale)
 
@@ -168,7 +168,7 @@ def _by_seed(name: str, groups: Sequence[ReportGroup]) -> Chart:
 
 
 def _spread(curve: Sequence[Point]) -> list[Point]:
-    """An even selection of the points, including the last."""
+    """Returns an even selection of the points, including the last."""
     size = -(-len(curve) // _MOST_POINTS) or 1
     return list(curve[::-1][::size][::-1])
 
@@ -200,14 +200,14 @@ def _drawn(curves: Sequence[Curve]) -> tuple[Curve, ...]:
 
 
 def _began(run: ReportRun) -> float:
-    """Unix seconds of a run's first start, or of its first line if no attempt is recorded."""
+    """Returns the time of a run's first start, or of its first line if no attempt is recorded."""
     starts = [moment(attempt.start or {}, "started") for attempt in run.directory.attempts]
     known = [start for start in starts if start is not None]
     return min(known or [row.time for row in run.rows if row.kind == "train"], default=0.0)
 
 
 def _runs(groups: Sequence[ReportGroup]) -> Iterator[tuple[ReportRun, str, str]]:
-    """Every run with its label and colour, by seed or, with several groups, by group."""
+    """Yields every run with its label and colour, by seed or, with several groups, by group."""
     for number, group in enumerate(groups):
         for place, run in enumerate(group.runs):
             if len(groups) == 1:
@@ -228,7 +228,7 @@ def _without_interval(curve: Sequence[Point]) -> list[Point]:
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[Point]:
-    """Means over equal intervals, so that a long run does not make a large page."""
+    """Returns means over equal intervals, so that a long run does not make a large page."""
     size = -(-len(points) // _MOST_POINTS) or 1
     stretches = [points[start : start + size] for start in range(0, len(points), size)]
     return [

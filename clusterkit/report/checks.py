@@ -60,7 +60,7 @@ def checks(runs: Sequence[Measured], binding: Binding | None) -> list[RuleCheck]
 
 
 def _judged(rule: str, measured: str, cure: str) -> RuleCheck:
-    """A check of a measurement; without a cure it passes."""
+    """Returns a check of a measurement; without a cure it passes."""
     return RuleCheck(rule, measured, RuleVerdict.ACT if cure else RuleVerdict.FINE, cure)
 
 
@@ -124,7 +124,7 @@ def _processors(runs: Sequence[Measured]) -> int:
 
 
 def _crowded(runs: Sequence[Measured]) -> RuleCheck:
-    """Without a GPU, learning, acting and physics keep a processor busy unless other work has it."""
+    """Checks that without a GPU the loop keeps a processor busy; else other work has it."""
     rule = "Slower than expected: the processors are taken by others"
     loops = [
         (sum(one.shares[part] for part in ("learn", "act", "env")), one.cpu * one.processors)

@@ -92,12 +92,12 @@ def place(
 
 
 def bars_height(chart: BarChart, em: float) -> float:
-    """Height of a box for bars and the ticks below, in points."""
+    """Returns the height of a box for bars and the ticks below, in points."""
     return 3.5 * em * len(chart.bars) + _below_bars(chart, em)
 
 
 def make_visible(figure: Figure) -> None:
-    """Replace control characters in every text of a figure."""
+    """Replaces control characters in every text of a figure."""
     for text in figure.findobj(Text):
         text.set_text(visible(text.get_text()))
 
@@ -200,5 +200,5 @@ def _below_bars(chart: Chart | BarChart, em: float) -> float:
 
 
 def _inside(low: float, value: float, high: float) -> float:
-    """The value clipped to the drawn range, whatever a run logged."""
+    """Returns the value clipped to the drawn range, whatever a run logged."""
     return min(high, max(low, value))

@@ -83,7 +83,7 @@ def equal_runs(runs: Iterable[ReportRun]) -> list[EqualRuns]:
 
 
 def provenance(measured: Sequence[Measured]) -> list[Fact]:
-    """The provenance of a report's runs: code, dates, durations and machines."""
+    """Returns the provenance of a report's runs: code, dates, durations and machines."""
     runs = [one.run for one in measured]
     dates = sorted(
         str(run.document["created"])[:16].replace("T", " ") for run in runs if "created" in run.document
@@ -111,7 +111,7 @@ def _range(texts: Sequence[str]) -> str:
 
 
 def _few(texts: Iterable[str]) -> str:
-    """Distinct values, at most three."""
+    """Returns the distinct values, at most three."""
     found = list(dict.fromkeys(texts))
     return "; ".join(found[:3]) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
 
@@ -124,7 +124,7 @@ def _code(run: ReportRun) -> str:
 
 
 def describe(run: ReportRun) -> RunFacts:
-    """Describe a run in words."""
+    """Describes a run in words."""
     document = run.document
     profile, snapshot = table(document, "profile"), table(document, "snapshot")
     image, wandb = table(document, "image"), table(document, "wandb")
@@ -174,7 +174,7 @@ def _recipe(recipe: Mapping[str, Any]) -> str:
 
 
 def _resources(run: ReportRun) -> str:
-    """The profile's request; "-" if run.json lacks it."""
+    """Returns the profile's request; "-" if run.json lacks it."""
     profile = table(run.document, "profile")
     parts = [
         f"{profile['gpus'] if profile.get('gpus') else 1} x {profile['gpu']}" if profile.get("gpu") else ""

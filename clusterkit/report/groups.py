@@ -68,11 +68,11 @@ class ReportRun:
         return bool(self.evaluations or self.own_names or (self.returns and not self.recipe))
 
     def series(self, name: str) -> Series:
-        """The values of a number, from the rows that its curve is drawn from."""
+        """Returns the values of a number, from the rows that its curve is drawn from."""
         return series(self._rows_of(name), name)
 
     def lost_from(self, name: str) -> int | None:
-        """The step from which a success rate or a return was not finite to the end; None if it is finite."""
+        """Returns the step from which a success rate or return was not finite to the end, if there is one."""
         rows = self._rows_of(name)
         last = next((row for row in reversed(rows) if name in row.values), None)
         return None if last is None or last.number(name) is not None else series(rows, name).lost_from
@@ -139,7 +139,7 @@ class ReportGroup:
         return sorted(set.intersection(*({row.step for row in run.evaluations} for run in self.runs)))
 
     def curve(self, key: str) -> list[Point]:
-        """The mean of a success rate or a return over runs, with its 95% interval, by step.
+        """Returns the mean of a success rate or a return over runs, with its 95% interval, by step.
 
         For several runs it is Student's t; for success rates of one run the logged interval. Without one, or
         for runs that agree exactly (with zero spread), it is Wilson's over all their episodes. The mean ends
@@ -168,7 +168,7 @@ class ReportGroup:
         ]
 
     def final(self, key: str) -> Point | None:
-        """The point of a curve at the final step; of a return the last one.
+        """Returns the point of a curve at the final step; of a return the last one.
 
         If runs diverged, it is the others' and has no interval, because they are a selection.
         """
@@ -182,11 +182,11 @@ class ReportGroup:
         return next((point for point in curve if point.step == self.final_step), None)
 
     def final_scores(self) -> list[list[float]]:
-        """Final success rates: one list of tasks a run."""
+        """Returns the final success rates: one list of tasks a run."""
         return [] if self.final_step is None else self.scores(self.final_step)
 
     def final_means(self) -> list[float]:
-        """The mean success over tasks at the final step, one a run."""
+        """Returns the mean success over tasks at the final step, one a run."""
         rows = [row for run in self.runs for row in run.evaluations if row.step == self.final_step]
         return [rate for row in rows if (rate := row.number(f"{_SUCCESS}mean")) is not None]
 
@@ -211,7 +211,7 @@ class ReportGroup:
 
 
 def _pace(rows: Sequence[MetricRow]) -> float | None:
-    """Steps a second while attempts went on, from the times of their rows; None with less than two rows."""
+    """Returns steps a second while attempts went on, by the times of two rows or more; else None."""
     steps = seconds = 0.0
     for before, after in pairwise(rows):
         if before.attempt == after.attempt and after.time > before.time:
@@ -220,13 +220,13 @@ def _pace(rows: Sequence[MetricRow]) -> float | None:
 
 
 def _logged(row: MetricRow, task: str) -> Interval | None:
-    """The program's own interval of a success rate, which accounts for dependent episodes."""
+    """Returns the program's own interval of a success rate, which accounts for dependent episodes."""
     low, high = (row.number(f"success_{side}/{task}") for side in ("low", "high"))
     return None if low is None or high is None else Interval(low, high)
 
 
 def load_runs(folders: Iterable[Path]) -> list[ReportRun]:
-    """Read pulled run directories.
+    """Reads pulled run directories.
 
     Raises:
         RunError: a folder is not a run, or no run has data to draw.
@@ -248,7 +248,7 @@ def load_runs(folders: Iterable[Path]) -> list[ReportRun]:
 
 
 def read_runs(folders: Iterable[Path]) -> list[ReportRun]:
-    """Read pulled run directories, evaluated or not.
+    """Reads pulled run directories, evaluated or not.
 
     Raises:
         RunError: a folder is not a run.
@@ -261,7 +261,7 @@ def read_runs(folders: Iterable[Path]) -> list[ReportRun]:
 
 
 def group_runs(runs: Iterable[ReportRun]) -> list[ReportGroup]:
-    """Group runs that differ only in their seed, in order of first appearance.
+    """Groups runs that differ only in their seed, in order of first appearance.
 
     A group's runs share their name, recipe, modified values and sweep values.
     """
@@ -280,7 +280,7 @@ def group_runs(runs: Iterable[ReportRun]) -> list[ReportGroup]:
 
 
 def _labels(keys: Sequence[tuple[str, str, str]]) -> list[str]:
-    """A name for each group, with the recipe if names repeat, and a number if still needed."""
+    """Returns a name for each group, with the recipe if names repeat, and a number if still needed."""
     names = [name for name, _, _ in keys]
     labels: list[str] = []
     for name, recipe, modified in keys:

@@ -64,7 +64,7 @@ class MainResult:
 
 
 def result(group: ReportGroup, wanted: str | None = None) -> MainResult | None:
-    """The main number of a group.
+    """Returns the main number of a group.
 
     It is the success rate, else the return, else the first number in the evaluations, else the first number
     in training.
@@ -85,12 +85,12 @@ def result(group: ReportGroup, wanted: str | None = None) -> MainResult | None:
 
 
 def full_name(wanted: str) -> str:
-    """The name of a metric as it is logged; `success` and `return` stand for their means."""
+    """Returns the name of a metric as it is logged; `success` and `return` stand for their means."""
     return _SHORT.get(wanted, wanted)
 
 
 def final(group: ReportGroup, name: str) -> Point | None:
-    """The final value of a group, with its 95% interval.
+    """Returns the final value of a group, with its 95% interval.
 
     It is the mean over runs of the last value that each logged; of success rates and returns the last point
     of the curve. If runs diverged, it is the others' and has no interval, because they are a selection.
@@ -106,12 +106,12 @@ def final(group: ReportGroup, name: str) -> Point | None:
 
 
 def lasts(group: ReportGroup, name: str) -> list[tuple[int, float]]:
-    """The last step and value of a number in each run that logged it and has not diverged."""
+    """Returns the last step and value of a number in each run that logged it and has not diverged."""
     return [one.last for one in _logged(group, name) if one.last is not None]
 
 
 def diverged(group: ReportGroup, name: str) -> tuple[str, ...]:
-    """Of each run whose last value of a number is not finite, since when."""
+    """Returns since when, of each run whose last value of a number is not finite."""
     return tuple(one.why for one in _logged(group, name) if one.why is not None)
 
 
@@ -127,7 +127,7 @@ def _logged(group: ReportGroup, name: str) -> list[Series]:
 
 
 def check(groups: Sequence[ReportGroup], wanted: str) -> None:
-    """Refuse a name that no run logs.
+    """Refuses a name that no run logs.
 
     Raises:
         RunError: as it says.
@@ -145,7 +145,7 @@ def check(groups: Sequence[ReportGroup], wanted: str) -> None:
 
 
 def mean_curve(group: ReportGroup, name: str) -> list[Point]:
-    """The mean over runs with its 95% Student interval, at the steps at which all of them log the number."""
+    """Returns the mean over runs with its 95% Student interval, where all of them log the number."""
     found = [dict(run.series(name).finite) for run in group.runs]
     steps = sorted(set.intersection(*(set(one) for one in found)))
     at = [(step, [one[step] for one in found]) for step in steps]
@@ -153,6 +153,6 @@ def mean_curve(group: ReportGroup, name: str) -> list[Point]:
 
 
 def _own(group: ReportGroup) -> list[str]:
-    """Program-specific names, those of evaluations first."""
+    """Returns program-specific names, those of evaluations first."""
     rows = [row for run in group.runs if not run.recipe for row in run.rows]
     return list(dict.fromkeys([*own_names(row for row in rows if row.kind == "eval"), *own_names(rows)]))

@@ -69,7 +69,7 @@ class Measured:
 
 
 def measure(evidence: RunEvidence) -> Measured:
-    """Summarise a run; means are weighted by the time that each log line covers."""
+    """Summarises a run; means are weighted by the time that each log line covers."""
     run = evidence.run
     weighed = list(_weighed(run.rows))
     seconds = sum(weight for _, weight in weighed)
@@ -109,7 +109,7 @@ def measure(evidence: RunEvidence) -> Measured:
 
 
 def _weighed(rows: Iterable[MetricRow]) -> Iterable[tuple[MetricRow, float]]:
-    """Training rows with the seconds since the attempt's previous row; repeated steps count twice."""
+    """Yields training rows with the seconds since the attempt's previous row; repeated steps count twice."""
     before: dict[int, float] = {}
     for row in rows:
         if row.kind == "train" and row.attempt in before and row.time > before[row.attempt]:
@@ -143,7 +143,7 @@ def _last(rows: Sequence[MetricRow], key: str) -> float | None:
 
 
 def _repeated(rows: Sequence[MetricRow]) -> int:
-    """Steps of attempts beyond the first step that the next one logged."""
+    """Returns steps of attempts beyond the first step that the next one logged."""
     reached: dict[int, int] = {}
     repeated = 0
     for row in rows:
@@ -184,7 +184,7 @@ def _completed(run: ReportRun) -> bool:
 
 
 def _number(value: object) -> float | None:
-    """A number, or a number as text."""
+    """Returns a number, or a number as text."""
     try:
         return number(float(value) if isinstance(value, str) else value)
     except ValueError:
@@ -192,11 +192,11 @@ def _number(value: object) -> float | None:
 
 
 def known(values: Iterable[float | None]) -> list[float]:
-    """The known values."""
+    """Returns the known values."""
     return [value for value in values if value is not None]
 
 
 def median_rate(measured: Sequence[Measured]) -> float | None:
-    """Environment steps a second, the median over runs."""
+    """Returns environment steps a second, the median over runs."""
     rates = known(one.steps_per_second for one in measured)
     return statistics.median(rates) if rates else None

@@ -80,7 +80,7 @@ def render(
     metric: str | None = None,
     equal: Sequence[EqualRuns] = (),
 ) -> str:
-    """Render the page as HTML; everything from a run is escaped, including control characters.
+    """Renders the page as HTML; everything from a run is escaped, including control characters.
 
     Args:
         groups: groups of evaluated runs or of users' own programs.
@@ -159,7 +159,7 @@ def _summarise(
 
 
 def _finals(group: ReportGroup, main: MainResult | None) -> list[float]:
-    """What groups are compared by, one value a run: the final success, or else the main number.
+    """Returns what groups are compared by, one value a run: the final success, or else the main number.
 
     Empty if a run diverged.
     """
@@ -205,7 +205,7 @@ def _diverged(group: ReportGroup, name: str, *, several: bool) -> str:
 
 
 def _marked(text: str) -> Markup:
-    """Escaped text in which `...` is code."""
+    """Returns escaped text in which `...` is code."""
     code = Markup("<code>{}</code>")
     return Markup("").join(
         code.format(part) if place % 2 else escape(part) for place, part in enumerate(text.split("`"))

@@ -56,7 +56,7 @@ _MARK = re.compile(r'<use xlink:href="[^"]*" x=("[^"]*") y=("[^"]*")(.*?)/>')
 
 
 def write_curves(groups: Sequence[ReportGroup], folder: Path, metric: str | None = None) -> list[Path]:
-    """Write curves.png and curves.svg: success and return, over steps.
+    """Writes curves.png and curves.svg: success and return, over steps.
 
     For programs without success rates, or with a chosen metric, all program-specific numbers are drawn, too.
     """
@@ -73,7 +73,7 @@ def write_curves(groups: Sequence[ReportGroup], folder: Path, metric: str | None
 
 
 def write_machine(groups: Sequence[ReportGroup], advice: Sequence[GroupAdvice], folder: Path) -> list[Path]:
-    """Write machine.png and machine.svg: speed, use of the machine, plasticity, attempts and the time split.
+    """Writes machine.png and machine.svg: speed, use of the machine, plasticity, attempts and the time split.
 
     Nothing is written if no run has logged such data.
     """
@@ -83,7 +83,7 @@ def write_machine(groups: Sequence[ReportGroup], advice: Sequence[GroupAdvice], 
 
 
 def _save_sheet(charts: Sequence[Chart | BarChart], stem: Path, *, caption: str = "") -> list[Path]:
-    """Draw charts side by side on one sheet, in their order; save it as PNG and as SVG.
+    """Draws charts side by side on one sheet, in their order; save it as PNG and as SVG.
 
     Args:
         charts: at least one.
@@ -123,7 +123,7 @@ def _save_sheet(charts: Sequence[Chart | BarChart], stem: Path, *, caption: str 
 
 
 def _rows(charts: Sequence[Chart | BarChart]) -> Iterator[tuple[int, Sequence[Chart | BarChart]]]:
-    """The number of columns of each row, and its charts."""
+    """Yields the number of columns of each row, and its charts."""
     for most, alike in itertools.groupby(charts, _most_columns):
         those = list(alike)
         columns = min(most, len(those))
@@ -175,7 +175,7 @@ def inline_svg(chart: Chart | BarChart) -> Markup:
 
 
 def _page_elements(svg: str, texts: Iterable[str]) -> str:
-    """The elements that matplotlib wrote, with the page's colours and hover texts.
+    """Returns the elements that matplotlib wrote, with the page's colours and hover texts.
 
     Only tags are changed; names from runs are escaped in tags and text.
     """

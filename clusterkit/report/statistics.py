@@ -51,7 +51,7 @@ def student(values: Sequence[float]) -> Interval | None:
 
 
 def iqm(values: Sequence[float]) -> float:
-    """Interquartile mean: the mean without the lowest and the highest quarter of the values.
+    """Returns the interquartile mean: without the lowest and the highest quarter of the values.
 
     Robust to a few outlying seeds and more efficient than the median (Agarwal et al. 2021,
     arXiv:2108.13264). As there, a quarter is rounded down to whole values.
@@ -64,7 +64,7 @@ def iqm(values: Sequence[float]) -> float:
 def iqm_interval(
     runs: Sequence[Sequence[float]], *, seed: int = 0, resamples: int = RESAMPLES
 ) -> Interval | None:
-    """Bootstrap interval of the IQM over tasks and seeds, which draws whole runs.
+    """Returns the bootstrap interval of the IQM over tasks and seeds, which draws whole runs.
 
     A run is one network for all its tasks, so its seed affects all of them. Drawing seeds separately for each
     task (Agarwal et al. 2021) assumes separate runs per task; for multi-task runs such an interval covers the

@@ -25,12 +25,12 @@ _LONGEST_LINE = 16 << 20
 
 
 def problems(run_dir: Path, run_id: str) -> list[str]:
-    """The problems of a local run directory apart from its checkpoints, one line each."""
+    """Returns the problems of a local run directory apart from its checkpoints, one line each."""
     return [*_run_json(run_dir / "run.json", run_id), *_metrics(run_dir / "metrics.jsonl")]
 
 
 def damaged_checkpoints(run_dir: Path, new: Collection[str] = ()) -> list[str]:
-    """The checkpoint files of a local run directory that are not what their manifest says, one line each.
+    """Returns the checkpoint files that are not what their manifest says, one line each.
 
     Args:
         run_dir: the run directory.
@@ -93,13 +93,13 @@ def _checkpoints(run_dir: Path, new: Collection[str]) -> Iterator[str]:
 
 
 def _leaves(path: str) -> bool:
-    """Whether a path is anything but a printable `checkpoints/FOLDER/FILE`."""
+    """Returns whether a path is anything but a printable `checkpoints/FOLDER/FILE`."""
     names = path.split("/")
     return len(names) != 3 or not {"", ".", ".."}.isdisjoint(names) or not can_be_shown(path)
 
 
 def _fault(run_dir: Path, path: str, facts: Any, *, read: bool) -> str | None:
-    """The problem of a file that a manifest lists, if any.
+    """Returns the problem of a file that a manifest lists, if any.
 
     A missing file is not a problem: segments are pulled only with all checkpoints, and a live run may have
     deleted a checkpoint while it was copied.
@@ -116,7 +116,7 @@ def _fault(run_dir: Path, path: str, facts: Any, *, read: bool) -> str | None:
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, hexadecimal."""
+    """Returns the SHA-256 of a file, hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -129,7 +129,7 @@ def _is_object(line: bytes) -> bool:
 
 
 def present(results: str, files: Iterable[RemoteFile]) -> dict[str, os.stat_result]:
-    """The local counterparts of remote files that are regular files, by path; looks at no folder."""
+    """Returns the local counterparts of remote files that are regular files, by path; looks at no folder."""
     found = {}
     for file in files:
         try:
@@ -169,7 +169,7 @@ class LocalFiles:
     _folders: dict[str, str | None] = field(default_factory=dict)
 
     def look(self, files: Iterable[RemoteFile]) -> list[RemoteFile]:
-        """Inspect the local counterparts of files; returns the files that may be written."""
+        """Inspects the local counterparts of files; returns the files that may be written."""
         free = []
         for file in files:
             why = self._folder(file.path.rpartition("/")[0]) or self._file(file.path)
@@ -180,7 +180,7 @@ class LocalFiles:
         return free
 
     def _folder(self, path: str) -> str | None:
-        """Why nothing may be written into a folder; None if writing is safe or the folder does not exist."""
+        """Returns why nothing may be written into a folder; None if something may, or it does not exist."""
         if path not in self._folders:
             above = path.rpartition("/")[0]
             why = self._folder(above) if above else None
@@ -215,7 +215,7 @@ class LocalFiles:
         return None
 
     def too_large(self, files: Iterable[RemoteFile]) -> dict[str, str]:
-        """Path -> why the file does not fit on the disk."""
+        """Returns by path why a file does not fit on the disk."""
         disk = os.statvfs(self.results)
         free = disk.f_bavail * disk.f_frsize
         found = {}
@@ -225,7 +225,7 @@ class LocalFiles:
         return found
 
     def _arrived(self, file: RemoteFile) -> int:
-        """Bytes of a file that already occupy local disk space."""
+        """Returns bytes of a file that already occupy local disk space."""
         folder, _, name = file.path.rpartition("/")
         there = (self._lstat(file.path), self._lstat(f"{folder}/{PARTIAL_DIR}/{name}"))
         return max((info.st_size for info in there if info is not None), default=0)

@@ -133,7 +133,7 @@ class Removable:
 
 
 def removable(run_id: str, files: Iterable[RemoteFile], results: Path, *, everything: bool) -> Removable:
-    """The files of an ended run that may be removed.
+    """Returns the files of an ended run that may be removed.
 
     Args:
         run_id: of the run.
@@ -182,7 +182,7 @@ def removable(run_id: str, files: Iterable[RemoteFile], results: Path, *, everyt
 
 
 def _turn(file: RemoteFile) -> tuple[int, int]:
-    """Sort key: files outside checkpoints first, largest first, as the first may have to free space."""
+    """Sorts key: files outside checkpoints first, largest first, as the first may have to free space."""
     if not file.inside.startswith("checkpoints/"):
         return 0, -file.size
     return 1 if file.inside.endswith("/manifest.json") else 2, 0
@@ -194,7 +194,7 @@ def _stays(file: RemoteFile) -> bool:
 
 
 def _is_here(file: RemoteFile, results: Path) -> bool:
-    """Whether a local regular file has the same size and its path contains no link."""
+    """Returns whether a local regular file has the same size and its path contains no link."""
     path = results
     names = file.path.split("/")
     for name in names:
@@ -209,7 +209,7 @@ def _is_here(file: RemoteFile, results: Path) -> bool:
 
 
 def _segments(run_dir: Path, names: Iterable[str]) -> frozenset[str] | None:
-    """Replay files that checkpoints list; None if a local manifest is unreadable, as it may list any."""
+    """Returns the replay files that checkpoints list; None if a local manifest is unreadable."""
     manifests = [read_object(run_dir / "checkpoints" / name / "manifest.json") for name in names]
     if any(manifest is None for manifest in manifests):
         return None
@@ -218,7 +218,7 @@ def _segments(run_dir: Path, names: Iterable[str]) -> frozenset[str] | None:
 
 
 def cleaning(one: Removable, digests: Mapping[str, str], *, by: str, time: float) -> dict[str, Any]:
-    """An entry of cleaned.json: who removes which files, and when.
+    """Returns an entry of cleaned.json: who removes which files, and when.
 
     Args:
         one: the files to remove; those without a digest are kept.
@@ -237,7 +237,7 @@ def cleaning(one: Removable, digests: Mapping[str, str], *, by: str, time: float
 def orders(
     one: Removable, digests: Mapping[str, str], mark: str, first: int
 ) -> tuple[bytes, list[RemoteFile]]:
-    """Standard input of `REMOVE` for one run, and its files in the order of their numbers from `first` on.
+    """Returns the input of `REMOVE` for one run, and its files in the order of their numbers.
 
     Args:
         one: the files to remove.
@@ -253,7 +253,7 @@ def orders(
 
 
 def removed_checkpoint(answer: str, reported: str | None) -> str | None:
-    """The checkpoint that a run would resume from if it had not been removed; None if none was.
+    """Returns the checkpoint that a run would resume from if it had not been removed; None if none was.
 
     Args:
         answer: the output of `REMAINING`.

@@ -70,7 +70,7 @@ NO_CODE = CodeCopy(0, 0)
 
 
 def code_argv(what: str, root: str, runs: Mapping[str, int]) -> list[str]:
-    """Argv that prints lines for `parse_code`; it needs GNU find, without which it finds nothing.
+    """Returns argv that prints lines for `parse_code`; it needs GNU find, without which it finds nothing.
 
     Args:
         what: `count` or `remove`.
@@ -81,7 +81,7 @@ def code_argv(what: str, root: str, runs: Mapping[str, int]) -> list[str]:
 
 
 def parse_code(stdout: str) -> tuple[dict[str, CodeCopy], dict[str, str]]:
-    """The copies that are there now, and why others were not removed; both by run id."""
+    """Returns the copies that are there now, and why others were not removed; both by run id."""
     copies, left = {}, {}
     for line in stdout.splitlines():
         match line.split(" "):

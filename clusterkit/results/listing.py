@@ -156,7 +156,7 @@ class Listing:
 
 
 def list_argv(runs_root: str) -> list[str]:
-    """Argv that lists run directories; it skips runs that do not exist and does not follow links."""
+    """Returns argv that lists run directories; it skips runs that do not exist and does not follow links."""
     return ["sh", "-c", f"PROGRAM='{_WITHOUT_GNU_FIND}'\n{_SCRIPT}", "sh", runs_root]
 
 
@@ -166,7 +166,7 @@ def list_input(run_ids: Sequence[str]) -> bytes:
 
 
 def parse_listing(stdout: bytes, run_ids: Collection[str]) -> Listing:
-    """Parse the output of `list_argv` for these runs as untrusted input.
+    """Parses the output of `list_argv` for these runs as untrusted input.
 
     Raises:
         ValueError: it names another run, an absolute path, or a path with `..`.
@@ -214,7 +214,7 @@ _MAKES_ENVIRONMENT = re.compile(r"[^/]+/(?:pyvenv\.cfg|conda-meta(?:/.*)?)", re.
 
 
 def _environments(files: Iterable[str]) -> list[str]:
-    """The outermost folders that are virtual environments, each with a slash at its end."""
+    """Returns the outermost folders that are virtual environments, each with a slash at its end."""
     found: list[str] = []
     marked = {match[1] for path in files if (match := _OF_ENVIRONMENT.fullmatch(path))}
     for folder in sorted(marked):
@@ -224,7 +224,7 @@ def _environments(files: Iterable[str]) -> list[str]:
 
 
 def _below(path: str, run_ids: Collection[str]) -> str:
-    """A validated path without its leading `./`."""
+    """Returns a validated path without its leading `./`."""
     start, _, rest = path.partition("/")
     if start != "." or rest.partition("/")[0] not in run_ids or _NOT_BELOW.search(path):
         raise ValueError(f"it names {path[:200]!a}")
@@ -232,7 +232,7 @@ def _below(path: str, run_ids: Collection[str]) -> str:
 
 
 def _why_not(kind: str, path: str, target: str, *, readable: bool) -> str | None:
-    """Why a path must not be pulled; None if it may be pulled or is not needed."""
+    """Returns why a path must not be pulled; None if it may be pulled or is not needed."""
     if kind == "l":
         link = f"{path} {target}"
         if _OF_GROUP.fullmatch(link) or _OF_WANDB.fullmatch(link):
@@ -263,7 +263,7 @@ def _kind(letter: str) -> str:
 
 
 def _stays_inside(path: str, target: str) -> str | None:
-    """The target of a link, taken as text, if it lies in its own run."""
+    """Returns the target of a link, taken as text, if it lies in its own run."""
     if not target or target.startswith("/"):
         return None
     way = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
@@ -271,7 +271,7 @@ def _stays_inside(path: str, target: str) -> str | None:
 
 
 def _end(path: str, links: Mapping[str, str]) -> str:
-    """Where a chain of links leads; somewhere on it, if it is a ring or longer than Linux follows."""
+    """Returns where a chain of links leads; somewhere on it, if it is a ring or longer than Linux follows."""
     for _ in range(40):
         if path not in links:
             break
@@ -280,7 +280,7 @@ def _end(path: str, links: Mapping[str, str]) -> str:
 
 
 def parent_folders(paths: Iterable[str]) -> set[str]:
-    """All parent folders of some files."""
+    """Returns all parent folders of some files."""
     found: set[str] = set()
     for path in paths:
         while (path := path.rpartition("/")[0]) and path not in found:

@@ -51,11 +51,11 @@ class MetricRow:
     """Everything else in the line."""
 
     def number(self, key: str) -> float | None:
-        """A finite, drawable number, or None."""
+        """Returns a finite, drawable number, or None."""
         return _finite(self.values.get(key))
 
     def logged(self, key: str) -> float | None:
-        """A number, which may be infinite or NaN, however JSON writes it; None for the rest.
+        """Returns a number, which may be infinite or NaN, however JSON writes it; None for the rest.
 
         Null is among the rest, because it may stand for NaN or for no value, see `clusterkit.results.series`.
         """
@@ -84,7 +84,7 @@ class MetricRows:
         self._kinds: dict[str, _Kind] = {}
 
     def add(self, lines: Iterable[bytes]) -> None:
-        """Add the rows in some lines.
+        """Adds the rows in some lines.
 
         Other lines are ignored: the last may be half written, and users' own programs may write anything.
         """
@@ -128,7 +128,7 @@ class _Kind:
         self._last: _BytePlace | None = None
 
     def add(self, place: _BytePlace) -> int:
-        """Add the next row; returns the increase in kept bytes."""
+        """Adds the next row; returns the increase in kept bytes."""
         kept = self._seen % self._stride == 0
         self._seen += 1
         self._last = place
@@ -138,7 +138,7 @@ class _Kind:
         return place.bytes if kept else 0
 
     def thin(self) -> int:
-        """Drop every second row; returns the bytes freed."""
+        """Drops every second row; returns the bytes freed."""
         if len(self._places) < 2:
             return 0
         self._stride *= 2
@@ -154,7 +154,7 @@ class _Kind:
 
 
 def read(path: Path) -> tuple[MetricRow, ...]:
-    """Read a metrics file's rows; empty if it is missing or not a regular file."""
+    """Reads a metrics file's rows; empty if it is missing or not a regular file."""
     rows = MetricRows()
     with suppress(OSError), open_regular(path) as file:
         rows.add(lines_of(file))
@@ -162,7 +162,7 @@ def read(path: Path) -> tuple[MetricRow, ...]:
 
 
 def lines_of(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file; a very long line comes in pieces, none of which is a row.
+    """Yields the lines of a file; a very long line comes in pieces, none of which is a row.
 
     Reading stops after `NO_LINE_BYTES` without a line end.
     """
@@ -175,12 +175,12 @@ def lines_of(file: BinaryIO) -> Iterator[bytes]:
 
 
 def each(lines: Iterable[bytes]) -> Iterator[MetricRow]:
-    """All rows among some lines, one after another."""
+    """Returns all rows among some lines, one after another."""
     return (row for line in lines if (row := _row(line)) is not None)
 
 
 def latest(rows: Iterable[MetricRow], kind: str) -> list[MetricRow]:
-    """The rows of one kind by step, each step once, with all that its lines say.
+    """Returns the rows of one kind by step, each step once, with all that its lines say.
 
     A resumed attempt repeats the steps since its checkpoint, but need not log at the same ones. So from its
     first row on, the rows of earlier attempts do not count.
@@ -199,7 +199,7 @@ def latest(rows: Iterable[MetricRow], kind: str) -> list[MetricRow]:
 
 
 def overtaken(first: Mapping[int, int]) -> dict[int, float]:
-    """The step from which later attempts count instead of each attempt; infinite for the last.
+    """Returns the step from which later attempts count instead of each attempt; infinite for the last.
 
     Args:
         first: the first step that each attempt logged.
@@ -212,18 +212,18 @@ def overtaken(first: Mapping[int, int]) -> dict[int, float]:
 
 
 def last_step(rows: Iterable[MetricRow]) -> int | None:
-    """The step that the last attempt reached; None without rows."""
+    """Returns the step that the last attempt reached; None without rows."""
     last = max(rows, key=lambda row: (row.attempt, row.step), default=None)
     return None if last is None else last.step
 
 
 def rating_only(row: MetricRow) -> MetricRow:
-    """An evaluation without its other numbers, of which a long run has too many to keep."""
+    """Returns an evaluation without its other numbers, of which a long run has too many to keep."""
     return replace(row, values={name: row.values[name] for name in _RATINGS if name in row.values})
 
 
 def ratings(rows: Sequence[MetricRow]) -> tuple[str, dict[int, float]]:
-    """The metric by which evaluations are rated, and its value at each step of one."""
+    """Returns the metric by which evaluations are rated, and its value at each step of one."""
     rated: dict[int, float] = {}
     for name in _RATINGS:
         found = latest((row for row in rows if name in row.values), "eval")
@@ -234,7 +234,7 @@ def ratings(rows: Sequence[MetricRow]) -> tuple[str, dict[int, float]]:
 
 
 def own_names(rows: Iterable[MetricRow]) -> list[str]:
-    """Names of program-specific numbers, finite or not, in order of appearance."""
+    """Returns names of program-specific numbers, finite or not, in order of appearance."""
     names: dict[str, None] = {}
     for row in rows:
         if row.kind in ("train", "eval"):
@@ -245,7 +245,7 @@ def own_names(rows: Iterable[MetricRow]) -> list[str]:
 
 
 def stretched(rows: Iterable[MetricRow], prefix: str, stretch: int) -> list[MetricRow]:
-    """Means of the numbers with a prefix over equal intervals of steps, each at the end of its interval."""
+    """Returns means of the numbers with a prefix over equal intervals of steps, each at its end."""
     gathered: dict[int, list[MetricRow]] = {}
     for row in rows:
         if any(key.startswith(prefix) for key in row.values):
@@ -259,7 +259,7 @@ def stretched(rows: Iterable[MetricRow], prefix: str, stretch: int) -> list[Metr
 
 
 def _mean(rows: Iterable[MetricRow], key: str) -> float | None:
-    """The mean of the finite numbers; without any, NaN if one was logged, and else None."""
+    """Returns the mean of the finite numbers; without any, NaN if one was logged, and else None."""
     numbers = [value for row in rows if (value := row.logged(key)) is not None]
     finite = [value for value in numbers if math.isfinite(value)]
     return statistics.fmean(finite) if finite else math.nan if numbers else None

@@ -9,7 +9,7 @@ from clusterkit.runs.ledger import Ledger, LedgerRun
 
 
 def choose_runs(ledger: Ledger, names: Sequence[str], cluster: str | None) -> list[LedgerRun]:
-    """The named runs, each once; all runs if no names are given.
+    """Returns the named runs, each once; all runs if no names are given.
 
     Raises:
         RunError: a name matches no run, or there are no runs.
@@ -23,5 +23,5 @@ def choose_runs(ledger: Ledger, names: Sequence[str], cluster: str | None) -> li
 
 
 def place(run: LedgerRun) -> tuple[str, str]:
-    """A run's cluster and runs folder; runs with the same place share one transfer."""
+    """Returns a run's cluster and runs folder; runs with the same place share one transfer."""
     return run.cluster, run.run_dir.rpartition("/")[0]

@@ -76,7 +76,7 @@ def pull_runs(
     progress: ProgressCallback | None = None,
     waiting: Callable[[], None] = lambda: None,
 ) -> list[PulledRun]:
-    """Mirror run directories to `results/<run-id>/`. Safe to interrupt and to repeat.
+    """Mirrors run directories to `results/<run-id>/`. Safe to interrupt and to repeat.
 
     Only one process pulls into a folder at a time; a second one waits and then reuses what the first pulled.
 
@@ -125,7 +125,7 @@ def pull_runs(
 
 @contextmanager
 def alone(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """Hold the folder's lock, which ends with the process; continue without one if locks are unsupported."""
+    """Holds the folder's lock, which ends with the process; continue without one if locks are unsupported."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:
@@ -141,7 +141,7 @@ def alone(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
 
 
 def list_runs(transport: Transport, runs_root: str, run_ids: Sequence[str]) -> Listing:
-    """List the files of some runs on the cluster.
+    """Lists the files of some runs on the cluster.
 
     Raises:
         RunError: the cluster has no runs folder.
@@ -201,7 +201,7 @@ class _Pull:
         """Paths of the files that are being transferred."""
 
     def bring(self, listing: Listing, checkpoints: Checkpoints) -> list[RemoteFile]:
-        """Transfer what is new of the selected files; returns those that should now be present."""
+        """Transfers what is new of the selected files; returns those that should now be present."""
         self.faults.clear()
         self.too_large.clear()
         best = None
@@ -297,7 +297,7 @@ class _Pull:
     def result(
         self, run_id: str, listing: Listing, files: Sequence[RemoteFile], left: Sequence[str]
     ) -> PulledRun:
-        """The result for one run.
+        """Returns the result for one run.
 
         Args:
             run_id: of the run.

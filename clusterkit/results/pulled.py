@@ -30,13 +30,13 @@ class _Stranger:
 
 
 def folder_of(name: str) -> Path | None:
-    """The run directory at a path; None if the name is not a path of one."""
+    """Returns the run directory at a path; None if the name is not a path of one."""
     folder = Path(name)
     return folder if name and (folder / "run.json").is_file() else None
 
 
 def runs_meant(results: Path, name: str, ledger: Ledger) -> Sequence[naming.Named]:
-    """The runs that a name matches, whether they are stored locally, on their cluster, or both.
+    """Returns the runs that a name matches, whether they are stored locally, on their cluster, or both.
 
     Raises:
         RunError: as `clusterkit.runs.names.find`.
@@ -50,12 +50,12 @@ def runs_meant(results: Path, name: str, ledger: Ledger) -> Sequence[naming.Name
 
 
 def group_of(folder: Path) -> str:
-    """The id of a pulled run's group; empty for a run without one."""
+    """Returns the id of a pulled run's group; empty for a run without one."""
     return str(table(read_run_dir(folder).document, "group").get("id", ""))
 
 
 def pulled_run(results: Path, name: str, ledger: Ledger) -> Path | None:
-    """The local folder of one run; None if only the ledger knows the run.
+    """Returns the local folder of one run; None if only the ledger knows the run.
 
     Raises:
         RunError: the name matches no run, or several.
@@ -82,7 +82,7 @@ class Recorded:
 
 
 def unreadable(run: LedgerRun) -> RunError:
-    """The error for a run whose run.json on its cluster is invalid."""
+    """Returns the error for a run whose run.json on its cluster is invalid."""
     return RunError(
         f"{run.run_id}: {run.run_dir}/run.json on {run.cluster} cannot be read",
         hint="copy it back from an earlier `clusterkit sync-results`, or start a new run",
@@ -92,7 +92,7 @@ def unreadable(run: LedgerRun) -> RunError:
 def read_recorded(
     results: Path, ledger: Ledger, name: str, transport_to: Callable[[str], Transport]
 ) -> Recorded:
-    """Read run.json and the newest request.json of a run.
+    """Reads run.json and the newest request.json of a run.
 
     Args:
         results: the project's results folder.

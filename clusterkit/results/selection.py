@@ -69,7 +69,7 @@ def select(
     best: Mapping[str, int] | None = None,
     newest_here: Mapping[str, tuple[str, int]] | None = None,
 ) -> list[RemoteFile]:
-    """Select the files that should exist locally.
+    """Selects the files that should exist locally.
 
     Args:
         files: all files on the cluster.
@@ -107,7 +107,7 @@ def select(
 
 
 def newest(times: Mapping[str, int]) -> str | None:
-    """The newest by time, not by step: a run resumed from an older checkpoint saves lower steps again."""
+    """Returns the newest by time: a run resumed from an older checkpoint saves lower steps again."""
     return max(times, key=lambda name: (times[name], name), default=None)
 
 
@@ -123,7 +123,7 @@ def newest_checkpoints(results: Path, run_ids: Iterable[str]) -> dict[str, tuple
 
 
 def _newest(times: Mapping[str, int], here: tuple[str, int] | None) -> str | None:
-    """The newest checkpoint; None if the one here is newer."""
+    """Returns the newest checkpoint; None if the one here is newer."""
     name = newest(times)
     if name and here and here[0] != name and here[1] // 10**9 > times[name] // 10**9:
         return None
@@ -131,13 +131,13 @@ def _newest(times: Mapping[str, int], here: tuple[str, int] | None) -> str | Non
 
 
 def _best(names: Collection[str], step: int) -> str:
-    """The first checkpoint at or after a step, or else the last before it."""
+    """Returns the first checkpoint at or after a step, or else the last before it."""
     after = [name for name in names if int(name.removeprefix("step-")) >= step]
     return min(after) if after else max(names)
 
 
 def compare(files: Iterable[RemoteFile], local: Mapping[str, os.stat_result]) -> list[FileTransfer]:
-    """Plan the transfer of the selected files, given the local ones (by the same relative paths)."""
+    """Plans the transfer of the selected files, given the local ones (by the same relative paths)."""
     found = []
     for file in files:
         here = local.get(file.path)

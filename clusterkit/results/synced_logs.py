@@ -21,7 +21,7 @@ def synced_logs(
     silence: ClusterkitError,
     say: Callable[[str], None],
 ) -> Iterator[bytes]:
-    """The wanted part of the synced copy, which cannot be followed.
+    """Yields the wanted part of the synced copy, which cannot be followed.
 
     Args:
         results: the results folder.
@@ -52,7 +52,7 @@ def synced_logs(
 
 
 def last_lines(path: Path, lines: int | None) -> Iterator[bytes]:
-    """The last lines of a file; the whole file if `lines` is None."""
+    """Yields the last lines of a file; the whole file if `lines` is None."""
     with path.open("rb") as file:
         if lines is not None:
             file.seek(_start(path, lines))
@@ -61,7 +61,7 @@ def last_lines(path: Path, lines: int | None) -> Iterator[bytes]:
 
 
 def _start(path: Path, lines: int) -> int:
-    """The offset of the last lines of a file, found by searching backwards."""
+    """Returns the offset of the last lines of a file, found by searching backwards."""
     with path.open("rb") as file:
         end = position = file.seek(0, 2)
         wanted = lines + 1  # the line break before the first of them

@@ -51,12 +51,12 @@ class ArchiveMember:
 
 
 def of_file(path: Path, *, executable: bool = False) -> ArchiveMember:
-    """A member with the current content of a file."""
+    """Returns a member with the current content of a file."""
     return ArchiveMember(file=path, size=path.stat().st_size, executable=executable)
 
 
 def write(path: Path, root: str, members: Mapping[str, ArchiveMember]) -> None:
-    """Write an archive atomically, after reading it back as a check.
+    """Writes an archive atomically, after reading it back as a check.
 
     Args:
         path: ends in `.tar.gz` or `.tar.zst`.
@@ -103,7 +103,7 @@ def read(
     *,
     own: bool = False,
 ) -> str:
-    """Check an archive against its checksums and, if wanted, unpack it.
+    """Checks an archive against its checksums and, if wanted, unpack it.
 
     Links are created last and nothing is written through one; nothing is written outside the folder.
 
@@ -214,7 +214,7 @@ def _add(archive: tarfile.TarFile, name: str, member: ArchiveMember) -> None:
 
 
 def _sum_line(digest: str, name: str) -> str:
-    """A line in sha256sum's format: a leading backslash marks an escaped backslash or newline in the name."""
+    """Returns a line in sha256sum's format: a leading backslash marks an escaped name."""
     escaped = name.replace("\\", "\\\\").replace("\n", "\\n")
     return f"{'' if escaped == name else chr(92)}{digest}  {escaped}\n"
 
@@ -242,7 +242,7 @@ def _harmless(name: str) -> bool:
 
 
 def _copy(source: Content, target: Path | None, mode: int) -> str:
-    """Write a file that must not exist yet; returns its sha256."""
+    """Writes a file that must not exist yet; returns its sha256."""
     digest = hashlib.sha256()
     with contextlib.ExitStack() as stack:
         file: BinaryIO | None = None
@@ -293,7 +293,7 @@ def _decompressed(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _finish(stream: IO[bytes]) -> None:
-    """Read the rest of the stream after the tar: padding zeros and the compressor's checksum."""
+    """Reads the rest of the stream after the tar: padding zeros and the compressor's checksum."""
     left = _BLOCK
     while data := stream.read(left):
         left -= len(data)

@@ -53,7 +53,7 @@ class Comparison:
 
 
 def compare(a: Description, b: Description, code: ComparedCode) -> Comparison:
-    """All differing values, section by section; `results` only if both runs have some."""
+    """Returns all differing values, section by section; `results` only if both runs have some."""
     names = dict.fromkeys([*a.values, *b.values])
     if not (a.has_results and b.has_results):
         names = {name: None for name in names if name[0] != "results"}
@@ -72,7 +72,7 @@ def compare(a: Description, b: Description, code: ComparedCode) -> Comparison:
 
 
 def _words(a: Sequence[str], b: Sequence[str]) -> Iterator[Difference]:
-    """The differing ranges of two argument lists."""
+    """Yields the differing ranges of two argument lists."""
     for kind, a_from, a_to, b_from, b_to in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
         if kind != "equal":
             name = f"argv[{a_from}]" if a_to - a_from <= 1 else f"argv[{a_from}:{a_to}]"
@@ -84,7 +84,7 @@ def _joined(words: Sequence[str]) -> str | None:
 
 
 def changed_in(diff: str) -> tuple[Changed, ...]:
-    r"""The files in the output of `git diff`, with their added and removed lines.
+    r"""Returns the files in the output of `git diff`, with their added and removed lines.
 
     >>> changed_in("diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1,2 @@\n-old\n+new\n+more\n")
     (Changed(path='x', added=2, removed=1),)
@@ -106,7 +106,7 @@ def changed_in(diff: str) -> tuple[Changed, ...]:
 
 
 def as_json(comparison: Comparison) -> Mapping[str, Any]:
-    """The comparison as plain values; see docs/json.md."""
+    """Returns the comparison as plain values; see docs/json.md."""
     code = comparison.code
     return {
         "schema": 1,

@@ -46,7 +46,7 @@ def contents(
     image: Path | None,
     model: Path | None,
 ) -> dict[str, ArchiveMember]:
-    """The members of the archive, by path.
+    """Returns the members of the archive, by path.
 
     Args:
         run_dir: of the pulled run.
@@ -96,7 +96,7 @@ def contents(
 
 
 def _here(text: str, run_dir: str) -> str:
-    """A quoted shell word in which the archive's folder `out` replaces the run directory."""
+    """Returns a quoted shell word in which the archive's folder `out` replaces the run directory."""
     if not run_dir or run_dir not in text:
         return shlex.quote(text)
     return '"$here/out"'.join(part and shlex.quote(part) for part in text.split(run_dir))

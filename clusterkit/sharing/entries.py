@@ -25,7 +25,7 @@ class Content:
         """Bytes of the preceding headers."""
 
     def read(self, most: int) -> bytes:
-        """Read the next bytes; empty at the end.
+        """Reads the next bytes; empty at the end.
 
         Raises:
             EOFError: the stream ends too early.
@@ -38,7 +38,7 @@ class Content:
 
 
 def entries(stream: IO[bytes]) -> Iterator[tuple[tarfile.TarInfo, Content]]:
-    """Iterate over files and links with their content, up to the end-of-archive block.
+    """Iterates over files and links with their content, up to the end-of-archive block.
 
     Raises:
         tarfile.TarError: a header is damaged.
@@ -80,7 +80,7 @@ def _exactly(stream: IO[bytes], size: int) -> bytes:
 
 
 def _records(data: bytes) -> dict[str, str]:
-    """The records of an extended header: `LENGTH KEY=VALUE` and a newline, where LENGTH counts all of it."""
+    """Returns an extended header's records: `LENGTH KEY=VALUE` and a newline; LENGTH counts all of it."""
     found = {}
     while data:
         length = int(data.partition(b" ")[0][:8])

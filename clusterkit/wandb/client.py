@@ -61,7 +61,7 @@ class ClientVerdict:
 
 
 def installed_version() -> str:
-    """The version of the wandb client of this interpreter.
+    """Returns the version of the wandb client of this interpreter.
 
     Raises:
         WandbError: it is missing or too old.
@@ -82,12 +82,12 @@ def installed_version() -> str:
 
 
 def is_known(version: str) -> bool:
-    """Whether the client's release was tested."""
+    """Returns whether the client's release was tested."""
     return _numbers(version)[:2] <= NEWEST
 
 
 def unknown(version: str) -> str:
-    """The warning about a newer client; one line."""
+    """Returns the warning about a newer client; one line."""
     newest = ".".join(map(str, NEWEST))
     return (
         f"wandb {version} is newer than any tested version (up to {newest}); the server shows every step, "
@@ -98,7 +98,7 @@ def unknown(version: str) -> str:
 def environment(
     inherited: Mapping[str, str], credentials: Credentials, *, stage: Path, may_finish: bool
 ) -> dict[str, str]:
-    """The client's environment: the user's, with the key, bounded retries and no other WANDB_ setting.
+    """Returns the client's environment: the user's, with key, bounded retries and no other WANDB_ setting.
 
     Args:
         inherited: the environment of this process.
@@ -120,7 +120,7 @@ def environment(
 
 
 def sync_argv(folders: Sequence[str], *, entity: str | None, project: str | None) -> list[str]:
-    """The argv of one upload; the folders hold the logs of one W&B run. It contains no key."""
+    """Returns the argv of one upload; the folders hold the logs of one W&B run. It contains no key."""
     # -P: the current folder holds a folder `wandb`, which must not be taken for the client.
     argv = [sys.executable, "-P", "-m", "wandb", "sync"]
     argv += ["--entity", entity] if entity else []
@@ -139,7 +139,7 @@ def sync(
     keep_open: Sequence[int] = (),
     watch: Callable[[float], str | None] = lambda _: None,
 ) -> ClientVerdict:
-    """Upload staged run folders of one W&B run with the installed client.
+    """Uploads staged run folders of one W&B run with the installed client.
 
     Args:
         folders: names below `stage`, each holding one whole log.
@@ -184,7 +184,7 @@ def sync(
 
 
 def _wait(process: subprocess.Popen[bytes], watch: Callable[[float], str | None]) -> str | None:
-    """Wait for the client to end; returns why it was stopped if it made no progress."""
+    """Waits for the client to end; returns why it was stopped if it made no progress."""
     begun = time.monotonic()
     pause = FIRST_LOOK
     while True:
@@ -200,7 +200,7 @@ def _wait(process: subprocess.Popen[bytes], watch: Callable[[float], str | None]
 
 
 def judge(returncode: int, output: str, debug_lines: Iterable[str], *, marked: bool) -> ClientVerdict:
-    """Judge one upload by the client's traces. Pure.
+    """Judges one upload by the client's traces. Pure.
 
     Args:
         returncode: its exit status.
@@ -251,7 +251,7 @@ def _describe(entry: Mapping[str, object]) -> str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the client; its helper process leaves by itself when the client is gone."""
+    """Ends the client; its helper process leaves by itself when the client is gone."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

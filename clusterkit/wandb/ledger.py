@@ -31,7 +31,7 @@ class RecordedUpload:
         return self.history if self.proven else self.arrived
 
     def proves(self, size: int, sha256: str) -> bool:
-        """Whether a log in this state is verified to have arrived completely."""
+        """Returns whether a log in this state is verified to have arrived completely."""
         return self.proven and (self.size, self.sha256) == (size, sha256)
 
 
@@ -61,7 +61,7 @@ class SqliteUploads:
         return {row[1] for row in self._connection.execute("PRAGMA table_info(uploads)")}
 
     def get(self, destination: str, path: str) -> RecordedUpload | None:
-        """The last recorded upload of a log to a destination."""
+        """Returns the last recorded upload of a log to a destination."""
         row = self._connection.execute(
             "SELECT size, sha256, history, proven, arrived, told FROM uploads "
             "WHERE destination = ? AND path = ?",
@@ -72,7 +72,7 @@ class SqliteUploads:
         return RecordedUpload(row[0], row[1], row[2], bool(row[3]), row[4], row[5])
 
     def put(self, destination: str, path: str, upload: RecordedUpload) -> None:
-        """Record an upload, or replace what is recorded of it."""
+        """Records an upload, or replace what is recorded of it."""
         self._connection.execute(
             "INSERT OR REPLACE INTO uploads "
             "(destination, path, size, sha256, history, proven, arrived, told) "

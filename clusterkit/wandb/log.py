@@ -52,13 +52,13 @@ class WandbLog:
 
 
 def find_logs(run_dir: Path, *, online: bool = False) -> list[Path]:
-    """The offline logs of a pulled run directory, or those of its online starts, wherever they were put."""
+    """Returns the offline logs of a pulled run directory, or those of its online starts."""
     pattern = f"{'' if online else 'offline-'}run-*/run-*.wandb"
     return sorted(log for folder in _wandb_folders(run_dir) for log in folder.glob(pattern))
 
 
 def _wandb_folders(folder: Path, depth: int = 8) -> Iterator[Path]:
-    """The W&B client's folders below another; links and folders of checkpoints and such are not entered."""
+    """Yields the W&B client's folders below another; links and folders of checkpoints are not entered."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if not entry.is_dir(follow_symlinks=False) or entry.name in _WITHOUT_LOGS:
@@ -70,7 +70,7 @@ def _wandb_folders(folder: Path, depth: int = 8) -> Iterator[Path]:
 
 
 def inspect(path: Path) -> WandbLog:
-    """Read a log once and summarise it.
+    """Reads a log once and summarise it.
 
     Raises:
         OSError: the file cannot be read.
@@ -133,7 +133,7 @@ def write_part(
     growing: bool = False,
     ending: Sequence[bytes] | None = None,
 ) -> None:
-    """Write a copy of a log up to the last whole record it had when inspected.
+    """Writes a copy of a log up to the last whole record it had when inspected.
 
     Args:
         log: the log to copy; it may have grown since.

@@ -104,7 +104,7 @@ class RunPlan:
         return self.outcome.told and not self.waiting and self.send[-1:] == self.logs[-1:]
 
     def already_sent(self, server_history: int | None) -> dict[Path, int]:
-        """The number of leading history records of each log that the server already holds.
+        """Returns the number of leading history records of each log that the server already holds.
 
         Records beyond the verified ones came with interrupted uploads, in the order of the logs; any further
         ones left no trace in the ledger.
@@ -141,7 +141,7 @@ def plan(
     outcome: UploadOutcome,
     live: bool = False,
 ) -> list[RunPlan]:
-    """Plan the upload of one run's logs, one RunPlan for each W&B run id in them.
+    """Plans the upload of one run's logs, one RunPlan for each W&B run id in them.
 
     Args:
         run_id: of the run.
@@ -198,7 +198,7 @@ def _plan(
 
 
 def stage_run(one: RunPlan, sent: Mapping[Path, int], stage: Path) -> list[str]:
-    """Prepare a run's logs for sending.
+    """Prepares a run's logs for sending.
 
     Args:
         one: the plan.
@@ -236,7 +236,7 @@ def _stage_log(one: RunPlan, log: WandbLog, skip_history: int, stage: Path) -> s
 
 
 def _ending(outcome: UploadOutcome, log: WandbLog) -> list[bytes]:
-    """The final records, by the scheduler: a program may be killed before or after it reports its own end."""
+    """Returns the final records, by the scheduler: a program may be killed before it reports its end."""
     if outcome is UploadOutcome.FINISHED:
         return [records.encode_exit(0)]
     code = log.exit_code if log.exit_code is not None and log.exit_code > 0 else 1

@@ -52,12 +52,12 @@ class LoggedRun:
 
 
 def kind_of(record: bytes) -> int | None:
-    """The field number of a record's payload; None when there is none."""
+    """Returns the field number of a record's payload; None when there is none."""
     return next((number for number, _ in _fields(record) if number not in _BOOKKEEPING), None)
 
 
 def run_record(record: bytes) -> LoggedRun:
-    """The content of a record of kind RUN."""
+    """Returns the content of a record of kind RUN."""
     fields = dict(_fields(_payload(record, RecordKind.RUN)))
     moment = dict(_fields(_bytes(fields.get(17, b""))))
     return LoggedRun(
@@ -69,24 +69,24 @@ def run_record(record: bytes) -> LoggedRun:
 
 
 def exit_code(record: bytes) -> int:
-    """The exit code in a record of kind EXIT."""
+    """Returns the exit code in a record of kind EXIT."""
     value = _int(dict(_fields(_payload(record, RecordKind.EXIT))).get(1))
     return value - (1 << 64) if value >> 63 else value
 
 
 def encode_exit(code: int) -> bytes:
-    """A record of kind EXIT, for a non-negative code."""
+    """Returns a record of kind EXIT, for a non-negative code."""
     payload = b"\x08" + _encode_varint(code)
     return _encode_varint(RecordKind.EXIT << 3 | 2) + _encode_varint(len(payload)) + payload
 
 
 def encode_preempting() -> bytes:
-    """A record of kind PREEMPTING, as `wandb.mark_preempting()` writes it."""
+    """Returns a record of kind PREEMPTING, as `wandb.mark_preempting()` writes it."""
     return _encode_varint(RecordKind.PREEMPTING << 3 | 2) + _encode_varint(0)
 
 
 def history_step(record: bytes) -> int | None:
-    """The `_step` of a record of kind HISTORY; None when it carries none."""
+    """Returns the `_step` of a record of kind HISTORY; None when it carries none."""
     for number, item in _fields(_payload(record, RecordKind.HISTORY)):
         if number == 1:
             fields = dict(_fields(_bytes(item)))
@@ -104,7 +104,7 @@ def _payload(record: bytes, kind: RecordKind) -> bytes:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """(field number, value) of a message, in order; a malformed rest is ignored, checksums come before us."""
+    """Yields (field number, value) of a message; a malformed rest is ignored, checksums come before."""
     position, end = 0, len(message)
     while position < end:
         tag, position = _varint(message, position)
@@ -179,7 +179,7 @@ class Framing:
 
 
 def scan(stream: BinaryIO, on_record: Callable[[bytes], None]) -> Framing:
-    """Read a log from its beginning, one block in memory at a time.
+    """Reads a log from its beginning, one block in memory at a time.
 
     Args:
         stream: the log, positioned at byte 0.
@@ -214,7 +214,7 @@ def scan(stream: BinaryIO, on_record: Callable[[bytes], None]) -> Framing:
 
 
 def _read_chunk(block: bytes, position: int) -> tuple[int, bytes] | LogState:
-    """Type and data of the chunk at `position`, or what is wrong with it."""
+    """Returns type and data of the chunk at `position`, or what is wrong with it."""
     if position + _CHUNK.size > len(block):
         return LogState.TRUNCATED
     checksum, length, kind = _CHUNK.unpack_from(block, position)
@@ -230,7 +230,7 @@ def _read_chunk(block: bytes, position: int) -> tuple[int, bytes] | LogState:
 
 
 def write(stream: BinaryIO, records: Iterable[bytes]) -> None:
-    """Write a whole log: the header and the records in the framing `scan` reads."""
+    """Writes a whole log: the header and the records in the framing `scan` reads."""
     stream.write(HEADER)
     position = len(HEADER)
     for record in records:

@@ -32,7 +32,7 @@ DEFAULT_URL = "https://api.wandb.ai"
 def history_lines(
     credentials: Credentials, *, entity: str | None, project: str | None, run_id: str, timeout: float
 ) -> int | None:
-    """The number of history lines that the server holds for a run; 0 without the run.
+    """Returns the number of history lines that the server holds for a run; 0 without the run.
 
     Returns:
         None if the server's answer does not tell.
@@ -69,7 +69,7 @@ def history_lines(
 
 
 def answers(url: str, *, timeout: float) -> None:
-    """Whether the server speaks HTTP; no key is sent.
+    """Checks that the server speaks HTTP; no key is sent.
 
     Raises:
         WandbError: it cannot be reached.
@@ -96,7 +96,7 @@ def _unreachable(url: str, error: Exception) -> WandbError:
 
 
 def _count(reply: Any) -> int | None:
-    """The line count in a GraphQL reply; a project or run that does not exist yet counts as 0."""
+    """Returns the line count in a GraphQL reply; a project or run that does not exist yet counts as 0."""
     if not isinstance(reply, dict) or reply.get("errors") or not isinstance(reply.get("data"), dict):
         return None
     model = reply["data"].get("model")
@@ -113,12 +113,12 @@ class Credentials:
     key: str = field(repr=False)
 
     def redact(self, text: str) -> str:
-        """The text without the key."""
+        """Returns the text without the key."""
         return text.replace(self.key, "***")
 
 
 def base_url(environment: Mapping[str, str], home: Path) -> str:
-    """The server in use: WANDB_BASE_URL, else what `wandb login --host` has saved, else wandb.ai."""
+    """Returns the server in use: WANDB_BASE_URL, else what `wandb login --host` has saved, else wandb.ai."""
     saved = configparser.ConfigParser(interpolation=None)
     folder = Path(environment.get("WANDB_CONFIG_DIR") or home / ".config" / "wandb")
     try:
@@ -132,7 +132,7 @@ def base_url(environment: Mapping[str, str], home: Path) -> str:
 
 
 def find_credentials(environment: Mapping[str, str], home: Path) -> Credentials | None:
-    """The key for the server in use: WANDB_API_KEY, else its netrc entry; None when there is neither.
+    """Returns the key for the server in use: WANDB_API_KEY, else its netrc entry; None when there is neither.
 
     Raises:
         WandbError: a file that should tell is damaged.

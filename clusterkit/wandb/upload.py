@@ -59,7 +59,7 @@ def upload_runs(
     dry_run: bool = False,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Iterator[RunUpload]:
-    """Upload new records of runs, one run at a time. A failure does not stop the others.
+    """Uploads new records of runs, one run at a time. A failure does not stop the others.
 
     It may be called repeatedly while runs continue and their logs grow: each step is sent once.
 
@@ -115,14 +115,14 @@ class _Uploads:
         return f"{run_id}/{log.path.relative_to(self.run_dirs[run_id]).as_posix()}"
 
     def plans(self, run_id: str, paths: Iterable[Path], outcome: UploadOutcome) -> list[RunPlan]:
-        """The uploads to make, by the current logs and ledger."""
+        """Returns the uploads to make, by the current logs and ledger."""
         logs = [inspect(path) for path in paths]
         there = {log.path: self.ledger.get(self.target.destination, self._name(run_id, log)) for log in logs}
         known = {path: upload for path, upload in there.items() if upload is not None}
         return plan(run_id, logs, known, outcome=outcome, live=self.live)
 
     def upload(self, one: RunPlan) -> RunUpload:
-        """Upload a run's logs, as they are now, and verify that they have arrived."""
+        """Uploads a run's logs, as they are now, and verify that they have arrived."""
         version = client.installed_version()
         with _only_upload_of(one) as lock:
             if lock is None:
@@ -178,7 +178,7 @@ class _Uploads:
         )
 
     def _record(self, one: RunPlan, *, only: Mapping[Path, int] | None = None) -> None:
-        """Record that everything sent has arrived, or before the upload that only some certainly has."""
+        """Records that everything sent has arrived, or before the upload that only some certainly has."""
         for log in one.send:
             arrived = log.history if only is None else only[log.path]
             told = one.outcome if one.told and log is one.logs[-1] else UploadOutcome.RUNNING
@@ -203,7 +203,7 @@ class _Uploads:
             )
 
     def server_history(self, one: RunPlan, *, timeout: float = 15.0) -> int | None:
-        """The number of history lines that the server holds; see `server.history_lines`."""
+        """Returns the number of history lines that the server holds; see `server.history_lines`."""
         return server.history_lines(
             self.target.credentials,
             timeout=timeout,
@@ -213,7 +213,7 @@ class _Uploads:
         )
 
     def _settled_history(self, one: RunPlan) -> int | None:
-        """The server's count once it is stable: the helper of a killed client lives a little longer."""
+        """Returns the server's count once it is stable: a killed client's helper lives a little longer."""
         count = self.server_history(one)
         for _ in range(_SETTLING_LOOKS):
             last = count
@@ -224,7 +224,7 @@ class _Uploads:
         return count
 
     def _wait_for_history(self, one: RunPlan) -> int | None:
-        """The server's count once it is as expected, or the last one after some seconds: it may lag."""
+        """Returns the server's count once it is as expected, or the last one after some seconds."""
         count = None
         for pause in (0.0, 0.5, 1.0, 2.0, 4.0):
             time.sleep(pause)
@@ -250,7 +250,7 @@ def _failed(one: RunPlan, message: str) -> RunUpload:
 
 @contextmanager
 def _only_upload_of(one: RunPlan) -> Iterator[int | None]:
-    """A lock on a W&B run, as a file descriptor, or None if another process keeps holding it.
+    """Returns a lock on a W&B run, as a file descriptor, or None if another process keeps holding it.
 
     The client inherits it: if this process is killed and the client continues, no other upload counts the
     server's records until the client is done.
@@ -304,7 +304,7 @@ class _Watch:
 
 
 def _damage(one: RunPlan) -> list[str]:
-    """A description of what the logs themselves lack."""
+    """Returns a description of what the logs themselves lack."""
     return [
         f"{log.path.name} is damaged after step {log.last_step}; what comes before was sent"
         for log in one.send
