@@ -76,8 +76,8 @@ def of_run(row: StatusRow, cause: FailureCause | None = None) -> Notice:
     """Returns the notice of one ended run."""
     run, state = row.run, row.state
     if failed(row):
-        said = cause.sentence if cause else state.why
-        lines = [_tame(said)] if said else []
+        sentence = cause.sentence if cause else state.why
+        lines = [_tame(sentence)] if sentence else []
         lines.append(f"next: clusterkit why {run.run_id}")
     else:
         facts = [f"after {format_seconds(state.elapsed_seconds)}"] if state.elapsed_seconds else []
@@ -105,14 +105,15 @@ def as_one(notices: Sequence[Notice]) -> Notice:
     if len(notices) == 1:
         return notices[0]
     lines = [
-        _tame(": ".join(filter(None, (each.title, "; ".join(each.lines[:-1]))))) for each in notices[:_MOST]
+        _tame(": ".join(filter(None, (notice.title, "; ".join(notice.lines[:-1])))))
+        for notice in notices[:_MOST]
     ]
     if len(notices) > _MOST:
         lines.append(f"and {len(notices) - _MOST} more")
     lines.append("next: clusterkit status")
-    troubled = sum(each.event == "failed" for each in notices)
+    troubled = sum(notice.event == "failed" for notice in notices)
     title = f"{len(notices)} ended" + (f", {troubled} failed" if troubled else "")
-    return _notice("several", title, lines, [name for each in notices for name in each.runs])
+    return _notice("several", title, lines, [name for notice in notices for name in notice.runs])
 
 
 def trial() -> Notice:
@@ -159,10 +160,10 @@ def _by_webhook(notify: Notify, notice: Notice) -> tuple[str, str | None]:
     url = notify.webhook or ""
     if notify.webhook_command is not None:
         place = f"webhook of {notify.webhook_command.argv[0]}"
-        said, fault = _run(notify.webhook_command)
+        output, fault = _run(notify.webhook_command)
         if fault:
             return place, fault
-        url = said.strip()
+        url = output.strip()
         if fault := url_fault(url):
             return place, f"what it printed {fault}"
     place = f"webhook {without_secret(url)}"
@@ -183,12 +184,12 @@ def _by_command(notify: Notify, notice: Notice) -> tuple[str, str | None]:
         "CLUSTERKIT_NOTICE_RUNS": " ".join(notice.runs),
     }
     # Not among the arguments: there, a text that begins with a dash is an option.
-    _, fault = _run(program, variables, said=f"{notice.title}\n{notice.text}\n")
+    _, fault = _run(program, variables, text=f"{notice.title}\n{notice.text}\n")
     return f"command {program.argv[0]}", fault
 
 
 def _run(
-    program: LocalProgram, variables: dict[str, str] | None = None, said: str = ""
+    program: LocalProgram, variables: dict[str, str] | None = None, text: str = ""
 ) -> tuple[str, str | None]:
     """Runs a program for at most `SECONDS`; returns its output, and what went wrong, or None."""
     try:
@@ -207,7 +208,7 @@ def _run(
         return "", getattr(error, "strerror", None) or "it cannot be started"
     with process:
         try:
-            out, err = process.communicate(said.encode(), timeout=SECONDS)
+            out, err = process.communicate(text.encode(), timeout=SECONDS)
         except subprocess.TimeoutExpired:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -232,5 +233,5 @@ def claim(connection: sqlite3.Connection, event: str, name: str, number: int) ->
         number: of the submission that ended; of a group, the sum over its runs.
     """
     connection.execute(_TABLE)
-    done = connection.execute("INSERT OR IGNORE INTO told VALUES (?, ?, ?)", (event, name, number))
-    return done.rowcount == 1
+    answer = connection.execute("INSERT OR IGNORE INTO told VALUES (?, ?, ?)", (event, name, number))
+    return answer.rowcount == 1

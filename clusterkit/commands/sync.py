@@ -237,13 +237,13 @@ def upload(
     states = {run.run_id: run.state for run in runs}
     uploads: list[RunUpload] = []
     try:
-        found = server.find_credentials(environment, folders.home_or_root())
-        if found is None:
+        credentials = server.find_credentials(environment, folders.home_or_root())
+        if credentials is None:
             return replace(synced, waiting_for_key=sum(logs.values()))
         for upload in upload_runs(
             here,
             outcome=lambda run_id: outcome_of(states[run_id], _directory(here[run_id])),
-            target=UploadTarget(found, request.wandb_entity, request.wandb_project),
+            target=UploadTarget(credentials, request.wandb_entity, request.wandb_project),
             ledger=SqliteUploads(ledger.connection),
             live=request.wandb_live,
             dry_run=request.wandb_dry_run,

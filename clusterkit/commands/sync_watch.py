@@ -140,8 +140,8 @@ class _UploadFollower:
         """Pulls what is new; at the first look at a cluster, from all selected runs."""
         first = cluster not in self._visited
         ids = {run.run_id: None for run in (*self._chosen, *runs) if run.cluster == cluster}
-        known = [self._ledger.get(run_id) for run_id in ids if run_id not in self._whole]
-        wanted = [run for run in known if run is not None]
+        in_ledger = [self._ledger.get(run_id) for run_id in ids if run_id not in self._whole]
+        wanted = [run for run in in_ledger if run is not None]
         ended = {run.run_id for run in wanted if settled(run)}
         results = self._settings.project.results
         with self._bar(f"results from {cluster}", None) if first and wanted else nullcontext() as progress:
@@ -165,16 +165,16 @@ class _UploadFollower:
 
     def unfinished(self, silent: frozenset[str]) -> list[LedgerRun]:
         """Returns ended runs on answering clusters that have not been pulled since their end."""
-        known = [self._ledger.get(run_id) for run_id in self._runs.keys() - self._whole]
-        return [run for run in known if run is not None and settled(run) and run.cluster not in silent]
+        pulled = [self._ledger.get(run_id) for run_id in self._runs.keys() - self._whole]
+        return [run for run in pulled if run is not None and settled(run) and run.cluster not in silent]
 
     def upload(self) -> None:
         """Copies and upload what was pulled since the last call, also of active runs."""
         pulled, self._to_upload = self._to_upload, {}
         if not pulled:
             return
-        known = [self._ledger.get(run_id) for run_id in pulled]
-        runs = [run for run in known if run is not None]
+        in_ledger = [self._ledger.get(run_id) for run_id in pulled]
+        runs = [run for run in in_ledger if run is not None]
         tracked = copy_to_trackers(self._settings, self._request, runs)
         synced = Synced(self._settings.project.results, tuple(pulled.values()), tracked=tracked)
         if self._request.wandb:
@@ -198,9 +198,11 @@ class _UploadFollower:
         self.synced = replace(self.synced, runs=tuple(self._runs.values()))
 
     def _join(self, synced: Synced, tried: Mapping[str, PulledRun]) -> None:
-        if synced.wandb_error or any(each.error for each in synced.tracked):
+        if synced.wandb_error or any(result.error for result in synced.tracked):
             self._to_upload = {**tried, **self._to_upload}  # the next look tries again
-        uploads = {(each.run_id, each.wandb_run_id): each for each in (*self.synced.uploads, *synced.uploads)}
+        uploads = {
+            (result.run_id, result.wandb_run_id): result for result in (*self.synced.uploads, *synced.uploads)
+        }
         self.synced = replace(
             self.synced,
             uploads=tuple(uploads.values()),

@@ -73,12 +73,12 @@ class Bench:
 
     def of(self, kind: str, setting: BenchSetting) -> BenchRow | None:
         """Returns the best measurement of one kind with a setting; None without one."""
-        found = [
+        measured = [
             row
             for row in self.rows
             if row.kind == kind and row.error is None and same(kind, row.setting, setting)
         ]
-        return max(found, key=lambda row: row.steps_per_second or 0.0, default=None)
+        return max(measured, key=lambda row: row.steps_per_second or 0.0, default=None)
 
     @property
     def loops(self) -> list[BenchRow]:

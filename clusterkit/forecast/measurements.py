@@ -79,11 +79,11 @@ def append(folder: Path, measurements: Iterable[Measurement]) -> int:
         ClusterkitError: the file cannot be written.
     """
     path = folder / FILE
-    known = set(read(folder))
-    new = [each for each in measurements if each not in known]
+    recorded = set(read(folder))
+    new = [measurement for measurement in measurements if measurement not in recorded]
     if not new:
         return 0
-    lines = "".join(f"{json.dumps(asdict(each))}\n" for each in new)
+    lines = "".join(f"{json.dumps(asdict(measurement))}\n" for measurement in new)
     try:
         make_ignored(folder)
         before = path.read_bytes() if path.is_file() else b""
@@ -110,7 +110,7 @@ def read(folder: Path) -> list[Measurement]:
         return []
     except OSError as error:
         raise ClusterkitError(f"{folder / FILE}: cannot be read: {error.strerror}") from error
-    return [found for line in lines.split("\n") if (found := _parsed(line)) is not None]
+    return [measurement for line in lines.split("\n") if (measurement := _parsed(line)) is not None]
 
 
 def of_bench(bench: Bench, cluster: str, version: str) -> list[Measurement]:
@@ -129,7 +129,7 @@ def of_bench(bench: Bench, cluster: str, version: str) -> list[Measurement]:
     settings = dict.fromkeys(
         row.setting for row in bench.rows if row.error is None and row.kind in ("loop", "envs")
     )
-    found = []
+    measurements = []
     for setting in settings:
         loop, envs, updates = (bench.of(kind, setting) for kind in ("loop", "envs", "updates"))
         if loop is None and any(
@@ -137,7 +137,7 @@ def of_bench(bench: Bench, cluster: str, version: str) -> list[Measurement]:
         ):
             continue  # it is in the line of that loop
         whole = loop or envs
-        found.append(
+        measurements.append(
             Measurement(
                 date=date,
                 cluster=cluster,
@@ -155,7 +155,7 @@ def of_bench(bench: Bench, cluster: str, version: str) -> list[Measurement]:
                 clusterkit=version,
             )
         )
-    return found
+    return measurements
 
 
 def _parsed(line: str) -> Measurement | None:

@@ -78,10 +78,10 @@ def machine_of(cluster: Cluster, profile: Profile, options: Sequence[str]) -> Ma
 def with_gpu(machine: Machine, cluster: Cluster, gpu: str | None) -> Machine:
     """A machine with a GPU type (None for none), by the cluster's table or the type's nominal memory."""
     table, name = cluster.gpus.get(gpu or ""), gpu or ""
-    told = table.memory if table else None
-    known = memory_of(name) if told is None else told
-    least = least_memory_of(name) if known is None else None
-    return replace(machine, gpu=gpu, gpu_memory=known, gpu_memory_least=least, cluster=cluster.name)
+    of_table = table.memory if table else None
+    memory = memory_of(name) if of_table is None else of_table
+    least = least_memory_of(name) if memory is None else None
+    return replace(machine, gpu=gpu, gpu_memory=memory, gpu_memory_least=least, cluster=cluster.name)
 
 
 def on_hardware(machine: Machine, has: Hardware) -> Machine:
@@ -117,7 +117,7 @@ def rates_of(settings: Settings, recipe: Recipe, ledger: Ledger) -> tuple[list[R
     """All measured rates of a recipe, shipped ones first, and the user's own pulled runs of it."""
     own = pulled(settings.project.results, recipe.as_json())
     rates = [rate for rate in shipped_rates() if rate.recipe == recipe.name]
-    rates += [one.rate for one in own]
+    rates += [run.rate for run in own]
     if not own and not recipe.modified:
         gpus = {profile.name: profile.gpu or "" for profile in settings.profiles.values()}
         rates += beating(ledger, recipe.name, gpus)

@@ -115,11 +115,12 @@ def _of_a_queue(settings: Settings, question: QueueQuestion, site: Site) -> Queu
     starts_of, limits_of = backend.starts(requests), backend.limits(question.options)
     probes = (starts_of, limits_of) if question.goes_on else (starts_of,)
     answers = ask(site.transport, *probes, check=False, timeout=_SECONDS)
-    told = answers.of(starts_of)
+    predictions = answers.of(starts_of)
     silence = "the scheduler does not answer"
     starts = {
-        one: told.starts.get(_key(one)) or PredictedStart(None, words=refused.get(one, silence))
-        for one in question.asks()
+        wanted: predictions.starts.get(_key(wanted))
+        or PredictedStart(None, words=refused.get(wanted, silence))
+        for wanted in question.asks()
     }
     continuation, trouble = _continuation(question, answers, limits_of)
     if all(start.wait is None for start in starts.values()):
@@ -133,8 +134,8 @@ def _of_a_queue(settings: Settings, question: QueueQuestion, site: Site) -> Queu
             goes_on=question.goes_on,
             fitting=question.fitting,
         ),
-        told.shares,
-        told.billing.get(own),
+        predictions.shares,
+        predictions.billing.get(own),
         continuation,
         trouble,
         backend.refusal_hint(trouble) or "",
@@ -146,21 +147,21 @@ def _requests(
 ) -> tuple[dict[str, tuple[str, ...]], dict[Ask, str]]:
     """Returns the options that `submit` would use, and why some requests are impossible."""
     run = question.run
-    found: dict[str, tuple[str, ...]] = {}
+    requests: dict[str, tuple[str, ...]] = {}
     refused: dict[Ask, str] = {}
-    for one in question.asks():
-        profile = run.profile.model_copy(update={"gpu": one.gpu or None, "time": one.seconds})
+    for wanted in question.asks():
+        profile = run.profile.model_copy(update={"gpu": wanted.gpu or None, "time": wanted.seconds})
         try:
             (planned,) = resolve(settings, replace(run, profile=profile)).runs
         except ConfigError as error:
-            refused[one] = error.cause
+            refused[wanted] = error.cause
         else:
-            found[_key(one)] = planned.submission.options
-    return found, refused
+            requests[_key(wanted)] = planned.submission.options
+    return requests, refused
 
 
-def _key(one: Ask) -> str:
-    return f"{one.gpu or '-'}/{one.seconds}"
+def _key(ask: Ask) -> str:
+    return f"{ask.gpu or '-'}/{ask.seconds}"
 
 
 def _continuation(

@@ -178,19 +178,19 @@ def _caveats(rates: Sequence[Rate], num_envs: int | None, precision: str, gpus: 
     environments = sorted({rate.num_envs for rate in rates if rate.num_envs} - {num_envs})
     precisions = sorted({rate.precision for rate in rates if rate.precision} - {precision})
     others = sorted({rate.gpus for rate in rates} - {gpus})
-    found = []
+    caveats = []
     if all(rate.own and rate.low == rate.high for rate in rates):
-        found.append("from the last heartbeat only: `clusterkit sync-results` adds the interval")
+        caveats.append("from the last heartbeat only: `clusterkit sync-results` adds the interval")
     if environments:
-        found.append(f"measured with {' and '.join(map(str, environments))} environments, not {num_envs}")
+        caveats.append(f"measured with {' and '.join(map(str, environments))} environments, not {num_envs}")
     if precisions:
-        found.append(f"measured in {' and '.join(map(str, precisions))}, not {precision}")
+        caveats.append(f"measured in {' and '.join(map(str, precisions))}, not {precision}")
     if others:
         counts = " and ".join(map(str, others))
-        found.append(f"measured on {counts} GPU{'' if others == [1] else 's'}, not {gpus}")
+        caveats.append(f"measured on {counts} GPU{'' if others == [1] else 's'}, not {gpus}")
     if shared := sorted({rate.in_one for rate in rates} - {1}):
-        found.append(f"measured with {' and '.join(map(str, shared))} runs in one process, not with one")
-    return found
+        caveats.append(f"measured with {' and '.join(map(str, shared))} runs in one process, not with one")
+    return caveats
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ def pulled(results: Path, recipe: Mapping[str, Any]) -> list[OwnRun]:
         results: folder of pulled runs.
         recipe: `name` and `values`, plain JSON.
     """
-    found = []
+    runs = []
     for path in sorted(results.glob("*/run.json")):
         ran = table(read_object(path) or {}, "recipe")
         if ran.get("name") == recipe["name"] and ran.get("values") == recipe["values"]:
@@ -219,8 +219,8 @@ def pulled(results: Path, recipe: Mapping[str, Any]) -> list[OwnRun]:
             except (RunError, OSError):
                 continue
             if own := _own(run):
-                found.append(own)
-    return sorted(found, key=lambda own: own.rate.date)
+                runs.append(own)
+    return sorted(runs, key=lambda own: own.rate.date)
 
 
 def beating(ledger: Ledger, recipe: str, gpus: Mapping[str, str]) -> list[Rate]:
@@ -255,7 +255,7 @@ def beating(ledger: Ledger, recipe: str, gpus: Mapping[str, str]) -> list[Rate]:
 
 
 def _own(run: ReportRun) -> OwnRun | None:
-    rates = sorted(found for row in run.training if (found := row.number("steps_per_second")))
+    rates = sorted(speed for row in run.training if (speed := row.number("steps_per_second")))
     if len(rates) < _FEWEST or rates[0] <= 0:
         return None
     evidence = read_evidence(run)

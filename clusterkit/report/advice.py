@@ -64,26 +64,26 @@ def advise(groups: Mapping[str, Sequence[Measured]]) -> list[GroupAdvice]:
 
 def _advise(label: str, groups: Mapping[str, Sequence[Measured]]) -> GroupAdvice:
     runs = groups[label]
-    typical = sorted(runs, key=lambda one: one.steps_per_second or 0.0)[len(runs) // 2]
+    typical = sorted(runs, key=lambda measured: measured.steps_per_second or 0.0)[len(runs) // 2]
     binding = what_binds(typical)
     rivals = {
         name: others
         for name, others in groups.items()
         if name != label and others and others[0].run.recipe.get("values") == typical.run.recipe.get("values")
     }  # they learn with one recipe, so that only their speed differs
-    seen = compared(runs, rivals, label)
-    told = {change.setting.split(" ")[0] for change in seen}
+    faster_groups = compared(runs, rivals, label)
+    settings = {change.setting.split(" ")[0] for change in faster_groups}
     reasoned = [
         change
         for change in faster(typical, table(typical.run.recipe, "values"))
-        if change.setting.split(" ")[0] not in told
+        if change.setting.split(" ")[0] not in settings
     ]
     return GroupAdvice(
         label=label,
         measured=tuple(runs),
         needs=tuple(needs(runs)),
         binding=binding,
-        changes=(*sorted(seen, key=lambda change: -change.factor), *reasoned),
+        changes=(*sorted(faster_groups, key=lambda change: -change.factor), *reasoned),
         checks=tuple(checks(runs, binding)),
     )
 
@@ -104,61 +104,61 @@ class ResourceNeed:
 
 def needs(runs: Sequence[Measured]) -> list[ResourceNeed]:
     """Returns the highest needs among runs with equal requests."""
-    found = (_memory(runs), _cpus(runs), _time(runs), _gpu_memory(runs), _gpu(runs))
-    return [need for need in found if need is not None]
+    every = (_memory(runs), _cpus(runs), _time(runs), _gpu_memory(runs), _gpu(runs))
+    return [need for need in every if need is not None]
 
 
 def _memory(runs: Sequence[Measured]) -> ResourceNeed | None:
-    asked = max(one.evidence.asked.memory or 0 for one in runs)
-    used = max((one.memory or 0.0) / one.evidence.asked.in_one for one in runs)
+    asked = max(measured.evidence.asked.memory or 0 for measured in runs)
+    used = max((measured.memory or 0.0) / measured.evidence.asked.in_one for measured in runs)
     if not used:
         return None
-    killed = any(one.evidence.memory_line for one in runs)
-    told = f"{format_bytes(used)}, {percent(used / asked)}" if asked else format_bytes(used)
+    killed = any(measured.evidence.memory_line for measured in runs)
+    text = f"{format_bytes(used)}, {percent(used / asked)}" if asked else format_bytes(used)
     gib = max(1, math.ceil(used * MEMORY_MARGIN / GIB))
     short = killed or 0 < asked < used / _TIGHT
     if killed and asked:
         gib = max(gib, math.ceil(2 * asked / GIB))
-        told += "; too little: it was killed"
+        text += "; too little: it was killed"
     differs = not asked or short or gib * GIB <= _SMALLER * asked
     shown = format_bytes(asked) if asked else "not given"
-    return ResourceNeed("memory", shown, told, f"{gib} GiB", f'memory = "{gib}G"' if differs else "", short)
+    return ResourceNeed("memory", shown, text, f"{gib} GiB", f'memory = "{gib}G"' if differs else "", short)
 
 
 def _cpus(runs: Sequence[Measured]) -> ResourceNeed | None:
-    asked = max(one.evidence.asked.cpus or 0 for one in runs)
+    asked = max(measured.evidence.asked.cpus or 0 for measured in runs)
     used = [
-        (one, one.processors / one.evidence.asked.in_one, one.cpu)
-        for one in runs
-        if one.processors and one.cpu is not None
+        (measured, measured.processors / measured.evidence.asked.in_one, measured.cpu)
+        for measured in runs
+        if measured.processors and measured.cpu is not None
     ]
     if not used:
         return None
     mean = max(processors * cpu for _, processors, cpu in used)
-    high = max(processors * (one.cpu_high or cpu) for one, processors, cpu in used)
+    high = max(processors * (measured.cpu_high or cpu) for measured, processors, cpu in used)
     enough = max(1, math.ceil(high * CPU_MARGIN))
-    told = f"{mean:.1f} in the mean, {high:.1f} at most times"
-    waits = any(one.shares.get("env", 0.0) >= 0.1 for one, *_ in used)
+    text = f"{mean:.1f} in the mean, {high:.1f} at most times"
+    waits = any(measured.shares.get("env", 0.0) >= 0.1 for measured, *_ in used)
     if asked and (waits or enough >= asked):
         enough = asked  # fewer would make the wait for physics longer
-    most = max(one.num_envs + 2 if one.num_envs and one.shares else 0 for one, *_ in used)
+    most = max(measured.num_envs + 2 if measured.num_envs and measured.shares else 0 for measured, *_ in used)
     if most:
         enough = min(enough, most)  # one for each environment, the learner and the evaluation: more lie idle
     differs = not asked or enough <= _SMALLER * asked
     return ResourceNeed(
-        "CPUs", str(asked or "not given"), told, str(enough), f"cpus = {enough}" if differs else ""
+        "CPUs", str(asked or "not given"), text, str(enough), f"cpus = {enough}" if differs else ""
     )
 
 
 def _time(runs: Sequence[Measured]) -> ResourceNeed | None:
-    asked = max(one.evidence.asked.seconds or 0 for one in runs)
-    longest = max(_whole_run(one) or 0.0 for one in runs)
+    asked = max(measured.evidence.asked.seconds or 0 for measured in runs)
+    longest = max(_whole_run(measured) or 0.0 for measured in runs)
     if not longest:
         return None
-    attempts = max(len(one.run.directory.attempts) for one in runs)
-    unfinished = not all(one.completed for one in runs)
-    told = f"{format_seconds(longest)} in all" + (f", {attempts} attempts" if attempts > 1 else "")
-    told += ", as far as it came, carried on to its last step" if unfinished else ""
+    attempts = max(len(measured.run.directory.attempts) for measured in runs)
+    unfinished = not all(measured.completed for measured in runs)
+    text = f"{format_seconds(longest)} in all" + (f", {attempts} attempts" if attempts > 1 else "")
+    text += ", as far as it came, carried on to its last step" if unfinished else ""
     enough = _round_time(longest * TIME_MARGIN)
     short = attempts == 1 and 0 < asked < longest / _TIGHT  # else it went on in the next attempt
     differs = not asked or short or enough <= _SMALLER * asked
@@ -166,7 +166,7 @@ def _time(runs: Sequence[Measured]) -> ResourceNeed | None:
     return ResourceNeed(
         "time",
         shown,
-        told,
+        text,
         format_seconds(enough),
         f'time = "{format_duration(enough)}"' if differs else "",
         short,
@@ -190,30 +190,30 @@ def _round_time(seconds: float) -> int:
 
 
 def _gpu_memory(runs: Sequence[Measured]) -> ResourceNeed | None:
-    used = max(one.gpu_memory or 0.0 for one in runs)
-    total = max(one.gpu_memory_total or 0.0 for one in runs)
+    used = max(measured.gpu_memory or 0.0 for measured in runs)
+    total = max(measured.gpu_memory_total or 0.0 for measured in runs)
     if not used or not total:
         return None
-    killed = any(one.evidence.gpu_memory_line for one in runs)
+    killed = any(measured.evidence.gpu_memory_line for measured in runs)
     wanted = used * MEMORY_MARGIN / GIB
     gib = next((size for size in _GPU_SIZES if size >= wanted), None)
-    told = f"{format_bytes(used)}, {percent(used / total)}" + ("; it was full" if killed else "")
+    text = f"{format_bytes(used)}, {percent(used / total)}" + ("; it was full" if killed else "")
     smaller = f"a GPU or slice of {gib} GiB" if gib and gib * GIB < total else format_bytes(total)
     enough = "more" if killed else smaller
-    return ResourceNeed("GPU memory", format_bytes(total), told, enough, too_little=killed)
+    return ResourceNeed("GPU memory", format_bytes(total), text, enough, too_little=killed)
 
 
 def _gpu(runs: Sequence[Measured]) -> ResourceNeed | None:
-    asked = max(one.evidence.asked.gpus for one in runs)
-    used = known(one.gpu for one in runs)
+    asked = max(measured.evidence.asked.gpus for measured in runs)
+    used = known(measured.gpu for measured in runs)
     if not used:
         return None
-    name = next((gpu for one in runs if (gpu := one.evidence.asked.gpu)), "GPU")
-    told = f"{percent(max(used))} busy in the mean"
+    name = next((gpu for measured in runs if (gpu := measured.evidence.asked.gpu)), "GPU")
+    text = f"{percent(max(used))} busy in the mean"
     together = min(int(0.9 / max(max(used), 0.05)), 4)
-    alone = all(one.evidence.asked.pack == one.evidence.asked.in_one == 1 for one in runs)
+    alone = all(measured.evidence.asked.pack == measured.evidence.asked.in_one == 1 for measured in runs)
     enough = f"1 for {together} runs: submit --pack {together}" if together > 1 and alone else "1"
     setting = "gpus = 1" if asked > 1 else ""
     return ResourceNeed(
-        "GPU", f"{asked or 1} x {name}", told + (" (of one)" if asked > 1 else ""), enough, setting
+        "GPU", f"{asked or 1} x {name}", text + (" (of one)" if asked > 1 else ""), enough, setting
     )

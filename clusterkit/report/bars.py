@@ -32,17 +32,17 @@ def bar_charts(advice: Sequence[GroupAdvice]) -> list[BarChart]:
     """Returns charts of the attempts since submission and of the parts of the loop's time, if recorded."""
     several = len(advice) > 1
     runs = [
-        (f"{group.label}, {_seed(one.run)}" if several else _seed(one.run), one)
+        (f"{group.label}, {_seed(measured.run)}" if several else _seed(measured.run), measured)
         for group in advice
-        for one in group.measured
+        for measured in group.measured
     ]
-    counts = [len(one.run.directory.attempts) for _, one in runs]
+    counts = [len(measured.run.directory.attempts) for _, measured in runs]
     attempts = [
-        RunBar(label + (f", {count} attempts" if count != 1 else ""), _attempts(one.run))
-        for (label, one), count in zip(runs, counts, strict=True)
+        RunBar(label + (f", {count} attempts" if count != 1 else ""), _attempts(measured.run))
+        for (label, measured), count in zip(runs, counts, strict=True)
     ]
     end = max((piece.start + piece.length for bar in attempts for piece in bar.stretches), default=0.0)
-    parts = [RunBar(label, _parts(one)) for label, one in runs if one.shares]
+    parts = [RunBar(label, _parts(measured)) for label, measured in runs if measured.shares]
     charts = (
         _chart("Attempts, by time since submission", attempts, end, _NAMES, TIME),
         _chart("Where the loop's time went", parts, 1.0, _PARTS),
@@ -63,9 +63,9 @@ def _parts(measured: Measured) -> tuple[Stretch, ...]:
     for part, colour in zip(PARTS, _PARTS, strict=True):
         length = measured.shares[part]
         if length > 0:
-            told = percent(length)
+            text = percent(length)
             stretches.append(
-                Stretch(start, length, colour, f"{part}: {told}", told if length >= 0.09 else "")
+                Stretch(start, length, colour, f"{part}: {text}", text if length >= 0.09 else "")
             )
         start += length
     return tuple(stretches)
@@ -73,8 +73,8 @@ def _parts(measured: Measured) -> tuple[Stretch, ...]:
 
 def _attempts(run: ReportRun) -> tuple[Stretch, ...]:
     """Waits and attempts, by outcome, in seconds since submission."""
-    found = [(attempt, moment(attempt.start or {}, "started")) for attempt in run.directory.attempts]
-    started = [(attempt, start) for attempt, start in found if start is not None]
+    starts = [(attempt, moment(attempt.start or {}, "started")) for attempt in run.directory.attempts]
+    started = [(attempt, start) for attempt, start in starts if start is not None]
     if not started:
         return ()
     _, first = started[0]
@@ -88,9 +88,9 @@ def _attempts(run: ReportRun) -> tuple[Stretch, ...]:
             stretches.append(Stretch(now - origin, wait, "rest", f"waited {format_seconds(wait)}"))
         why = str((attempt.exit or {}).get("why") or "no record of its end")
         colour = _ENDS.get(why, "warn" if attempt.exit else "c5")
-        told = [why, (attempt.exit or {}).get("detail"), (attempt.start or {}).get("retry")]
-        said = ", ".join(one_line(each) for each in told if each)
-        words = f"attempt {attempt.number}: {format_seconds(stop - start)}, {said}"
+        reasons = [why, (attempt.exit or {}).get("detail"), (attempt.start or {}).get("retry")]
+        text = ", ".join(one_line(reason) for reason in reasons if reason)
+        words = f"attempt {attempt.number}: {format_seconds(stop - start)}, {text}"
         stretches.append(Stretch(start - origin, stop - start, colour, words))
         now = stop
     return tuple(stretches)

@@ -62,13 +62,13 @@ def what_binds(measured: Measured) -> Binding | None:
     part = max(parts, key=lambda name: parts[name])
     if measured.gpu is not None and measured.gpu >= _BUSY and parts["learn"] + parts["act"] > parts["env"]:
         part = "learn"
-    told = f"{percent(parts['learn'])} of the loop goes into updates, {percent(parts['act'])} into acting, "
-    told += f"{percent(parts['env'])} into waiting for environments"
-    told += "".join(
+    text = f"{percent(parts['learn'])} of the loop goes into updates, {percent(parts['act'])} into acting, "
+    text += f"{percent(parts['env'])} into waiting for environments"
+    text += "".join(
         f", {percent(parts[p])} into {NAMES[p]}" for p in ("evaluate", "checkpoint") if parts[p] >= 0.02
     )
     used = f"; the GPU is {percent(measured.gpu)} busy" if measured.gpu is not None else ""
-    return Binding(part, f"{NAMES[part]} binds: {told}{used}")
+    return Binding(part, f"{NAMES[part]} binds: {text}{used}")
 
 
 def faster(measured: Measured, recipe: Mapping[str, Any]) -> list[Change]:
@@ -99,8 +99,8 @@ def compared(mine: Sequence[Measured], others: Mapping[str, Sequence[Measured]],
     for name, theirs in others.items():
         different = _settings_apart(mine[0], theirs[0])
         slow, quick = median_rate(mine), median_rate(theirs)
-        fastest = max((one.steps_per_second or 0.0 for one in mine), default=0.0)
-        slowest = min((one.steps_per_second or 0.0 for one in theirs), default=0.0)
+        fastest = max((measured.steps_per_second or 0.0 for measured in mine), default=0.0)
+        slowest = min((measured.steps_per_second or 0.0 for measured in theirs), default=0.0)
         if not different or not slow or not quick or slowest <= fastest:
             continue
         fast, mine_fast = beside([quick, slow])
@@ -144,8 +144,8 @@ def _physics(measured: Measured, recipe: Mapping[str, Any]) -> list[Change]:
     else:
         gain = acting + waiting  # a worker each: more environments use the same wait for more steps
     tasks = recipe.get("tasks")
-    known = {"MT10": 10, "MT25": 25, "MT50": 50}
-    count = sum(known.get(str(task), 1) for task in tasks) if isinstance(tasks, list) and tasks else 1
+    sizes = {"MT10": 10, "MT25": 25, "MT50": 50}
+    count = sum(sizes.get(str(task), 1) for task in tasks) if isinstance(tasks, list) and tasks else 1
     wanted = -(-2 * envs // count) * count
     why = "each action and each wait then serves twice as many environments"
     why += f" (a multiple of the {count} tasks)" if count > 1 else ""

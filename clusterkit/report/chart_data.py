@@ -109,8 +109,8 @@ class Chart:
     def describe(self, curve: Curve, point: Point) -> str:
         """Returns the hover text of a point."""
         between = point.interval
-        told = f" ({self.show(between.low)} to {self.show(between.high)})" if between else ""
-        return f"{curve.label}: {self.show(point.value)}{told} {self.axis.at(point.step)}"
+        interval = f" ({self.show(between.low)} to {self.show(between.high)})" if between else ""
+        return f"{curve.label}: {self.show(point.value)}{interval} {self.axis.at(point.step)}"
 
 
 @dataclass(frozen=True)

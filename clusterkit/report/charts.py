@@ -75,8 +75,8 @@ def own(groups: Sequence[ReportGroup], metric: str | None = None) -> list[Chart]
 
 def own_numbers(groups: Sequence[ReportGroup], metric: str | None = None) -> list[str]:
     """Returns names of program-specific numbers of users' own programs, the main one first."""
-    found = (result(group, metric) for group in groups)
-    mains = [one.name for one in found if one and (metric or one.name not in (SUCCESS, RETURN))]
+    results = (result(group, metric) for group in groups)
+    mains = [main.name for main in results if main and (metric or main.name not in (SUCCESS, RETURN))]
     logged = (name for group in groups for run in group.runs for name in run.own_names)
     return list(dict.fromkeys([*mains, *logged]))[:_MOST_OWN]
 
@@ -202,8 +202,8 @@ def _drawn(curves: Sequence[Curve]) -> tuple[Curve, ...]:
 def _began(run: ReportRun) -> float:
     """Returns the time of a run's first start, or of its first line if no attempt is recorded."""
     starts = [moment(attempt.start or {}, "started") for attempt in run.directory.attempts]
-    known = [start for start in starts if start is not None]
-    return min(known or [row.time for row in run.rows if row.kind == "train"], default=0.0)
+    times = [start for start in starts if start is not None]
+    return min(times or [row.time for row in run.rows if row.kind == "train"], default=0.0)
 
 
 def _runs(groups: Sequence[ReportGroup]) -> Iterator[tuple[ReportRun, str, str]]:

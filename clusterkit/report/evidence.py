@@ -101,7 +101,7 @@ def asked(document: Mapping[str, Any], request: Submission) -> Asked:
 def _resources(options: Sequence[str]) -> JobResources:
     """The resources in options; only their own backend finds the time limit that nearly every job has."""
     read = {kind: backend_of_kind(kind).asked(options) for kind in BUILT_IN}
-    return next((found for found in read.values() if found.seconds is not None), read[DEFAULT])
+    return next((resources for resources in read.values() if resources.seconds is not None), read[DEFAULT])
 
 
 def _tail(path: Path) -> list[str]:
@@ -114,5 +114,5 @@ def _tail(path: Path) -> list[str]:
 
 
 def _whole(value: object) -> int | None:
-    found = whole(value)
-    return found if found and found > 0 else None
+    number = whole(value)
+    return number if number and number > 0 else None

@@ -72,23 +72,23 @@ def equal_runs(runs: Iterable[ReportRun]) -> list[EqualRuns]:
         }
         if numbers:
             alike.setdefault(frozenset((*key, value) for key, value in numbers.items()), []).append(run)
-    found = []
+    equals = []
     for equal in alike.values():
         labels = [{"seed": run.document.get("seed"), **table(run.document, "sweep")} for run in equal]
         names = dict.fromkeys(name for label in labels for name in label if name != "profile")
         differing = tuple(name for name in names if len({str(label.get(name)) for label in labels}) > 1)
         if differing:
-            found.append(EqualRuns(tuple(run.directory.run_id for run in equal), differing))
-    return found
+            equals.append(EqualRuns(tuple(run.directory.run_id for run in equal), differing))
+    return equals
 
 
 def provenance(measured: Sequence[Measured]) -> list[Fact]:
     """Returns the provenance of a report's runs: code, dates, durations and machines."""
-    runs = [one.run for one in measured]
+    runs = [use.run for use in measured]
     dates = sorted(
         str(run.document["created"])[:16].replace("T", " ") for run in runs if "created" in run.document
     )
-    spans = sorted(one.running for one in measured if one.running)
+    spans = sorted(use.running for use in measured if use.running)
     attempts = [attempt.start or {} for run in runs for attempt in run.directory.attempts]
     machines = [f"{run.document.get('cluster')}: {_machine(run)}" for run in runs]
     return [
@@ -112,8 +112,8 @@ def _range(texts: Sequence[str]) -> str:
 
 def _few(texts: Iterable[str]) -> str:
     """Returns the distinct values, at most three."""
-    found = list(dict.fromkeys(texts))
-    return "; ".join(found[:3]) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
+    distinct = list(dict.fromkeys(texts))
+    return "; ".join(distinct[:3]) + (f"; and {len(distinct) - 3} more" if len(distinct) > 3 else "")
 
 
 def _code(run: ReportRun) -> str:
@@ -191,8 +191,10 @@ def _settings(run: ReportRun) -> str:
     profile = table(run.document, "profile")
     trainers = ("num_envs", "precision", "eval_every", "stop_at", "checkpoint_every", "workers")
     names = (*(trainers if run.recipe else ()), "threads")
-    found = {name: header.get(name, profile.get(name)) for name in names}
-    return ", ".join(f"{name} {_value(value)}" for name, value in found.items() if value is not None) or "-"
+    settings = {name: header.get(name, profile.get(name)) for name in names}
+    return (
+        ", ".join(f"{name} {_value(value)}" for name, value in settings.items() if value is not None) or "-"
+    )
 
 
 def _device(run: ReportRun) -> str:
@@ -213,8 +215,8 @@ def _versions(run: ReportRun) -> dict[str, str]:
     """Versions reported by the node or else recorded by the laptop."""
     reported = [row.values["versions"] for row in run.rows if row.kind == "run" and "versions" in row.values]
     newest = reported[-1] if reported else run.document.get("versions")
-    known = newest if isinstance(newest, dict) else {}
-    return {name: text for name, text in known.items() if isinstance(text, str)}
+    versions = newest if isinstance(newest, dict) else {}
+    return {name: text for name, text in versions.items() if isinstance(text, str)}
 
 
 def _change(both: object) -> str:
@@ -267,19 +269,19 @@ def published(recipe: Mapping[str, Any]) -> Published | None:
     )
     if recipe.get("critic_network", "mlp") != "mlp" or not isinstance(tasks, list) or not actor:
         return None
-    known = read_table("benchmarks/published")
+    document = read_table("benchmarks/published")
     near = [
-        row for row in known["results"] if [row["benchmark"]] == tasks and [row["critics"]] * 3 == critics
+        row for row in document["results"] if [row["benchmark"]] == tasks and [row["critics"]] * 3 == critics
     ]
     if not near:
         return None
     row = min(near, key=lambda row: (abs(row["actor"] - actor[0]), row["actor"]))
     return Published(
-        source=known["source"],
+        source=document["source"],
         benchmark=row["benchmark"],
         network=f"actor 3x{row['actor']:,}, critics 3x{row['critics']:,}",
         success=row["success"],
-        steps=known["steps"][row["benchmark"]],
+        steps=document["steps"][row["benchmark"]],
         dormant=row.get("dormant"),
         exact=actor == [row["actor"]] * 3,
     )

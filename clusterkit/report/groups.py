@@ -150,8 +150,8 @@ class ReportGroup:
         logged: dict[int, Interval] = {}
         values: dict[int, list[float]] = {}
         trials: dict[int, int] = {}
-        for each in rows:
-            for row in each:
+        for rows_of_run in rows:
+            for row in rows_of_run:
                 value = row.number(key)
                 if value is not None and row.step < min(lost, default=math.inf):
                     values.setdefault(row.step, []).append(value)

@@ -76,7 +76,7 @@ def result(group: ReportGroup, wanted: str | None = None) -> MainResult | None:
     names = [full_name(wanted)] if wanted else [SUCCESS, RETURN, *_own(group)]
     for name in names:
         point, logged = final(group, name), _logged(group, name)
-        steps = [one.points[-1][0] for one in logged]
+        steps = [values.points[-1][0] for values in logged]
         if point and name.startswith(("success/", "return/")):
             steps = [point.step]
         if point or diverged(group, name):
@@ -97,22 +97,22 @@ def final(group: ReportGroup, name: str) -> Point | None:
     """
     if name.startswith(("success/", "return/")):
         return group.final(name)
-    found = lasts(group, name)
-    values = [value for _, value in found]
-    if not found:
+    points = lasts(group, name)
+    values = [value for _, value in points]
+    if not points:
         return None
     interval = None if diverged(group, name) else student(values)
-    return Point(max(step for step, _ in found), statistics.fmean(values), interval)
+    return Point(max(step for step, _ in points), statistics.fmean(values), interval)
 
 
 def lasts(group: ReportGroup, name: str) -> list[tuple[int, float]]:
     """Returns the last step and value of a number in each run that logged it and has not diverged."""
-    return [one.last for one in _logged(group, name) if one.last is not None]
+    return [values.last for values in _logged(group, name) if values.last is not None]
 
 
 def diverged(group: ReportGroup, name: str) -> tuple[str, ...]:
     """Returns since when, of each run whose last value of a number is not finite."""
-    return tuple(one.why for one in _logged(group, name) if one.why is not None)
+    return tuple(values.why for values in _logged(group, name) if values.why is not None)
 
 
 def diverged_words(whys: Sequence[str], runs: int) -> str:
@@ -137,18 +137,18 @@ def check(groups: Sequence[ReportGroup], wanted: str) -> None:
     rows = [
         row for group in groups for run in group.runs for row in run.rows if row.kind in ("train", "eval")
     ]
-    known = sorted({name for row in rows for name in row.values if row.logged(name) is not None})
-    more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
+    names = sorted({name for row in rows for name in row.values if row.logged(name) is not None})
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     raise RunError(
-        f"no run logs a number {wanted!r}", hint=f"--metric takes one of {', '.join(known[:_LISTED])}{more}"
+        f"no run logs a number {wanted!r}", hint=f"--metric takes one of {', '.join(names[:_LISTED])}{more}"
     )
 
 
 def mean_curve(group: ReportGroup, name: str) -> list[Point]:
     """Returns the mean over runs with its 95% Student interval, where all of them log the number."""
-    found = [dict(run.series(name).finite) for run in group.runs]
-    steps = sorted(set.intersection(*(set(one) for one in found)))
-    at = [(step, [one[step] for one in found]) for step in steps]
+    curves = [dict(run.series(name).finite) for run in group.runs]
+    steps = sorted(set.intersection(*(set(curve) for curve in curves)))
+    at = [(step, [curve[step] for curve in curves]) for step in steps]
     return [Point(step, statistics.fmean(values), student(values)) for step, values in at]
 
 

@@ -128,9 +128,9 @@ def _shares(weighed: Sequence[tuple[MetricRow, float]]) -> dict[str, float]:
 
 
 def _mean(weighed: Sequence[tuple[MetricRow, float]], key: str) -> float | None:
-    known = [(value, weight) for row, weight in weighed if (value := row.number(key)) is not None]
-    total = sum(weight for _, weight in known)
-    return sum(value * weight for value, weight in known) / total if total else None
+    pairs = [(value, weight) for row, weight in weighed if (value := row.number(key)) is not None]
+    total = sum(weight for _, weight in pairs)
+    return sum(value * weight for value, weight in pairs) / total if total else None
 
 
 def _highest(rows: Iterable[MetricRow], key: str, other: object = None) -> float | None:
@@ -198,5 +198,5 @@ def known(values: Iterable[float | None]) -> list[float]:
 
 def median_rate(measured: Sequence[Measured]) -> float | None:
     """Returns environment steps a second, the median over runs."""
-    rates = known(one.steps_per_second for one in measured)
+    rates = known(run.steps_per_second for run in measured)
     return statistics.median(rates) if rates else None

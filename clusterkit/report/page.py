@@ -104,8 +104,8 @@ def render(
         "drawn": inline_svg,
     }
     summaries = [
-        _summarise(group, one, curve_colour(number), groups[0], metric)
-        for number, (group, one) in enumerate(zip(groups, advice, strict=True))
+        _summarise(group, group_advice, curve_colour(number), groups[0], metric)
+        for number, (group, group_advice) in enumerate(zip(groups, advice, strict=True))
     ]
     page = environment.get_template("report.html.j2").render(
         title=groups[0].label if len(groups) == 1 else f"{len(groups)} groups of runs",
@@ -123,7 +123,7 @@ def render(
         meaning=charts.interval_meaning(groups),
         advice=advice,
         runs=[describe(run) for group in groups for run in group.runs],
-        provenance=provenance([run for one in advice for run in one.measured]),
+        provenance=provenance([run for group_advice in advice for run in group_advice.measured]),
         written=f"{now.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
         version=__version__,
     )
@@ -135,7 +135,7 @@ def _summarise(
 ) -> Summary:
     scores, main = group.final_scores(), result(group, metric)
     means = group.final_means()
-    ours, firsts = (_finals(one, main) for one in (group, first))
+    ours, firsts = (_finals(member, main) for member in (group, first))
     lost = main is not None and bool(main.diverged)  # the others are a selection
     several = len(group.runs) > 1 and any(scores) and not lost
     compared = group is not first and ours and firsts
@@ -148,9 +148,9 @@ def _summarise(
         iqm=iqm([score for run in scores for score in run]) if several else None,
         iqm_interval=iqm_interval(scores) if several else None,
         steps_per_second=_mean(run.steps_per_second for run in group.runs),
-        running=_mean(one.running or None for one in advice.measured),
-        gpu=_mean(one.gpu for one in advice.measured),
-        dormant=_mean(one.dormant for one in advice.measured),
+        running=_mean(member.running or None for member in advice.measured),
+        gpu=_mean(member.gpu for member in advice.measured),
+        dormant=_mean(member.dormant for member in advice.measured),
         seeds_iqm=iqm(means) if means and not lost else None,
         seeds_interval=iqm_interval([[mean] for mean in means]),
         published=published(table(group.runs[0].recipe, "values")),
@@ -190,7 +190,7 @@ def _final_rows(groups: Sequence[ReportGroup], metric: str | None) -> list[Final
         FinalRow(
             name,
             tuple(final(group, name) for group in groups),
-            tuple(point.value if (point := final(one, name)) else None for one in alone),
+            tuple(point.value if (point := final(single, name)) else None for single in alone),
             tuple(_diverged(group, name, several=len(groups) > 1) for group in groups),
         )
         for name in own_numbers(groups, metric)
@@ -213,5 +213,5 @@ def _marked(text: str) -> Markup:
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    told = known(values)
-    return fmean(told) if told else None
+    numbers = known(values)
+    return fmean(numbers) if numbers else None

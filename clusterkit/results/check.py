@@ -83,7 +83,11 @@ def _checkpoints(run_dir: Path, new: Collection[str]) -> Iterator[str]:
         changed = f"{name}/manifest.json" in new
         for path, facts in [
             *((f"{name}/{file}", facts) for file, facts in files.items()),
-            *((f"checkpoints/replay/{each.get('file')}", each) for each in replay_segments(document) if each),
+            *(
+                (f"checkpoints/replay/{segment.get('file')}", segment)
+                for segment in replay_segments(document)
+                if segment
+            ),
         ]:
             if _leaves(path):
                 wrong[f"{name}/manifest.json names {ascii(path)[1:-1]}"] = None
@@ -130,15 +134,15 @@ def _is_object(line: bytes) -> bool:
 
 def present(results: str, files: Iterable[RemoteFile]) -> dict[str, os.stat_result]:
     """Returns the local counterparts of remote files that are regular files, by path; looks at no folder."""
-    found = {}
+    infos = {}
     for file in files:
         try:
             info = os.lstat(f"{results}/{file.path}")  # building a Path costs more than the call
         except OSError:
             continue
         if stat.S_ISREG(info.st_mode):
-            found[file.path] = info
-    return found
+            infos[file.path] = info
+    return infos
 
 
 def second_name(file: Path, name: Path) -> None:
@@ -218,11 +222,11 @@ class LocalFiles:
         """Returns by path why a file does not fit on the disk."""
         disk = os.statvfs(self.results)
         free = disk.f_bavail * disk.f_frsize
-        found = {}
+        faults = {}
         for file in files:
             if file.size > free and file.size - self._arrived(file) > free:
-                found[file.path] = f"it has {file.size:,} bytes, and {free:,} are free here"
-        return found
+                faults[file.path] = f"it has {file.size:,} bytes, and {free:,} are free here"
+        return faults
 
     def _arrived(self, file: RemoteFile) -> int:
         """Returns bytes of a file that already occupy local disk space."""

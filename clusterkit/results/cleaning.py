@@ -142,13 +142,13 @@ def removable(run_id: str, files: Iterable[RemoteFile], results: Path, *, everyt
         everything: whether the newest checkpoint may be removed too.
     """
     mine = [file for file in files if file.run_id == run_id]
-    numbers = [int(found[1]) for file in mine if (found := re.match(r"submissions/(\d{1,9})/", file.inside))]
+    numbers = [int(match[1]) for file in mine if (match := re.match(r"submissions/(\d{1,9})/", file.inside))]
     large = [file for file in mine if not _stays(file)]
     here = {file.inside for file in large if _is_here(file, results)}
     folders: dict[str, list[RemoteFile]] = defaultdict(list)
     for file in large:
-        if found := _CHECKPOINT.fullmatch(file.inside):
-            folders[found[1]].append(file)
+        if match := _CHECKPOINT.fullmatch(file.inside):
+            folders[match[1]].append(file)
     manifests = {
         name: file.mtime_ns
         for name, held in folders.items()
@@ -162,8 +162,8 @@ def removable(run_id: str, files: Iterable[RemoteFile], results: Path, *, everyt
     last_rows = _segments(results / run_id, {last}) if last else frozenset()
 
     def kept(file: RemoteFile, names: set[str], rows: frozenset[str] | None) -> bool:
-        if found := _CHECKPOINT.fullmatch(file.inside):
-            return found[1] in names
+        if match := _CHECKPOINT.fullmatch(file.inside):
+            return match[1] in names
         segment = _SEGMENT.fullmatch(file.inside)
         return segment is not None and (rows is None or segment[1] in rows)
 
@@ -213,40 +213,40 @@ def _segments(run_dir: Path, names: Iterable[str]) -> frozenset[str] | None:
     manifests = [read_object(run_dir / "checkpoints" / name / "manifest.json") for name in names]
     if any(manifest is None for manifest in manifests):
         return None
-    listed = (each for manifest in manifests for each in replay_segments(manifest or {}))
-    return frozenset(str(each.get("file")) for each in listed)
+    listed = (segment for manifest in manifests for segment in replay_segments(manifest or {}))
+    return frozenset(str(segment.get("file")) for segment in listed)
 
 
-def cleaning(one: Removable, digests: Mapping[str, str], *, by: str, time: float) -> dict[str, Any]:
+def cleaning(run: Removable, digests: Mapping[str, str], *, by: str, time: float) -> dict[str, Any]:
     """Returns an entry of cleaned.json: who removes which files, and when.
 
     Args:
-        one: the files to remove; those without a digest are kept.
+        run: the files to remove; those without a digest are kept.
         digests: SHA-256 by path.
         by: user and machine.
         time: Unix seconds.
     """
     files = {
         file.inside: {"bytes": file.size, "sha256": digests[file.path]}
-        for file in one.files
+        for file in run.files
         if file.path in digests
     }
     return {"time": int(time), "by": by, "files": files}
 
 
 def orders(
-    one: Removable, digests: Mapping[str, str], mark: str, first: int
+    run: Removable, digests: Mapping[str, str], mark: str, first: int
 ) -> tuple[bytes, list[RemoteFile]]:
     """Returns the input of `REMOVE` for one run, and its files in the order of their numbers.
 
     Args:
-        one: the files to remove.
+        run: the files to remove.
         digests: SHA-256 by path; files without one are omitted.
         mark: the run's cleaned.json, one line.
         first: number of the first file.
     """
-    files = [file for file in one.files if file.path in digests]
-    lines = ["run", str(one.submissions), one.run_id, "mark", mark, ""]
+    files = [file for file in run.files if file.path in digests]
+    lines = ["run", str(run.submissions), run.run_id, "mark", mark, ""]
     for number, file in enumerate(files, start=first):
         lines += [str(number), digests[file.path], file.path]
     return "".join(f"{line}\n" for line in lines).encode(), files

@@ -281,8 +281,8 @@ def _end(path: str, links: Mapping[str, str]) -> str:
 
 def parent_folders(paths: Iterable[str]) -> set[str]:
     """Returns all parent folders of some files."""
-    found: set[str] = set()
+    folders: set[str] = set()
     for path in paths:
-        while (path := path.rpartition("/")[0]) and path not in found:
-            found.add(path)
-    return found
+        while (path := path.rpartition("/")[0]) and path not in folders:
+            folders.add(path)
+    return folders

@@ -97,7 +97,7 @@ class MetricRows:
             self._count += 1
             self._bytes += kind.add(_BytePlace(self._count, len(line), row))
             while self._bytes > self._budget:
-                most = max(self._kinds.values(), key=lambda each: each.bytes)
+                most = max(self._kinds.values(), key=lambda candidate: candidate.bytes)
                 if not (freed := most.thin()):
                     break
                 self._bytes -= freed
@@ -226,8 +226,8 @@ def ratings(rows: Sequence[MetricRow]) -> tuple[str, dict[int, float]]:
     """Returns the metric by which evaluations are rated, and its value at each step of one."""
     rated: dict[int, float] = {}
     for name in _RATINGS:
-        found = latest((row for row in rows if name in row.values), "eval")
-        rated = {row.step: rate for row in found if (rate := row.number(name)) is not None}
+        evaluations = latest((row for row in rows if name in row.values), "eval")
+        rated = {row.step: rate for row in evaluations if (rate := row.number(name)) is not None}
         if rated:
             break
     return name, rated

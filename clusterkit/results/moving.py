@@ -83,8 +83,8 @@ def move(source: Site, target: Site, run: LedgerRun, spec: RunSpec, results: Pat
 
 def _check_whole(run: LedgerRun, pulled: PulledRun) -> None:
     """Raises RunError if a file that resuming needs was not pulled."""
-    away = [each.removeprefix(NOT_HOME) for each in pulled.problems if each.startswith(NOT_HOME)]
-    needed = [each for each in away if not each.startswith("wandb/")]
+    away = [problem.removeprefix(NOT_HOME) for problem in pulled.problems if problem.startswith(NOT_HOME)]
+    needed = [problem for problem in away if not problem.startswith("wandb/")]
     if needed:
         raise RunError(
             f"{run.run_id} cannot be moved completely: {'; '.join(needed)}",

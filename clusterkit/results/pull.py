@@ -159,22 +159,26 @@ def list_runs(transport: Transport, runs_root: str, run_ids: Sequence[str]) -> L
 
 def _list_part(transport: Transport, runs_root: str, run_ids: Sequence[str]) -> Listing:
     argv = list_argv(runs_root)
-    done = transport.run(argv, stdin=list_input(run_ids), check=False, timeout=_LIST_SECONDS)
-    if done.returncode == NO_SUCH_ROOT:
+    answer = transport.run(argv, stdin=list_input(run_ids), check=False, timeout=_LIST_SECONDS)
+    if answer.returncode == NO_SUCH_ROOT:
         raise RunError(
             f"{transport.where}: there is no {runs_root}, so no run was submitted there yet",
             hint="`clusterkit submit` starts one",
         )
     try:
-        listing = parse_listing(done.stdout, frozenset(run_ids))
+        listing = parse_listing(answer.stdout, frozenset(run_ids))
     except ValueError as error:
         raise TransportError(
             f"{transport.where} lists files it was not asked about: {error}",
             hint="nothing was copied; find out what is run there in place of `find`",
         ) from error
     # find also fails if one run is missing or a file vanishes meanwhile; only empty output is an error.
-    if done.returncode != 0 and not listing.run_ids and not re.search(r"(?i)no such file", done.error_text):
-        raise TransportError(f"{transport.where}: the runs cannot be listed: {done.reason}")
+    if (
+        answer.returncode != 0
+        and not listing.run_ids
+        and not re.search(r"(?i)no such file", answer.error_text)
+    ):
+        raise TransportError(f"{transport.where}: the runs cannot be listed: {answer.reason}")
     return listing
 
 
@@ -220,17 +224,17 @@ class _Pull:
 
     def _link(self, listing: Listing, wanted: Collection[str], present: Collection[str]) -> None:
         """Gives a link's name to the file here that it leads to; records the links that lead to no file."""
-        here, known = LocalFiles(str(self._results)), {file.path for file in listing.files}
-        folders = parent_folders(known)
+        here, paths = LocalFiles(str(self._results)), {file.path for file in listing.files}
+        folders = parent_folders(paths)
         ends = {
             link.path: link.target
             for link in listing.links
-            if link.target not in known or link.target in wanted
+            if link.target not in paths or link.target in wanted
         }
         free = {file.path for file in here.look(RemoteFile(path, 0, 0) for path in ends)}
         for path, target in ends.items():
             name = target.partition("/")[2]
-            if target not in known:
+            if target not in paths:
                 folder = target in folders
                 what = f"a link to the folder {name}" if folder else f"a link to {name}, which is not there"
                 if folder or path not in here.local:
@@ -243,17 +247,21 @@ class _Pull:
     def _move(self, files: Sequence[RemoteFile]) -> None:
         here = LocalFiles(str(self._results))
         plan = compare(files, present(here.results, files))
-        free = here.look(one.file for one in plan)
+        free = here.look(transfer.file for transfer in plan)
         large = here.too_large(free) if free else {}
         self.too_large |= large.keys()
         blocked = here.blocked | large
-        plan = [one for one in plan if one.file.path not in blocked]
+        plan = [transfer for transfer in plan if transfer.file.path not in blocked]
         self.faults |= blocked
-        self.moving = {one.file.path for one in plan}
-        self.new = {one.file.path: one.new for one in plan} | self.new
+        self.moving = {transfer.file.path for transfer in plan}
+        self.new = {transfer.file.path: transfer.new for transfer in plan} | self.new
         # Tails come last, so that no log is older than its exit record.
         for checksum, append in ((False, False), (True, False), (False, True)):
-            group = [one.file for one in plan if (one.checksum, one.append) == (checksum, append)]
+            group = [
+                transfer.file
+                for transfer in plan
+                if (transfer.checksum, transfer.append) == (checksum, append)
+            ]
             if group:
                 options = SyncOptions(
                     files_from=tuple(file.path for file in group),
@@ -267,7 +275,7 @@ class _Pull:
                 most = 2 * sum(file.size for file in group) + GROWTH  # rsync may send a file twice
                 report = self._bounded(most)
                 self._transport.pull(f"{self._root}/", self._results, options=options, progress=report)
-        self._check(one.file for one in plan)
+        self._check(transfer.file for transfer in plan)
 
     def _bounded(self, most: int) -> ProgressCallback:
         """Wraps the progress callback to abort a transfer that exceeds `most` bytes."""
@@ -305,14 +313,14 @@ class _Pull:
             files: the run's files that should now be present.
             left: its files that were not pulled, each with the reason.
         """
-        found = [*left[:_NAMED], *([f"{NOT_HOME}{len(left) - _NAMED} more"] if len(left) > _NAMED else [])]
+        lines = [*left[:_NAMED], *([f"{NOT_HOME}{len(left) - _NAMED} more"] if len(left) > _NAMED else [])]
         if run_id not in listing.run_ids:
-            return PulledRun(run_id, found=False, problems=tuple(found))
+            return PulledRun(run_id, found=False, problems=tuple(lines))
         new = {file.inside: self.new[file.path] for file in files if file.path in self.new}
         damaged: list[str] = []
         if new:
-            found += problems(self._results / run_id, run_id)
+            lines += problems(self._results / run_id, run_id)
             damaged = damaged_checkpoints(self._results / run_id, new)
         total = sum(file.size for file in files)
         lost = len(damaged) + sum(path.startswith(f"{run_id}/") for path in self.too_large)
-        return PulledRun(run_id, True, len(new), sum(new.values()), total, (*found, *damaged), lost)
+        return PulledRun(run_id, True, len(new), sum(new.values()), total, (*lines, *damaged), lost)

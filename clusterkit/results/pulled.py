@@ -41,12 +41,12 @@ def runs_meant(results: Path, name: str, ledger: Ledger) -> Sequence[naming.Name
     Raises:
         RunError: as `clusterkit.runs.names.find`.
     """
-    known: list[naming.Named] = [*ledger.runs()]
-    ids = {run.run_id for run in known}
+    of_ledger: list[naming.Named] = [*ledger.runs()]
+    ids = {run.run_id for run in of_ledger}
     # A member's run id begins with its group's id, so no other folder can match.
     here = sorted(path.parent for path in results.glob("*/run.json") if path.parent.name.startswith(name))
     strangers = [_Stranger(folder.name, group_of(folder)) for folder in here if folder.name not in ids]
-    return naming.find([*strangers, *known] if name else known, [name])
+    return naming.find([*strangers, *of_ledger] if name else of_ledger, [name])
 
 
 def group_of(folder: Path) -> str:
@@ -109,14 +109,14 @@ def read_recorded(
         run = ledger.find_one(name)  # raises for an unknown or ambiguous name
         described, files = document(run.run_dir), records([run.run_dir])
         answers = ask(transport_to(run.cluster), described, files)
-        found = answers.of(described)
-        if not found.exists:
+        answer = answers.of(described)
+        if not answer.exists:
             raise RunError(
                 f"{run.run_id}: there is no run directory {run.run_dir} on {run.cluster}",
                 hint="`clusterkit status` shows what happened to it",
             )
-        if found.content is None:
+        if answer.content is None:
             raise unreadable(run)
-        return Recorded(found.content, answers.of(files)[run.run_dir].request, None, run)
+        return Recorded(answer.content, answers.of(files)[run.run_dir].request, None, run)
     directory = read_run_dir(folder)
     return Recorded(directory.document, newest_request(folder), folder, ledger.get(directory.run_id))

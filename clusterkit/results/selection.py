@@ -81,10 +81,10 @@ def select(
     files = list(files)
     whole: dict[str, dict[str, int]] = defaultdict(dict)
     for file in files:
-        found = _CHECKPOINT.fullmatch(file.inside)
-        if found and found[2] == "manifest.json":
-            whole[file.run_id][found[1]] = file.mtime_ns
-    one = {
+        match = _CHECKPOINT.fullmatch(file.inside)
+        if match and match[2] == "manifest.json":
+            whole[file.run_id][match[1]] = file.mtime_ns
+    chosen = {
         run_id: _best(times, (best or {})[run_id])
         if checkpoints is Checkpoints.BEST and run_id in (best or {})
         else _newest(times, (newest_here or {}).get(run_id))
@@ -98,9 +98,9 @@ def select(
             return True
         if checkpoints is Checkpoints.NONE or _UNFINISHED.match(file.inside):
             return False
-        found = _CHECKPOINT.fullmatch(file.inside)
-        if found and found[1] in whole[file.run_id]:
-            return checkpoints is Checkpoints.ALL or found[1] == one.get(file.run_id)
+        match = _CHECKPOINT.fullmatch(file.inside)
+        if match and match[1] in whole[file.run_id]:
+            return checkpoints is Checkpoints.ALL or match[1] == chosen.get(file.run_id)
         return checkpoints is Checkpoints.ALL or not _SEGMENT.fullmatch(file.inside)
 
     return [file for file in files if wanted(file)]
@@ -138,16 +138,16 @@ def _best(names: Collection[str], step: int) -> str:
 
 def compare(files: Iterable[RemoteFile], local: Mapping[str, os.stat_result]) -> list[FileTransfer]:
     """Plans the transfer of the selected files, given the local ones (by the same relative paths)."""
-    found = []
+    transfers = []
     for file in files:
         here = local.get(file.path)
         if here is None:
-            found.append(FileTransfer(file, file.size))
+            transfers.append(FileTransfer(file, file.size))
         elif file.size > here.st_size and here.st_nlink == 1 and APPENDED.fullmatch(file.inside):
             # a file with another hard link must not be written in place
-            found.append(FileTransfer(file, file.size - here.st_size, append=True))
+            transfers.append(FileTransfer(file, file.size - here.st_size, append=True))
         elif (file.size, file.mtime_ns // 10**9) != (here.st_size, here.st_mtime_ns // 10**9):
-            found.append(FileTransfer(file, file.size))
+            transfers.append(FileTransfer(file, file.size))
         elif file.mtime_ns != here.st_mtime_ns and here.st_mtime_ns % 10**9:
-            found.append(FileTransfer(file, file.size, checksum=True))
-    return found
+            transfers.append(FileTransfer(file, file.size, checksum=True))
+    return transfers

@@ -97,8 +97,10 @@ def not_finite(rows: Sequence[MetricRow]) -> list[Series]:
         for name, value in row.values.items()
         if row.number(name) is None and (value is None or row.logged(name) is not None)
     }
-    found = [one for one in (series(rows, name) for name in names) if len(one.finite) < len(one.points)]
-    return sorted(found, key=lambda one: (not one.lost, len(one.finite) - len(one.points)))
+    damaged = [
+        metric for metric in (series(rows, name) for name in names) if len(metric.finite) < len(metric.points)
+    ]
+    return sorted(damaged, key=lambda metric: (not metric.lost, len(metric.finite) - len(metric.points)))
 
 
 def not_finite_words(metrics: Sequence[Series]) -> str:
@@ -111,10 +113,10 @@ def _drawable(value: float) -> float:
     return math.copysign(math.inf, value) if abs(value) > LARGEST else value
 
 
-def _described(one: Series) -> str:
-    odd = [step for step, value in one.points if not math.isfinite(value)]
-    words = f"{one.name} was not finite at {len(odd):,} of {len(one.points):,} points"
-    if one.lost == len(odd):
+def _described(metric: Series) -> str:
+    odd = [step for step, value in metric.points if not math.isfinite(value)]
+    words = f"{metric.name} was not finite at {len(odd):,} of {len(metric.points):,} points"
+    if metric.lost == len(odd):
         return f"{words}, from step {odd[0]:,} to the end"
     words += f", first at step {odd[0]:,}"
-    return words if one.lost_from is None else f"{words}, and from step {one.lost_from:,} to the end"
+    return words if metric.lost_from is None else f"{words}, and from step {metric.lost_from:,} to the end"

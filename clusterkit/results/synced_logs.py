@@ -35,20 +35,20 @@ def synced_logs(
         RunError: the wanted attempt was not synced.
     """
     attempts = results.glob(f"{run.run_id}/attempts/[0-9]*")
-    found = {int(path.name): path / wanted.file for path in attempts if (path / wanted.file).is_file()}
-    if not found:
+    files = {int(path.name): path / wanted.file for path in attempts if (path / wanted.file).is_file()}
+    if not files:
         raise silence
-    if wanted.attempt is not None and wanted.attempt not in found:
+    if wanted.attempt is not None and wanted.attempt not in files:
         raise RunError(
             f"attempt {wanted.attempt} of {run.run_id} was not synced, and {silence.cause}", hint=silence.hint
         )
-    chosen = [wanted.attempt] if wanted.attempt is not None else sorted(found)
-    newest = datetime.fromtimestamp(max(path.stat().st_mtime for path in found.values())).astimezone()
+    chosen = [wanted.attempt] if wanted.attempt is not None else sorted(files)
+    newest = datetime.fromtimestamp(max(path.stat().st_mtime for path in files.values())).astimezone()
     say(f"{silence.cause}; this is the synced copy, last written {newest:%Y-%m-%d %H:%M}")
     for number in chosen if wanted.everything else chosen[-1:]:
         if wanted.everything:
             say(f"attempt {number}")
-        yield from last_lines(found[number], wanted.lines)
+        yield from last_lines(files[number], wanted.lines)
 
 
 def last_lines(path: Path, lines: int | None) -> Iterator[bytes]:
@@ -71,10 +71,10 @@ def _start(path: Path, lines: int) -> int:
             data = file.read(position - begin)
             if position == end and not data.endswith(b"\n"):
                 wanted -= 1
-            while (found := data.rfind(b"\n")) >= 0:
+            while (line_end := data.rfind(b"\n")) >= 0:
                 wanted -= 1
                 if wanted == 0:
-                    return begin + found + 1
-                data = data[:found]
+                    return begin + line_end + 1
+                data = data[:line_end]
             position = begin
     return 0

@@ -222,13 +222,13 @@ def _sum_line(digest: str, name: str) -> str:
 def _parse_sums(data: bytes) -> dict[str, str]:
     sums = {}
     for line in io.BytesIO(data):
-        found = _SUM.fullmatch(line)
-        if found is None:
+        match = _SUM.fullmatch(line)
+        if match is None:
             raise ValueError(f"{SUMS} is not a list of checksums")
-        name = found[3].decode("utf-8", "surrogateescape")
-        if found[1]:
+        name = match[3].decode("utf-8", "surrogateescape")
+        if match[1]:
             name = name.replace("\\\\", "\0").replace("\\n", "\n").replace("\0", "\\")
-        sums[name] = found[2].decode("ascii")
+        sums[name] = match[2].decode("ascii")
     return sums
 
 

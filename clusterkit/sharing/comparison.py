@@ -67,8 +67,8 @@ def compare(a: Description, b: Description, code: ComparedCode) -> Comparison:
     order = list(dict.fromkeys(section for section, _ in names))
     if words and "arguments" not in order:
         order.insert(order.index("profile") + 1 if "profile" in order else len(order), "arguments")
-    found = sorted([*differences, *words], key=lambda each: order.index(each.section))
-    return Comparison(a, b, tuple(found), code, same)
+    ordered = sorted([*differences, *words], key=lambda difference: order.index(difference.section))
+    return Comparison(a, b, tuple(ordered), code, same)
 
 
 def _words(a: Sequence[str], b: Sequence[str]) -> Iterator[Difference]:
@@ -89,7 +89,7 @@ def changed_in(diff: str) -> tuple[Changed, ...]:
     >>> changed_in("diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1,2 @@\n-old\n+new\n+more\n")
     (Changed(path='x', added=2, removed=1),)
     """
-    found: list[Changed] = []
+    changes: list[Changed] = []
     for chunk in f"\n{diff}".split("\ndiff --git ")[1:]:
         head, *hunks = chunk.split("\n@@ ")
         first = head.partition("\n")[0]
@@ -97,12 +97,12 @@ def changed_in(diff: str) -> tuple[Changed, ...]:
         lines = [line for hunk in hunks for line in hunk.split("\n")[1:]]
         text = bool(hunks) or "\nBinary files " not in head
         if "\ndeleted file mode " in head and text and not hunks:  # the diff omits its text
-            found.append(Changed(path, 0, None))
+            changes.append(Changed(path, 0, None))
             continue
         added = sum(line.startswith("+") for line in lines)
         removed = sum(line.startswith("-") for line in lines)
-        found.append(Changed(path, added if text else None, removed if text else None))
-    return tuple(found)
+        changes.append(Changed(path, added if text else None, removed if text else None))
+    return tuple(changes)
 
 
 def as_json(comparison: Comparison) -> Mapping[str, Any]:

@@ -202,9 +202,9 @@ def _results(
         yield "steps a second", statistics.median(speeds)
     spans = [
         ended - started
-        for each in attempts
-        if (ended := moment(each.exit or {}, "ended")) is not None
-        and (started := moment(each.start or {}, "started")) is not None
+        for attempt in attempts
+        if (ended := moment(attempt.exit or {}, "ended")) is not None
+        and (started := moment(attempt.start or {}, "started")) is not None
     ]
     if spans:
         yield "seconds", sum(spans)

@@ -81,13 +81,13 @@ def _exactly(stream: IO[bytes], size: int) -> bytes:
 
 def _records(data: bytes) -> dict[str, str]:
     """Returns an extended header's records: `LENGTH KEY=VALUE` and a newline; LENGTH counts all of it."""
-    found = {}
+    records = {}
     while data:
         length = int(data.partition(b" ")[0][:8])
         record = data[:length]
         if not 0 < length <= len(data) or not record.endswith(b"\n"):
             raise ValueError("a header is damaged")
         key, _, value = record[:-1].partition(b" ")[2].partition(b"=")
-        found[key.decode("utf-8", "replace")] = value.decode("utf-8", "surrogateescape")
+        records[key.decode("utf-8", "replace")] = value.decode("utf-8", "surrogateescape")
         data = data[length:]
-    return {key: found[key] for key in _KEYS if key in found}
+    return {key: records[key] for key in _KEYS if key in records}

@@ -152,9 +152,9 @@ def sync(
         watch: called regularly with the elapsed seconds; a returned reason ends the client.
     """
     (stage / "wandb").mkdir()  # without it, the client puts a log into the folder for temporary files
-    said = stage / "said.txt"
+    output = stage / "said.txt"
     # Not a pipe: a client whose pipe is closed, since we were killed, hangs for ever.
-    with said.open("wb") as words:
+    with output.open("wb") as words:
         process = subprocess.Popen(
             sync_argv(folders, entity=entity, project=project),
             cwd=stage,
@@ -177,7 +177,7 @@ def sync(
     marked = all(any((stage / folder).glob("*.wandb.synced")) for folder in folders)
     return judge(
         process.returncode,
-        credentials.redact(said.read_text("utf-8", "replace")),
+        credentials.redact(output.read_text("utf-8", "replace")),
         [credentials.redact(line) for text in debug for line in text.splitlines()],
         marked=marked,
     )

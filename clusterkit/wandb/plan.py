@@ -172,8 +172,8 @@ def _plan(
         final = log is logs[-1]
         upload = before.get(log.path)
         to_tell = final and outcome.told and not log.online
-        told = upload is not None and (not to_tell or upload.told in ("", outcome))
-        if upload is not None and upload.proves(log.size, log.sha256) and told:
+        outcome_sent = upload is not None and (not to_tell or upload.told in ("", outcome))
+        if upload is not None and upload.proves(log.size, log.sha256) and outcome_sent:
             continue
         if outcome.over or not final or (log.exit_code is not None and not log.online):
             send.append(log)
@@ -197,31 +197,31 @@ def _plan(
     )
 
 
-def stage_run(one: RunPlan, sent: Mapping[Path, int], stage: Path) -> list[str]:
+def stage_run(run: RunPlan, sent: Mapping[Path, int], stage: Path) -> list[str]:
     """Prepares a run's logs for sending.
 
     Args:
-        one: the plan.
+        run: its plan.
         sent: the number of leading history records of each log that the server has.
         stage: an empty folder.
 
     Returns:
         The folders' names in `stage`, in the order in which the logs were started.
     """
-    return [_stage_log(one, log, sent[log.path], stage) for log in one.send]
+    return [_stage_log(run, log, sent[log.path], stage) for log in run.send]
 
 
-def _stage_log(one: RunPlan, log: WandbLog, skip_history: int, stage: Path) -> str:
+def _stage_log(run: RunPlan, log: WandbLog, skip_history: int, stage: Path) -> str:
     source = log.path.parent
     # The client takes no folder of an online run.
     folder = stage / (f"offline-{source.name}" if log.online else source.name)
     folder.mkdir()
-    ending = _ending(one.outcome, log) if one.told and log is one.logs[-1] else None
+    ending = _ending(run.outcome, log) if run.told and log is run.logs[-1] else None
     write_part(
         log,
         folder / log.path.name,
         skip_history=skip_history,
-        growing=log is one.growing,
+        growing=log is run.growing,
         ending=ending,
     )
     files = folder / "files"

@@ -85,19 +85,19 @@ def upload_runs(
             continue
         if paths and not plans:
             yield RunUpload(run_id, None, UploadState.NOTHING)
-        for one in plans:
-            if not one.send:
-                yield _nothing_new(one)
+        for run in plans:
+            if not run.send:
+                yield _nothing_new(run)
             elif dry_run:
-                certain = one.certain
-                history = sum(log.history - certain[log.path] for log in one.send)
-                yield RunUpload(run_id, one.wandb_run_id, UploadState.WOULD_UPLOAD, len(one.send), history)
+                certain = run.certain
+                history = sum(log.history - certain[log.path] for log in run.send)
+                yield RunUpload(run_id, run.wandb_run_id, UploadState.WOULD_UPLOAD, len(run.send), history)
             else:
                 tell(f"uploading {run_id}")
                 try:
-                    yield uploads.upload(one)
+                    yield uploads.upload(run)
                 except OSError as error:  # of files here; the network's are WandbErrors
-                    yield _failed(one, _of_file(error))
+                    yield _failed(run, _of_file(error))
 
 
 @dataclass(frozen=True)
@@ -118,41 +118,41 @@ class _Uploads:
         """Returns the uploads to make, by the current logs and ledger."""
         logs = [inspect(path) for path in paths]
         there = {log.path: self.ledger.get(self.target.destination, self._name(run_id, log)) for log in logs}
-        known = {path: upload for path, upload in there.items() if upload is not None}
-        return plan(run_id, logs, known, outcome=outcome, live=self.live)
+        recorded = {path: upload for path, upload in there.items() if upload is not None}
+        return plan(run_id, logs, recorded, outcome=outcome, live=self.live)
 
-    def upload(self, one: RunPlan) -> RunUpload:
+    def upload(self, run: RunPlan) -> RunUpload:
         """Uploads a run's logs, as they are now, and verify that they have arrived."""
         version = client.installed_version()
-        with _only_upload_of(one) as lock:
+        with _only_upload_of(run) as lock:
             if lock is None:
-                return _failed(one, "it is already being uploaded; sync again when that has finished")
+                return _failed(run, "it is already being uploaded; sync again when that has finished")
             # While this one waited, another may have sent all of it.
-            plans = self.plans(one.run_id, [log.path for log in one.logs], one.outcome)
+            plans = self.plans(run.run_id, [log.path for log in run.logs], run.outcome)
             if len(plans) != 1:
-                return _failed(one, "its logs were replaced in the meantime; sync again")
-            (one,) = plans
-            if not one.send:
-                return _nothing_new(one)
-            before = self._settled_history(one) if one.doubtful else self.server_history(one)
-            if before is None and (one.doubtful or not client.is_known(version)):
+                return _failed(run, "its logs were replaced in the meantime; sync again")
+            (run,) = plans
+            if not run.send:
+                return _nothing_new(run)
+            before = self._settled_history(run) if run.doubtful else self.server_history(run)
+            if before is None and (run.doubtful or not client.is_known(version)):
                 why = (
                     "an earlier upload was interrupted"
-                    if one.doubtful
+                    if run.doubtful
                     else f"wandb {version} is not known here"
                 )
-                return _failed(one, f"{why}, and the server does not say how much arrived")
-            whole = sum(log.history for log in one.logs)
+                return _failed(run, f"{why}, and the server does not say how much arrived")
+            whole = sum(log.history for log in run.logs)
             if before is not None and before > whole:
                 counts = f"the server holds {before} steps of it and there are {whole} here"
-                return _failed(one, f"{counts}: not the same run")
-            sent = one.already_sent(before)
-            if before == one.expected_history and all(log.online or log is one.growing for log in one.send):
-                self._record(one)
-                return RunUpload(one.run_id, one.wandb_run_id, UploadState.UP_TO_DATE)
-            self._record(one, only=one.certain)
-            watch = _Watch(self, one, before or 0)
-            verdict = self._send(one, sent, lock, watch)
+                return _failed(run, f"{counts}: not the same run")
+            sent = run.already_sent(before)
+            if before == run.expected_history and all(log.online or log is run.growing for log in run.send):
+                self._record(run)
+                return RunUpload(run.run_id, run.wandb_run_id, UploadState.UP_TO_DATE)
+            self._record(run, only=run.certain)
+            watch = _Watch(self, run, before or 0)
+            verdict = self._send(run, sent, lock, watch)
             if watch.given_up:
                 raise WandbError(
                     verdict.reason,
@@ -160,102 +160,102 @@ class _Uploads:
                     "missing",
                 )
             if not verdict.ok:
-                return _failed(one, verdict.reason)
-            after = None if before is None else self._wait_for_history(one)
-            if before is not None and (after is None or after < one.expected_history):
-                counts = f"the server shows {after} of {one.expected_history} steps"
-                return _failed(one, f"{counts}; sync again to send the rest")
-            self._record(one)
+                return _failed(run, verdict.reason)
+            after = None if before is None else self._wait_for_history(run)
+            if before is not None and (after is None or after < run.expected_history):
+                counts = f"the server shows {after} of {run.expected_history} steps"
+                return _failed(run, f"{counts}; sync again to send the rest")
+            self._record(run)
         doubts = [] if client.is_known(version) else [client.unknown(version)]
         return RunUpload(
-            one.run_id,
-            one.wandb_run_id,
-            UploadState.LIVE if one.growing else UploadState.UPLOADED,
-            logs=len(one.send),
-            history=sum(log.history - sent[log.path] for log in one.send),
-            message="; ".join([*doubts, *_damage(one), *verdict.warnings]),
+            run.run_id,
+            run.wandb_run_id,
+            UploadState.LIVE if run.growing else UploadState.UPLOADED,
+            logs=len(run.send),
+            history=sum(log.history - sent[log.path] for log in run.send),
+            message="; ".join([*doubts, *_damage(run), *verdict.warnings]),
             url=verdict.url,
         )
 
-    def _record(self, one: RunPlan, *, only: Mapping[Path, int] | None = None) -> None:
+    def _record(self, run: RunPlan, *, only: Mapping[Path, int] | None = None) -> None:
         """Records that everything sent has arrived, or before the upload that only some certainly has."""
-        for log in one.send:
+        for log in run.send:
             arrived = log.history if only is None else only[log.path]
-            told = one.outcome if one.told and log is one.logs[-1] else UploadOutcome.RUNNING
-            row = RecordedUpload(log.size, log.sha256, log.history, only is None, arrived, told)
-            self.ledger.put(self.target.destination, self._name(one.run_id, log), row)
+            outcome = run.outcome if run.told and log is run.logs[-1] else UploadOutcome.RUNNING
+            row = RecordedUpload(log.size, log.sha256, log.history, only is None, arrived, outcome)
+            self.ledger.put(self.target.destination, self._name(run.run_id, log), row)
 
-    def _send(self, one: RunPlan, sent: Mapping[Path, int], lock: int, watch: _Watch) -> client.ClientVerdict:
-        mark = hashlib.sha256(os.fsencode(one.logs[0].path.resolve())).hexdigest()[:16]
+    def _send(self, run: RunPlan, sent: Mapping[Path, int], lock: int, watch: _Watch) -> client.ClientVerdict:
+        mark = hashlib.sha256(os.fsencode(run.logs[0].path.resolve())).hexdigest()[:16]
         prefix = f"clusterkit-wandb-{mark}-"
         for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):  # by an upload of it that was killed
             shutil.rmtree(left, ignore_errors=True)
         with tempfile.TemporaryDirectory(prefix=prefix) as stage:
             return client.sync(
-                stage_run(one, sent, Path(stage)),
+                stage_run(run, sent, Path(stage)),
                 stage=Path(stage),
                 credentials=self.target.credentials,
                 entity=self.target.entity,
                 project=self.target.project,
-                may_finish=one.told,
+                may_finish=run.told,
                 keep_open=(lock,),
                 watch=watch,
             )
 
-    def server_history(self, one: RunPlan, *, timeout: float = 15.0) -> int | None:
+    def server_history(self, run: RunPlan, *, timeout: float = 15.0) -> int | None:
         """Returns the number of history lines that the server holds; see `server.history_lines`."""
         return server.history_lines(
             self.target.credentials,
             timeout=timeout,
-            entity=self.target.entity or one.entity,
-            project=self.target.project or one.project,
-            run_id=one.wandb_run_id,
+            entity=self.target.entity or run.entity,
+            project=self.target.project or run.project,
+            run_id=run.wandb_run_id,
         )
 
-    def _settled_history(self, one: RunPlan) -> int | None:
+    def _settled_history(self, run: RunPlan) -> int | None:
         """Returns the server's count once it is stable: a killed client's helper lives a little longer."""
-        count = self.server_history(one)
+        count = self.server_history(run)
         for _ in range(_SETTLING_LOOKS):
             last = count
             time.sleep(_SETTLING_SECONDS)
-            count = self.server_history(one)
+            count = self.server_history(run)
             if count == last:
                 break
         return count
 
-    def _wait_for_history(self, one: RunPlan) -> int | None:
+    def _wait_for_history(self, run: RunPlan) -> int | None:
         """Returns the server's count once it is as expected, or the last one after some seconds."""
         count = None
         for pause in (0.0, 0.5, 1.0, 2.0, 4.0):
             time.sleep(pause)
             with suppress(WandbError):
-                count = self.server_history(one)
-            if count is not None and count >= one.expected_history:
+                count = self.server_history(run)
+            if count is not None and count >= run.expected_history:
                 break
         return count
 
 
-def _nothing_new(one: RunPlan) -> RunUpload:
-    state = UploadState.RUNNING if one.waiting else UploadState.UP_TO_DATE
-    return RunUpload(one.run_id, one.wandb_run_id, state)
+def _nothing_new(run: RunPlan) -> RunUpload:
+    state = UploadState.RUNNING if run.waiting else UploadState.UP_TO_DATE
+    return RunUpload(run.run_id, run.wandb_run_id, state)
 
 
 def _of_file(error: OSError) -> str:
     return f"{error.filename or 'a file'}: {error.strerror or error}"
 
 
-def _failed(one: RunPlan, message: str) -> RunUpload:
-    return RunUpload(one.run_id, one.wandb_run_id, UploadState.FAILED, len(one.send), message=message)
+def _failed(run: RunPlan, message: str) -> RunUpload:
+    return RunUpload(run.run_id, run.wandb_run_id, UploadState.FAILED, len(run.send), message=message)
 
 
 @contextmanager
-def _only_upload_of(one: RunPlan) -> Iterator[int | None]:
+def _only_upload_of(run: RunPlan) -> Iterator[int | None]:
     """Returns a lock on a W&B run, as a file descriptor, or None if another process keeps holding it.
 
     The client inherits it: if this process is killed and the client continues, no other upload counts the
     server's records until the client is done.
     """
-    lock = os.open(one.logs[0].path, os.O_RDONLY)
+    lock = os.open(run.logs[0].path, os.O_RDONLY)
     until = time.monotonic() + _LOCK_SECONDS
     try:
         while not (ours := _locked(lock)) and time.monotonic() < until:
@@ -279,18 +279,18 @@ class _Watch:
     After all steps only files remain, for which the client itself limits its time.
     """
 
-    def __init__(self, uploads: _Uploads, one: RunPlan, before: int) -> None:
-        self._uploads, self._one = uploads, one
+    def __init__(self, uploads: _Uploads, run: RunPlan, before: int) -> None:
+        self._uploads, self._run = uploads, run
         self._count, self._since = before, 0.0
         self.given_up = False
 
     def __call__(self, seconds: float) -> str | None:
-        found = None
+        count = None
         with suppress(WandbError):
-            found = self._uploads.server_history(self._one, timeout=_LOOK_SECONDS)
-        if found is not None and found > self._count:
-            self._count, self._since = found, seconds
-        whole, url = self._one.expected_history, self._uploads.target.credentials.base_url
+            count = self._uploads.server_history(self._run, timeout=_LOOK_SECONDS)
+        if count is not None and count > self._count:
+            self._count, self._since = count, seconds
+        whole, url = self._run.expected_history, self._uploads.target.credentials.base_url
         there = f"{self._count} of {whole} steps are there"
         if self._count >= whole:
             self._uploads.tell(f"{there}; waiting for its files to reach {url}, for {seconds:.0f} s so far")
@@ -303,10 +303,10 @@ class _Watch:
         return f"{url} has taken nothing for {silent:.0f} s: {there}"
 
 
-def _damage(one: RunPlan) -> list[str]:
+def _damage(run: RunPlan) -> list[str]:
     """Returns a description of what the logs themselves lack."""
     return [
         f"{log.path.name} is damaged after step {log.last_step}; what comes before was sent"
-        for log in one.send
+        for log in run.send
         if log.state is LogState.CORRUPT
     ]
