@@ -58,7 +58,7 @@ class RunEvidence:
 
 
 def read_evidence(run: ReportRun) -> RunEvidence:
-    """Read the heartbeat, the newest request and the ends of the logs. Missing files are ignored."""
+    """Reads the heartbeat, the newest request and the ends of the logs. Missing files are ignored."""
     folder = run.directory.path
     logs = [
         folder / SCHEDULER_LOG,
@@ -76,7 +76,7 @@ def read_evidence(run: ReportRun) -> RunEvidence:
 
 
 def asked(document: Mapping[str, Any], request: Submission) -> Asked:
-    """The resources in the options of the newest submission, or else those of the profile.
+    """Returns the resources in the options of the newest submission, or else those of the profile.
 
     Args:
         document: run.json.
@@ -99,7 +99,7 @@ def asked(document: Mapping[str, Any], request: Submission) -> Asked:
 
 
 def _resources(options: Sequence[str]) -> JobResources:
-    """The resources in options; only their own backend finds the time limit that nearly every job has."""
+    """Returns the resources in options; only their own backend finds the time limit of nearly every job."""
     read = {kind: backend_of_kind(kind).asked(options) for kind in BUILT_IN}
     return next((resources for resources in read.values() if resources.seconds is not None), read[DEFAULT])
 

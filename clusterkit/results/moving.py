@@ -29,7 +29,7 @@ _LEFT_BEHIND = (
 
 
 def check_target(target: Site, spec: RunSpec) -> None:
-    """Check that a run could resume on the target, before anything is moved.
+    """Checks that a run could resume on the target, before anything is moved.
 
     Raises:
         ConfigError: it began in a container and the target uses none, or vice versa.
@@ -45,7 +45,7 @@ def check_target(target: Site, spec: RunSpec) -> None:
 
 
 def move(source: Site, target: Site, run: LedgerRun, spec: RunSpec, results: Path, *, bar: Bar) -> None:
-    """Copy a run to another cluster so that it can resume there; safe to repeat.
+    """Copies a run to another cluster so that it can resume there; safe to repeat.
 
     The whole run is pulled into the results, including checkpoints and replay; the files that resuming needs
     are then pushed to the target. The old directory is kept.
@@ -93,7 +93,7 @@ def _check_whole(run: LedgerRun, pulled: PulledRun) -> None:
 
 
 def leave_note(source: Site, run: LedgerRun, moved: LedgerRun) -> None:
-    """Record in the old run directory where the run has moved."""
+    """Records in the old run directory where the run has moved."""
     note = {"cluster": moved.cluster, "run_dir": moved.run_dir, "time": int(time.time())}
     source.transport.write(f"{run.run_dir}/moved.json", (json.dumps(note) + "\n").encode())
 

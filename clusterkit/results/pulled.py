@@ -17,6 +17,7 @@ from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.record import records
 from clusterkit.runs.roster import document
 from clusterkit.runs.run_dir import newest_request, read_run_dir, table
+from clusterkit.runs.submission import Submission
 from clusterkit.transport.base import Transport
 
 
@@ -73,8 +74,8 @@ class Recorded:
 
     document: Mapping[str, Any]
     """run.json."""
-    request: Mapping[str, Any]
-    """request.json of its newest submission; empty if there is none."""
+    request: Submission
+    """The newest submission."""
     folder: Path | None
     """The local run directory, if any."""
     run: LedgerRun | None

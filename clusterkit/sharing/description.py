@@ -61,7 +61,7 @@ def describe(
     rows: Sequence[MetricRow] | None = None,
     attempts: Sequence[Attempt] = (),
 ) -> Description:
-    """Describe a run by section and name.
+    """Describes a run by section and name.
 
     Args:
         document: run.json.
@@ -129,7 +129,7 @@ def _profile(document: Mapping[str, Any], *, training: bool) -> Iterator[tuple[s
 
 
 def _options(arguments: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """Options of a training run, except `--set` and `--unlock`, which the recipe's values reflect."""
+    """Yields options of a training run, except `--set` and `--unlock`, which the recipe's values reflect."""
     name = None
     for word in arguments:
         if word.startswith("--"):
@@ -170,7 +170,7 @@ def _no_file(document: Mapping[str, Any]) -> str:
 
 
 def _versions(document: Mapping[str, Any], rows: Sequence[MetricRow]) -> dict[str, str]:
-    """Package versions that the node reported and those that the laptop recorded."""
+    """Returns package versions that the node reported and those that the laptop recorded."""
     reported = [row.values["versions"] for row in rows if row.kind == "run" and "versions" in row.values]
     there = reported[-1] if reported and isinstance(reported[-1], dict) else {}
     here = {f"{name} (laptop)": text for name, text in table(document, "versions").items()}

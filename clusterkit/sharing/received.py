@@ -34,12 +34,12 @@ _WRITTEN: Mapping[str, Callable[[int], str]] = {
 
 
 def describes(name: str) -> int | None:
-    """The size limit, in bytes, of a file that describes the archive; None for any other file."""
+    """Returns the size limit, in bytes, of a file that describes the archive; None for any other file."""
     return _SMALL if _DESCRIBING.fullmatch(name) else None
 
 
 def sizes_of(root: Path, spec: RunSpec) -> dict[str, int]:
-    """The size in bytes of every file and link that a run needs, by its path in the archive.
+    """Returns the size in bytes of every file and link that a run needs, by its path in the archive.
 
     Args:
         root: the archive's folder, with the files that describe it.
