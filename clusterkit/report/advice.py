@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from clusterkit.report.binding import Binding, Change, compared, faster, what_binds
 from clusterkit.report.checks import RuleCheck, RuleVerdict, checks
-from clusterkit.report.measured import Measured, known
+from clusterkit.report.measured import Measured, known, share
 from clusterkit.runs.run_dir import table
-from clusterkit.units import GIB, format_bytes, format_duration, format_seconds, percent
+from clusterkit.units import GIB, format_bytes, format_duration, format_seconds
 
 MEMORY_MARGIN = 1.3
 """Margin for short peaks between samples, which are seconds apart."""
@@ -114,7 +114,7 @@ def _memory(runs: Sequence[Measured]) -> ResourceNeed | None:
     if not used:
         return None
     killed = any(measured.evidence.memory_line for measured in runs)
-    text = f"{format_bytes(used)}, {percent(used / asked)}" if asked else format_bytes(used)
+    text = f"{format_bytes(used)}, {share(used / asked)}" if asked else format_bytes(used)
     gib = max(1, math.ceil(used * MEMORY_MARGIN / GIB))
     short = killed or 0 < asked < used / _TIGHT
     if killed and asked:
@@ -197,7 +197,7 @@ def _gpu_memory(runs: Sequence[Measured]) -> ResourceNeed | None:
     killed = any(measured.evidence.gpu_memory_line for measured in runs)
     wanted = used * MEMORY_MARGIN / GIB
     gib = next((size for size in _GPU_SIZES if size >= wanted), None)
-    text = f"{format_bytes(used)}, {percent(used / total)}" + ("; it was full" if killed else "")
+    text = f"{format_bytes(used)}, {share(used / total)}" + ("; it was full" if killed else "")
     smaller = f"a GPU or slice of {gib} GiB" if gib and gib * GIB < total else format_bytes(total)
     enough = "more" if killed else smaller
     return ResourceNeed("GPU memory", format_bytes(total), text, enough, too_little=killed)
@@ -209,7 +209,7 @@ def _gpu(runs: Sequence[Measured]) -> ResourceNeed | None:
     if not used:
         return None
     name = next((gpu for measured in runs if (gpu := measured.evidence.asked.gpu)), "GPU")
-    text = f"{percent(max(used))} busy in the mean"
+    text = f"{share(max(used))} busy in the mean"
     together = min(int(0.9 / max(max(used), 0.05)), 4)
     alone = all(measured.evidence.asked.pack == measured.evidence.asked.in_one == 1 for measured in runs)
     enough = f"1 for {together} runs: submit --pack {together}" if together > 1 and alone else "1"

@@ -9,9 +9,9 @@ from clusterkit.report.advice import GroupAdvice
 from clusterkit.report.binding import NAMES
 from clusterkit.report.chart_data import TIME, BarChart, RunBar, Stretch, XAxis
 from clusterkit.report.groups import ReportRun
-from clusterkit.report.measured import PARTS, Measured
+from clusterkit.report.measured import PARTS, Measured, share
 from clusterkit.runs.run_dir import moment
-from clusterkit.units import format_seconds, percent
+from clusterkit.units import format_seconds
 from clusterkit.untrusted import one_line
 
 _PARTS = {
@@ -63,7 +63,7 @@ def _parts(measured: Measured) -> tuple[Stretch, ...]:
     for part, colour in zip(PARTS, _PARTS, strict=True):
         length = measured.shares[part]
         if length > 0:
-            text = percent(length)
+            text = share(length)
             stretches.append(
                 Stretch(start, length, colour, f"{part}: {text}", text if length >= 0.09 else "")
             )

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clusterkit.report.measured import Measured, median_rate
-from clusterkit.units import beside, percent
+from clusterkit.report.measured import Measured, median_rate, share
+from clusterkit.units import beside
 
 NAMES = {
     "learn": "the learner",
@@ -62,12 +62,12 @@ def what_binds(measured: Measured) -> Binding | None:
     part = max(parts, key=lambda name: parts[name])
     if measured.gpu is not None and measured.gpu >= _BUSY and parts["learn"] + parts["act"] > parts["env"]:
         part = "learn"
-    text = f"{percent(parts['learn'])} of the loop goes into updates, {percent(parts['act'])} into acting, "
-    text += f"{percent(parts['env'])} into waiting for environments"
+    text = f"{share(parts['learn'])} of the loop goes into updates, {share(parts['act'])} into acting, "
+    text += f"{share(parts['env'])} into waiting for environments"
     text += "".join(
-        f", {percent(parts[p])} into {NAMES[p]}" for p in ("evaluate", "checkpoint") if parts[p] >= 0.02
+        f", {share(parts[p])} into {NAMES[p]}" for p in ("evaluate", "checkpoint") if parts[p] >= 0.02
     )
-    used = f"; the GPU is {percent(measured.gpu)} busy" if measured.gpu is not None else ""
+    used = f"; the GPU is {share(measured.gpu)} busy" if measured.gpu is not None else ""
     return Binding(part, f"{NAMES[part]} binds: {text}{used}")
 
 
@@ -177,12 +177,12 @@ def _pauses(measured: Measured) -> list[Change]:
     return [
         Change(
             "eval_every twice as long, or fewer eval_episodes",
-            f"training waits for evaluations {percent(measured.shares['evaluate'])} of the time",
+            f"training waits for evaluations {share(measured.shares['evaluate'])} of the time",
             _halved(measured.shares["evaluate"]),
         ),
         Change(
             "checkpoint_every twice as long",
-            f"training waits for checkpoints {percent(measured.shares['checkpoint'])} of the time",
+            f"training waits for checkpoints {share(measured.shares['checkpoint'])} of the time",
             _halved(measured.shares["checkpoint"]),
         ),
     ]

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from clusterkit.report.binding import Binding
-from clusterkit.report.measured import Measured, known
+from clusterkit.report.measured import Measured, known, share
 from clusterkit.results.series import not_finite, not_finite_words
-from clusterkit.units import format_bytes, format_seconds, percent, plural
+from clusterkit.units import format_bytes, format_seconds, plural
 
 GPU_LOW = 0.3
 """The optimisation guide's "Low GPU Utilization (<30%)"."""
@@ -72,7 +72,7 @@ def _gpu(runs: Sequence[Measured], binding: Binding | None) -> RuleCheck:
         return RuleCheck(rule, "no utilisation was logged" if asked else "no GPU", RuleVerdict.UNKNOWN)
     mean = sum(used) / len(used)
     highs = known(measured.gpu_high for measured in runs)
-    text = f"{percent(mean)} in the mean" + (f", {percent(max(highs))} at most" if highs else "")
+    text = f"{share(mean)} in the mean" + (f", {share(max(highs))} at most" if highs else "")
     cures = {
         "env": f"the GPU waits for physics: {_quicker_physics(runs)}",
         "act": "each step is too small: more `num_envs`",
@@ -107,8 +107,8 @@ def _physics(runs: Sequence[Measured]) -> RuleCheck:
     if not waits:
         return RuleCheck(rule, "the program does not time its loop", RuleVerdict.UNKNOWN)
     cpus, busy = _processors(runs), known(measured.cpu for measured in runs)
-    text = f"{percent(max(waits))} of the time waits for environments"
-    text += f", {percent(max(busy))} of {plural(cpus, 'CPU')} busy" if busy and cpus else ""
+    text = f"{share(max(waits))} of the time waits for environments"
+    text += f", {share(max(busy))} of {plural(cpus, 'CPU')} busy" if busy and cpus else ""
     return _judged(rule, text, _quicker_physics(runs) if max(waits) >= WAITING else "")
 
 
@@ -137,7 +137,7 @@ def _crowded(runs: Sequence[Measured]) -> RuleCheck:
         text = "the GPU computes" if on_gpu else "processor use was not logged"
         return RuleCheck(rule, text, RuleVerdict.UNKNOWN)
     computes, used = min(loops, key=lambda pair: pair[1] / max(pair[0], 0.01))
-    text = f"{percent(computes)} of the time is learning, acting and physics, by {used:.1f} processors"
+    text = f"{share(computes)} of the time is learning, acting and physics, by {used:.1f} processors"
     cure = "other work had the rest: a node or a time of its own; trust no speed here"
     return _judged(rule, text, cure if used < CROWDED * computes else "")
 
@@ -149,7 +149,7 @@ def _plasticity(runs: Sequence[Measured]) -> RuleCheck:
         return RuleCheck(rule, "no diagnostics were logged", RuleVerdict.UNKNOWN)
     mean = sum(dormant) / len(dormant)
     cure = "a narrower critic, or more tasks (MT50); layer normalisation"
-    return _judged(rule, f"{percent(mean)} of the critics' at the end", cure if mean >= DORMANT else "")
+    return _judged(rule, f"{share(mean)} of the critics' at the end", cure if mean >= DORMANT else "")
 
 
 def _numbers(runs: Sequence[Measured]) -> RuleCheck:
@@ -184,9 +184,9 @@ def _lost(runs: Sequence[Measured]) -> RuleCheck:
     outside = max(
         (1 - measured.seconds / measured.running for measured in runs if measured.running), default=0.0
     )
-    text = f"{lost:,} steps done twice ({percent(lost / max(1, steps))})"
+    text = f"{lost:,} steps done twice ({share(lost / max(1, steps))})"
     text += f", {format_seconds(max(measured.waited for measured in runs))} between attempts"
-    text += f", {percent(max(0.0, outside))} of their time is starting and ending"
+    text += f", {share(max(0.0, outside))} of their time is starting and ending"
     if lost >= REPEATED * steps:
         return _judged(rule, text, "a shorter `checkpoint_every`, or a longer `time`")
     return _judged(rule, text, "a longer `time`, for fewer starts" if outside >= STARTING else "")

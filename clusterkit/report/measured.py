@@ -196,6 +196,11 @@ def known(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
 
 
+def share(value: float) -> str:
+    """Returns a share of 0..1 such as "0.4%" or "12%"; never "0%" for a positive one."""
+    return f"{value:.1%}" if 0 < value < 0.01 else f"{value:.0%}"
+
+
 def median_rate(measured: Sequence[Measured]) -> float | None:
     """Returns environment steps a second, the median over runs."""
     rates = known(run.steps_per_second for run in measured)

@@ -27,12 +27,12 @@ from clusterkit.report.main_metric import (
     lasts,
     result,
 )
-from clusterkit.report.measured import known
+from clusterkit.report.measured import known, share
 from clusterkit.report.pictures import inline_svg
 from clusterkit.report.statistics import Interval, difference, iqm, iqm_interval
 from clusterkit.resources import resource
 from clusterkit.runs.run_dir import table
-from clusterkit.units import format_seconds, percent, significant
+from clusterkit.units import format_seconds, significant
 
 _MOST_SEEDS = 10
 """Most runs of a group whose last values have a column each."""
@@ -99,7 +99,7 @@ def render(
     environment.filters |= {
         "number": partial(significant, digits=4),
         "span": format_seconds,
-        "share": percent,
+        "share": share,
         "marked": _marked,
         "drawn": inline_svg,
     }
