@@ -14,6 +14,7 @@ from clusterkit.report.checks import RuleCheck, RuleVerdict
 from clusterkit.report.evidence import RunEvidence, asked, read_evidence
 from clusterkit.report.groups import read_runs
 from clusterkit.report.measured import Measured, measure
+from clusterkit.runs.submission import Submission
 from tests.results.run_dirs import STARTED, evaluation, make_run_dir, write_metrics
 
 GIB = 1 << 30
@@ -290,14 +291,16 @@ def test_the_newest_submission_is_what_was_asked_for(tmp_path: Path) -> None:
 
 
 def test_nothing_known_is_no_request() -> None:
-    found = asked({"profile": None}, {"options": ["--mem=lots", "--time=soon", 7, "--cpus-per-task=all"]})
+    found = asked(
+        {"profile": None}, Submission(0, options=("--mem=lots", "--time=soon", "--cpus-per-task=all"))
+    )
     assert dataclasses.astuple(found) == (None, None, None, None, 0, 1, 1, None)
 
 
 def test_a_pack_shares_what_its_job_asked_for() -> None:
-    found = asked({"profile": PROFILE}, {"options": ["--mem=65536M", "--cpus-per-task=16"], "pack": 4})
+    found = asked({"profile": PROFILE}, Submission(0, options=("--mem=65536M", "--cpus-per-task=16"), pack=4))
     assert (found.memory, found.cpus, found.pack, found.in_one) == (16 * GIB, 4, 4, 1)
-    assert asked({}, {"in_one": 4}).in_one == 4
+    assert asked({}, Submission(0, in_one=4)).in_one == 4
 
 
 @pytest.mark.parametrize(

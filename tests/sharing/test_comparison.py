@@ -6,6 +6,7 @@ from typing import Any
 
 from clusterkit.results.metrics import read
 from clusterkit.runs.run_dir import read_run_dir
+from clusterkit.runs.submission import Submission
 from clusterkit.sharing.comparison import Changed, ComparedCode, changed_in, compare
 from clusterkit.sharing.description import DescribedRate, Description, describe
 from clusterkit.snapshots import git
@@ -49,7 +50,7 @@ def test_a_training_shows_each_thing_once() -> None:
 
 
 def test_the_arguments_of_the_newest_submission_count() -> None:
-    more = describe({**OWN, "argv": TRAIN}, "x", request={"argv": [*TRAIN, "--total-steps", "9"]})
+    more = describe({**OWN, "argv": TRAIN}, "x", request=Submission(0, argv=(*TRAIN, "--total-steps", "9")))
     assert differences(describe({**OWN, "argv": TRAIN}, "x"), more) == {
         "arguments --total-steps": (None, "9")
     }
