@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 def recipe_of(request: SubmitRequest, program: Program) -> Recipe | None:
-    """The bundled trainer's recipe; None for another program."""
+    """Returns the bundled trainer's recipe; None for another program."""
     if program.recipe is None or request.profile.recipe is None:
         return None
     return choose_recipe(request.profile.recipe, request.overrides, request.unlock)
 
 
 def sizes_of(recipe: Recipe, profile: Profile, argv: Sequence[str], given: Spaces | None = None) -> Sizes:
-    """The sizes that determine the run's memory; the program's arguments override the profile.
+    """Returns the sizes that determine the run's memory; the program's arguments override the profile.
 
     Args:
         recipe: the run's.
@@ -68,7 +68,7 @@ def sizes_of(recipe: Recipe, profile: Profile, argv: Sequence[str], given: Space
 
 
 def machine_of(cluster: Cluster, profile: Profile, options: Sequence[str]) -> Machine:
-    """The run's request; scheduler options override the profile."""
+    """Returns the run's request; scheduler options override the profile."""
     asked = backend_of(cluster).asked(options)
     memory = profile.memory if asked.memory is None else asked.memory or None  # 0 is all there is
     machine = Machine(asked.cpus or profile.cpus, memory, None, None, cluster.name, nodes=profile.nodes)
@@ -76,7 +76,7 @@ def machine_of(cluster: Cluster, profile: Profile, options: Sequence[str]) -> Ma
 
 
 def with_gpu(machine: Machine, cluster: Cluster, gpu: str | None) -> Machine:
-    """A machine with a GPU type (None for none), by the cluster's table or the type's nominal memory."""
+    """Returns a machine with a GPU type (None for none), by the cluster's table or its nominal memory."""
     table, name = cluster.gpus.get(gpu or ""), gpu or ""
     of_table = table.memory if table else None
     memory = memory_of(name) if of_table is None else of_table
@@ -85,7 +85,7 @@ def with_gpu(machine: Machine, cluster: Cluster, gpu: str | None) -> Machine:
 
 
 def on_hardware(machine: Machine, has: Hardware) -> Machine:
-    """The hardware of a run limited by its machine.
+    """Returns the hardware of a run limited by its machine.
 
     Such a machine does not enforce a run's `memory`, but the run is expected to use no more.
     """
@@ -96,12 +96,12 @@ def on_hardware(machine: Machine, has: Hardware) -> Machine:
 
 
 def memory_on(sizes: Sizes, profile: Profile, machine: Machine, cluster: Cluster, gpu: str | None) -> Memory:
-    """Whether a run fits a machine with another GPU type of a cluster."""
+    """Returns whether a run fits a machine with another GPU type of a cluster."""
     return judge(sizes, with_gpu(machine, cluster, gpu), profile.workers, profile.eval_episodes)
 
 
 def speed_on(sizes: Sizes, rates: Sequence[Rate], gpu: str, cluster: str) -> Speed | None:
-    """The expected speed on a cluster's GPU type ("" for none); None without measurements."""
+    """Returns the expected speed on a cluster's GPU type ("" for none); None without measurements."""
     return expect(
         rates,
         gpu=gpu,
@@ -114,7 +114,7 @@ def speed_on(sizes: Sizes, rates: Sequence[Rate], gpu: str, cluster: str) -> Spe
 
 
 def rates_of(settings: Settings, recipe: Recipe, ledger: Ledger) -> tuple[list[Rate], list[OwnRun]]:
-    """All measured rates of a recipe, shipped ones first, and the user's own pulled runs of it."""
+    """Returns all measured rates of a recipe, shipped ones first, and the user's own pulled runs of it."""
     own = pulled(settings.project.results, recipe.as_json())
     rates = [rate for rate in shipped_rates() if rate.recipe == recipe.name]
     rates += [run.rate for run in own]
@@ -125,7 +125,7 @@ def rates_of(settings: Settings, recipe: Recipe, ledger: Ledger) -> tuple[list[R
 
 
 def shipped_rates() -> tuple[Rate, ...]:
-    """The shipped rates."""
+    """Returns the shipped rates."""
     return shipped(_figures())
 
 
