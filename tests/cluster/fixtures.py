@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,14 +18,21 @@ from tests.cluster.image import trainer_image
 from tests.cluster.small_image import small_image
 
 
+@contextmanager
+def own_cluster(**options: str) -> Iterator[Cluster]:
+    """A cluster while the context lasts; skips, with the reason, where there can be none."""
+    with ExitStack() as stack:
+        try:
+            running = stack.enter_context(Cluster(**options))
+        except UnavailableError as reason:
+            do_without(str(reason))
+        yield running
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """One cluster for the whole session; a test that breaks something mends it."""
-    with ExitStack() as stack:
-        try:
-            running = stack.enter_context(Cluster())
-        except UnavailableError as reason:
-            do_without(str(reason))
+    with own_cluster() as running:
         yield running
 
 

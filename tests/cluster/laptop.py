@@ -97,6 +97,19 @@ class User:
         )
         return cls(folder, cluster)
 
+    @classmethod
+    def of(
+        cls, home: Path, cluster: Cluster, settings: str, files: Mapping[str, str] = {}, **words: str
+    ) -> User:
+        """Make a project of these files and settings, into which the root's name and `words` are filled."""
+        folder = home / "project"
+        folder.mkdir()
+        for name, text in files.items():
+            (folder / name).write_text(text)
+        filled = settings.format(ssh_config=cluster.ssh_config, root=home.name, **words)
+        (folder / "clusterkit.toml").write_text(filled)
+        return cls(folder, cluster)
+
     def __post_init__(self) -> None:
         """Allow what the settings, if there are any yet, name for this machine."""
         if (self.folder / "clusterkit.toml").exists():

@@ -18,8 +18,7 @@ from tests.cluster.ailments import (
     tell_of_gpus,
 )
 from tests.cluster.cluster import Cluster
-from tests.cluster.fixtures import do_without
-from tests.cluster.host import UnavailableError
+from tests.cluster.fixtures import own_cluster
 from tests.cluster.image import trainer_image
 from tests.cluster.laptop import User
 from tests.cluster.small_image import small_image
@@ -48,11 +47,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 @pytest.fixture(scope="module")
 def site() -> Iterator[Cluster]:
     """A cluster of its own: what is done to its nodes is no company for other tests."""
-    try:
-        running = Cluster()
-    except UnavailableError as reason:
-        do_without(str(reason))
-    with running:
+    with own_cluster() as running:
         make_trouble(running)
         yield running
 

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.cluster import Cluster
-from tests.cluster.fixtures import do_without
-from tests.cluster.host import UnavailableError
+from tests.cluster.fixtures import own_cluster
 from tests.cluster.laptop import User
 from tests.waiting import until
 
@@ -68,11 +67,7 @@ PATIENCE_SECONDS = 1200.0
 @pytest.fixture(scope="module")
 def site() -> Iterator[Cluster]:
     """A cluster of its own, where alice may have five jobs, and an array ten tasks."""
-    try:
-        running = Cluster()
-    except UnavailableError as reason:
-        do_without(str(reason))
-    with running:
+    with own_cluster() as running:
         config = running.site.slurm / "slurm.conf"
         text = re.sub(r"^(SchedulerParameters=.*)$", r"\1,max_array_tasks=10", config.read_text(), flags=re.M)
         config.write_text(text + LIMITS)
@@ -82,12 +77,8 @@ def site() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def user(site: Cluster, tmp_path_factory: pytest.TempPathFactory) -> User:
-    folder = tmp_path_factory.mktemp("laptop") / "project"
-    folder.mkdir()
-    (folder / "program.sh").write_text(PROGRAM)
-    (folder / "trial.sh").write_text(TRIAL)
-    (folder / "clusterkit.toml").write_text(SETTINGS.format(ssh_config=site.ssh_config))
-    return User(folder, site)
+    programs = {"program.sh": PROGRAM, "trial.sh": TRIAL}
+    return User.of(tmp_path_factory.mktemp("laptop"), site, SETTINGS, programs)
 
 
 def completed(user: User, name: str) -> collections.Counter[str]:

@@ -53,12 +53,7 @@ EITHER = ("submit", "--first", "gpu:a40,a100")
 
 @pytest.fixture(scope="module")
 def laptop(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> User:
-    home = tmp_path_factory.mktemp("first")
-    folder = home / "project"
-    folder.mkdir()
-    settings = SETTINGS.format(ssh_config=cluster.ssh_config, root=home.name)
-    (folder / "clusterkit.toml").write_text(settings)
-    return User(folder, cluster)
+    return User.of(tmp_path_factory.mktemp("first"), cluster, SETTINGS)
 
 
 @contextmanager

@@ -74,11 +74,7 @@ exit "${CLUSTERKIT_SWEEP_CODE:-0}"
 
 @pytest.fixture(scope="module")
 def user(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> User:
-    folder = tmp_path_factory.mktemp("laptop") / "project"
-    folder.mkdir()
-    (folder / "program.sh").write_text(PROGRAM)
-    (folder / "clusterkit.toml").write_text(SETTINGS.format(ssh_config=cluster.ssh_config))
-    return User(folder, cluster)
+    return User.of(tmp_path_factory.mktemp("laptop"), cluster, SETTINGS, {"program.sh": PROGRAM})
 
 
 def run_dir(user: User, run_id: str) -> Path:

@@ -49,12 +49,7 @@ PROGRAM = (
 
 @pytest.fixture(scope="module")
 def laptop(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> User:
-    home = tmp_path_factory.mktemp("mail")
-    folder = home / "project"
-    folder.mkdir()
-    text = SETTINGS.format(ssh_config=cluster.ssh_config, root=home.name, program=PROGRAM)
-    (folder / "clusterkit.toml").write_text(text)
-    return User(folder, cluster)
+    return User.of(tmp_path_factory.mktemp("mail"), cluster, SETTINGS, program=PROGRAM)
 
 
 def the_mail(user: User, name: str) -> str:

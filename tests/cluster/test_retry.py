@@ -93,12 +93,7 @@ ENDED = {"COMPLETED", "FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "CANCELLED"}
 @pytest.fixture(scope="module")
 def laptop(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> User:
     """A person whose project asks for retries."""
-    home = tmp_path_factory.mktemp("healing")
-    folder = home / "project"
-    folder.mkdir()
-    (folder / "train.py").write_text(PROGRAM)
-    (folder / "clusterkit.toml").write_text(SETTINGS.format(ssh_config=cluster.ssh_config, root=home.name))
-    return User(folder, cluster)
+    return User.of(tmp_path_factory.mktemp("healing"), cluster, SETTINGS, {"train.py": PROGRAM})
 
 
 @pytest.fixture(scope="module")

@@ -74,12 +74,7 @@ PATIENCE_SECONDS = 240
 @pytest.fixture(scope="module")
 def laptop(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
     """Has submitted one run of each kind and has seen where they stand."""
-    home = tmp_path_factory.mktemp("laptop")
-    folder = home / "project"
-    folder.mkdir()
-    (folder / "train.py").write_text(PROGRAM)
-    (folder / "clusterkit.toml").write_text(SETTINGS.format(ssh_config=cluster.ssh_config, root=home.name))
-    user = User(folder, cluster)
+    user = User.of(tmp_path_factory.mktemp("laptop"), cluster, SETTINGS, {"train.py": PROGRAM})
     ids = {}
     for kind in KINDS:
         later = ["--sbatch", "begin=now+1hour"] if kind == "waits" else []

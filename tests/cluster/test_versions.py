@@ -11,9 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.cluster.cluster import Cluster
-from tests.cluster.fixtures import do_without
-from tests.cluster.host import UnavailableError
+from tests.cluster.fixtures import own_cluster
 from tests.cluster.laptop import User
 from tests.cluster.rootfs import VERSIONS
 from tests.sampling import sampled
@@ -84,20 +82,12 @@ class Laptop:
 
 @pytest.fixture(scope="module", params=sampled(VERSIONS, 1))
 def laptop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
-    try:
-        running = Cluster(suite=request.param)
-    except UnavailableError as reason:
-        do_without(str(reason))
-    with running:
+    with own_cluster(suite=request.param) as running:
         if request.param == "sid":
             with (running.site.slurm / "slurm.conf").open("a") as config:
                 config.write("SlurmctldParameters=enable_expedited_requeue\n")
             running.run("ctl", ["scontrol", "reconfigure"])
-        folder = tmp_path_factory.mktemp("versions") / "project"
-        folder.mkdir()
-        (folder / "program.sh").write_text(PROGRAM)
-        (folder / "clusterkit.toml").write_text(SETTINGS.format(ssh_config=running.ssh_config))
-        user = User(folder, running)
+        user = User.of(tmp_path_factory.mktemp("versions"), running, SETTINGS, {"program.sh": PROGRAM})
         with user.keeping_login():
             yield Laptop(user, VERSIONS[request.param])
 

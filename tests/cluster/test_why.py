@@ -21,8 +21,7 @@ import pytest
 
 from clusterkit.runs.verdict import STALE_SECONDS
 from tests.cluster.cluster import Cluster
-from tests.cluster.fixtures import do_without
-from tests.cluster.host import UnavailableError
+from tests.cluster.fixtures import own_cluster
 from tests.cluster.laptop import User
 from tests.cluster.trouble import (
     make_trouble,
@@ -211,11 +210,7 @@ IMAGES = {
 @pytest.fixture(scope="module")
 def site() -> Iterator[Cluster]:
     """A cluster of its own: limits and a failing prolog are no company for other tests."""
-    try:
-        running = Cluster()
-    except UnavailableError as reason:
-        do_without(str(reason))
-    with running:
+    with own_cluster() as running:
         make_trouble(running)
         yield running
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +19,6 @@ from clusterkit.errors import TransportError
 from clusterkit.runs.state import RunState, to_text
 from tests.commands.conftest import Project
 from tests.doubles.slurm_site import Member, SlurmSite
-from tests.needs import needing
 
 MEMBER = Member(1, JobState.RUNNING)
 
@@ -123,13 +119,11 @@ print("seed", os.environ["CLUSTERKIT_SEED"])
 
 
 @pytest.fixture
-@needing("sshd")
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmSite]:
+def site(site: SlurmSite, monkeypatch: pytest.MonkeyPatch) -> SlurmSite:
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.2)
     monkeypatch.setattr(module, "ASK_SECONDS", 1.0)
-    with closing(SlurmSite(tmp_path / "site")) as running:
-        running.knows([MEMBER])
-        yield running
+    site.knows([MEMBER])
+    return site
 
 
 def write(site: SlurmSite, step: int) -> None:

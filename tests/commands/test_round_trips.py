@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -13,7 +10,6 @@ import pytest
 from clusterkit.backends.jobs import JobState
 from tests.documented import commands
 from tests.doubles.slurm_site import TOOL, Member, SlurmSite
-from tests.needs import needing
 
 pytestmark = pytest.mark.slow
 
@@ -70,14 +66,12 @@ OF_ALL_RUNS = [
 
 
 @pytest.fixture
-@needing("sshd")
-def site(tmp_path: Path) -> Iterator[SlurmSite]:
-    with closing(SlurmSite(tmp_path / "site")) as site:
-        for name, rows in {"sbatch": ["900001"], "scancel": []}.items():
-            (site.bin / name).write_text(TOOL.format(name=name, folder=site.folder))
-            (site.bin / name).chmod(0o755)
-            site.says(name, rows)
-        yield site
+def site(site: SlurmSite) -> SlurmSite:
+    for name, rows in {"sbatch": ["900001"], "scancel": []}.items():
+        (site.bin / name).write_text(TOOL.format(name=name, folder=site.folder))
+        (site.bin / name).chmod(0o755)
+        site.says(name, rows)
+    return site
 
 
 def takes_groups() -> set[str]:

@@ -10,8 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,6 @@ from clusterkit.results.code_copies import code_argv
 from tests.commands.conftest import Project
 from tests.doubles.full_disk import fill, small_disk
 from tests.doubles.slurm_site import Member, SlurmSite
-from tests.needs import needing
 from tests.results.node_runs import make_checkpoint, segment, write
 from tests.waiting import until
 
@@ -40,21 +37,19 @@ MODEL, STATE, ROWS = 3000, 50, 5000
 
 
 @pytest.fixture
-@needing("sshd")
-def site(tmp_path: Path) -> Iterator[SlurmSite]:
+def site(site: SlurmSite) -> SlurmSite:
     members = [DONE, FAILED, RUNNING]
-    with closing(SlurmSite(tmp_path / "site")) as site:
-        site.knows(members)
-        for member in members:
-            folder = there(site, member)
-            make_checkpoint(folder, 1000)
-            make_checkpoint(folder, 2000, shared=[1000])
-            os.utime(folder / "checkpoints/step-000000001000/manifest.json", (1e9, 1e9))
-            write(folder / "metrics.jsonl", '{"kind": "train"}\n')
-            write(folder / "attempts/0/log", "short\n")
-            write(folder / "attempts/0/stderr", "long\n" * 300_000)
-            write(folder / "wandb/offline-run-1/run-1.wandb", os.urandom(9000))
-        yield site
+    site.knows(members)
+    for member in members:
+        folder = there(site, member)
+        make_checkpoint(folder, 1000)
+        make_checkpoint(folder, 2000, shared=[1000])
+        os.utime(folder / "checkpoints/step-000000001000/manifest.json", (1e9, 1e9))
+        write(folder / "metrics.jsonl", '{"kind": "train"}\n')
+        write(folder / "attempts/0/log", "short\n")
+        write(folder / "attempts/0/stderr", "long\n" * 300_000)
+        write(folder / "wandb/offline-run-1/run-1.wandb", os.urandom(9000))
+    return site
 
 
 def there(site: SlurmSite, member: Member) -> Path:

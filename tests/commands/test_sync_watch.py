@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from clusterkit.config.settings import load_settings
 from clusterkit.errors import TransportError
 from clusterkit.runs.watching import Paces
 from tests.doubles.slurm_site import Member, SlurmSite
-from tests.needs import needing
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -32,12 +31,9 @@ QUICK = Paces(scheduler=0.6, heartbeat=0.3, login=0.2)
 
 
 @pytest.fixture
-@needing("sshd")
-def site(tmp_path: Path) -> Iterator[SlurmSite]:
-    members = [RUNNING, WAITING, ENDED]
-    with closing(SlurmSite(tmp_path / "site")) as running:
-        running.knows(members)
-        yield running
+def site(site: SlurmSite) -> SlurmSite:
+    site.knows([RUNNING, WAITING, ENDED])
+    return site
 
 
 @pytest.fixture

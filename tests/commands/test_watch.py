@@ -20,7 +20,6 @@ from clusterkit.backends.jobs import JobState
 from clusterkit.config.settings import load_settings
 from clusterkit.runs.watching import LONGEST_PAUSE, LookPace, Paces, Watched, watch
 from tests.doubles.slurm_site import Member, SlurmSite, queue_row
-from tests.needs import needing
 from tests.waiting import until
 
 RUNNING, WAITING = Member(1, JobState.RUNNING), Member(2, JobState.PENDING)
@@ -28,11 +27,9 @@ QUICK = Paces(scheduler=1.0, heartbeat=0.2, login=0.2)
 
 
 @pytest.fixture
-@needing("sshd")
-def site(tmp_path: Path) -> Iterator[SlurmSite]:
-    with closing(SlurmSite(tmp_path / "site")) as running:
-        running.knows([RUNNING, WAITING])
-        yield running
+def site(site: SlurmSite) -> SlurmSite:
+    site.knows([RUNNING, WAITING])
+    return site
 
 
 @pytest.fixture
