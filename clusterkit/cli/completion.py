@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -151,7 +151,7 @@ def _complete(group: Any, words: list[str]) -> tuple[str, list[Candidate], str]:
         word = next((word for word in before if not word.startswith("-")), None)
         if word is None:
             named = [(word, GUIDES[name].short) for word, name in children(path).items()]
-            options = _options(command.params, ()) if start.startswith("-") else named
+            options = _options(command.params) if start.startswith("-") else named
             return "words", _fitting(start, options), start
         if word not in command.commands:
             return "words", [], start
@@ -164,32 +164,32 @@ def _complete(group: Any, words: list[str]) -> tuple[str, list[Candidate], str]:
 def _words_of_command(command: Any, before: list[str], start: str) -> tuple[str, list[Candidate]]:
     if "--" in before:
         return "files", []
-    options = {
-        name: one for one in command.params for name in (*one.opts, *one.secondary_opts) if name[0] == "-"
-    }
-    config = _value_before("--config", before)
-    at = project(config, before)
+    flags = [param for param in command.params if param.param_type_name == "option"]
+    options = {name: param for param in flags for name in (*param.opts, *param.secondary_opts)}
+    waiting = options.get(before[-1]) if before else None
+    if waiting is not None and waiting.is_flag:
+        waiting = None
+    context = command.make_context("", before[:-1] if waiting else [*before], resilient_parsing=True)
+    given = [
+        param for param in command.params if context.get_parameter_source(param.name).name == "COMMANDLINE"
+    ]
+    at = project(context.params.get("config"), before)
     if start.startswith("--") and "=" in start:
         name, _, value = start.partition("=")
-        one = options.get(name)
-        kind, found = _values(one, at, value) if one else ("words", [])
+        kind, found = _values(options[name], at, value) if name in options else ("words", [])
         return kind, [(f"{name}={text}", about) for text, about in found]
-    if before and _takes_value(options.get(before[-1])):
-        return _values(options[before[-1]], at, start)
-    if start.startswith("-"):
-        return "words", _fitting(start, _options(command.params, before))
-    places = [one for one in command.params if one.param_type_name == "argument"]
-    used = _positional(before, options)
-    place = places[-1] if places and places[-1].nargs == -1 and len(used) >= len(places) - 1 else None
-    place = place or (places[len(used)] if len(used) < len(places) else None)
-    if place is not None and not (place.metavar or "").startswith("--"):
+    if waiting is not None:
+        return _values(waiting, at, start)
+    arguments = [param for param in command.params if param.param_type_name == "argument"]
+    place = next((param for param in arguments if param.nargs == -1 or param not in given), None)
+    if place is not None and not start.startswith("-") and not (place.metavar or "").startswith("--"):
         kind, found = _values(place, at, start)
         if kind == "files":
             return kind, found
-        found = [one for one in found if one[0] not in used]
+        found = [candidate for candidate in found if candidate[0] not in before]
         if found or start:
             return ("files", []) if not found and "/" in start else (kind, found)
-    return "words", _fitting(start, _options(command.params, before))
+    return "words", _fitting(start, _options(command.params, given))
 
 
 def _values(param: Any, at: ProjectFolder, start: str) -> tuple[str, list[Candidate]]:
@@ -201,41 +201,17 @@ def _values(param: Any, at: ProjectFolder, start: str) -> tuple[str, list[Candid
     return "words", _fitting(start, [(head + value, about) for value, about in values_of(long, metavar, at)])
 
 
-def _options(params: Any, before: list[str] | tuple[()]) -> list[Candidate]:
+def _options(params: Sequence[Any], given: Sequence[Any] = ()) -> list[Candidate]:
     """Lists the long names of the options that may still be given."""
     return [
-        (name, one.help or "")
-        for one in params
-        if one.param_type_name == "option" and not getattr(one, "hidden", False)
-        if getattr(one, "multiple", False)
-        or not any(word in before for word in (*one.opts, *one.secondary_opts))
-        for name in (*one.opts, *one.secondary_opts)
+        (name, param.help or "")
+        for param in params
+        if param.param_type_name == "option" and not param.hidden
+        if param.multiple or param not in given
+        for name in (*param.opts, *param.secondary_opts)
         if name.startswith("--")
     ] + [("--help", "")]
 
 
 def _fitting(start: str, found: list[Candidate]) -> list[Candidate]:
     return [one for one in found if one[0].startswith(start)]
-
-
-def _takes_value(option: Any) -> bool:
-    return option is not None and not option.is_flag
-
-
-def _positional(before: list[str], options: Mapping[str, Any]) -> list[str]:
-    found, skip = [], False
-    for word in before:
-        if skip or word.startswith("-"):
-            skip = not skip and _takes_value(options.get(word))
-        else:
-            found.append(word)
-    return found
-
-
-def _value_before(name: str, before: list[str]) -> str | None:
-    for index, word in enumerate(before):
-        if word == name and index + 1 < len(before):
-            return before[index + 1]
-        if word.startswith(f"{name}="):
-            return word.partition("=")[2]
-    return None

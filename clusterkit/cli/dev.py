@@ -218,7 +218,7 @@ def _end(
 
 
 def _show_submitted(done: Submitted, profile: Profile) -> None:
-    from clusterkit.cli.ui.lines import warn_of_trusted
+    from clusterkit.cli.ui.console import warn_of_trusted
     from clusterkit.cli.ui.submit import warn_lacking, warn_of_settled
 
     warn_lacking(done.lacking)

@@ -138,3 +138,16 @@ def printable(name: str) -> str:
     'new\\nline'
     """
     return name if name.isprintable() else name.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def warn_of_trusted(trusted: Sequence[str]) -> None:
+    """Prints one line, or nothing without such users."""
+    if trusted:
+        more = f" (and {len(trusted) - 1} more)" if len(trusted) > 1 else ""
+        warn("others could run code as you there", f", whom the settings trust: {trusted[0]}{more}")
+
+
+def warn_of_silence(silent: Mapping[str, str]) -> None:
+    """Prints the clusters that did not answer, each with the cause."""
+    for cluster, cause in silent.items():
+        warn(f"{cluster} does not answer:", f" {cause}")

@@ -10,8 +10,7 @@ from rich.text import Text
 
 from clusterkit.asking import agree
 from clusterkit.cli.ui import console
-from clusterkit.cli.ui.console import listed, print_document, printable, say, warn
-from clusterkit.cli.ui.lines import warn_of_trusted
+from clusterkit.cli.ui.console import listed, print_document, printable, say, warn, warn_of_trusted
 from clusterkit.units import format_bytes, format_seconds, plural
 
 if TYPE_CHECKING:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
 
-from clusterkit.cli.ui.console import out, warn
+from clusterkit.cli.ui.console import out
 
 if TYPE_CHECKING:
     from clusterkit.search.summary import Best
@@ -23,19 +23,6 @@ def labelled(name: str, text: str, style: str = "") -> None:
     room = max(out.width - NAMES, NAMES)
     for place, part in enumerate(whole.wrap(out, room) if out.is_terminal else [whole]):
         out.print(Text.assemble((f"{'' if place else name:<{NAMES}}", "bold"), part), soft_wrap=True)
-
-
-def warn_of_trusted(trusted: Sequence[str]) -> None:
-    """Prints one line, or nothing without such users."""
-    if trusted:
-        more = f" (and {len(trusted) - 1} more)" if len(trusted) > 1 else ""
-        warn("others could run code as you there", f", whom the settings trust: {trusted[0]}{more}")
-
-
-def warn_of_silence(silent: Mapping[str, str]) -> None:
-    """Prints the clusters that did not answer, each with the cause."""
-    for cluster, cause in silent.items():
-        warn(f"{cluster} does not answer:", f" {cause}")
 
 
 def plain_table(

@@ -13,8 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.ui.console import format_count, note, out, print_document, printable
-from clusterkit.cli.ui.lines import warn_of_silence
+from clusterkit.cli.ui.console import format_count, note, out, print_document, printable, warn_of_silence
 from clusterkit.cli.ui.submit import run_object
 from clusterkit.units import format_seconds, percent, plural, significant
 

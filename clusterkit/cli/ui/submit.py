@@ -7,8 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from clusterkit.backends import backend_of
-from clusterkit.cli.ui.console import note, print_document, say, warn
-from clusterkit.cli.ui.lines import warn_of_trusted
+from clusterkit.cli.ui.console import note, print_document, say, warn, warn_of_trusted
 from clusterkit.units import format_size, plural
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.text import Text
 
 from clusterkit.asking import agree
-from clusterkit.cli.ui.console import err, listed, note, say, warn
-from clusterkit.cli.ui.lines import plain_table, warn_of_trusted
+from clusterkit.cli.ui.console import err, listed, note, say, warn, warn_of_trusted
+from clusterkit.cli.ui.lines import plain_table
 from clusterkit.cli.ui.submit import note_name, print_submitted, warn_lacking, warn_of_settled
 from clusterkit.units import format_duration, format_size, plural
 
