@@ -122,6 +122,12 @@ def test_an_unknown_command_is_a_usage_error() -> None:
     assert "submit" in run.stderr
 
 
+def test_a_command_that_was_removed_names_what_to_use_instead() -> None:
+    run = forked.run(["work", "push"], folder=ROOT)
+    assert run.returncode == 2
+    assert run.stderr.endswith("next:  `clusterkit ssh-config`, then rsync, sftp or an editor\n")
+
+
 @pytest.mark.slow
 def test_the_wheel_holds_what_the_checkout_holds(tmp_path: Path) -> None:
     subprocess.run(

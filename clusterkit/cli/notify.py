@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
@@ -27,34 +26,55 @@ if TYPE_CHECKING:
 
 def notify(as_json: options.Json = False, config: options.Config = None) -> None:
     """Send a test notice to where notices of ended runs go."""
-    outcome = test_notice(load(config))
-    faults = [place for place, fault in outcome.sent if fault]
+    settings = load(config)
+    sent, mail = _send_trial(settings), settings.notify.mail
+    mailing = [name for name, cluster in settings.clusters.items() if mail and backend_of(cluster).can.mails]
     if as_json:
         print_document(
             {
                 "schema": 1,
-                "sent": [{"to": place, "error": fault} for place, fault in outcome.sent],
-                "mail": outcome.mail,
-                "mailing_clusters": list(outcome.mailing),
+                "sent": [{"to": place, "error": fault} for place, fault in sent],
+                "mail": mail,
+                "mailing_clusters": mailing,
             }
         )
     else:
-        for place, fault in outcome.sent:
+        for place, fault in sent:
             if fault:
                 warn(place, f": {fault}")
             else:
                 say(f"{place}: sent")
-        if outcome.mail:
+        if mail:
             note(
-                f"mail to {outcome.mail}: not tried; the scheduler of {', '.join(outcome.mailing)} sends it"
-                if outcome.mailing
-                else f"mail to {outcome.mail}: no cluster of these settings has a scheduler that sends it"
+                f"mail to {mail}: not tried; the scheduler of {', '.join(mailing)} sends it"
+                if mailing
+                else f"mail to {mail}: no cluster of these settings has a scheduler that sends it"
             )
-    if faults:
+    if faults := [place for place, fault in sent if fault]:
         raise ClusterkitError(
             f"no notice arrived by {' and '.join(faults)}",
             hint="correct [notify] in your settings, then try again",
         )
+
+
+def _send_trial(settings: Settings) -> list[tuple[str, str | None]]:
+    """Sends a test notice to each place of the settings; returns the places, each with its fault or None.
+
+    Raises:
+        ConfigError: there is none, or the project names a program for it that is not allowed.
+    """
+    from clusterkit.notices import send, trial
+
+    for program in filter(None, (settings.notify.webhook_command, settings.notify.command)):
+        program.allowed()
+    sent = send(settings.notify, trial())
+    if not sent and settings.notify.mail is None:
+        own = user_path()
+        raise ConfigError(
+            "notices go nowhere: [notify] has no mail, webhook or command",
+            hint=f"add one to {display_path(own) if own else 'your settings file'}; see {page('notify.md')}",
+        )
+    return sent
 
 
 _CAUSES = 3
@@ -187,37 +207,3 @@ def _number(row: StatusRow) -> int:
 
 def _names(rows: Sequence[StatusRow]) -> str:
     return rows[0].run.run_id + (f" and {len(rows) - 1} more" if len(rows) > 1 else "")
-
-
-@dataclass(frozen=True)
-class Trial:
-    """What came of a test notice."""
-
-    sent: tuple[tuple[str, str | None], ...]
-    """Places, each with why nothing arrived there, or None."""
-    mail: str | None
-    """The address to which schedulers mail."""
-    mailing: tuple[str, ...]
-    """Clusters whose scheduler mails."""
-
-
-def test_notice(settings: Settings) -> Trial:
-    """Sends a test notice to each place of the settings.
-
-    Raises:
-        ConfigError: there is none, or the project names a program for it that is not allowed.
-    """
-    from clusterkit.notices import send, trial
-
-    notify = settings.notify
-    for program in filter(None, (notify.webhook_command, notify.command)):
-        program.allowed()
-    sent = send(notify, trial())
-    if not sent and notify.mail is None:
-        own = user_path()
-        raise ConfigError(
-            "notices go nowhere: [notify] has no mail, webhook or command",
-            hint=f"add one to {display_path(own) if own else 'your settings file'}; see {page('notify.md')}",
-        )
-    able = [name for name, cluster in settings.clusters.items() if backend_of(cluster).can.mails]
-    return Trial(tuple(sent), notify.mail, tuple(able) if notify.mail else ())
