@@ -123,7 +123,7 @@ def test_an_unknown_command_is_a_usage_error() -> None:
 
 
 def test_a_command_that_was_removed_names_what_to_use_instead() -> None:
-    run = forked.run(["work", "push"], folder=ROOT)
+    run = forked.run(["work", "push"], folder=ROOT, env=dict(os.environ))
     assert run.returncode == 2
     assert run.stderr.endswith("next:  `clusterkit ssh-config`, then rsync, sftp or an editor\n")
 
