@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from clusterkit.backends.jobs import Found, QueryResult
+from clusterkit.backends.jobs import Found, Predictions, QueryResult
 from clusterkit.config.layers import nearest
 from clusterkit.config.options import names_of, parse_options, refuse_secrets
 from clusterkit.errors import ConfigError
@@ -20,7 +20,6 @@ from clusterkit.units import format_duration
 
 if TYPE_CHECKING:
     from clusterkit.backends.checks import SchedulerChecks
-    from clusterkit.backends.starts import Predictions
     from clusterkit.backends.story import JobStory, Subject
     from clusterkit.backends.survey import Surveyor
     from clusterkit.config.models import Cluster, GpuTable, Profile
@@ -302,8 +301,6 @@ class Backend:
 
     def starts(self, requests: Mapping[str, Sequence[str]]) -> Probe[Predictions]:
         """Returns a probe for the predicted starts of jobs with such options, keyed by a label."""
-        from clusterkit.backends.starts import Predictions
-
         del requests
         return Probe("starts", "", lambda _: Predictions())
 

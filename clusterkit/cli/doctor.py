@@ -13,7 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.backends.checks import CheckPlace, Outcome
-from clusterkit.checkup.examination import Result, Sheet
 from clusterkit.cli import options
 from clusterkit.cli.common import load, parsed
 from clusterkit.cli.ui.console import err, out, print_document, printable
@@ -24,6 +23,8 @@ from clusterkit.units import parse_duration
 
 if TYPE_CHECKING:
     from rich.status import Status
+
+    from clusterkit.checkup.examination import Result, Sheet
 
 
 def doctor(

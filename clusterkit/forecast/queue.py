@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from clusterkit.backends import backend_of
 from clusterkit.backends.base import Continuation, Limits
-from clusterkit.backends.starts import AT_ONCE, FairShare, PredictedStart
+from clusterkit.backends.jobs import AT_ONCE, FairShare, PredictedStart
 from clusterkit.errors import ConfigError, SchedulerError
 from clusterkit.probes import Answers, Probe, ask
 from clusterkit.submit.pipeline import resolve

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clusterkit.backends.starts import PredictedStart
+from clusterkit.backends.jobs import PredictedStart
 from clusterkit.forecast.queue import Ask, StartAdvice, advise
 
 HOUR = 3600

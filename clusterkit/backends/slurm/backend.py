@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from clusterkit.backends.base import Capabilities, Continuation, Limits, Parent, Way
-from clusterkit.backends.jobs import Found, QueryResult
+from clusterkit.backends.jobs import Found, Predictions, QueryResult
 from clusterkit.backends.slurm.options import SlurmOptions
 from clusterkit.backends.slurm.parse import JOB_ID, parse_find, parse_query
 from clusterkit.backends.slurm.request import read
@@ -23,7 +23,6 @@ from clusterkit.units import format_duration
 
 if TYPE_CHECKING:
     from clusterkit.backends.checks import SchedulerChecks
-    from clusterkit.backends.starts import Predictions
     from clusterkit.backends.story import JobStory, Subject
     from clusterkit.backends.survey import Surveyor
     from clusterkit.config.models import Cluster

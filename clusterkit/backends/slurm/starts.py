@@ -13,11 +13,10 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from clusterkit.backends.jobs import unix_seconds
+from clusterkit.backends.jobs import FairShare, PredictedStart, Predictions, unix_seconds
 from clusterkit.backends.slurm import tables
 from clusterkit.backends.slurm.request import JobRequest, read, trackable
 from clusterkit.backends.slurm.tables import CLEAN_ENVIRONMENT, ENVIRONMENT, SlurmTables
-from clusterkit.backends.starts import FairShare, PredictedStart, Predictions
 from clusterkit.probes import Probe
 from clusterkit.probes.framing import Section, sections
 from clusterkit.untrusted import decimal

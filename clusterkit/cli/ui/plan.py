@@ -16,7 +16,7 @@ from clusterkit.config.options import NATIVE
 from clusterkit.units import format_bytes, format_duration, format_seconds, plural, significant
 
 if TYPE_CHECKING:
-    from clusterkit.backends.starts import PredictedStart
+    from clusterkit.backends.jobs import PredictedStart
     from clusterkit.config.models import Cluster, Profile
     from clusterkit.forecast.memory import Machine, Memory, Store
     from clusterkit.forecast.queue import Ask, Queue

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from clusterkit.backends.jobs import Predictions
 from clusterkit.backends.slurm.starts import billing, parse_starts, probe
-from clusterkit.backends.starts import Predictions
 from clusterkit.probes import script
 
 PARTITION = (
