@@ -16,6 +16,7 @@ from clusterkit.config.layers import nearest
 from clusterkit.config.options import names_of, parse_options, refuse_secrets
 from clusterkit.errors import ConfigError
 from clusterkit.probes import Probe
+from clusterkit.runtimes import BUILDER
 from clusterkit.units import format_duration
 
 if TYPE_CHECKING:
@@ -427,13 +428,13 @@ def within_max_time(cluster: Cluster, profile: Profile) -> None:
         )
 
 
-def on_one_node_with_pyxis(cluster: Cluster, profile: Profile) -> None:
-    """Raises ConfigError if a profile asks for several nodes of a cluster whose containers Pyxis starts."""
-    if cluster.container == "pyxis" and profile.nodes > 1:
+def within_runtime(cluster: Cluster, profile: Profile) -> None:
+    """Raises ConfigError if a profile asks for several nodes of a cluster whose runtime works on one."""
+    if cluster.runtime.in_step and profile.nodes > 1:
         raise ConfigError(
             f"profile {profile.name} asks for {profile.nodes} nodes, and cluster {cluster.name} starts "
-            "containers with Pyxis, which works on one node only",
-            hint='use --nodes 1, or container = "apptainer" if the cluster has it',
+            f"containers with {cluster.runtime.title}, which works on one node only",
+            hint=f'use --nodes 1, or container = "{BUILDER.name}" if the cluster has it',
         )
 
 

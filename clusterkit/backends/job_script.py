@@ -10,9 +10,9 @@ import re
 import shlex
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from clusterkit.backends import jobs, prelude, pyxis
+from clusterkit.backends import jobs, prelude
 from clusterkit.backends.base import Backend, Way
 from clusterkit.backends.jobs import DOUBTFUL, PATIENCE_SECONDS, SCHEDULER_LOG, group_log
 from clusterkit.errors import ConfigError
@@ -20,6 +20,8 @@ from clusterkit.exit_codes import REQUEUE_CODE
 from clusterkit.folders import PARTIAL_DIR
 from clusterkit.ownership import EXIT_CODE
 from clusterkit.resources import resource
+from clusterkit.runtimes import BUILDER, NONE, runtime_of
+from clusterkit.runtimes.base import Runtime
 
 if TYPE_CHECKING:
     import jinja2
@@ -63,7 +65,8 @@ class JobScript:
     alternatives: tuple[tuple[str, ...], ...] = ()
     """The options of each of several jobs of which the first to start takes the run; then `options` are those
     that they share."""
-    container: Literal["apptainer", "singularity", "pyxis", "none"] = "none"
+    container: str = NONE.name
+    """The runtime that starts the program."""
     image: str | None = None
     image_bytes: int | None = None
     image_digest: str | None = None
@@ -117,19 +120,26 @@ class JobScript:
         if not _RUN_ID.fullmatch(self.run_id):
             raise ConfigError(f"{self.run_id!r} is not a run id", hint="use only letters, digits and . _ -")
         for name in ("run_dir", "snapshot", "scratch_root", "cache_root"):
-            _check_path(name, getattr(self, name), mounted=self.container != "none" and name != "snapshot")
-        if self.container == "pyxis":
-            pyxis.check((self.run_dir, self.scratch_root, *self.binds, *self.together))
-        if self.container != "none":
+            _check_path(name, getattr(self, name), mounted=self.runtime.contained and name != "snapshot")
+        self.runtime.check_mounts((self.run_dir, self.scratch_root, *self.binds, *self.together))
+        if self.runtime.contained:
             if not self.image:
-                raise ConfigError(f"{self.container} needs an image", hint='or set container = "none"')
+                raise ConfigError(
+                    f"{self.container} needs an image", hint=f'or set container = "{NONE.name}"'
+                )
             if not self.from_registry:
                 _check_path("image", self.image, mounted=False)
 
     @property
+    def runtime(self) -> Runtime:
+        """What starts the program."""
+        return runtime_of(self.container)
+
+    @property
     def from_registry(self) -> bool:
         """Whether each job takes the image from a registry."""
-        return self.container == "pyxis" and (self.image or "").startswith(pyxis.REGISTRY)
+        registry = self.runtime.registry
+        return bool(registry) and (self.image or "").startswith(registry)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,10 +207,11 @@ def _rendered(template: str, job: JobScript, backend: Backend, **values: object)
         .render(
             job=job,
             prelude=prelude.fragment(job.prelude),
-            contained=job.container != "none",
-            image_file=job.container != "none" and not job.from_registry,
-            pyxis=pyxis if job.container == "pyxis" else None,
-            prefix=job.container.upper(),
+            runtime=job.runtime,
+            program=starting(job.runtime),
+            frame="program.sh.j2",
+            builder=BUILDER,
+            image_file=job.runtime.contained and not job.from_registry,
             names=jobs,
             partial=PARTIAL_DIR,
             digest=(job.image_digest or "").removeprefix("sha256:"),
@@ -242,6 +253,12 @@ def _group_text(template: str, job: GroupScript, **values: object) -> str:
         .get_template(template)
         .render(job=job, requeue_code=REQUEUE_CODE, unsafe_code=EXIT_CODE, **values)
     )
+
+
+@cache
+def starting(runtime: Runtime) -> jinja2.Template:
+    """The template of what starts a program, which extends the value `frame`."""
+    return templates().from_string(runtime.template.read_text())
 
 
 @cache

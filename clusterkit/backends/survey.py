@@ -20,11 +20,11 @@ _FLEETING = ("tmpfs", "ramfs", "proc", "devpts")
 
 
 @dataclass(frozen=True)
-class Runtime:
+class FoundRuntime:
     """A container runtime."""
 
     name: str
-    """`apptainer` or `singularity`, the command."""
+    """The value of the cluster's setting `container`."""
     version: str | None = None
     setuid: bool | None = None
     """Whether it starts containers with a setuid program; otherwise it needs user namespaces."""
@@ -69,7 +69,7 @@ class SiteSurvey:
     groups: tuple[str, ...] = ()
     login_shell: bool = False
     """Whether only a login shell has the scheduler's commands on PATH."""
-    runtimes: tuple[Runtime, ...] = ()
+    runtimes: tuple[FoundRuntime, ...] = ()
     """The best one first."""
     user_namespaces: bool | None = None
     """Whether the login node lets users create user namespaces."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterkit import ownership
-from clusterkit.backends import backend_of, prelude, pyxis
+from clusterkit.backends import backend_of, prelude
 from clusterkit.backends.checks import (
     END,
     Answer,
@@ -162,10 +162,9 @@ def login_probe(
     if image is not None:
         lines.append(_IMAGE.format(name=image.name, bytes=image.bytes, seconds=_DIGEST_SECONDS))
     backend = backend_of(cluster)
-    if backend.can.queue and cluster.container != "none":
-        found = f"command -v {cluster.container} && {cluster.container} --version"
-        look = pyxis.FOUND if cluster.container == "pyxis" else found
-        argv = ["bash", "-p", "-c", prelude.fragment(cluster.prelude) + _RUNTIME, "bash", look]
+    if backend.can.queue and cluster.runtime.contained:
+        script = prelude.fragment(cluster.prelude) + _RUNTIME
+        argv = ["bash", "-p", "-c", script, "bash", cluster.runtime.find]
         lines.append(f"ck_part runtime {shlex.join(argv)}")
     if (checks := backend.checks()) is not None:
         lines.append(checks.script(requests))
@@ -250,14 +249,9 @@ def rsync_version(answer: str, where: str) -> Verdict:
 @CHECKS.declare("the container runtime is found", applies=_contained)
 def runtime_there(login: Login) -> Verdict:
     """Judges the container runtime on the login node, which only builds and `shell` need."""
-    part, runtime = login.answer["runtime"], login.cluster.container
+    part, cluster = login.answer["runtime"], login.cluster
     if part.status == 0:
-        return passed(part.lines[-1] if part.lines else runtime)
-    if runtime == "pyxis":
-        return warned(
-            f"srun on {login.about('host')} {pyxis.ABSENT}; the nodes may have it anyway", pyxis.ASK
-        )
-    return warned(
-        f"no {runtime} on {login.about('host')}: {part.last}; the nodes may have it anyway",
-        f"add what provides it to `prelude` of [clusters.{login.cluster.name}], e.g. module load {runtime}",
-    )
+        return passed(part.lines[-1] if part.lines else cluster.container)
+    evidence, cure = cluster.runtime.missing(login.about("host"), f"[clusters.{cluster.name}]")
+    why = f": {part.last}" if part.last else ""
+    return warned(f"{evidence}{why}; the nodes may have it anyway", cure)

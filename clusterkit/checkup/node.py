@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from clusterkit import ownership
-from clusterkit.backends import backend_of, pyxis
+from clusterkit.backends import backend_of
 from clusterkit.backends.checks import (
     Answer,
     Check,
@@ -132,7 +132,7 @@ def prelude(node: Node) -> Verdict:
         return failed(ended, _PRELUDE_CURE.format(table=node.table))
     text = fails[0] + (f": {said[-1].strip()}" if said else "")
     cure = f"correct `prelude` of {node.table}"
-    found = node.cluster.container == "none" or node.answer["runtime"].status == 0
+    found = not node.cluster.runtime.contained or node.answer["runtime"].status == 0
     if node.cluster.strict_prelude or not found or fails[0].endswith("status 127"):
         return failed(text, cure)
     return warned(text, cure)
@@ -146,15 +146,10 @@ def prelude(node: Node) -> Verdict:
 )
 def runtime(node: Node) -> Verdict:
     """Judges whether the runtime is on PATH after the prelude."""
-    part, name = node.answer["runtime"], node.cluster.container
+    part = node.answer["runtime"]
     if part.status == 0:
-        return passed(part.lines[-1] if part.lines else name)
-    if name == "pyxis":
-        return failed(f"srun on {node.name} {pyxis.ABSENT}", pyxis.ASK)
-    return failed(
-        f"{name} is not on PATH on {node.name}",
-        f'prelude = ["module load {name}"] in {node.table}, or container = ... for another runtime',
-    )
+        return passed(part.lines[-1] if part.lines else node.cluster.container)
+    return failed(*node.cluster.runtime.missing(node.name, node.table))
 
 
 @CHECKS.declare(

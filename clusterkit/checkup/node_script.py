@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterkit import ownership
-from clusterkit.backends import backend_of, prelude, pyxis
+from clusterkit.backends import backend_of, prelude
 from clusterkit.backends.checks import END
-from clusterkit.backends.job_script import passed_on
+from clusterkit.backends.job_script import passed_on, starting
 from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.probes.framing import FUNCTIONS
+from clusterkit.runtimes import BUILDER
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
@@ -72,7 +73,7 @@ else
   work=$(mktemp -d)
 fi
 mkdir -- "$work/tmp" "$work/home" "$work/runtime"
-export TMPDIR="$work/tmp" APPTAINER_TMPDIR="$work/runtime" SINGULARITY_TMPDIR="$work/runtime"
+export TMPDIR="$work/tmp" UNPACKED
 ck_part shm df -Pk /dev/shm
 """
 
@@ -93,7 +94,7 @@ ck_own prelude tell_prelude
 _BINDS = r"""
 missing='' binds=()
 for bind in BINDS; do
-  if [ -e "${bind%%:*}" ]; then binds+=(--bind "$bind"); else missing="$missing${bind%%:*}
+  if [ -e "${bind%%:*}" ]; then binds+=("$bind"); else missing="$missing${bind%%:*}
 "; fi
 done
 ck_part binds printf '%s' "$missing"
@@ -112,37 +113,6 @@ _INTERNET = r"""
 ck_part internet timeout 5 bash -c ': </dev/tcp/$1/$2' bash HOST PORT
 """
 
-_CONTAINED = r"""
-ck_own runtime become $ck_limit "$BASH" -p -c 'command -v "$1" && "$1" --version' bash "$runtime"
-ck_part image ls -lLn "$image"
-for variable in PASSTHROUGH; do
-  ! passed_value "$variable" || environment+=("PREFIXENV_$variable=$value")
-done
-environment+=(PREFIXENV_TMPDIR=/tmp APPTAINER_NO_EVAL=1 SINGULARITY_NO_EVAL=1)
-command=("$runtime" exec NV--cleanenv --contain --home "$work/home" --pwd /tmp --bind "$folder" --bind "$work"
-  --bind "$work/tmp:/tmp" --bind "$work/tmp:/var/tmp" ${binds[@]+"${binds[@]}"} "$image")
-if on_path "$runtime" && [ -f "$image" ]; then
-"""
-# As pyxis.sh.j2 of a run.
-_PYXIS = r"""
-look=LOOK registry=REGISTRY
-ck_own runtime become $ck_limit "$BASH" -p -c "$look"
-[ -z "$image" ] || ck_part image ls -lLn "$image"
-environment+=("HOME=$work/home" TMPDIR=/tmp NVIDIA_VISIBLE_DEVICES=GPUS NVIDIA_DRIVER_CAPABILITIES=all)
-names=HOME,TMPDIR,NVIDIA_DRIVER_CAPABILITIES
-for variable in PASSTHROUGH; do
-  ! passed_value "$variable" || names="$names,$variable"
-done
-mounts="$work/tmp:/tmp,$work/tmp:/var/tmp,$folder:$folder,$work:$work"
-for bind in ${binds[@]+"${binds[@]}"}; do [ "$bind" = --bind ] || mounts="$mounts,$bind"; done
-command=(SRUN --export="$names" --container-env="$names" --container-workdir=/tmp --container-mounts="$mounts"
-  --container-image="${image:-$registry}")
-if (become "$BASH" -p -c "$look") >/dev/null && { [ -z "$image" ] || [ -f "$image" ]; }; then
-"""
-_INSIDE = r"""
-  ck_own inside become ${ck_limit:+timeout 100} ${command[@]+"${command[@]}"} \
-    "$python" -X utf8 "$folder/inside.py" "$folder/inside.json"
-"""
 # As node.sh of a run: on each node, in its own container, whose image was found above.
 _NODES = r"""
 mkdir -- "$folder/ranks"
@@ -178,11 +148,6 @@ class NodeJob:
     nodes: int = 1
     """Nodes of the job; more than one try to reach each other."""
 
-    @property
-    def contained(self) -> bool:
-        """Whether there is a container."""
-        return self.cluster.container != "none"
-
 
 def node_script(job: NodeJob) -> str:
     """Returns the job's text: bash 4."""
@@ -201,26 +166,22 @@ def node_script(job: NodeJob) -> str:
     lines = ["#!/bin/bash -p", *head]
     lines += [f"{key}={shlex.quote(value)}" for key, value in values.items()]
     lines += [FUNCTIONS, _BEGIN, ownership.fragment(cluster.trust, cluster.group), _OWNERS]
-    lines += [_SCRATCH.replace("BYTES", str(_PROBE_BYTES))]
+    unpacked = " ".join(f'{name}="{path}"' for name, path in BUILDER.temporary("$work/runtime").items())
+    lines += [_SCRATCH.replace("BYTES", str(_PROBE_BYTES)).replace("UNPACKED", unpacked)]
     lines += [prelude.fragment(cluster.prelude), _PRELUDE]
-    through_pyxis = cluster.container == "pyxis"
-    binds = pyxis.mounts(cluster.binds) if through_pyxis else cluster.binds
-    lines.append(_BINDS.replace("BINDS", shlex.join(binds)))
+    lines.append(_BINDS.replace("BINDS", shlex.join(map(cluster.runtime.mount, cluster.binds))))
     if job.nv:
         lines.append(_GPU)
     lines.append(_INTERNET.replace("HOST", shlex.quote(host)).replace("PORT", str(port)))
-    passthrough = " ".join(passed_on(backend))
-    if through_pyxis:
-        text = _PYXIS.replace("GPUS", "all" if job.nv else "void").replace("SRUN", pyxis.SRUN)
-        text = text.replace("REGISTRY", shlex.quote(cluster.registry_image or ""))
-        text = text.replace("LOOK", shlex.quote(pyxis.FOUND)).replace("PASSTHROUGH", passthrough)
-        lines += [text, _INSIDE, "fi"]
-    elif job.contained:
-        prefix = cluster.container.upper()
-        text = _CONTAINED.replace("PASSTHROUGH", passthrough).replace("PREFIX", prefix)
-        lines += [text.replace("NV--", "--nv --" if job.nv else "--"), _INSIDE, "fi"]
-    else:
-        lines += ["command=()", _INSIDE]
+    lines.append(
+        starting(cluster.runtime).render(
+            frame="examine.sh.j2",
+            runtime=cluster.runtime,
+            job={"nv": job.nv, "binds": (), "from_registry": cluster.registry_image},
+            passthrough=passed_on(backend),
+            registry_image=cluster.registry_image,
+        )
+    )
     if job.nodes > 1:
         lines.append(_nodes(job))
     return "\n".join([*lines, "ck_part clock date +%s", END])
@@ -230,7 +191,7 @@ def _nodes(job: NodeJob) -> str:
     cluster = job.cluster
     values = {
         "COUNT": str(job.nodes),
-        "RUNTIME": '"$runtime" exec --cleanenv --contain --bind "$folder" "$image" ' if job.contained else "",
+        "RUNTIME": cluster.runtime.on_nodes,
         " INTERFACE;": f" INTERFACE={cluster.interface};" if cluster.interface else ";",
         "PREFIX": cluster.container.upper(),
     }

@@ -17,7 +17,7 @@ from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.config.options import NATIVE, NATIVE_OPTION
 from clusterkit.errors import ImageError
 from clusterkit.folders import make_ignored, replace_file
-from clusterkit.images.building import apptainer
+from clusterkit.images.building import local
 from clusterkit.images.building.packages import compare
 from clusterkit.images.building.work import Request, definition_text, prepare
 from clusterkit.submit.shown import refuse_shown
@@ -151,9 +151,9 @@ def build_here(
     if output.exists() and not force:
         raise ImageError(f"{output} exists", hint="--force replaces it")
     note("this takes minutes")
-    apptainer.build(work, output, say=note)
+    local.build(work, output, say=note)
     image = hash_image(output, ledger, transfer_bar)
-    packages = apptainer.packages(output)
+    packages = local.packages(output)
     return Built(image, str(output), len(packages), _remember(settings, image, str(output), packages))
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterkit.errors import ClusterkitError
+from clusterkit.runtimes import BUILT_IN
 
 if TYPE_CHECKING:
     from clusterkit.runs.ledger import LedgerRun
@@ -218,7 +219,7 @@ BY_METAVAR: Mapping[str, Source] = {
     "TASK": _tasks,
     "KEY": _keys,
     "HOST": _hosts,
-    "RUNTIME": _these("apptainer", "singularity", "pyxis", "none"),
+    "RUNTIME": _these(*BUILT_IN),
 }
 
 

@@ -13,6 +13,7 @@ from clusterkit.cli.common import without_plugins
 from clusterkit.cli.ui.console import note, print_document
 from clusterkit.config.options import SCHEDULER
 from clusterkit.errors import ConfigError
+from clusterkit.runtimes import BUILT_IN
 
 if TYPE_CHECKING:
     from clusterkit.config.settings_file import Proposal
@@ -41,7 +42,9 @@ def init(
     container: Annotated[
         str | None,
         typer.Option(
-            "--container", metavar="RUNTIME", help="Container runtime: apptainer, singularity, pyxis or none."
+            "--container",
+            metavar="RUNTIME",
+            help=f"Container runtime: {', '.join(BUILT_IN[:-1])} or {BUILT_IN[-1]}.",
         ),
     ] = None,
     image: Annotated[

@@ -29,7 +29,6 @@ from clusterkit.runs.secret_values import values_at_hand
 from clusterkit.site import Site, open_site
 from clusterkit.snapshots import Allow
 from clusterkit.submit.materials import (
-    IMPORT,
     RATE_FROM,
     DeploymentPlan,
     TransferRate,
@@ -174,9 +173,8 @@ def _wanted(
     if path is None:
         raise ImageError(
             f"cluster {cluster.name} runs {cluster.container} and has no image",
-            hint=IMPORT
-            if cluster.container == "pyxis"
-            else f"`clusterkit build --cluster {cluster.name}` builds one there; or build one here and name "
+            hint=cluster.runtime.make_image
+            or f"`clusterkit build --cluster {cluster.name}` builds one there; or build one here and name "
             "it as `image` of the cluster or with --image FILE",
         )
     return hash_image(path, ledger, bar, runtime=cluster.container), path

@@ -84,7 +84,7 @@ def launch(
     if multirun.config_dir:
         options += ["--config-dir", _in_project(settings, multirun.config_dir)]
     cluster = settings.cluster(multirun.cluster)
-    if cluster.here and cluster.container == "none" and not cluster.python:
+    if cluster.here and not cluster.runtime.contained and not cluster.python:
         cluster = cluster.model_copy(update={"python": sys.executable})  # it can import what this one imports
     request = SubmitRequest(
         cluster=cluster,

@@ -17,7 +17,7 @@ from clusterkit.config.held import ProgramHere, SshConfigHere
 from clusterkit.config.kinds import DEFAULT as DEFAULT_KIND
 from clusterkit.config.kinds import find_kind
 from clusterkit.config.notify import Notify
-from clusterkit.config.options import GPU_REQUEST, NATIVE, SCHEDULER
+from clusterkit.config.options import GPU_REQUEST, NATIVE
 from clusterkit.config.values import (
     Duration,
     Environment,
@@ -34,6 +34,8 @@ from clusterkit.config.values import (
     TrackerPlaces,
     as_tuple,
 )
+from clusterkit.runtimes import BUILDER, all_runtimes, runtime_of
+from clusterkit.runtimes.base import Runtime
 
 _REQUEST = re.compile(r"--[a-z][a-z-]*=\S+")
 _INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,14}")
@@ -56,6 +58,11 @@ def _request(template: str) -> str:
 def _interface(name: str) -> str:
     if not _INTERFACE.fullmatch(name):
         raise ValueError(f'{name!r} is not the name of a network interface; write e.g. "ib0" or "eth0"')
+    return name
+
+
+def _container(name: str) -> str:
+    runtime_of(name)
     return name
 
 
@@ -120,11 +127,12 @@ class Cluster(SettingsModel):
     """Unix group that may read images and snapshots; None keeps them private."""
     trust: Lines = ()
     """Users who may own, and Unix groups who may write to, the folders there; `*` is everybody."""
-    container: Literal["apptainer", "singularity", "pyxis", "none"] = "apptainer"
+    container: Annotated[str, AfterValidator(_container)] = BUILDER.name
+    """What starts programs there."""
     image: LocalPath | None = None
-    """The image on this machine: a .sif, or with Pyxis a squashfs file."""
+    """The image on this machine, in the format of its container runtime."""
     registry_image: Line | None = None
-    """With Pyxis, an image that each job takes from a registry instead, as enroot names it."""
+    """An image that each job takes from a registry instead, as a runtime that can do so names it."""
     python: Line | None = None
     binds: Annotated[Lines, AfterValidator(_binds)] = ()
     prelude: ShellLines = ()
@@ -161,22 +169,23 @@ class Cluster(SettingsModel):
         return self
 
     @model_validator(mode="after")
-    def _pyxis_has_srun(self) -> Cluster:
-        if self.container == "pyxis" and self.here:
-            raise ValueError(f'container = "pyxis" needs {SCHEDULER}, and kind = "{self.kind}" is without it')
-        if self.container == "pyxis" and self.mps:
-            raise ValueError('mps = true and container = "pyxis" exclude each other')
+    def _suits_its_runtime(self) -> Cluster:
+        self.runtime.check_settings(
+            kind=self.kind, here=self.here, mps=self.mps, registry_image=self.registry_image
+        )
         if self.registry_image is None:
             return self
-        if self.container != "pyxis":
-            raise ValueError('registry_image needs container = "pyxis"')
+        if not self.runtime.registry:
+            able = " or ".join(f'"{runtime.name}"' for runtime in all_runtimes() if runtime.registry)
+            raise ValueError(f"registry_image needs container = {able}")
         if self.image is not None:
             raise ValueError("image and registry_image exclude each other")
-        if not self.registry_image.startswith("docker://"):
-            raise ValueError(
-                f'{self.registry_image!r} is not an image of enroot; write e.g. "docker://nvcr.io#nvidia/pytorch:24.05-py3"'
-            )
         return self
+
+    @property
+    def runtime(self) -> Runtime:
+        """What starts programs there."""
+        return runtime_of(self.container)
 
     @property
     def here(self) -> bool:
@@ -205,7 +214,7 @@ class Cluster(SettingsModel):
     @property
     def stores_image(self) -> bool:
         """Whether its containers start from an image in its store."""
-        return self.container != "none" and self.registry_image is None
+        return self.runtime.contained and self.registry_image is None
 
     @property
     def interpreter(self) -> str:

@@ -12,6 +12,7 @@ from clusterkit import folders
 from clusterkit.config.layers import BUILT_IN, Layer
 from clusterkit.errors import ConfigError
 from clusterkit.resources import resource
+from clusterkit.runtimes import NONE
 from clusterkit.untrusted import DOCUMENT_BYTES, parse_object, read_limited
 
 PROJECT_FILE = "clusterkit.toml"
@@ -79,7 +80,7 @@ def built_in_layer(project_dir: Path) -> Layer:
     """The cluster `local` and the project's name."""
     root = str(project_dir / ".clusterkit" / "local")
     values = {
-        "clusters": {"local": {"kind": "local", "container": "none", "root": root}},
+        "clusters": {"local": {"kind": "local", "container": NONE.name, "root": root}},
         "project": {"name": project_dir.name or "project"},
         "profiles": {},
     }

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Protocol
 
 from clusterkit.errors import ImageError
+from clusterkit.runtimes import BUILDER, runtime_of
 from clusterkit.site import Site
 from clusterkit.transport.base import Completed
 from clusterkit.untrusted import can_be_shown
 
-# A SIF starts with a run script line and has its magic at byte 32 (github.com/apptainer/sif, header.go).
-_SIF = (32, b"SIF_MAGIC", "SIF", "convert it: `clusterkit build --from docker-archive:FILE`")
-_SQUASHFS = (0, b"hsqs", "squashfs", "Pyxis takes what `enroot import` and `enroot export` make")
 _BLOCK = 4 << 20
 
 
@@ -53,7 +51,7 @@ def local_image(
     path: Path,
     memory: DigestMemory,
     *,
-    runtime: str = "apptainer",
+    runtime: str = BUILDER.name,
     hashed: Callable[[int], None] | None = None,
 ) -> Image:
     """The digest of an image file; an unchanged file is not hashed again.
@@ -74,10 +72,10 @@ def local_image(
         )
     if not can_be_shown(path.name):
         raise ImageError(f"{path.name!a} contains characters that cannot be shown", hint="rename the image")
-    offset, magic, form, hint = _SQUASHFS if runtime == "pyxis" else _SIF
-    with path.open("rb") as file:
-        if file.read(offset + len(magic))[offset:] != magic:
-            raise ImageError(f"{path}: not a {form} image", hint=hint)
+    if form := runtime_of(runtime).image:
+        with path.open("rb") as file:
+            if file.read(form.offset + len(form.magic))[form.offset :] != form.magic:
+                raise ImageError(f"{path}: not a {form.name} image", hint=form.convert)
     digest = memory.digest(path)
     if digest is None:
         digest = sha256_of(path, hashed)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from clusterkit import ownership
+from clusterkit.runtimes import all_runtimes
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
@@ -38,10 +39,8 @@ _ENTER = r"""
 for number in "${!environment[@]}"; do
   case ${environment[number]} in *CLUSTERKIT_JOB_ID=*) unset "environment[number]" ;; esac
 done
-environment+=("TERM=$terminal" "APPTAINERENV_TERM=$terminal" "SINGULARITYENV_TERM=$terminal")
-[ "${command[1]}" != exec ] || command=("${command[0]}" --quiet "${command[@]:1}") # a container runtime
-[ "${command[0]}" != srun ] || [ ! -t 0 ] || command=(srun --pty "${command[@]:1}") # Pyxis
-become "${command[@]}" "$@"
+environment+=("TERM=$terminal")
+RUNTIMESbecome "${command[@]}" "$@"
 """
 
 # $1 run id. Start-up files are skipped, as they would change the program's environment. Without them bash's
@@ -72,7 +71,8 @@ def enter_script(cluster: Cluster, *, arguments: str = "terminal=$3; shift 3") -
         cluster: where.
         arguments: lines that set $terminal and leave the program to start as the arguments.
     """
-    return f"{find_script(cluster)}{arguments}\n{_ENTER}"
+    prepare = "".join(dict.fromkeys(runtime.enter for runtime in all_runtimes()))
+    return f"{find_script(cluster)}{arguments}\n{_ENTER.replace('RUNTIMES', prepare)}"
 
 
 def enter_argv(place: Inside, program: Sequence[str], *, terminal: str | None = None) -> list[str]:

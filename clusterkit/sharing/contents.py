@@ -15,6 +15,7 @@ from clusterkit import __version__
 from clusterkit.backends.job_script import templates
 from clusterkit.runs.run_dir import newest_request
 from clusterkit.runs.submission import Submission
+from clusterkit.runtimes import BUILDER
 from clusterkit.sharing.archive import ArchiveMember, of_file
 from clusterkit.snapshots.snapshot import ManifestEntry
 
@@ -130,5 +131,6 @@ def readme(document: Mapping[str, Any], request: Submission, about: Mapping[str,
             registry=(document.get("versions") or {}).get("image"),
             env=env,
             argv=argv,
+            start=f"{BUILDER.name} exec {BUILDER.gpu_option}",
         )
     )

@@ -16,7 +16,7 @@ from clusterkit.errors import ConfigError, ImageError, TransportError
 from clusterkit.images import chunks
 from clusterkit.images.building import job
 from clusterkit.images.building.advice import advice, cause
-from clusterkit.images.building.apptainer import save, workshop
+from clusterkit.images.building.local import save, workshop
 from clusterkit.images.building.packages import parse
 from clusterkit.images.building.work import Request, Work, daemon_image, prepare
 from clusterkit.images.image import Image, must_be_writable
@@ -24,6 +24,7 @@ from clusterkit.images.image import present as image_present
 from clusterkit.interruption import InterruptedChange, held_back, tell
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.observe import ask_job
+from clusterkit.runtimes import BUILDER
 from clusterkit.site import Site, open_site
 from clusterkit.submit.handover import SubmissionRefusedError, hand_over_job
 from clusterkit.submit.materials import hash_image
@@ -77,12 +78,12 @@ def build_on(
         SchedulerError: the scheduler refused the job.
         TransportError: the cluster cannot be reached.
     """
-    if cluster.container in ("none", "pyxis"):
+    if not cluster.runtime.builds:
         raise ConfigError(
-            f"cluster {cluster.name} does not use containers"
-            if cluster.container == "none"
-            else f"cluster {cluster.name} starts containers with Pyxis, which builds no images",
-            hint='set container = "apptainer" of the cluster, if Apptainer is installed there',
+            f"cluster {cluster.name} starts containers with {cluster.runtime.title}, which builds no images"
+            if cluster.runtime.contained
+            else f"cluster {cluster.name} does not use containers",
+            hint=f'set container = "{BUILDER.name}" of the cluster, if {BUILDER.title} is installed there',
         )
     options = _job_options(cluster, native)
     with _portable(request) as work, open_site(cluster) as site:

@@ -22,6 +22,7 @@ from clusterkit.images.upload import Sent
 from clusterkit.probes.space import Space
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.secret_values import SecretValues
+from clusterkit.runtimes import BUILDER
 from clusterkit.site import Layout, Site, open_site
 from clusterkit.snapshots import Allow, Snapshot, Standing
 from clusterkit.submit.shown import masked, refuse_in_files, refuse_shown
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
 
 RATE_FROM = 4 << 20
 """Bytes; smaller transfers measure round trips rather than bandwidth."""
-
-IMPORT = "make one with `enroot import`, and name it as `image` of the cluster or with `deploy --image FILE`"
-"""Hint for a cluster with Pyxis that has no image."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +89,8 @@ def image_of(cluster: Cluster, ledger: Ledger, bar: Bar) -> Image | None:
     raise ImageError(
         f"no image was deployed to {cluster.name}, and "
         + (f"{cluster.image} is not there" if cluster.image else "none is configured"),
-        hint=IMPORT
-        if cluster.container == "pyxis"
-        else f"`clusterkit build` makes one and `clusterkit deploy --cluster {cluster.name}` sends it; "
+        hint=cluster.runtime.make_image
+        or f"`clusterkit build` makes one and `clusterkit deploy --cluster {cluster.name}` sends it; "
         f"or `clusterkit build --cluster {cluster.name}`",
     )
 
@@ -124,7 +121,7 @@ def send_snapshot(site: Site, snapshot: Snapshot, ledger: Ledger, bar: Bar) -> b
     return not standing.present
 
 
-def hash_image(path: Path, ledger: Ledger, bar: Bar, *, runtime: str = "apptainer") -> Image:
+def hash_image(path: Path, ledger: Ledger, bar: Bar, *, runtime: str = BUILDER.name) -> Image:
     """Returns the image with its digest; shows a bar while hashing it for the first time."""
     size = path.stat().st_size if path.is_file() else None
     with ExitStack() as stack:

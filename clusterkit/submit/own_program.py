@@ -168,7 +168,7 @@ def with_program_python(cluster: Cluster, argv: Sequence[str], project: Path) ->
         project: the project's folder.
     """
     program, module = list(argv[:1]), list(argv[1:3])
-    if not cluster.here or cluster.container != "none" or cluster.python:
+    if not cluster.here or cluster.runtime.contained or cluster.python:
         return cluster
     if program != ["python"] or module == _TRAINER:
         return cluster

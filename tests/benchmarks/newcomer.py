@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from clusterkit.backends.slurm.survey.draft import IMAGE
+from clusterkit.runtimes import BUILDER
 from tests.benchmarks._report import arguments, report
 from tests.cluster.cluster import Cluster
 from tests.cluster.image import trainer_image
@@ -113,7 +113,7 @@ def newcomer(folder: Path, cluster: Cluster, image: Path, built: Path) -> tuple[
     subprocess.run([sys.executable, "-m", "venv", folder / ".venv"], check=True)
     person = Person(folder, f"{folder}/.venv/bin:{os.environ['PATH']}")
     source = installs(person, folder, built)
-    os.link(image, folder / IMAGE)
+    os.link(image, folder / BUILDER.image.file)
     init = f"clusterkit init login --yes --ssh-config {cluster.ssh_config}"
     person.types(init, shown="clusterkit init login --yes")
     person.types("clusterkit deploy")

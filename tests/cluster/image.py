@@ -18,7 +18,7 @@ from pathlib import Path
 
 import jinja2
 
-from clusterkit.images.building.apptainer import EPOCH
+from clusterkit.images.building.local import EPOCH
 from tests.cluster.cache import cached
 from tests.cluster.cluster import Cluster
 from tests.cluster.host import TestbedError, UnavailableError, last_line

@@ -12,8 +12,8 @@ from clusterkit.backends.base import (
     EarlySignal,
     JobResources,
     gpu_of,
-    on_one_node_with_pyxis,
     within_max_time,
+    within_runtime,
 )
 from clusterkit.backends.slurm.request import asks_for_requeue, read
 from clusterkit.config.options import long_name, parse_options, refuse_secrets, rivals
@@ -166,7 +166,7 @@ def sbatch_options(
             sbatch option, or exposes a secret.
     """
     within_max_time(cluster, profile)
-    on_one_node_with_pyxis(cluster, profile)
+    within_runtime(cluster, profile)
     options: dict[str, Value] = {"nodes": profile.nodes, "ntasks": profile.nodes}
     if profile.nodes > 1:
         options["ntasks-per-node"] = 1

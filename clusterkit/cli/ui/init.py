@@ -129,8 +129,7 @@ def show_next(done: Described) -> None:
     words = []
     if done.questions:
         words.append((f"clusterkit login {done.name}", "one login for the day"))
-    builds = cluster.container not in ("none", "pyxis")
-    if cluster.image is not None and builds and not cluster.image.is_file():
+    if cluster.image is not None and cluster.runtime.builds and not cluster.image.is_file():
         words.append((f"clusterkit build {display_path(cluster.image)}", "the image, once"))
     if not done.settings.of_project:
         words.append(("clusterkit init --local", "in your project's folder, once"))

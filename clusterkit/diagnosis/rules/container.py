@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from clusterkit.backends import pyxis
 from clusterkit.backends.causes import Cause, Finding, Line, Sure, Text
 from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules.commands import deploy, logs, settings, submit
 from clusterkit.diagnosis.rules.said import exited, refused
+from clusterkit.runtimes import all_runtimes
 
 IMAGE_MISSING = Cause(
     "image-missing",
@@ -33,8 +33,8 @@ BIND_MISSING = Cause(
 RUNTIME_MISSING = Cause(
     "runtime-missing",
     "the node lacks the cluster's container runtime",
-    'load Apptainer in the cluster\'s `prelude`, e.g. "module load apptainer", or ask the site for Pyxis; '
-    "then submit again",
+    ", or ".join(dict.fromkeys(runtime.install for runtime in all_runtimes() if runtime.install))
+    + "; then submit again",
 )
 IMAGE_WITHOUT_PYTHON = Cause(
     "image-without-python",
@@ -51,27 +51,16 @@ CONTAINER_FAILED = Cause(
 _UNREADABLE = r"(?i)input/output error"
 """The kernel's error for a damaged compressed file system."""
 
-_SPEAKER = re.compile(r"^(.*pyxis: *(\[ERROR\])?|[^:]*:)")
-
 
 def image_missing(evidence: Evidence) -> Finding | None:
     """job.sh found no image."""
-    words = r"the image .* does not exist|could not open image .*no such file"
-    line = _line(evidence, words)
-    if line is None:
-        return None
-    return IMAGE_MISSING.found(line, _image(evidence), command=deploy(evidence))
+    line = _line(evidence, IMAGE_MISSING, r"the image .* does not exist")
+    return IMAGE_MISSING.found(line, _image(evidence), command=deploy(evidence)) if line else None
 
 
 def image_damaged(evidence: Evidence) -> Finding | None:
     """The size or digest differs, or the file system cannot be read."""
-    words = (
-        r"the image .* has \d+ bytes, not|the image .* has the SHA-256|image format not recognized"
-        r"|could not open image .*(EOF|descriptors|invalid)"
-        r"|[Ff]ailed to mount.*squashfs|[Ss]quashfs.*(error|corrupt)"
-        r"|pyxis: .*Invalid image format"
-    )
-    line = _line(evidence, words)
+    line = _line(evidence, IMAGE_DAMAGED, r"the image .* has (\d+ bytes, not|the SHA-256)")
     if line is None and _unlaunched(evidence):
         # A program that starts may meet a disk that fails; here it is the image.
         line = evidence.line(_UNREADABLE, "log", "stderr")
@@ -82,23 +71,17 @@ def image_damaged(evidence: Evidence) -> Finding | None:
 
 def image_changed(evidence: Evidence) -> Finding | None:
     """run.json and the script disagree."""
-    line = _line(evidence, r"run.json records the image|is not the recorded one")
-    if line is None:
-        return None
-    return IMAGE_CHANGED.found(line, command=submit(evidence))
+    line = _line(evidence, IMAGE_CHANGED, r"run.json records the image|is not the recorded one")
+    return IMAGE_CHANGED.found(line, command=submit(evidence)) if line else None
 
 
 def bind_missing(evidence: Evidence) -> Finding | None:
     """A mount's source is missing."""
-    line = _line(
-        evidence,
-        r"mount source .* doesn't exist|unable to add .* to mount list.*no such file"
-        r"|source path does not exist: |enroot-mount: failed to mount: .*No such file",
-    )
+    line = _line(evidence, BIND_MISSING)
     if line is None:
         return None
-    match = re.search(r"mount source (\S+) doesn't|(?:does not exist|failed to mount): (\S+)", line.text)
-    source = match[1] or match[2] if match else ""
+    match = re.search(_says(BIND_MISSING.slug), line.text)
+    source = next(filter(None, match.groups()), "") if match else ""
     bind = evidence.line(re.escape(source), "script") if source else None
     return BIND_MISSING.found(
         line,
@@ -109,19 +92,16 @@ def bind_missing(evidence: Evidence) -> Finding | None:
 
 
 def runtime_missing(evidence: Evidence) -> Finding | None:
-    """There is no Apptainer, or no Pyxis."""
-    line = _line(evidence, rf"is not on PATH on .*: add what provides it|srun on .* {pyxis.ABSENT}")
-    if line is None:
-        return None
-    return RUNTIME_MISSING.found(line, exited(evidence), command=settings(evidence))
+    """There is no such program, or plugin."""
+    line = _line(evidence, RUNTIME_MISSING)
+    return RUNTIME_MISSING.found(line, exited(evidence), command=settings(evidence)) if line else None
 
 
 def image_without_python(evidence: Evidence) -> Finding | None:
     """The runtime found nothing to execute."""
     if not _unlaunched(evidence) or evidence.line(_UNREADABLE, "log", "stderr"):
         return None
-    words = r'"?[\w./-]*python[\w.]*"?: executable file not found|stat .*python[\w.]*: no such file'
-    line = evidence.line(words, "log", "stderr")
+    line = evidence.line(_says(IMAGE_WITHOUT_PYTHON.slug), "log", "stderr")
     if line is None:
         return None
     return IMAGE_WITHOUT_PYTHON.found(line, exited(evidence), command="clusterkit build", sure=Sure.LIKELY)
@@ -131,11 +111,14 @@ def container_failed(evidence: Evidence) -> Finding | None:
     """Any other refusal of the runtime."""
     if evidence.exit.get("why") != "container":
         return None
-    fatal = evidence.line(r"^FATAL:|ERROR\s*:|error: pyxis: ", "log", "stderr")
+    fatal = evidence.line(_says(CONTAINER_FAILED.slug), "log", "stderr")
+    message = (
+        re.sub(f"^({_says('speaker', '[^:]*:')})", "", fatal.text).strip() if fatal else refused(evidence)
+    )
     return CONTAINER_FAILED.found(
         fatal or Line("exit.json", refused(evidence) or "the container did not start"),
         *(() if fatal else evidence.texts.get("log", Text("log")).tail(3)),
-        detail=_SPEAKER.sub("", fatal.text).strip() if fatal else refused(evidence),
+        detail=message,
         command=logs(evidence),
         sure=Sure.GENERAL,
     )
@@ -152,10 +135,17 @@ RULES = (
 )
 
 
-def _line(evidence: Evidence, words: str) -> Line | None:
+def _says(name: str, *ours: str) -> str:
+    """The pattern of what any runtime says about a cause, and of our own words."""
+    theirs = (runtime.says[name] for runtime in all_runtimes() if name in runtime.says)
+    return "|".join(dict.fromkeys((*theirs, *ours)))
+
+
+def _line(evidence: Evidence, cause: Cause, *ours: str) -> Line | None:
     """The line of job.sh or the runtime about a container that did not run."""
     if evidence.exit.get("why") != "container":
         return None
+    words = _says(cause.slug, *ours)
     if re.search(words, refused(evidence)):
         started = evidence.record.started
         return Line(f"attempts/{started.number}/exit.json" if started else "exit.json", refused(evidence))

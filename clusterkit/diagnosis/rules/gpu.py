@@ -11,6 +11,7 @@ from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules.commands import logs, resume
 from clusterkit.diagnosis.rules.said import by_message, said
+from clusterkit.runtimes import BUILDER
 
 GPU_OUT_OF_MEMORY = Cause(
     "gpu-out-of-memory",
@@ -36,7 +37,8 @@ GPU_BROKEN = Cause(
 NO_GPU = Cause(
     "no-gpu",
     "the program sees no GPU",
-    "set `gpu` in the profile, which also passes `--nv`; the image needs a CUDA build of PyTorch",
+    f"set `gpu` in the profile, which also passes `{BUILDER.gpu_option}`; the image needs a CUDA build of "
+    "PyTorch",
 )
 CUDA_ERROR = Cause(
     "cuda-error",

@@ -19,9 +19,10 @@ from clusterkit import ownership
 from clusterkit.backends import prelude
 from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.errors import TransportError
-from clusterkit.images.building.apptainer import EPOCH, PACKED
+from clusterkit.images.building.local import EPOCH, PACKED
 from clusterkit.images.building.packages import READ
 from clusterkit.images.building.work import Work
+from clusterkit.runtimes import BUILDER
 from clusterkit.untrusted import ordinal
 
 LOG_BYTES = 200_000
@@ -64,8 +65,9 @@ on_path "$runtime" || {
   say "FATAL: $runtime is not on PATH: add what provides it (module load ...) to the cluster's prelude"
   finish 127
 }
-environment+=("APPTAINER_TMPDIR=$tmp" "SINGULARITY_TMPDIR=$tmp")
-environment+=("APPTAINER_CACHEDIR=$cache/apptainer" "SINGULARITY_CACHEDIR=$cache/apptainer")
+for prefix in @PREFIXES@; do
+  environment+=("${prefix}_TMPDIR=$tmp" "${prefix}_CACHEDIR=$cache/@BUILDER@")
+done
 [ -z "$epoch" ] || environment+=("SOURCE_DATE_EPOCH=$epoch")
 set -- build --force
 [ -z "$fakeroot" ] || set -- "$@" --fakeroot
@@ -196,6 +198,8 @@ def render(
         + ownership.fragment(trust, group)
         + prelude.fragment(lines)
         + _SCRIPT.replace("@UNSAFE@", str(ownership.EXIT_CODE))
+        .replace("@PREFIXES@", " ".join(BUILDER.commands).upper())
+        .replace("@BUILDER@", BUILDER.name)
     )
 
 

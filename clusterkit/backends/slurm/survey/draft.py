@@ -17,14 +17,12 @@ from clusterkit.backends.slurm.survey.gpus import (
 )
 from clusterkit.backends.slurm.survey.missing import missing
 from clusterkit.backends.slurm.survey.parse import Slurm, SlurmSurvey
-from clusterkit.backends.survey import FoundGpu, Runtime, SiteDraft, Wishes
+from clusterkit.backends.survey import FoundGpu, FoundRuntime, SiteDraft, Wishes
 from clusterkit.config.lines import Entry, Key, Table
 from clusterkit.config.models import Profile
 from clusterkit.hardware import sizes_of
+from clusterkit.runtimes import BUILDER, runtime_of
 from clusterkit.units import format_duration, format_size, plural
-
-IMAGE = "clusterkit-trainer.sif"
-"""The default image: the one that `clusterkit build` makes in the beginner's guide."""
 
 _SETTLED_ANEW = ("name", "host", "login_shell", "partition", "account", "qos", "max_time")
 """Earlier keys of a cluster that stay only if the new survey confirms them."""
@@ -123,7 +121,7 @@ def _cluster(
     survey: SlurmSurvey,
     wishes: Wishes,
     gpu_limits: Mapping[str, int | None],
-    runtime: Runtime | None,
+    runtime: FoundRuntime | None,
     before: Mapping[str, Any],
 ) -> list[Entry]:
     entries = []
@@ -132,11 +130,10 @@ def _cluster(
     if wishes.ssh_config is not None:
         entries.append(Entry("ssh_config", wishes.ssh_config))
     entries.append(Entry("root", wishes.root, wishes.root_about))
-    with_pyxis = wishes.container == "pyxis"
-    image = wishes.image or before.get("image") or ("image.sqsh" if with_pyxis else IMAGE)
-    maker = "enroot import" if with_pyxis else "clusterkit build"
+    form = runtime_of(wishes.container or BUILDER.name).image or BUILDER.image
+    image = wishes.image or before.get("image") or form.file
     if "registry_image" not in before:
-        entries.append(Entry("image", image, f"on this machine; `{maker}` creates it"))
+        entries.append(Entry("image", image, f"on this machine; `{form.maker}` creates it"))
     entries += _container(wishes, runtime, before)
     if survey.login_shell:
         entries.append(Entry("login_shell", True, "Slurm is on PATH only there"))
@@ -160,7 +157,7 @@ def _cluster(
     return entries
 
 
-def _container(wishes: Wishes, runtime: Runtime | None, before: Mapping[str, Any]) -> list[Entry]:
+def _container(wishes: Wishes, runtime: FoundRuntime | None, before: Mapping[str, Any]) -> list[Entry]:
     entries = []
     if runtime is not None:
         mode = {True: ", setuid", False: ", by user namespaces", None: ""}[runtime.setuid]

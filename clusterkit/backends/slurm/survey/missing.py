@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from clusterkit.backends.slurm.survey.gpus import Offer
 from clusterkit.backends.slurm.survey.parse import SlurmSurvey
-from clusterkit.backends.survey import Missing, Root, Runtime
+from clusterkit.backends.survey import FoundRuntime, Missing, Root
 from clusterkit.ownership import trust_line
+from clusterkit.runtimes import all_runtimes, runtime_of
 
 _AGAIN = "into ~/.bash_profile there, and run this command again"
 
 
 def missing(
-    survey: SlurmSurvey, types: tuple[Offer, ...], runtime: Runtime | None, container: str | None
+    survey: SlurmSurvey, types: tuple[Offer, ...], runtime: FoundRuntime | None, container: str | None
 ) -> tuple[Missing, ...]:
     """Returns all missing requirements.
 
@@ -66,8 +67,8 @@ def _gpus(survey: SlurmSurvey, types: tuple[Offer, ...]) -> Missing | None:
     )
 
 
-def _runtime(survey: SlurmSurvey, runtime: Runtime | None, container: str | None) -> Missing | None:
-    if container in ("none", "pyxis"):
+def _runtime(survey: SlurmSurvey, runtime: FoundRuntime | None, container: str | None) -> Missing | None:
+    if container is not None and not runtime_of(container).survey:
         return None
     if runtime is None:
         modules = [name for name in survey.modules if "slurm" not in name.lower()]
@@ -76,10 +77,11 @@ def _runtime(survey: SlurmSurvey, runtime: Runtime | None, container: str | None
                 f"no container runtime is on PATH; modules that may have one: {', '.join(modules[:6])}",
                 'set `prelude = ["module load NAME"]`, preceded by the modules it needs, and `container`',
             )
+        unseen = [each.unseen for each in all_runtimes() if each.unseen]
+        known = [each.title for each in all_runtimes() if each.survey]
         return Missing(
-            f"no {container or 'Apptainer and no Singularity'} was found on the login node",
-            "ask the site: on some, only compute nodes have it and all is well; with Pyxis, set `container = "
-            '"pyxis"`; where there is none, set `container = "none"` and `python`',
+            f"no {container or ' and no '.join(known)} was found on the login node",
+            "; ".join(["ask the site: on some, only compute nodes have it and all is well", *unseen]),
         )
     if runtime.setuid is False and survey.user_namespaces is False:
         return Missing(

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 
 from clusterkit import ownership
 from clusterkit.backends.slurm.tables import NODES_BY_KIND, Association, Partition, SlurmTables
-from clusterkit.backends.survey import Root, Runtime, SiteSurvey
+from clusterkit.backends.survey import FoundRuntime, Root, SiteSurvey
 from clusterkit.errors import TransportError, last_words
 from clusterkit.probes.framing import MARK, TIME_UP, sections
 from clusterkit.probes.space import DF, quota_left, quotas_left
 from clusterkit.resources import page
+from clusterkit.runtimes import all_runtimes
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+\S*")
 _ODD = re.compile(rf"(?!{MARK} )[^\n\t -~]")
 _UNREADABLE = "\ufffd"
 """Replaces control characters: a site's text is shown on terminals and in TOML comments."""
-_RUNTIMES = ("apptainer", "singularity")
 
 Parts = list[tuple[str, str, int]]
 """Name, text and exit status of each part, in order."""
@@ -113,15 +113,16 @@ def _slurm(texts: dict[str, str], user: str) -> Slurm:
     )
 
 
-def _runtimes(parts: Parts) -> Iterator[Runtime]:
+def _runtimes(parts: Parts) -> Iterator[FoundRuntime]:
     modes = {"setuid": True, "namespaces": False}
+    names = {runtime.name for runtime in all_runtimes() if runtime.survey}
     for part, text, _ in parts:
         lines = text.splitlines() if part in ("runtime", "loaded") else []
-        start = next((at for at, line in enumerate(lines) if line in _RUNTIMES), None)
+        start = next((at for at, line in enumerate(lines) if line in names), None)
         if start is None or len(lines) < start + 2:
             continue  # none there, or only what a login shell says to everybody
         name, module, *rest = lines[start:]
-        yield Runtime(
+        yield FoundRuntime(
             name=name,
             version=_version(rest[0]) if rest else None,
             setuid=next((modes[line] for line in rest if line in modes), None),

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from clusterkit import ownership
 from clusterkit.backends.slurm import tables
 from clusterkit.probes.framing import FUNCTIONS, shell_path
+from clusterkit.runtimes import all_runtimes
 
 SECONDS = 240.0
 """Time limit of the whole; usually it takes a second."""
@@ -26,6 +27,7 @@ def argv(root: str | None = None, *, trust: Iterable[str] = (), group: str | Non
         group: one more trusted group.
     """
     survey = FUNCTIONS + _SURVEY
+    runtimes = [runtime for runtime in all_runtimes() if runtime.survey]
     values = {
         "OWN": shlex.quote(ownership.fragment(trust, group)),
         "ROOT": shell_path(root) if root else "",
@@ -34,6 +36,8 @@ def argv(root: str | None = None, *, trust: Iterable[str] = (), group: str | Non
         "NODES": tables.nodes("-h -e", tables.NODES_BY_KIND),
         "ASSOCIATIONS": tables.ASSOCIATIONS,
         "QOS": tables.QOS,
+        "RUNTIMES": "".join(dict.fromkeys(runtime.survey for runtime in runtimes)),
+        "NAMES": " ".join(runtime.name for runtime in runtimes),
     }
     for name, value in values.items():
         survey = survey.replace(f"@{name}@", value)
@@ -82,49 +86,14 @@ if [ "$1" != none ]; then
     slurm_part shares sshare -n -P -U -o Account,User
 fi
 
-# Its own `buildcfg` would say whether it is setuid, and leave a folder in the home.
-tell_runtime='printf "\n%s\n%s\n" "$1" "$2"
-"$1" --version </dev/null 2>/dev/null | tail -n 1
-bin=$(dirname "$(readlink -f "$(command -v "$1")")")
-for folder in "$bin/../libexec" /usr/libexec /usr/lib/*-linux-gnu /usr/local/libexec; do
-    for starter in "$folder"/*/bin/starter-suid; do
-        case $starter in */apptainer/*|*/singularity*/*) [ ! -u "$starter" ] || { echo setuid; exit; } ;; esac
-    done
-done
-for folder in "$bin/../libexec" /usr/libexec /usr/lib/*-linux-gnu /usr/local/libexec; do
-    for starter in "$folder"/apptainer/bin/starter "$folder"/singularity/bin/starter; do
-        [ ! -e "$starter" ] || { echo namespaces; exit; }
-    done
-done'
-for name in apptainer singularity; do
-    if has $name; then
-        ck_begin runtime
-        $ck_limit sh -c "$tell_runtime" sh $name '' </dev/null 2>/dev/null
-        ck_end 0
-    fi
-done
-if has unshare; then ck_run userns unshare -U -r true; fi
-
+@RUNTIMES@
 if has bash; then
     # A module command is a function of the login shell, and prints to either stream.
     ck_begin modules
-    $ck_limit bash -lc 'command -v module >/dev/null && { module -t avail; module -t spider apptainer;
-        module -t spider singularity; } 2>&1' </dev/null 2>/dev/null |
-        tr -d '\r' | grep -iE '^[^ :]*(apptainer|singularity|slurm)[^ :]*$' | sort -u | head -n 60
+    $ck_limit bash -lc 'command -v module >/dev/null && { module -t avail
+        for name in @NAMES@; do module -t spider $name; done; } 2>&1' </dev/null 2>/dev/null |
+        tr -d '\r' | grep -iE "^[^ :]*(slurm$(printf '|%s' @NAMES@))[^ :]*\$" | sort -u | head -n 60
     ck_end 0
-    if ! has apptainer && ! has singularity; then
-        ck_begin loaded
-        $ck_limit bash -lc 'command -v module >/dev/null || exit
-            for name in apptainer singularity singularityce singularity-ce; do
-                module load $name >/dev/null 2>&1
-                for one in apptainer singularity; do
-                    command -v $one >/dev/null || continue
-                    sh -c "$0" sh $one $name
-                    exit
-                done
-            done' "$tell_runtime" </dev/null 2>/dev/null
-        ck_end $?
-    fi
 fi
 
 # Folders with room. Variables that name one are often set in login shells only.

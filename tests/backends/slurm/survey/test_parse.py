@@ -7,7 +7,7 @@ import pytest
 from clusterkit.backends.slurm.request import Gpus
 from clusterkit.backends.slurm.survey.parse import parse
 from clusterkit.backends.slurm.tables import Association
-from clusterkit.backends.survey import Runtime
+from clusterkit.backends.survey import FoundRuntime
 from clusterkit.errors import TransportError
 from tests.backends.slurm.survey.sites import ALL, EMPTY, LABELLED, MANY_RULES, TESTBED, UNIVERSITY, answer
 
@@ -24,7 +24,7 @@ def test_the_test_cluster() -> None:
     (nodes,) = site.slurm.partitions[0].nodes
     assert (nodes.count, nodes.usable, nodes.cpus, nodes.memory) == (1, True, 8, 64000 * 2**20)
     assert (nodes.gpus, nodes.features) == ((Gpus("a40", 4),), ())
-    assert site.runtimes == (Runtime("apptainer", "1.4.5", setuid=False),)
+    assert site.runtimes == (FoundRuntime("apptainer", "1.4.5", setuid=False),)
     assert (site.rsync, site.internet, site.user_namespaces) == ("3.4.1", False, True)
     assert [root.path for root in site.roots] == ["$HOME", "/share/$USER"]
     assert site.roots[0].total == 264212084 * 1024
@@ -59,7 +59,7 @@ def test_quotas_and_roots_of_a_project() -> None:
 def test_a_login_shell_a_module_and_names_with_spaces() -> None:
     site = parse(answer(LABELLED))
     assert site.login_shell
-    assert site.runtimes == (Runtime("apptainer", "1.3.1", module="apptainer"),)
+    assert site.runtimes == (FoundRuntime("apptainer", "1.3.1", module="apptainer"),)
     assert site.modules == ("apptainer/1.3.1", "system/singularity-tools")
     assert site.slurm is not None
     names = [one.name for one in site.slurm.partitions]

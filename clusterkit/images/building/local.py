@@ -19,6 +19,7 @@ from clusterkit.errors import ImageError
 from clusterkit.images.building.advice import advice, cause
 from clusterkit.images.building.packages import READ, parse
 from clusterkit.images.building.work import Work
+from clusterkit.runtimes import BUILDER
 
 PACKED = "-comp zstd -Xcompression-level 3"
 """mksquashfs: fifteen times faster than gzip at the same size."""
@@ -36,10 +37,10 @@ def find_runtime() -> str:
     Raises:
         ImageError: neither is on PATH.
     """
-    runtime = shutil.which("apptainer") or shutil.which("singularity")
+    runtime = next(filter(None, map(shutil.which, BUILDER.commands)), None)
     if runtime is None:
         raise ImageError(
-            "neither apptainer nor singularity is on PATH",
+            f"neither {' nor '.join(BUILDER.commands)} is on PATH",
             hint="build on a cluster, as a job: `clusterkit build --cluster NAME`; or take the definition "
             "elsewhere: `clusterkit build --print`",
         )
@@ -52,8 +53,8 @@ def workshop() -> Iterator[Path]:
 
     It is in `APPTAINER_TMPDIR` if set, else in /var/tmp, because /tmp may be in memory.
     """
-    given = os.environ.get("APPTAINER_TMPDIR") or os.environ.get("SINGULARITY_TMPDIR")
-    place = given or ("/var/tmp" if Path("/var/tmp").is_dir() else None)  # noqa: S108
+    given = filter(None, map(os.environ.get, BUILDER.temporary("")))
+    place = next(given, None) or ("/var/tmp" if Path("/var/tmp").is_dir() else None)  # noqa: S108
     if place:
         _forget_old(Path(place), f"{_WORKSHOP}*")
     # What Apptainer leaves when it is killed may belong to one of the user's subordinate ids.
@@ -82,12 +83,12 @@ def build(work: Work, output: Path, *, say: Callable[[str], None]) -> None:
             for file, text in work.texts.items():
                 (folder / file).write_text(text)
             argv = [runtime, *options(work, _help(runtime)), str(part), work.target]
-            env = os.environ | {"APPTAINER_TMPDIR": str(folder), "SINGULARITY_TMPDIR": str(folder)}
+            env = os.environ | BUILDER.temporary(str(folder))
             if work.ours:
                 env["SOURCE_DATE_EPOCH"] = EPOCH
             code, log = _run(argv, work.folder or folder, env, say)
         if code != 0:
-            raise ImageError(f"apptainer could not build the image: {cause(log)}", hint=advice(log))
+            raise ImageError(f"{BUILDER.name} could not build the image: {cause(log)}", hint=advice(log))
         part.replace(output)
     except OSError as error:
         raise ImageError(f"{error.filename or output}: {error.strerror}", hint=advice(str(error))) from error

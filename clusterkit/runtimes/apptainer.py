@@ -1,0 +1,98 @@
+"""Apptainer and Singularity, by their command `exec`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from clusterkit.runtimes.base import ImageFormat, Runtime
+
+# Its own `buildcfg` would say whether it is setuid, and leave a folder in the home.
+_SURVEY = r"""
+tell_runtime='printf "\n%s\n%s\n" "$1" "$2"
+"$1" --version </dev/null 2>/dev/null | tail -n 1
+bin=$(dirname "$(readlink -f "$(command -v "$1")")")
+mode=
+for folder in "$bin/../libexec" /usr/libexec /usr/lib/*-linux-gnu /usr/local/libexec; do
+    for starter in "$folder"/apptainer/bin/starter* "$folder"/singularity*/bin/starter*; do
+        [ ! -u "$starter" ] || { echo setuid; exit; }
+        [ ! -e "$starter" ] || mode=namespaces
+    done
+done
+echo $mode'
+for name in apptainer singularity; do
+    if has $name; then
+        ck_begin runtime
+        $ck_limit sh -c "$tell_runtime" sh $name '' </dev/null 2>/dev/null
+        ck_end 0
+    fi
+done
+if has unshare; then ck_run userns unshare -U -r true; fi
+if has bash && ! has apptainer && ! has singularity; then
+    ck_begin loaded
+    $ck_limit bash -lc 'command -v module >/dev/null || exit
+        for name in apptainer singularity singularityce singularity-ce; do
+            module load $name >/dev/null 2>&1
+            for one in apptainer singularity; do
+                command -v $one >/dev/null || continue
+                sh -c "$0" sh $one $name
+                exit
+            done
+        done' "$tell_runtime" </dev/null 2>/dev/null
+    ck_end $?
+fi
+"""
+
+
+class Apptainer(Runtime):
+    """Starts programs by `apptainer exec`, or by `singularity exec`, to which Apptainer answers, too."""
+
+    # A SIF starts with a run script line and has its magic at byte 32 (github.com/apptainer/sif, header.go).
+    image: ImageFormat = ImageFormat(
+        name="SIF",
+        offset=32,
+        magic=b"SIF_MAGIC",
+        file="clusterkit-trainer.sif",
+        maker="clusterkit build",
+        convert="convert it: `clusterkit build --from docker-archive:FILE`",
+    )
+    commands = ("apptainer", "singularity")
+    """The names of its program, the likelier one first."""
+    gpu_option = "--nv"
+    """Makes the GPUs of NVIDIA available."""
+    survey = _SURVEY
+    enter = (
+        'environment+=("APPTAINERENV_TERM=$terminal" "SINGULARITYENV_TERM=$terminal")\n'
+        '[ "${command[1]}" != exec ] || command=("${command[0]}" --quiet "${command[@]:1}")\n'
+    )
+    on_nodes = '"$runtime" exec --cleanenv --contain --bind "$folder" "$image" '
+    install = 'load Apptainer in the cluster\'s `prelude`, e.g. "module load apptainer"'
+    says: ClassVar[Mapping[str, str]] = {
+        "image-missing": r"could not open image .*no such file",
+        "image-damaged": r"image format not recognized|could not open image .*(EOF|descriptors|invalid)"
+        r"|[Ff]ailed to mount.*squashfs|[Ss]quashfs.*(error|corrupt)",
+        "bind-missing": r"mount source (.*) doesn't exist|unable to add .* to mount list.*no such file"
+        r"|source path does not exist: (\S*)",
+        "runtime-missing": r"is not on PATH on .*: add what provides it",
+        "image-without-python": r'"?[\w./-]*python[\w.]*"?: executable file not found'
+        r"|stat .*python[\w.]*: no such file",
+        "container-failed": r"^FATAL:|ERROR\s*:",
+    }
+
+    def __init__(self, name: str) -> None:
+        self.name, self.title = name, name.capitalize()
+        self.find = f"command -v {name} && {name} --version"
+
+    @property
+    def template(self) -> Path:
+        """As `Runtime`; both names have one."""
+        return super().template.with_name("apptainer.sh.j2")
+
+    def temporary(self, folder: str) -> dict[str, str]:
+        """Returns the variables that have it, by either name, unpack images in a folder."""
+        return {f"{command.upper()}_TMPDIR": folder for command in self.commands}
+
+    def add(self, mount: str) -> str:
+        """As `Runtime`."""
+        return f'command+=(--bind "{mount}")'

@@ -1,0 +1,125 @@
+"""The interface of a container runtime, and the way without one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from clusterkit.resources import resource
+
+
+@dataclass(frozen=True)
+class ImageFormat:
+    """The format of the images that a runtime starts."""
+
+    name: str
+    offset: int
+    magic: bytes
+    """What a file of this format has at the offset."""
+    file: str
+    """The default name of a project's image."""
+    maker: str
+    """The command that makes one."""
+    convert: str
+    """How a file of another format becomes one."""
+
+
+class Runtime:
+    """Builders and texts for one way to start the programs of a cluster. They do no I/O.
+
+    `template` extends its value `frame` (program.sh.j2 in jobs of runs, examine.sh.j2 in doctor's) and fills
+    these blocks: `runtime` refuses a node without the runtime, `passing` defines `pass NAME VALUE`, `start`
+    begins the array `command`, and `finish` ends it with the image; the program's own words follow.
+    """
+
+    name: str
+    """The value of the cluster's setting `container`."""
+    title: str
+    """The name for people."""
+    image: ImageFormat | None
+    """None where programs run without a container."""
+    registry = ""
+    """How names of images begin that each job may take from a registry; empty where none can."""
+    in_step = False
+    """Whether the program is a step of its own in the job: it runs on one node, signals do not reach it by
+    the process that waits for it, and what the kernel kills is not counted for the job."""
+    find = ""
+    """Bash that prints what the runtime is, and fails where it is missing."""
+    survey = ""
+    """POSIX sh that tells `init` about the runtime on a login node, with the functions of
+    `clusterkit.probes.framing`; empty where nothing there tells."""
+    enter = ""
+    """Bash that prepares `command` and `environment` of a running program for `clusterkit shell`; $terminal
+    is the value of TERM. It must leave those of other runtimes as they are."""
+    on_nodes = ""
+    """Bash words before the program with which `doctor` starts one on each of several nodes."""
+    install = ""
+    """What a user does where a node lacks it."""
+    unseen = ""
+    """What `init` advises where it may be what the site has, although the survey cannot tell."""
+    make_image = ""
+    """What makes a missing image; empty where `clusterkit build` does."""
+    says: ClassVar[Mapping[str, str]] = {}
+    """By the name of a cause of `why`, the pattern of this runtime's words about it. That of `bind-missing`
+    has groups with the missing folder; that of `speaker` is what precedes a message."""
+
+    @property
+    def contained(self) -> bool:
+        """Whether programs run in a container."""
+        return self.image is not None
+
+    @property
+    def builds(self) -> bool:
+        """Whether `clusterkit build` makes its images."""
+        return self.contained and not self.make_image
+
+    @property
+    def template(self) -> Path:
+        """The template of what starts a program."""
+        return resource("templates") / "runtimes" / f"{self.name}.sh.j2"
+
+    def check_settings(self, *, kind: str, here: bool, mps: bool, registry_image: str | None) -> None:
+        """Raises ValueError if a cluster's other settings exclude the runtime.
+
+        Args:
+            kind: the cluster's kind.
+            here: whether its jobs are processes of this machine.
+            mps: whether the runs of a pack use its GPU through NVIDIA MPS.
+            registry_image: the image that each job takes from a registry.
+        """
+
+    def check_mounts(self, paths: Iterable[str]) -> None:
+        """Raises ConfigError for a path that the runtime cannot mount."""
+
+    def mount(self, bind: str) -> str:
+        """Returns a mount, `source[:target[:options]]`, as the runtime takes it."""
+        return bind
+
+    def add(self, mount: str) -> str:
+        """Returns Bash that adds a mount, between the blocks `start` and `finish`.
+
+        Args:
+            mount: as the runtime takes it, and as written between double quotes.
+        """
+        raise NotImplementedError
+
+    def missing(self, host: str, table: str) -> tuple[str, str]:
+        """Returns the evidence and the cure where it is missing on a node.
+
+        Args:
+            host: the node's name.
+            table: the cluster's table in the settings, e.g. `[clusters.uni]`.
+        """
+        return (
+            f"{self.name} is not on PATH on {host}",
+            f'prelude = ["module load {self.name}"] in {table}, or container = ... for another runtime',
+        )
+
+
+class NoContainer(Runtime):
+    """Programs run as they are, with the node's own Python."""
+
+    name, title, image = "none", "no container", None
+    unseen = 'where there is none, set `container = "none"` and `python`'
