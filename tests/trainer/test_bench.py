@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests import forked
-from trainer.bench import child, command
+from trainer.bench import command
 from trainer.bench import measure as measurements
 from trainer.bench import process as bench_process
 from trainer.bench.candidates import (
@@ -154,14 +154,14 @@ def measured_here(order: Order, options, seconds: float, limit: float, interrupt
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "found.json")
         words = [order.kind, str(seconds), str(limit), str(file), *options, *order.options()]
-        assert child.main([*words, "--wandb", "disabled", "--run-dir", folder]) == 0
+        assert bench_process.main([*words, "--wandb", "disabled", "--run-dir", folder]) == 0
         return json.loads(file.read_text())
 
 
 @pytest.mark.slow
 def test_a_whole_bench(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command, "measure", measured_here)
-    monkeypatch.setattr(child, "_leave_with", lambda parent: None)
+    monkeypatch.setattr(bench_process, "_leave_with", lambda parent: None)
     tries = ["--try-num-envs", "4", "--try-workers", "0", "--num-envs", "4", "--workers", "0"]
     tries += ["--try-precision", "fp32", "--seconds", "240", "--each", "0.2", "--eval-every", "0"]
     assert command.main([*OPTIONS, "--run-dir", str(tmp_path), *tries]) == 0

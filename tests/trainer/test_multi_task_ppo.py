@@ -20,7 +20,6 @@ from tests.trainer.toys import WishFactory
 from trainer.algorithms.capture import CapturedUpdate
 from trainer.algorithms.multi_task_ppo_learner import MultiTaskPPO, fitted_returns
 from trainer.algorithms.on_policy_config import MultiTaskPPOConfig, make_task_actor
-from trainer.algorithms.transitions import Transitions
 from trainer.checkpoint.model import digest, load_model
 from trainer.envs.metaworld import MetaworldFactory
 from trainer.envs.self_check import environment_class
@@ -29,7 +28,7 @@ from trainer.loops.rollout_group import joinable
 from trainer.loops.rollout_learner import RolloutLearner
 from trainer.ranks.parallel import Ranks
 from trainer.recipe import load
-from trainer.replay.rollout import Rollout
+from trainer.replay.rollout import Rollout, Transitions
 from trainer.seeds.group import join_learners
 from trainer.settings import TrainSettings
 

@@ -16,9 +16,8 @@ from trainer.algorithms.capture import CapturedUpdate
 from trainer.algorithms.on_policy import OnPolicy
 from trainer.algorithms.on_policy_config import A2CConfig, PPOConfig, make_actor_critic
 from trainer.algorithms.ppo_learner import A2C, PPO
-from trainer.algorithms.transitions import Transitions
 from trainer.envs.spaces import ActionSpace
-from trainer.replay.rollout import Rollout
+from trainer.replay.rollout import Rollout, Transitions
 
 SHARED = {
     "hidden": (16, 16),

@@ -14,7 +14,7 @@ from trainer.recipe.spaces import Spaces
 if TYPE_CHECKING:
     from trainer.algorithms.multi_task_ppo_learner import MultiTaskPPO
     from trainer.envs.spaces import ActionSpace
-    from trainer.nn.task_actor import TaskActor
+    from trainer.nn.actor_critic import TaskActor
 
 
 class MultiTaskPPOAlgorithm(OnPolicyAlgorithm):

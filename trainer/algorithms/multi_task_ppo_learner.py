@@ -15,7 +15,7 @@ from torch import Tensor
 
 from trainer.algorithms.on_policy_config import MultiTaskPPOConfig
 from trainer.algorithms.ppo_learner import PPO
-from trainer.nn.task_actor import TaskActor
+from trainer.nn.actor_critic import TaskActor
 from trainer.replay.rollout import Ends, Rollout, Rollouts, advantages
 
 

@@ -19,11 +19,18 @@ from torch import Tensor
 
 from trainer.algorithms.on_policy_config import OnPolicyConfig
 from trainer.algorithms.optimizers import GuardedAdam, GuardedRMSprop, flatten, norms, not_finite
-from trainer.algorithms.transitions import SCALARS, Packed, Transitions
 from trainer.nn.actor_critic import ActorCritic
 from trainer.nn.moments import RunningMoments
 from trainer.nn.stacking import alone
-from trainer.replay.rollout import Rollout, Rollouts, advantages, discounted_returns
+from trainer.replay.rollout import (
+    SCALARS,
+    Packed,
+    Rollout,
+    Rollouts,
+    Transitions,
+    advantages,
+    discounted_returns,
+)
 
 _EPSILON = 1e-8
 """Of the standardised advantages' deviation, as in OpenAI's baselines."""

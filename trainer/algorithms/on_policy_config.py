@@ -7,9 +7,8 @@ from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from trainer.envs.spaces import ActionSpace
-from trainer.nn.actor_critic import ActorCritic
+from trainer.nn.actor_critic import ActorCritic, TaskActor
 from trainer.nn.heads import CategoricalHead, GaussianHead
-from trainer.nn.task_actor import TaskActor
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 from trainer.algorithms.on_policy import OnPolicy, Slopes
 from trainer.algorithms.on_policy_config import A2CConfig, PPOConfig
 from trainer.algorithms.optimizers import GuardedAdam, GuardedRMSprop
-from trainer.algorithms.transitions import Transitions
+from trainer.replay.rollout import Transitions
 
 _PATIENCE = 1.5
 """Times `target_kl` that the policy may move, as in OpenAI's Spinning Up."""

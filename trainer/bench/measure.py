@@ -10,8 +10,9 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +21,6 @@ import numpy as np
 import torch
 
 from trainer.bench.filling import fill_replay, fill_rollout
-from trainer.bench.timing import SETTLE, Peak, rate, waiting
 from trainer.checkpoint import CheckpointStore
 from trainer.envs.choice import factory_for
 from trainer.envs.interface import EnvFactory
@@ -235,3 +235,56 @@ def _used(settings: TrainSettings, factory: EnvFactory, device: torch.device, pe
     facts = describe(device) | {"bf16": has_bf16(device)}
     precision = precision_on(device, settings.precision)
     return {"host_bytes": host, "device_bytes": held, "device": facts, "precision": precision}
+
+
+SETTLE = 0.2
+"""Share of the time measured that goes by before: caches fill, graphs are captured, clocks rise."""
+_SAMPLE_SECONDS = 0.1
+
+
+class Peak:
+    """The most memory this process and its descendants held, looked at several times a second."""
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def close(self) -> int:
+        """Ends the watch; returns the peak in bytes."""
+        self.nbytes = max(self.nbytes, resident_bytes())
+        self._stop.set()
+        self._thread.join()
+        return self.nbytes
+
+    def _watch(self) -> None:
+        while not self._stop.wait(_SAMPLE_SECONDS):
+            self.nbytes = max(self.nbytes, resident_bytes())
+
+
+def rate(work: Callable[[], object], seconds: float, wait: Callable[[], None] = lambda: None) -> float:
+    """Returns calls a second, at least three of them."""
+    work()
+    wait()
+    for _ in _until(SETTLE * seconds):
+        work()
+    wait()
+    begun, count = time.perf_counter(), 0
+    for _ in _until(seconds):
+        work()
+        count += 1
+    wait()
+    return count / (time.perf_counter() - begun)
+
+
+def _until(seconds: float) -> Iterator[None]:
+    end = time.perf_counter() + seconds
+    yield from (None, None, None)
+    while time.perf_counter() < end:
+        yield
+
+
+def waiting(device: torch.device) -> Callable[[], None]:
+    """Returns what waits until a device has done all that it was given."""
+    return torch.cuda.synchronize if device.type == "cuda" else lambda: None

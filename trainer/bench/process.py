@@ -1,4 +1,9 @@
-"""Starts one measurement, waits for it no longer than there is time, and never lets it take others along."""
+"""One measurement in a process of its own, which cannot take others along.
+
+`python -m trainer.bench.process KIND SECONDS LIMIT FILE OPTION...` writes what it measured, or why it
+measured nothing, as JSON into the file. When the parent has gone, so has the reason to measure, and the
+process ends.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +11,19 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainer.errors import TrainerError
+from trainer.files import atomic_write_json, plain
 from trainer.ranks.place import python
+from trainer.settings import read_settings
 
 _LOOK_SECONDS = 0.2
 _GRACE_SECONDS = 3.0
@@ -65,7 +75,7 @@ def measure(
         more = ["--wandb", "disabled", "--run-dir", str(Path(folder, "run"))]
         with errors.open("wb") as stream:
             process = subprocess.Popen(
-                [*python(), "-m", "trainer.bench.child", *words, *more],
+                [*python(), "-m", "trainer.bench.process", *words, *more],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stream,
@@ -99,3 +109,33 @@ def _reason(code: int | None, said: str) -> str:
         return "it was killed: memory may have run out"
     lines = said.strip().splitlines()
     return lines[-1] if lines else f"it ended with exit code {code} and printed nothing"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measures; returns the exit code."""
+    kind, seconds, limit, file, *options = argv
+    threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True).start()
+    deadline = time.monotonic() + float(limit)
+    settings = read_settings(options, os.environ)
+    import torch  # after the cheap checks
+
+    from trainer.bench.measure import KINDS, adapted
+
+    try:
+        result = KINDS[kind](adapted(settings), float(seconds), deadline)
+    except TrainerError as error:
+        result = {"error": error.cause}
+    except torch.OutOfMemoryError as error:
+        result = {"error": f"the device's memory is too small: {str(error).splitlines()[0]}"}
+    atomic_write_json(Path(file), plain(result))
+    return 0
+
+
+def _leave_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_LOOK_SECONDS)
+    os._exit(1)  # workers and evaluator see the end of their streams
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

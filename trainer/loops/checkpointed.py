@@ -21,8 +21,13 @@ from trainer.loops.learner import Learner
 from trainer.loops.memory import AnyReplay
 from trainer.loops.rollout_learner import RolloutLearner
 from trainer.loops.saving import align, save
-from trainer.loops.state import FoundCheckpoint, RunCounters, stored_environments, usable_environments
-from trainer.loops.statistics import EpisodeStatistics
+from trainer.loops.state import (
+    EpisodeStatistics,
+    FoundCheckpoint,
+    RunCounters,
+    stored_environments,
+    usable_environments,
+)
 from trainer.machine.processors import usable_processors
 from trainer.nn.actor import Actor
 from trainer.preemption import StopSignals

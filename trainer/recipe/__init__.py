@@ -8,7 +8,7 @@ from trainer.recipe.batches import Batches, batches
 from trainer.recipe.environments import FIXED_GOALS, goal_seed
 from trainer.recipe.errors import RecipeError, RecipeLocked
 from trainer.recipe.recipe import Recipe, completed, load, names, parse
-from trainer.recipe.shares import check_shares, shared_envs
+from trainer.recipe.sizes import check_shares, shared_envs
 from trainer.recipe.tables import task_names
 
 __all__ = [

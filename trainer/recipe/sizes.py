@@ -1,14 +1,16 @@
-"""The sizes of a run, as far as they are known before it is made."""
+"""The sizes of a run, as far as they are known before it is made, and how ranks share them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trainer.recipe.batches import multiples_near
+from trainer.recipe.errors import RecipeError
 from trainer.recipe.lanes import LaneLayout, Ring
 from trainer.recipe.recipe import Recipe
 from trainer.recipe.registry import unlearnable
 from trainer.recipe.share import ParameterCount, Share
-from trainer.recipe.shares import shared_envs
 from trainer.recipe.spaces import Spaces, alike
 
 
@@ -101,3 +103,43 @@ class Sizes:
     def layout(self) -> LaneLayout | Ring | None:
         """The shape of a rank's replay; None without one."""
         return self.recipe.entry.replay(self.share)
+
+
+def check_shares(recipe: Recipe, num_envs: int | None, ranks: int) -> None:
+    """Checks that the given number of ranks can share a run with the same total batch.
+
+    Args:
+        recipe: its batch and its replay are shared.
+        num_envs: environments of all ranks; None is as many as the trainer takes, which can be shared.
+        ranks: how many.
+
+    Raises:
+        RecipeError: one of the numbers does not divide, with the nearest that do. One line.
+    """
+    if ranks == 1:
+        return
+    if num_envs is not None and num_envs % ranks:
+        near = _nearest(multiples_near(num_envs, ranks), num_envs)
+        raise RecipeError(f"{num_envs} environments cannot be shared by {ranks} ranks{near}")
+    environments = num_envs or shared_envs(recipe.entry.usual_envs(recipe.values), ranks)
+    for name, (total, fitting) in recipe.entry.divided(
+        recipe.name, recipe.values, environments, ranks
+    ).items():
+        if total % ranks:
+            raise RecipeError(
+                f"recipe {recipe.name}: {name} = {total} cannot be shared by {ranks} ranks"
+                f"{_nearest(fitting, total)}, with --unlock {name}"
+            )
+
+
+def shared_envs(num_envs: int, ranks: int) -> int:
+    """Returns the least number of environments that is no less and can be shared by the ranks."""
+    return -(-num_envs // ranks) * ranks
+
+
+def _nearest(fitting: Sequence[int], total: int) -> str:
+    below, above = (
+        [size for size in fitting if size < total][-1:],
+        [size for size in fitting if size > total][:1],
+    )
+    return f"; {' or '.join(str(size) for size in (*below, *above))} can"
