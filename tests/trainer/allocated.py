@@ -1,12 +1,21 @@
-"""What PyTorch allocates, to be held against what is reckoned."""
+"""What PyTorch allocates, to be compared with what is forecast."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
+
+from trainer import recipe as recipes
+from trainer.envs.spaces import ActionSpace, unit_box
+from trainer.machine.device import autocast
+from trainer.recipe.sizes import Sizes
+from trainer.recipe.spaces import Spaces
+from trainer.replay import Batch
 
 
 def stored_bytes(tensors: Sequence[torch.Tensor]) -> int:
@@ -36,3 +45,26 @@ def peak_bytes(work: Callable[[], object], folder: Path) -> int:
         else:
             now -= here.pop(move["Addr"], 0)
     return peak
+
+
+def off_policy_learner(
+    name: str, precision: str = "fp32", micro_batches: int = 1, given: Spaces | None = None, **changes: str
+) -> tuple[Any, Sizes]:
+    """The learner of a recipe, as its entry makes it, and the sizes that its memory is forecast by."""
+    sizes = Sizes(recipes.load(name).override(changes, changes), precision=precision, given=given)
+    spaces, entry, cpu = sizes.spaces, sizes.recipe.entry, torch.device("cpu")
+    actions = unit_box(spaces.action)
+    if spaces.choices:
+        actions = ActionSpace("discrete", nvec=spaces.choices, start=(0,) * spaces.action)
+    where = cpu, partial(autocast, cpu, precision)
+    values, how = sizes.recipe.values, {"micro_batches": micro_batches}
+    return entry.agent(values, spaces.observation, actions, sizes.tasks, *where, **how), sizes
+
+
+def batch_for(sizes: Sizes) -> Batch:
+    """A batch of the size that a recipe learns from."""
+    rows, spaces = sizes.own_batch, sizes.spaces
+    seen, following = torch.randn(2, rows, spaces.observation)
+    action = torch.zeros(rows, 1) if spaces.choices else torch.rand(rows, spaces.action)
+    goes_on = None if sizes.recipe.algorithm == "sac" else torch.ones(rows)
+    return Batch(seen, action, torch.randn(rows), following, torch.arange(rows) % sizes.tasks, goes_on)

@@ -13,12 +13,13 @@ import torch
 
 from trainer import checkpoint
 from trainer.checkpoint import CheckpointStore
+from trainer.envs.choice import factory_for
 from trainer.envs.interface import EnvFactory
 from trainer.loops.off_policy import OffPolicyRun
 from trainer.loops.on_policy import OnPolicyRun
 from trainer.loops.state import FoundCheckpoint
 from trainer.preemption import StopSignals
-from trainer.replay import Replay
+from trainer.replay import Replay, TransitionReplay
 from trainer.settings import TrainSettings, read_settings
 from trainer.telemetry import Telemetry
 
@@ -83,6 +84,15 @@ def run(
         return SimpleNamespace(code=attempt.train(), learner=attempt.learner)
 
 
+def train(settings: TrainSettings, **how: Any) -> SimpleNamespace:
+    """`run` in the environments that the recipe names."""
+    recipe = settings.recipe
+    goals = settings.goal_seed
+    return run(
+        settings, factory_for(recipe.entry, recipe.values, settings.tasks, settings.seed, goals), **how
+    )
+
+
 def store_of(settings: TrainSettings) -> CheckpointStore:
     return CheckpointStore(
         settings.run_dir, run_id=settings.run_id, recipe=settings.recipe.name, keep=settings.keep
@@ -103,6 +113,15 @@ def held(settings: TrainSettings) -> tuple[Replay, list[torch.Tensor]]:
     store.restore_replay(path, replay)
     transitions = replay._windows[torch.from_numpy(replay._lanes.transitions())]
     return replay, list(torch.split(transitions, replay.sizes.tolist()))
+
+
+def replay_rows(settings: TrainSettings) -> torch.Tensor:
+    """The rows of the newest checkpoint's replay of whole transitions."""
+    store = store_of(settings)
+    path = store.newest(pytest.fail)
+    replay = TransitionReplay(**store.load(path)["replay"]["layout"])
+    store.restore_replay(path, replay)
+    return replay._rows[: replay._held]
 
 
 def rows(run_dir: Path, kind: str) -> list[dict[str, Any]]:

@@ -14,9 +14,9 @@ from torch import Tensor
 from tests.trainer import off_policy_checks as checks
 from tests.trainer import test_dqn as of_dqn
 from tests.trainer import test_td3 as of_td3
-from tests.trainer.runs import events, rows
+from tests.trainer.runs import events, rows, train
 from tests.trainer.sacs import TASKS, same
-from tests.trainer.test_td3_and_dqn_runs import settings_for, train
+from tests.trainer.test_td3_and_dqn_runs import settings_for
 from trainer.algorithms import dqn, td3
 from trainer.algorithms.diagnostics import PlasticityWatch
 from trainer.algorithms.off_policy import OffPolicy

@@ -1,20 +1,17 @@
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from tests.trainer import off_policy_checks as checks
-from tests.trainer.allocated import peak_bytes, stored_bytes
+from tests.trainer.allocated import off_policy_learner, stored_bytes
 from tests.trainer.sacs import OBSERVATION, same
 from tests.trainer.textbook_dqn import TextbookDQN
 from trainer import recipe as recipes
 from trainer.algorithms import dqn
 from trainer.algorithms.acting import Acting
 from trainer.algorithms.dqn_update import DQN, DQNConfig
-from trainer.envs.spaces import ActionSpace
 from trainer.machine.device import autocast
 from trainer.nn.epsilon_greedy import QNetwork
 from trainer.recipe import RecipeError, memory
@@ -270,23 +267,13 @@ def test_a_corridor_is_learnt_by_walking_it(n_step):
     assert greedy[:, 0].tolist() == values_of_corridor().argmax(1).tolist()
 
 
-def recipe_learner(spaces: Spaces, precision: str = "fp32", micro_batches: int = 1, **changes: str):
-    """The learner of the recipe, as its entry makes it, and what is reckoned of it."""
-    sizes = Sizes(recipes.load("dqn").override(changes, changes), precision=precision, given=spaces)
-    where = torch.device("cpu"), partial(autocast, torch.device("cpu"), precision)
-    space = ActionSpace("discrete", nvec=spaces.choices, start=(0,))
-    entry, values = sizes.recipe.entry, sizes.recipe.values
-    agent = entry.agent(values, spaces.observation, space, 1, *where, micro_batches=micro_batches)
-    return agent, sizes
-
-
 CARTPOLE, LARGE = Spaces(4, 1, (2,)), Spaces(100, 1, (18,))
 
 
 @pytest.mark.parametrize("changes", [{}, {"dueling": "true"}, {"dueling": "true", "hidden": "32"}], ids=str)
 @pytest.mark.parametrize("spaces", [CARTPOLE, LARGE], ids=str)
-def test_networks_targets_and_optimiser_are_reckoned_to_the_byte(spaces, changes):
-    agent, sizes = recipe_learner(spaces, **changes)
+def test_networks_targets_and_optimiser_are_forecast_to_the_byte(spaces, changes):
+    agent, sizes = off_policy_learner("dqn", given=spaces, **changes)
     learnt, targets = [*agent.policy.parameters()], [*agent.targets.parameters()]
     assert sizes.count.actor == sum(each.numel() for each in learnt)
     assert sizes.count.targets == sum(each.numel() for each in targets)
@@ -300,36 +287,12 @@ def test_networks_targets_and_optimiser_are_reckoned_to_the_byte(spaces, changes
 
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"dueling": "true"}], ids=str)
-def test_what_acts_beside_the_updates_is_reckoned_to_the_byte(changes):
-    agent, sizes = recipe_learner(LARGE, hidden="2048,2048", **changes)
+def test_what_acts_beside_the_updates_is_forecast_to_the_byte(changes):
+    agent, sizes = off_policy_learner("dqn", given=LARGE, hidden="2048,2048", **changes)
     acting = Acting(agent.policy, sizes.environments, 100, lag=1)
     copies = [*acting._actor.parameters(), *acting._actor.buffers(), *acting._newest]
     inputs = sizes.environments * (100 + 2 + 1 + 1) * 4
     assert dqn.ENTRY.acting_bytes(sizes.share) == stored_bytes(copies) + inputs
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("spaces", "precision", "micro_batches", "changes"),
-    [
-        (CARTPOLE, "fp32", 1, {}),
-        (CARTPOLE, "fp32", 4, {}),
-        (LARGE, "fp32", 1, {"batch_size": "1024", "dueling": "true", "double": "true"}),
-        (LARGE, "bf16", 1, {"batch_size": "1024", "dueling": "true", "double": "true"}),
-        (LARGE, "fp32", 1, {"hidden": "512,512,512"}),
-    ],
-    ids=str,
-)
-def test_the_peak_of_an_update_is_reckoned_within_an_eighth(
-    spaces: Spaces, precision: str, micro_batches: int, changes: dict, tmp_path: Path
-):
-    agent, sizes = recipe_learner(spaces, precision, micro_batches, **changes)
-    rows = sizes.own_batch
-    seen, following = torch.randn(2, rows, spaces.observation)
-    action, task = torch.zeros(rows, 1), torch.zeros(rows, dtype=torch.int64)
-    batch = Batch(seen, action, torch.randn(rows), following, task, torch.ones(rows))
-    peak = peak_bytes(lambda: agent.update(batch), tmp_path)
-    assert dqn.ENTRY.workspace_bytes(sizes.share, micro_batches) == pytest.approx(peak, rel=0.125)
 
 
 def test_its_recipes_refuse_what_cannot_be_learnt():

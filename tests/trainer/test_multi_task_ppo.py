@@ -13,7 +13,7 @@ import torch
 from torch.distributions import Normal
 
 from tests.trainer import runs
-from tests.trainer.runs import StopAt, events, newest, rows, run
+from tests.trainer.runs import StopAt, events, newest, rows, run, train
 from tests.trainer.test_capture import CpuRecorder
 from tests.trainer.textbook_adam import second_step
 from tests.trainer.toys import WishFactory
@@ -226,12 +226,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> TrainSettings:
     """A run of three environments on two tasks, one of which goes from task to task."""
     argv = ("--total-steps", "540", "--num-envs", "3", "--log-every", "180")
     settings = settings_for(tmp_path_factory.mktemp("whole"), *argv)
-    assert (
-        run(
-            settings, MetaworldFactory(settings.tasks, episode_steps=settings.recipe.values["episode_steps"])
-        ).code
-        == 0
-    )
+    assert train(settings).code == 0
     return settings
 
 
@@ -241,10 +236,9 @@ def test_an_interrupted_run_goes_on_to_the_bit(
     tmp_path: Path, whole: TrainSettings, stops: tuple[int, ...]
 ) -> None:
     settings = settings_for(tmp_path, "--total-steps", "540", "--num-envs", "3")
-    factory = MetaworldFactory(settings.tasks, episode_steps=settings.recipe.values["episode_steps"])
     for attempt, stop in enumerate(stops):
-        assert run(settings, factory, resume=attempt > 0, stop=StopAt(stop), seed=attempt).code == 85
-    assert run(settings, factory, resume=True, seed=99).code == 0
+        assert train(settings, resume=attempt > 0, stop=StopAt(stop), seed=attempt).code == 85
+    assert train(settings, resume=True, seed=99).code == 0
     assert learnt(settings) == learnt(whole)
 
 
@@ -266,9 +260,7 @@ def test_rollouts_are_whole_episodes_of_all_tasks(whole: TrainSettings) -> None:
 def test_workers_change_nothing_and_a_model_acts_as_it_learnt(tmp_path: Path, whole: TrainSettings) -> None:
     argv = ("--total-steps", "540", "--num-envs", "3", "--workers", "1")
     settings = settings_for(tmp_path, *argv, "--eval-every", "540", "--eval-episodes", "1")
-    found = run(
-        settings, MetaworldFactory(settings.tasks, episode_steps=settings.recipe.values["episode_steps"])
-    )
+    found = train(settings)
     assert learnt(settings) == learnt(whole)
     assert [row["step"] for row in rows(tmp_path, "eval")] == [540]
     assert all("success/reach-v3" in row for row in rows(tmp_path, "eval"))
@@ -282,16 +274,14 @@ def test_workers_change_nothing_and_a_model_acts_as_it_learnt(tmp_path: Path, wh
 @pytest.mark.slow
 def test_other_environments_begin_a_new_rollout(tmp_path: Path) -> None:
     settings = settings_for(tmp_path, "--total-steps", "320", "--num-envs", "4")
-    run(
+    train(
         settings,
-        MetaworldFactory(settings.tasks, episode_steps=settings.recipe.values["episode_steps"]),
         stop=StopAt(30),
     )
     settings = settings_for(tmp_path, "--total-steps", "320", "--num-envs", "2")
     assert (
-        run(
+        train(
             settings,
-            MetaworldFactory(settings.tasks, episode_steps=settings.recipe.values["episode_steps"]),
             resume=True,
         ).code
         == 0

@@ -1,4 +1,4 @@
-"""What is reckoned of rollouts is what PyTorch allocates; and the sizes it is reckoned by."""
+"""What is forecast of rollouts is what PyTorch allocates; and the sizes it is forecast by."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.trainer.allocated import peak_bytes, stored_bytes
+from tests.trainer.allocated import off_policy_learner, peak_bytes, stored_bytes
 from trainer import recipe as recipes
 from trainer.algorithms import sac
 from trainer.algorithms.on_policy import OnPolicy
 from trainer.algorithms.on_policy_config import A2CConfig, PPOConfig, make_actor_critic
 from trainer.algorithms.ppo_learner import A2C, PPO
-from trainer.algorithms.sac_config import SACConfig
-from trainer.algorithms.sac_learner import SAC
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.envs.spaces import ActionSpace
 from trainer.machine.device import autocast
@@ -125,7 +123,7 @@ def test_the_peaks_of_learning_within_a_tenth(
 
 def test_sac_on_an_environment_to_the_byte() -> None:
     sizes = sizes_of("sac", environment="HalfCheetah-v5")
-    agent = SAC(SACConfig.from_values(sizes.recipe.values), 17, 6, 1, CPU)
+    agent, _ = off_policy_learner("sac", environment="HalfCheetah-v5")
     modules = [*agent.policy.parameters(), *agent.policy.buffers(), *agent.critics.parameters()]
     constants = [*agent.critics.buffers(), *agent.targets.buffers(), agent._one_hot, agent.log_alpha]
     assert sac.ENTRY.network_bytes(sizes.share) == stored_bytes([*modules, *constants])

@@ -13,8 +13,7 @@ import pytest
 
 from tests.sampling import SEED
 from tests.trainer.processes import checkpoints, finish, start, until
-from tests.trainer.runs import StopAt, changed, events, rows, run
-from trainer.envs.metaworld import MetaworldFactory
+from tests.trainer.runs import StopAt, changed, events, rows, train
 from trainer.settings import TrainSettings, read_settings
 
 TOTAL, ENVS = 900, 5
@@ -55,23 +54,17 @@ def whole(tmp_path_factory) -> str:
     """The digest of a run that nothing interrupts."""
     run_dir = tmp_path_factory.mktemp("whole")
     settings = settings_for(run_dir)
-    assert (
-        run(
-            settings, MetaworldFactory(settings.tasks, episode_steps=settings.recipe.values["episode_steps"])
-        ).code
-        == 0
-    )
+    assert train(settings).code == 0
     return digest(run_dir)
 
 
 def interrupted(run_dir, after: list[int], *argv: str) -> str:
     """Interrupts each attempt after so many vector steps, and lets the last one end."""
     settings = settings_for(run_dir, *argv)
-    factory = MetaworldFactory(settings.tasks, episode_steps=settings.recipe.values["episode_steps"])
     for attempt, steps in enumerate([*after, TOTAL]):
         # a later process may begin with whatever random numbers
         how = {"resume": True, "seed": 1000 + attempt} if attempt else {}
-        code = run(replace(settings, attempt=attempt), factory, stop=StopAt(steps), **how).code
+        code = train(replace(settings, attempt=attempt), stop=StopAt(steps), **how).code
         assert code == (0 if steps == TOTAL else 85)
     gc.collect()  # environments refer to themselves: 90 MB an attempt would stay for long
     return digest(run_dir)

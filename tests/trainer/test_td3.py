@@ -1,24 +1,19 @@
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
 
 from tests.trainer import off_policy_checks as checks
-from tests.trainer.allocated import peak_bytes, stored_bytes
+from tests.trainer.allocated import off_policy_learner, stored_bytes
 from tests.trainer.sacs import ACTION, OBSERVATION, TASKS, make_batch, same
 from tests.trainer.textbook_td3 import TextbookTD3
 from trainer import recipe as recipes
 from trainer.algorithms import td3
 from trainer.algorithms.td3_update import TD3, TD3Config
 from trainer.checkpoint.model import digest
-from trainer.envs.spaces import ActionSpace
 from trainer.machine.device import autocast
-from trainer.nn import mlp
 from trainer.recipe import RecipeError, memory
 from trainer.recipe.sizes import Sizes
-from trainer.replay import Batch
 
 CONFIG = TD3Config(
     actor_hidden=(16, 16),
@@ -173,23 +168,12 @@ def test_the_policy_explores_around_its_greedy_action_within_the_bounds():
     assert (sampled - greedy)[inside].std() == pytest.approx(0.3, rel=0.1)
 
 
-def recipe_learner(name: str, precision: str = "fp32", micro_batches: int = 1, **changes: str):
-    """The learner of a recipe, as its entry makes it, and what is reckoned of it."""
-    sizes = Sizes(recipes.load(name).override(changes, changes), precision=precision)
-    spaces, values = sizes.spaces, sizes.recipe.values
-    box = ActionSpace("box", (-1.0,) * spaces.action, (1.0,) * spaces.action)
-    where = torch.device("cpu"), partial(autocast, torch.device("cpu"), precision)
-    entry = sizes.recipe.entry
-    agent = entry.agent(values, spaces.observation, box, sizes.tasks, *where, micro_batches=micro_batches)
-    return agent, sizes
-
-
 MULTI_HEAD = {"heads": "multi-head", "actor_hidden": "16,24", "critic_hidden": "32"}
 
 
 @pytest.mark.parametrize(("name", "changes"), [("td3", {}), ("td3-mt10", {}), ("td3-mt10", MULTI_HEAD)])
-def test_networks_targets_and_optimisers_are_reckoned_to_the_byte(name, changes):
-    agent, sizes = recipe_learner(name, **changes)
+def test_networks_targets_and_optimisers_are_forecast_to_the_byte(name, changes):
+    agent, sizes = off_policy_learner(name, **changes)
     count, targets = sizes.count, [*agent.targets.parameters(), *agent.target_actor.parameters()]
     assert count.actor == sum(each.numel() for each in agent.policy.parameters())
     assert count.critics == sum(each.numel() for each in agent.critics.parameters())
@@ -203,32 +187,6 @@ def test_networks_targets_and_optimisers_are_reckoned_to_the_byte(name, changes)
     parts = {part.name: part.bytes for part in memory.learner_parts(sizes)}
     assert parts["gradients"] == stored_bytes(learnt)
     assert parts["targets"] == stored_bytes(targets)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "precision", "micro_batches", "changes"),
-    [
-        ("td3", "fp32", 1, {}),
-        ("td3", "bf16", 1, {}),
-        ("td3", "fp32", 4, {}),
-        ("td3", "fp32", 1, {"actor_hidden": "512,512", "critic_hidden": "64", "layer_norm": "true"}),
-        ("td3-mt10", "fp32", 1, {}),
-        ("td3-mt10", "fp32", 1, {"heads": "multi-head"}),
-    ],
-    ids=str,
-)
-def test_the_peak_of_an_update_is_reckoned_within_an_eighth(
-    name: str, precision: str, micro_batches: int, changes: dict, tmp_path: Path, monkeypatch
-):
-    monkeypatch.setattr(mlp, "PREFER_ONEDNN", False)  # the products as a GPU computes them
-    agent, sizes = recipe_learner(name, precision, micro_batches, **changes)
-    spaces, rows = sizes.spaces, sizes.own_batch
-    seen, following = torch.randn(2, rows, spaces.observation)
-    action, task = torch.rand(rows, spaces.action), torch.arange(rows) % sizes.tasks
-    batch = Batch(seen, action, torch.randn(rows), following, task, torch.ones(rows))
-    peak = max(peak_bytes(partial(agent.update, batch, turn), tmp_path) for turn in range(agent.turns))
-    assert td3.ENTRY.workspace_bytes(sizes.share, micro_batches) == pytest.approx(peak, rel=0.125)
 
 
 def test_its_recipes_refuse_what_cannot_be_learnt():

@@ -68,7 +68,7 @@ class DQNAlgorithm(OffPolicyAlgorithm):
     def workspace_bytes(self, share: Share, micro_batches: int = 1) -> int:
         """Estimates an update's activations, and gradients by parameters and around a layer.
 
-        A measurement, tests/trainer/test_dqn.py, agrees within an eighth.
+        A measurement, tests/trainer/test_memory.py, agrees within an eighth.
         """
         widths, outputs = layers(share.values, share.spaces.outputs)
         rows, width = -(-share.batch // micro_batches), share.width

@@ -62,7 +62,7 @@ class TD3Algorithm(OffPolicyAlgorithm):
     def workspace_bytes(self, share: Share, micro_batches: int = 1) -> int:
         """Estimates the peak of an update, which is the critics' pass backward or the policy's.
 
-        A measurement, tests/trainer/test_td3.py, agrees within an eighth.
+        A measurement, tests/trainer/test_memory.py, agrees within an eighth.
         """
         values, width, action = share.values, share.width, share.spaces.action
         actor_hidden, critic_hidden = values["actor_hidden"], values["critic_hidden"]
