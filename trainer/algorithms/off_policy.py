@@ -20,7 +20,45 @@ from trainer.nn.stacking import alone
 from trainer.replay import Batch
 
 
-class OffPolicy(ABC):
+class StoredLearner:
+    """What a learner consists of, as an optimiser step writes it and as a checkpoint has it.
+
+    Attributes:
+        optimizers: by name.
+    """
+
+    optimizers: dict[str, GuardedAdam]
+    _networks: dict[str, nn.Module]
+    """By the names that they are stored under."""
+    _notes: dict[str, Tensor]
+    """Further tensors that an update writes, by name."""
+
+    def tensors(self) -> list[Tensor]:
+        """Returns all that `update` writes to; none of them is ever replaced by another."""
+        learnt = [parameter for network in self._networks.values() for parameter in network.parameters()]
+        state = [tensor for optimizer in self.optimizers.values() for tensor in optimizer.tensors()]
+        return [*(parameter.detach() for parameter in learnt), *state, *self._notes.values()]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns everything that is learnt, optimisers included."""
+        return {
+            **{name: alone(network.state_dict()) for name, network in self._networks.items()},
+            "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
+            **{name: tensor.clone() for name, tensor in self._notes.items()},
+        }
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes over, in place, what `state_dict` of a learner of the same configuration returned."""
+        for name, network in self._networks.items():
+            network.load_state_dict(state[name])
+        for name, optimizer in self.optimizers.items():
+            optimizer.load_state_dict(state["optimizers"][name])
+        for name, tensor in self._notes.items():
+            tensor.copy_(state[name])
+
+
+class OffPolicy(StoredLearner, ABC):
     """A learner: a policy, further networks, and their optimisers.
 
     An update whose loss or gradient is not finite is skipped on the device: no parameter, optimiser state or
@@ -94,30 +132,6 @@ class OffPolicy(ABC):
     def by_task(self) -> dict[str, Tensor]:
         """Returns what each task has of its own, for the log, (num_tasks,) by name: nothing."""
         return {}
-
-    def tensors(self) -> list[Tensor]:
-        """Returns all that `update` writes to; none of them is ever replaced by another."""
-        learnt = [parameter for network in self._networks.values() for parameter in network.parameters()]
-        state = [tensor for optimizer in self.optimizers.values() for tensor in optimizer.tensors()]
-        return [*(parameter.detach() for parameter in learnt), *state, *self._notes.values()]
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns everything that is learnt, optimisers included."""
-        return {
-            **{name: alone(network.state_dict()) for name, network in self._networks.items()},
-            "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
-            **{name: tensor.clone() for name, tensor in self._notes.items()},
-        }
-
-    @torch.no_grad()
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over, in place, what `state_dict` of a learner of the same configuration returned."""
-        for name, network in self._networks.items():
-            network.load_state_dict(state[name])
-        for name, optimizer in self.optimizers.items():
-            optimizer.load_state_dict(state["optimizers"][name])
-        for name, tensor in self._notes.items():
-            tensor.copy_(state[name])
 
     def _parts(self, batch: Batch) -> list[Batch]:
         """Cuts a batch into `micro_batches` parts."""

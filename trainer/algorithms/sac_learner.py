@@ -15,12 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainer.algorithms.off_policy import StoredLearner
 from trainer.algorithms.optimizers import AdamOfEach, AverageOfEach, GuardedAdam, GuardedAverage
 from trainer.algorithms.sac_config import SACConfig, make_policy
 from trainer.algorithms.sac_update import CRITICS, SACUpdate
 from trainer.nn.mlp import EnsembleMLP
 from trainer.nn.residual import ResidualMLP
-from trainer.nn.stacking import alone, part, stack, stacked
+from trainer.nn.stacking import part, stack, stacked
 from trainer.nn.value import CategoricalValue, ScalarValue, Value
 
 _CRITIC_OUTPUT_BOUND = 3e-3
@@ -29,7 +30,7 @@ _SHARED_BETA1 = 0.5
 """Adam's decay of the first moment of a temperature that all tasks share, from the code of BRC."""
 
 
-class SAC(SACUpdate):
+class SAC(SACUpdate, StoredLearner):
     """The learner: networks, targets, temperatures and their optimisers.
 
     An update whose loss or gradient is not finite is skipped on the device: no parameter, optimiser state,
@@ -98,35 +99,8 @@ class SAC(SACUpdate):
             "alpha": GuardedAdam([self.log_alpha], config.alpha_learning_rate, eps, **momentum),
         }
         self.polyak = GuardedAverage(self.targets.parameters(), self._critic_parameters, config.tau)
-
-    def tensors(self) -> list[Tensor]:
-        """Returns all that `update` writes to; none of them is ever replaced by another."""
-        state = [tensor for optimizer in self.optimizers.values() for tensor in optimizer.tensors()]
-        targets: list[Tensor] = list(self.targets.parameters())
-        learnt = [*self._actor_parameters, *self._critic_parameters, *targets, self.log_alpha]
-        return [*(tensor.detach() for tensor in learnt), *state, self.skipped]
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns everything that is learnt, optimisers included."""
-        return {
-            "policy": alone(self.policy.state_dict()),
-            "critics": alone(self.critics.state_dict()),
-            "targets": alone(self.targets.state_dict()),
-            "log_alpha": self.log_alpha.clone(),
-            "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
-            "skipped": self.skipped.clone(),
-        }
-
-    @torch.no_grad()
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over, in place, what `state_dict` of a learner of the same configuration returned."""
-        self.policy.load_state_dict(state["policy"])
-        self.critics.load_state_dict(state["critics"])
-        self.targets.load_state_dict(state["targets"])
-        self.log_alpha.copy_(state["log_alpha"])
-        for name, optimizer in self.optimizers.items():
-            optimizer.load_state_dict(state["optimizers"][name])
-        self.skipped.copy_(state["skipped"])
+        self._networks = {"policy": policy, "critics": critics, "targets": self.targets}
+        self._notes = {"log_alpha": self.log_alpha, "skipped": self.skipped}
 
     def joined(self) -> None:
         """Takes note that its tensors have become parts of others."""
