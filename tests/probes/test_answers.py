@@ -207,7 +207,7 @@ def test_no_order_of_our_lines_is_a_traceback(pieces: list[str]) -> None:
 
 def test_half_a_configuration_is_no_configuration() -> None:
     config = f"{MARK} begin config\nJobRequeue = 1\n{MARK} status 0\n"
-    text = f"{config}{MARK} begin partition\nPartitionName=g MaxTime=1"
+    text = f"{config}{MARK} begin partitions\nPartitionName=g MaxTime=1"
     with pytest.raises(SchedulerError, match="does not report"):
         parse_limits(text)
     assert parse_limits(f"{text}-00:00:00\n{MARK} status 0\n").max_time == 86400
