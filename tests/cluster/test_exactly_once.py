@@ -138,7 +138,7 @@ root = "/share/$USER/{root}"
 container = "none"
 partition = "gpu-a40"
 
-[profiles.counted]
+[profiles.killed]
 cpus = 1
 memory = "50M"
 time = "5m"
@@ -174,7 +174,7 @@ def test_killed_at_random_while_sbatch_is_slow(cluster: Cluster, tmp_path: Path)
     over = threading.Event()
 
     def submit(plan: tuple[signal.Signals | None, float]) -> int:
-        command = user.forks("submit", "-c", "bare", "--profile", "counted")
+        command = user.forks("submit", "-c", "bare", "--profile", "killed")
         number, seconds = plan
         try:
             text, _ = command.communicate(timeout=None if number is None else seconds)
@@ -201,7 +201,7 @@ def test_killed_at_random_while_sbatch_is_slow(cluster: Cluster, tmp_path: Path)
         finally:
             over.set()
     runs = settled(user)
-    jobs = Counter(name for name in job_names(user) if name.startswith("counted-"))
+    jobs = Counter(name for name in job_names(user) if name.startswith("killed-"))
     started = Counter((cluster.share / "alice" / f"{tmp_path.name}-started").read_text().split())
     accepted = {run_id for run_id, run in runs.items() if run["state"] == "COMPLETED"}
     print(
