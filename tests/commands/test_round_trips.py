@@ -101,10 +101,6 @@ def settle(site: SlurmSite, case: Case) -> None:
         "env": {},
         "workdir": f"{site.root}/snapshots/a/project",
         "python_path": [f"{site.root}/snapshots/b/bundle"],
-        "image": None,
-        "time_limit_seconds": 60,
-        "versions": {},
-        "wandb": {},
     }
     if case.code_sent:
         run_id = site.types("submit").stdout.strip()
