@@ -12,7 +12,7 @@ import pytest
 from tests.cluster.cluster import Cluster
 
 PROJECT = Path(__file__).parents[2]
-TEST = "tests/cluster/test_cluster.py::test_both_partitions_are_idle"
+TEST = "tests/cluster/test_cluster.py::test_a_cut_cable_is_a_silent_host_until_it_heals"
 
 
 @pytest.mark.parametrize(
