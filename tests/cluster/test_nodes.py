@@ -150,7 +150,7 @@ def test_nodes_that_cannot_meet_end_at_once_with_the_cause(pair: User, runs: dic
 
 def test_a_cancelled_run_ends_on_both_nodes(pair: User) -> None:
     run = Run(pair, pair.submits("--profile", "own-program", "--", "wait"))
-    until("its start", lambda: (run.dir / "waiting-0").exists() and (run.dir / "waiting-1").exists())
+    until(lambda: (run.dir / "waiting-0").exists() and (run.dir / "waiting-1").exists())
     pair.types("cancel", run.id)
     assert run.ends() == "CANCELLED"
     for node in ("a40n1", "a100n1"):
@@ -165,11 +165,11 @@ def test_a_killed_node_and_a_signal_cost_an_attempt_each_and_change_no_number(
 ) -> None:
     words = ("--profile", "pair", "--name", "broken", "--until-done", *LEARNS, *OPTIONS)
     run = Run(pair, pair.submits(*words))
-    until("its second checkpoint", (run.dir / "checkpoints/step-000000000200").exists)
+    until((run.dir / "checkpoints/step-000000000200").exists)
     time.sleep(1)
     cluster.kill_node("a40n1")
     cluster.run("ctl", ["scontrol", "update", "NodeName=a40n1", "State=DOWN", "Reason=dead"])
-    until("Slurm's notice of it", lambda: run.in_queue() != "RUNNING")
+    until(lambda: run.in_queue() != "RUNNING")
     cluster.start_node("a40n1")
     run.reaches(1)
     cluster.run("login", ["scancel", "-b", "-s", "USR1", run.job()], user="alice")
