@@ -21,7 +21,7 @@ NOT_WEIGHED = [ROOT / "tests/benchmarks", *TESTBED]
 SUBMIT = (64, 138, 99)
 """Files that a submission enters, pairs of files that call each other, modules that are imported."""
 SLURM_FILES, RUNTIME_FILES = 10, 4
-"""Files that know words of Slurm outside its backend, or of a container runtime outside clusterkit/runtimes."""
+"""Files that know words of Slurm outside its backend; those of a container runtime outside runtimes."""
 
 
 @pytest.mark.parametrize("package", BOUNDS)
