@@ -214,6 +214,11 @@ def _check_trained_in_one(planned: PlannedRun, cluster: Cluster) -> None:
             f"--in-one trains many runs in one process, and --ranks {ranks} one run in several",
             hint="leave one of them out",
         )
+    if option_of(argv, "--stop-at") is not None:
+        raise ConfigError(
+            "--in-one trains runs that end together, and stop_at ends each that has learnt enough",
+            hint="leave --in-one out, or use a profile without stop_at",
+        )
     if not backend_of(cluster).can.arrays and planned.goes_on:
         raise ConfigError(
             "--in-one does not go with --until-done here, where each run is a job with its own time limit",

@@ -170,6 +170,7 @@ def test_what_cannot_be_trained_in_one_process_is_refused(seeds: Project) -> Non
         (*pack, "--seeds", "1,2", "--until-done"): "use --not-until-done",
         (*pack, "--seeds", "1,2", "-p", "two", "-c", "far"): "has gpus = 2",
         (*pack, "--seeds", "1,2", "--", "--ranks", "2"): "--ranks 2 one run in several",
+        (*pack, "--seeds", "1,2", "--", "--stop-at", "0.5"): "--in-one trains runs that end together",
         (*pack, "--seeds", "1,2", "--profile", "check"): "your own program",
     }.items():
         assert said in seeds.run("submit", *words, code=3).stderr, words
