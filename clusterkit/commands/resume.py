@@ -251,11 +251,13 @@ def _check(ended: Ended, changes: Changes) -> None:
     if changes.total_steps is not None:
         program.with_steps(changes.total_steps)
     if state.state is JobState.COMPLETED:
-        told = trains(program.argv) or (program.has_places and has_place(program.argv, "total_steps"))
-        steps = (program.total_steps or 0) if told else 0
+        counts = trains(program.argv) or (program.has_places and has_place(program.argv, "total_steps"))
+        steps = (program.total_steps or 0) if counts else 0
         if changes.total_steps is None or changes.total_steps <= steps:
+            made = steps if state.progress is None else round(state.progress * steps)
+            of_all = f" of {steps:,}" if made < steps else ""  # it had learnt enough: `stop_at`
             raise RunError(
-                f"{run.run_id} is COMPLETED" + (f" with {steps:,} steps" if steps else ""),
+                f"{run.run_id} is COMPLETED" + (f" with {made:,}{of_all} steps" if steps else ""),
                 hint=f"`clusterkit resume {run.run_id} --total-steps N` trains it for more steps"
                 if steps
                 else "`clusterkit submit` starts a new run",

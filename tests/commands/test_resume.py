@@ -143,6 +143,11 @@ def test_what_cannot_be_resumed_says_why(steps: Project) -> None:
     done = steps.submit("--", "quick")
     completed(steps, done, 0)
     assert "COMPLETED" in steps.run("resume", done, code=8).stderr
+    early = steps.submit("--total-steps", "1000", "--", "quick", "{total_steps}")
+    completed(steps, early, 0)
+    beat = {"attempt": 0, "step": 400, "total_steps": 1000}
+    (steps.run_dir(early) / "heartbeat.json").write_text(json.dumps(beat))
+    assert "is COMPLETED with 400 of 1,000 steps" in steps.run("resume", early, code=8).stderr
     shutil.rmtree(steps.run_dir(run_id))
     assert "no run directory" in steps.run("resume", run_id, code=8).stderr
     assert not (steps.run_dir(done) / "submissions/1").exists()
