@@ -21,6 +21,7 @@ from clusterkit.runs.program import PREVIOUS, Program
 from clusterkit.runs.secret_values import Sealed, SecretValues, seal
 from clusterkit.runs.spec import RunSpec, ledger_row
 from clusterkit.runs.submission import Submission, job_name
+from clusterkit.runtimes import NONE
 from clusterkit.site import Layout
 from clusterkit.snapshots import Allow
 
@@ -322,7 +323,7 @@ def _job_script(
         python=cluster.interpreter,
         options=tuple(each for each in first.options if all(each in options for options in several)),
         alternatives=several,
-        container=cluster.container,
+        container=cluster.container if image or drawn or not cluster.runtime.contained else NONE.name,
         image=image.path(layout.images) if image else drawn,
         image_bytes=image.bytes if image else None,
         image_digest=image.digest if image else None,

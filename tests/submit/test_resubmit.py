@@ -121,6 +121,16 @@ def test_what_the_program_sees_is_as_its_own_environment_says(tmp_path: Path) ->
         assert job(WANDB_MODE="online") == ((), True)
 
 
+def test_a_run_that_began_without_a_container_resumes_without_one(tmp_path: Path) -> None:
+    here = Cluster(name="here", kind="local", root=str(tmp_path / "root"), container="apptainer")
+    profile = Profile.model_validate({"name": "mine", "time": "1h"})
+    with open_site(here) as site, Ledger(tmp_path / ".clusterkit" / "ledger") as ledger:
+        found = ended(profile, run=replace(RUN, cluster="here"), root=site.layout.root)
+        plan = resume_plan(here, found, Changes())
+        (run,) = prepare(site, ledger, plan, Materials.recorded(found.spec), SecretValues()).placed
+    assert run.job.container == "none"
+
+
 @pytest.mark.parametrize(
     ("changes", "trains", "goes_on", "expected"),
     [
