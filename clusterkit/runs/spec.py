@@ -79,11 +79,12 @@ class RunSpec:
         empty = {each.name for each in fields(cls) if "None" in str(each.type) and each.name in document}
         values = {**dict.fromkeys(empty - given), **values_of(document, shape_of(cls))}
         image = values.get("image") or {"digest": "0" * 64, "bytes": 0}
+        size = whole(image.get("bytes"))
         sound = {
             "argv": values.get("argv"),
             "profile": text(values.get("profile", {}).get("name")),
             "python_path": len(values.get("python_path", ())) == 1,
-            "image": _DIGEST.fullmatch(str(image.get("digest"))) and whole(image.get("bytes")) is not None,
+            "image": _DIGEST.fullmatch(str(image.get("digest"))) and size is not None and size >= 0,
         }
         wrong = (needed | given).difference(values)
         wrong |= {name for name, right in sound.items() if not right}
@@ -115,7 +116,7 @@ class RunSpec:
     @property
     def stored_image(self) -> Image | None:
         """The image in the cluster's store; None if the run uses none of it."""
-        return Image(self.image["digest"], self.image["bytes"]) if self.image else None
+        return Image(self.image["digest"], int(self.image["bytes"])) if self.image else None
 
     @property
     def code(self) -> str:

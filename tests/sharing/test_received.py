@@ -76,6 +76,7 @@ def test_what_is_missing(document: dict[str, Any], key: str) -> None:
         {"python_path": []},
         {"image": {"digest": "../../etc", "bytes": 1}},
         {"image": {"digest": "0" * 64, "bytes": "1"}},
+        {"image": {"digest": "0" * 64, "bytes": -1}},
         {"profile": {"name": "p", "time": "1h"}},
         {"profile": {"name": "p", "time": 60, "sbatch": {"comment": "x\n#SBATCH --wrap=y"}}},
         {"profile": {"name": "p", "time": -1}},
