@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from clusterkit.errors import TransportError
 from clusterkit.folders import PARTIAL_DIR
 from clusterkit.transport.base import SyncOptions
 
@@ -43,10 +44,15 @@ Listing = Mapping[str, CopyEntry]
 
 
 def select(source: Listing, options: SyncOptions, *, pulling: bool) -> dict[str, CopyEntry]:
-    """Returns what of a source goes, parents first; no link that leads out of what is pulled."""
+    """Returns what of a source goes, parents first; no link that leads out of what is pulled.
+
+    Raises:
+        TransportError: something is said to lie in what is no folder, such as a link, through which it would
+            be written elsewhere.
+    """
     asked = frozenset(options.files_from or ())
     ways = frozenset(with_parents(asked)) if options.files_only else frozenset()
-    chosen = {}
+    chosen: dict[str, CopyEntry] = {}
     for name, entry in sorted(source.items()):
         if entry.kind not in (FILE, FOLDER, LINK) or _excluded(name, entry, options.exclude):
             continue
@@ -58,6 +64,11 @@ def select(source: Listing, options: SyncOptions, *, pulling: bool) -> dict[str,
             continue
         if options.max_size is not None and entry.kind == FILE and entry.size > options.max_size:
             continue
+        parent = posixpath.dirname(name)
+        if parent and (parent not in chosen or chosen[parent].kind != FOLDER):
+            raise TransportError(
+                f"{name!r} is listed without the folder it lies in", hint="run the same command again"
+            )
         chosen[name] = entry
     return chosen
 

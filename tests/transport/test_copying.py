@@ -19,7 +19,7 @@ from clusterkit.errors import TransportError
 from clusterkit.folders import PARTIAL_DIR
 from clusterkit.transport import copying, rsync, tarred
 from clusterkit.transport.base import Move, SyncOptions, TransferProgress, Transport
-from clusterkit.transport.copy_plan import changed
+from clusterkit.transport.copy_plan import FILE, FOLDER, LINK, CopyEntry, changed, select
 from clusterkit.transport.copying import copy
 from clusterkit.transport.factory import connect
 from clusterkit.transport.sides import ThisMachine
@@ -131,6 +131,22 @@ def test_modes_are_rsyncs(tmp_path: Path, spec: str) -> None:
 def test_an_unknown_mode_is_a_programming_error() -> None:
     with pytest.raises(ValueError, match="not a mode"):
         changed(0o600, "g=u", folder=False)
+
+
+@pytest.mark.parametrize(
+    "listing",
+    [
+        {"a": (LINK, "."), "a/b": (FOLDER, ""), "a/b/c": (LINK, "../../out"), "a/b/c/d": (FILE, "")},
+        {"a": (LINK, "b"), "a/d": (FILE, "")},
+        {"a": (FILE, ""), "a/d": (FILE, "")},
+        {"a/d": (FILE, "")},
+    ],
+    ids=["links", "link", "file", "nothing"],
+)
+def test_nothing_lies_in_what_is_no_folder(listing: dict[str, tuple[str, str]]) -> None:
+    entries = {name: CopyEntry(kind, 0o700, 0, 0, target) for name, (kind, target) in listing.items()}
+    with pytest.raises(TransportError, match="is listed without the folder it lies in"):
+        select(entries, SyncOptions(), pulling=True)
 
 
 # over ssh ------------------------------------------------------------------------------------
