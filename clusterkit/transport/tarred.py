@@ -283,9 +283,11 @@ chmod u+rw -- "$1" && truncate -s "$2" -- "$1" && cat >>"$1" && chmod "$3" -- "$
 """
 
 # $1 is the folder. Standard input has the five fields of each change; xargs ends when its command says 255.
+# It would also pass fewer words, and so a part of a change, where they are longer than 128 KiB: 50 words with
+# the longest paths are not, and -x fails rather.
 _CHANGE = """
 umask 077
-mkdir -p -- "$1" && cd -- "$1" && exec xargs -0 -n 500 sh -c '
+mkdir -p -- "$1" && cd -- "$1" && exec xargs -0 -x -n 50 sh -c '
 while test "$#" -gt 0; do
   case $1 in
     remove) rm -f -- "./$2" ;;

@@ -226,6 +226,18 @@ def test_an_archive_that_is_none(
     assert list(here.rglob("b")) == []
 
 
+def test_the_longest_names_travel_in_whole_changes(
+    serve: Callable[..., LoopbackSshd], slow_road: None, here: Path, there: Path
+) -> None:
+    folder = here.joinpath(*["n" * 240] * 5)
+    folder.mkdir(parents=True)
+    for number in range(100):
+        (folder / f"{number:0240}").write_text(f"{number}")
+    with closing(to(serve(""))) as transport:
+        assert transport.push(here, str(there)).files == 100
+    assert picture(there) == picture(here)
+
+
 def test_a_file_that_grows_without_end_holds_up_no_other(
     serve: Callable[..., LoopbackSshd],
     slow_road: None,
