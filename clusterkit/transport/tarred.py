@@ -100,6 +100,11 @@ class There:
                 else:
                     sizes.clear()
                     self._finish(session, but=_CHANGED)
+                    if not archive.ended:
+                        raise TransportError(
+                            f"{self.where}: tar broke off before its archive ended",
+                            hint="run the same command again: what has arrived is kept",
+                        )
 
     def write(self, root: str, files: Iterable[Arriving]) -> None:
         """See `ThisMachine.write`."""
@@ -209,6 +214,8 @@ class _Archive:
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces, self._rest = pieces, b""
+        self.ended = False
+        """Whether its end has come, and nothing is missing."""
 
     def member(self) -> tarfile.TarInfo | None:
         """Returns what comes next; None at the end, also where that is too early.
@@ -217,11 +224,16 @@ class _Archive:
             TransportError: it is no archive.
         """
         name = None
-        while len(header := b"".join(self.some(_BLOCK))) == _BLOCK and header.strip(b"\0"):
+        while len(header := b"".join(self.some(_BLOCK))) == _BLOCK:
+            if not header.strip(b"\0"):
+                self.ended = True
+                break
             try:
                 member = tarfile.TarInfo.frombuf(header, *_ENCODING)
             except tarfile.HeaderError as error:
                 raise TransportError(f"what tar printed is no archive: {error}") from None
+            if member.size < 0:
+                raise TransportError("what tar printed is no archive: negative size")
             if member.type != tarfile.GNUTYPE_LONGNAME or member.size > _LONGEST_NAME:
                 member.name = (name or member.name).removeprefix("./")
                 return member
@@ -263,8 +275,9 @@ _NUMBERS = re.compile(
 )
 _ABSENT = re.compile(r"No such file or directory|Not a directory|File system loop detected")
 _CLOSING = re.compile(r"^xargs: |Exiting with failure|not recoverable")
-_CHANGED = re.compile(rf"{_ABSENT.pattern}|{_CLOSING.pattern}|changed as we read|before we read|shrank by")
-"""What tar says of files that change while it reads them, as they do below a live run."""
+_CHANGED = re.compile(rf"{_ABSENT.pattern}|{_CLOSING.pattern}|changed as we read|before we read")
+"""What tar says of files that change while it reads them, as they do below a live run. One that shrinks just
+then is not among them: tar makes up for it with zeros."""
 
 _FIND = 'cd -- "$1" 2>/dev/null || exit 0; exec xargs -0 sh -c "$2" sh'
 _PRINT = r"-printf '%y\0%m\0%s\0%T@\0%l\0%p\0'"
@@ -276,7 +289,7 @@ cd -- "$1" || exit
 exec env LC_ALL=C tar -c -h -f - --format=gnu --hard-dereference --no-recursion --null -T -
 """
 _UNPACK = 'umask 077; cd -- "$1" && exec env LC_ALL=C tar -x -p -o -f -'
-_TAIL = 'tail -c "+$2" -- "$1" | head -c "$3"'
+_TAIL = 'exec <"$1" && tail -c "+$2" | head -c "$3"'
 _APPEND = """
 LC_ALL=C; export LC_ALL
 chmod u+rw -- "$1" && truncate -s "$2" -- "$1" && cat >>"$1" && chmod "$3" -- "$1" && touch -d "@$4" -- "$1"

@@ -201,18 +201,38 @@ def test_a_listing_that_is_none(
         transport.pull(f"{there}/", here / "target")
 
 
+def of_size(size: int) -> bytes:
+    """The header of a file in an archive."""
+    member = TarInfo("a")
+    member.size = size
+    return member.tobuf()
+
+
+def negative() -> bytes:
+    """The header of a file that says to have less than nothing."""
+    fields = of_size(0x123)
+    size = fields[124:136]
+    minus = b"-%010o\0" % 512
+    total = sum(fields[:148]) + 8 * ord(" ") + sum(fields[156:]) - sum(size) + sum(minus)
+    return fields[:124] + minus + fields[136:148] + b"%06o\0 " % total + fields[156:]
+
+
 @pytest.mark.parametrize(
     ("archive", "words"),
     [
         (b"x" * 512, "what tar printed is no archive"),
         (TarInfo("../b").tobuf() + bytes(1024), "tar printed a file that was not asked for"),
+        (negative(), "what tar printed is no archive: negative size"),
+        (b"", "tar broke off before its archive ended"),
+        (of_size(700) + b"x" * 100, "tar broke off before its archive ended"),
+        (of_size(700) + b"x" * 700 + bytes(324), "tar broke off before its archive ended"),
     ],
-    ids=["noise", "another name"],
+    ids=["noise", "another name", "negative size", "nothing", "half a file", "no end"],
 )
 def test_an_archive_that_is_none(
     serve: Callable[..., LoopbackSshd], slow_road: None, here: Path, there: Path, archive: bytes, words: str
 ) -> None:
-    (there / "a").touch()
+    (there / "a").write_bytes(b"x" * 700)
     tools = here / "bin"
     tools.mkdir()
     (tools / "archive").write_bytes(archive)
@@ -224,6 +244,24 @@ def test_an_archive_that_is_none(
     ):
         transport.pull(f"{there}/", here / "target")
     assert list(here.rglob("b")) == []
+    assert not (here / "target/a").exists()
+
+
+def test_a_tar_that_is_killed_leaves_no_half_of_a_file(
+    serve: Callable[..., LoopbackSshd], slow_road: None, here: Path, there: Path
+) -> None:
+    for name in "abc":
+        (there / name).write_bytes(b"x" * 5000)
+    tools = here / "bin"
+    tools.mkdir()
+    (tools / "tar").write_text('#!/bin/sh\n/bin/tar "$@" | head -c 8000\nkill -s KILL $$\n')
+    (tools / "tar").chmod(0o755)
+    with (
+        closing(to(serve(f"PATH={tools}:$PATH\n"))) as transport,
+        pytest.raises(TransportError),
+    ):
+        transport.pull(f"{there}/", here / "target")
+    assert [path.name for path in (here / "target").iterdir()] == [PARTIAL_DIR]
 
 
 def test_the_longest_names_travel_in_whole_changes(
