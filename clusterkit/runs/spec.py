@@ -8,17 +8,19 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clusterkit import __version__
 from clusterkit.backends.jobs import JobState
-from clusterkit.config.models import Cluster
 from clusterkit.errors import ConfigError, RunError
 from clusterkit.images.image import Image
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.program import Program
 from clusterkit.runs.submission import Submission, json_file
 from clusterkit.untrusted import can_be_shown, shape_of, text, values_of, whole
+
+if TYPE_CHECKING:
+    from clusterkit.config.models import Cluster
 
 SCHEMA = 1
 _OPTIONAL = {"project", "group", "sweep", "template", "rerun_of"}

@@ -17,9 +17,6 @@ from clusterkit import snapshots
 from clusterkit.errors import ImageError
 from clusterkit.images.image import Image, local_image
 from clusterkit.images.image import present as image_present
-from clusterkit.images.planning import UploadPlan
-from clusterkit.images.upload import Sent
-from clusterkit.probes.space import Space
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.secret_values import SecretValues
 from clusterkit.runtimes import BUILDER
@@ -31,6 +28,9 @@ from clusterkit.transport.base import Bar, ProgressCallback, TransferProgress
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
+    from clusterkit.images.planning import UploadPlan
+    from clusterkit.images.upload import Sent
+    from clusterkit.probes.space import Space
     from clusterkit.runs.spec import RunSpec
 
 RATE_FROM = 4 << 20
