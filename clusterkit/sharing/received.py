@@ -85,6 +85,7 @@ def check_received(spec: RunSpec, newest: Submission) -> Profile:
             "run_id": RUN_ID.fullmatch(spec.run_id),
             "workdir and python_path": all(map(_SNAPSHOT.fullmatch, (spec.code, spec.trainer))),
             "template": spec.template != (),
+            "snapshot": isinstance(spec.snapshot.get("diff") or "", str),
             "recipe": isinstance((spec.recipe or {}).get("name", ""), str),
             "seed": spec.seed is None or spec.seed >= 0,
             "total_steps": spec.total_steps is None or spec.total_steps >= 0,

@@ -74,6 +74,7 @@ def test_what_is_missing(document: dict[str, Any], key: str) -> None:
         {"workdir": "/root/snapshots/$(id)/project"},
         {"python_path": ["/root/snapshots/../bundle"]},
         {"python_path": []},
+        {"snapshot": {"diff": 5}},
         {"image": {"digest": "../../etc", "bytes": 1}},
         {"image": {"digest": "0" * 64, "bytes": "1"}},
         {"image": {"digest": "0" * 64, "bytes": -1}},
