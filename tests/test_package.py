@@ -54,6 +54,18 @@ def test_help_imports_nothing_heavy() -> None:
     assert python(code).splitlines()[-1] == "[]"
 
 
+def test_completing_options_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, typer\nfrom clusterkit.cli.app import app\n"
+        "from clusterkit.cli.completion import answer\n"
+        f"for name in {[name for name in commands() if name != 'config']!r}:  # which reads settings\n"
+        "    print(answer(typer.main.get_command(app), f'clusterkit {name} --', 'bash').splitlines()[0])\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    *kinds, heavy = python(code).splitlines()
+    assert (set(kinds), heavy) == ({"words"}, "['sqlite3']")  # of the ledger
+
+
 def test_no_garbage_is_sought_during_a_commands_imports(tmp_path: Path) -> None:
     """Of some 70,000 objects that all stay."""
     code = (

@@ -169,11 +169,11 @@ def _words_of_command(command: Any, before: list[str], start: str) -> tuple[str,
     waiting = options.get(before[-1]) if before else None
     if waiting is not None and waiting.is_flag:
         waiting = None
-    context = command.make_context("", before[:-1] if waiting else [*before], resilient_parsing=True)
-    given = [
-        param for param in command.params if context.get_parameter_source(param.name).name == "COMMANDLINE"
-    ]
-    at = project(context.params.get("config"), before)
+    context = command.context_class(command, resilient_parsing=True)
+    # Only the parser: what converts the values to their types takes longer to import than all else here.
+    values, _, order = command.make_parser(context).parse_args(before[:-1] if waiting else [*before])
+    given = [param for param in order if isinstance(values.get(param.name), (str, tuple, list, bool))]
+    at = project(values.get("config"), before)
     if start.startswith("--") and "=" in start:
         name, _, value = start.partition("=")
         kind, found = _values(options[name], at, value) if name in options else ("words", [])

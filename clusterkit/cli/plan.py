@@ -20,8 +20,6 @@ from clusterkit.cli.common import (
 from clusterkit.cli.ui.plan import Forecast, print_json, show_forecast
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.errors import ClusterkitError, ConfigError, ImageError
-from clusterkit.forecast.memory import Fit, judge
-from clusterkit.forecast.speed import lasts
 from clusterkit.runs.program import option_of
 from clusterkit.site import log_in_ahead, open_site
 from clusterkit.units import parse_duration
@@ -193,6 +191,7 @@ def _question(forecast: Forecast, times: Sequence[int], gpus: Sequence[str]) -> 
 
 def _fitting(found: Forecast) -> list[str]:
     """Returns the cluster's GPU types with enough memory for the run, as far as known."""
+    from clusterkit.forecast.memory import Fit
     from clusterkit.forecast.planned_run import memory_on
 
     if found.sizes is None:
@@ -218,6 +217,7 @@ def _alone(
     settings: Settings, run: SubmitRequest, spaces: Spaces | None, planned: PlannedRun, ledger: Ledger
 ) -> Forecast:
     """Returns the part of the forecast that does not need the cluster."""
+    from clusterkit.forecast.memory import judge
     from clusterkit.forecast.planned_run import (
         machine_of,
         on_hardware,
@@ -262,6 +262,8 @@ def _alone(
 
 
 def _duration(found: Forecast, speed: Speed | None) -> Duration | None:
+    from clusterkit.forecast.speed import lasts
+
     if speed is None or not found.total_steps:
         return None
     profile = found.profile
