@@ -29,6 +29,8 @@ NODE_FIELDS = "NTuE"
 _QUEUE = "${ck_fs}".join(SQUEUE_FIELDS)
 _BOOKS = ",".join(SACCT_FIELDS)
 _PART_BYTES = 8_000
+_PARTITION_BYTES = 1 << 18
+"""A partition is one line, which begins with its name; its accounts may be thousands."""
 _SCRIPT_BYTES = 1 << 20
 _JOB_ID = re.compile(r"(?P<number>[0-9]+(?:_[0-9]+)?)(?:;(?P<cluster>[A-Za-z0-9_.-]+))?")
 
@@ -58,7 +60,9 @@ ck_ask_controller() {{
   ck_partition=$(ck_word Partition)
   [ -n "$ck_partition" ] || ck_partition=$(ck_wanted)
   if [ -n "$ck_partition" ]; then
+    ck_bytes={_PARTITION_BYTES}
     ck_part partition {tables.partitions("$ck_at")} "${{ck_partition%%,*}}"
+    ck_bytes={_PART_BYTES}
     ck_part nodes {tables.nodes('$ck_at -h -N -p "$ck_partition"', NODE_FIELDS, "${ck_fs}")}
   fi
   ck_before=$(ck_word Dependency | grep -o '[0-9][0-9_]*' | sort -u | head -n 8 | tr '\n' ',')
