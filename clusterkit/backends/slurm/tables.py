@@ -26,7 +26,7 @@ NODES_BY_NAME = "RNTcmGE"
 """Sinfo's fields of single nodes."""
 CONFIG = "scontrol show config"
 
-_PARTITION = re.compile(r"PartitionName=(.+?)(?=\s+\w+=|\s*$)", re.MULTILINE)
+_PARTITION = re.compile(r"PartitionName=(\S+(?:[^\S\n]+(?!\w+=)\S+)*)")
 """Names may hold spaces."""
 _BUSY = re.compile(r"down|drain|fail|maint|unknown|power|reboot|inval", re.IGNORECASE)
 _LOST = re.compile(r"(?<!powered_)(?<!powering_)down|drain|fail|error|unknown|inval|\*$", re.IGNORECASE)
@@ -256,7 +256,8 @@ class SlurmTables:
     @cached_property
     def config(self) -> Config:
         """The configuration."""
-        return Config(dict(re.findall(r"^(\w+)\s*= *(.*?) *$", self.texts.get("config", ""), re.MULTILINE)))
+        values = re.findall(r"^(\w+)\s*=(.*)$", self.texts.get("config", ""), re.MULTILINE)
+        return Config({name: value.strip(" ") for name, value in values})
 
     @cached_property
     def partitions(self) -> dict[str, Partition]:

@@ -28,3 +28,10 @@ def test_the_default_partition_is_found_if_there_is_one():
     assert default.name == "gpu-a40"
     assert SlurmTables({"partitions": "PartitionName=long Default=NO"}).default is None
     assert SlurmTables({}).default is None
+
+
+def test_blanks_without_end_are_read_at_once():
+    blanks = " " * 1_000_000
+    rows = SlurmTables({"partitions": f"PartitionName=a{blanks}!", "config": f"Name = x{blanks}!"})
+    assert list(rows.partitions) == [f"a{blanks}!"]
+    assert rows.config.text("Name") == f"x{blanks}!"
