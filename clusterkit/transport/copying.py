@@ -206,17 +206,19 @@ class _Copy:
 
     def _send(self, wanted: Listing, old: Listing, arriving: Mapping[str, str]) -> list[str]:
         """Sends files to the names under which they arrive; returns those that were still there."""
-        names = {self._origin(name): name for name in arriving}
+        arrived = self._arrived_before(wanted, old, arriving)
+        names = {self._origin(name): name for name in arriving if name not in arrived}
         starts = {
-            name: self._common(name, path, wanted[name], old.get(path)) for name, path in arriving.items()
+            name: self._common(name, arriving[name], wanted[name], old.get(arriving[name]))
+            for name in names.values()
         }
         self.total = sum(wanted[name].size for name in arriving)
-        arrived: list[str] = []
+        self.done_bytes = sum(wanted[name].size for name in arrived)
 
         def files() -> Iterator[Arriving]:
             for origin, pieces in stream:
                 name = names[origin]
-                arrived.append(name)
+                arrived[name] = None
                 self.done_bytes += starts[name]
                 read = self._pieces(origin, pieces)
                 yield arriving[name], starts[name], wanted[name], read
@@ -225,11 +227,28 @@ class _Copy:
         if reading:
             with contextlib.closing(self.source.read(self.root, reading)) as stream, self._writing():
                 self.target.write(self.goal, files())
-        return arrived
+        return list(arrived)
+
+    def _arrived_before(self, wanted: Listing, old: Listing, arriving: Mapping[str, str]) -> dict[str, None]:
+        """Returns the files that an earlier transfer has sent whole; one command a side tells of all."""
+        names = same_size({path: wanted[name] for name, path in arriving.items()}, old)
+        alike = sorted(name for name, path in arriving.items() if path in names)
+        ours = self.source.digests(self.root, [self._origin(name) for name in alike])
+        theirs = self.target.digests(self.goal, [arriving[name] for name in alike])
+        whole = [name for name, our, their in zip(alike, ours, theirs, strict=True) if our == their]
+        entries = {arriving[name]: wanted[name] for name in whole}
+        if entries:
+            settled = [
+                FileChange("settle", path, mode=entry.mode, mtime_ns=entry.mtime_ns)
+                for path, entry in entries.items()
+            ]
+            with self._writing():
+                self.target.change(self.goal, settled)
+        return dict.fromkeys(whole)
 
     def _common(self, name: str, path: str, entry: CopyEntry, old: CopyEntry | None) -> int:
         """Returns how many bytes at the beginning are there already, and right."""
-        if old is None or old.kind != FILE or not 0 < old.size <= entry.size:
+        if old is None or old.kind != FILE or not 0 < old.size < entry.size:
             return 0
         theirs = self.target.prefix_digest(f"{self.goal}/{path}", old.size)
         ours = self.source.prefix_digest(f"{self.root}/{self._origin(name)}", old.size)

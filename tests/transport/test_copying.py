@@ -6,7 +6,7 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 from tarfile import TarInfo
@@ -22,7 +22,7 @@ from clusterkit.transport.base import Move, SyncOptions, TransferProgress, Trans
 from clusterkit.transport.copy_plan import FILE, FOLDER, LINK, CopyEntry, changed, select
 from clusterkit.transport.copying import copy
 from clusterkit.transport.factory import connect
-from clusterkit.transport.sides import ThisMachine
+from clusterkit.transport.sides import Reading, ThisMachine
 from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.needs import needing
 from tests.transport.test_ssh import random_file, small_disk
@@ -147,6 +147,37 @@ def test_nothing_lies_in_what_is_no_folder(listing: dict[str, tuple[str, str]]) 
     entries = {name: CopyEntry(kind, 0o700, 0, 0, target) for name, (kind, target) in listing.items()}
     with pytest.raises(TransportError, match="is listed without the folder it lies in"):
         select(entries, SyncOptions(), pulling=True)
+
+
+class Counted(ThisMachine):
+    """Counts what is asked of it for single files."""
+
+    asked = 0
+
+    def prefix_digest(self, path: str, size: int) -> str:
+        self.asked += 1
+        return super().prefix_digest(path, size)
+
+    def read(self, root: str, wanted: Mapping[str, tuple[int, int]]) -> Reading:
+        self.asked += len(wanted)
+        return super().read(root, wanted)
+
+
+@pytest.mark.parametrize("inplace", [False, True], ids=["partial", "in place"])
+def test_files_that_have_arrived_before_are_not_asked_for_one_by_one(tmp_path: Path, inplace: bool) -> None:
+    names = {f"sub/{number}": bytes([number]) * 10 for number in range(20)}
+    plant(tmp_path / "source", dict(names))
+    arrived = tmp_path / "target" / "sub" / ("" if inplace else PARTIAL_DIR)
+    arrived.mkdir(parents=True)
+    for name, data in names.items():
+        (arrived / Path(name).name).write_bytes(data)
+    (arrived / "7").write_bytes(b"?" * 10)
+    source, target = Counted(), Counted()
+    options = SyncOptions(inplace=inplace)
+    moved = copy(source, target, Move(f"{tmp_path}/source/", f"{tmp_path}/target", options, None, False))
+    assert (moved.files, moved.bytes) == (20, 10)
+    assert (source.asked, target.asked) == (1, 0)
+    assert picture(tmp_path / "target") == picture(tmp_path / "source")
 
 
 # over ssh ------------------------------------------------------------------------------------
