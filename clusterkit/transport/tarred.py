@@ -183,7 +183,8 @@ class There:
         """Raises TransportError with the first line of a tool's errors that is serious."""
         for line in words.splitlines():
             if not but.search(line):
-                raise TransportError(f"{self.where}: {line}")
+                cure = self._no_tools.hint if _OTHER_TOOLS.match(line) else None
+                raise TransportError(f"{self.where}: {line}", hint=cure)
 
     def _finish(self, session: Session, *, but: re.Pattern[str] | None = None) -> None:
         """Waits for the end of a command, some of whose errors may be harmless."""
@@ -274,6 +275,10 @@ _NUMBERS = re.compile(
     r"(?P<mode>[0-7]{1,5}) (?P<size>[0-9]{1,18}) (?P<seconds>-?[0-9]{1,11})\.?(?P<part>[0-9]*)"
 )
 _ABSENT = re.compile(r"No such file or directory|Not a directory|File system loop detected")
+_OTHER_TOOLS = re.compile(
+    r"find: (?:unrecognized: |unknown predicate |-printf: unknown)|tar: (?:unrecognized option|Option -)"
+)
+"""What find and tar of BSD and BusyBox say of options of GNU's."""
 _CLOSING = re.compile(r"^xargs: |Exiting with failure|not recoverable")
 _CHANGED = re.compile(rf"{_ABSENT.pattern}|{_CLOSING.pattern}|changed as we read|before we read")
 """What tar says of files that change while it reads them, as they do below a live run. One that shrinks just

@@ -382,6 +382,30 @@ def test_neither_rsync_nor_tar_is_said(
     assert "install rsync there" in str(caught.value.hint)
 
 
+@pytest.mark.parametrize(
+    ("tool", "words"),
+    [
+        ("find", "find: unrecognized: -printf"),
+        ("find", "find: -printf: unknown primary or operator"),
+        ("tar", "tar: unrecognized option '--hard-dereference'"),
+        ("tar", "tar: Option --hard-dereference is not supported"),
+    ],
+    ids=["BusyBox's find", "BSD's find", "BusyBox's tar", "BSD's tar"],
+)
+def test_tools_that_are_not_gnus_have_a_cure(
+    serve: Callable[..., LoopbackSshd], slow_road: None, here: Path, there: Path, tool: str, words: str
+) -> None:
+    (there / "a").touch()
+    tools = here / "bin"
+    tools.mkdir()
+    (tools / tool).write_text(f'#!/bin/sh\necho "{words}" >&2\nexit 1\n')
+    (tools / tool).chmod(0o755)
+    with closing(to(serve(f"PATH={tools}:$PATH\n"))) as transport, pytest.raises(TransportError) as caught:
+        transport.pull(f"{there}/", here / "target")
+    assert caught.value.cause == f"node: {words}"
+    assert "rsync" in str(caught.value.hint)
+
+
 @pytest.mark.parametrize("pulling", [False, True], ids=["push", "pull"])
 @pytest.mark.parametrize("inplace", [False, True], ids=["partial", "in place"])
 def test_it_resumes_after_the_connection_died(
