@@ -56,6 +56,14 @@ def copy(source: Side, target: Side, move: Move) -> Transferred:
         MissingFileError: the source, or a file of `files_from`, does not exist.
         TransportError: a side cannot be read or written, or the connection failed.
     """
+    try:
+        return _copy(source, target, move)
+    except OSError as error:  # this machine cannot be looked at; what is written has errors of its own
+        path = str(error.filename or move.source)
+        raise faults.unreadable(path, error.strerror or str(error), where=ThisMachine.where) from error
+
+
+def _copy(source: Side, target: Side, move: Move) -> Transferred:
     rsync.files_from_input(move.options)  # checks the paths
     top = source.entry(move.source.rstrip("/") or "/")
     if top is None:

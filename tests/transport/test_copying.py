@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -178,6 +179,18 @@ def test_files_that_have_arrived_before_are_not_asked_for_one_by_one(tmp_path: P
     assert (moved.files, moved.bytes) == (20, 10)
     assert (source.asked, target.asked) == (1, 0)
     assert picture(tmp_path / "target") == picture(tmp_path / "source")
+
+
+def test_what_cannot_be_looked_at_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "source").mkdir()
+
+    def denied(path: str) -> list[str]:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    monkeypatch.setattr(os, "listdir", denied)
+    move = Move(f"{tmp_path}/source/", f"{tmp_path}/target", SyncOptions(), None, False)
+    with pytest.raises(TransportError, match=r"cannot read .*source/ on this machine: Permission denied"):
+        copy(ThisMachine(), ThisMachine(), move)
 
 
 # over ssh ------------------------------------------------------------------------------------
