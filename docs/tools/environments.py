@@ -16,8 +16,10 @@ import gymnasium
 
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.errors import UsageError
-from trainer.recipe.spaces import TABLE, Spaces, known_spaces
+from trainer.recipe.spaces import Spaces, known_spaces
+from trainer.recipe.tables import DIRECTORY
 
+TABLE = DIRECTORY / "benchmarks/gymnasium.toml"
 _HEAD = """# How many numbers the environments that come with Gymnasium show and take: `observation` of a
 # state, `action` of a box, `choices` of discrete actions, choice by choice. A discrete observation
 # counts as one-hot.
