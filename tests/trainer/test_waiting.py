@@ -21,7 +21,7 @@ from pathlib import Path
 own = sorted(os.sched_getaffinity(0))[:2]
 os.sched_setaffinity(0, own)
 import torch
-from trainer import waiting
+from trainer.machine import waiting
 torch.set_num_threads(2)
 
 def idle_teams():
