@@ -10,10 +10,16 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from clusterkit.backends import backend_of
-from clusterkit.cli.ui.console import listed, note, out, print_document, printable
+from clusterkit.cli.ui.console import listed, note, out, printable
 from clusterkit.cli.ui.deploy import described, warn_of
 from clusterkit.cli.ui.lines import labelled
-from clusterkit.cli.ui.submit import continuation_values, described_way, note_name, retry_words, run_object
+from clusterkit.cli.ui.submit import (
+    described_way,
+    note_name,
+    print_runs,
+    retry_words,
+    run_object,
+)
 from clusterkit.cli.ui.sweep import show_plan
 from clusterkit.units import format_bytes, format_duration, plural
 
@@ -107,23 +113,9 @@ def _resources(profile: Mapping[str, Any]) -> str:
     return f"{', '.join(words)} (profile {profile['name']})"
 
 
-def print_dry_run(*found: DryRun, more: Sequence[Mapping[str, Any]] = ()) -> None:
+def print_dry_run(*plans: DryRun, more: Sequence[Mapping[str, Any]] = ()) -> None:
     """Prints the runs that would be submitted, in the same form; arguments as of `print_submitted`."""
-    first = found[0]
-    group = first.plan.group
-    fields: Sequence[Mapping[str, Any]] = more or [{}] * len(found)
-    print_document(
-        {
-            "schema": 1,
-            "carried_out": False,
-            "cluster": first.plan.cluster.name,
-            "group": group.id if group else None,
-            "runs": [{**run, **own} for one, own in zip(found, fields, strict=True) for run in _planned(one)],
-            "missing": [],
-            "goes_on": continuation_values(first.continuation),
-            "lacking": [],
-        }
-    )
+    print_runs(plans[0], [_planned(plan) for plan in plans], more, carried_out=False)
 
 
 def _planned(found: DryRun) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from clusterkit.commands.resume import Resumed
     from clusterkit.runs.ledger import LedgerRun
     from clusterkit.runs.submission import SubmissionOutcome
-    from clusterkit.submit.pipeline import Submitted
+    from clusterkit.submit.pipeline import DryRun, Submitted
     from clusterkit.submit.plan import Plan
 
 
@@ -30,28 +30,57 @@ def run_object(run: LedgerRun) -> dict[str, Any]:
     return values | {name: values[name] or None for name in _NULL_IF_EMPTY}
 
 
-def print_submitted(done: Sequence[Submitted], more: Sequence[Mapping[str, Any]] = ()) -> None:
+def print_submitted(submissions: Sequence[Submitted], more: Sequence[Mapping[str, Any]] = ()) -> None:
     """Prints what was submitted, by one submission or several, as one JSON object.
 
     Args:
-        done: the submissions; all of one cluster.
+        submissions: all of one cluster.
         more: a command's own fields of the runs of each submission.
     """
-    first = done[0]
+    print_runs(
+        submissions[0],
+        [[run_object(run) for run in submission.runs] for submission in submissions],
+        more,
+        carried_out=True,
+        missing=[run_id for submission in submissions for run_id in submission.missing],
+        lacking=[line for submission in submissions for line in submission.lacking],
+    )
+
+
+def print_runs(
+    first: Submitted | DryRun,
+    runs: Sequence[Sequence[Mapping[str, Any]]],
+    more: Sequence[Mapping[str, Any]] = (),
+    *,
+    carried_out: bool,
+    missing: Sequence[str] = (),
+    lacking: Sequence[str] = (),
+) -> None:
+    """Prints submissions, or what they would be, in the one form of docs/json.md.
+
+    Args:
+        first: one of them; its cluster, group and continuation are those of all.
+        runs: the objects of the runs of each submission.
+        more: a command's own fields of the runs of each submission.
+        carried_out: whether they were submitted.
+        missing: ids of the runs that were not accepted.
+        lacking: what they asked of the machine and it lacks.
+    """
     group = first.plan.group
-    fields: Sequence[Mapping[str, Any]] = more or [{}] * len(done)
     print_document(
         {
             "schema": 1,
-            "carried_out": True,
+            "carried_out": carried_out,
             "cluster": first.plan.cluster.name,
             "group": group.id if group else None,
             "runs": [
-                {**run_object(run), **own} for one, own in zip(done, fields, strict=True) for run in one.runs
+                {**run, **own}
+                for own, objects in zip(more or [{}] * len(runs), runs, strict=True)
+                for run in objects
             ],
-            "missing": [run_id for one in done for run_id in one.missing],
+            "missing": missing,
             "goes_on": continuation_values(first.continuation),
-            "lacking": [line for one in done for line in one.lacking],
+            "lacking": lacking,
         }
     )
 
