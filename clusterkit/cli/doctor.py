@@ -206,7 +206,8 @@ class DoctorList:
     def _line(self, result: Result) -> None:
         self._head(result)
         mark, style = _MARKS[result.verdict.outcome]
-        name, seen = result.check.name, printable(result.verdict.evidence[:_LONGEST])
+        name = result.check.name
+        seen = "\n".join(map(printable, result.verdict.evidence[:_LONGEST].splitlines()))
         if result.check.place is CheckPlace.LAPTOP and result.profile:
             seen = f"{result.profile}: {seen}"
         out.print(_row(Text(f"  {mark}", style), name, Text(seen)))

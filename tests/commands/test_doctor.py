@@ -87,6 +87,14 @@ def test_what_follows_a_fault_is_skipped_with_its_name(offline: Project) -> None
     assert set(seen) == {"", "python", "settings"}
 
 
+def test_each_fault_of_the_settings_has_a_line(offline: Project) -> None:
+    settings = offline.folder / "clusterkit.toml"
+    settings.write_text(settings.read_text() + "\n[clusters.far]\nport = 1\nuser = 'x'\n")
+    lines = offline.run("doctor", "--no-job", code=1).stdout.splitlines()
+    faults = [line.split(":")[2].strip() for line in lines if "unknown key" in line]
+    assert faults == ["clusters.far.port", "clusters.far.user"]
+
+
 def test_a_program_that_stays_here_is_told_before_a_job_waits_for_it(offline: Project) -> None:
     assert asks(offline, "--no-job")["code"]["outcome"] == "pass"
     (offline.folder / "train.py").rename(offline.folder / "trian.py")
