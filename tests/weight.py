@@ -94,7 +94,7 @@ def files_with(words: re.Pattern[str], *, outside: str) -> list[str]:
     files = []
     for path in _files("clusterkit", [ROOT / outside]):
         text = path.read_text(encoding="utf-8")
-        if any(words.search(line) for line in _code_lines(text, ast.parse(text))):
+        if words.search(text) and any(words.search(line) for line in _code_lines(text, ast.parse(text))):
             files.append(path.relative_to(ROOT).as_posix())
     return files
 
