@@ -15,7 +15,7 @@ from typing import Any
 import typer
 
 from clusterkit.cli.app import app
-from clusterkit.cli.examples import GUIDES
+from clusterkit.cli.catalogue import SHORT
 from clusterkit.cli.guide import load
 from clusterkit.errors import ClusterkitError
 
@@ -76,12 +76,12 @@ def group() -> Any:
 @cache
 def commands() -> dict[str, Any]:
     """Every command by its whole name, also those in groups."""
-    return {name: load(name) for name in GUIDES}
+    return {name: load(name) for name in SHORT}
 
 
 def called(words: Sequence[str]) -> tuple[str, list[str]]:
     """The name of the command that a line calls, and the rest."""
-    count = 2 if " ".join(words[:2]) in GUIDES else 1
+    count = 2 if " ".join(words[:2]) in SHORT else 1
     return " ".join(words[:count]), words[count:]
 
 

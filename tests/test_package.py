@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.cli.examples import GUIDES, PANELS
+from clusterkit.cli.catalogue import SHORT
 from clusterkit.cli.guide import children
 from clusterkit.resources import page
 from tests import forked
@@ -80,7 +80,7 @@ def test_no_garbage_is_sought_during_a_commands_imports(tmp_path: Path) -> None:
 
 
 def commands() -> list[str]:
-    return list(GUIDES)
+    return list(SHORT)
 
 
 @pytest.mark.slow
@@ -120,7 +120,7 @@ def test_the_commands_stand_in_the_documentation_in_the_order_of_the_help() -> N
     named = [name for section in sections for name in section]
     assert sorted(named) == sorted(name for name in commands() if not children(name))
     sections = [section for section in sections if not section[0].startswith("storage ")]
-    helped = [name for panel in PANELS for name, guide in GUIDES.items() if guide.panel == panel]
+    helped = list(SHORT)
     firsts = [section[0] for section in sections]
     assert firsts == [name for name in helped if name in firsts]
 
@@ -172,7 +172,7 @@ def test_every_page_that_is_named_is_in_the_wheel() -> None:
             if not documented and re.search(r"\bdocs/\w|\w\.md\b", text):
                 assert re.fullmatch(r"[a-z-]+\.md", text), f"{file} names {text!r}: `page` says where it is"
                 found.add(text)
-    assert len(found) > 10
+    assert found
     for name in found:
         assert Path(page(name)).is_file()
         assert (ROOT / "docs" / name).is_file()

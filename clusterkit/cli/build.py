@@ -82,6 +82,18 @@ def build(
     """Build the trainer image, or convert a Docker image.
 
     The trainer image holds only dependencies; your code travels separately, as a snapshot.
+
+    Examples:
+      # clusterkit-trainer.sif, with this machine's Apptainer
+      clusterkit build
+      # as a job on the cluster: needs no Apptainer here
+      clusterkit build --cluster uni
+      # convert a Docker image
+      clusterkit build mine.sif --from docker-daemon:mine:latest
+      # use your own definition
+      clusterkit build mine.sif --definition mine.def
+
+    See also: clusterkit deploy, clusterkit storage list, images.md
     """
     request = Request(bootstrap=bootstrap, source=source, torch=torch, definition=definition)
     if print_definition:

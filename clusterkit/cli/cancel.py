@@ -49,6 +49,16 @@ def cancel(
     """Cancel runs; what they have written stays.
 
     On a terminal it asks first if several runs, or a running one, would be cancelled.
+
+    Examples:
+      # asks first if the run is running
+      clusterkit cancel last
+      # all runs of a sweep
+      clusterkit cancel --group mt10-20260102-030405-k3f9 --yes
+      # all runs of this project on that cluster
+      clusterkit cancel --all --cluster uni
+
+    See also: clusterkit resume, clusterkit status
     """
     settings = load(config)
     together = everything or group is not None

@@ -17,8 +17,8 @@ from typing import Annotated, Any
 import typer
 
 from clusterkit import folders
+from clusterkit.cli.catalogue import SHORT
 from clusterkit.cli.complete import FILES, Candidate, ProjectFolder, project, values_of
-from clusterkit.cli.examples import GUIDES
 from clusterkit.cli.guide import children
 from clusterkit.errors import ClusterkitError, ConfigError
 
@@ -43,6 +43,12 @@ def completion(
 
     Completes commands, options, run ids, groups, profiles, clusters, tasks and checkpoints, without asking
     any cluster.
+
+    Examples:
+      clusterkit completion --install  # for your shell
+      clusterkit completion zsh        # print the script for zsh
+
+    See also: commands.md
     """
     from clusterkit.cli.ui.console import note
     from clusterkit.resources import resource
@@ -150,7 +156,7 @@ def _complete(group: Any, words: list[str]) -> tuple[str, list[Candidate], str]:
     while hasattr(command, "commands"):  # a group of commands
         word = next((word for word in before if not word.startswith("-")), None)
         if word is None:
-            named = [(word, GUIDES[name].short) for word, name in children(path).items()]
+            named = [(word, SHORT[name]) for word, name in children(path).items()]
             options = _options(command.params) if start.startswith("-") else named
             return "words", _fitting(start, options), start
         if word not in command.commands:

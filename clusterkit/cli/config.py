@@ -43,7 +43,20 @@ def config(
     as_json: options.Json = False,
     config: options.Config = None,
 ) -> None:
-    """Print the resolved settings as TOML."""
+    """Print the resolved settings as TOML.
+
+    Examples:
+      # the settings in force
+      clusterkit config
+      # also where each value was set
+      clusterkit config --show-origin
+      # one part of them
+      clusterkit config profiles.a40-2m
+      # let this project start what it names for this machine
+      clusterkit config allow
+
+    See also: clusterkit profiles, configuration.md, security.md
+    """
     settings = load(config)
     if key == _ALLOW or revoke:
         if key != _ALLOW or show_origin or everything:

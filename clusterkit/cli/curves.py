@@ -40,6 +40,12 @@ def curves(
 
     Shows the success, return and speed of a run or group, read from its metrics on the cluster or from the
     synced copy. Needs no account. Ctrl-C exits.
+
+    Examples:
+      clusterkit curves last
+      clusterkit curves last --once  # print the curves and exit
+
+    See also: clusterkit report, clusterkit logs, clusterkit status
     """
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:

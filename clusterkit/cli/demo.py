@@ -46,6 +46,14 @@ def demo(
 
     Four real Meta-World tasks go through every step: submit, status, sync and report. Training ends when the
     tasks are learnt, or after `--total-steps`.
+
+    Examples:
+      # four Meta-World tasks, a few minutes
+      clusterkit demo
+      # the same, ended early
+      clusterkit demo --total-steps 32000
+
+    See also: clusterkit report, index.md
     """
     settings = asking_for(load(config), [profile], time=None, total_steps=total_steps)
     given = given_words(None, total_steps, None)

@@ -32,6 +32,16 @@ def deploy(
     """Send the image and the code to a cluster.
 
     Sends only what is new; an interrupted upload continues where it stopped.
+
+    Examples:
+      # image and code to the default cluster
+      clusterkit deploy
+      # what would be sent, and how long it would take
+      clusterkit deploy --dry-run
+      # another cluster, another image
+      clusterkit deploy --cluster uni --image mine.sif
+
+    See also: clusterkit submit, clusterkit storage prune, images.md
     """
     from clusterkit.site import log_in_ahead
 

@@ -50,6 +50,12 @@ def dev(
 
     The shell is in the container, with a copy of this project's code. The job ends with it, and Ctrl-C while
     waiting cancels the job.
+
+    Examples:
+      clusterkit dev --profile a40-2m   # with the profile's resources
+      clusterkit dev --time 30m --keep  # leave the job when the shell ends
+
+    See also: clusterkit forward, clusterkit ssh-config, interactive.md
     """
     terminal = own_terminal(needed=not keep, hint="with --keep, none is opened where there is no terminal")
     settings = load_project(config)

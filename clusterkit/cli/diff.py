@@ -44,6 +44,16 @@ def diff(
 
     Compares recipe, profile, arguments, code, image, versions and results; without the results if a run was
     not synced.
+
+    Examples:
+      # the last two runs
+      clusterkit diff
+      # a run and the one submitted before it
+      clusterkit diff mt10-20260102
+      # a folder and a run
+      clusterkit diff results/mine last --json
+
+    See also: clusterkit report, sharing.md
     """
     settings = load(config)
     named = [name for name in (a, b) if name is not None]

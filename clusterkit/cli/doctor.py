@@ -48,6 +48,16 @@ def doctor(
     """Check every step from here to a container on a node.
 
     Each check ends as ok, warn or FAIL, with the evidence and the cure. Exits with 1 if a check failed.
+
+    Examples:
+      # all checks, up to a container on a compute node
+      clusterkit doctor
+      # everything except the compute node
+      clusterkit doctor --no-job --profile a40-2m
+      # also repair what is safe to repair
+      clusterkit doctor --fix
+
+    See also: clusterkit init, clusterkit why, doctor.md
     """
     from clusterkit.commands.doctor import Wish
     from clusterkit.commands.doctor import doctor as command

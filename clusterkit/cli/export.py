@@ -36,6 +36,13 @@ def export(
 
     Holds the code, the arguments, the image's digest, metrics, logs, the final model, and a README with
     instructions. For a group, writes one archive per run.
+
+    Examples:
+      clusterkit export last
+      # including the image
+      clusterkit export last --with-image -o paper.tar.zst
+
+    See also: clusterkit rerun, sharing.md
     """
     from clusterkit.commands.export import export as command
 

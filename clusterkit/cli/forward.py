@@ -45,6 +45,12 @@ def forward(
 
     They are those of the node's loopback, and open on this machine's loopback only, until Ctrl-C or the job's
     end.
+
+    Examples:
+      clusterkit forward last 8888             # http://127.0.0.1:8888 here
+      clusterkit forward last 9000:8888 :6006  # port 9000 here, and a free one
+
+    See also: clusterkit shell, clusterkit dev, interactive.md
     """
     settings = load(config)
     wanted = [parse_ports(text) for text in ports]

@@ -1,4 +1,4 @@
-"""Formats the help: commands in groups, each command's help ending with examples.
+"""Formats the help: commands in groups, each command's help ending with its examples.
 
 The help is plain text, because rich panels would double the startup time.
 """
@@ -9,12 +9,13 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
+from inspect import getdoc
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from clusterkit.cli.examples import GUIDES, PANELS
+from clusterkit.cli.catalogue import FILES, PANELS, SHORT
 from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.resources import page
 from clusterkit.trackers import BUILT_IN
@@ -81,26 +82,21 @@ _WIDEST = 25
 """A longer option has a line of its own, above its description."""
 
 
-def epilog(command: str) -> str:
-    """Returns the end of a command's help; click does not rewrap lines that follow a backspace character."""
-    guide = GUIDES.get(command)
-    if guide is None:
-        return ""
-    lines = [f"clusterkit {command} {arguments}".rstrip() for arguments, _ in guide.examples]
-    width = max(map(len, lines))
-    examples = [
-        f"  {line:{width}}  # {what}" if what else f"  {line}"
-        for line, (_, what) in zip(lines, guide.examples, strict=True)
-    ]
-    if any(len(line) > 76 for line in examples):  # put each description on its own line, above the example
-        examples = [
-            text
-            for line, (_, what) in zip(lines, guide.examples, strict=True)
-            for text in ([f"  # {what}"] if what else []) + [f"  {line}"]
-        ]
-    commands = ", ".join(f"clusterkit {one}" for one in guide.see if one in GUIDES)
-    pages = [f"  {page(one)}" for one in guide.see if one not in GUIDES]
-    return "\n".join(["\b", "Examples:", *examples, "", "\b", f"See also: {commands}".rstrip(), *pages])
+_PAGE = re.compile(r"[a-z-]+\.md")
+
+
+def part(docstring: str) -> tuple[str, str]:
+    """Returns a command's docstring as its help and, from its examples on, the lines after its options.
+
+    click does not rewrap lines that follow a backspace character.
+    """
+    about, _, rest = docstring.partition("\n\nExamples:\n")
+    examples, _, see = rest.partition("\n\nSee also: ")
+    names = see.split(", ")
+    others = ", ".join(name for name in names if not _PAGE.fullmatch(name))
+    pages = [f"  {page(name)}" for name in names if _PAGE.fullmatch(name)]
+    lines = ["\b", "Examples:", examples, "", "\b", f"See also: {others}".rstrip(), *pages]
+    return about, "\n".join(lines)
 
 
 class Command(TyperCommand):
@@ -108,7 +104,7 @@ class Command(TyperCommand):
 
     def get_help(self, ctx: Any) -> str:
         """Returns the help as printed."""
-        self.epilog = epilog(self.name or "")
+        self.help, self.epilog = part(getdoc(self.callback) or "")
         return _TYPE.sub(lambda found: found[1] + " " * len(found[2]), super().get_help(ctx))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -139,7 +135,7 @@ def long_name(option: Any) -> str:
 def children(group: str) -> dict[str, str]:
     """Returns what stands in a group of commands: the last word of each name -> the name."""
     start = f"{group} " if group else ""
-    rest = {name.removeprefix(start): name for name in GUIDES if name.startswith(start)}
+    rest = {name.removeprefix(start): name for name in SHORT if name.startswith(start)}
     return {word: name for word, name in rest.items() if " " not in word}
 
 
@@ -167,10 +163,10 @@ def load(name: str) -> Any:
     """
     if children(name):
         return LazyGroup(
-            within=name, name=name, help=GUIDES[name].short, no_args_is_help=True, rich_markup_mode=None
+            within=name, name=name, help=SHORT[name], no_args_is_help=True, rich_markup_mode=None
         )
     word = re.sub(r"\W", "_", name)
-    module = import_module(f"clusterkit.cli.{GUIDES[name].file or word}")
+    module = import_module(f"clusterkit.cli.{FILES.get(name, word)}")
     one = typer.Typer(add_completion=False, rich_markup_mode=None)
     one.command(name, cls=getattr(module, "COMMAND", Command))(getattr(module, word))
     return typer.main.get_command(one)
@@ -194,23 +190,15 @@ class LazyGroup(TyperGroup):
         del ctx
         return list(self.commands)
 
-    def get_help(self, ctx: Any) -> str:
-        """Returns the help as printed; that of a group of commands ends with its examples."""
-        self.epilog = epilog(self._within)
-        return super().get_help(ctx)
-
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes the commands, one list per group."""
         del ctx
         names = children(self._within)
         widest = max(map(len, names))
-        for panel in ("Commands",) if self._within else PANELS:
+        panels = {"Commands": names.values()} if self._within else PANELS
+        for panel, listed in panels.items():
             with formatter.section(panel):
                 # Pad all lists to the same width, so that their second columns align.
                 formatter.write_dl(
-                    [
-                        (f"{word:{widest}}", GUIDES[name].short)
-                        for word, name in names.items()
-                        if self._within or GUIDES[name].panel == panel
-                    ]
+                    [(f"{word:{widest}}", SHORT[name]) for word, name in names.items() if name in listed]
                 )

@@ -92,6 +92,18 @@ def init(
     and writes them with comments, along with small profiles that fit. Changes nothing on the cluster.
 
     With --local, it looks at this machine and for your program instead, without a login.
+
+    Examples:
+      # ask for a host from ~/.ssh/config
+      clusterkit init
+      # accept every suggestion
+      clusterkit init uni --yes
+      # show what would change, write nothing
+      clusterkit init uni --dry-run
+      # this machine only: your own program, no login
+      clusterkit init --local
+
+    See also: clusterkit doctor, clusterkit config, first-cluster.md
     """
     with without_plugins():
         from clusterkit.cli.ui import init as ui

@@ -39,6 +39,16 @@ def login(
     """Log in once for all later commands.
 
     OpenSSH asks for your credentials and keeps the connection open (ControlMaster).
+
+    Examples:
+      # log in to the default cluster
+      clusterkit login
+      # log out after 30 minutes without a command
+      clusterkit login uni --keep 30m
+      # a host that you never logged in to
+      clusterkit login uni --accept-new
+
+    See also: clusterkit logout, ssh.md
     """
     from clusterkit.transport.questions import accepting_new_hosts, ask_on_terminal
 
@@ -67,7 +77,14 @@ def logout(
     as_json: options.Json = False,
     config: options.Config = None,
 ) -> None:
-    """End a kept login and the commands that use it."""
+    """End a kept login and the commands that use it.
+
+    Examples:
+      clusterkit logout      # every kept login
+      clusterkit logout uni  # only the login to this cluster
+
+    See also: clusterkit login, ssh.md
+    """
     hosts = end_logins(load(config).cluster(cluster) if cluster else None)
     if as_json:
         print_document({"schema": 1, "hosts": list(hosts)})

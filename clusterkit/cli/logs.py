@@ -53,6 +53,16 @@ def logs(
     With --follow, it continues with the next attempt when the run is requeued; Ctrl-C exits. Of a large
     group, a few runs are shown, running ones first; -n or --all shows all of them.
     A terminal gets only the colours and progress bars of the log, a file or a pipe gets every byte.
+
+    Examples:
+      # through requeues, until the run ends
+      clusterkit logs last --follow
+      # the last 200 lines
+      clusterkit logs last -n 200
+      # standard error of one attempt
+      clusterkit logs last --attempt 1 --stderr
+
+    See also: clusterkit why, clusterkit curves
     """
     from itertools import groupby
     from operator import itemgetter

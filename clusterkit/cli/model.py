@@ -66,6 +66,12 @@ def evaluate(
     """Measure a synced model's success rate or return.
 
     Runs on this machine and needs the trainer's packages, the extra `train` of clusterkit-rl.
+
+    Examples:
+      clusterkit evaluate last --episodes 50
+      clusterkit evaluate last --checkpoint best --json  # for scripts
+
+    See also: clusterkit play, sharing.md
     """
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
@@ -96,6 +102,13 @@ def play(
     """Film a synced model, task by task.
 
     Runs on this machine and needs the trainer's packages, the extra `train` of clusterkit-rl.
+
+    Examples:
+      # one video per task
+      clusterkit play last
+      clusterkit play last --task reach --task drawer-close --out films
+
+    See also: clusterkit evaluate, sharing.md
     """
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:

@@ -25,7 +25,14 @@ if TYPE_CHECKING:
 
 
 def notify(as_json: options.Json = False, config: options.Config = None) -> None:
-    """Send a test notice to where notices of ended runs go."""
+    """Send a test notice to where notices of ended runs go.
+
+    Examples:
+      clusterkit notify         # to the webhook and the command of [notify]
+      clusterkit notify --json  # for scripts
+
+    See also: clusterkit status, notify.md
+    """
     settings = load(config)
     sent, mail = _send_trial(settings), settings.notify.mail
     mailing = [name for name, cluster in settings.clusters.items() if mail and backend_of(cluster).can.mails]

@@ -82,6 +82,14 @@ def plan(
 
     Shows its memory by part, the bytes to upload, the run time, and the start that the scheduler predicts
     for several requests. Changes nothing.
+
+    Examples:
+      # memory, run time and start time
+      clusterkit plan --profile a40-2m
+      # which time limit starts first
+      clusterkit plan --profile a40-2m --times 1h,4h,1d
+
+    See also: clusterkit submit, plan.md
     """
     from clusterkit.runs.program import assignments
     from clusterkit.submit.request import SubmitRequest

@@ -18,7 +18,16 @@ if TYPE_CHECKING:
 
 
 def profiles(as_json: options.Json = False, config: options.Config = None) -> None:
-    """List the profiles; * marks the default one."""
+    """List the profiles; * marks the default one.
+
+    Examples:
+      # one line per profile
+      clusterkit profiles
+      # those of another project
+      clusterkit profiles --config other/clusterkit.toml
+
+    See also: clusterkit config, clusterkit submit, profiles.md
+    """
     settings = load(config)
     if as_json:
         print_json(settings)

@@ -59,6 +59,14 @@ def rehearse(
 
     A real job of two minutes, or of --time, receives the signal, saves a checkpoint and continues, and every
     step is checked. Exits with 1 if a step failed.
+
+    Examples:
+      # two minutes on a node of that profile
+      clusterkit rehearse --profile a40-2m
+      # on this cluster
+      clusterkit rehearse --profile a40-2m --cluster uni
+
+    See also: clusterkit submit, until-done.md
     """
     settings = load_project(config)
     with open_ledger(settings) as ledger:

@@ -53,6 +53,16 @@ def report(
     """Draw learning curves and write a one-page report.
 
     Reads synced runs: the last one, or those named. Runs that differ only in their seed are averaged.
+
+    Examples:
+      # curves and one HTML page
+      clusterkit report last
+      # all seeds of a sweep
+      clusterkit report mt10-20260102-030405-k3f9 --out paper
+      # what to request next time
+      clusterkit report last --advice
+
+    See also: clusterkit curves, clusterkit diff, report.md
     """
     from datetime import UTC, datetime
 

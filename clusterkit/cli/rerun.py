@@ -73,6 +73,16 @@ def rerun(
     """Submit an earlier run again as a new run, and print its id.
 
     Uses the code, image and arguments of that run, regardless of the current working tree.
+
+    Examples:
+      # the same code and image, another seed
+      clusterkit rerun last --seed 7
+      # what would run, without submitting it
+      clusterkit rerun last --time 8h --dry-run
+      # from an export
+      clusterkit rerun paper.tar.zst --cluster uni
+
+    See also: clusterkit export, clusterkit resume, sharing.md
     """
     settings = load(config)
     again = changes(

@@ -34,6 +34,13 @@ def resume(
 
     A run that failed, was cancelled or ran out of time continues from its newest checkpoint, with its
     original code and image.
+
+    Examples:
+      clusterkit resume last                  # from its newest checkpoint
+      clusterkit resume last --time 12h       # with more time
+      clusterkit resume last --cluster other  # move it to another cluster
+
+    See also: clusterkit rerun, clusterkit why, until-done.md
     """
     from clusterkit.cli.ui.submit import print_submitted, resumed_object, show_resumed
     from clusterkit.commands.resume import resume as command

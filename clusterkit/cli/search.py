@@ -116,6 +116,18 @@ def search(
 
     Each trial is a run. The command submits them, ends bad ones early, and stays until all have ended. After
     an interruption, `clusterkit search NAME` goes on.
+
+    Examples:
+      # 24 trials, 4 at a time
+      clusterkit search lr --space lr=log:1e-5:1e-2 --unlock lr
+      # your own program
+      clusterkit search net --space w=64:512 --metric score -- --width {w}
+      # go on after an interruption
+      clusterkit search lr
+      # the trials so far, the best first
+      clusterkit search lr --best
+
+    See also: clusterkit submit, clusterkit report, search.md
     """
     from clusterkit.report.main_metric import full_name
     from clusterkit.search.definition import folder_of, held, read_definition

@@ -49,6 +49,14 @@ def shell(
     """Open a shell next to a running program.
 
     It runs in the job's allocation and container, with the program's environment and working directory.
+
+    Examples:
+      # in the newest run
+      clusterkit shell
+      # run one command and return its exit status
+      clusterkit shell last -- nvidia-smi
+
+    See also: clusterkit top, clusterkit forward
     """
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:

@@ -25,6 +25,12 @@ def skill(
     """Print a one-page guide to this version for coding agents.
 
     Markdown that says which commands to use, what they print and what needs your consent.
+
+    Examples:
+      clusterkit skill                              # print it
+      clusterkit skill --out agents/clusterkit.txt  # where an agent reads it
+
+    See also: json.md
     """
     text = templates().get_template("skill.txt.j2").render(version=__version__, docs=resource("docs"))
     if out is None:

@@ -47,6 +47,12 @@ def ssh(
     """Open ssh to the job and container of a running program.
 
     It uses this machine's ssh, and an sshd that runs as you inside the job and listens on nothing.
+
+    Examples:
+      clusterkit ssh last                   # a shell
+      clusterkit ssh last -- nvidia-smi -L  # one command
+
+    See also: clusterkit ssh-config, clusterkit shell, interactive.md
     """
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
@@ -68,6 +74,12 @@ def ssh_config(name: options.Run = "last", config: options.Config = None) -> Non
     """Print the ssh configuration of a running program's job.
 
     With it, ssh, rsync, sftp and editors reach the job by the run's id, until the run ends.
+
+    Examples:
+      clusterkit ssh-config       # of the newest run
+      clusterkit ssh-config last  # for a file that ~/.ssh/config includes
+
+    See also: clusterkit ssh, interactive.md
     """
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:

@@ -64,6 +64,18 @@ def status(
     """Show the state of your runs.
 
     State, progress, time left, why a run waits or failed, and what its time limit will do to it.
+
+    Examples:
+      # runs that may still run, and those that ended recently
+      clusterkit status
+      # until all have ended
+      clusterkit status --watch
+      # only runs that failed in the last two days
+      clusterkit status --state failed --since 2d
+      # for scripts
+      clusterkit status last --json
+
+    See also: clusterkit why, clusterkit logs, status.md
     """
     from datetime import UTC, datetime
 

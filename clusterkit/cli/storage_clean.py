@@ -66,6 +66,14 @@ def storage_clean(
 
     Deletes a file of an ended run only if its SHA-256 equals that of the local copy. Records, metrics and
     short logs stay. The copy of the code that a killed run has left goes, too. Asks first.
+
+    Examples:
+      # what would be deleted
+      clusterkit storage clean --dry-run
+      # only runs unchanged for 30 days, without asking
+      clusterkit storage clean --older 30d --yes
+
+    See also: clusterkit sync-results, clusterkit storage prune
     """
     try:
         seconds = float(parse_duration(older)) if older else None

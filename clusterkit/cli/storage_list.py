@@ -26,6 +26,12 @@ def storage_list(
 
     Shows the size of each image, when it was last used and the runs that use it; * marks the image that
     this project deploys.
+
+    Examples:
+      clusterkit storage list
+      clusterkit storage list --cluster uni --json  # for scripts
+
+    See also: clusterkit storage prune, clusterkit deploy, images.md
     """
     from clusterkit.commands.storage import list_images
 

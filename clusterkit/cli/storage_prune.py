@@ -35,6 +35,14 @@ def storage_prune(
 
     Keeps what a waiting or running run uses, what this project deploys, and images that others may read.
     Asks first.
+
+    Examples:
+      # what would be removed
+      clusterkit storage prune --dry-run
+      # also what only ended runs used; asks first
+      clusterkit storage prune --ended
+
+    See also: clusterkit storage list, clusterkit storage clean, images.md
     """
     from clusterkit.commands.storage import prune as command
 

@@ -105,6 +105,18 @@ def submit(
     """Submit a run or a group of runs, and print its id.
 
     Each run is built from a profile and checked before anything is sent.
+
+    Examples:
+      # look first; nothing is sent
+      clusterkit submit --profile a40-2m --dry-run
+      # past the limit
+      clusterkit submit --profile a40-2m --seed 1 --time 4h --until-done
+      # ten runs, one job array
+      clusterkit submit --profile a40-2m --seeds 42..51
+      # arguments after -- go to the program
+      clusterkit submit --profile check -- --json
+
+    See also: clusterkit status, clusterkit resume, sweeps.md, until-done.md
     """
     from clusterkit.runs.alternatives import parse_first
     from clusterkit.runs.program import assignments

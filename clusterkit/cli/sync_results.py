@@ -88,6 +88,18 @@ def sync_results(
     Downloads the results of all runs, or of those named, and deletes nothing here. Offline W&B runs are
     uploaded once they have ended, or with --watch while they run. Metrics are copied to the
     trackers for which the settings or options say where.
+
+    Examples:
+      # what is new in all runs, then W&B
+      clusterkit sync-results
+      # while the run goes on
+      clusterkit sync-results last --watch
+      # with replay data, at a limited rate
+      clusterkit sync-results --checkpoints all --bandwidth-limit 10M
+      # show what would be uploaded to W&B
+      clusterkit sync-results --wandb-dry-run
+
+    See also: clusterkit report, clusterkit storage clean, wandb.md
     """
     from clusterkit.config.values import tracker_place
 

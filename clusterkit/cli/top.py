@@ -48,6 +48,13 @@ def top(
     """Show the live resource usage of a run or group.
 
     GPUs, processors, memory and processes, measured inside its job. Ctrl-C exits.
+
+    Examples:
+      clusterkit top last
+      clusterkit top last --once
+      clusterkit top last --json  # one object per line
+
+    See also: clusterkit shell, report.md
     """
     settings = load(config)
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:

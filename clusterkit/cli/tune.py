@@ -70,6 +70,14 @@ def tune(
     A short job tries different numbers of environments and worker processes (for PPO and A2C only the
     latter). After you agree, the fastest safe setting is written into the profile. What a run learns stays
     the same.
+
+    Examples:
+      # what would be submitted
+      clusterkit tune --profile a40-2m --dry-run
+      # measure, then ask before writing the profile
+      clusterkit tune --profile a40-2m --minutes 10
+
+    See also: clusterkit plan, clusterkit report, tune.md
     """
     from clusterkit.cli.ui.dry_run import show_dry_run
     from clusterkit.cli.ui.submit import note_jobs, show_submitted

@@ -26,6 +26,13 @@ def why(
 
     Shows one cause, the log lines that prove it, and the command to run next. For a group, counts the runs
     per cause and explains one run of each.
+
+    Examples:
+      clusterkit why last
+      # a run by the start of its id, for scripts
+      clusterkit why mt10-20260102 --json
+
+    See also: clusterkit status, clusterkit logs, troubleshooting.md
     """
     from clusterkit.commands.why import why as command
 

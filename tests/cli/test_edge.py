@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
+from clusterkit.cli.catalogue import SHORT
 from clusterkit.cli.causes import fault_of, masked, masked_text
-from clusterkit.cli.examples import GUIDES
 from clusterkit.errors import ClusterkitError
 from clusterkit.runs.ledger import Ledger
 from tests.runs.test_ledger import run as a_run
@@ -84,7 +84,7 @@ class Result:
 
 
 def names() -> set[str]:
-    return set(GUIDES)
+    return set(SHORT)
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import shlex
 from pathlib import Path
@@ -11,59 +12,59 @@ import pytest
 import typer
 
 from clusterkit.cli.app import app
-from clusterkit.cli.examples import GUIDES, PANELS
-from clusterkit.cli.guide import GROUPS, epilog, long_name
+from clusterkit.cli.catalogue import PANELS, SHORT
+from clusterkit.cli.guide import GROUPS, long_name
 from clusterkit.resources import page
 from tests.documented import commands
 
 GROUP: Any = typer.main.get_command(app)
 COMMANDS = commands()
+SINGLE = [name for name in SHORT if not hasattr(COMMANDS[name], "commands")]
 MANY = 10
 """With more options than this, the help lists them in groups."""
 NAV = (Path(__file__).resolve().parents[2] / "mkdocs.yml").read_text()
 
 
-def test_every_command_has_a_guide() -> None:
-    assert set(GUIDES) == set(COMMANDS), "add it to clusterkit/cli/examples.py"
-    assert {guide.panel for guide in GUIDES.values()} == set(PANELS)
-
-
-@pytest.mark.parametrize("name", GUIDES)
+@pytest.mark.parametrize("name", SINGLE)
 def test_the_examples_of_a_command(name: str) -> None:
-    guide, command = GUIDES[name], COMMANDS[name]
-    assert 2 <= len(guide.examples) <= 4 or name == "export"
-    for arguments, _ in guide.examples:
-        command.make_context(name, shlex.split(arguments))
-        if hasattr(command, "commands"):
-            word, *rest = shlex.split(arguments)
-            command.commands[word].make_context(word, rest)
-    assert guide.see
-    for other in guide.see:
-        assert other in COMMANDS or f": {other}\n" in NAV, f"{other} is neither a command nor a page"
-        assert other in COMMANDS or f"  {page(other)}" in epilog(name).splitlines()
-    assert name not in guide.see
+    examples, see = end_of_help(name)
+    assert 2 <= len(examples) <= 4 or name == "export"
+    for line in examples:
+        arguments = line.removeprefix(f"clusterkit {name}")
+        COMMANDS[name].make_context(name, shlex.split(arguments, comments=True))
+    named = {other.removeprefix("clusterkit ") for other in see}
+    assert named <= {*COMMANDS, *re.findall(r": ([a-z-]+\.md)\n", NAV)}, "neither a command nor a page"
+    assert name not in named
 
 
-@pytest.mark.parametrize("name", GUIDES)
+@pytest.mark.parametrize("name", SHORT)
 def test_the_help_of_a_command(name: str) -> None:
     command = COMMANDS[name]
     text = command.get_help(command.make_context(name, [], resilient_parsing=True))
     assert all(
         len(line) <= 80 for line in text.splitlines() if not line.lstrip().startswith("/")
     )  # a page's path
-    for line in epilog(name).splitlines()[1:]:
-        if line.startswith("  clusterkit"):
-            assert f"  {line}\n" in f"{text}\n"  # neither wrapped nor joined to others
-    assert all(f"    {page(one)}\n" in f"{text}\n" for one in GUIDES[name].see if one not in GUIDES)
     assert not re.search(r"<\w+(\[\w+\])?>", text), "a Python type"
+    if name in SINGLE:
+        examples, see = end_of_help(name)
+        assert all(f"    {line}\n" in text for line in examples)  # neither wrapped nor joined to others
+        assert all(f"    {page(other)}\n" in f"{text}\n" for other in see if other.endswith(".md"))
 
 
-@pytest.mark.parametrize("name", GUIDES)
+def end_of_help(name: str) -> tuple[list[str], list[str]]:
+    """The lines of a command's examples, and what its docstring refers to."""
+    docstring = inspect.getdoc(COMMANDS[name].callback) or ""
+    examples, _, see = docstring.partition("\n\nExamples:\n")[2].partition("\n\nSee also: ")
+    lines = [line.strip() for line in examples.splitlines()]
+    return [line for line in lines if not line.startswith("#")], see.split(", ")
+
+
+@pytest.mark.parametrize("name", SHORT)
 def test_a_command_begins_its_help_with_what_the_list_of_commands_says(name: str) -> None:
-    assert " ".join(COMMANDS[name].help.split("\n\n")[0].split()) == GUIDES[name].short
+    assert " ".join(COMMANDS[name].help.split("\n\n")[0].split()) == SHORT[name]
 
 
-@pytest.mark.parametrize("name", GUIDES)
+@pytest.mark.parametrize("name", SHORT)
 def test_many_options_stand_in_groups_and_each_in_one(name: str) -> None:
     long = [
         long_name(one)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit import interruption
-from clusterkit.cli.examples import GUIDES
+from clusterkit.cli.catalogue import SHORT
 from clusterkit.runs.ledger import LedgerRun
 from tests import forked
 from tests.allowing import allow
@@ -206,7 +206,7 @@ def test_ctrl_c_during_cancel_says_what_was_cancelled(project: Project, times: i
 
 def test_a_command_that_had_changed_nothing_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interruption, "_tellers", [])  # of commands that this process ran before
-    commands = {name.partition(" ")[0] for name in GUIDES}
+    commands = {name.partition(" ")[0] for name in SHORT}
     assert commands >= interruption.UNCHANGED.keys()
     assert interruption.words("deploy").startswith("interrupted; what was sent stays")
     assert interruption.words("status") == ""
