@@ -26,7 +26,8 @@ class InterruptedChange(NamedTuple):
 
 UNCHANGED = {
     **dict.fromkeys(
-        ("submit", "resume", "rerun", "search", "tune", "rehearse", "demo", "dev"), "nothing was submitted"
+        ("run", "submit", "resume", "rerun", "search", "tune", "rehearse", "demo", "dev"),
+        "nothing was submitted",
     ),
     "cancel": "nothing was cancelled",
     "deploy": "what was sent stays, and the next `clusterkit deploy` sends the rest",

@@ -33,6 +33,7 @@ NEED_MORE = {
     "top": "a run that runs",
     "resume": "a run that ended early",
     "notify": "a webhook",
+    "run": "a program of its own",
     "--first": "a cluster with a queue",
     "--with-image": "an image",
     "paper.tar.zst": "what --with-image would have made",

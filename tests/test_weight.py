@@ -11,9 +11,9 @@ from tests.weight import RUNTIMES, SLURM, files_with, walk_of_submit, weight
 
 ROOT = Path(__file__).resolve().parent.parent
 BOUNDS = {
-    "clusterkit": (368, 43_690, 0.113),
+    "clusterkit": (369, 43_900, 0.113),
     "trainer": (155, 13_950, 0.114),
-    "tests": (535, 58_300, 0.094),
+    "tests": (536, 58_420, 0.094),
 }
 """Files, lines of code and the share of them that imports."""
 TESTBED = [path for path in (ROOT / "tests/cluster").rglob("*.py") if not path.name.startswith("test_")]

@@ -19,6 +19,7 @@ PANELS = {
     "Run": {
         "plan": "Estimate what a run needs and when it would start.",
         "tune": "Measure on a compute node which settings are fastest.",
+        "run": "Run a program from its first start to the report of its results.",
         "submit": "Submit a run or a group of runs, and print its id.",
         "search": "Search for the best values of parameters.",
         "resume": "Continue a run that ended too early.",

@@ -71,6 +71,11 @@ Profile = Annotated[
         "--profile", "-p", metavar="PROFILE", help="Profile of the run; `clusterkit profiles` lists them."
     ),
 ]
+Name = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Name of the run; the profile's name if left out.")
+]
+Seed = Annotated[int | None, typer.Option(metavar="N", min=0, help="Seed of the run.")]
+Seeds = Annotated[str | None, typer.Option(metavar="SEEDS", help="One run per seed: 42..51 or 1,2,5.")]
 TotalSteps = Annotated[int | None, typer.Option(metavar="N", min=1, help="Environment steps over all tasks.")]
 Time = Annotated[str | None, typer.Option(metavar="TIME", help="Time limit, e.g. 90m, 4h, 1d12h.")]
 Nodes = Annotated[

@@ -36,17 +36,13 @@ def submit(
     ] = None,
     profile: options.Profile = None,
     cluster: options.Cluster = None,
-    name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of the run; the profile's name if left out.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(metavar="N", min=0, help="Seed of the run.")] = None,
+    name: options.Name = None,
+    seed: options.Seed = None,
     total_steps: options.TotalSteps = None,
     time: options.Time = None,
     nodes: options.Nodes = None,
     until_done: options.UntilDone = None,
-    seeds: Annotated[
-        str | None, typer.Option(metavar="SEEDS", help="One run per seed: 42..51 or 1,2,5.")
-    ] = None,
+    seeds: options.Seeds = None,
     sweep: Annotated[
         list[str] | None,
         typer.Option(
@@ -182,7 +178,7 @@ def submit(
             show_dry_run(would, script=script, as_json=as_json)
             return
         done = pipeline.submit(
-            settings, planned, ledger, bar=transfer_bar, agree=lambda plan: _agree(plan, yes=yes)
+            settings, planned, ledger, bar=transfer_bar, agree=lambda plan: agree(plan, yes=yes)
         )
         if done.plan.group:
             from clusterkit.cli.ui.sweep import show_group
@@ -202,7 +198,7 @@ def _axes(seeds: str | None, sweep: list[str] | None) -> tuple[SweepAxis, ...]:
     return axes(seeds, sweep or ())
 
 
-def _agree(plan: Plan, *, yes: bool) -> None:
+def agree(plan: Plan, *, yes: bool) -> None:
     """Shows a group, and asks for confirmation if it is large."""
     if plan.group is None:
         return

@@ -16,7 +16,7 @@ from clusterkit.config.settings import Settings
 from clusterkit.config.settings_file import Proposal, checked, read
 from clusterkit.errors import ConfigError
 from clusterkit.submit.check import hardware_of
-from clusterkit.submit.own_program import project_python, started, with_seed
+from clusterkit.submit.own_program import command_argv, project_python, with_places
 
 _USUAL = ("train.py", "main.py", "run.py")
 _NO_PROGRAM = re.compile(r"setup\.py|conftest\.py|__init__\.py|test_.*|.*_test\.py")
@@ -53,7 +53,7 @@ def init_local(
     settings = checked(file, old or "")
     own = settings.project.program
     typed = _named(program, file.parent) if program is not None else None
-    named = typed and with_seed(file.parent, typed)
+    named = typed and with_places(file.parent, typed)
     if own and (trainer or (named and list(own) not in (typed, named))):
         raise ConfigError(
             f"{file.name} already sets program = {list(own)!r}",
@@ -79,13 +79,11 @@ def _named(program: str, project: Path) -> list[str]:
         raise ConfigError(f"--program {program}: {error}", hint="quote it as for a shell") from error
     if not words:
         raise ConfigError("--program is empty", hint='write e.g. --program "python train.py"')
-    argv = started(words)
-    found = argv[-len(words) :] == words or (project / words[0]).is_file()
-    return argv if found else words  # looked up on PATH
+    return command_argv(project, words)
 
 
 def _found(project: Path, choose: Callable[[Choice], str] | None) -> list[str]:
-    """Returns the command of the script that is the program, with its seed's place."""
+    """Returns the command of the script that is the program, with the places of seed and output."""
     scripts = _scripts(project)
     if not scripts:
         raise ConfigError(
@@ -102,7 +100,7 @@ def _found(project: Path, choose: Callable[[Choice], str] | None) -> list[str]:
             )
         options = tuple(Option(name, "") for name in scripts)
         script = choose(Choice("--program", "Which script is the program?", options))
-    return with_seed(project, ["python", script])
+    return with_places(project, ["python", script])
 
 
 def _scripts(project: Path) -> list[str]:

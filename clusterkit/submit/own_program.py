@@ -23,7 +23,7 @@ from clusterkit.config.permission import INTERPRETERS
 from clusterkit.config.sources import PROJECT_FILE
 from clusterkit.errors import ConfigError
 from clusterkit.runs.program import PREVIOUS, SEED, TOTAL_STEPS, variable_of
-from clusterkit.submit.program_options import option_words
+from clusterkit.submit.program_options import folder_option, option_words
 from clusterkit.submit.sweep import write_values
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ _INTERPRETER = re.compile(
 _SCRIPTS = {"py": "python", "sh": "bash", "jl": "julia", "R": "Rscript", "js": "node"}
 """Interpreters by script suffix."""
 _TRAINER = ["-m", "trainer"]
+OUTPUT = "{run_dir}/out"
+"""Where a program is told to write, if it can be told."""
 _VARIABLES = {"seed": SEED, "total_steps": TOTAL_STEPS}
 _LARGEST, _MOST = 1 << 20, 64 << 20
 """Bytes: of a file that is searched, and of all of them."""
@@ -77,7 +79,7 @@ def check_arguments(project: Path, arguments: Sequence[str], program: Sequence[s
         "as an argument",
         hint=f"add the lines below{_where(project)}, and give only its arguments after --{_behind(rest)}; "
         f"`clusterkit init --local --program {shlex.quote(shlex.join(named))}` adds them for you\n\n"
-        f"{_lines(project, with_seed(project, started(named), rest))}",
+        f"{_lines(project, with_places(project, started(named), rest))}",
     )
 
 
@@ -96,18 +98,42 @@ def started(named: Sequence[str]) -> list[str]:
     return [interpreter, *named]
 
 
-def with_seed(project: Path, argv: Sequence[str], more: Sequence[str] = ()) -> list[str]:
-    """Returns a program's argv with the placeholder of the seed behind the option that its source has for it.
+def command_argv(project: Path, words: Sequence[str]) -> list[str]:
+    """Returns the argv of a command typed in a project: of its script or file, or of one on PATH."""
+    argv = started(words)
+    of_project = argv[-len(words) :] == list(words) or (project / words[0]).is_file()
+    return argv if of_project else list(words)
+
+
+def with_places(project: Path, argv: Sequence[str], more: Sequence[str] = ()) -> list[str]:
+    """Returns a program's argv with placeholders behind the options that its source has for seed and output.
 
     Args:
         project: the project's folder.
         argv: the program.
-        more: arguments that it gets; if the option is among them or in argv, nothing is added.
+        more: arguments that it gets; an option that is among them or in argv is not added.
     """
+    given = {word.partition("=")[0] for word in (*argv, *more)}
     words = option_words(project, argv, "seed")
-    option = words[0].partition("=")[0] if words else ""
-    given = any(word.partition("=")[0] == option for word in (*argv, *more))
-    return [*argv, *([] if given else words)]
+    if words and words[0].partition("=")[0] in given:
+        words = []
+    if (option := folder_option(project, argv)) and option not in given:
+        words += [option, OUTPUT] if option.startswith("-") else [f"{option}={OUTPUT}"]
+    return [*argv, *words]
+
+
+def split_command(project: Path, words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Splits a command into the program and its arguments; without the program, all are arguments.
+
+    >>> split_command(Path(), ["python", "-u", "train.py", "--lr", "0.3"])
+    (['python', '-u', 'train.py'], ['--lr', '0.3'])
+    >>> split_command(Path(), ["--lr", "0.3"])
+    ([], ['--lr', '0.3'])
+    """
+    if not words or not (_named(project, words, 0) or shutil.which(words[0])):
+        return [], list(words)
+    count = _length(words)
+    return list(words[:count]), list(words[count:])
 
 
 def _named(project: Path, arguments: Sequence[str], at: int) -> bool:

@@ -1,4 +1,4 @@
-"""Finds, in a program's source, the option that takes a value such as the seed.
+"""Finds, in a program's source, the option that takes a value such as the seed or the output folder.
 
 The source is parsed and never run. Known are argparse, click, typer, absl, Hydra, fire, tyro and other
 readers of dataclasses.
@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 
 _LARGEST = 1 << 20
 """Bytes of a source file that is read."""
@@ -23,6 +23,13 @@ _FLAT = {"simple_parsing", "transformers", "datargs"}
 """Those that name the fields of a nested class without the fields above."""
 _START = {"run", "Fire", "cli", "CLI", "auto_cli"}
 """Functions that are given the function whose parameters are options."""
+_SEEDS = ("seed", "random_seed")
+_FOLDERS = ("logdir", "log_dir", "out", "out_dir", "outdir", "output_dir", "save_dir", "results_dir")
+"""Names of options that take the folder for a program's output."""
+
+
+_Option = tuple[str, ast.expr | None]
+"""An option and its default."""
 
 
 @dataclass
@@ -54,22 +61,58 @@ def option_words(project: Path, argv: Sequence[str], name: str, *, guess: bool =
     """
     place = f"{{{name}}}"
     usual = [f"--{name}", place] if guess else []
-    script = _script(project, argv)
-    if script is None:
+    source = _source(project, argv)
+    if source is None:
         return usual
-    source = _ProgramSource(script)
-    _read(project, script, source)
-    names = [name, "random_seed"] if name == "seed" else [name]
+    names = _SEEDS if name == "seed" else (name,)
     keys = list(dict.fromkeys(re.sub("[.-]", "_", key) for key in names))
     if config := _hydra_config(source):
         text = _text(config)
         key = next((key for key in keys if re.search(rf"^{key}\s*:", text, re.MULTILINE)), None)
-        key = key or next(_fields(source, keys), None)
+        key = key or next((key for key, _ in _fields(source, keys)), None)
         return [f"{key or name}={place}"] if key or guess else []
-    option = next(_declared(source, keys), None) or next(_parameters(source, keys), None)
-    if option is None and (source.packages & _READ_CLASSES or _over_fields(source)):
-        option = next((f"--{key}" for key in _fields(source, keys)), None)
+    option = next((option for option, _ in _options(source, keys)), None)
     return [option, place] if option else usual
+
+
+def folder_option(project: Path, argv: Sequence[str]) -> str | None:
+    """Returns the option by which a program is told where to write, such as `--logdir` or `hydra.run.dir`.
+
+    An option whose default is no folder, such as `--out result.csv`, is none.
+
+    Args:
+        project: the project's folder.
+        argv: the program, started there.
+    """
+    source = _source(project, argv)
+    if source is None:
+        return None
+    if _hydra_config(source):
+        return "hydra.run.dir"
+    return next((option for option, default in _options(source, _FOLDERS) if _may_be_folder(default)), None)
+
+
+def _source(project: Path, argv: Sequence[str]) -> _ProgramSource | None:
+    """Returns what the files of a program say; None if it starts with no file of the project."""
+    script = _script(project, argv)
+    if script is None:
+        return None
+    source = _ProgramSource(script)
+    _read(project, script, source)
+    return source
+
+
+def _options(source: _ProgramSource, keys: Sequence[str]) -> Iterator[_Option]:
+    """Yields the options of these names."""
+    yield from _declared(source, keys)
+    yield from _parameters(source, keys)
+    if source.packages & _READ_CLASSES or _over_fields(source):
+        yield from ((f"--{key}", default) for key, default in _fields(source, keys))
+
+
+def _may_be_folder(default: ast.expr | None) -> bool:
+    value = default.value if isinstance(default, ast.Constant) else None
+    return value is None or (isinstance(value, str) and not PurePath(value).suffix)
 
 
 def _script(project: Path, argv: Sequence[str]) -> Path | None:
@@ -123,7 +166,7 @@ def _text(file: Path) -> str:
         return ""
 
 
-def _declared(source: _ProgramSource, keys: Sequence[str]) -> Iterator[str]:
+def _declared(source: _ProgramSource, keys: Sequence[str]) -> Iterator[_Option]:
     """Yields options that a call declares: `add_argument("--seed")`, `DEFINE_integer("seed", 1)`."""
     options = {f"--{form}" for key in keys for form in (key, key.replace("_", "-"))}
     for node in source.nodes():
@@ -132,12 +175,15 @@ def _declared(source: _ProgramSource, keys: Sequence[str]) -> Iterator[str]:
         texts = [
             arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
         ]
-        yield from (text for text in texts if text in options)
+        given = {word.arg: word.value for word in node.keywords}
+        if ast.unparse(given.get("action", node)).startswith("'store_"):
+            continue  # a flag, which takes no value
         if _name(node.func).startswith("DEFINE_") and texts and texts[0] in keys:
-            yield f"--{texts[0]}"
+            yield f"--{texts[0]}", given.get("default", node.args[1] if node.args[1:] else None)
+        yield from ((text, given.get("default")) for text in texts if text in options)
 
 
-def _parameters(source: _ProgramSource, keys: Sequence[str]) -> Iterator[str]:
+def _parameters(source: _ProgramSource, keys: Sequence[str]) -> Iterator[_Option]:
     """Yields options that are parameters of the function that typer, fire or tyro starts."""
     if not source.packages & _READ_FUNCTIONS:
         return
@@ -153,13 +199,14 @@ def _parameters(source: _ProgramSource, keys: Sequence[str]) -> Iterator[str]:
         commands = {_name(one.func) for one in node.decorator_list if isinstance(one, ast.Call)}
         if node.name not in started and not commands & {"command", "callback"}:
             continue
-        for name in _optional(node.args):
+        for name, default in _optional(node.args):
             if name in keys:
-                yield f"--{name.replace('_', '-')}" if "typer" in source.packages else f"--{name}"
+                option = name.replace("_", "-") if "typer" in source.packages else name
+                yield f"--{option}", default
 
 
-def _optional(arguments: ast.arguments) -> Iterator[str]:
-    """Yields the names of parameters with a default value; those without are no options."""
+def _optional(arguments: ast.arguments) -> Iterator[_Option]:
+    """Yields the names of parameters with a default value, and that value; those without are no options."""
     places = [*arguments.posonlyargs, *arguments.args]
     with_default = [
         *(zip(places[::-1], arguments.defaults[::-1], strict=False)),
@@ -172,30 +219,30 @@ def _optional(arguments: ast.arguments) -> Iterator[str]:
     for parameter, value in with_default:
         kinds = {_name(node.func) for node in ast.walk(parameter) if isinstance(node, ast.Call)}
         if "Argument" not in kinds | {_name(value.func) if isinstance(value, ast.Call) else ""}:
-            yield parameter.arg
+            yield parameter.arg, value
 
 
-def _fields(source: _ProgramSource, keys: Sequence[str]) -> Iterator[str]:
+def _fields(source: _ProgramSource, keys: Sequence[str]) -> Iterator[_Option]:
     """Yields a dataclass's fields of these names, below the fields of the classes that hold it."""
     classes = {
         node.name: node for node in source.nodes() if isinstance(node, ast.ClassDef) and _is_data(node)
     }
     annotated = [
-        (owner, line.target.id, {_name(node) for node in ast.walk(line.annotation)})
+        (owner, line.target.id, {_name(node) for node in ast.walk(line.annotation)}, line.value)
         for owner, node in classes.items()
         for line in node.body
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
     ]
-    for owner, name, _ in annotated:
+    for owner, name, _, default in annotated:
         if name in keys:
             path, above = [name], owner
             while not source.packages & _FLAT and len(path) <= len(classes):
-                holder = next(((up, at) for up, at, kinds in annotated if above in kinds), None)
+                holder = next(((up, at) for up, at, kinds, _ in annotated if above in kinds), None)
                 if holder is None:
                     break
                 above = holder[0]
                 path.insert(0, holder[1])
-            yield ".".join(path)
+            yield ".".join(path), default
 
 
 def _is_data(node: ast.ClassDef) -> bool:

@@ -1,4 +1,4 @@
-"""The option that takes the seed, found in a program's source."""
+"""The options that take the seed and the output folder, found in a program's source."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.submit.program_options import option_words
+from clusterkit.submit.program_options import folder_option, option_words
 
 ARGPARSE = "import argparse\np = argparse.ArgumentParser()\np.add_argument({})\n"
 TYRO = """
@@ -101,3 +101,23 @@ def test_the_source_is_not_run(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("open('ran', 'w')\n" + ABSL)
     assert option_words(tmp_path, ["train.py"], "seed") == SEED
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "option"),
+    [
+        (ARGPARSE.format("'--logdir', default='runs'"), "--logdir"),
+        (ARGPARSE.format("'--save-dir'"), "--save-dir"),
+        (ARGPARSE.format("'--out', default='result.csv'"), None),
+        (ARGPARSE.format("'--out', action='store_true'"), None),
+        (TYRO.format(inner="", outer="output_dir: str = 'x'"), "--output_dir"),
+        (TYRO.format(inner="save_dir: bool = True", outer=""), None),
+        (TYPER.format("out_dir: str = 'x'"), "--out-dir"),
+        ("from absl import flags\nflags.DEFINE_string('log_dir', None, 'Where.')\n", "--log_dir"),
+        ("import hydra\n@hydra.main(config_name='c')\ndef main(c): ...\n", "hydra.run.dir"),
+        ("print('--logdir')\n", None),
+    ],
+)
+def test_the_option_of_the_output_folder_is_found(source: str, option: str | None, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(source)
+    assert folder_option(tmp_path, ["python", "train.py"]) == option

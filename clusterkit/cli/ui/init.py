@@ -15,6 +15,7 @@ from clusterkit.cli.ui.console import err, note, out
 from clusterkit.cli.ui.lines import plain_table
 from clusterkit.config.sources import display_path
 from clusterkit.errors import ConfigError
+from clusterkit.submit.own_program import OUTPUT
 from clusterkit.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -154,6 +155,8 @@ def show_here(done: Local) -> None:
     own = done.settings.project.program
     words = shlex.join(own) if own else "the bundled trainer"
     err.print(Text.assemble(("program", "bold"), f"  {words}"), soft_wrap=True)
+    if own and any(OUTPUT in word for word in own):
+        note(f"it writes to {OUTPUT}, which `clusterkit sync-results` brings home")
 
 
 def show_next_here(done: Local) -> None:

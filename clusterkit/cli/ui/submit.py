@@ -102,6 +102,14 @@ _ID_PARTS = 3
 
 def show_submitted(done: Submitted, *, as_json: bool = False) -> None:
     """Prints only the run id, or a JSON object, on standard output; the rest goes to standard error."""
+    note_submitted(done)
+    show_job(done, as_json=as_json)
+    if as_json:
+        print_submitted([done])
+
+
+def note_submitted(done: Submitted) -> None:
+    """Says what to know of a submitted run."""
     spec, recipe = done.placed[0].spec, done.placed[0].spec.recipe
     if recipe:
         note(f"recipe {recipe['name']}, {spec.total_steps:,} steps, seed {spec.seed}")
@@ -114,9 +122,6 @@ def show_submitted(done: Submitted, *, as_json: bool = False) -> None:
     warn_of_settled(done.settled)
     note_continuation(done.continuation)
     note_retry(done.plan)
-    show_job(done, as_json=as_json)
-    if as_json:
-        print_submitted([done])
 
 
 def note_name(name: str, identity: str) -> None:

@@ -1,0 +1,241 @@
+"""`clusterkit run`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clusterkit.backends.jobs import JobState
+from clusterkit.cli import options
+from clusterkit.cli.common import asking_for, chosen_profile, given_words, large_files, load, open_ledger
+from clusterkit.cli.guide import Command
+from clusterkit.cli.streams import LogPrinter
+from clusterkit.cli.submit import agree
+from clusterkit.cli.ui.console import note
+from clusterkit.cli.ui.progress import transfer_bar
+from clusterkit.errors import RunError
+from clusterkit.interruption import INTERRUPTED
+
+if TYPE_CHECKING:
+    from clusterkit.config.settings import Settings
+    from clusterkit.runs.ledger import Ledger, LedgerRun
+    from clusterkit.runs.status import StatusRow
+    from clusterkit.runs.watching import Watched
+    from clusterkit.submit.pipeline import Submitted
+
+
+class CommandLineLast(Command):
+    """Leaves everything from the first word that is no option of clusterkit to the program."""
+
+    allow_interspersed_args = False
+
+
+COMMAND = CommandLineLast
+
+
+def run(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="COMMAND",
+            help="The program and its arguments, or only arguments of the project's program.",
+        ),
+    ] = None,
+    profile: options.Profile = None,
+    cluster: options.Cluster = None,
+    name: options.Name = None,
+    seed: options.Seed = None,
+    seeds: options.Seeds = None,
+    total_steps: options.TotalSteps = None,
+    time: options.Time = None,
+    yes: options.Yes = False,
+    send_large: options.SendLarge = False,
+    config: options.Config = None,
+) -> None:
+    """Run a program from its first start to the report of its results.
+
+    Writes settings if the project has none, submits the command, follows it, brings its results home and
+    draws them. Ctrl-C stops following; the run goes on.
+
+    Examples:
+      # settings if there are none, submit, log, results, report
+      clusterkit run python train.py --lr 0.3
+      # three seeds, compared
+      clusterkit run --seeds 1..3 python train.py
+      # only arguments: of the program that is set
+      clusterkit run --cluster uni -- --lr 0.3
+
+    See also: clusterkit submit, own-project.md
+    """
+    from clusterkit.submit import pipeline
+    from clusterkit.submit.request import SubmitRequest
+    from clusterkit.submit.sweep import axes
+
+    settings, arguments = _program(config, command or ())
+    chosen = chosen_profile(settings, profile, arguments)
+    settings = asking_for(settings, [chosen], time=time, total_steps=total_steps)
+    request = SubmitRequest(
+        cluster=settings.cluster(cluster),
+        profile=settings.profile(chosen),
+        name=name,
+        seed=seed,
+        arguments=tuple(arguments),
+        allow_large=large_files(send_large),
+        allow_unread=yes,
+        given=given_words(time, total_steps, None),
+        axes=axes(seeds, ()) if seeds else (),
+    )
+    with open_ledger(settings) as ledger:
+        planned = pipeline.resolve(settings, request)
+        submitted = pipeline.submit(
+            settings, planned, ledger, bar=transfer_bar, agree=lambda plan: agree(plan, yes=yes)
+        )
+        _show(submitted)
+        rows = _follow(settings, ledger, submitted.runs)
+        folders = _bring_home(settings, ledger, submitted.runs)
+        failed = [row.run for row in rows if row.state.state is not JobState.COMPLETED]
+        if failed:
+            _explain(settings, ledger, failed)
+    _draw(settings, folders)
+    if submitted.trouble:
+        raise submitted.trouble
+    if failed:
+        raise typer.Exit(RunError.exit_code)
+
+
+def _program(config: Path | None, words: Sequence[str]) -> tuple[Settings, list[str]]:
+    """Returns the settings by which the command's program runs, and its arguments.
+
+    A project without settings gets a file that names the program. In any other project, a program of the
+    command takes the place of the one that is set, for this run.
+    """
+    from clusterkit.submit.own_program import command_argv, split_command, with_places
+
+    settings = load(config)
+    folder = settings.project_dir
+    named, arguments = split_command(folder, words)
+    if not settings.of_project:
+        _begin(config, named)
+        return load(config), arguments
+    own = list(settings.project.program or ())
+    argv = command_argv(folder, named) if named else own
+    if argv and argv != own[: len(argv)]:
+        program = with_places(folder, argv, arguments)
+        note(f"program  {shlex.join(program)}")
+        settings = settings.with_values({"project": {"program": program}})
+    return settings, arguments
+
+
+def _begin(config: Path | None, named: Sequence[str]) -> None:
+    """Writes settings for the program; without one, for the script that is found."""
+    from clusterkit.asking import at_terminal
+    from clusterkit.cli.ui.init import choose, show_here, show_saved
+    from clusterkit.commands.init_local import init_local
+    from clusterkit.config.settings_file import save, target
+
+    program = shlex.join(named) if named else None
+    proposal = init_local(target(config, user=False), program, choose=choose if at_terminal() else None)
+    save(proposal)
+    show_here(proposal)
+    show_saved(proposal)
+
+
+def _show(submitted: Submitted) -> None:
+    if submitted.plan.group:
+        from clusterkit.cli.ui.sweep import show_group
+
+        show_group(submitted)
+    else:
+        from clusterkit.cli.ui.submit import note_jobs, note_submitted
+
+        note_submitted(submitted)
+        note_jobs(submitted)
+
+
+def _follow(settings: Settings, ledger: Ledger, runs: Sequence[LedgerRun]) -> Sequence[StatusRow]:
+    """Shows the log of a run, or the table of several, until all have ended; returns how they ended."""
+    from clusterkit.runs.watching import watch
+
+    looks = watch(settings, ledger, names=[run.run_id for run in runs])
+    name = runs[0].group if len(runs) > 1 else runs[0].run_id
+    try:
+        if len(runs) == 1:
+            _print_log(settings, runs[0])
+            *_, last = looks
+        else:
+            last = _show_table(looks)
+    except KeyboardInterrupt:
+        note(f"{name} goes on; `clusterkit cancel {name}` ends it")
+        note(f"next: clusterkit status, clusterkit sync-results {name} --watch, clusterkit report {name}")
+        raise typer.Exit(INTERRUPTED) from None
+    return last.report.rows
+
+
+def _print_log(settings: Settings, run: LedgerRun) -> None:
+    """Prints a run's log until the run has ended."""
+    from clusterkit.commands.logs import logs
+    from clusterkit.runs.log_source import Wanted
+
+    printer = LogPrinter()
+
+    def say(line: str) -> None:
+        printer.end()
+        note(line)
+
+    try:
+        for _, data in logs(settings, [run], Wanted(lines=None, follow=True), bar=transfer_bar, say=say):
+            printer.print(data)
+    finally:
+        printer.end()
+
+
+def _show_table(looks: Iterator[Watched]) -> Watched:
+    """Shows the table of runs until all have ended; returns the last look."""
+    from clusterkit.cli.ui.watch import show_watch
+
+    seen: list[Watched] = []
+
+    def watched() -> Iterator[Watched]:
+        for look in looks:
+            seen[:] = [look]
+            yield look
+
+    show_watch(watched(), expand=False, as_json=False)
+    return seen[-1]
+
+
+def _bring_home(settings: Settings, ledger: Ledger, runs: Sequence[LedgerRun]) -> list[Path]:
+    """Fetches the results of runs; returns their folders here."""
+    from clusterkit.cli.sync_results import show_synced
+    from clusterkit.commands.report import find_pulled
+    from clusterkit.commands.sync import SyncRequest, sync_results
+
+    names = [run.run_id for run in runs]
+    synced = sync_results(settings, SyncRequest(names=tuple(names)), ledger, bar=transfer_bar)
+    show_synced(synced)
+    return find_pulled(synced.results, names, ledger)
+
+
+def _draw(settings: Settings, folders: Sequence[Path]) -> None:
+    """Writes a report about runs."""
+    from clusterkit.cli.report import show_reported
+    from clusterkit.commands.report import report, report_folder
+
+    folder = report_folder(settings.results_to_write(), folders)
+    show_reported(report(folders, folder, now=datetime.now(UTC)))
+
+
+def _explain(settings: Settings, ledger: Ledger, failed: Sequence[LedgerRun]) -> None:
+    """Says why runs did not complete."""
+    from clusterkit.cli.why import show_causes, show_diagnosis
+    from clusterkit.commands.why import why, why_group
+
+    if len(failed) > 1:
+        show_causes(why_group(settings, ledger, failed, bar=transfer_bar))
+    else:
+        show_diagnosis(why(settings, ledger, failed[0]))
