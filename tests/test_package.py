@@ -83,30 +83,6 @@ def commands() -> list[str]:
     return list(SHORT)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("command", commands())
-def test_every_command_has_help_for_a_narrow_terminal(command: str) -> None:
-    run = forked.run([*command.split(), "--help"], folder=ROOT, env={**os.environ, "COLUMNS": "80"})
-    assert run.returncode == 0, run.stderr
-    usage, _, options = run.stdout.partition("\n\n")
-    assert "Usage" in usage
-    assert "[[" not in usage
-    assert not re.search(r"<[a-z]", options), "an option without a metavar"
-
-
-def test_no_summary_is_cut_on_a_narrow_terminal() -> None:
-    run = subprocess.run(
-        [sys.executable, "-m", "clusterkit", "--help"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "COLUMNS": "80"},
-    )
-    listed = re.findall(r"^  [a-z].*", run.stdout.partition("\nStart:")[2], re.MULTILINE)
-    assert sorted(line.split()[0] for line in listed) == sorted(children(""))
-    assert [line for line in listed if line.endswith("...") or not line.endswith(".")] == []
-
-
 def test_the_list_of_commands_keeps_to_forty_columns_and_is_not_cut() -> None:
     text = forked.run(["--help"], folder=ROOT, env={**os.environ, "COLUMNS": "40"}).stdout
     assert "..." not in text.replace("[ARGS]...", "")

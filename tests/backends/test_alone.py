@@ -146,15 +146,12 @@ def without_locks(root: Path, status: int = 69) -> Path:
     return tool.parent
 
 
-def test_a_run_that_reached_its_time_limit_keeps_no_code(tmp_path: Path) -> None:
-    run = make(tmp_path, "ready()", "while True: time.sleep(0.1)")
-    code = run.signalled(signal.SIGTERM, CLUSTERKIT_DEADLINE=str(int(time.time()) - 1))
-    assert (code, run.exit["why"]) == (143, "timeout")
-    assert not (run.work / "code").exists()
-
-
-def test_a_run_that_goes_on_after_its_time_limit_keeps_its_code(tmp_path: Path) -> None:
-    run = make(tmp_path, "ready()", "while True: time.sleep(0.1)", until_done="requeue")
-    run.signalled(signal.SIGTERM, CLUSTERKIT_DEADLINE=str(int(time.time()) - 1), CLUSTERKIT_JOB_ID="1-1")
-    assert run.exit["why"] == "timeout"
-    assert (run.work / "code").read_text() == CODE
+@pytest.mark.parametrize(("way", "kept"), [(None, False), ("requeue", True)])
+def test_a_run_that_reached_its_time_limit_keeps_its_code_if_it_goes_on(
+    tmp_path: Path, way: str | None, kept: bool
+) -> None:
+    run = make(tmp_path, "ready()", "while True: time.sleep(0.1)", until_done=way)
+    deadline = str(int(time.time()) - 1)
+    code = run.signalled(signal.SIGTERM, CLUSTERKIT_DEADLINE=deadline, CLUSTERKIT_JOB_ID="1-1")
+    assert (code, run.exit["why"]) == (85 if kept else 143, "timeout")
+    assert (run.work / "code").exists() is kept

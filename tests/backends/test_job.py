@@ -38,6 +38,8 @@ def test_success(tmp_path: Path) -> None:
         "step": None,
     }
     assert "hello\ntrouble\n" in run.log()
+    assert (run.dir / "attempts/0/stderr").read_text() == "trouble\n"
+    assert run.log().endswith("attempt 0 ended: completed, exit code 0\n")
     assert run.output == ""
 
 
@@ -76,16 +78,20 @@ def test_runs_that_one_process_trains_know_where_they_meet_and_how_many_come(tmp
     assert (tmp_path / "we 'meet'").is_dir()
 
 
-def test_a_failing_program_keeps_its_code(tmp_path: Path) -> None:
-    run = Run(tmp_path, python("sys.exit(3)"))
-    assert run.run() == 3
-    assert run.exit == {"code": 3, "signal": None, "why": "failed"}
-
-
-def test_the_requeue_code(tmp_path: Path) -> None:
-    run = Run(tmp_path, python("sys.exit(85)"))
-    assert run.run() == 85
-    assert run.exit == {"code": 85, "signal": None, "why": "requeue"}
+@pytest.mark.parametrize(
+    ("program", "code", "signal_", "why"),
+    [
+        ("sys.exit(3)", 3, None, "failed"),
+        ("sys.exit(85)", 85, None, "requeue"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", 137, "KILL", "signalled"),
+    ],
+)
+def test_the_end_of_a_program_is_recorded(
+    tmp_path: Path, program: str, code: int, signal_: str | None, why: str
+) -> None:
+    run = Run(tmp_path, python(program))
+    assert run.run() == code
+    assert run.exit == {"code": code, "signal": signal_, "why": why}
 
 
 @pytest.mark.slow
@@ -122,10 +128,12 @@ def test_a_program_may_go_on_after_several_signals(tmp_path: Path) -> None:
     assert process.returncode == 7
 
 
-def test_a_program_that_does_not_listen_dies_of_the_signal(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("left", "why"), [(3600, "signalled"), (0, "timeout")])
+def test_a_program_that_does_not_listen_dies_of_the_signal(tmp_path: Path, left: int, why: str) -> None:
     run = Run(tmp_path, python("ready()", "while True: time.sleep(1)"))
-    assert run.signalled(signal.SIGTERM) == 143
-    assert run.exit == {"code": 143, "signal": "TERM", "why": "signalled"}
+    deadline = str(int(time.time()) + left)
+    assert run.signalled(signal.SIGTERM, CLUSTERKIT_DEADLINE=deadline) == 143
+    assert run.exit == {"code": 143, "signal": "TERM", "why": why}
     assert list(run.scratch.iterdir()) == []
 
 
@@ -137,12 +145,6 @@ def test_sigint_is_not_ignored_as_shells_make_background_jobs_do(tmp_path: Path)
     assert run.signalled(signal.SIGINT) == 9
 
 
-def test_a_stop_at_the_deadline_is_a_timeout(tmp_path: Path) -> None:
-    run = Run(tmp_path, python("ready()", "while True: time.sleep(1)"))
-    assert run.signalled(signal.SIGTERM, CLUSTERKIT_DEADLINE=str(int(time.time()))) == 143
-    assert run.exit == {"code": 143, "signal": "TERM", "why": "timeout"}
-
-
 def test_the_log_says_how_far_off_the_time_limit_a_signal_came(tmp_path: Path) -> None:
     for number, (offset, words) in enumerate(
         [(-100, "s after the time limit"), (100, "s before the time limit")]
@@ -152,12 +154,6 @@ def test_the_log_says_how_far_off_the_time_limit_a_signal_came(tmp_path: Path) -
         (line,) = (line for line in run.log().splitlines() if "caught SIGUSR1, " in line)
         assert line.endswith(words)
         assert 90 <= int(line.split()[3]) <= 110
-
-
-def test_a_killed_program(tmp_path: Path) -> None:
-    run = Run(tmp_path, python("os.kill(os.getpid(), signal.SIGKILL)"))
-    assert run.run() == 137
-    assert run.exit == {"code": 137, "signal": "KILL", "why": "signalled"}
 
 
 @pytest.mark.slow
@@ -223,12 +219,6 @@ def test_a_missing_interpreter(tmp_path: Path) -> None:
     assert run.run() == 127
     assert run.exit == {"code": 127, "signal": None, "why": "failed"}
     assert "/no/such/python did not start the launcher" in run.log()
-
-
-def test_a_missing_program(tmp_path: Path) -> None:
-    run = Run(tmp_path, ["no-such-program", "--flag"])
-    assert run.run() == 127
-    assert "the program 'no-such-program' does not exist here" in run.log()
 
 
 def test_a_missing_code_folder(tmp_path: Path) -> None:

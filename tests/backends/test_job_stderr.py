@@ -19,15 +19,6 @@ def stderr_of(run: Run, attempt: int = 0) -> str:
     return (run.dir / "attempts" / str(attempt) / "stderr").read_text()
 
 
-def test_standard_error_is_in_the_log_and_alone(tmp_path: Path) -> None:
-    run = Run(tmp_path, python("print('result')", "print('trouble', file=sys.stderr)"))
-    assert run.run() == 0
-    assert stderr_of(run) == "trouble\n"
-    assert "result\n" in run.log()
-    assert "trouble\n" in run.log()
-    assert run.log().endswith("attempt 0 ended: completed, exit code 0\n")
-
-
 def test_nothing_of_much_is_lost_at_the_end(tmp_path: Path) -> None:
     run = Run(tmp_path, python("sys.stderr.write('x' * 5_000_000 + 'end\\n')", "os._exit(3)"))
     assert run.run() == 3

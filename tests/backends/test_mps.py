@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from pathlib import Path
 
@@ -137,9 +136,3 @@ def test_it_quits_after_a_signal_and_behind_a_run_that_fails(tmp_path: Path) -> 
     assert pack.ends() == [["signalled"], ["failed"]]
     assert pack.told[-1][0] == "quit"
     assert json.loads((pack.members[1] / "attempts/0/exit.json").read_text())["code"] == 3
-
-
-def test_a_pack_without_it_does_not_ask_for_it(tmp_path: Path) -> None:
-    pack = Group(tmp_path, "true", "true", pack=2)
-    assert "mps" not in (pack.dir / "job.sh").read_text().lower()
-    assert os.access(pack.dir / "job.sh", os.R_OK)

@@ -32,15 +32,18 @@ class Relay:
         """Seconds of rest after each 32 kB that go up."""
         self.rate = 0.0
         """Bytes a second that may go up, over all connections; 0 for any number."""
+        self.silent = threading.Event()
+        """Set, nothing arrives any more, and neither side is told."""
         self._due = 0.0
         self._mark: tuple[int, Callable[[], object]] | None = None
         self._mark_down: tuple[int, Callable[[], object]] | None = None
         self._pairs: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def host_block(self, server: LoopbackSshd) -> str:
-        """The server's Host block for ssh_config, with the way through here."""
-        return server.host_block(lines=[f"Port {self.port}", f"HostKeyAlias [127.0.0.1]:{server.port}"])
+    def host_block(self, server: LoopbackSshd, *lines: str) -> str:
+        """The server's Host block for ssh_config, with the way through here and these lines first."""
+        way = [f"Port {self.port}", f"HostKeyAlias [127.0.0.1]:{server.port}"]
+        return server.host_block(lines=[*lines, *way])
 
     def after(self, count: int, act: Callable[[], object]) -> None:
         self._mark = (self.up + count, act)
@@ -90,6 +93,8 @@ class Relay:
             data = ready.recv(1 << 15)
             if not data:
                 return False
+            if self.silent.is_set():
+                continue
             if ready is near:
                 far.sendall(data)
                 self.up += len(data)

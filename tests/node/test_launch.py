@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import subprocess
@@ -11,18 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from clusterkit.node.launch import says_done
-from tests.backends.runs import LAUNCHER, Run
+from tests.backends.runs import LAUNCHER
 
 TELL = (
     "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd(), sys.executable]))"
-)
-
-ARRIVED = (
-    "import json, os, sys; json.dump(sys.argv[1:], open(os.environ['CLUSTERKIT_RUN_DIR'] + '/arrived', 'w'))"
 )
 
 
@@ -153,36 +146,6 @@ def test_one_clear_line_when_it_cannot_start(tmp_path: Path, run: Any, code: int
     assert done.returncode == code
     assert words in done.stderr
     assert len(done.stderr.splitlines()) == 1
-
-
-def test_it_needs_nothing_but_an_old_python() -> None:
-    tree = ast.parse(LAUNCHER.read_text(), feature_version=(3, 8))
-    imported = {
-        name.name if isinstance(node, ast.Import) else str(node.module)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for name in node.names
-    }
-    assert imported <= sys.stdlib_module_names
-
-
-words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
-tricky = st.sampled_from(
-    ["", " ", "$HOME", "`id`", "$(id)", "'", '"', "\\", "\n", "*", "~", "!!", "-", "--", "é", "😀"]
-)
-
-
-@pytest.mark.slow
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(batch=st.lists(st.lists(words | tricky, max_size=8), min_size=30, max_size=60))
-def test_any_arguments_arrive_unchanged(
-    tmp_path_factory: pytest.TempPathFactory, batch: list[list[str]]
-) -> None:
-    """One job.sh carries a batch of lists, because starting bash and two Pythons for each would be slow."""
-    flat = [word for words in batch for word in (*words, "|")]
-    run = Run(tmp_path_factory.mktemp("arguments"), ["python", "-c", ARRIVED, *flat])
-    assert run.run(LC_ALL="C") == 0, run.log()
-    assert json.loads((run.dir / "arrived").read_text()) == flat
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import socket
 import subprocess
@@ -30,14 +29,6 @@ def test_a_frame_is_one_line_whatever_it_holds(data: bytes, number: int, cuts: l
         rest = rest[cut:]
     frames += reader.feed(rest)
     assert frames == [(b"D", number, data)] * 2
-
-
-def test_the_node_needs_only_python_3_8_with_little_of_its_library() -> None:
-    tree = ast.parse(FILE.read_text(), feature_version=(3, 8))
-    names = [one.names[0].name for one in ast.walk(tree) if isinstance(one, ast.Import)]
-    names += [one.module or "" for one in ast.walk(tree) if isinstance(one, ast.ImportFrom)]
-    there = {"collections", "collections.abc", "contextlib", "os", "socket", "subprocess", "sys", "threading"}
-    assert set(names) <= there | {"__future__"}
 
 
 STRAY = [

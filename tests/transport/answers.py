@@ -13,8 +13,11 @@ from clusterkit.transport.connection import Connection
 from clusterkit.transport.factory import dial
 from clusterkit.transport.questions import Ask, Question, TerminalQuestion, ask_on_terminal
 from clusterkit.transport.resolve import resolve
+from tests.doubles.dialog_server import Ask as Asked
 from tests.doubles.dialog_server import DialogServer
 from tests.doubles.loopback_sshd import LoopbackSshd
+
+CODE = Asked((("One-time code: ", False),), ("123456",))
 
 
 class Answers:

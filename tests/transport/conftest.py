@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from clusterkit.transport.base import Transport
 from clusterkit.transport.factory import connect
 from clusterkit.transport.openssh.kept import socket_paths
+from tests.doubles.dialog_server import DialogServer
 from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.needs import needing
 from tests.transport.runtime import runtime_folder
@@ -46,6 +47,15 @@ def openssh(sshd: LoopbackSshd) -> Iterator[Transport]:
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every program of this machine but rsync."""
     return all_but_rsync(tmp_path_factory.mktemp("tools"))
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., DialogServer]]:
+    """Starts a server that wants some factors."""
+    with ExitStack() as stack:
+        yield lambda *factors, **more: stack.enter_context(
+            closing(DialogServer(tmp_path / "server", factors, **more))
+        )
 
 
 @pytest.fixture(params=["local", "ssh", "openssh"])

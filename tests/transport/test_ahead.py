@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,28 +15,16 @@ from clusterkit.transport import ahead
 from clusterkit.transport.ahead import LoginAhead
 from clusterkit.transport.factory import connect
 from tests.doubles.code_sshd import CodeSshd
-from tests.doubles.dialog_server import Ask as Asked
 from tests.doubles.dialog_server import DialogServer, Factor
 from tests.doubles.loopback_sshd import LoopbackSshd
-from tests.transport.answers import Answers
+from tests.transport.answers import CODE, Answers
 from tests.waiting import until
 
-CODE = Asked((("One-time code: ", False),), ("123456",))
 Server = LoopbackSshd | DialogServer | CodeSshd
 
 
 def begin(server: Server, ask: Answers) -> LoginAhead:
     return LoginAhead(lambda answer: connect(server.alias, ssh_config=server.ssh_config, ask=answer), ask)
-
-
-@pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[..., DialogServer]]:
-    with ExitStack() as stack:
-
-        def start(*factors: Factor) -> DialogServer:
-            return stack.enter_context(closing(DialogServer(tmp_path / "server", factors)))
-
-        yield start
 
 
 def test_it_is_there_before_it_is_asked_for(sshd: LoopbackSshd) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from clusterkit.transport.factory import connect
 from tests.doubles.code_sshd import CodeSshd, hotp
-from tests.doubles.loopback_sshd import make_key
 from tests.transport.answers import Answers, log_in, refused
 
 pytestmark = pytest.mark.needs("one-time codes")
@@ -38,13 +37,6 @@ def test_a_key_and_a_code(serve: Callable[..., CodeSshd]) -> None:
     assert server.accepted_logins() == 1
 
 
-def test_a_wrong_code_is_followed_by_another_question(serve: Callable[..., CodeSshd]) -> None:
-    server = serve()
-    ask = Answers("000000", server.codes.next())
-    log_in(server, ask)
-    assert ask.left == []
-
-
 @pytest.mark.slow
 def test_a_code_works_once(serve: Callable[..., CodeSshd]) -> None:
     server = serve()
@@ -67,17 +59,3 @@ def test_a_code_that_has_expired(serve: Callable[..., CodeSshd]) -> None:
     assert error.hint.startswith(STOPPED)
     assert "a code works only once and only briefly" in error.hint
     log_in(server, Answers(hotp(int(time.time()) // 30)))
-
-
-def test_a_key_that_is_not_wanted_ends_before_any_question(
-    serve: Callable[..., CodeSshd], tmp_path: Path
-) -> None:
-    server = serve()
-    config, wrong, ask = tmp_path / "config", make_key(tmp_path / "wrong"), Answers()
-    config.write_text(server.host_block().replace(str(server.key), str(wrong)))
-    error = refused(server, ask, config)
-    assert f"tried {wrong} SHA256:" in error.cause
-    assert error.cause.endswith("; it accepts publickey")
-    assert error.hint
-    assert "check user and key" in error.hint
-    assert ask.asked == []

@@ -1,35 +1,19 @@
-"""Passwords, one-time codes and pushes: every dialog a server may begin, and one real second factor."""
+"""Passwords, one-time codes and pushes: every dialog a server may begin; test_codes.py has a real sshd."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from clusterkit.errors import TransportError
-from clusterkit.transport.factory import connect
 from clusterkit.transport.questions import Question, ask_on_terminal
 from tests.doubles.dialog_server import Ask as Asked
 from tests.doubles.dialog_server import DialogServer, Factor
-from tests.doubles.loopback_sshd import LoopbackSshd
-from tests.needs import needing
-from tests.transport.answers import Answers, log_in, refused
-
-CODE = Asked((("One-time code: ", False),), ("123456",))
-
-
-@pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[..., DialogServer]]:
-    with ExitStack() as stack:
-
-        def start(*factors: Factor, banner: str = "") -> DialogServer:
-            return stack.enter_context(closing(DialogServer(tmp_path / "server", factors, banner=banner)))
-
-        yield start
+from tests.transport.answers import CODE, Answers, log_in, refused
 
 
 def test_a_key_and_then_a_code(serve: Callable[..., DialogServer]) -> None:
@@ -104,61 +88,3 @@ def test_without_a_terminal_nobody_is_asked(
         monkeypatch.setattr("sys.stdin", nothing)
         error = refused(server, ask_on_terminal)
     assert error.cause == "me@asks asks for 'One-time code', but there is no terminal"
-
-
-# real sshd with PAM --------------------------------------------------------------------------
-
-CHECK = """#!/bin/sh
-# pam_exec's expose_authtok: the answer comes on standard input. Each code works once.
-code=$(tr -d '\\000\\r\\n')
-grep -qx "$code" "{folder}/codes" || exit 1
-sed -i "/^$code$/d" "{folder}/codes"
-"""
-PAM = """auth required pam_exec.so expose_authtok quiet {folder}/check
-auth required pam_permit.so
-account required pam_permit.so
-session required pam_permit.so
-"""
-IN_PRIVATE = 'mount -t tmpfs pam /etc/pam.d && cp "$0" /etc/pam.d/sshd && exec "$@"'
-
-
-@pytest.fixture
-@needing("root", "unshare", "sshd")
-def pam_sshd(tmp_path: Path) -> Iterator[LoopbackSshd]:
-    """A real sshd that wants a key and a code; its /etc/pam.d is its own, the machine's is untouched."""
-    check = tmp_path / "check"
-    check.write_text(CHECK.format(folder=tmp_path))
-    check.chmod(0o755)
-    (tmp_path / "codes").write_text("111111\n222222\n")
-    (tmp_path / "pam").write_text(PAM.format(folder=tmp_path))
-    lines = (
-        "UsePAM yes",
-        "KbdInteractiveAuthentication yes",
-        "AuthenticationMethods publickey,keyboard-interactive:pam",
-    )
-    launcher = [
-        "unshare",
-        "--mount",
-        "--propagation",
-        "private",
-        "sh",
-        "-c",
-        IN_PRIVATE,
-        str(tmp_path / "pam"),
-    ]
-    with closing(LoopbackSshd(tmp_path / "sshd", lines=lines, launcher=launcher)) as server:
-        yield server
-
-
-@pytest.mark.slow
-def test_a_real_second_factor(pam_sshd: LoopbackSshd) -> None:
-    ask = Answers("111111")
-    with closing(connect(pam_sshd.alias, ssh_config=pam_sshd.ssh_config, ask=ask)) as transport:
-        assert transport.run(["echo", "in"]).text == "in\n"
-    assert ask.asked == ["Password: "]
-    ask = Answers("111111", "222222")  # the first code is used up by now
-    log_in(pam_sshd, ask)
-    assert ask.left == []
-    error = refused(pam_sshd, Answers("1", "2", "3"))
-    assert error.hint
-    assert error.hint.startswith("stopped after 3 wrong answers")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from clusterkit.transport.factory import connect
-
 
 def test_importing_the_factory_imports_no_paramiko() -> None:
     script = (
@@ -15,7 +13,3 @@ def test_importing_the_factory_imports_no_paramiko() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
-
-
-def test_no_host_is_this_machine() -> None:
-    assert connect(None).where == "this machine"

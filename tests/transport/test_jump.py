@@ -44,25 +44,6 @@ def test_through_one_jump_host(
     assert (sshd.accepted_logins(), gate.accepted_logins()) == (before[0] + 1, before[1] + 1)
 
 
-def test_through_two_jump_hosts_in_a_row(sshd: LoopbackSshd, gate: LoopbackSshd, tmp_path: Path) -> None:
-    second = gate.host_block(
-        alias="second", lines=["ProxyJump nowhere"]
-    )  # ridden on the first, not on its own
-    node = sshd.host_block(lines=["ProxyJump gate,second"])
-    path = config(tmp_path, gate.host_block(), second, node)
-    before = gate.accepted_logins()
-    with closing(connect("node", ssh_config=path)) as transport:
-        assert transport.run(["echo", "far"]).text == "far\n"
-    assert gate.accepted_logins() == before + 2
-
-
-def test_a_jump_host_may_have_a_jump_host(sshd: LoopbackSshd, gate: LoopbackSshd, tmp_path: Path) -> None:
-    second = gate.host_block(alias="second", lines=["ProxyJump gate"])
-    path = config(tmp_path, gate.host_block(), second, sshd.host_block(lines=["ProxyJump second"]))
-    with closing(connect("node", ssh_config=path)) as transport:
-        assert transport.run(["echo", "far"]).text == "far\n"
-
-
 def test_each_hop_checks_its_host_key(sshd: LoopbackSshd, gate: LoopbackSshd, tmp_path: Path) -> None:
     unknown = gate.host_block(lines=[f"UserKnownHostsFile {tmp_path / 'none'}"])
     path = config(tmp_path, unknown, sshd.host_block(lines=["ProxyJump gate"]))

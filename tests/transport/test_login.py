@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from clusterkit.errors import TransportError
 from clusterkit.transport.factory import connect
+from tests.doubles.agent import KeyAgent
 from tests.doubles.dialog_server import SilentServer
 from tests.doubles.loopback_sshd import LoopbackSshd, make_key
 from tests.transport.answers import Answers, log_in, refused
@@ -128,44 +128,20 @@ def test_a_damaged_key_is_passed_over(
     log_in(sshd, config=own_config(f"IdentityFile {tmp_path / 'junk'}"))
 
 
-@pytest.fixture
-def agent(tmp_path: Path) -> Iterator[Path]:
-    path = Path(f"/tmp/ck-agent-{os.getpid()}.sock")  # short: socket paths have 108 bytes
-    with ExitStack() as stack:
-        process = subprocess.Popen(["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.DEVNULL)
-        stack.callback(path.unlink, missing_ok=True)
-        stack.callback(process.wait)
-        stack.callback(process.terminate)
-        while not path.exists():
-            assert process.poll() is None
-        yield path
-
-
-def test_keys_of_the_agent(
-    sshd: LoopbackSshd, agent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    key = make_key(tmp_path / "in_agent")
+def test_keys_of_the_agent(sshd: LoopbackSshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key, config = make_key(tmp_path / "in_agent"), tmp_path / "config"
     sshd.authorize(key)
-    subprocess.run(
-        ["ssh-add", "-q", key],
-        env={**os.environ, "SSH_AUTH_SOCK": str(agent)},
-        check=True,
-        capture_output=True,
-    )
-    key.unlink()  # only its public half stays, which tells the agent's key
     block = sshd.host_block().replace(str(sshd.key), str(key))
-    config = tmp_path / "config"
-    config.write_text(
-        block.replace("IdentityAgent none", f"IdentityAgent {agent}").replace("Only yes", "Only no")
-    )
-    log_in(sshd, config=config)
-    monkeypatch.setenv("SSH_AUTH_SOCK", str(agent))
-    config.write_text(
-        block.replace("IdentityAgent none", "IdentityAgent SSH_AUTH_SOCK").replace("Only yes", "Only no")
-    )
-    log_in(sshd, config=config)
-    config.write_text(block)  # IdentityAgent none
-    refused(sshd, config=config)
+    any_key = block.replace("Only yes", "Only no")
+    with KeyAgent() as agent:
+        agent.take(key)  # only its public half stays, which tells the agent's key
+        config.write_text(any_key.replace("IdentityAgent none", agent.line))
+        log_in(sshd, config=config)
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(agent.socket))
+        config.write_text(any_key.replace("IdentityAgent none", "IdentityAgent SSH_AUTH_SOCK"))
+        log_in(sshd, config=config)
+        config.write_text(block)  # IdentityAgent none
+        refused(sshd, config=config)
 
 
 # host keys -----------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,12 +13,11 @@ from clusterkit.errors import TransportError
 from clusterkit.transport import factory
 from clusterkit.transport.connection import Liveness
 from clusterkit.transport.factory import connect
-from tests.doubles.dialog_server import Ask, DialogServer, Factor
+from tests.doubles.dialog_server import DialogServer, Factor
 from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.doubles.relay import Relay
 from tests.needs import needing
-from tests.transport.answers import Answers
-from tests.transport.test_liveness import Link as CutLink
+from tests.transport.answers import CODE, Answers
 from tests.waiting import until
 
 
@@ -79,13 +78,11 @@ def test_a_link_that_died_unnoticed_has_run_nothing(
     """As when a laptop has slept between two commands: the first to come waits, and then runs, once."""
     monkeypatch.setattr(Liveness.__init__, "__kwdefaults__", {"probe_seconds": 0.5, "dead_seconds": 3.0})
     count = tmp_path / "count"
-    with closing(CutLink(server.port)) as link:
-        known = tmp_path / "known"
-        known.write_text(server.known_hosts.read_text().replace(str(server.port), str(link.port)))
-        config = tmp_path / "config"
-        config.write_text(server.host_block(lines=[f"Port {link.port}", f"UserKnownHostsFile {known}"]))
+    config = tmp_path / "config"
+    with closing(Relay(server.port)) as link:
+        config.write_text(link.host_block(server))
         with closing(connect("node", ssh_config=config)) as far:
-            link.cut.set()
+            link.silent.set()
             config.write_text(server.host_block())
             far.run(["sh", "-c", f"echo once >> {count}"])
     assert count.read_text() == "once\n"
@@ -129,13 +126,10 @@ def test_a_host_that_comes_back_in_time(server: LoopbackSshd, monkeypatch: pytes
         assert far.run(["echo", "back"]).text == "back\n"
 
 
-def test_nobody_is_asked_in_the_middle_of_something(tmp_path: Path) -> None:
-    code = Ask((("One-time code: ", False),), ("123456",))
-    factors = Factor("publickey"), Factor("keyboard-interactive", [code])
-    with ExitStack() as stack:
-        server = stack.enter_context(closing(DialogServer(tmp_path / "server", factors)))
-        ask = Answers("123456", "123456")
-        far = stack.enter_context(closing(connect(server.alias, ssh_config=server.ssh_config, ask=ask)))
+def test_nobody_is_asked_in_the_middle_of_something(serve: Callable[..., DialogServer]) -> None:
+    server = serve(Factor("publickey"), Factor("keyboard-interactive", [CODE]))
+    ask = Answers("123456", "123456")
+    with closing(connect(server.alias, ssh_config=server.ssh_config, ask=ask)) as far:
         server.drop_connections()
         until(lambda: not far._link.alive)
         with pytest.raises(TransportError, match=r"failed: me@asks asks for 'One-time code'"):

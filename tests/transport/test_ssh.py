@@ -172,16 +172,6 @@ def test_a_login_shell_finds_what_the_profile_adds(serve: Callable[..., Loopback
     assert "login_shell" in caught.value.hint
 
 
-def test_no_rsync_over_there(serve: Callable[..., LoopbackSshd], here: Path, there: Path) -> None:
-    server = serve()
-    (server.home / ".bashrc").write_text("PATH=/nowhere\n")
-    with (
-        closing(to(server)) as transport,
-        pytest.raises(TransportError, match="rsync is not installed on node"),
-    ):
-        transport.pull(f"{there}/", here)
-
-
 # few sessions --------------------------------------------------------------------------------
 
 

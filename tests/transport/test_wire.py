@@ -49,12 +49,6 @@ def test_exit_signals_are_kept(far: Connection, name: str) -> None:
     assert channel.recv_exit_status() == -signal.Signals[f"SIG{name}"]
 
 
-def test_exit_statuses_still_come(far: Connection) -> None:
-    channel = far.wire.open_session()
-    channel.exec_command("exit 77")
-    assert channel.recv_exit_status() == 77
-
-
 def test_a_server_that_says_why_it_ends_the_connection(tmp_path: Path) -> None:
     with (
         closing(DialogServer(tmp_path / "server", [Factor("publickey")])) as server,

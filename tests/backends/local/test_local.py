@@ -13,7 +13,6 @@ import pytest
 from clusterkit.backends.jobs import JobState
 from clusterkit.backends.local.backend import LocalBackend
 from clusterkit.backends.local.processes import family, job_id, living_pid, start_token
-from clusterkit.errors import SchedulerError
 from clusterkit.probes import script
 from clusterkit.runs.state import fold
 from tests.backends.runs import Run, python
@@ -106,15 +105,6 @@ def test_it_survives_the_end_of_its_submitter_and_terminal(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_the_answer_comes_before_the_job_ends(tmp_path: Path) -> None:
-    """The submitter's pipe is not held open by the job."""
-    run = Run(tmp_path, python(*FOREVER))
-    identifier = submit(run)
-    assert running(identifier)
-    cancel(identifier)
-
-
-@pytest.mark.slow
 def test_cancel_lets_the_program_checkpoint(tmp_path: Path) -> None:
     run = Run(tmp_path, python("signal.signal(signal.SIGTERM, lambda *_: sys.exit(85))", *FOREVER))
     identifier = submit(run)
@@ -151,18 +141,16 @@ def test_what_a_program_leaves_behind_ends_with_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_time_limit(tmp_path: Path) -> None:
-    run = Run(tmp_path, python(*FOREVER))
-    wait(run, submit(run, "--time-limit=4"))
-    assert run.exit == {"code": 143, "signal": "TERM", "why": "timeout"}
+@pytest.mark.parametrize(
+    ("program", "limit", "grace", "code"), [(FOREVER, 4, None, 143), (STUBBORN, 6, 0.3, 137)]
+)
+def test_a_program_ends_at_its_time_limit(
+    tmp_path: Path, program: tuple[str, ...], limit: int, grace: float | None, code: int
+) -> None:
+    run = Run(tmp_path, python(*program))
+    wait(run, submit(run, f"--time-limit={limit}", grace=grace))
+    assert run.exit == {"code": code, "signal": "TERM", "why": "timeout"}
     assert fold(run.record, None).state is JobState.TIMEOUT
-
-
-@pytest.mark.slow
-def test_the_time_limit_of_a_stubborn_program(tmp_path: Path) -> None:
-    run = Run(tmp_path, python(*STUBBORN))
-    wait(run, submit(run, "--time-limit=6", grace=0.3))
-    assert run.exit == {"code": 137, "signal": "TERM", "why": "timeout"}
 
 
 @pytest.mark.slow
@@ -260,16 +248,6 @@ def test_a_zombie_is_no_running_job() -> None:
     until(lambda: Path(f"/proc/{process.pid}/stat").read_text().split()[2] == "Z" or sys.platform != "linux")
     assert job_id(process.pid) is None
     process.wait()
-
-
-@pytest.mark.parametrize("text", ["", "no", "12", "1-2 garbage here!"])
-def test_no_job_was_started(text: str) -> None:
-    assert local.accepted(text) is None
-
-
-def test_an_answer_that_is_not_there() -> None:
-    with pytest.raises(SchedulerError):
-        local.query([]).read("Welcome\n")
 
 
 def test_hostile_ids_are_not_run() -> None:

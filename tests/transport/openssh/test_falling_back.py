@@ -13,10 +13,10 @@ from clusterkit.errors import TransportError
 from clusterkit.transport import factory
 from clusterkit.transport.openssh.kept import NotPrivateError, private_folder, socket_paths
 from tests.doubles.loopback_sshd import LoopbackSshd
+from tests.doubles.relay import Relay
 from tests.transport.answers import Answers
 from tests.transport.openssh.commands import says, to
 from tests.transport.runtime import masters
-from tests.transport.test_liveness import Link
 
 
 @pytest.mark.slow
@@ -34,13 +34,10 @@ def test_a_link_that_is_dead_and_does_not_know_it(
     server: LoopbackSshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a laptop has slept."""
-    with closing(Link(server.port)) as link:
-        known = tmp_path / "known"
-        known.write_text(server.known_hosts.read_text().replace(str(server.port), str(link.port)))
-        lines = [f"Port {link.port}", f"UserKnownHostsFile {known}", "ConnectTimeout 1"]
-        server.ssh_config.write_text(server.host_block(lines=lines))
+    with closing(Relay(server.port)) as link:
+        server.ssh_config.write_text(link.host_block(server, "ConnectTimeout 1"))
         assert says(to(server, keep=60)) == "here\n"
-        link.cut.set()
+        link.silent.set()
         os.utime(socket_paths()[0], (0, 0))  # a day ago
         before = time.monotonic()
         monkeypatch.setattr(factory, "PAUSES", (0.0,))
@@ -50,12 +47,15 @@ def test_a_link_that_is_dead_and_does_not_know_it(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["mode", "file"])
+@pytest.mark.parametrize("fault", ["mode", "file", "link"])
 def test_a_folder_that_is_not_private_is_not_used(fault: str, server: LoopbackSshd, folder: Path) -> None:
     place = folder / "clusterkit"
     if fault == "mode":
         place.mkdir()
         place.chmod(0o755)
+    elif fault == "link":
+        (folder / "elsewhere").mkdir(mode=0o700)
+        place.symlink_to(folder / "elsewhere")
     else:
         place.write_text("in the way")
     ask = Answers()

@@ -14,7 +14,6 @@ from clusterkit.transport.factory import connect
 from clusterkit.transport.openssh.kept import KeptFor, kept_for, note_file, socket_paths
 from clusterkit.transport.openssh.kept import folder as folder_of
 from tests.doubles.loopback_sshd import LoopbackSshd
-from tests.transport.answers import Answers
 from tests.transport.openssh.commands import says, to
 from tests.transport.runtime import end_masters, masters
 
@@ -53,14 +52,6 @@ def test_a_socket_of_another_user_is_not_used(server: LoopbackSshd, folder: Path
     assert says(to(server)) == "here\n"
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert server.accepted_logins() == 1
-
-
-def test_a_link_in_the_place_of_the_folder_is_refused(server: LoopbackSshd, folder: Path) -> None:
-    (folder / "elsewhere").mkdir(mode=0o700)
-    (folder / "clusterkit").symlink_to(folder / "elsewhere")
-    ask = Answers()
-    assert says(to(server, keep=60, ask=ask)) == "here\n"
-    assert "The login to node is not kept: " in ask.questions[-1].instructions
 
 
 def test_a_path_too_long_for_a_socket_is_replaced(server: LoopbackSshd, folder: Path) -> None:
