@@ -68,11 +68,6 @@ def test_a_page_of_the_site_fetches_nothing_from_elsewhere(site: Path) -> None:
         assert foreign(re.findall(r"""(?:url\(|@import)\s*["']?([^"')]+)""", styles)) == [], sheet
 
 
-def test_what_a_page_would_fetch_is_told_from_what_it_links_to() -> None:
-    page = '<a href="https://a/"></a><img src="//b/x.png"><link href="http://c/x.css"><script src="d.js">'
-    assert foreign(fetched(page)) == ["//b/x.png", "http://c/x.css"]
-
-
 def test_every_page_is_in_the_index_that_works_from_disk(site: Path) -> None:
     index = (site / "search" / "search_index.js").read_text()
     entries = json.loads(index.removeprefix("var __index = "))["docs"]

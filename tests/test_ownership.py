@@ -11,6 +11,7 @@ import pytest
 
 from clusterkit import ownership
 from tests.needs import param
+from tests.programs import write_program
 
 ALICE, BOB, LAB = 41001, 41002, 41099
 """Users of no name, each with a group of the same number, and a group that both are in."""
@@ -216,14 +217,12 @@ def test_a_relative_path_is_looked_at_too(share: Path, monkeypatch: pytest.Monke
 
 def test_a_list_of_others_makes_no_private_group(tmp_path: Path) -> None:
     """`ls` shows with a `+` that an access control list names somebody, by its mask in the group's place."""
-    fake = folder(tmp_path / "bin", 0, 0o755) / "ls"
-    fake.write_text('#!/bin/sh\nexec /bin/ls "$@" | sed "s|^\\(drwxrwx---\\)|\\1+|"\n')
-    fake.chmod(0o755)
+    tools = write_program(tmp_path / "bin", "ls", 'exec /bin/ls "$@" | sed "s|^\\(drwxrwx---\\)|\\1+|"')
     shared = folder(tmp_path / "shared", 0, 0o770, 0)
     script = ownership.fragment((), None) + 'own_check "$1"; printf %s "$own_faults"'
     said = [
         subprocess.run(["sh", "-c", script, "sh", shared], capture_output=True, text=True, env={"PATH": path})
-        for path in ("/bin:/usr/bin", f"{fake.parent}:/bin:/usr/bin")
+        for path in ("/bin:/usr/bin", f"{tools}:/bin:/usr/bin")
     ]
     assert [done.stdout for done in said] == ["", f"group drwxrwx---+ root root {shared}\n"]
 

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -88,11 +87,3 @@ def test_the_program_of_the_first_page_reports_its_progress(tmp_path: Path) -> N
     assert json.loads((run_dir / "heartbeat.json").read_text())["step"] == 200
     rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
     assert rows[0]["reward"] < rows[-1]["reward"]
-
-
-def test_the_two_commands_are_make_targets() -> None:
-    assert fences("README.md", "sh")[:2] == ["make demo\n", "make test\n"]
-    make = shutil.which("make")
-    assert make
-    for target in ("demo", "test"):
-        subprocess.run([make, "-n", target], cwd=ROOT, check=True, capture_output=True)

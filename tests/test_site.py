@@ -14,6 +14,7 @@ from clusterkit.config.models import Cluster
 from clusterkit.errors import OwnershipError, TransportError
 from clusterkit.probes.framing import shell_path
 from clusterkit.site import _CREATE, check_script, open_site, resolve_script
+from tests.programs import write_program
 
 
 def local(root: str, **more: object) -> Cluster:
@@ -94,11 +95,8 @@ def test_a_folder_that_another_user_could_change_is_refused(
 @pytest.mark.needs("root")
 def test_scratch_that_is_made_by_another_meanwhile_is_refused(tmp_path: Path) -> None:
     """Between the look and the making: here a mkdir that is Bob's."""
-    (tmp_path / "bin").mkdir()
-    mkdir = tmp_path / "bin/mkdir"
     bobs = f'case $last in *scratch*) chown {BOB} "$last" ;; esac'
-    mkdir.write_text(f'#!/bin/sh\nfor last; do :; done\n/bin/mkdir "$@" && {bobs}\n')
-    mkdir.chmod(0o755)
+    write_program(tmp_path / "bin", "mkdir", f'for last; do :; done\n/bin/mkdir "$@" && {bobs}')
     cluster = local(f"{tmp_path}/root", scratch=f"{tmp_path}/scratch")
     script = f"PATH={tmp_path}/bin:$PATH\n" + resolve_script(cluster) + check_script(cluster) + _CREATE
     done = subprocess.run(["sh", "-c", script, "sh", "", "700"], capture_output=True, text=True)

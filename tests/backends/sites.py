@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import time
 from pathlib import Path
 from typing import Any
 
 from tests.backends.runs import Run, python
+from tests.programs import write_program
 
 SETTING = (
     "def save(step): os.makedirs(f'{run_dir}/checkpoints/step-{step:012d}')",
@@ -25,7 +25,6 @@ class Site:
     def __init__(self, root: Path, argv: list[str], way: str, **job: Any) -> None:
         self.run = Run(root, argv, job={"until_done": way, **job})
         self.bin = root / "bin"
-        self.bin.mkdir()
         self.calls_file = root / "calls"
         self.calls_file.touch()
         self.number = 7
@@ -35,9 +34,7 @@ class Site:
 
     def answers(self, name: str, script: str) -> None:
         """Let a command do this after it has noted its arguments."""
-        path = self.bin / name
-        path.write_text(f'#!/bin/sh\necho {name} "$@" >>{self.calls_file}\n{script}\n')
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        write_program(self.bin, name, f'echo {name} "$@" >>{self.calls_file}\n{script}')
 
     @property
     def calls(self) -> list[str]:

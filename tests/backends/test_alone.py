@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.backends.runs import Run, python
+from tests.programs import write_program
 from tests.waiting import until
 
 CODE = "the code"
@@ -139,11 +140,7 @@ def test_without_locks_a_run_starts_at_once(tmp_path: Path, status: int) -> None
 
 def without_locks(root: Path, status: int = 69) -> Path:
     """A folder with a `flock` that cannot lock."""
-    tool = root / "no-locks" / "flock"
-    tool.parent.mkdir()
-    tool.write_text(f"#!/bin/sh\nexit {status}\n")
-    tool.chmod(0o700)
-    return tool.parent
+    return write_program(root / "no-locks", "flock", f"exit {status}")
 
 
 @pytest.mark.parametrize(("way", "kept"), [(None, False), ("requeue", True)])

@@ -14,6 +14,7 @@ import pytest
 from clusterkit.backends.job_script import GroupScript, render_group
 from clusterkit.backends.jobs import group_log
 from clusterkit.backends.slurm.backend import SlurmBackend
+from tests.programs import write_program
 from tests.waiting import until
 
 # A stand-in for a run's own job.sh: claims an attempt, does as its file `do` says, leaves an exit record.
@@ -58,12 +59,8 @@ class Group:
         values = {"part": 0, "origin": 0, "first": 0, **meaning(fields.get("options", ())), **fields}
         script = GroupScript(job_name="g", group_dir=str(self.dir), pack=pack, **values)  # type: ignore[arg-type]
         (self.dir / "job.sh").write_text(render_group(script, SlurmBackend()))
-        self.bin = root / "bin"
-        self.bin.mkdir()
-        (self.bin / "scontrol").write_text(f'#!/bin/sh\necho "$@" >>"{self.bin}/asked"\n')
-        (self.bin / "sleep").write_text('#!/bin/sh\n[ "$1" != 1 ] || set -- 0.1\nexec /bin/sleep "$@"\n')
-        for tool in self.bin.iterdir():
-            tool.chmod(0o755)
+        self.bin = write_program(root / "bin", "sleep", '[ "$1" != 1 ] || set -- 0.1\nexec /bin/sleep "$@"')
+        write_program(self.bin, "scontrol", f'echo "$@" >>"{self.bin}/asked"')
 
     def lines(self, *lines: str) -> None:
         (self.dir / "members").write_text("\n".join(lines) + "\n")
@@ -195,7 +192,7 @@ def test_a_run_that_goes_on_elsewhere_or_not_at_all_is_not_started_again(tmp_pat
 def test_a_pack_that_slurm_does_not_requeue_says_so_of_each_run(tmp_path: Path) -> None:
     again = "code=85; why=requeue"
     group = Group(tmp_path, again, again, "", pack=3, options=("--requeue",))
-    (group.bin / "scontrol").write_text("#!/bin/sh\necho 'Invalid job \"id\" \\' >&2; exit 1\n")
+    write_program(group.bin, "scontrol", "echo 'Invalid job \"id\" \\' >&2; exit 1")
     assert group.run(SLURM_JOB_ID="42") == 85
     why = "Slurm did not requeue the job: Invalid job id "
     for folder in group.members[:2]:
@@ -205,7 +202,7 @@ def test_a_pack_that_slurm_does_not_requeue_says_so_of_each_run(tmp_path: Path) 
 
 def test_a_requeue_that_slurm_has_begun_itself_is_no_refusal(tmp_path: Path) -> None:
     group = Group(tmp_path, "code=85; why=requeue", "", pack=2, options=("--requeue",))
-    (group.bin / "scontrol").write_text("#!/bin/sh\necho 'Job is pending execution' >&2; exit 1\n")
+    write_program(group.bin, "scontrol", "echo 'Job is pending execution' >&2; exit 1")
     assert group.run(SLURM_JOB_ID="42") == 85
     assert not (group.members[0] / "stopped.json").exists()
 
@@ -232,8 +229,7 @@ def test_shellcheck_has_no_warnings(
 
 def test_a_pack_that_slurm_is_ending_asks_for_nothing(tmp_path: Path) -> None:
     group = Group(tmp_path, "code=85; why=requeue", "", pack=2, options=("--requeue",))
-    (group.bin / "squeue").write_text("#!/bin/sh\necho COMPLETING\n")
-    (group.bin / "squeue").chmod(0o755)
+    write_program(group.bin, "squeue", "echo COMPLETING")
     assert group.run(SLURM_JOB_ID="42", SLURM_JOB_END_TIME=str(int(time.time()) + 600)) == 85
     assert group.asked == ""
     late = Group(tmp_path / "late", "code=85; why=requeue", "", pack=2, options=("--requeue",))

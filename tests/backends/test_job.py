@@ -14,6 +14,7 @@ import pytest
 from tests.backends.runs import Run, python
 from tests.backends.test_alone import without_locks
 from tests.doubles.full_disk import small_disk
+from tests.programs import write_program
 from tests.waiting import until
 
 HOSTILE_NODE = 'n"1\\"&\\\\é\t$x'
@@ -314,10 +315,7 @@ def test_an_early_signal_waits_until_it_is_due(
         "ready()",
         "while True: time.sleep(1)",
     )
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    (tools / "scontrol").write_text(f"#!/bin/sh\ncat <<'EOF'\n{config}\nEOF\n")
-    (tools / "scontrol").chmod(0o755)
+    tools = write_program(tmp_path / "tools", "scontrol", f"cat <<'EOF'\n{config}\nEOF")
     run = Run(tmp_path, program, job={"options": (f"--signal=B:USR1@{lead}",)})
     deadline = int(time.time()) + left
     path = f"{tools}:{os.environ['PATH']}"
@@ -330,10 +328,7 @@ def test_an_early_signal_waits_until_it_is_due(
 
 @pytest.mark.slow
 def test_another_signal_does_not_wait_with_an_early_one(tmp_path: Path) -> None:
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    (tools / "scontrol").write_text("#!/bin/sh\necho PreemptMode=OFF\n")
-    (tools / "scontrol").chmod(0o755)
+    tools = write_program(tmp_path / "tools", "scontrol", "echo PreemptMode=OFF")
     run = Run(
         tmp_path,
         python("ready()", "while True: time.sleep(1)"),

@@ -14,6 +14,7 @@ from clusterkit.backends.jobs import JobState
 from clusterkit.runs.spec import RunSpec
 from clusterkit.runs.state import fold
 from tests.backends.runs import Run
+from tests.programs import write_program
 
 CONTENT = b"an image"
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -33,10 +34,9 @@ def contained(
     """A run whose image is in a store; each part of it can be wrong."""
     image = tmp_path / f"sha256-{name}.sif"
     image.write_bytes(content)
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    (tools / "apptainer").write_text("#!/bin/sh\ncase $1 in exec) echo the container was started ;; esac\n")
-    (tools / "apptainer").chmod(0o700)
+    tools = write_program(
+        tmp_path / "bin", "apptainer", "case $1 in exec) echo the container was started ;; esac"
+    )
     fields = {"image_bytes": len(CONTENT), "image_digest": DIGEST, "image": str(image)}
     fields["container"] = "apptainer"
     run = Run(tmp_path, job=fields | {"prelude": (f"PATH={tools}:$PATH",)} | job)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.backends.runs import Run, python
+from tests.programs import write_program
 
 BOB = 41002
 """A user of no name."""
@@ -56,15 +57,11 @@ def test_a_scratch_that_hides_from_the_looks_is_not_used(tmp_path: Path) -> None
     bobs = tmp_path / "bobs"
     bobs.mkdir(mode=0o777)
     os.chown(bobs, BOB, BOB)
-    shim = tmp_path / "bin/mkdir"
-    shim.parent.mkdir()
     # What is made is there already; then it is hidden, and comes back for the next who makes something in it.
-    shim.write_text(
-        f'#!/bin/sh\ncase $* in "-p -- {run.scratch}") exit 0 ;; '
-        f'*{run.scratch}/*) ln -sfn {bobs} {run.scratch} ;; esac\nexec /bin/mkdir "$@"\n'
-    )
-    shim.chmod(0o755)
-    assert run.run(PATH=f"{shim.parent}:{os.environ['PATH']}") == 77
+    made, below = f'"-p -- {run.scratch}") exit 0 ;;', f"*{run.scratch}/*) ln -sfn {bobs} {run.scratch} ;;"
+    script = f'case $* in {made} {below} esac\nexec /bin/mkdir "$@"'
+    tools = write_program(tmp_path / "bin", "mkdir", script)
+    assert run.run(PATH=f"{tools}:{os.environ['PATH']}") == 77
     assert not ran(run)
     assert not list(bobs.iterdir())
     assert run.exit["detail"] == f"{run.scratch} is not there any more"

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.backends.test_group_script import WAIT, Group
+from tests.programs import write_program
 from tests.waiting import until
 
 # Notes how it was called. A daemon keeps what it was started with open, as some do; only `quit` ends it.
-CONTROL = """#!/bin/bash
+CONTROL = """
 pipe=$CUDA_MPS_PIPE_DIRECTORY
 if [ "${1:-}" = -d ]; then
   echo "start $pipe $CUDA_MPS_LOG_DIRECTORY ${CUDA_VISIBLE_DEVICES:-}" >>"%(notes)s"
@@ -35,11 +36,7 @@ class Pack(Group):
     def __init__(self, root: Path, *members: str, **fields: object) -> None:
         super().__init__(root, *members, pack=len(members), mps=True, **fields)
         self.notes = root / "notes"
-        self.command("nvidia-cuda-mps-control", CONTROL % {"notes": self.notes})
-
-    def command(self, name: str, text: str) -> None:
-        (self.bin / name).write_text(text)
-        (self.bin / name).chmod(0o755)
+        write_program(self.bin, "nvidia-cuda-mps-control", CONTROL % {"notes": self.notes})
 
     @property
     def told(self) -> list[list[str]]:
@@ -63,7 +60,7 @@ def no_mps_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_it_is_started_once_reaches_every_run_and_quits_at_the_end(tmp_path: Path) -> None:
     pack = Pack(tmp_path, SHOW, SHOW, SHOW)
-    pack.command("nvidia-smi", '#!/bin/sh\n[ "$4" = 3 ] && echo GPU-5f1e\n')
+    write_program(pack.bin, "nvidia-smi", '[ "$4" = 3 ] && echo GPU-5f1e')
     assert pack.run(CUDA_VISIBLE_DEVICES="3") == 0
     assert "[clusterkit] NVIDIA MPS is started: the runs use the GPU at the same time" in pack.said
     (start, pipe, log, device), (question, asked), (end, ended) = pack.told
@@ -78,7 +75,7 @@ def test_it_is_started_once_reaches_every_run_and_quits_at_the_end(tmp_path: Pat
 
 def test_without_names_of_gpus_the_numbers_are_those_of_the_daemon(tmp_path: Path) -> None:
     pack = Pack(tmp_path, SHOW, SHOW)
-    pack.command("nvidia-smi", "#!/bin/sh\nexit 9\n")
+    write_program(pack.bin, "nvidia-smi", "exit 9")
     assert pack.run(CUDA_VISIBLE_DEVICES="3,5") == 0
     assert pack.told[0][-1] == "3,5"
     assert [devices for _, devices in pack.seen] == ["0,1", "0,1"]

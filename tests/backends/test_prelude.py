@@ -20,6 +20,7 @@ from clusterkit.config.models import Cluster
 from clusterkit.interactive.entering import enter_script
 from tests.backends.runs import Run, python
 from tests.backends.test_script import SCRIPTS
+from tests.programs import write_program
 from tests.waiting import until
 
 _SCRIPT = render(JobScript(**SCRIPTS["plain"]), SlurmBackend())
@@ -217,10 +218,7 @@ def test_a_secret_of_the_submitting_shell_is_not_written_while_it_runs(tmp_path:
 
 
 def test_what_passes_into_a_container_is_what_it_exports(tmp_path: Path) -> None:
-    tools = tmp_path / "site"
-    tools.mkdir()
-    (tools / "apptainer").write_text('#!/bin/sh\nenv >"$OUT"\n')
-    (tools / "apptainer").chmod(0o755)
+    tools = write_program(tmp_path / "site", "apptainer", 'env >"$OUT"')
     (tmp_path / "image.sif").touch()
     lines = (
         f"PATH={tools}:$PATH prefix=X passed=Y",
@@ -476,9 +474,6 @@ def test_a_container_runtime_is_looked_for_where_its_path_points(tmp_path: Path)
 
 
 def test_an_interpreter_whose_path_env_would_read_as_a_variable(tmp_path: Path) -> None:
-    odd = tmp_path / "a=b"
-    odd.mkdir()
-    (odd / "python").write_text(f'#!/bin/sh\nexec {shutil.which("python3")} "$@"\n')
-    (odd / "python").chmod(0o755)
+    odd = write_program(tmp_path / "a=b", "python", f'exec {shutil.which("python3")} "$@"')
     run = started(tmp_path, python=str(odd / "python"))
     assert run.run() == 0, run.log()

@@ -14,6 +14,7 @@ import pytest
 from clusterkit.results.listing import list_argv, parse_listing
 from tests.backends.runs import Run
 from tests.doubles.full_disk import small_disk
+from tests.programs import write_program
 
 CODE = {
     "train.py": "import os\n",
@@ -42,11 +43,8 @@ def make(root: Path, *lines: str) -> Run:
 
 def unentered(root: Path) -> Path:
     """A folder with a `find` that fails in the end, as an ordinary user's does: root enters any folder."""
-    (root / "tools").mkdir()
-    tool = root / "tools/find"
-    tool.write_text(f'#!/bin/sh\n{shutil.which("find")} "$@" && ! test -d shut -o -d run-1/work/shut\n')
-    tool.chmod(0o700)
-    return tool.parent
+    script = f'{shutil.which("find")} "$@" && ! test -d shut -o -d run-1/work/shut'
+    return write_program(root / "tools", "find", script)
 
 
 def tree(folder: Path) -> dict[str, object]:
@@ -202,12 +200,9 @@ def test_a_working_directory_that_was_renamed_is_made_again(tmp_path: Path) -> N
 def test_a_system_without_gnu_tools_keeps_the_code(tmp_path: Path) -> None:
     """As BSD's: all of the working directory comes home, so that nothing is missing there."""
     tools = tmp_path / "tools"
-    tools.mkdir()
     for name, option in {"find": "-printf", "mv": "-t", "cp": "--reflink*"}.items():
-        tool = tools / name
-        real = shutil.which(name)
-        tool.write_text(f'#!/bin/sh\nfor x do case $x in {option}) exit 1 ;; esac; done\nexec {real} "$@"\n')
-        tool.chmod(0o700)
+        refuses = f"for x do case $x in {option}) exit 1 ;; esac; done"
+        write_program(tools, name, f'{refuses}\nexec {shutil.which(name)} "$@"')
     run = make(tmp_path, "open('new', 'w').write('n')")
     for number in range(2):
         assert run.run(PATH=f"{tools}:{os.environ['PATH']}") == 0, run.log(number)

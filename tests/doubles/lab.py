@@ -24,6 +24,7 @@ from clusterkit.transport.base import Completed
 from clusterkit.transport.faults import command_failed
 from tests.doubles.slurm_site import Member, accounting_rows, queue_row, run_files
 from tests.images.uploads import no_bar
+from tests.programs import write_program
 
 ALICE, BOB, LAB = 41001, 41002, 41099
 """Users of no name, each with a group of the same number, and a group that both are in."""
@@ -84,9 +85,8 @@ class Lab:
         for tool, rows in (("squeue", queue), ("sacct", booked)):
             text = "".join(f"{row}\n".replace("|", "\x1f") for row in rows)
             (self.disk / f"{tool}.out").write_text(text)
-            (self.disk / tool).write_text(f"#!/bin/sh\ncat {self.disk}/{tool}.out\n")
-            for path in (self.disk / tool, self.disk / f"{tool}.out"):
-                path.chmod(0o755)
+            (self.disk / f"{tool}.out").chmod(0o755)
+            write_program(self.disk, tool, f"cat {self.disk}/{tool}.out")
 
     def person(self, uid: int, root: str, *, store: str | None = None, group: bool = False) -> Person:
         home = self.disk / root.partition("/")[0]

@@ -26,6 +26,7 @@ from clusterkit.runs.state import RunState, to_text
 from tests import forked
 from tests.allowing import allow, state
 from tests.doubles.loopback_sshd import LoopbackSshd
+from tests.programs import write_program
 
 SETTINGS = """
 [project]
@@ -40,7 +41,7 @@ root = "{root}"
 container = "none"
 """
 
-TOOL = """#!/bin/sh
+TOOL = """
 echo "{name} $*" >>{folder}/calls
 [ ! -e {folder}/{name}.seconds ] || sleep "$(cat {folder}/{name}.seconds)"
 cat {folder}/{name}.out
@@ -93,8 +94,7 @@ class SlurmSite:
         (self.project / "clusterkit.toml").write_text(text)
         allow(self.project)
         for name in ("squeue", "sacct"):
-            (self.bin / name).write_text(TOOL.format(name=name, folder=folder))
-            (self.bin / name).chmod(0o755)
+            write_program(self.bin, name, TOOL.format(name=name, folder=folder))
             self.says(name)
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from clusterkit.errors import RunError
 from clusterkit.probes.framing import MARK
 from clusterkit.probes.usage import Usage, UsageReader
 from clusterkit.probes.usage_script import usage_argv
+from tests.programs import write_program
 from tests.waiting import until
 
 BEGIN = f"{MARK} begin 100 4096 8 a40n1\n"
@@ -121,25 +122,22 @@ def test_a_sample_without_an_end_is_not_kept() -> None:
 
 @pytest.mark.needs("procfs", "ps")
 def test_a_run_that_anothers_process_trains_uses_what_that_uses(tmp_path: Path) -> None:
-    ps = tmp_path / "ps"
-    ps.write_text("#!/bin/sh\nexit 127\n")  # a small system has none
-    ps.chmod(0o700)
-    path = f"{tmp_path}:{os.environ['PATH']}"
+    path = f"{write_program(tmp_path, 'ps', 'exit 127')}:{os.environ['PATH']}"  # a small system has none
     met = {**os.environ, "CLUSTERKIT_TOGETHER": str(tmp_path)}
     own, leads = (met | {"CLUSTERKIT_RUN_DIR": str(tmp_path / name)} for name in ("own", "leads"))
-    programs = [subprocess.Popen(["sleep", "60"], env=env) for env in (own, leads, met)]
+    started = [subprocess.Popen(["sleep", "60"], env=env) for env in (own, leads, met)]
     try:
         argv = usage_argv(str(tmp_path / "own"), 0, seconds=1, count=1)
         env = {**os.environ, "PATH": path}
         (found,) = read(subprocess.run(argv, capture_output=True, text=True, timeout=60, env=env).stdout)
-        assert {one.pid for one in found.processes} == {program.pid for program in programs[:2]}
+        assert {one.pid for one in found.processes} == {process.pid for process in started[:2]}
         assert {one.command for one in found.processes} == {"sleep 60"}
         assert all(0 < one.rss_bytes < 1 << 26 for one in found.processes)
         assert all(one.cpu is not None for one in found.processes)
     finally:
-        for program in programs:
-            program.kill()
-            program.wait()
+        for process in started:
+            process.kill()
+            process.wait()
 
 
 @pytest.mark.slow

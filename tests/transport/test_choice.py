@@ -11,6 +11,7 @@ import pytest
 from clusterkit.errors import TransportError
 from clusterkit.transport.factory import LinkChoice, choose, connect
 from clusterkit.transport.resolve import HostConfig, parse_ssh_g
+from tests.programs import write_program
 
 HOST = HostConfig(alias="hpc", hostname="h", port=22, user="me")
 
@@ -75,10 +76,7 @@ def test_an_authority_is_known_for_the_host(tmp_path: Path) -> None:
 def test_a_kerberos_ticket(
     status: int, openssh: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    klist = tmp_path / "klist"
-    klist.write_text(f"#!/bin/sh\nexit {status}\n")
-    klist.chmod(0o700)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("PATH", str(write_program(tmp_path, "klist", f"exit {status}")), prepend=":")
     assert choose(replace(HOST, kerberos=True), "auto", keep=False).openssh == openssh
     assert not choose(HOST, "auto", keep=False).openssh
 

@@ -11,11 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from clusterkit.errors import TransportError
-from clusterkit.folders import PARTIAL_DIR
 from clusterkit.transport.base import MissingFileError, SyncOptions, TransferProgress, Transferred, Transport
 from clusterkit.transport.factory import connect
 from tests.doubles.loopback_sshd import LoopbackSshd
@@ -77,30 +74,6 @@ def test_a_folder_goes_there_and_back(transport: Transport, here: Path, there: P
     back = tmp_path / "back" / "again"
     assert transport.pull(str(target), back).files == len(ODD_NAMES) + 1
     assert contents(back) == contents(source)
-
-
-NAMES = st.text(
-    st.characters(blacklist_characters="\0/", blacklist_categories=["Cs"]), min_size=1, max_size=40
-).filter(lambda name: name not in (".", "..", PARTIAL_DIR) and len(name.encode()) < 200)
-
-
-@pytest.mark.slow
-@on_every_road
-@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(names=st.sets(NAMES, max_size=6), folder=NAMES, data=st.binary(max_size=100))
-def test_any_tree_goes_there_and_back(
-    transport: Transport, tmp_path_factory: pytest.TempPathFactory, names: set[str], folder: str, data: bytes
-) -> None:
-    place = tmp_path_factory.mktemp("tree")
-    source = place / "here" / folder
-    source.mkdir(parents=True)
-    for name in names:
-        (source / name).write_bytes(data)
-    transport.push(source, str(place / "there" / folder))
-    transport.pull(f"{place / 'there' / folder}/", place / "back" / folder)
-    assert (
-        contents(place / "back") == contents(place / "here") == {f"{folder}/{name}": data for name in names}
-    )
 
 
 def test_nothing_to_do_moves_nothing(transport: Transport, here: Path, there: Path) -> None:

@@ -26,6 +26,7 @@ from clusterkit.transport.factory import connect
 from clusterkit.transport.sides import Reading, ThisMachine
 from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.needs import needing
+from tests.programs import write_program
 from tests.transport.test_ssh import random_file, small_disk
 from tests.transport.tools import only
 
@@ -233,11 +234,8 @@ def to(server: LoopbackSshd) -> Transport:
 def test_a_listing_that_is_none(
     serve: Callable[..., LoopbackSshd], slow_road: None, here: Path, there: Path, words: tuple[str, ...]
 ) -> None:
-    tools = there / "bin"
-    tools.mkdir(parents=True)
+    tools = write_program(there / "bin", "find", f"cat {there}/bin/listing")
     (tools / "listing").write_text("".join(f"{word}\0" for word in words))
-    (tools / "find").write_text(f"#!/bin/sh\ncat {tools}/listing\n")
-    (tools / "find").chmod(0o755)
     with (
         closing(to(serve(f"PATH={tools}:$PATH\n"))) as transport,
         pytest.raises(TransportError, match="what find printed is no listing"),
@@ -277,11 +275,8 @@ def test_an_archive_that_is_none(
     serve: Callable[..., LoopbackSshd], slow_road: None, here: Path, there: Path, archive: bytes, words: str
 ) -> None:
     (there / "a").write_bytes(b"x" * 700)
-    tools = here / "bin"
-    tools.mkdir()
+    tools = write_program(here / "bin", "tar", f"cat {here}/bin/archive")
     (tools / "archive").write_bytes(archive)
-    (tools / "tar").write_text(f"#!/bin/sh\ncat {tools}/archive\n")
-    (tools / "tar").chmod(0o755)
     with (
         closing(to(serve(f"PATH={tools}:$PATH\n"))) as transport,
         pytest.raises(TransportError, match=words),
@@ -296,10 +291,7 @@ def test_a_tar_that_is_killed_leaves_no_half_of_a_file(
 ) -> None:
     for name in "abc":
         (there / name).write_bytes(b"x" * 5000)
-    tools = here / "bin"
-    tools.mkdir()
-    (tools / "tar").write_text('#!/bin/sh\n/bin/tar "$@" | head -c 8000\nkill -s KILL $$\n')
-    (tools / "tar").chmod(0o755)
+    tools = write_program(here / "bin", "tar", '/bin/tar "$@" | head -c 8000\nkill -s KILL $$')
     with (
         closing(to(serve(f"PATH={tools}:$PATH\n"))) as transport,
         pytest.raises(TransportError),
@@ -330,10 +322,7 @@ def test_a_file_that_grows_without_end_holds_up_no_other(
     monkeypatch.setattr(tarred, "_MOST_UNREAD", 0)
     (there / "a").write_bytes(b"listed")
     (there / "b").write_bytes(b"whole")
-    tools = here / "bin"
-    tools.mkdir()
-    (tools / "tar").write_text(f'#!/bin/sh\nhead -c 3000000 /dev/zero >>{there}/a\nexec /bin/tar "$@"\n')
-    (tools / "tar").chmod(0o755)
+    tools = write_program(here / "bin", "tar", f'head -c 3000000 /dev/zero >>{there}/a\nexec /bin/tar "$@"')
     with closing(to(serve(f"PATH={tools}:$PATH\n"))) as transport:
         assert transport.pull(f"{there}/", here / "target").files == 2
     assert (here / "target/a").read_bytes() == b"listed"
@@ -367,14 +356,12 @@ def test_with_an_rsync_that_lacks_an_option_files_travel_without_it(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    old = tmp_path / "old" / "rsync"
-    old.parent.mkdir()
-    old.write_text("#!/bin/sh\necho \"rsync: unrecognized option '--info=progress2'\" >&2\nexit 1\n")
-    old.chmod(0o755)
+    words = "rsync: unrecognized option '--info=progress2'"
+    old = write_program(tmp_path / "old", "rsync", f'echo "{words}" >&2\nexit 1')
     copying.say_once.cache_clear()
     (here / "file").write_text("x")
     with closing(connect(None) if over == "local" else to(serve(""))) as transport:
-        monkeypatch.setenv("PATH", f"{old.parent}:{os.environ['PATH']}")
+        monkeypatch.setenv("PATH", f"{old}:{os.environ['PATH']}")
         transport.push(here, str(there))
     assert (there / "file").read_text() == "x"
     assert [record.getMessage() for record in caplog.records if record.name == "clusterkit"] == [
@@ -409,10 +396,7 @@ def test_tools_that_are_not_gnus_have_a_cure(
     serve: Callable[..., LoopbackSshd], slow_road: None, here: Path, there: Path, tool: str, words: str
 ) -> None:
     (there / "a").touch()
-    tools = here / "bin"
-    tools.mkdir()
-    (tools / tool).write_text(f'#!/bin/sh\necho "{words}" >&2\nexit 1\n')
-    (tools / tool).chmod(0o755)
+    tools = write_program(here / "bin", tool, f'echo "{words}" >&2\nexit 1')
     with closing(to(serve(f"PATH={tools}:$PATH\n"))) as transport, pytest.raises(TransportError) as caught:
         transport.pull(f"{there}/", here / "target")
     assert caught.value.cause == f"node: {words}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from clusterkit.errors import TransportError
 from clusterkit.transport.factory import connect
 from tests.doubles.agent import KeyAgent
+from tests.doubles.certified import Authority
 from tests.doubles.dialog_server import SilentServer
 from tests.doubles.loopback_sshd import LoopbackSshd, make_key
 from tests.transport.answers import Answers, log_in, refused
@@ -20,11 +20,11 @@ from tests.transport.answers import Answers, log_in, refused
 
 @pytest.fixture
 def own_config(sshd: LoopbackSshd, tmp_path: Path) -> Callable[..., Path]:
-    """An ssh_config for the shared server with some lines put first."""
+    """An ssh_config for the shared server with some lines put first, or another key in place of its own."""
 
-    def write(*lines: str) -> Path:
+    def write(*lines: str, key: Path | str = sshd.key) -> Path:
         path = tmp_path / "ssh_config"
-        path.write_text(sshd.host_block(lines=lines))
+        path.write_text(sshd.host_block(lines=lines).replace(str(sshd.key), str(key)))
         return path
 
     return write
@@ -43,10 +43,11 @@ def test_every_kind_of_key(
     log_in(sshd, config=own_config(f"IdentityFile {key}"))
 
 
-def test_a_key_the_server_does_not_know(sshd: LoopbackSshd, tmp_path: Path) -> None:
-    config = tmp_path / "config"
+def test_a_key_the_server_does_not_know(
+    sshd: LoopbackSshd, tmp_path: Path, own_config: Callable[..., Path]
+) -> None:
     wrong = make_key(tmp_path / "wrong")
-    config.write_text(sshd.host_block().replace(str(sshd.key), str(wrong)))
+    config = own_config(key=wrong)
     error = refused(sshd, config=config)
     assert error.cause.startswith(
         f"node (127.0.0.1:{sshd.port}) refuses the login of {sshd.user}; tried {wrong} SHA256:"
@@ -55,17 +56,14 @@ def test_a_key_the_server_does_not_know(sshd: LoopbackSshd, tmp_path: Path) -> N
     assert error.hint == f"check user and key, or try by hand: ssh -F {config} node"
 
 
-def test_no_key_at_all(sshd: LoopbackSshd, tmp_path: Path) -> None:
-    config = tmp_path / "config"
-    config.write_text(sshd.host_block().replace(str(sshd.key), str(tmp_path / "absent")))
+def test_no_key_at_all(sshd: LoopbackSshd, tmp_path: Path, own_config: Callable[..., Path]) -> None:
     absent = f"tried {tmp_path / 'absent'} (IdentityFile names it, and it does not exist)"
-    error = refused(sshd, config=config)
+    error = refused(sshd, config=own_config(key=tmp_path / "absent"))
     assert absent in error.cause
     assert (
         error.hint == f"correct IdentityFile in the ssh configuration: {tmp_path / 'absent'} does not exist"
     )
-    config.write_text(sshd.host_block().replace(str(sshd.key), "none"))
-    assert "tried nothing: no key was found" in refused(sshd, config=config).cause
+    assert "tried nothing: no key was found" in refused(sshd, config=own_config(key="none")).cause
 
 
 @pytest.mark.needs("sshd")
@@ -84,11 +82,12 @@ def test_only_what_was_answered_counts_as_wrong(tmp_path: Path) -> None:
     assert (error.hint or "").startswith("stopped after 3 wrong answers")
 
 
-def test_a_passphrase_is_asked_for_once(sshd: LoopbackSshd, tmp_path: Path) -> None:
+def test_a_passphrase_is_asked_for_once(
+    sshd: LoopbackSshd, tmp_path: Path, own_config: Callable[..., Path]
+) -> None:
     key = make_key(tmp_path / "locked", passphrase="open sesame ü")
     sshd.authorize(key)
-    config = tmp_path / "config"
-    config.write_text(sshd.host_block().replace(str(sshd.key), str(key)))
+    config = own_config(key=key)
     ask = Answers("wrong", "open sesame ü")
     log_in(sshd, ask, config)
     assert ask.asked == [f"Passphrase for key {key}: "] * 2
@@ -106,16 +105,16 @@ def test_an_open_key_goes_before_a_locked_one(
 
 
 @pytest.mark.needs("sshd")
-def test_a_certificate_is_offered_and_then_the_plain_key(sshd: LoopbackSshd, tmp_path: Path) -> None:
-    authority, key = make_key(tmp_path / "authority"), make_key(tmp_path / "certified")
-    sign = ["ssh-keygen", "-q", "-s", str(authority), "-I", "me", "-n", sshd.user, f"{key}.pub"]
-    subprocess.run(sign, check=True, capture_output=True)
-    trusts = f"TrustedUserCAKeys {authority}.pub"
-    config = tmp_path / "config"
-    with closing(LoopbackSshd(tmp_path / "sshd", lines=[trusts])) as server:
+def test_a_certificate_is_offered_and_then_the_plain_key(
+    sshd: LoopbackSshd, tmp_path: Path, own_config: Callable[..., Path]
+) -> None:
+    authority, key = Authority(tmp_path), make_key(tmp_path / "certified")
+    authority.sign_user(key, sshd.user)
+    with closing(LoopbackSshd(tmp_path / "sshd", lines=[f"TrustedUserCAKeys {authority.key}.pub"])) as server:
+        config = tmp_path / "config"
         config.write_text(server.host_block().replace(str(server.key), str(key)))
         log_in(server, config=config)
-    config.write_text(sshd.host_block().replace(str(sshd.key), str(key)))
+    config = own_config(key=key)
     assert refused(sshd, config=config).cause.count(str(key)) == 2
     sshd.authorize(key)  # the plain key is enough where nobody trusts the authority
     log_in(sshd, config=config)

@@ -27,6 +27,7 @@ from clusterkit.transport.ssh import SshTransport
 from tests.doubles import full_disk
 from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.needs import needing
+from tests.programs import write_program
 from tests.transport.answers import connection
 from tests.waiting import until
 
@@ -100,10 +101,8 @@ def test_noise_never_reaches_the_caller(
         server = serve()
         noisy_bashrc(server)
     else:
-        wrapper = tmp_path / "wrapper"
-        wrapper.write_text(f'#!/bin/sh\n{NOISE}exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"\n')
-        wrapper.chmod(0o755)
-        server = serve(f"ForceCommand {wrapper}")
+        write_program(tmp_path, "wrapper", f'{NOISE}exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"')
+        server = serve(f"ForceCommand {tmp_path}/wrapper")
     (here / "file").write_text("content")
     with closing(to(server)) as transport:
         done = transport.run(["sh", "-c", "echo out; echo err >&2"])
@@ -159,11 +158,8 @@ def test_a_shell_that_starts_another_in_its_place(serve: Callable[..., LoopbackS
 
 def test_a_login_shell_finds_what_the_profile_adds(serve: Callable[..., LoopbackSshd], here: Path) -> None:
     server = serve()
-    tool = server.home / "bin" / "site-tool"
-    tool.parent.mkdir()
-    tool.write_text("#!/bin/sh\necho works\n")
-    tool.chmod(0o755)
-    (server.home / ".bash_profile").write_text(f'{NOISE}PATH="{tool.parent}:$PATH"\n')
+    tools = write_program(server.home / "bin", "site-tool", "echo works")
+    (server.home / ".bash_profile").write_text(f'{NOISE}PATH="{tools}:$PATH"\n')
     with closing(to(server, login_shell=True)) as transport:
         assert transport.run(["site-tool"]).stdout == b"works\n"
     with closing(to(server)) as transport, pytest.raises(TransportError, match="command not found") as caught:

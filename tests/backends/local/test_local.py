@@ -193,19 +193,6 @@ def test_a_job_that_may_be_requeued_is_started_again_with_a_new_limit(tmp_path: 
 
 
 @pytest.mark.slow
-def test_without_progress_it_is_not_started_for_ever(tmp_path: Path) -> None:
-    run = Run(
-        tmp_path,
-        python("os.makedirs(f'{run_dir}/checkpoints/step-1', exist_ok=True)", "sys.exit(85)"),
-        job={"until_done": "requeue"},
-    )
-    wait(run, submit(run, "--requeue"))
-    assert len(run.record.attempts) == 3
-    assert run.record.stopped is not None
-    assert "no progress in two attempts" in str(run.record.stopped["why"])
-
-
-@pytest.mark.slow
 def test_a_cancelled_job_is_not_started_again(tmp_path: Path) -> None:
     run = Run(
         tmp_path,

@@ -13,6 +13,7 @@ from clusterkit.backends.jobs import JobState
 from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.errors import SchedulerError
 from clusterkit.probes import script
+from tests.programs import write_program
 
 slurm = SlurmBackend()
 
@@ -25,8 +26,7 @@ def tools(tmp_path: Path) -> Path:
 
 
 def install(tools: Path, name: str, *lines: str) -> None:
-    (tools / name).write_text("\n".join(["#!/bin/sh", *lines, ""]))
-    (tools / name).chmod(0o755)
+    write_program(tools, name, "\n".join(lines))
 
 
 def run(argv: list[str], tools: Path, text: str = "", **env: str) -> subprocess.CompletedProcess[str]:

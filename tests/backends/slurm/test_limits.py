@@ -15,6 +15,7 @@ from clusterkit.backends.slurm.request import read
 from clusterkit.errors import ConfigError, SchedulerError
 from clusterkit.probes import script
 from clusterkit.probes.framing import MARK
+from tests.programs import write_program
 
 CONFIG = """\
 Configuration data as of 2026-11-20T08:00:00
@@ -99,9 +100,7 @@ def test_a_silent_controller(silent: str) -> None:
 
 def test_the_question_fails_on_nothing(tmp_path: Path) -> None:
     calls = tmp_path / "calls"
-    fake = tmp_path / "scontrol"
-    fake.write_text(f'#!/bin/sh\necho "$@" >>{calls}\necho "JobRequeue = 1"\nexit 1\n')
-    fake.chmod(0o755)
+    write_program(tmp_path, "scontrol", f'echo "$@" >>{calls}\necho "JobRequeue = 1"\nexit 1')
     done = subprocess.run(
         ["sh"],
         input=script([probe(read(["--partition=a b,c"]))]),

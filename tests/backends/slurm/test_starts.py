@@ -12,6 +12,7 @@ import pytest
 from clusterkit.backends.jobs import Predictions
 from clusterkit.backends.slurm.starts import billing, parse_starts, probe
 from clusterkit.probes import script
+from tests.programs import write_program
 
 PARTITION = (
     "PartitionName=gpu-a40 AllowGroups=ALL Default=YES MaxTime=1-00:00:00 State=UP "
@@ -36,8 +37,7 @@ REQUESTS = {
 
 def ask(folder: Path, **tools: str) -> Predictions:
     for name, body in {**TOOLS, **tools}.items():
-        (folder / name).write_text(f"#!/bin/sh\n{body}\n")
-        (folder / name).chmod(0o755)
+        write_program(folder, name, body)
     env = {"PATH": f"{folder}:{os.environ['PATH']}", "SBATCH_PARTITION": "wrong", "TZ": "Pacific/Auckland"}
     fragment = script([probe(REQUESTS)])
     done = subprocess.run(["sh"], input=fragment, env=env, capture_output=True, text=True, check=True)
@@ -45,8 +45,7 @@ def ask(folder: Path, **tools: str) -> Predictions:
 
 
 def test_starts_limits_shares_and_weights_in_one_go(tmp_path: Path) -> None:
-    (tmp_path / "date").write_text("#!/bin/sh\necho 1767322045\n")
-    (tmp_path / "date").chmod(0o755)
+    write_program(tmp_path, "date", "echo 1767322045")
     told = ask(tmp_path)
     start = told.starts["a40/60"]
     assert start.moment == 1767323045.0, "UTC, wherever the login node is"

@@ -11,20 +11,17 @@ import pytest
 
 from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.errors import SchedulerError
+from tests.programs import write_program
 from tests.waiting import until
 
 
 @pytest.fixture
 def tools(tmp_path: Path) -> Path:
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    for name, text in {
-        "srun": 'printf "%s|" "$@"; env | grep -c -E "^(SLURM|SBATCH)_"; exec sh -c "$CK_TEST" 2>&1',
-        "squeue": 'test "$*" = "-h -j 12_3 -o %A" && echo 15 || echo "asked $*" >&2',
-    }.items():
-        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-        (folder / name).chmod(0o755)
-    return folder
+    told = 'printf "%s|" "$@"; env | grep -c -E "^(SLURM|SBATCH)_"; exec sh -c "$CK_TEST" 2>&1'
+    write_program(tmp_path, "srun", told)
+    return write_program(
+        tmp_path, "squeue", 'test "$*" = "-h -j 12_3 -o %A" && echo 15 || echo "asked $*" >&2'
+    )
 
 
 def run(tools: Path, argv: list[str], does: str = "exit 7") -> subprocess.CompletedProcess[str]:

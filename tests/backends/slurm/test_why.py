@@ -9,7 +9,7 @@ from pathlib import Path
 from clusterkit.backends.slurm.why.answer import read, script
 from clusterkit.backends.story import Subject
 from clusterkit.probes.framing import FUNCTIONS
-from tests.backends.slurm.survey.tools import program
+from tests.programs import write_program
 
 
 def test_a_partition_of_very_many_accounts_is_known(tmp_path: Path) -> None:
@@ -17,11 +17,11 @@ def test_a_partition_of_very_many_accounts_is_known(tmp_path: Path) -> None:
     (tmp_path / "partition").write_text(
         f"PartitionName=gpu AllowGroups=ALL AllowAccounts={accounts} MaxTime=04:00:00 State=UP\n"
     )
-    program(tmp_path, "squeue", "exit 0")
-    program(tmp_path, "sacct", "exit 1")
-    program(tmp_path, "sinfo", "exit 0")
+    write_program(tmp_path, "squeue", "exit 0")
+    write_program(tmp_path, "sacct", "exit 1")
+    write_program(tmp_path, "sinfo", "exit 0")
     told = "echo 'JobId=7 Partition=gpu JobState=PENDING Reason=PartitionTimeLimit'"
-    program(tmp_path, "scontrol", f"case $* in *job*) {told};; *) cat {tmp_path}/partition;; esac")
+    write_program(tmp_path, "scontrol", f"case $* in *job*) {told};; *) cat {tmp_path}/partition;; esac")
     subject = Subject("run", "7", str(tmp_path), "slurm")
     answer = subprocess.run(
         ["sh", "-c", FUNCTIONS + script(subject)],

@@ -14,7 +14,8 @@ from clusterkit.backends.slurm.survey.parse import SlurmSurvey, parse
 from clusterkit.backends.slurm.survey.script import argv
 from clusterkit.backends.survey import root_choice
 from tests.backends.slurm.survey.sites import UNIVERSITY
-from tests.backends.slurm.survey.tools import program, slurm_tools
+from tests.backends.slurm.survey.tools import slurm_tools
+from tests.programs import write_program
 
 
 class Login:
@@ -70,9 +71,9 @@ def test_no_slurm(login: Login) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("tool", ["scontrol", "sinfo", "sacctmgr", "sbatch"])
 def test_a_tool_that_hangs_or_fails(login: Login, tool: str) -> None:
-    program(login.slurm, tool, "sleep 60" if tool != "sinfo" else "echo broken >&2; exit 1")
+    write_program(login.slurm, tool, "sleep 60" if tool != "sinfo" else "echo broken >&2; exit 1")
     # only here, where it would be waited for: a busy machine may take its time for the rest
-    program(login.bin, "timeout", 'shift; exec /usr/bin/timeout 3 "$@"')
+    write_program(login.bin, "timeout", 'shift; exec /usr/bin/timeout 3 "$@"')
     site = login.survey(path=f"{login.slurm}:")
     assert site.slurm is not None
     assert bool(site.silent) == (tool != "sinfo")
@@ -82,7 +83,7 @@ def test_a_tool_that_hangs_or_fails(login: Login, tool: str) -> None:
 def test_a_module_brings_the_runtime(login: Login, tmp_path: Path) -> None:
     (tmp_path / "tool/bin").mkdir(parents=True)
     (tmp_path / "tool/libexec/apptainer/bin").mkdir(parents=True)
-    program(tmp_path / "tool/bin", "apptainer", "echo apptainer version 1.3.0")
+    write_program(tmp_path / "tool/bin", "apptainer", "echo apptainer version 1.3.0")
     starter = tmp_path / "tool/libexec/apptainer/bin/starter-suid"
     starter.write_text("")
     starter.chmod(0o4755)
