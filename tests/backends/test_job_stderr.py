@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from clusterkit.config.models import Cluster
-from clusterkit.interactive.entering import enter_script
 from tests.backends.runs import Run, python
 from tests.waiting import until
 
@@ -70,20 +67,3 @@ def test_a_place_without_pipes_has_the_log_alone(tmp_path: Path) -> None:
     assert run.run(PATH=f"{tools}:{os.environ['PATH']}") == 0
     assert "trouble\n" in run.log()
     assert not (run.dir / "attempts/0/stderr").exists()
-
-
-def test_another_program_can_enter_the_place_of_the_first(tmp_path: Path) -> None:
-    program = python("ready()", "while True: time.sleep(1)")
-    run = Run(tmp_path, program, env={"GREETING": "hello"}, job={"prelude": ("export SITE='a b'",)})
-    process = run.start()
-    until((run.dir / "ready").exists)
-    enter = run.scratch / "run-1-0" / "enter"
-    assert enter.stat().st_mode & 0o077 == 0
-    cluster = Cluster(name="local", kind="local", root=str(tmp_path), container="none")
-    tell = 'printf "%s|" "$GREETING" "$SITE" "$CLUSTERKIT_ATTEMPT" "$PWD" "$@"'
-    start = ["bash", "-c", enter_script(cluster), "bash", str(run.path), "0", "dumb"]
-    done = subprocess.run([*start, "sh", "-c", tell, "sh", "x y"], capture_output=True, text=True)
-    assert done.stdout == f"hello|a b|0|{run.work}|x y|", done.stderr
-    process.send_signal(signal.SIGTERM)
-    process.communicate()
-    assert not enter.exists()

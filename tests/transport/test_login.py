@@ -143,19 +143,6 @@ def test_keys_of_the_agent(sshd: LoopbackSshd, tmp_path: Path, monkeypatch: pyte
         refused(sshd, config=config)
 
 
-# host keys -----------------------------------------------------------------------------------
-
-
-def test_a_wrong_host_key(sshd: LoopbackSshd, tmp_path: Path, own_config: Callable[..., Path]) -> None:
-    impostor = Path(f"{make_key(tmp_path / 'impostor')}.pub").read_text()
-    (tmp_path / "known").write_text(f"[127.0.0.1]:{sshd.port} {impostor}")
-    before = sshd.accepted_logins()
-    error = refused(sshd, config=own_config(f"UserKnownHostsFile {tmp_path / 'known'}"))
-    assert "has changed" in error.cause
-    assert f"{tmp_path / 'known'} line 1" in error.cause
-    assert sshd.accepted_logins() == before
-
-
 # unreachable ---------------------------------------------------------------------------------
 
 
