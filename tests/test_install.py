@@ -1,10 +1,11 @@
-"""README's installation without pinned versions: pip finds some that fit, and README says what it fetches."""
+"""README's installation without pinned versions finds some that fit; what is installed tells how again."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import urllib.request
@@ -14,7 +15,9 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from clusterkit_rl import distribution
+
+ROOT = Path(__file__).resolve().parents[1]
 SECTION = (ROOT / "README.md").read_text().partition("## Install")[2].partition("\n## ")[0]
 NEWCOMER = {"PIP_CONFIG_FILE": os.devnull, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 """Nothing but pip's default index, and how this machine reaches it."""
@@ -66,3 +69,54 @@ def test_pip_finds_versions_that_fit_and_readme_says_how_much_it_fetches(
     (said,) = re.findall(r"([\d.]+) GB", SECTION)
     assert float(said) / 1.5 < gigabytes < float(said) * 1.5
     assert SECTION.index(" GB") < SECTION.index("pip install")  # before it happens
+
+
+PIP = [sys.executable, "-m", "pip", "install"]
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.mark.parametrize(
+    ("record", "wanted"),
+    [
+        ({"url": "file:///w/x.whl", "archive_info": {}}, "clusterkit-rl[train] @ file:///w/x.whl"),
+        ({"url": "file:///src", "dir_info": {}}, "clusterkit-rl[train] @ file:///src"),
+        (
+            {"url": "https://g.example/c.git", "vcs_info": {"vcs": "git", "commit_id": COMMIT}},
+            f"clusterkit-rl[train] @ git+https://g.example/c.git@{COMMIT}",
+        ),
+        (None, "clusterkit-rl[train]"),
+    ],
+)
+def test_an_installed_package_names_the_source_that_pip_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: dict[str, object] | None, wanted: str
+) -> None:
+    info = tmp_path / "clusterkit_rl-0.1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: clusterkit-rl\nVersion: 0.1.0\n")
+    if record is not None:
+        (info / "direct_url.json").write_text(json.dumps(record))
+    monkeypatch.setattr(distribution, "HERE", tmp_path)
+    assert shlex.split(distribution.install_command(extra="train")) == [*PIP, wanted]
+
+
+def test_a_checkout_names_its_folder() -> None:
+    assert shlex.split(distribution.install_command()) == [*PIP, "-e", str(ROOT)]
+
+
+def test_no_text_of_the_product_installs_another_authors_distribution() -> None:
+    files = [ROOT / "README.md", *ROOT.glob("*.py"), *ROOT.glob("docs/**/*.md")]
+    files += [
+        file
+        for name in ("clusterkit", "trainer", "templates", "containers")
+        for file in (ROOT / name).rglob("*")
+    ]
+    for file in files:
+        if file.is_file() and file.suffix != ".pyc":
+            text = file.read_text()
+            for names in (
+                "install clusterkit ",
+                "install clusterkit\n",
+                "install 'clusterkit[",
+                "install clusterkit[",
+            ):
+                assert names not in text, f"{file}: {names}"

@@ -1,4 +1,4 @@
-"""A backend that clusterkit has never heard of carries every command: no line of clusterkit knows of it."""
+"""A backend and a runtime that clusterkit has never heard of carry every command: none of it names them."""
 
 import json
 import os
@@ -126,3 +126,19 @@ def test_what_is_not_there_is_named_by_its_kind(place: Place) -> None:
     done = subprocess.run(argv, cwd=place.folder, capture_output=True, text=True)
     assert done.returncode == 3
     assert "'slurm', 'local'" in done.stderr or "'slurm' or 'local'" in done.stderr
+
+
+def test_a_run_and_doctor_start_programs_in_a_runtime_of_another_package(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import os; print('wrapped', os.environ['WRAPPED'])")
+    (tmp_path / "wrapper.sh").write_text('#!/bin/sh\nWRAPPED="by $1" exec "$@"\n')
+    settings = SETTINGS.format(root=tmp_path / "root", python=sys.executable).replace('"spool"', '"local"')
+    settings = settings.replace('"none"', '"wrapper"\nimage = "wrapper.sh"')
+    (tmp_path / "clusterkit.toml").write_text(settings)
+    place = Place(tmp_path)
+    place.run("deploy")
+    run_id = place.run("submit").strip()
+    place.until(run_id, "COMPLETED")
+    assert f"wrapped by {sys.executable}" in place.run("logs", run_id)
+    place.run("config", "allow")
+    checks = {row["name"]: row["outcome"] for row in json.loads(place.run("doctor", "--json"))["checks"]}
+    assert (checks["runtime"], checks["container"]) == ("pass", "pass")

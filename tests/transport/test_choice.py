@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,3 +93,12 @@ def test_paramiko_refuses_what_it_would_ignore(line: str, tmp_path: Path) -> Non
         caught.value.cause == f"the ssh configuration of hpc sets {keyword}, which paramiko does not support"
     )
     assert caught.value.hint == 'set transport = "auto" or "openssh" for the cluster'
+
+
+def test_importing_the_factory_imports_no_paramiko() -> None:
+    script = (
+        "import sys; from clusterkit.transport.factory import connect; connect(None);"
+        "print([name for name in ('paramiko', 'cryptography', 'getpass') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
