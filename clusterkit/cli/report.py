@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from clusterkit.report.main_metric import MainResult
 
 _HEADLINES = 4
-_VERDICTS = {"fine": "green", "act": "yellow", "not measured": "dim"}
 
 
 def report(
@@ -129,32 +128,14 @@ def _group_object(row: ReportRow) -> dict[str, Any]:
     }
 
 
-def _advice_object(one: GroupAdvice) -> dict[str, Any]:
+def _advice_object(advice: GroupAdvice) -> dict[str, Any]:
     return {
-        "group": one.label,
-        "headlines": one.headlines,
-        "needs": [
-            {
-                "resource": need.resource,
-                "requested": need.asked,
-                "used": need.used,
-                "enough": need.enough or None,
-                "setting": need.setting or None,
-                "too_little": need.too_little,
-            }
-            for need in one.needs
-        ],
-        "bottleneck": one.binding and {"part": one.binding.part, "text": one.binding.sentence},
-        "changes": [asdict(change) for change in one.changes],
-        "checks": [
-            {
-                "rule": check.rule,
-                "verdict": check.verdict,
-                "measured": check.measured,
-                "cure": check.cure or None,
-            }
-            for check in one.checks
-        ],
+        "group": advice.label,
+        "headlines": advice.headlines,
+        "needs": [asdict(need) for need in advice.needs],
+        "bottleneck": advice.bottleneck and asdict(advice.bottleneck),
+        "changes": [asdict(change) for change in advice.changes],
+        "checks": [asdict(check) for check in advice.checks],
     }
 
 
@@ -210,54 +191,36 @@ def show_headlines(advice: Sequence[GroupAdvice]) -> None:
 
 
 def show_advice(advice: Sequence[GroupAdvice]) -> None:
-    """Prints all advice: requested and used resources, bottlenecks, faster options, the guides' rules."""
+    """Prints all advice: requested and used resources, bottlenecks, faster options, what went wrong."""
     for number, one in enumerate(advice):
         if number:
             out.print()
         if len(advice) > 1:
             out.print(Text(one.label, style="bold"))
         if one.needs:
-            out.print(_needs(one))
+            needs = _wrapping_table("resource", "asked for", "used", "enough", "for the profile")
+            for need in one.needs:
+                used = Text(need.used, style="yellow" if need.too_little else "")
+                setting = Text(need.setting or "", style="bold")
+                needs.add_row(need.resource, need.requested, used, need.enough, setting)
+            out.print(needs)
             out.print()
-        if one.binding:
-            out.print(Text(one.binding.sentence))
-        if one.changes:
-            out.print(_changes(one))
-        if one.binding or one.changes:
+        if one.bottleneck:
+            out.print(Text(one.bottleneck.text))
+        changes = Table.grid(padding=(0, 1, 0, 0))
+        for change in one.changes:
+            words = Text.assemble((change.setting, "bold"), f": {change.gain}; {change.why}")
+            changes.add_row(Text("faster", style="green"), words)
+        if one.bottleneck or one.changes:
+            out.print(changes)
             out.print()
-        out.print(_checks(one))
-
-
-def _needs(advice: GroupAdvice) -> Table:
-    table = _wrapping_table("resource", "asked for", "used", "enough", "for the profile")
-    for need in advice.needs:
-        style = "yellow" if need.too_little else ""
-        table.add_row(
-            need.resource,
-            need.asked,
-            Text(need.used, style=style),
-            need.enough,
-            Text(need.setting, style="bold"),
-        )
-    return table
-
-
-def _changes(advice: GroupAdvice) -> Table:
-    table = Table.grid(padding=(0, 1, 0, 0))
-    for change in advice.changes:
-        words = Text.assemble((change.setting, "bold"), f": {change.gain}; {change.why}")
-        table.add_row(Text("faster", style="green"), words)
-    return table
-
-
-def _checks(advice: GroupAdvice) -> Table:
-    table = _wrapping_table("rule", "", "measured")
-    for check in advice.checks:
-        told = Text(check.measured)
-        if check.cure:
-            told.append(f"; {check.cure}", style="bold")
-        table.add_row(check.rule, Text(check.verdict, style=_VERDICTS[check.verdict]), told)
-    return table
+        if one.checks:
+            checks = _wrapping_table("rule", "", "measured")
+            for check in one.checks:
+                verdict = Text(check.verdict, style="yellow" if check.cure else "green")
+                cure = (f"; {check.cure}", "bold") if check.cure else ""
+                checks.add_row(check.rule, verdict, Text.assemble(check.measured, cure))
+            out.print(checks)
 
 
 def _wrapping_table(*headings: str) -> Table:

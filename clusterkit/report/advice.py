@@ -1,30 +1,80 @@
-"""Advice from runs for the next one: requested against used resources, bottlenecks, faster settings. Pure.
+"""Advice from runs for the next one: requested against used resources, bottlenecks, faults. Pure.
 
-Of each resource, the smallest request that would have worked is advised, with margin.
+While the environments step, the trainer learns; `env` is the wait that is left over after that. On a GPU
+the host runs ahead, so the wait for the GPU shows in `learn` or in `act`: there, utilisation decides.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from clusterkit.report.binding import Binding, Change, compared, faster, what_binds
-from clusterkit.report.checks import RuleCheck, RuleVerdict, checks
-from clusterkit.report.measured import Measured, known, share
+from clusterkit.report.measured import Measured, known, median_rate, share
+from clusterkit.report.needs import ResourceNeed, needs
+from clusterkit.results.series import not_finite, not_finite_words
 from clusterkit.runs.run_dir import table
-from clusterkit.units import GIB, format_bytes, format_duration, format_seconds
+from clusterkit.units import beside, format_seconds
 
-MEMORY_MARGIN = 1.3
-"""Margin for short peaks between samples, which are seconds apart."""
-CPU_MARGIN = 1.2
-TIME_MARGIN = 1.25
-_GPU_SIZES = (6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 141)
-"""Memory, GiB, of available GPUs and MIG slices."""
-_TIGHT = 0.9
-"""Share of a request above which a run nearly failed."""
-_SMALLER = 0.8
-"""Share of a request that must suffice for it to count as too large."""
+NAMES = {
+    "learn": "the learner",
+    "act": "acting",
+    "env": "the physics",
+    "evaluate": "evaluation",
+    "checkpoint": "I/O of checkpoints",
+    "other": "starting and the rest",
+}
+_BUSY = 0.7
+"""Utilisation from which the GPU is the bottleneck."""
+_WORTH = 1.05
+"""Changes that make a run less than 5% faster are not mentioned."""
+_REPEATED = 0.02
+"""Share of repeated steps from which a setting is worth changing."""
+_STARTING = 0.2
+"""Share of attempt time outside the loop from which it is worth mentioning."""
+_CROWDED = 0.7
+"""Used share of a needed processor; below it the loop waited for a processor."""
+_DORMANT = 0.25
+"""The paper's widths up to 1,024 end at 15% at most, 2,048 at 32%, 4,096 at 49% (MT10)."""
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """The part of the loop that takes most of the time."""
+
+    part: str
+    """A key of `NAMES`."""
+    text: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """A setting that would make the next run faster."""
+
+    setting: str
+    """The setting to write."""
+    why: str
+    factor: float
+    """The speed-up: an upper bound, or measured."""
+    measured: bool = False
+    """Whether another run shows it; otherwise it follows from the time split."""
+
+    @property
+    def gain(self) -> str:
+        """The speed-up in words."""
+        return f"{'' if self.measured else 'at most '}{self.factor:.2f} times as fast"
+
+
+@dataclass(frozen=True)
+class RuleCheck:
+    """One rule about slow and failing runs, and what was measured of it."""
+
+    rule: str
+    verdict: str
+    """"fine" or "act"."""
+    measured: str
+    cure: str | None
+    """What to do; None if it is fine."""
 
 
 @dataclass(frozen=True)
@@ -34,27 +84,24 @@ class GroupAdvice:
     label: str
     measured: tuple[Measured, ...]
     needs: tuple[ResourceNeed, ...]
-    binding: Binding | None
+    bottleneck: Bottleneck | None
     changes: tuple[Change, ...]
     checks: tuple[RuleCheck, ...]
 
     @property
     def headlines(self) -> list[str]:
         """The most important lines, the most urgent first."""
-        short = [
-            f"{need.resource} was too little: {need.setting or 'more'}"
-            for need in self.needs
-            if need.too_little
-        ]
-        act = [
-            f"{check.rule}: {check.measured}; {check.cure}"
-            for check in self.checks
-            if check.verdict is RuleVerdict.ACT
-        ]
+        short = [f"{need.resource} was too little: {need.setting or 'more'}" for need in self.short]
+        act = [f"{check.rule}: {check.measured}; {check.cure}" for check in self.checks if check.cure]
         quick = [f"{change.setting}: {change.gain}; {change.why}" for change in self.changes[:1]]
         less = [need.setting for need in self.needs if need.setting and not need.too_little]
         small = [f"enough for a run like this: {', '.join(less)}"] if less else []
-        return [*short, *([self.binding.sentence] if self.binding else []), *act, *quick, *small]
+        return [*short, *([self.bottleneck.text] if self.bottleneck else []), *act, *quick, *small]
+
+    @property
+    def short(self) -> list[ResourceNeed]:
+        """The resources of which the runs had too little."""
+        return [need for need in self.needs if need.too_little]
 
 
 def advise(groups: Mapping[str, Sequence[Measured]]) -> list[GroupAdvice]:
@@ -65,155 +112,194 @@ def advise(groups: Mapping[str, Sequence[Measured]]) -> list[GroupAdvice]:
 def _advise(label: str, groups: Mapping[str, Sequence[Measured]]) -> GroupAdvice:
     runs = groups[label]
     typical = sorted(runs, key=lambda measured: measured.steps_per_second or 0.0)[len(runs) // 2]
-    binding = what_binds(typical)
     rivals = {
         name: others
         for name, others in groups.items()
         if name != label and others and others[0].run.recipe.get("values") == typical.run.recipe.get("values")
     }  # they learn with one recipe, so that only their speed differs
-    faster_groups = compared(runs, rivals, label)
-    settings = {change.setting.split(" ")[0] for change in faster_groups}
-    reasoned = [
-        change
-        for change in faster(typical, table(typical.run.recipe, "values"))
-        if change.setting.split(" ")[0] not in settings
+    shown = _compared(runs, rivals, label)
+    settings = {change.setting.split(" ")[0] for change in shown}
+    reasoned = [change for change in _reasoned(typical) if change.setting.split(" ")[0] not in settings]
+    changes = [
+        *sorted(shown, key=lambda change: -change.factor),
+        *sorted(reasoned, key=lambda change: -change.factor),
     ]
     return GroupAdvice(
         label=label,
         measured=tuple(runs),
         needs=tuple(needs(runs)),
-        binding=binding,
-        changes=(*sorted(faster_groups, key=lambda change: -change.factor), *reasoned),
-        checks=tuple(checks(runs, binding)),
+        bottleneck=_bottleneck(typical),
+        changes=tuple(change for change in changes if change.factor >= _WORTH),
+        checks=tuple(_checks(runs)),
     )
 
 
-@dataclass(frozen=True)
-class ResourceNeed:
-    """One resource, described for people."""
-
-    resource: str
-    asked: str
-    used: str
-    enough: str
-    """The smallest sufficient request; "" if unknown."""
-    setting: str = ""
-    """The profile line for it, if it differs from the request; else ""."""
-    too_little: bool = False
-
-
-def needs(runs: Sequence[Measured]) -> list[ResourceNeed]:
-    """Returns the highest needs among runs with equal requests."""
-    every = (_memory(runs), _cpus(runs), _time(runs), _gpu_memory(runs), _gpu(runs))
-    return [need for need in every if need is not None]
-
-
-def _memory(runs: Sequence[Measured]) -> ResourceNeed | None:
-    asked = max(measured.evidence.asked.memory or 0 for measured in runs)
-    used = max((measured.memory or 0.0) / measured.evidence.asked.in_one for measured in runs)
-    if not used:
+def _bottleneck(measured: Measured) -> Bottleneck | None:
+    """Returns the part that takes most of the time; None for a program that does not time its loop."""
+    parts = measured.shares
+    if not parts:
         return None
-    killed = any(measured.evidence.memory_line for measured in runs)
-    text = f"{format_bytes(used)}, {share(used / asked)}" if asked else format_bytes(used)
-    gib = max(1, math.ceil(used * MEMORY_MARGIN / GIB))
-    short = killed or 0 < asked < used / _TIGHT
-    if killed and asked:
-        gib = max(gib, math.ceil(2 * asked / GIB))
-        text += "; too little: it was killed"
-    differs = not asked or short or gib * GIB <= _SMALLER * asked
-    shown = format_bytes(asked) if asked else "not given"
-    return ResourceNeed("memory", shown, text, f"{gib} GiB", f'memory = "{gib}G"' if differs else "", short)
+    part = max(parts, key=lambda name: parts[name])
+    if _fills_gpu(measured) and parts["learn"] + parts["act"] > parts["env"]:
+        part = "learn"
+    text = f"{share(parts['learn'])} of the loop goes into updates, {share(parts['act'])} into acting, "
+    text += f"{share(parts['env'])} into waiting for environments"
+    text += "".join(
+        f", {share(parts[p])} into {NAMES[p]}" for p in ("evaluate", "checkpoint") if parts[p] >= 0.02
+    )
+    used = f"; the GPU is {share(measured.gpu)} busy" if measured.gpu is not None else ""
+    return Bottleneck(part, f"{NAMES[part]} binds: {text}{used}")
 
 
-def _cpus(runs: Sequence[Measured]) -> ResourceNeed | None:
-    asked = max(measured.evidence.asked.cpus or 0 for measured in runs)
-    used = [
-        (measured, measured.processors / measured.evidence.asked.in_one, measured.cpu)
-        for measured in runs
-        if measured.processors and measured.cpu is not None
+def _fills_gpu(measured: Measured) -> bool:
+    return (measured.gpu or 0.0) >= _BUSY
+
+
+def _compared(mine: Sequence[Measured], others: Mapping[str, Sequence[Measured]], label: str) -> list[Change]:
+    """Returns with which other num_envs, precision or CPU count groups of the same recipe ran faster.
+
+    A group counts as faster if its slowest run is faster than this group's fastest.
+    """
+    changes = []
+    for name, theirs in others.items():
+        different = [
+            f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}"
+            for key, field in (("num_envs", "num_envs"), ("precision", "precision"), ("cpus", "processors"))
+            if (value := getattr(theirs[0], field)) is not None
+            if getattr(mine[0], field) not in (None, value)
+        ]
+        slow, quick = median_rate(mine), median_rate(theirs)
+        fastest = max((measured.steps_per_second or 0.0 for measured in mine), default=0.0)
+        slowest = min((measured.steps_per_second or 0.0 for measured in theirs), default=0.0)
+        if different and slow and quick and slowest > fastest:
+            fast, mine_fast = beside([quick, slow])
+            why = f"{name} made {fast} steps/s, {label} {mine_fast}"
+            if theirs[0].device != mine[0].device:
+                why += f", on {theirs[0].device} instead of {mine[0].device}"
+            changes.append(Change(", ".join(different), why, quick / slow, measured=True))
+    return changes
+
+
+def _reasoned(measured: Measured) -> list[Change]:
+    """Returns settings that would shorten a part of the loop, each with the gain if it took half as long."""
+    parts = measured.shares
+    if not parts:
+        return []
+    envs, processors = measured.num_envs, measured.processors
+    learning, acting, physics = parts["learn"], parts["act"], parts["env"]
+    if _fills_gpu(measured):
+        learning, acting = learning + acting, 0.0  # acting is the wait for the updates
+    halved = [
+        (
+            "eval_every twice as long, or fewer eval_episodes",
+            f"training waits for evaluations {share(parts['evaluate'])} of the time",
+            parts["evaluate"],
+        ),
+        (
+            "checkpoint_every twice as long",
+            f"training waits for checkpoints {share(parts['checkpoint'])} of the time",
+            parts["checkpoint"],
+        ),
     ]
-    if not used:
-        return None
-    mean = max(processors * cpu for _, processors, cpu in used)
-    high = max(processors * (measured.cpu_high or cpu) for measured, processors, cpu in used)
-    enough = max(1, math.ceil(high * CPU_MARGIN))
-    text = f"{mean:.1f} in the mean, {high:.1f} at most times"
-    waits = any(measured.shares.get("env", 0.0) >= 0.1 for measured, *_ in used)
-    if asked and (waits or enough >= asked):
-        enough = asked  # fewer would make the wait for physics longer
-    most = max(measured.num_envs + 2 if measured.num_envs and measured.shares else 0 for measured, *_ in used)
-    if most:
-        enough = min(enough, most)  # one for each environment, the learner and the evaluation: more lie idle
-    differs = not asked or enough <= _SMALLER * asked
-    return ResourceNeed(
-        "CPUs", str(asked or "not given"), text, str(enough), f"cpus = {enough}" if differs else ""
-    )
+    if envs is not None and (processors is None or envs > processors - 1):
+        more = f"cpus = {2 * processors}" if processors else "more cpus"
+        why = f"{envs} environments share {max(1, (processors or 0) - 1) if processors else 'few'} workers"
+        halved.append((more, f"{why}; twice as many halve the wait for physics at most", physics))
+        physics = 0.0  # more environments would wait longer
+    if envs is not None:
+        tasks = _tasks(table(measured.run.recipe, "values"))
+        why = "each action and each wait then serves twice as many environments"
+        why += f" (a multiple of the {tasks} tasks)" if tasks > 1 else ""
+        halved.append((f"num_envs = {-(-2 * envs // tasks) * tasks}", why, acting + physics))
+    if cheaper := _cheaper_precision(measured):
+        why = "updates take as long whatever num_envs is, so only cheaper ones help"
+        why += "" if measured.capability else "; only on a CPU with bf16 units (AVX512_BF16, AMX)"
+        halved.append((f'precision = "{cheaper}"', why, learning))
+    # The speed-up of the whole when one part's time is halved: Amdahl 1967.
+    return [Change(setting, why, 1 / (1 - part / 2)) for setting, why, part in halved]
 
 
-def _time(runs: Sequence[Measured]) -> ResourceNeed | None:
-    asked = max(measured.evidence.asked.seconds or 0 for measured in runs)
-    longest = max(_whole_run(measured) or 0.0 for measured in runs)
-    if not longest:
+def _tasks(recipe: Mapping[str, Any]) -> int:
+    tasks, sizes = recipe.get("tasks"), {"MT10": 10, "MT25": 25, "MT50": 50}
+    return sum(sizes.get(str(task), 1) for task in tasks) if isinstance(tasks, list) and tasks else 1
+
+
+def _cheaper_precision(measured: Measured) -> str | None:
+    """Returns a precision in which the updates would be faster."""
+    if measured.capability is None:
+        return {"fp32": "bf16"}.get(measured.precision or "")
+    if measured.capability < 8.0 or (measured.gpu is not None and not _fills_gpu(measured)):
+        return None  # it has no such units, or its kernels are too small to fill it
+    return {"fp32": "tf32", "tf32": "bf16"}.get(measured.precision or "")
+
+
+def _checks(runs: Sequence[Measured]) -> list[RuleCheck]:
+    """Returns the rules of which something was measured; each part below returns that and its cure."""
+    trains = any(measured.run.recipe for measured in runs)
+    rules = {
+        "Slower than expected: the processors are taken by others": _crowded(runs) if trains else None,
+        "Plasticity loss: many dormant neurons": _plasticity(runs) if trains else None,
+        "Training unstable (numbers that are not finite)": _numbers(runs),
+        "Work lost between attempts": _lost(runs),
+    }
+    return [
+        RuleCheck(rule, "act" if found[1] else "fine", *found)
+        for rule, found in rules.items()
+        if found is not None
+    ]
+
+
+def _crowded(runs: Sequence[Measured]) -> tuple[str, str | None] | None:
+    """Checks that without a GPU the loop keeps a processor busy; else other work has it."""
+    loops = [
+        (sum(measured.shares[part] for part in ("learn", "act", "env")), measured.cpu * measured.processors)
+        for measured in runs
+        if measured.shares and measured.cpu is not None and measured.processors
+        if measured.gpu is None and measured.capability is None
+    ]
+    if not loops:
         return None
+    computes, used = min(loops, key=lambda pair: pair[1] / max(pair[0], 0.01))
+    text = f"{share(computes)} of the time is learning, acting and physics, by {used:.1f} processors"
+    cure = "other work had the rest: a node or a time of its own; trust no speed here"
+    return text, cure if used < _CROWDED * computes else None
+
+
+def _plasticity(runs: Sequence[Measured]) -> tuple[str, str | None] | None:
+    dormant = known(measured.dormant for measured in runs)
+    if not dormant:
+        return None
+    mean = sum(dormant) / len(dormant)
+    cure = "a narrower critic, or more tasks (MT50); layer normalisation"
+    return f"{share(mean)} of the critics' at the end", cure if mean >= _DORMANT else None
+
+
+def _numbers(runs: Sequence[Measured]) -> tuple[str, str | None] | None:
+    lost = [metrics for measured in runs if (metrics := not_finite(measured.run.rows))]
+    if lost:
+        text = not_finite_words(min(lost, key=lambda metrics: not metrics[0].lost))
+        text = text if len(runs) == 1 else f"in {len(lost)} of {len(runs)} runs; in one, {text}"
+        return text, "a smaller learning rate; look at what it learns from"
+    if skipped := sum(measured.skipped for measured in runs):
+        return f"{skipped:,} updates were skipped", "a smaller learning rate; fp32 in place of bf16"
+    logged = any(measured.run.training or measured.run.own_names for measured in runs)
+    return ("every number that was logged is finite", None) if logged else None
+
+
+def _lost(runs: Sequence[Measured]) -> tuple[str, str | None] | None:
     attempts = max(len(measured.run.directory.attempts) for measured in runs)
-    unfinished = not all(measured.completed for measured in runs)
-    text = f"{format_seconds(longest)} in all" + (f", {attempts} attempts" if attempts > 1 else "")
-    text += ", as far as it came, carried on to its last step" if unfinished else ""
-    enough = _round_time(longest * TIME_MARGIN)
-    short = attempts == 1 and 0 < asked < longest / _TIGHT  # else it went on in the next attempt
-    differs = not asked or short or enough <= _SMALLER * asked
-    shown = f"{format_seconds(asked)} an attempt" if asked else "not given"
-    return ResourceNeed(
-        "time",
-        shown,
-        text,
-        format_seconds(enough),
-        f'time = "{format_duration(enough)}"' if differs else "",
-        short,
+    if attempts < 2:
+        return ("each run took one attempt", None) if attempts else None
+    lost, steps = (
+        sum(measured.repeated_steps for measured in runs),
+        sum(measured.last_step for measured in runs),
     )
-
-
-def _whole_run(measured: Measured) -> float | None:
-    """Returns seconds of a whole run; for an unfinished one extrapolated at its rate."""
-    total = measured.run.document.get("total_steps")
-    if measured.completed or not measured.running:
-        return measured.running or None
-    if not isinstance(total, int) or not 0 < total < 1 << 62 or not measured.last_step:
-        return None
-    return measured.running * max(1.0, total / measured.last_step)
-
-
-def _round_time(seconds: float) -> int:
-    """Rounds up to 5 minutes below an hour, 15 minutes below four hours, else whole hours."""
-    unit = 300 if seconds <= 3600 else 900 if seconds <= 4 * 3600 else 3600
-    return math.ceil(seconds / unit) * unit
-
-
-def _gpu_memory(runs: Sequence[Measured]) -> ResourceNeed | None:
-    used = max(measured.gpu_memory or 0.0 for measured in runs)
-    total = max(measured.gpu_memory_total or 0.0 for measured in runs)
-    if not used or not total:
-        return None
-    killed = any(measured.evidence.gpu_memory_line for measured in runs)
-    wanted = used * MEMORY_MARGIN / GIB
-    gib = next((size for size in _GPU_SIZES if size >= wanted), None)
-    text = f"{format_bytes(used)}, {share(used / total)}" + ("; it was full" if killed else "")
-    smaller = f"a GPU or slice of {gib} GiB" if gib and gib * GIB < total else format_bytes(total)
-    enough = "more" if killed else smaller
-    return ResourceNeed("GPU memory", format_bytes(total), text, enough, too_little=killed)
-
-
-def _gpu(runs: Sequence[Measured]) -> ResourceNeed | None:
-    asked = max(measured.evidence.asked.gpus for measured in runs)
-    used = known(measured.gpu for measured in runs)
-    if not used:
-        return None
-    name = next((gpu for measured in runs if (gpu := measured.evidence.asked.gpu)), "GPU")
-    text = f"{share(max(used))} busy in the mean"
-    together = min(int(0.9 / max(max(used), 0.05)), 4)
-    alone = all(measured.evidence.asked.pack == measured.evidence.asked.in_one == 1 for measured in runs)
-    enough = f"1 for {together} runs: submit --pack {together}" if together > 1 and alone else "1"
-    setting = "gpus = 1" if asked > 1 else ""
-    return ResourceNeed(
-        "GPU", f"{asked or 1} x {name}", text + (" (of one)" if asked > 1 else ""), enough, setting
+    outside = max(
+        (1 - measured.seconds / measured.running for measured in runs if measured.running), default=0
     )
+    text = f"{lost:,} steps done twice ({share(lost / max(1, steps))})"
+    text += f", {format_seconds(max(measured.waited for measured in runs))} between attempts"
+    text += f", {share(max(0.0, outside))} of their time is starting and ending"
+    if lost >= _REPEATED * steps:
+        return text, "a shorter `checkpoint_every`, or a longer `time`"
+    return text, "a longer `time`, for fewer starts" if outside >= _STARTING else None

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from clusterkit.report.advice import GroupAdvice
-from clusterkit.report.binding import NAMES
+from clusterkit.report.advice import NAMES, GroupAdvice
 from clusterkit.report.chart_data import TIME, BarChart, RunBar, Stretch, XAxis
 from clusterkit.report.groups import ReportRun
 from clusterkit.report.measured import PARTS, Measured, share

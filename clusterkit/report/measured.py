@@ -29,8 +29,6 @@ class Measured:
     """Shares of that time by part, with sum 1; empty for a program that does not time its loop."""
     running: float
     """Wall time of all attempts in seconds; without a record of its end, up to an attempt's last line."""
-    longest: float
-    """Wall time of the longest attempt."""
     waited: float
     """Seconds between the end of an attempt and the start of the next."""
     repeated_steps: int
@@ -53,7 +51,6 @@ class Measured:
     """Highest sample, bytes."""
     gpu: float | None
     """Mean utilisation, 0..1."""
-    gpu_high: float | None
     gpu_memory: float | None
     """Highest sample, bytes."""
     gpu_memory_total: float | None
@@ -76,15 +73,12 @@ def measure(evidence: RunEvidence) -> Measured:
     header, profile = run.header, table(run.document, "profile")
     beat = evidence.heartbeat
     gpu = table(beat, "gpu")
-    lasted = _lasted_each(run)
-    capability = _number(table(header, "versions").get("capability"))
     cpus = [share for row, _ in weighed if (share := row.number("cpu/share")) is not None]
     return Measured(
         evidence=evidence,
         seconds=seconds,
         shares=_shares(weighed),
-        running=sum(lasted),
-        longest=max(lasted, default=0.0),
+        running=sum(_lasted_each(run)),
         waited=_waited(run),
         repeated_steps=_repeated(run.rows),
         last_step=run.last_step,
@@ -93,13 +87,12 @@ def measure(evidence: RunEvidence) -> Measured:
         num_envs=whole(header.get("num_envs") or profile.get("num_envs")),
         precision=text(header.get("precision") or profile.get("precision")),
         device=text(header.get("device")),
-        capability=capability,
+        capability=_number(table(header, "versions").get("capability")),
         processors=whole(header.get("processors")) or evidence.asked.granted,
         cpu=_mean(weighed, "cpu/share"),
         cpu_high=sorted(cpus)[int(0.95 * (len(cpus) - 1))] if cpus else None,
         memory=_highest(run.rows, "memory/rss_bytes", beat.get("rss_bytes")),
         gpu=_mean(weighed, "gpu/utilization"),
-        gpu_high=_highest(run.rows, "gpu/utilization_max"),
         gpu_memory=_highest(run.rows, "gpu/memory_bytes", gpu.get("memory_used_bytes")),
         gpu_memory_total=_number(gpu.get("memory_total_bytes"))
         or _number(table(header, "versions").get("memory_bytes")),

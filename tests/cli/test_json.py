@@ -32,10 +32,9 @@ from clusterkit.images.building.packages import PackageChanges
 from clusterkit.images.image import Image
 from clusterkit.images.inventory import StoredImage
 from clusterkit.probes.usage import Gpu
-from clusterkit.report.advice import GroupAdvice, ResourceNeed
-from clusterkit.report.binding import Binding, Change
-from clusterkit.report.checks import RuleCheck, RuleVerdict
+from clusterkit.report.advice import Bottleneck, Change, GroupAdvice, RuleCheck
 from clusterkit.report.facts import EqualRuns
+from clusterkit.report.needs import ResourceNeed
 from clusterkit.results.pull import PulledRun
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.state import RunState
@@ -174,10 +173,10 @@ def test_the_samples_of_uploads_advice_and_images_to_remove(capsys: pytest.Captu
     advice = GroupAdvice(
         label="a",
         measured=(),
-        needs=(ResourceNeed("memory", "4 GiB", "4 GiB", "8 GiB", too_little=True),),
-        binding=Binding("physics", "It waits."),
+        needs=(ResourceNeed("memory", "4 GiB", "4 GiB", "8 GiB", "", too_little=True),),
+        bottleneck=Bottleneck("physics", "It waits."),
         changes=(Change("workers = 2", "it waits", 1.5),),
-        checks=(RuleCheck("Out of memory", "in its log", RuleVerdict.ACT, "more memory"),),
+        checks=(RuleCheck("Work lost", "act", "9 steps", "more time"),),
     )
     equal = EqualRuns(("a", "b"), ("seed",))
     report.print_json(

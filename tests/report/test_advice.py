@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from clusterkit.report.advice import GroupAdvice, ResourceNeed, advise
-from clusterkit.report.checks import RuleCheck, RuleVerdict
+from clusterkit.report.advice import GroupAdvice, RuleCheck, advise
 from clusterkit.report.evidence import RunEvidence, asked, read_evidence
 from clusterkit.report.groups import read_runs
 from clusterkit.report.measured import Measured, measure
+from clusterkit.report.needs import ResourceNeed
 from clusterkit.runs.submission import Submission
 from tests.results.run_dirs import STARTED, evaluation, make_run_dir, write_metrics
 
@@ -59,8 +59,8 @@ def one(*runs: RunEvidence) -> GroupAdvice:
     return next(iter(advise({"a": [measure(run) for run in runs]})))
 
 
-def check(advice: GroupAdvice, beginning: str) -> RuleCheck:
-    return next(check for check in advice.checks if check.rule.startswith(beginning))
+def check(advice: GroupAdvice, beginning: str) -> RuleCheck | None:
+    return next((check for check in advice.checks if check.rule.startswith(beginning)), None)
 
 
 def need(advice: GroupAdvice, resource: str) -> ResourceNeed:
@@ -85,23 +85,21 @@ def settings(advice: GroupAdvice) -> dict[str, float]:
 def test_what_binds(tmp_path: Path, parts: dict[str, float], gpu: float | None, part: str) -> None:
     machine = split(**parts) | ({} if gpu is None else {"gpu/utilization": gpu})
     advice = one(evidence(tmp_path, machine=machine))
-    assert advice.binding is not None
-    assert advice.binding.part == part
+    assert advice.bottleneck is not None
+    assert advice.bottleneck.part == part
 
 
 def test_a_program_that_times_nothing_gets_no_guess(tmp_path: Path) -> None:
     advice = one(evidence(tmp_path))
-    assert advice.binding is None
+    assert advice.bottleneck is None
     assert advice.changes == ()
-    assert check(advice, "Slower").verdict is RuleVerdict.UNKNOWN
-    assert check(advice, "GPU").verdict is RuleVerdict.UNKNOWN
+    assert check(advice, "Slower") is None
 
 
 def test_physics_on_too_few_processors_wants_processors(tmp_path: Path) -> None:
     machine = split(env=0.6, act=0.1, learn=0.2)
     advice = one(evidence(tmp_path, machine=machine, header={"num_envs": 30, "precision": "bf16"}))
     assert settings(advice) == pytest.approx({"cpus = 32": 1 / 0.7, "num_envs = 60": 1 / 0.95})
-    assert check(advice, "Slower").cure.startswith("up to 31 `cpus`")
 
 
 def test_physics_with_a_processor_each_wants_more_environments(tmp_path: Path) -> None:
@@ -109,14 +107,13 @@ def test_physics_with_a_processor_each_wants_more_environments(tmp_path: Path) -
     advice = one(evidence(tmp_path, machine=machine, header={"precision": "bf16"}))
     assert settings(advice) == pytest.approx({"num_envs = 20": 1 / 0.65})
     assert "multiple of the 10 tasks" in advice.changes[0].why
-    assert "more `num_envs`" in check(advice, "Slower").cure
 
 
 def test_a_learner_that_fills_the_gpu_wants_cheaper_updates(tmp_path: Path) -> None:
     machine = split(learn=0.5, act=0.3, env=0.1) | {"gpu/utilization": 0.9}
     advice = one(evidence(tmp_path, machine=machine))
     assert settings(advice)['precision = "tf32"'] == pytest.approx(1 / 0.6)
-    assert "an update every 10 steps is the recipe's, whatever num_envs is" in advice.changes[0].why
+    assert "only cheaper ones help" in advice.changes[0].why
 
 
 @pytest.mark.parametrize(
@@ -161,52 +158,25 @@ def test_groups_whose_speeds_overlap_show_nothing(tmp_path: Path) -> None:
 
 def test_processors_that_others_use(tmp_path: Path) -> None:
     header = {"processors": 2, "versions": {"capability": None}}
-    for name, share, verdict in (("a", 0.2, RuleVerdict.ACT), ("b", 0.6, RuleVerdict.FINE)):
+    for name, share, verdict in (("a", 0.2, "act"), ("b", 0.6, "fine")):
         machine = split(learn=0.8, act=0.1) | {"cpu/share": share}
         found = check(
             one(evidence(tmp_path, name, machine=machine, header=header)), "Slower than expected: the pro"
         )
-        assert found.verdict is verdict
+        assert found.verdict == verdict
         assert (
             found.measured
             == f"90% of the time is learning, acting and physics, by {2 * share:.1f} processors"
         )
 
 
-@pytest.mark.parametrize(
-    ("machine", "cure"),
-    [
-        (split(env=0.7), "physics"),
-        (split(act=0.7), "more `num_envs`"),
-        (split(learn=0.7), "several runs share it"),
-        (split(evaluate=0.7), "`eval_every`"),
-        (split(checkpoint=0.7), "`checkpoint_every`"),
-    ],
-)
-def test_a_gpu_that_idles(tmp_path: Path, machine: dict[str, float], cure: str) -> None:
-    used = {"gpu/utilization": 0.12, "gpu/utilization_max": 0.4}
-    found = check(one(evidence(tmp_path, machine=machine | used)), "GPU")
-    assert found.verdict is RuleVerdict.ACT
-    assert found.measured == "12% in the mean, 40% at most"
-    assert cure in found.cure
-
-
-def test_a_busy_gpu_is_fine(tmp_path: Path) -> None:
-    found = check(one(evidence(tmp_path, machine=split(learn=0.7) | {"gpu/utilization": 0.3})), "GPU")
-    assert (found.verdict, found.cure) == (RuleVerdict.FINE, "")
-
-
 def test_dormant_neurons(tmp_path: Path) -> None:
     key = "diagnostics/dormant/critic"
     many = check(one(evidence(tmp_path, "a", diagnostics={key: 0.49})), "Plasticity")
     few = check(one(evidence(tmp_path, "b", diagnostics={key: 0.15})), "Plasticity")
-    none = check(one(evidence(tmp_path, "c")), "Plasticity")
-    assert (many.verdict, few.verdict, none.verdict) == (
-        RuleVerdict.ACT,
-        RuleVerdict.FINE,
-        RuleVerdict.UNKNOWN,
-    )
+    assert (many.verdict, few.verdict) == ("act", "fine")
     assert many.measured.startswith("49%")
+    assert check(one(evidence(tmp_path, "c")), "Plasticity") is None
 
 
 def test_skipped_updates(tmp_path: Path) -> None:
@@ -215,29 +185,23 @@ def test_skipped_updates(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "verdict", "words"),
+    ("line", "short"),
     [
-        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", RuleVerdict.ACT, "the GPU's"),
-        ("slurmstepd: error: Detected 1 oom_kill event in StepId=7.0", RuleVerdict.ACT, "the node's"),
-        ("all is well", RuleVerdict.FINE, "never"),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", ["GPU memory"]),
+        ("slurmstepd: error: Detected 1 oom_kill event in StepId=7.0", ["memory"]),
+        ("all is well", []),
     ],
 )
-def test_out_of_memory_is_read_from_the_log(
-    tmp_path: Path, line: str, verdict: RuleVerdict, words: str
-) -> None:
-    run = evidence(tmp_path, machine={"memory/rss_bytes": 20 * GIB})
+def test_out_of_memory_is_read_from_the_log(tmp_path: Path, line: str, short: list[str]) -> None:
+    run = evidence(tmp_path, machine={"memory/rss_bytes": 20 * GIB, "gpu/memory_bytes": 40 * GIB})
     (run.run.directory.path / "attempts" / "0" / "log").write_text(f"start\n{line}\n")
-    advice = one(read_evidence(run.run))
-    found = check(advice, "Out of memory")
-    assert found.verdict is verdict
-    assert found.measured.startswith(words)
-    assert need(advice, "memory").too_little == ("oom_kill" in line)
+    assert [need.resource for need in one(read_evidence(run.run)).short] == short
 
 
 def test_memory_for_the_next_run(tmp_path: Path) -> None:
     advice = one(*(evidence(tmp_path, f"r{n}", machine={"memory/rss_bytes": n * GIB}) for n in (3, 10)))
     found = need(advice, "memory")
-    assert (found.asked, found.used) == ("64 GiB", "10 GiB, 16%")
+    assert (found.requested, found.used) == ("64 GiB", "10 GiB, 16%")
     assert (found.enough, found.setting) == ("13 GiB", 'memory = "13G"')
 
 
@@ -245,7 +209,9 @@ def test_a_request_that_fits_is_left_alone(tmp_path: Path) -> None:
     machine = {"memory/rss_bytes": 45 * GIB, "cpu/share": 0.8} | split(learn=0.9)
     header = {"num_envs": 20}
     advice = one(evidence(tmp_path, machine=machine, header=header, profile={"time": 5000}))
-    assert {found.resource: found.setting for found in advice.needs} == {"memory": "", "CPUs": "", "time": ""}
+    assert {found.resource: found.setting for found in advice.needs} == dict.fromkeys(
+        ("memory", "CPUs", "time")
+    )
 
 
 def test_processors(tmp_path: Path) -> None:
@@ -253,14 +219,14 @@ def test_processors(tmp_path: Path) -> None:
     assert need(one(evidence(tmp_path, "a", machine=idle)), "CPUs").setting == "cpus = 5"
     waits = {"cpu/share": 0.25} | split(env=0.5)
     bound = need(one(evidence(tmp_path, "b", machine=waits, header={"num_envs": 30})), "CPUs")
-    assert (bound.enough, bound.setting) == ("16", "")
+    assert (bound.enough, bound.setting) == ("16", None)
     more = need(one(evidence(tmp_path, "c", machine=waits, header={"num_envs": 4})), "CPUs")
     assert more.setting == "cpus = 6"  # more than environments, learner and evaluation lie idle
 
 
 def test_time_of_a_finished_and_of_a_stopped_run(tmp_path: Path) -> None:
     done = need(one(evidence(tmp_path, "a")), "time")  # 3,723 s, and a quarter more
-    assert (done.asked, done.used, done.setting) == ("10h 00m an attempt", "1h 02m in all", 'time = "1h30m"')
+    assert (done.requested, done.used, done.setting) == ("10h 00m", "1h 02m in all", 'time = "1h30m"')
     run = evidence(tmp_path, "b", profile={"time": 3600})
     folder = run.run.directory.path
     rows = [{"kind": "train", "step": 64_000, "time": STARTED + 3600, "attempt": 0}]
@@ -342,7 +308,7 @@ def test_attempts_and_lost_work(tmp_path: Path) -> None:
     assert found.completed
     advice = one(read_evidence(read_runs([folder])[0]))
     lost = check(advice, "Work lost")
-    assert lost.verdict is RuleVerdict.ACT
+    assert lost.verdict == "act"
     assert (
         lost.measured
         == "32,000 steps done twice (12%), 4m 37s between attempts, 0.6% of their time is starting and ending"
@@ -369,7 +335,7 @@ def test_a_run_without_metrics(tmp_path: Path) -> None:
     folder = make_run_dir(tmp_path, "a")
     (folder / "metrics.jsonl").unlink()
     advice = one(read_evidence(read_runs([folder])[0]))
-    assert advice.binding is None
+    assert advice.bottleneck is None
     assert isinstance(advice.measured[0], Measured)
 
 
