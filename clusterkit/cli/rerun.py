@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from clusterkit.runs.spec import RunSpec
     from clusterkit.runs.submission import Submission
     from clusterkit.site import Site
-    from clusterkit.submit.pipeline import DryRun, Submitted
+    from clusterkit.submit.pipeline import Submitted
     from clusterkit.submit.plan import Plan
     from clusterkit.submit.request import Changes
 
@@ -94,18 +94,35 @@ def rerun(
         until_done=until_done,
         native=native,
     )
-    with open_ledger(settings, of=[name], only_reads=dry_run) as ledger:
-        if dry_run:
-            _show_dry_runs(
-                dry_runs(settings, again, ledger, name, name=new_name, seed=seed, allow_unread=yes),
-                as_json=as_json,
-            )
-            return
-        done = []
-        for one in rerun_runs(settings, again, ledger, name, name=new_name, seed=seed, allow_unread=yes):
-            show_rerun(one, as_json=as_json)
-            done.append(one)
-    if as_json:
+    from clusterkit.cli.ui.dry_run import print_dry_run, show_dry_run
+    from clusterkit.runs.secret_values import find_secrets
+    from clusterkit.runs.spec import must_start_alike
+    from clusterkit.submit.materials import Materials
+    from clusterkit.submit.pipeline import foresee, hand_over, prepare
+
+    foreseen, done = [], []
+    with open_ledger(settings, of=[name], only_reads=dry_run) as ledger, ExitStack() as stack:
+        site_of = cache(
+            lambda cluster: stack.enter_context(open_site(settings.cluster(cluster), create=not dry_run))
+        )
+        secrets = cache(lambda: find_secrets(settings))  # asks a password manager once, for all runs
+        for origin in _origins(settings, ledger, name, site_of, stack, one_seed=seed is not None):
+            plan, lacking = _plan(settings, ledger, again, origin, name=new_name, seed=seed, allow_unread=yes)
+            values, materials = secrets(), Materials.recorded(origin.spec)
+            must_start_alike(origin.spec, plan.cluster)
+            if dry_run:
+                foreseen.append(foresee(settings, plan, materials, values))
+                if not as_json:
+                    show_dry_run(foreseen[-1])
+                continue
+            site = site_of(plan.cluster.name)
+            ready = prepare(site, ledger, plan, materials, values)
+            _publish(settings, site, origin, values)
+            done.append(replace(hand_over(site, ledger, ready), lacking=lacking))
+            show_rerun(done[-1], as_json=as_json)
+    if as_json and dry_run:
+        print_dry_run(*foreseen, more=[{"rerun_of": one.first.spec.rerun_of} for one in foreseen])
+    elif as_json:
         print_submitted(done, [{"rerun_of": one.placed[0].spec.rerun_of} for one in done])
 
 
@@ -120,151 +137,79 @@ class _RerunOrigin:
     spec: RunSpec
     newest: Submission
     """Its newest submission."""
-    cluster: str
-    """The cluster that it ran on, as its project names it."""
+    cluster: str | None
+    """The cluster it ran on; None for an archive, whose names are those of whoever exported it."""
     copy_of: Callable[[str], Path]
     """Returns a snapshot's local folder, given its id."""
     image: Path | None = None
     """The image file, if the archive has it."""
 
 
-@dataclass(frozen=True)
-class _PlannedRerun:
-    """A checked run that repeats another."""
-
-    origin: _RerunOrigin
-    plan: Plan
-    lacking: tuple[str, ...]
-    secrets: SecretValues
-    site: Callable[[], Site]
-    """Returns the cluster, open until the next one is asked for."""
-
-
-def rerun_runs(
+def _origins(
     settings: Settings,
-    changes: Changes,
     ledger: Ledger,
     of: str,
+    site_of: Callable[[str], Site],
+    stack: ExitStack,
     *,
-    name: str | None = None,
-    seed: int | None = None,
-    allow_unread: bool = False,
-) -> Iterator[Submitted]:
-    """Submits a copy of an earlier run as a new run, and of a group a copy of each.
-
-    The code is the run's snapshot, not the working tree. Code that the cluster lacks is uploaded, and so is
-    the image if the archive includes it.
-
-    Args:
-        settings: of the project.
-        changes: to the run.
-        ledger: of the project.
-        of: a run, a group, the path of a run directory, or an archive made by `export`.
-        name: another name; None keeps it.
-        seed: another seed; None keeps it.
-        allow_unread: whether the seed may be one that does not reach the program.
+    one_seed: bool,
+) -> Iterator[_RerunOrigin]:
+    """Yields a run, those of a group, or that of an archive.
 
     Raises:
         RunError: the run is unknown, its code is gone, or the archive is damaged.
-        ConfigError: the request is invalid, or gives one seed to all runs of a group.
-        ImageError: the cluster lacks the image.
-        SchedulerError: the scheduler refused; nothing is left of the new run.
-        TransportError: the cluster cannot be reached.
+        ConfigError: one seed was given for all runs of a group.
     """
-    from clusterkit.runs.spec import must_start_alike
-    from clusterkit.submit.materials import Materials
-    from clusterkit.submit.pipeline import hand_over, prepare
+    from clusterkit.commands.export import SUFFIXES
 
-    for planned in _planned(
-        settings, changes, ledger, of, name=name, seed=seed, allow_unread=allow_unread, create=True
-    ):
-        spec, site = planned.origin.spec, planned.site()
-        must_start_alike(spec, site.cluster)
-        ready = prepare(site, ledger, planned.plan, Materials.recorded(spec), planned.secrets)
-        _publish(settings, site, planned.origin, planned.secrets)
-        yield replace(hand_over(site, ledger, ready), lacking=planned.lacking)
+    if of.endswith(SUFFIXES) or Path(of).is_file():
+        home = settings.project_dir / ".clusterkit"
+        yield _unpacked(Path(of), lambda: stack.enter_context(work_folder(home)))
+        return
+    names = _members(settings, ledger, of)
+    if one_seed and len(names) > 1:
+        raise ConfigError(
+            f"--seed gives one seed, and {of!r} means {len(names)} runs",
+            hint=f"name one of them, e.g. {names[0]}; or `clusterkit submit --seeds`",
+        )
+    yield from (_known(settings, ledger, name, site_of) for name in names)
 
 
-def dry_runs(
+def _plan(
     settings: Settings,
-    changes: Changes,
     ledger: Ledger,
-    of: str,
-    *,
-    name: str | None = None,
-    seed: int | None = None,
-    allow_unread: bool = False,
-) -> Iterator[DryRun]:
-    """Returns what `rerun` would do, without changing anything; arguments and errors as there.
-
-    It logs in only where `pipeline.dry_run` does, and to read what has not come home of the run.
-    """
-    from clusterkit.runs.spec import must_start_alike
-    from clusterkit.submit.materials import Materials
-    from clusterkit.submit.pipeline import foresee
-
-    for planned in _planned(
-        settings, changes, ledger, of, name=name, seed=seed, allow_unread=allow_unread, create=False
-    ):
-        spec = planned.origin.spec
-        must_start_alike(spec, planned.plan.cluster)
-        yield foresee(settings, planned.plan, Materials.recorded(spec), planned.secrets)
-
-
-def _planned(
-    settings: Settings,
     changes: Changes,
-    ledger: Ledger,
-    of: str,
+    origin: _RerunOrigin,
     *,
     name: str | None,
     seed: int | None,
     allow_unread: bool,
-    create: bool,
-) -> Iterator[_PlannedRerun]:
-    """Returns the checked runs; `create`: whether folders are made on a cluster that lacks them."""
-    from clusterkit.commands.export import SUFFIXES
-    from clusterkit.runs.secret_values import find_secrets
+) -> tuple[Plan, tuple[str, ...]]:
+    """Plans and checks a copy of a run; returns also what it asks of the machine and that lacks.
+
+    Raises:
+        ConfigError: the request is invalid, or the seed does not reach the program.
+    """
     from clusterkit.submit.check import check
     from clusterkit.submit.own_program import check_reach
     from clusterkit.submit.resubmit import rerun_plan
 
-    with ExitStack() as stack:
-        site_of = cache(
-            lambda cluster: stack.enter_context(open_site(settings.cluster(cluster), create=create))
-        )
-        secrets = cache(lambda: find_secrets(settings))  # asks a password manager once, for all runs
-        packed = of.endswith(SUFFIXES) or Path(of).is_file()
-        origins: Iterable[_RerunOrigin]
-        if packed:
-            home = settings.project_dir / ".clusterkit"
-            origins = [_unpacked(Path(of), lambda: stack.enter_context(work_folder(home)))]
-        else:
-            names = _members(settings, ledger, of)
-            if seed is not None and len(names) > 1:
-                raise ConfigError(
-                    f"--seed gives one seed, and {of!r} means {len(names)} runs",
-                    hint=f"name one of them, e.g. {names[0]}; or `clusterkit submit --seeds`",
-                )
-            origins = (_known(settings, ledger, one, site_of) for one in names)
-        for origin in origins:
-            # Cluster names in an archive are those of whoever exported it.
-            cluster = settings.cluster(changes.cluster or (None if packed else origin.cluster))
-            plan = rerun_plan(
-                settings,
-                cluster,
-                origin.spec,
-                origin.newest,
-                changes,
-                name=name,
-                seed=seed,
-                same_place=not packed and cluster.name == origin.cluster,
-            )
-            lacking = check(settings, plan, ledger)
-            if plan.runs[0].unplaced and not allow_unread:
-                code = origin.copy_of(origin.spec.code) / "project"
-                check_reach(plan, code, (path.relative_to(code).as_posix() for path in code.rglob("*")))
-            yield _PlannedRerun(origin, plan, lacking, secrets(), partial(site_of, cluster.name))
+    cluster = settings.cluster(changes.cluster or origin.cluster)
+    plan = rerun_plan(
+        settings,
+        cluster,
+        origin.spec,
+        origin.newest,
+        changes,
+        name=name,
+        seed=seed,
+        same_place=cluster.name == origin.cluster,
+    )
+    lacking = check(settings, plan, ledger)
+    if plan.runs[0].unplaced and not allow_unread:
+        code = origin.copy_of(origin.spec.code) / "project"
+        check_reach(plan, code, (path.relative_to(code).as_posix() for path in code.rglob("*")))
+    return plan, lacking
 
 
 def _members(settings: Settings, ledger: Ledger, of: str) -> list[str]:
@@ -302,7 +247,7 @@ def _unpacked(path: Path, new_folder: Callable[[], Path]) -> _RerunOrigin:
     return _RerunOrigin(
         spec,
         newest,
-        spec.cluster,
+        None,
         lambda identity: root / ("code" if identity == spec.code else "trainer"),
         image,
     )
@@ -357,17 +302,6 @@ def _publish(settings: Settings, site: Site, origin: _RerunOrigin, secrets: Secr
             refuse_in_files(secrets, folder, (path.relative_to(folder).as_posix() for path in files))
             with transfer_bar("code", None):
                 snapshots.transplant(site, identity, folder)
-
-
-def _show_dry_runs(found: Iterable[DryRun], *, as_json: bool) -> None:
-    from clusterkit.cli.ui.dry_run import print_dry_run, show_dry_run
-
-    if as_json:
-        planned = list(found)
-        print_dry_run(*planned, more=[{"rerun_of": one.first.spec.rerun_of} for one in planned])
-        return
-    for one in found:
-        show_dry_run(one)
 
 
 def show_rerun(done: Submitted, *, as_json: bool) -> None:
