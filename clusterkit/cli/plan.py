@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,21 +18,18 @@ from clusterkit.cli.common import (
     load_project,
     native_words,
 )
-from clusterkit.cli.ui.plan import Forecast, print_json, show_forecast
+from clusterkit.cli.ui.plan import print_json, show_forecast
 from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.errors import ClusterkitError, ConfigError, ImageError
-from clusterkit.runs.program import option_of
 from clusterkit.site import log_in_ahead, open_site
 from clusterkit.units import parse_duration
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
-    from clusterkit.forecast.queue import QueueQuestion
-    from clusterkit.forecast.speed import Duration, OwnRun, Speed
-    from clusterkit.runs.ledger import Ledger
+    from clusterkit.forecast.planned_run import Forecast
+    from clusterkit.forecast.queue import Queue
     from clusterkit.submit.materials import Copies
-    from clusterkit.submit.plan import PlannedRun
     from clusterkit.submit.request import SubmitRequest
     from trainer.recipe.spaces import Spaces
 
@@ -140,16 +138,16 @@ def predict(
     Raises:
         ConfigError, RecipeLockedError: the request is invalid, as for `submit`.
     """
+    from clusterkit.forecast.planned_run import ask_queue, foresee
     from clusterkit.submit.materials import copies
     from clusterkit.submit.pipeline import resolve
 
     (planned,) = resolve(settings, run).runs
     _check_gpus(run.cluster, gpus)
     with copies(settings) as remembered:
-        forecast = _alone(settings, run, spaces, planned, remembered.ledger)
-        question = _question(forecast, times, gpus)
+        forecast = foresee(settings, run, spaces, planned, remembered.ledger)
         try:
-            return _with_cluster(settings, forecast, question, remembered)
+            return _with_cluster(settings, forecast, remembered, partial(ask_queue, times=times, gpus=gpus))
         except ConfigError:
             raise
         except ClusterkitError as error:
@@ -157,10 +155,9 @@ def predict(
 
 
 def _with_cluster(
-    settings: Settings, forecast: Forecast, question: QueueQuestion, remembered: Copies
+    settings: Settings, forecast: Forecast, remembered: Copies, ask_queue: Callable[..., Queue]
 ) -> Forecast:
     from clusterkit.commands.deploy import planning
-    from clusterkit.forecast.queue import ask_queue
 
     run = forecast.run
     with log_in_ahead(run.cluster) as login:
@@ -174,41 +171,12 @@ def _with_cluster(
                 cache=remembered.chunks,
                 allow_large=run.allow_large,
             ) as (site, upload):
-                queue = ask_queue(settings, question, site)
+                queue = ask_queue(settings, forecast, site)
                 return replace(forecast, upload=upload, queue=queue)
         except ImageError as error:  # the scheduler's answer does not depend on the image
             with open_site(run.cluster, create=False, login=login) as site:
-                queue = ask_queue(settings, question, site)
+                queue = ask_queue(settings, forecast, site)
                 return replace(forecast, queue=queue, trouble=error.cause, hint=error.hint or "")
-
-
-def _question(forecast: Forecast, times: Sequence[int], gpus: Sequence[str]) -> QueueQuestion:
-    from clusterkit.forecast.queue import QueueQuestion
-
-    return QueueQuestion(
-        run=forecast.run,
-        options=forecast.options,
-        goes_on=forecast.goes_on,
-        needed=forecast.duration.longest if forecast.duration else None,
-        fitting=_fitting(forecast),
-        times=tuple(times),
-        gpus=tuple(gpus),
-        never=next((str(shortage) for shortage in forecast.lacking if shortage.never), ""),
-    )
-
-
-def _fitting(found: Forecast) -> list[str]:
-    """Returns the cluster's GPU types with enough memory for the run, as far as known."""
-    from clusterkit.forecast.memory import Fit
-    from clusterkit.forecast.planned_run import memory_on
-
-    if found.sizes is None:
-        return []
-    if found.sizes.unknown:
-        return list(found.cluster.gpus)
-    where = found.sizes, found.profile, found.machine, found.cluster
-    memories = {gpu: memory_on(*where, gpu).gpu for gpu in found.cluster.gpus}
-    return [gpu for gpu, memory in memories.items() if memory is None or memory.fit is Fit.FITS]
 
 
 def _check_gpus(cluster: Cluster, gpus: Sequence[str]) -> None:
@@ -219,74 +187,6 @@ def _check_gpus(cluster: Cluster, gpus: Sequence[str]) -> None:
             f"--gpus: cluster {cluster.name} has no GPU {unknown[0]!r}",
             hint=f"available: {known}; add [clusters.{cluster.name}.gpus.{unknown[0]}] if the cluster has it",
         )
-
-
-def _alone(
-    settings: Settings, run: SubmitRequest, spaces: Spaces | None, planned: PlannedRun, ledger: Ledger
-) -> Forecast:
-    """Returns the part of the forecast that does not need the cluster."""
-    from clusterkit.forecast.memory import judge
-    from clusterkit.forecast.planned_run import (
-        machine_of,
-        on_hardware,
-        rates_of,
-        recipe_of,
-        sizes_of,
-        speed_on,
-    )
-    from clusterkit.forecast.queue import Queue
-    from clusterkit.submit.check import another, hardware_of, lacks
-
-    argv = planned.program.argv
-    steps = option_of(argv, "--total-steps") or ""
-    total = int(steps) if steps.isdigit() else run.profile.total_steps
-    options = planned.submission.options
-    machine = machine_of(run.cluster, run.profile, options)
-    found = Forecast(run, planned.goes_on, options, machine, total, Queue())
-    has = hardware_of(run.cluster)
-    if has is not None:
-        machine = on_hardware(machine, has)
-        found = replace(found, lacking=lacks(run.cluster, run.profile, argv, has))
-        if found.lacking and found.lacking[0].never:
-            found = replace(found, hint=another(settings, run.cluster, has))
-    recipe = recipe_of(run, planned.program)
-    if recipe is None:
-        return found
-    sizes = sizes_of(recipe, run.profile, argv, spaces)
-    rates, own = rates_of(settings, recipe, ledger)
-    gpu = run.profile.gpu or ""
-    speed = speed_on(sizes, rates, gpu, run.cluster.name)
-    return replace(
-        found,
-        sizes=sizes,
-        memory=None
-        if sizes.unknown
-        else judge(sizes, machine, run.profile.workers, run.profile.eval_episodes),
-        used=_most(own, gpu),
-        speed=speed,
-        duration=_duration(found, speed),
-        elsewhere=tuple(rate for rate in rates if rate.gpu != gpu or not rate.same_work),
-    )
-
-
-def _duration(found: Forecast, speed: Speed | None) -> Duration | None:
-    from clusterkit.forecast.speed import lasts
-
-    if speed is None or not found.total_steps:
-        return None
-    profile = found.profile
-    return lasts(
-        found.total_steps,
-        speed,
-        gpus=profile.nodes * profile.gpu_count,
-        limit=profile.time,
-        checkpoint_every=profile.checkpoint_every,
-    )
-
-
-def _most(own: Sequence[OwnRun], gpu: str) -> OwnRun | None:
-    alike = [one for one in own if one.rate.gpu == gpu and (one.memory or one.gpu_memory)]
-    return max(alike, key=lambda one: (one.gpu_memory or 0.0, one.memory or 0.0), default=None)
 
 
 def _words(text: str | None) -> list[str]:

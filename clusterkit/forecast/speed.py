@@ -14,6 +14,7 @@ from clusterkit.errors import RunError
 from clusterkit.report.evidence import read_evidence
 from clusterkit.report.groups import ReportRun, read_runs
 from clusterkit.report.measured import Measured, measure
+from clusterkit.resources import resource
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.run_dir import table
 from clusterkit.runs.state import remembered
@@ -89,8 +90,13 @@ class Duration:
     """Number of checkpoints; 0 if unknown."""
 
 
+def shipped_rates() -> tuple[Rate, ...]:
+    """Returns the shipped rates."""
+    return shipped(resource("templates", "measured.toml").read_text(encoding="utf-8"))
+
+
 def shipped(text: str) -> tuple[Rate, ...]:
-    """Returns the rows of templates/measured.toml."""
+    """Returns the rows of such a file."""
     names = {field.name for field in fields(Rate)}
     return tuple(_row(row, names) for row in tomllib.loads(text).get("measured", ()))
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from clusterkit.forecast.planned_run import shipped_rates
-from clusterkit.forecast.speed import Rate, expect, lasts, shipped
+from clusterkit.forecast.speed import Rate, expect, lasts, shipped, shipped_rates
 
 OWN = Rate("a40", "guide-mt10", 1000.0, 900.0, 1200.0, "you", "r1", "A40", "2026-01-01", 32, "tf32", own=True)
 OTHER = replace(OWN, steps_per_second=5e3, low=5e3, high=5e3, by="somebody", own=False, machine="A40")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -12,64 +12,22 @@ from rich.text import Text
 
 from clusterkit.cli.ui.console import format_count, note, out, print_document, warn
 from clusterkit.cli.ui.lines import labelled
+from clusterkit.cli.ui.submit import continuation_values
 from clusterkit.config.options import NATIVE
 from clusterkit.units import format_bytes, format_duration, format_seconds, plural, significant
 
 if TYPE_CHECKING:
     from clusterkit.backends.jobs import PredictedStart
-    from clusterkit.config.models import Cluster, Profile
-    from clusterkit.forecast.memory import Machine, Memory, Store
+    from clusterkit.forecast.memory import Store
+    from clusterkit.forecast.planned_run import Forecast
     from clusterkit.forecast.queue import Ask, Queue
-    from clusterkit.forecast.speed import Duration, OwnRun, Rate, Speed
-    from clusterkit.hardware import Shortage
+    from clusterkit.forecast.speed import Duration, Speed
     from clusterkit.submit.materials import DeploymentPlan
-    from clusterkit.submit.request import SubmitRequest
-    from trainer.recipe.sizes import Sizes
 
 _FITS = {"fits": "green", "fallback": "yellow", "too large": "red", "unknown": "yellow"}
 _HOUR = 3600
 _SMALL = 0.002
 """Parts below this share of the total are combined."""
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """The forecast for a run."""
-
-    run: SubmitRequest
-    goes_on: bool
-    """Whether the run continues past its time limit."""
-    options: tuple[str, ...]
-    """The sbatch options of the run."""
-    machine: Machine
-    total_steps: int | None
-    queue: Queue
-    sizes: Sizes | None = None
-    """None for the user's own program, whose memory and speed are unknown."""
-    memory: Memory | None = None
-    """None likewise, and if the size of an observation is known only to the environment."""
-    used: OwnRun | None = None
-    """The run of this recipe on this GPU that took the most memory."""
-    speed: Speed | None = None
-    duration: Duration | None = None
-    elsewhere: tuple[Rate, ...] = ()
-    """Measurements of this recipe on another GPU or with different work."""
-    upload: DeploymentPlan | None = None
-    trouble: str = ""
-    """Why the cluster or the image could not be examined."""
-    hint: str = ""
-    lacking: tuple[Shortage, ...] = ()
-    """Requested hardware that the machine lacks, without a scheduler to reject the request."""
-
-    @property
-    def profile(self) -> Profile:
-        """The run's profile."""
-        return self.run.profile
-
-    @property
-    def cluster(self) -> Cluster:
-        """The run's cluster."""
-        return self.run.cluster
 
 
 def show_forecast(forecast: Forecast) -> None:
@@ -315,6 +273,7 @@ def _when(start: PredictedStart) -> Text:
 def print_json(forecast: Forecast) -> None:
     """Prints the same as JSON; docs/plan.md lists the keys."""
     sizes, queue, profile = forecast.sizes, forecast.queue, forecast.profile
+    used, speed, duration = forecast.used, forecast.speed, forecast.duration
     document = {
         "schema": 1,
         "cluster": forecast.cluster.name,
@@ -334,10 +293,10 @@ def print_json(forecast: Forecast) -> None:
         NATIVE: list(forecast.options),
         "memory": forecast.memory
         and {"gpu": _store_values(forecast.memory.gpu), "host": _store_values(forecast.memory.host)},
-        "seen": forecast.used and _seen(forecast.used),
-        "time": _time_values(forecast.speed, forecast.duration),
+        "seen": used and {"run_id": used.rate.source, "memory": used.memory, "gpu_memory": used.gpu_memory},
+        "time": speed and {**asdict(speed), "duration": duration and asdict(duration)},
         "elsewhere": [asdict(rate) for rate in forecast.elsewhere],
-        "upload": _upload(forecast.upload),
+        "upload": forecast.upload and _upload(forecast.upload),
         "starts": [_start(ask, start) for ask, start in queue.starts.items()],
         "advice": queue.advice
         and {
@@ -345,7 +304,7 @@ def print_json(forecast: Forecast) -> None:
             "ask": queue.advice.ask and _ask(queue.advice.ask),
             "sooner_seconds": queue.advice.sooner,
         },
-        "goes_on": queue.continuation and {"way": queue.continuation.way, "why": queue.continuation.why},
+        "goes_on": continuation_values(queue.continuation),
         "shares": [asdict(share) for share in queue.shares],
         "billing_per_hour": queue.billing,
         "lacking": [{"text": str(one), "never": one.never} for one in forecast.lacking],
@@ -355,52 +314,27 @@ def print_json(forecast: Forecast) -> None:
 
 
 def _store_values(store: Store | None) -> dict[str, Any] | None:
-    """Converts the figures of one memory (GPU or host) to plain values."""
-    return (
-        None
-        if store is None
-        else {
-            "parts": [asdict(part) for part in store.parts],
-            "needed": store.needed,
-            "available": store.available,
-            "reserve": store.reserve,
-            "fit": store.fit,
-            "advice": store.advice,
-        }
-    )
+    return None if store is None else {**asdict(store), "needed": store.needed}
 
 
-def _time_values(speed: Speed | None, duration: Duration | None) -> dict[str, Any] | None:
-    """Converts speed and duration to plain values."""
-    return None if speed is None else {**asdict(speed), "duration": duration and asdict(duration)}
-
-
-def _seen(used: OwnRun) -> dict[str, Any]:
-    return {"run_id": used.rate.source, "memory": used.memory, "gpu_memory": used.gpu_memory}
-
-
-def _start(ask: Ask, start: PredictedStart) -> dict[str, Any]:
+def _start(request: Ask, start: PredictedStart) -> dict[str, Any]:
     when = {"wait_seconds": start.wait, "start": start.moment}
     where = {"partition": start.partition, "waiting": start.waiting}
-    return {**_ask(ask), **when, **where, "why": start.words or None}
+    return {**_ask(request), **when, **where, "why": start.words or None}
 
 
-def _ask(ask: Ask) -> dict[str, Any]:
-    return {"gpu": ask.gpu or None, "time_limit_seconds": ask.seconds}
+def _ask(request: Ask) -> dict[str, Any]:
+    return {"gpu": request.gpu or None, "time_limit_seconds": request.seconds}
 
 
-def _upload(upload: DeploymentPlan | None) -> dict[str, Any] | None:
-    return (
-        None
-        if upload is None
-        else {
-            "image_bytes": upload.image_plan.bytes_to_send,
-            "image_way": upload.image_plan.way if upload.image else None,
-            "code_bytes": upload.standing.bytes_to_send,
-            "code_files": len(upload.standing.missing),
-            "bytes": upload.bytes_to_send,
-            "seconds": upload.seconds,
-            "rate": upload.rate and asdict(upload.rate),
-            "shortage": upload.shortage,
-        }
-    )
+def _upload(upload: DeploymentPlan) -> dict[str, Any]:
+    return {
+        "image_bytes": upload.image_plan.bytes_to_send,
+        "image_way": upload.image_plan.way if upload.image else None,
+        "code_bytes": upload.standing.bytes_to_send,
+        "code_files": len(upload.standing.missing),
+        "bytes": upload.bytes_to_send,
+        "seconds": upload.seconds,
+        "rate": upload.rate and asdict(upload.rate),
+        "shortage": upload.shortage,
+    }
