@@ -73,59 +73,55 @@ def describe(
     env = request.env or table(document, "env")
     own = str(env.get("WANDB_DIR") or "\0")  # the run directory; when unknown, in no text
     argv = tuple(str(word).replace(own, "RUN_DIR") for word in request.argv or _list(document, "argv"))
-    values: dict[Name, Any] = {}
-    for section, items in (
-        ("run", _run(document, training=trains(argv))),
-        ("recipe", _recipe(document)),
-        ("profile", _profile(document, training=trains(argv))),
-        ("arguments", _options(argv[4:]) if trains(argv) else iter(())),
-        ("environment", ((name, str(value).replace(own, "RUN_DIR")) for name, value in env.items())),
-        (NATIVE, _native(request.options)),
-        ("code", _code(document)),
-        ("image", iter((table(document, "image") or {"digest": _no_file(document)}).items())),
-        ("versions", iter(_versions(document, rows or ()).items())),
-        (
-            "results",
-            _results(rows or (), attempts, own=not table(document, "recipe"))
-            if rows is not None
-            else iter(()),
-        ),
-    ):
-        values |= {(section, name): value for name, value in items}
-    for name in (("image", "path"), *(("environment", name) for name in _OF_ONE_RUN)):
-        values.pop(name, None)
+    training = trains(argv)
+    recipe, snapshot, image = (table(document, name) for name in ("recipe", "snapshot", "image"))
+    left_out = {"env", "program", *(_IN_ARGUMENTS if training else ())}
+    no_file = {"digest": str(table(document, "versions").get("image") or "no container")}
+    sections: dict[str, dict[str, Any]] = {
+        "run": {
+            **{name: document.get(name) for name in ("name", "project", "cluster", "created")},
+            "group": table(document, "group").get("id"),
+            "wandb project": table(document, "wandb").get("project"),
+            **({} if training else {"seed": document.get("seed")}),
+        },
+        "recipe": {
+            "name": recipe.get("name"),
+            **table(recipe, "values"),
+            **{f"{name} unlocked": change for name, change in table(recipe, "modified").items()},
+        },
+        "profile": {
+            name: value for name, value in table(document, "profile").items() if name not in left_out
+        },
+        "arguments": dict(_options(argv[4:])) if training else {},
+        "environment": {
+            name: str(value).replace(own, "RUN_DIR") for name, value in env.items() if name not in _OF_ONE_RUN
+        },
+        NATIVE: {
+            name: value if equals else True
+            for name, equals, value in (option.partition("=") for option in request.options)
+        },
+        "code": {
+            "snapshot": snapshot.get("id"),
+            "commit": snapshot.get("git_commit"),
+            "branch": snapshot.get("git_branch"),
+            "uncommitted changes": bool(snapshot.get("dirty")),
+            **{
+                "trainer": posixpath.basename(posixpath.dirname(str(bundle)))
+                for bundle in _list(document, "python_path")
+            },
+        },
+        "image": {name: value for name, value in (image or no_file).items() if name != "path"},
+        "versions": _versions(document, rows or ()),
+        "results": {} if rows is None else dict(_results(rows, attempts, own=not recipe)),
+    }
     return Description(
         str(document.get("run_id") or posixpath.basename(where)),
         where,
-        values,
-        () if trains(argv) else argv,
-        table(document, "snapshot"),
+        {(section, name): value for section, items in sections.items() for name, value in items.items()},
+        () if training else argv,
+        snapshot,
         rows is not None,
     )
-
-
-def _run(document: Mapping[str, Any], *, training: bool) -> Iterator[tuple[str, Any]]:
-    for name in ("name", "project", "cluster", "created"):
-        yield name, document.get(name)
-    yield "group", table(document, "group").get("id")
-    yield "wandb project", table(document, "wandb").get("project")
-    if not training:
-        yield "seed", document.get("seed")
-
-
-def _recipe(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    recipe = table(document, "recipe")
-    yield "name", recipe.get("name")
-    yield from table(recipe, "values").items()
-    for name, change in table(recipe, "modified").items():
-        yield f"{name} unlocked", change
-
-
-def _profile(document: Mapping[str, Any], *, training: bool) -> Iterator[tuple[str, Any]]:
-    for name, value in table(document, "profile").items():
-        if name in ("env", "program") or (training and name in _IN_ARGUMENTS):
-            continue
-        yield name, value
 
 
 def _options(arguments: Sequence[str]) -> Iterator[tuple[str, Any]]:
@@ -147,26 +143,6 @@ def _options(arguments: Sequence[str]) -> Iterator[tuple[str, Any]]:
             yield word, True
     if name is not None:
         yield name, True
-
-
-def _native(options: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    for option in options:
-        name, equals, value = option.partition("=")
-        yield name, value if equals else True
-
-
-def _code(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    snapshot = table(document, "snapshot")
-    yield "snapshot", snapshot.get("id")
-    yield "commit", snapshot.get("git_commit")
-    yield "branch", snapshot.get("git_branch")
-    yield "uncommitted changes", bool(snapshot.get("dirty"))
-    for bundle in _list(document, "python_path"):
-        yield "trainer", posixpath.basename(posixpath.dirname(str(bundle)))
-
-
-def _no_file(document: Mapping[str, Any]) -> str:
-    return str(table(document, "versions").get("image") or "no container")
 
 
 def _versions(document: Mapping[str, Any], rows: Sequence[MetricRow]) -> dict[str, str]:
