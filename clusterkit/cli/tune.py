@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clusterkit import __version__
 from clusterkit.asking import agree, at_terminal
 from clusterkit.cli import options
 from clusterkit.cli.common import load_project, open_ledger
@@ -18,9 +17,8 @@ from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.cli.ui.tune import Tuned, print_json, show_goes_on, show_tuned, waiting
 from clusterkit.config.sources import PROJECT_FILE, display_path, user_file
 from clusterkit.errors import ConfigError, RunError
-from clusterkit.forecast import measurements
 from clusterkit.forecast.bench import PROGRAM, read_bench
-from clusterkit.forecast.measurements import changes, choose, remark
+from clusterkit.forecast.tuning import changes, choose, remark
 from clusterkit.runs.program import train_options
 from clusterkit.runs.recipe_names import choose_recipe
 from clusterkit.site import connected
@@ -238,7 +236,7 @@ def watch_bench(
 
 
 def collect(settings: Settings, ledger: Ledger, run: LedgerRun, *, precision: bool) -> Tuned:
-    """Reads the measurements, records them, and chooses the best settings.
+    """Reads the measurements and chooses the best settings.
 
     Args:
         settings: of the project.
@@ -277,16 +275,9 @@ def collect(settings: Settings, ledger: Ledger, run: LedgerRun, *, precision: bo
                 else f"`clusterkit why {run.run_id}` shows the cause, `clusterkit logs {run.run_id}` shows "
                 "its log",
             ) from None
-    # recorded while the run is active, the same figures would be recorded again with a later date
-    lines = (
-        measurements.of_bench(bench, cluster.name, __version__)
-        if bench.complete or not state.state.active
-        else []
-    )
-    kept = measurements.append(settings.project_dir / ".clusterkit", lines)
     chosen = choose(bench, memory=profile.memory, precision=precision)
     changed = changes(bench, chosen.row, profile) if chosen.row else {}
-    return Tuned(run, state, profile, bench, chosen, changed, kept)
+    return Tuned(run, state, profile, bench, chosen, changed)
 
 
 def profile_edit(settings: Settings, tuned: Tuned) -> Proposal:

@@ -59,7 +59,6 @@ class Bench:
     gpu_bytes: int | None
     """Memory of the GPU; None without one."""
     recipe: str
-    modified: bool
     own: BenchSetting
     """The setting of the unchanged profile."""
     rows: tuple[BenchRow, ...]
@@ -76,7 +75,7 @@ class Bench:
         measured = [
             row
             for row in self.rows
-            if row.kind == kind and row.error is None and same(kind, row.setting, setting)
+            if row.kind == kind and row.error is None and _same(kind, row.setting, setting)
         ]
         return max(measured, key=lambda row: row.steps_per_second or 0.0, default=None)
 
@@ -98,7 +97,7 @@ class Bench:
         return None if row.host_bytes is None else row.host_bytes + (self.evaluation_bytes or 0)
 
 
-def same(kind: str, one: BenchSetting, other: BenchSetting) -> bool:
+def _same(kind: str, one: BenchSetting, other: BenchSetting) -> bool:
     """Returns whether two settings are equivalent for a kind of measurement."""
     if kind == "updates":
         return one.precision == other.precision
@@ -124,7 +123,6 @@ def read_bench(text: bytes | str) -> Bench:
             device=_plain(device.get("name", "an unknown device")),
             gpu_bytes=int(device["memory_bytes"]) if gpu else None,
             recipe=_plain(document["recipe"]),
-            modified=bool(document["modified"]),
             own=_setting(document["own"]),
             rows=tuple(_row(row) for row in document["rows"]),
             threads=max(1, int(device.get("threads", 1))),

@@ -73,7 +73,7 @@ def describe(
     env = request.env or table(document, "env")
     own = str(env.get("WANDB_DIR") or "\0")  # the run directory; when unknown, in no text
     argv = tuple(str(word).replace(own, "RUN_DIR") for word in request.argv or _list(document, "argv"))
-    training = trains(argv)
+    training, bundles = trains(argv), _list(document, "python_path")
     recipe, snapshot, image = (table(document, name) for name in ("recipe", "snapshot", "image"))
     left_out = {"env", "program", *(_IN_ARGUMENTS if training else ())}
     no_file = {"digest": str(table(document, "versions").get("image") or "no container")}
@@ -105,10 +105,7 @@ def describe(
             "commit": snapshot.get("git_commit"),
             "branch": snapshot.get("git_branch"),
             "uncommitted changes": bool(snapshot.get("dirty")),
-            **{
-                "trainer": posixpath.basename(posixpath.dirname(str(bundle)))
-                for bundle in _list(document, "python_path")
-            },
+            **({"trainer": posixpath.basename(posixpath.dirname(str(bundles[-1])))} if bundles else {}),
         },
         "image": {name: value for name, value in (image or no_file).items() if name != "path"},
         "versions": _versions(document, rows or ()),

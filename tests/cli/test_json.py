@@ -27,7 +27,7 @@ from clusterkit.commands.storage import Garbage, ImageRow, Rubbish, Young
 from clusterkit.commands.sync import Synced
 from clusterkit.config.models import Profile
 from clusterkit.forecast.bench import Bench, BenchRow, BenchSetting
-from clusterkit.forecast.measurements import Chosen
+from clusterkit.forecast.tuning import Chosen
 from clusterkit.images.building.packages import PackageChanges
 from clusterkit.images.image import Image
 from clusterkit.images.inventory import StoredImage
@@ -192,10 +192,10 @@ def test_the_samples_of_uploads_advice_and_images_to_remove(capsys: pytest.Captu
 def a_tuning(run: LedgerRun) -> Tuned:
     setting = BenchSetting(1, 1, "fp32")
     row = BenchRow("loop", setting, None, None, 1.0, None, None, None)
-    bench = Bench(0.0, True, "n1", "CPU", None, "sac", False, setting, (row,))
+    bench = Bench(0.0, True, "n1", "CPU", None, "sac", setting, (row,))
     profile = Profile.model_validate({"name": "a", "time": "1h", "precision": "fp32", "device": "cpu"})
     chosen = Chosen(row, row, {setting: "is too large"})
-    return Tuned(run, RunState(JobState.COMPLETED), profile, bench, chosen, {"workers": 1}, 0)
+    return Tuned(run, RunState(JobState.COMPLETED), profile, bench, chosen, {"workers": 1})
 
 
 def test_the_samples_of_what_needs_a_site_or_a_model(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 
 import pytest
@@ -31,8 +30,3 @@ def test_a_profile_is_tuned_by_what_its_node_can_do(learner: User) -> None:
     # the profile asks for two processors, and a learner with its evaluation has use for both
     assert "profile tiny needs no change" in done.stdout
     assert tomllib.loads(settings.read_text()) == tomllib.loads(before)
-    (line,) = (user.folder / ".clusterkit" / "measured.jsonl").read_text().splitlines()
-    kept = json.loads(line)
-    assert (kept["cluster"], kept["recipe"], kept["num_envs"]) == ("site", "sac", 8)
-    assert kept["node"].startswith("a40n")
-    assert kept["steps_per_second"] > 0

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.forecast import measurements
 from tests.commands.conftest import Project
 
 SETTINGS = """# mine
@@ -71,9 +70,6 @@ def test_what_a_killed_bench_has_measured_is_written_into_the_profile(project: P
     assert "cpus = 2     # far too many\n" in changed
     assert "# clusterkit tune, 20" in changed
     assert "steps/s" in changed
-    (kept,) = measurements.read(project.folder / ".clusterkit")
-    assert (kept.recipe, kept.num_envs, kept.workers, kept.gpu) == ("sac", 4, 0, None)
-    assert (kept.steps_per_second or 0) > 0
     assert json.loads((run_dir / "run.json").read_text())["argv"][:4] == ["python", "-m", "trainer", "bench"]
     assert "needs no change" in project.run("tune", run_id).stdout
 

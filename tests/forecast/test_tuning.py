@@ -1,7 +1,7 @@
-"""The choice of a setting, what a profile would say of it, and the measurements kept."""
+"""The choice of a setting, and what a profile would say of it."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from clusterkit.config.models import Profile
 from clusterkit.errors import RunError
-from clusterkit.forecast import measurements
 from clusterkit.forecast.bench import Bench, BenchRow, BenchSetting, read_bench
-from clusterkit.forecast.measurements import FILE, FULL, NEAR, Measurement, changes, choose, of_bench, remark
+from clusterkit.forecast.tuning import FULL, NEAR, changes, choose, remark
 
 GIB = 1 << 30
 OWN = BenchSetting(16, 4, "tf32")
@@ -34,7 +33,6 @@ def bench(*rows: BenchRow, **changed: Any) -> Bench:
         device="NVIDIA A40",
         gpu_bytes=48 * GIB,
         recipe="guide-mt10",
-        modified=False,
         own=OWN,
         rows=(*rows, evaluation),
     )
@@ -180,27 +178,8 @@ DOCUMENT: dict[str, Any] = {
 }
 
 
-def test_what_is_measured_of_one_setting_is_one_line() -> None:
-    found = read_bench(json.dumps(DOCUMENT))
-    assert found.device == "a?b"
-    (line,) = of_bench(found, "site", "0.1.0")
-    assert asdict(line) == {
-        "date": "2027-01-15T08:00:00+00:00",
-        "cluster": "site",
-        "node": "n1",
-        "gpu": None,
-        "recipe": "local-demo",
-        "num_envs": 4,
-        "workers": 1,
-        "precision": "fp32",
-        "env_steps_per_second": 2000.0,
-        "updates_per_second": 200.0,
-        "steps_per_second": 900.0,
-        "host_bytes": 4 * GIB,
-        "device_bytes": None,
-        "clusterkit": "0.1.0",
-    }
-    assert of_bench(replace(found, modified=True), "site", "0.1.0") == []
+def test_control_characters_of_a_node_are_replaced() -> None:
+    assert read_bench(json.dumps(DOCUMENT)).device == "a?b"
 
 
 @pytest.mark.parametrize(
@@ -222,18 +201,3 @@ def test_what_is_measured_of_one_setting_is_one_line() -> None:
 def test_another_file_is_refused(text: str) -> None:
     with pytest.raises(RunError, match=r"bench\.json"):
         read_bench(text)
-
-
-LINE = Measurement("2027-01-15", "c", "n", None, "r", 4, 1, "fp32", 1.0, None, 2.0, 3, None, "0.1.0")
-
-
-def test_measurements_are_kept_once_and_torn_lines_passed_over(tmp_path) -> None:
-    folder = tmp_path / ".clusterkit"
-    assert measurements.read(folder) == []
-    assert measurements.append(folder, [LINE]) == 1
-    assert measurements.append(folder, [LINE]) == 0
-    with (folder / FILE).open("a") as file:
-        file.write('["not", "one"]\n{"date": 3}\n' + json.dumps(asdict(LINE))[:30])
-    other = replace(LINE, num_envs=8, steps_per_second=None)
-    assert measurements.append(folder, [LINE, other]) == 1
-    assert measurements.read(folder) == [LINE, other]

@@ -13,15 +13,15 @@ from clusterkit.backends.jobs import JobState
 from clusterkit.cli.ui.console import err, note, out, print_document, warn
 from clusterkit.cli.ui.lines import plain_table
 from clusterkit.cli.ui.progress import stage_lines
-from clusterkit.forecast.measurements import FILE, NEAR
-from clusterkit.units import beside, format_bytes, format_seconds, plural
+from clusterkit.forecast.tuning import NEAR
+from clusterkit.units import beside, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from clusterkit.config.models import Profile
     from clusterkit.forecast.bench import Bench, BenchRow, BenchSetting
-    from clusterkit.forecast.measurements import Chosen
+    from clusterkit.forecast.tuning import Chosen
     from clusterkit.runs.ledger import LedgerRun
     from clusterkit.runs.state import RunState
     from clusterkit.runs.status import StatusRow
@@ -37,8 +37,6 @@ class Tuned:
     bench: Bench
     chosen: Chosen
     changes: Mapping[str, str | int]
-    kept: int
-    """Number of measurements added to the project's record."""
 
 
 def print_json(tuned: Tuned, *, carried_out: bool) -> None:
@@ -91,8 +89,6 @@ def show_tuned(tuned: Tuned) -> None:
         warn("it ended early:", " only what it had measured by then is used")
     if _settings(bench):
         out.print(_table(bench, tuned))
-    if tuned.kept:
-        note(f"{plural(tuned.kept, 'measurement')} kept in .clusterkit/{FILE}")
     for setting, why in chosen.unsafe.items():
         note(f"{setting} is not safe: it {why}")
     _show_failed(bench)
