@@ -145,7 +145,7 @@ def predict(
     (planned,) = resolve(settings, run).runs
     _check_gpus(run.cluster, gpus)
     with copies(settings) as remembered:
-        forecast = foresee(settings, run, spaces, planned, remembered.ledger)
+        forecast = foresee(settings, run, spaces, planned)
         try:
             return _with_cluster(settings, forecast, remembered, partial(ask_queue, times=times, gpus=gpus))
         except ConfigError:

@@ -18,7 +18,6 @@ from clusterkit.forecast.speed import (
     OwnRun,
     Rate,
     Speed,
-    beating,
     expect,
     lasts,
     pulled,
@@ -26,7 +25,6 @@ from clusterkit.forecast.speed import (
 )
 from clusterkit.hardware import Hardware, Shortage, least_memory_of, memory_of
 from clusterkit.probes import Answers, Probe, ask
-from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.program import option_of
 from clusterkit.runs.recipe_names import choose_recipe
 from clusterkit.submit.check import another, hardware_of, lacks
@@ -119,9 +117,7 @@ class Forecast:
         ]
 
 
-def foresee(
-    settings: Settings, run: SubmitRequest, spaces: Spaces | None, planned: PlannedRun, ledger: Ledger
-) -> Forecast:
+def foresee(settings: Settings, run: SubmitRequest, spaces: Spaces | None, planned: PlannedRun) -> Forecast:
     """Returns the part of the forecast that does not need the cluster.
 
     Args:
@@ -129,7 +125,6 @@ def foresee(
         run: to forecast.
         spaces: the sizes of an environment that is unknown on this machine.
         planned: the same run.
-        ledger: of the project.
 
     Raises:
         ConfigError: the ranks cannot share it, or the given sizes contradict known ones.
@@ -149,7 +144,9 @@ def foresee(
         return found
     recipe = choose_recipe(profile.recipe, run.overrides, run.unlock)
     sizes = sizes_of(recipe, profile, argv, spaces)
-    rates, own = _rates(settings, recipe, ledger)
+    own = pulled(settings.project.results, recipe.as_json())
+    rates = [rate for rate in shipped_rates() if rate.recipe == recipe.name]
+    rates += [run.rate for run in own]
     gpu = profile.gpu or ""
     speed = expect(
         rates,
@@ -244,17 +241,6 @@ def _on_hardware(machine: Machine, has: Hardware) -> Machine:
     machine = replace(machine, host_memory=memory)
     least = min((size for size in has.gpus or () if size is not None), default=None)
     return machine if least is None or machine.gpu is None else replace(machine, gpu_memory=least)
-
-
-def _rates(settings: Settings, recipe: Recipe, ledger: Ledger) -> tuple[list[Rate], list[OwnRun]]:
-    """Returns all measured rates of a recipe, shipped ones first, and the user's own pulled runs of it."""
-    own = pulled(settings.project.results, recipe.as_json())
-    rates = [rate for rate in shipped_rates() if rate.recipe == recipe.name]
-    rates += [run.rate for run in own]
-    if not own and not recipe.modified:
-        gpus = {profile.name: profile.gpu or "" for profile in settings.profiles.values()}
-        rates += beating(ledger, recipe.name, gpus)
-    return rates, own
 
 
 def ask_queue(

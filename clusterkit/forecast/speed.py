@@ -15,9 +15,7 @@ from clusterkit.report.evidence import read_evidence
 from clusterkit.report.groups import ReportRun, read_runs
 from clusterkit.report.measured import Measured, measure
 from clusterkit.resources import resource
-from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.run_dir import table
-from clusterkit.runs.state import remembered
 from clusterkit.untrusted import read_object
 
 ELSEWHERE = 3.0
@@ -185,8 +183,6 @@ def _caveats(rates: Sequence[Rate], num_envs: int | None, precision: str, gpus: 
     precisions = sorted({rate.precision for rate in rates if rate.precision} - {precision})
     others = sorted({rate.gpus for rate in rates} - {gpus})
     caveats = []
-    if all(rate.own and rate.low == rate.high for rate in rates):
-        caveats.append("from the last heartbeat only: `clusterkit sync-results` adds the interval")
     if environments:
         caveats.append(f"measured with {' and '.join(map(str, environments))} environments, not {num_envs}")
     if precisions:
@@ -227,37 +223,6 @@ def pulled(results: Path, recipe: Mapping[str, Any]) -> list[OwnRun]:
             if own := _own(run):
                 runs.append(own)
     return sorted(runs, key=lambda own: own.rate.date)
-
-
-def beating(ledger: Ledger, recipe: str, gpus: Mapping[str, str]) -> list[Rate]:
-    """Rates of a recipe's runs from heartbeats in the ledger.
-
-    Args:
-        ledger: of the project.
-        recipe: the recipe's name.
-        gpus: GPU type of each profile, "" for none.
-    """
-    rates = []
-    for run in ledger.runs():
-        state = remembered(run.last) if run.recipe == recipe and run.profile in gpus else None
-        if state is not None and state.steps_per_second:
-            rate = state.steps_per_second
-            source = f"{run.run_id}, by its heartbeat"
-            rates.append(
-                Rate(
-                    gpus[run.profile],
-                    recipe,
-                    rate,
-                    rate,
-                    rate,
-                    "you",
-                    source,
-                    date=run.submitted,
-                    own=True,
-                    cluster=run.cluster,
-                )
-            )
-    return rates
 
 
 def _own(run: ReportRun) -> OwnRun | None:
