@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.allowing import allow
-from tests.backends.slurm.survey.tools import program
 from tests.commands.conftest import Project
+from tests.programs import write_program
 
 pytestmark = pytest.mark.slow
 
@@ -28,8 +28,7 @@ def asks(project: Project, *words: str, code: int = 0) -> dict[str, dict[str, An
 @pytest.fixture
 def offline(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     """Without W&B, which would be asked."""
-    with (project.folder / "clusterkit.toml").open("a") as file:
-        file.write('\n[project.wandb]\nmode = "disabled"\n')
+    project.add('\n[project.wandb]\nmode = "disabled"\n')
     return project
 
 
@@ -63,7 +62,7 @@ def test_what_cannot_be_mended_stops_nothing(
     """A folder of somebody else's, as an image store that a group shares."""
     (offline.folder / ".clusterkit/local").mkdir(parents=True)
     (offline.folder / ".clusterkit/local").chmod(0o755)
-    program(tmp_path, "chmod", "echo chmod: Operation not permitted >&2; exit 1")
+    write_program(tmp_path, "chmod", "echo chmod: Operation not permitted >&2; exit 1")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     seen = asks(offline, "--no-job", "--fix")
     assert seen["modes"]["outcome"] == "warn"
@@ -88,8 +87,7 @@ def test_what_follows_a_fault_is_skipped_with_its_name(offline: Project) -> None
 
 
 def test_each_fault_of_the_settings_has_a_line(offline: Project) -> None:
-    settings = offline.folder / "clusterkit.toml"
-    settings.write_text(settings.read_text() + "\n[clusters.far]\nport = 1\nuser = 'x'\n")
+    offline.add("\n[clusters.far]\nport = 1\nuser = 'x'\n")
     lines = offline.run("doctor", "--no-job", code=1).stdout.splitlines()
     faults = [line.split(":")[2].strip() for line in lines if "unknown key" in line]
     assert faults == ["clusters.far.port", "clusters.far.user"]
@@ -126,9 +124,8 @@ def test_an_open_key_and_a_dead_socket_are_mended_before_the_login(
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(dead))
     (tmp_path / "ssh_config").write_text(f"Host away\n  HostName 127.0.0.1\n  Port 9\n  IdentityFile {key}\n")
-    with (offline.folder / "clusterkit.toml").open("a") as file:
-        file.write('\n[clusters.away]\nhost = "away"\nroot = "/x"\ncontainer = "none"\n')
-        file.write(f'ssh_config = "{tmp_path}/ssh_config"\n')
+    offline.add('\n[clusters.away]\nhost = "away"\nroot = "/x"\ncontainer = "none"\n')
+    offline.add(f'ssh_config = "{tmp_path}/ssh_config"\n')
     allow(offline.folder)
     before = asks(offline, "-c", "away", code=1)
     assert [before[name]["outcome"] for name in ("ssh-key", "kept-login", "reachable")] == [

@@ -13,11 +13,12 @@ import pytest
 
 from tests import forked
 from tests.backends.slurm.survey.sites import UNIVERSITY
-from tests.backends.slurm.survey.tools import program, slurm_tools
+from tests.backends.slurm.survey.tools import slurm_tools
 from tests.doubles.code_sshd import CodeSshd
 from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.doubles.person import type_at_terminal
 from tests.needs import needing
+from tests.programs import write_program
 
 PAGE = Path(__file__).parents[2] / "docs/first-cluster.md"
 
@@ -33,7 +34,7 @@ class Laptop:
             path.mkdir(parents=True)
         two = UNIVERSITY | {"associations": "proj_a||normal|normal|||||\nproj_b||normal|normal|||||\n"}
         slurm_tools(tools, two)
-        program(tools, "singularity", "echo singularity-ce version 3.11.4")
+        write_program(tools, "singularity", "echo singularity-ce version 3.11.4")
         self.server = LoopbackSshd(
             folder / "sshd", lines=[f"SetEnv PATH={tools}:/usr/bin:/bin HOME={folder}"]
         )
@@ -104,15 +105,6 @@ def test_diff_writes_nothing(fresh: Laptop) -> None:
     assert done.returncode == 0
     assert "+[clusters.node.gpus.v100]" in done.stdout
     assert not fresh.file.exists()
-
-
-def test_what_only_adds_needs_no_more_than_yes(fresh: Laptop) -> None:
-    fresh.file.write_text('[project]\nname = "mine"\n\n[profiles.a]\ntime = "1h"\n')
-    done = fresh.types("node", *fresh.ssh, "--yes")
-    assert done.returncode == 0, done.stderr
-    written = tomllib.loads(fresh.file.read_text())
-    assert written["project"] == {"name": "mine", "default_cluster": "node", "default_profile": "v100-test"}
-    assert written["profiles"]["a"] == {"time": "1h"}
 
 
 def test_the_users_own_file(fresh: Laptop) -> None:

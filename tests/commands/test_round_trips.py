@@ -68,8 +68,7 @@ OF_ALL_RUNS = [
 @pytest.fixture
 def site(site: SlurmSite) -> SlurmSite:
     for name, rows in {"sbatch": ["900001"], "scancel": []}.items():
-        (site.bin / name).write_text(TOOL.format(name=name, folder=site.folder))
-        (site.bin / name).chmod(0o755)
+        site.tool(name, TOOL.format(name=name, folder=site.folder))
         site.says(name, rows)
     return site
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit.backends.jobs import JobState
+from clusterkit.config.settings import Settings, load_settings
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.state import RunState, to_text
 from tests import forked
@@ -94,7 +95,7 @@ class SlurmSite:
         (self.project / "clusterkit.toml").write_text(text)
         allow(self.project)
         for name in ("squeue", "sacct"):
-            write_program(self.bin, name, TOOL.format(name=name, folder=folder))
+            self.tool(name, TOOL.format(name=name, folder=folder))
             self.says(name)
 
     def close(self) -> None:
@@ -111,6 +112,18 @@ class SlurmSite:
             path.unlink(missing_ok=True)
             if value is not None:
                 path.write_text(f"{value}\n")
+
+    def tool(self, name: str, body: str) -> None:
+        """Puts a shell script in the place of one of the site's programs."""
+        write_program(self.bin, name, body)
+
+    def settings(self) -> Settings:
+        """Returns the project's settings."""
+        return load_settings(config=self.project / "clusterkit.toml")
+
+    def run_dir(self, member: Member) -> Path:
+        """Returns a run's folder on the cluster."""
+        return self.root / "runs" / member.run_id
 
     def answers(self, members: Sequence[Member]) -> None:
         """Let both tools tell of these runs: squeue of those that live, sacct of all."""
