@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,12 +18,7 @@ from tests.checkup.test_storage import judged
 from tests.doubles.lab import ALICE, BOB, LAB, AsUser, Lab, Person, new_lab
 
 needs_users = pytest.mark.needs("root")
-
-
-@pytest.fixture
-def lab() -> Iterator[Lab]:
-    with new_lab() as made:
-        yield made
+lab = pytest.fixture(new_lab)
 
 
 def verdict(person: Person) -> Verdict:

@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ import pytest
 
 from clusterkit.commands import storage
 from clusterkit.config.models import Cluster
-from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.site import Site, make_site, open_site
 from clusterkit.transport.base import Completed
 from clusterkit.transport.faults import command_failed
@@ -32,12 +32,11 @@ OLD = 1_767_225_600
 """Unix seconds, 2026-01-01."""
 
 
-@contextmanager
 def new_lab() -> Iterator[Lab]:
-    """A disk that everybody passes; pytest's own folders are private to root."""
-    with tempfile.TemporaryDirectory() as folder:
+    """A disk that everybody passes, as a fixture; pytest's own folders are private to root."""
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as laptops:
         Path(folder).chmod(0o755)
-        lab = Lab(Path(folder))
+        lab = Lab(Path(folder), Path(laptops))
         lab.answers([])
         yield lab
 
@@ -77,6 +76,8 @@ class Lab:
     """A shared disk, its scheduler, and who works there."""
 
     disk: Path
+    laptops: Path
+    """Where everybody's ledgers lie."""
 
     def answers(self, jobs: Sequence[Member]) -> None:
         """What squeue and sacct know."""
@@ -151,18 +152,21 @@ class Person:
             os.chown(path, self.uid, self.uid)
         return run_dir
 
-    def prunes(self, folder: Path, patch: pytest.MonkeyPatch, *, ended: bool = True) -> storage.Garbage:
-        with (
-            self.opened(patch),
-            Ledger(folder / f"ledger-{self.uid}-{self.cluster.root.replace('/', '-')}") as ledger,
-        ):
-            return storage.prune(self.cluster, ledger, ended=ended, agrees=lambda *_: True, bar=no_bar)
+    def prunes(
+        self,
+        *,
+        ended: bool = True,
+        known: Sequence[LedgerRun] = (),
+        agrees: Callable[..., bool] = lambda *_: True,
+    ) -> storage.Garbage:
+        """Removes what no run needs, as the command does with a ledger that knows these runs."""
 
-    @contextmanager
-    def opened(self, patch: pytest.MonkeyPatch) -> Iterator[None]:
         @contextmanager
         def opens(cluster: Cluster, *, create: bool = True) -> Iterator[Site]:
             yield self.site(create=create)
 
-        patch.setattr(storage, "open_site", opens)
-        yield
+        name = f"{self.uid}-{self.cluster.root.replace('/', '-')}"
+        with pytest.MonkeyPatch.context() as patch, Ledger(self.lab.laptops / name) as ledger:
+            patch.setattr(storage, "open_site", opens)
+            ledger.add_all(known)
+            return storage.prune(self.cluster, ledger, ended=ended, agrees=agrees, bar=no_bar)

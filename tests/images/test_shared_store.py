@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -20,23 +20,15 @@ from clusterkit.images.image import Image, must_be_writable, sha256_of
 from clusterkit.images.planning import plan
 from clusterkit.images.removal import remove
 from clusterkit.images.upload import upload
-from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.state import RunState, to_text
 from clusterkit.runs.submission import bundle, hand_over_argv, parse_hand_over
 from tests.doubles.lab import ALICE, BOB, LAB, OLD, Lab, new_lab
 from tests.doubles.slurm_site import Member
 from tests.images.uploads import HEADER, no_bar
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.needs("root"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.needs("root")]
 
-
-@pytest.fixture
-def lab() -> Iterator[Lab]:
-    with new_lab() as made:
-        yield made
+lab = pytest.fixture(new_lab)
 
 
 WAITS = Member(1, JobState.PENDING)
@@ -58,9 +50,7 @@ STORES = {
 @pytest.mark.parametrize("run", LIVE, ids=["pending", "running", "deferred", "array"])
 @pytest.mark.parametrize("case", STORES)
 @pytest.mark.parametrize("same_scheduler", [True, False])
-def test_an_image_that_a_live_run_names_stays(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, run: Member, same_scheduler: bool
-) -> None:
+def test_an_image_that_a_live_run_names_stays(lab: Lab, case: str, run: Member, same_scheduler: bool) -> None:
     owner, store, group, user, root = STORES[case]
     alice = lab.person(owner, "alice/ck", store=store, group=group)
     image = alice.image()
@@ -68,7 +58,7 @@ def test_an_image_that_a_live_run_names_stays(
     other.has_run(run, image)
     lab.answers([run] if same_scheduler and run.state is not JobState.DEFERRED else [])
     for ended in (False, True):
-        done = alice.prunes(tmp_path, monkeypatch, ended=ended)
+        done = alice.prunes(ended=ended)
         assert image.exists(), done
         assert not done.rubbish.images
 
@@ -88,24 +78,20 @@ ENDED = {
 
 @pytest.mark.parametrize("case", ENDED)
 @pytest.mark.parametrize("root", ["alice/ck", "alice/second"])
-def test_an_image_that_only_ended_runs_name_goes(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, root: str
-) -> None:
+def test_an_image_that_only_ended_runs_name_goes(lab: Lab, case: str, root: str) -> None:
     """Runs of another project, which this ledger does not know, or of another work root."""
     member, known, more = ENDED[case]
     alice = lab.person(ALICE, "alice/ck", store="alice/images")
     image = alice.image()
     lab.person(ALICE, root, store="alice/images").has_run(member, image, more)
     lab.answers([replace(member, state=known)] if known else [])
-    alice.prunes(tmp_path, monkeypatch, ended=False)
+    alice.prunes(ended=False)
     assert image.exists(), "it is named"
-    done = alice.prunes(tmp_path, monkeypatch)
+    done = alice.prunes()
     assert not image.exists(), done
 
 
-def test_a_run_resumed_on_another_cluster_is_not_taken_for_ended(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_resumed_on_another_cluster_is_not_taken_for_ended(lab: Lab) -> None:
     alice = lab.person(ALICE, "alice/ck", store="alice/images")
     image = alice.image()
     failed = replace(RUNS, state=JobState.FAILED)
@@ -118,40 +104,34 @@ def test_a_run_resumed_on_another_cluster_is_not_taken_for_ended(
         (again / name).write_text(text)
         os.chown(again / name, ALICE, ALICE)
     lab.answers([failed])
-    alice.prunes(tmp_path, monkeypatch)
+    alice.prunes()
     assert image.exists()
 
 
-def test_images_that_others_may_read_stay_and_the_way_to_remove_them_is_said(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images_that_others_may_read_stay_and_the_way_to_remove_them_is_said(lab: Lab) -> None:
     alice = lab.person(ALICE, "alice/ck", store="alice/images", group=True)
     image = alice.image()
     damaged = alice.image("b", ".damaged-")
-    done = alice.prunes(tmp_path, monkeypatch)
+    done = alice.prunes()
     assert {kept.name for kept in done.rubbish.kept_images} == {image.name, damaged.name}
     assert all(kept.shared for kept in done.rubbish.kept_images)
     image.parent.chmod(0o700)  # nobody else reaches them now
-    alice.prunes(tmp_path, monkeypatch)
+    alice.prunes()
     assert list(alice.store.glob("*.sif")) == []
 
 
-def test_in_a_store_that_all_write_to_only_ones_own_private_images_go(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_a_store_that_all_write_to_only_ones_own_private_images_go(lab: Lab) -> None:
     store = lab.disk / "lab"
     store.mkdir()
     os.chown(store, 0, LAB)
     store.chmod(0o2770)
     alice, bob = (lab.person(uid, f"{uid}/ck", store="lab") for uid in (ALICE, BOB))
     mine, his = alice.image("a"), bob.image("b")
-    alice.prunes(tmp_path, monkeypatch)
+    alice.prunes()
     assert (mine.exists(), his.exists()) == (False, True)
 
 
-def test_a_work_root_that_is_out_of_sight_holds_all_images(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_work_root_that_is_out_of_sight_holds_all_images(lab: Lab) -> None:
     """Its disk may not be mounted on this login node."""
     alice = lab.person(ALICE, "alice/ck", store="alice/the  images")
     image = alice.image()
@@ -159,22 +139,20 @@ def test_a_work_root_that_is_out_of_sight_holds_all_images(
     second.has_run(WAITS, image)
     root, away = Path(second.cluster.root), lab.disk / "alice/away"
     root.rename(away)
-    done = alice.prunes(tmp_path, monkeypatch)
+    done = alice.prunes()
     assert image.exists()
     ((link, lost),) = done.rubbish.lost.items()
     assert lost == str(root)
     (away / "runs").rename(lab.disk / "alice/runs")
     away.rename(root)
-    alice.prunes(tmp_path, monkeypatch)
+    alice.prunes()
     assert image.exists(), "a root without runs is one that is not all there"
     (alice.store / link).unlink()
-    alice.prunes(tmp_path, monkeypatch)
+    alice.prunes()
     assert not image.exists()
 
 
-def test_a_root_of_the_same_path_on_another_disk_is_another_root(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_root_of_the_same_path_on_another_disk_is_another_root(lab: Lab) -> None:
     """Two clusters share the disk with the images, and each has a /scratch of its own."""
     alice = lab.person(ALICE, "alice/scratch/ck", store="alice/images")
     image = alice.image()
@@ -182,14 +160,14 @@ def test_a_root_of_the_same_path_on_another_disk_is_another_root(
     (lab.disk / "alice/scratch").rename(lab.disk / "alice/elsewhere")
     for _ in range(2):
         alice.site(create=True)
-        done = alice.prunes(tmp_path, monkeypatch)
+        done = alice.prunes()
         assert image.exists()
         assert list(done.rubbish.lost.values()) == [alice.cluster.root]
 
 
 @pytest.mark.parametrize("ours", [True, False])
 def test_a_run_that_waits_again_while_the_scheduler_is_silent_is_not_taken_for_ended(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ours: bool
+    lab: Lab, ours: bool
 ) -> None:
     alice = lab.person(ALICE, "alice/ck")
     image = alice.image()
@@ -198,10 +176,7 @@ def test_a_run_that_waits_again_while_the_scheduler_is_silent_is_not_taken_for_e
     for tool in ("squeue", "sacct"):
         (lab.disk / tool).write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2\nexit 1\n")
     row = replace(storage._stranger(alice.site(), str(run_dir)), state=JobState.RUNNING, job_id=RUNS.job_id)
-    with alice.opened(monkeypatch), Ledger(tmp_path / "ledger") as ledger:
-        if ours:
-            ledger.add(row)
-        storage.prune(alice.cluster, ledger, ended=True, agrees=lambda *_: True, bar=no_bar)
+    alice.prunes(known=[row] if ours else [])
     assert image.exists()
 
 
@@ -225,11 +200,7 @@ def test_a_store_that_cannot_take_a_roots_link_is_refused_with_what_to_type(lab:
     "ended", [{"why": "signalled", "signal": "TERM"}, {"why": "timeout"}, {"why": "failed"}]
 )
 def test_a_run_that_another_cluster_may_start_again_is_not_taken_for_ended(
-    lab: Lab,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    ended: dict[str, str],
-    until_done: str | None,
+    lab: Lab, ended: dict[str, str], until_done: str | None
 ) -> None:
     alice = lab.person(ALICE, "alice/ck", store="alice/images")
     image = alice.image()
@@ -237,30 +208,26 @@ def test_a_run_that_another_cluster_may_start_again_is_not_taken_for_ended(
     request = json.dumps({"schema": 1, "number": 0, "kind": "first", "options": [], "until_done": until_done})
     more = {"attempts/0/exit.json": json.dumps(ended), "submissions/0/request.json": request}
     run_dir = lab.person(ALICE, "alice/second", store="alice/images").has_run(failed, image, more)
-    alice.prunes(tmp_path, monkeypatch)
+    alice.prunes()
     assert image.exists() == (ended["why"] == "signalled" or (ended["why"] == "timeout" and bool(until_done)))
     if image.exists():
         (run_dir / "stopped.json").write_text(json.dumps({"why": "it made no progress"}))
-        alice.prunes(tmp_path, monkeypatch)
+        alice.prunes()
         assert not image.exists()
 
 
-def test_a_root_that_was_renamed_with_its_store_loses_sight_of_nothing(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_root_that_was_renamed_with_its_store_loses_sight_of_nothing(lab: Lab) -> None:
     alice = lab.person(ALICE, "alice/ck")
     used, unused = alice.image("a"), alice.image("b")
     alice.has_run(WAITS, used)
     Path(alice.cluster.root).rename(lab.disk / "alice/new")
     renamed = lab.person(ALICE, "alice/new")
-    done = renamed.prunes(tmp_path, monkeypatch)
+    done = renamed.prunes()
     assert (done.rubbish.lost, [path.name for path in renamed.store.glob("*.sif")]) == ({}, [used.name])
     assert not (renamed.store / unused.name).exists()
 
 
-def test_an_answer_that_is_not_whole_removes_nothing(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_that_is_not_whole_removes_nothing(lab: Lab) -> None:
     alice = lab.person(ALICE, "alice/ck")
     image = alice.image()
     (lab.disk / "awk").write_text("#!/bin/sh\nexit 1\n")
@@ -270,9 +237,7 @@ def test_an_answer_that_is_not_whole_removes_nothing(
     assert image.exists()
 
 
-def test_a_run_that_checkpointed_and_may_be_resumed_keeps_its_image(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_checkpointed_and_may_be_resumed_keeps_its_image(lab: Lab) -> None:
     """Its ledger knows that its job has ended for good."""
     alice = lab.person(ALICE, "alice/ck")
     image = alice.image()
@@ -281,50 +246,40 @@ def test_a_run_that_checkpointed_and_may_be_resumed_keeps_its_image(
     row = storage._stranger(alice.site(), str(run_dir))
     state = RunState(JobState.PREEMPTED, final=True, job_id=RUNS.job_id)
     row = replace(row, state=state.state, last=to_text(state), job_id=RUNS.job_id)
-    with alice.opened(monkeypatch), Ledger(tmp_path / "ledger") as ledger:
-        ledger.add(row)
-        storage.prune(alice.cluster, ledger, ended=True, agrees=lambda *_: True, bar=no_bar)
+    alice.prunes(known=[row])
     assert image.exists()
 
 
-def test_ones_own_root_out_of_sight_holds_all_images(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ones_own_root_out_of_sight_holds_all_images(lab: Lab) -> None:
     alice = lab.person(ALICE, "alice/ck", store="alice/images")
     image = alice.image()
     Path(alice.cluster.root).rename(lab.disk / "alice/away")
-    alice.prunes(tmp_path, monkeypatch)
+    alice.prunes()
     assert image.exists()
 
 
-def test_a_shared_root_with_a_run_that_cannot_be_read_loses_nothing(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shared_root_with_a_run_that_cannot_be_read_loses_nothing(lab: Lab) -> None:
     """Bob's run directory in Alice's folder of runs: 0700, so that nothing shows what it needs."""
     alice = lab.person(ALICE, "alice/ck")
     image = alice.image()
     run_dir = alice.has_run(WAITS, image)
     os.chown(run_dir, BOB, BOB)
     with pytest.raises(storage.RunError, match=f"run.json of {WAITS.run_id} does not say"):
-        alice.prunes(tmp_path, monkeypatch)
+        alice.prunes()
     assert image.exists()
 
 
-def test_the_image_that_a_build_starts_from_stays(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_image_that_a_build_starts_from_stays(lab: Lab) -> None:
     alice = lab.person(ALICE, "alice/ck")
     image = alice.image()
     build = Path(alice.cluster.root) / "builds/0123"
     build.mkdir(parents=True)
     (build / "mine.def").write_text(f"Bootstrap: localimage\nFrom: {image}\n")
-    alice.prunes(tmp_path, monkeypatch)
+    alice.prunes()
     assert image.exists()
 
 
-def test_a_run_that_appears_while_a_person_thinks_keeps_its_image(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_appears_while_a_person_thinks_keeps_its_image(lab: Lab) -> None:
     alice = lab.person(ALICE, "alice/ck", store="alice/images")
     second = lab.person(ALICE, "alice/second", store="alice/images")
     image, touched, unused = (alice.image(letter) for letter in "abc")
@@ -334,8 +289,7 @@ def test_a_run_that_appears_while_a_person_thinks_keeps_its_image(
         os.utime(touched, (OLD + 1, OLD + 1))
         return True
 
-    with alice.opened(monkeypatch), Ledger(tmp_path / "ledger") as ledger:
-        done = storage.prune(alice.cluster, ledger, ended=True, agrees=agrees, bar=no_bar)
+    done = alice.prunes(agrees=agrees)
     assert done.kept == {image.name, touched.name}
     assert [path.exists() for path in (image, touched, unused)] == [True, True, False]
     assert {path.name for path in alice.store.glob(".damaged*")} == set()
@@ -382,7 +336,6 @@ def test_of_a_removal_and_a_hand_over_that_meet_one_gives_way(lab: Lab) -> None:
             done = site.transport.run(argv, stdin=bundle(files), check=False)
             kept = removal.result()
         answer = parse_hand_over(done.text, done.error_text)
-        assert answer is not None
         accepted = answer.asked is not None
         assert image.exists() or not accepted, turn
         assert image.exists() == (kept == {image.name})
