@@ -1,11 +1,14 @@
-"""Work folders go away with their process, however it ends."""
+"""Work folders go away with their process, and folders of results are ignored by git and private."""
 
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
 
-from clusterkit.folders import is_held, sweep, work_folder
+import pytest
+
+from clusterkit.folders import is_held, make_ignored, sweep, work_folder
 
 HOLD = """
 import sys, pathlib
@@ -41,3 +44,27 @@ def test_what_a_killed_process_has_left_is_swept_and_what_a_living_one_uses_is_n
     assert [folder.is_dir() for folder in folders] == [False, True]
     living.communicate()
     assert not folders[1].exists()
+
+
+def test_a_made_folder_is_private_and_unknown_to_git(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    make_ignored(tmp_path / "a" / "results")
+    (tmp_path / "a" / "results" / "curves.png").touch()
+    assert stat.S_IMODE((tmp_path / "a" / "results").stat().st_mode) == 0o700
+    status = ["git", "-C", str(tmp_path), "status", "--porcelain", "--untracked-files=all"]
+    assert subprocess.run(status, check=True, capture_output=True).stdout == b""
+
+
+@pytest.mark.parametrize("own", [None, "!keep\n"])
+def test_a_folder_that_is_there_stays_as_it_is(tmp_path: Path, own: str | None) -> None:
+    if own is not None:
+        (tmp_path / ".gitignore").write_text(own)
+    make_ignored(tmp_path)
+    make_ignored(tmp_path)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ([own] if own else [])
+
+
+def test_a_file_in_its_place_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "results").touch()
+    with pytest.raises(FileExistsError):
+        make_ignored(tmp_path / "results")

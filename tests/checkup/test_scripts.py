@@ -18,6 +18,7 @@ from clusterkit.backends.slurm import checks as scheduler
 from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.backends.slurm.checks import SlurmAnswer
 from clusterkit.checkup import storage
+from clusterkit.checkup.examine_nodes import LOOK
 from clusterkit.checkup.login import Login, login_probe, runtime_there
 from clusterkit.checkup.node_script import (
     NodeJob,
@@ -257,3 +258,22 @@ def test_a_node_says_whose_its_scratch_is(tmp_path: Path) -> None:
     assert answer["owners"].text == f"others drwxrwxrwx root root {tmp_path}/fast"
     assert answer["scratch"].status == 1
     assert list((tmp_path / "fast").iterdir()) == []
+
+
+def answer_there(folder: Path, how: str) -> str:
+    """What the login node says of the answer within a second."""
+    argv = ["sh", "-c", LOOK, "sh", str(folder), "1", how]
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+
+
+def test_a_job_that_writes_has_no_answer_yet(tmp_path: Path) -> None:
+    (tmp_path / "answer.part").write_text("half of it")
+    assert answer_there(tmp_path, "wait") == ""
+
+
+def test_of_a_job_that_was_killed_there_is_what_it_had_written(tmp_path: Path) -> None:
+    (tmp_path / "answer.part").write_text("half of it")
+    said = answer_there(tmp_path, "last")
+    assert said.startswith("seen ")
+    assert said.endswith("half of it")
+    assert answer_there(tmp_path, "wait").endswith("half of it")

@@ -11,11 +11,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.commands.conftest import Project
+from tests.results.run_dirs import make_run_dir
+from tests.snapshots.conftest import commit, git
 
 pytestmark = pytest.mark.slow  # real jobs or servers, half a second or more each
 
@@ -35,19 +36,8 @@ def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     folder = tmp_path / "their work"
     shutil.copytree(EXAMPLE, folder)
-    git = ["git", "-C", str(folder), "-c", "user.name=they", "-c", "user.email=they@example.org"]
-    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "theirs"]):
-        subprocess.run([*git, *words], check=True)
+    commit(folder)
     return Project(folder)
-
-
-def row(project: Project, run_id: str) -> dict[str, Any]:
-    (one,) = json.loads(project.run("status", "--json", run_id).stdout)["runs"]
-    return dict(one)
-
-
-def spec(project: Project, run_id: str) -> dict[str, Any]:
-    return dict(json.loads((project.run_dir(run_id) / "run.json").read_text()))
 
 
 def test_the_page_shows_the_files() -> None:
@@ -67,18 +57,11 @@ def test_several_processes_may_call_heartbeat(tmp_path: Path) -> None:
 
 def test_the_commands_of_the_page(foreign: Project) -> None:
     commands = [shlex.split(line)[1:] for line in fences("sh")[0].splitlines()]
-    assert [words[0] for words in commands] == [
-        "submit",
-        "logs",
-        "status",
-        "why",
-        "sync-results",
-        "report",
-        "rerun",
-    ]
+    names = "submit logs status why sync-results report rerun"
+    assert [words[0] for words in commands] == names.split()
     said = {words[0]: foreign.run(*words).stdout for words in commands}
     run_id, again = said["submit"].strip(), said["rerun"].strip()
-    first = spec(foreign, run_id)
+    first = foreign.described(run_id)
     out = ["--out", f"{foreign.run_dir(run_id)}/out", "--seed", "3"]
     assert first["argv"] == ["python", "train.py", *out, "--lr", "0.3"]
     assert "step 200: reward" in said["logs"]
@@ -91,13 +74,14 @@ def test_the_commands_of_the_page(foreign: Project) -> None:
     assert "<figcaption>reward</figcaption>" in page
     assert (home / "report" / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert re.search(r"mine +1 +200 +-", said["report"])
-    second = spec(foreign, again)
+    second = foreign.described(again)
     out = ["--out", f"{foreign.run_dir(again)}/out", "--seed", "4"]
     assert (second["argv"], second["seed"]) == (["python", "train.py", *out, "--lr", "0.3"], 4)
     assert second["env"]["CLUSTERKIT_SEED"] == "4"
     shown = foreign.run("curves", run_id, "--once").stdout
     assert "reward" in shown
     foreign.run("cancel", again, "--yes")
+    assert "your own program" in foreign.run("evaluate", run_id, code=8).stderr
     differs = foreign.run("diff", run_id, again).stdout
     assert re.search(r"argv\[5\] +3 +4", differs)
     assert "argv[3]" not in differs
@@ -120,8 +104,8 @@ def test_an_export_says_how_to_run_it_by_hand(foreign: Project) -> None:
 
 def test_progress_of_a_run_that_is_stopped_and_goes_on(foreign: Project) -> None:
     run_id = foreign.submit("--time", "1m", "--", "--steps", "10000", "--pause", "0.02")
-    foreign.until(lambda: row(foreign, run_id)["steps_per_second"] is not None)  # its second look or so
-    state = row(foreign, run_id)
+    foreign.until(lambda: foreign.row(run_id)["steps_per_second"] is not None)  # its second look or so
+    state = foreign.row(run_id)
     assert state["state"] == "RUNNING"
     assert 0 < state["steps_per_second"] < 60
     assert state["eta_seconds"] > 100
@@ -129,32 +113,14 @@ def test_progress_of_a_run_that_is_stopped_and_goes_on(foreign: Project) -> None
     start = json.loads((foreign.run_dir(run_id) / "attempts/0/start.json").read_text())
     os.kill(start["pid"], signal.SIGUSR1)
     foreign.ended(run_id)  # by its record; its job may still be removing its scratch
-    foreign.until(lambda: row(foreign, run_id)["state"] != "RUNNING")
-    assert row(foreign, run_id)["why"].endswith("it checkpointed and can be resumed")
+    foreign.until(lambda: foreign.row(run_id)["state"] != "RUNNING")
+    assert foreign.row(run_id)["why"].endswith("it checkpointed and can be resumed")
     refused = foreign.run("resume", run_id, "--total-steps", "5", code=3).stderr
     assert "no {total_steps} among its arguments" in refused
     foreign.run("resume", run_id)
     log = foreign.run_dir(run_id) / "attempts/1/log"
     foreign.until(lambda: log.is_file() and "going on from step" in log.read_text())
     foreign.run("cancel", run_id, "--yes")
-
-
-def test_a_grid_reaches_the_arguments(foreign: Project) -> None:
-    told = foreign.run(
-        *("submit", "--seeds", "1,2", "--sweep", "lr=0.1,0.3", "--max-parallel", "4"),
-        *("--", "--lr", "{lr}", "--steps", "20", "--pause", "0"),
-    )
-    assert "the arguments do not contain" not in told.stderr
-    runs = [f"{told.stdout.strip()}-{number}" for number in range(4)]
-    for run_id in runs:
-        foreign.ended(run_id)
-    points = [spec(foreign, run_id)["argv"][4:8] for run_id in runs]
-    assert points == [["--seed", seed, "--lr", rate] for rate in ("0.1", "0.3") for seed in ("1", "2")]
-    foreign.run("sync-results")
-    assert len(list(foreign.folder.glob("results/*/out/progress.csv"))) == 4
-    assert "your own program" in foreign.run("evaluate", runs[0], code=8).stderr
-    assert re.search(r"reward +-\d", foreign.run("diff", runs[0], runs[1]).stdout)
-    assert len(re.findall(r"^mine lr=0\.\d +2 +20", foreign.run("report", "last").stdout, re.MULTILINE)) == 2
 
 
 def test_no_python_and_no_option_for_the_seed(foreign: Project) -> None:
@@ -167,7 +133,7 @@ def test_no_python_and_no_option_for_the_seed(foreign: Project) -> None:
     settings.write_text(f"{settings.read_text()}\n[profiles.shell]\n{shell}")
     run_id = foreign.submit("-p", "shell", "--seed", "7")
     foreign.ended(run_id)
-    assert row(foreign, run_id)["progress"] == 0.4
+    assert foreign.row(run_id)["progress"] == 0.4
     assert "exit code 3" in foreign.run("why", run_id).stdout
     assert (foreign.run_dir(run_id) / "seed.csv").read_text() == "7\n"
     astray = foreign.submit("--", "--out", "runs", "--steps", "10")
@@ -175,3 +141,16 @@ def test_no_python_and_no_option_for_the_seed(foreign: Project) -> None:
     foreign.run("sync-results", run_id, astray)
     assert (foreign.folder / "results" / astray / "work" / "runs" / "progress.csv").is_file()
     assert "/docs/own-project.md shows" in foreign.run("report", run_id, code=8).stderr
+
+
+def test_results_are_not_committed_whichever_command_made_them(project: Project, tmp_path: Path) -> None:
+    git(project.folder, "init", "-q")
+    run_id = project.submit("--", "0")
+    project.ended(run_id)
+    elsewhere = [str(make_run_dir(tmp_path, f"demo-{number}")) for number in (1, 2)]
+    for made_by in (["sync-results", run_id], ["export", run_id], ["report", *elsewhere]):
+        shutil.rmtree(project.folder / "results", ignore_errors=True)
+        project.run(*made_by)
+        assert any((project.folder / "results").glob("[!.]*"))
+        git(project.folder, "add", "-A")
+        assert git(project.folder, "ls-files").split() == ["clusterkit.toml", "train.py"], made_by

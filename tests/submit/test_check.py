@@ -1,4 +1,4 @@
-"""A script that does not travel is named before a job has waited for its turn."""
+"""What would fail only after its turn had come is refused when it is submitted."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from clusterkit.config.models import Cluster
 from clusterkit.errors import ConfigError
+from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.snapshots import Tree
-from clusterkit.submit.check import check_script
+from clusterkit.submit.check import check_after, check_script
+from clusterkit.submit.plan import After
 
+HERE = Cluster(name="here", host="node", root="/r", container="none")
 FILES = ("data", "package/__main__.py", "run.sh", "train.py", "tools/simulate")
 
 
@@ -48,3 +52,16 @@ def test_the_nearest_name_and_what_keeps_a_file_here(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="would not be uploaded") as told:
         check_script(Tree(tmp_path, FILES), ["python", "mine.py"])
     assert '"/mine.py"' in (told.value.hint or "")
+
+
+@pytest.mark.parametrize("way", ["array", "chain"])
+def test_a_run_of_many_jobs_is_waited_for_only_when_it_has_completed(tmp_path: Path, way: str) -> None:
+    for state, waits in (("RUNNING", False), ("COMPLETED", True)):
+        run = LedgerRun("r-1", "here", "r", "p", "", 0, "7", "", "/r/runs/r-1", 0, state, until_done=way)
+        with Ledger(tmp_path / state) as ledger:
+            ledger.add(run)
+            if waits:
+                check_after(ledger, HERE, [After("r-1")], ())
+                continue
+            with pytest.raises(ConfigError, match="it continues in further jobs"):
+                check_after(ledger, HERE, [After("r-1")], ())
