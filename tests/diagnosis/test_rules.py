@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.backends.slurm import why
-from clusterkit.diagnosis import CAUSES, Sure, diagnose, parse_evidence
+from clusterkit.diagnosis import CAUSES, Diagnosis, Sure, diagnose, parse_evidence
 from clusterkit.errors import RunError
 from clusterkit.runs.submission import Submission
 from tests.diagnosis.run_dirs import RECORDED, ask, diagnosis_of, evidence_of, make_run, recorded
@@ -350,28 +350,24 @@ def test_a_run_nobody_understands_shows_its_last_lines(tmp_path: Path) -> None:
     assert [line.text for line in diagnosis.finding.evidence] == ["one", "two"]
 
 
+def alive(run: Path) -> Diagnosis:
+    """Of a run whose job runs."""
+    (run / "attempts/0/exit.json").unlink()
+    text = ask(run, "12-34").replace("clusterkit begin jobs\n", "clusterkit begin jobs\n12-34\n")
+    return diagnose(parse_evidence(text))
+
+
 def test_a_run_that_is_alive_is_well(tmp_path: Path) -> None:
     run = make_run(tmp_path, heartbeat={"time": time.time(), "step": 5, "total_steps": 10})
-    (run / "attempts/0/exit.json").unlink()
-    text = ask(run, "12-34").replace("clusterkit begin jobs\n", "clusterkit begin jobs\n12-34\n")
-    finding = diagnose(parse_evidence(text)).finding
+    finding = alive(run).finding
     assert finding.cause.slug == "running"
     assert "50%" in finding.sentence
-
-
-def test_a_silent_heartbeat_is_a_hang(tmp_path: Path) -> None:
-    run = make_run(tmp_path, heartbeat={"time": time.time() - 500, "step": 5, "total_steps": 10})
-    (run / "attempts/0/exit.json").unlink()
-    text = ask(run, "12-34").replace("clusterkit begin jobs\n", "clusterkit begin jobs\n12-34\n")
-    assert diagnose(parse_evidence(text)).finding.cause.slug == "hangs"
 
 
 def test_a_hang_shows_what_it_met_before(tmp_path: Path) -> None:
     log = "RuntimeError: DataLoader worker (pid 4242) is killed by signal: Killed.\n"
     run = make_run(tmp_path, log, heartbeat={"time": time.time() - 500, "step": 5, "total_steps": 10})
-    (run / "attempts/0/exit.json").unlink()
-    text = ask(run, "12-34").replace("clusterkit begin jobs\n", "clusterkit begin jobs\n12-34\n")
-    diagnosis = diagnose(parse_evidence(text))
+    diagnosis = alive(run)
     assert diagnosis.finding.cause.slug == "hangs"
     assert [other.cause.slug for other in diagnosis.also] == ["out-of-memory"]
 
@@ -421,9 +417,7 @@ def test_a_gpu_that_is_hardly_used_is_said(tmp_path: Path) -> None:
         "cpu_share": 0.97,
     }
     run = make_run(tmp_path, heartbeat=beat)
-    (run / "attempts/0/exit.json").unlink()
-    text = ask(run, "12-34").replace("clusterkit begin jobs\n", "clusterkit begin jobs\n12-34\n")
-    diagnosis = diagnose(parse_evidence(text))
+    diagnosis = alive(run)
     assert diagnosis.finding.cause.slug == "running"
     assert [other.cause.slug for other in diagnosis.also] == ["gpu-idle"]
     assert "12%" in diagnosis.also[0].sentence
@@ -453,8 +447,16 @@ def test_a_refused_submission_shows_the_words_and_the_cure(tmp_path: Path) -> No
     assert "--nosuch=3" in str(finding.evidence[-1])
 
 
-def test_a_submission_that_was_interrupted(tmp_path: Path) -> None:
-    assert diagnosis_of(submitted(make_run(tmp_path))).finding.cause.slug == "never-submitted"
+@pytest.mark.parametrize(
+    ("files", "slug"),
+    [
+        ({}, "never-submitted"),
+        ({"asked": str(int(time.time()))}, "submitting"),
+        ({"request.json": '{"fed": true}'}, "deferred"),
+    ],
+)
+def test_a_submission_says_how_far_it_came(tmp_path: Path, files: dict[str, str], slug: str) -> None:
+    assert diagnosis_of(submitted(make_run(tmp_path), **files)).finding.cause.slug == slug
 
 
 def test_a_submission_that_was_interrupted_before_anything_was_written(tmp_path: Path) -> None:
@@ -462,16 +464,6 @@ def test_a_submission_that_was_interrupted_before_anything_was_written(tmp_path:
     assert finding.cause.slug == "never-submitted"
     assert finding.next == "clusterkit submit --profile tiny"
     assert "does not exist" in finding.evidence[0].text
-
-
-def test_a_submission_that_is_still_open(tmp_path: Path) -> None:
-    run = submitted(make_run(tmp_path), asked=str(int(time.time())))
-    assert diagnosis_of(run).finding.cause.slug == "submitting"
-
-
-def test_a_run_that_waits_until_its_group_submits_it(tmp_path: Path) -> None:
-    run = submitted(make_run(tmp_path), **{"request.json": '{"fed": true}'})
-    assert diagnosis_of(run).finding.cause.slug == "deferred"
 
 
 OOM = "slurmstepd-a40n1: error: Detected 1 oom_kill event in StepId=25.batch. Some of the step tasks have"
@@ -566,55 +558,48 @@ def test_a_run_directory_on_a_full_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "slug"), [("SUSPENDED", "suspended"), ("COMPLETING", "ending"), ("RUNNING", "running")]
+    ("name", "said", "instead", "slug"),
+    [
+        ("running--", "\x1fRUNNING\x1f", "\x1fSUSPENDED\x1f", "suspended"),
+        ("running--", "\x1fRUNNING\x1f", "\x1fCOMPLETING\x1f", "ending"),
+        ("time-limit--", "TIMEOUT", "DEADLINE", "deadline"),
+        ("cancelled-by-other--", "CANCELLED by 0", "CANCELLED", "cancelled"),  # nobody knows by whom
+    ],
 )
-def test_states_of_running_jobs(state: str, slug: str) -> None:
-    text = recorded("running--").replace("\x1fRUNNING\x1f", f"\x1f{state}\x1f", 1)
+def test_the_schedulers_state_names_the_cause(name: str, said: str, instead: str, slug: str) -> None:
+    text = recorded(name).replace(said, instead, 1 if "running" in name else -1)
     assert diagnose(parse_evidence(text)).finding.cause.slug == slug
 
 
+def saying(text: str, words: str, *parts: str) -> str:
+    """A recorded answer in which Slurm's commands, by default all of them, have said this instead."""
+    for part in parts or ("squeue", "sacct", "job"):
+        text = re.sub(rf"(begin {part}\n).*?(?=\n\x1e)", rf"\1{words}\n", text, flags=re.S)
+    return text
+
+
 def test_accounting_that_lags_behind_is_not_believed() -> None:
-    text = recorded("node-failed--")
-    for part in ("squeue", "job"):
-        text = re.sub(rf"(begin {part}\n).*?(?=\n\x1e)", r"\1\n", text, flags=re.S)
-    lagging = text.replace("NODE_FAIL", "RUNNING")
-    finding = diagnose(parse_evidence(lagging)).finding
-    assert finding.cause.slug == "node-failed"
-
-
-def test_a_deadline_is_no_time_limit() -> None:
-    text = recorded("time-limit--").replace("TIMEOUT", "DEADLINE")
-    assert diagnose(parse_evidence(text)).finding.cause.slug == "deadline"
-
-
-def test_without_accounting_nobody_knows_who_cancelled_it() -> None:
-    text = recorded("cancelled-by-other--").replace("CANCELLED by 0", "CANCELLED")
-    assert diagnose(parse_evidence(text)).finding.cause.slug == "cancelled"
+    lagging = saying(recorded("node-failed--"), "", "squeue", "job").replace("NODE_FAIL", "RUNNING")
+    assert diagnose(parse_evidence(lagging)).finding.cause.slug == "node-failed"
 
 
 def test_a_scheduler_that_gives_no_answer_is_said(tmp_path: Path) -> None:
     text = recorded("waiting--")
     silent = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
-    for part in ("squeue", "sacct", "job"):
-        text = re.sub(rf"(begin {part}\n).*?(?=\n\x1e)", rf"\1{silent}\n", text, flags=re.S)
-    finding = diagnose(parse_evidence(text)).finding
+    finding = diagnose(parse_evidence(saying(text, silent))).finding
     assert finding.cause.slug == "scheduler-silent"
     assert finding.next.endswith("scontrol ping")
 
 
 def test_a_log_does_not_tell_whether_a_run_of_a_silent_scheduler_has_ended() -> None:
     text = recorded("hangs--").replace("step 40, sampling a batch", "RuntimeError: CUDA out of memory")
-    for part in ("squeue", "sacct", "job"):
-        text = re.sub(rf"(begin {part}\n).*?(?=\n\x1e)", r"\1no answer within 10 s\n", text, flags=re.S)
-    diagnosis = diagnose(parse_evidence(text))
+    diagnosis = diagnose(parse_evidence(saying(text, "no answer within 10 s")))
     assert diagnosis.finding.cause.slug == "scheduler-silent"
     assert [other.cause.slug for other in diagnosis.also] == ["gpu-out-of-memory"]
 
 
 def test_a_silent_scheduler_does_not_matter_when_the_exit_record_tells(tmp_path: Path) -> None:
-    text = recorded("import-error--")
-    for part in ("squeue", "sacct", "job"):
-        text = re.sub(rf"(begin {part}\n).*?(?=\n\x1e)", r"\1no answer within 10 s\n", text, flags=re.S)
+    text = saying(recorded("import-error--"), "no answer within 10 s")
     assert diagnose(parse_evidence(text)).finding.cause.slug == "import-error"
 
 
