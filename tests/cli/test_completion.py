@@ -19,6 +19,7 @@ from clusterkit.cli.app import app
 from clusterkit.cli.completion import answer, words_of
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from tests.documented import commands
+from tests.needs import param
 
 SETTINGS = """
 [project]
@@ -30,24 +31,9 @@ root = "/share/x"
 [profiles."evil$(touch evil)"]
 """
 NO_SOURCE = {
-    *(
-        "NAME=VALUE,VALUE",
-        "NAME=VALUES",
-        "N",
-        "TIME",
-        "SIZE",
-        "SEEDS",
-        "PIXELS",
-        "OPTION",
-        "NAME",
-        "BASE",
-        "COMMAND",
-    ),
-    *("TIME,TIME", "GPU,GPU", "A,B", "-- ARGUMENT", "METRIC", "MODULE:ID"),
-    "KIND:A,B",
-    "NAME=VALUES",
-    "PORT",
-    "URI",
+    *("NAME=VALUE,VALUE", "NAME=VALUES", "N", "TIME", "SIZE", "SEEDS", "PIXELS", "OPTION", "NAME", "BASE"),
+    *("COMMAND", "TIME,TIME", "GPU,GPU", "A,B", "-- ARGUMENT", "METRIC", "MODULE:ID"),
+    *("KIND:A,B", "PORT", "URI"),
 }
 """Metavars of what only the person knows."""
 
@@ -209,28 +195,26 @@ def typed(argv: list[str], keys: str, wanted: str, environment: dict[str, str]) 
     return shown
 
 
+SHELLS = {
+    "bash": (".bashrc", "", ["bash", "-i"]),
+    "zsh": (".zshrc", "autoload -Uz compinit; compinit -u -D\n", ["zsh", "-d", "-i"]),
+}
+"""Each with its file of settings, what must stand in it before, and how it is started."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("keys", "wanted"),
     [("clusterkit why mt10-20260102-030401\t", "-k3f1"), ("clusterkit submit --profile=qu\t", "=quick")],
 )
-@pytest.mark.needs("bash")
-def test_a_bash_completes(shell_environment: dict[str, str], keys: str, wanted: str) -> None:
-    installed("bash", shell_environment)
-    (Path(shell_environment["HOME"]) / ".bashrc").open("a").write("echo rea''dy\n")
-    assert wanted in typed(["bash", "-i"], keys, wanted, shell_environment)
-
-
-@pytest.mark.parametrize(
-    ("keys", "wanted"),
-    [("clusterkit why mt10-20260102-030401\t", "-k3f1"), ("clusterkit submit --profile=qu\t", "=quick")],
-)
-@pytest.mark.needs("zsh")
-def test_a_zsh_completes(shell_environment: dict[str, str], keys: str, wanted: str) -> None:
-    (Path(shell_environment["HOME"]) / ".zshrc").write_text("autoload -Uz compinit; compinit -u -D\n")
-    installed("zsh", shell_environment)
-    (Path(shell_environment["HOME"]) / ".zshrc").open("a").write("echo rea''dy\n")
-    assert wanted in typed(["zsh", "-d", "-i"], keys, wanted, shell_environment)
+@pytest.mark.parametrize("shell", [param(shell) for shell in SHELLS])
+def test_a_shell_completes(shell_environment: dict[str, str], shell: str, keys: str, wanted: str) -> None:
+    name, before, argv = SHELLS[shell]
+    settings = Path(shell_environment["HOME"]) / name
+    settings.write_text(before)
+    installed(shell, shell_environment)
+    settings.open("a").write("echo rea''dy\n")
+    assert wanted in typed(argv, keys, wanted, shell_environment)
 
 
 @pytest.mark.needs("fish")
@@ -248,6 +232,12 @@ def test_a_fish_completes(shell_environment: dict[str, str]) -> None:
     assert "clusterkit.toml" in completed("clusterkit deploy --image clu")
 
 
+def completion_of(shell: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """What `completion` prints to who uses a shell."""
+    argv = ["clusterkit", "completion"]
+    return subprocess.run(argv, env={**environment, "SHELL": shell}, capture_output=True, text=True)
+
+
 @pytest.mark.slow
 def test_install_tells_what_it_wrote_and_writes_it_once(shell_environment: dict[str, str]) -> None:
     home = Path(shell_environment["HOME"])
@@ -258,24 +248,11 @@ def test_install_tells_what_it_wrote_and_writes_it_once(shell_environment: dict[
     assert f"{home / '.bashrc'}: added the line that loads it" in first
     assert "loads it already" in installed("bash", shell_environment)
     assert (home / ".bashrc").read_text() == f"alias a=b\n[ -r {script} ] && . {script}\n"
-    printed = subprocess.run(
-        ["clusterkit", "completion"],
-        env={**shell_environment, "SHELL": "/usr/bin/bash"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert printed.stdout == script.read_text()
+    assert completion_of("/usr/bin/bash", shell_environment).stdout == script.read_text()
 
 
 @pytest.mark.slow
 def test_another_shell_is_told_the_three(shell_environment: dict[str, str]) -> None:
-    done = subprocess.run(
-        ["clusterkit", "completion"],
-        env={**shell_environment, "SHELL": "/bin/tcsh"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = completion_of("/bin/tcsh", shell_environment)
     assert done.returncode == 3
     assert re.search(r"error: .*tcsh\nnext: .*zsh", done.stderr)

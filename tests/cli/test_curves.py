@@ -47,6 +47,11 @@ def test_any_points_fit(points: list[tuple[float, float]], width: int, height: i
     assert any(line.strip() for line in lines) == bool(points)
 
 
+RUN = LedgerRun(
+    "mt10-1", "datalab", "mt10", "a40", "", 1, "4711", "2026-01-02T03:04:05Z", "/r/mt10-1", 0, "RUNNING"
+)
+
+
 def rows(count: int) -> tuple[MetricRow, ...]:
     made = [MetricRow("run", 0, 0.0, 0, {"total_steps": 2_000_000})]
     made += [MetricRow("event", 0, 0.0, 0, {"message": "resumed [bold]from[/] a\ncheckpoint " + "x" * 300})]
@@ -62,11 +67,8 @@ def rows(count: int) -> tuple[MetricRow, ...]:
 @pytest.mark.parametrize("count", [0, 1, 100])
 def test_the_panels_fit_the_terminal(width: int, height: int | None, count: int) -> None:
     stream = io.StringIO()
-    run = LedgerRun(
-        "mt10-1", "datalab", "mt10", "a40", "", 1, "4711", "2026-01-02T03:04:05Z", "/r/mt10-1", 0, "RUNNING"
-    )
     Console(file=stream, width=width, height=height or 25).print(
-        view(Curves(run, RunState(JobState.RUNNING), rows(count)), width, height)
+        view(Curves(RUN, RunState(JobState.RUNNING), rows(count)), width, height)
     )
     lines = stream.getvalue().splitlines()
     assert max(map(len, lines)) <= width
@@ -86,10 +88,7 @@ def test_the_panels_fit_the_terminal(width: int, height: int | None, count: int)
 def test_the_title_tells_the_time_left_that_status_tells(state: RunState, left: str) -> None:
     """The rate of the metrics includes the start-up."""
     stream = io.StringIO()
-    run = LedgerRun(
-        "mt10-1", "datalab", "mt10", "a40", "", 1, "4711", "2026-01-02T03:04:05Z", "/r/mt10-1", 0, "RUNNING"
-    )
-    Console(file=stream, width=120).print(view(Curves(run, state, rows(3)), 120))
+    Console(file=stream, width=120).print(view(Curves(RUN, state, rows(3)), 120))
     title = stream.getvalue().splitlines()[0]
     assert "step 3k of 2M" in title
     assert (left in title) if left else ("left" not in title)

@@ -27,13 +27,16 @@ HARMLESS = (
 )
 
 
+def options(extra: str) -> tuple[str, ...]:
+    profile = Profile.model_validate({"name": "p", "time": "4h"})
+    return sbatch_options(Cluster(name="site", root="/work"), profile, extra=[extra])
+
+
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("option", ["export", "comment", "wckey"])
 def test_an_option_that_gives_a_secret_away_is_refused_and_not_repeated(option: str, value: str) -> None:
-    cluster = Cluster(name="site", root="/work")
-    profile = Profile.model_validate({"name": "p", "time": "4h"})
     with pytest.raises(ConfigError, match="looks like a secret") as error:
-        sbatch_options(cluster, profile, extra=[f"--{option}={value}"])
+        options(f"--{option}={value}")
     assert "abc123" not in f"{error.value.cause}{error.value.hint}"
     assert "[secrets]" in str(error.value.hint)
 
@@ -41,20 +44,13 @@ def test_an_option_that_gives_a_secret_away_is_refused_and_not_repeated(option: 
 @pytest.mark.parametrize("value", ["NONE,WANDB_API_KEY", "HF_TOKEN=", "HF_TOKEN=$HF_TOKEN"])
 def test_an_export_that_names_a_secret_is_refused(value: str) -> None:
     """The scheduler would keep what the login node has under this name."""
-    cluster = Cluster(name="site", root="/work")
-    profile = Profile.model_validate({"name": "p", "time": "4h"})
     with pytest.raises(ConfigError, match=r"--export: (WANDB_API_KEY|HF_TOKEN) looks like a secret"):
-        sbatch_options(cluster, profile, extra=[f"--export={value}"])
+        options(f"--export={value}")
 
 
 @pytest.mark.parametrize("value", HARMLESS)
 def test_an_option_without_a_secret_is_taken(value: str) -> None:
-    options = sbatch_options(
-        Cluster(name="site", root="/work"),
-        Profile.model_validate({"name": "p", "time": "4h"}),
-        extra=[f"--export={value}"],
-    )
-    assert f"--export={value}" in options
+    assert f"--export={value}" in options(f"--export={value}")
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,6 @@ def test_every_value_knows_its_file_and_line(place: Place) -> None:
 
 def test_the_shipped_line_is_the_one_in_the_file(place: Place) -> None:
     origin = load_settings().origin("profiles.a40-2m.num_envs")
-    assert origin.line is not None
     lines = shipped_profiles()["a40-2m"].read_text().splitlines()
     assert lines[origin.line - 1] == "num_envs = 32"
 
@@ -242,7 +241,6 @@ def test_an_unknown_name_is_answered_with_the_nearest(place: Place, ask: str, ca
     with pytest.raises(ConfigError) as caught:
         getattr(settings, ask)("datalb")
     assert caught.value.cause == cause
-    assert caught.value.hint is not None
     assert caught.value.hint.startswith(hint)
 
 
@@ -251,7 +249,6 @@ def test_a_default_that_does_not_exist_is_blamed_on_its_line(place: Place) -> No
     with pytest.raises(ConfigError) as caught:
         settings.profile()
     assert caught.value.cause == "clusterkit.toml:2: project.default_profile: there is no profile 'a40-2n'"
-    assert caught.value.hint is not None
     assert caught.value.hint.startswith("did you mean a40-2m?")
 
 

@@ -87,6 +87,10 @@ def fault(place: Place, toml: str) -> ConfigError:
             "3: profiles.x.description: 'a\\u202eb' contains a line break or another control character",
         ),
         (
+            "[notify]\ncommand = ['sh', '\u202e\u2066']",
+            "2: notify.command: '\\u202e\\u2066' contains a line break or another control character",
+        ),
+        (
             PROFILE + "sbatch.qos = 1.5",
             "3: profiles.x.sbatch.qos: must be text, a whole number, true or false, not 1.5",
         ),

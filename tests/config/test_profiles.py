@@ -47,10 +47,7 @@ def test_a_profile_is_whole(place: Place, name: str) -> None:
     if profile.recipe is None:
         return
     assert profile.recipe in recipes.names()
-    assert profile.total_steps is not None
     assert profile.num_envs is not None
-    assert profile.eval_every is not None
-    assert profile.checkpoint_every is not None
     assert max(profile.eval_every, profile.checkpoint_every) <= profile.total_steps
     assert profile.total_steps % profile.eval_every == 0
     assert profile.total_steps % profile.checkpoint_every == 0
@@ -59,8 +56,6 @@ def test_a_profile_is_whole(place: Place, name: str) -> None:
 @pytest.mark.parametrize("name", sorted(PROMISED - ROLLOUTS - {"check"}))
 def test_training_goes_on_after_the_warm_up(place: Place, name: str) -> None:
     profile = place.load().profile(name)
-    assert profile.recipe is not None
-    assert profile.total_steps is not None
     recipe = recipes.load(profile.recipe)
     assert recipe.entry.loop == "off-policy"
     assert recipe.values["warmup_steps"] < profile.total_steps / 2
@@ -69,7 +64,6 @@ def test_training_goes_on_after_the_warm_up(place: Place, name: str) -> None:
 @pytest.mark.parametrize("name", ["h100-20m", "h200-20m", "mt50-100m", "mtppo-mt10", "mtppo-mt50"])
 def test_the_papers_runs_have_one_environment_a_task(place: Place, name: str) -> None:
     profile = place.load().profile(name)
-    assert profile.recipe is not None
     tasks = recipes.task_names(recipes.load(profile.recipe).values["tasks"])
     assert profile.num_envs == len(tasks)
 
@@ -77,8 +71,6 @@ def test_the_papers_runs_have_one_environment_a_task(place: Place, name: str) ->
 @pytest.mark.parametrize("name", sorted(ROLLOUTS))
 def test_environments_divide_the_rollout(place: Place, name: str) -> None:
     profile = place.load().profile(name)
-    assert profile.recipe is not None
-    assert profile.num_envs is not None
     assert recipes.load(profile.recipe).values["rollout_size"] % profile.num_envs == 0
 
 

@@ -15,7 +15,6 @@ ASKED = {"gpu": "a40", "recipe": "guide-mt10", "num_envs": 32, "precision": "tf3
 
 def test_the_user_s_own_runs_come_first() -> None:
     speed = expect([OTHER, OWN], **ASKED)  # type: ignore[arg-type]
-    assert speed is not None
     assert (speed.steps_per_second, speed.low, speed.high) == (1000.0, 900.0, 1200.0)
     assert speed.source == "your run r1"
     assert speed.caveats == ()
@@ -25,38 +24,31 @@ def test_several_runs_make_an_interval() -> None:
     slow = replace(OWN, steps_per_second=700.0, low=650.0, high=800.0, source="r2")
     fast = replace(OWN, steps_per_second=1100.0, source="r3")
     speed = expect([OWN, slow, fast], **ASKED)  # type: ignore[arg-type]
-    assert speed is not None
     assert (speed.steps_per_second, speed.low, speed.high, speed.runs) == (1000.0, 650.0, 1200.0, 3)
     assert speed.source == "3 runs of yours"
 
 
 def test_a_published_figure_names_its_author() -> None:
     speed = expect([OTHER], **ASKED)  # type: ignore[arg-type]
-    assert speed is not None
     assert speed.source == "measured by somebody (r1, A40, 2026-01-01)"
 
 
 def test_what_was_measured_on_another_machine_gives_no_tight_interval() -> None:
     here, away = replace(OWN, cluster="uni"), replace(OWN, cluster="lab", source="r2")
     tight = expect([away, here, OTHER], cluster="uni", **ASKED)  # type: ignore[arg-type]
-    assert tight is not None
     assert (tight.low, tight.high, tight.here, tight.source) == (900.0, 1200.0, True, "your run r1")
     wide = expect([away, OTHER], cluster="uni", **ASKED)  # type: ignore[arg-type]
-    assert wide is not None
     assert (wide.low, wide.high, wide.here, wide.source) == (300.0, 3600.0, False, "your run r2 (on lab)")
     published = expect([OTHER], cluster="uni", **ASKED)  # type: ignore[arg-type]
-    assert published is not None
     assert (published.low, published.high, published.here) == (5e3 / 3, 15e3, False)
 
 
 def test_other_settings_stand_in_unscaled_and_it_is_said() -> None:
     ten = replace(OWN, num_envs=10, precision="fp32")
     speed = expect([ten], **ASKED)  # type: ignore[arg-type]
-    assert speed is not None
     assert speed.steps_per_second == 1000.0
     assert speed.caveats == ("measured with 10 environments, not 32", "measured in fp32, not tf32")
     better = expect([ten, OWN], **ASKED)  # type: ignore[arg-type]
-    assert better is not None
     assert better.caveats == ()
 
 
@@ -90,8 +82,6 @@ def test_the_shipped_table_says_who_when_and_where() -> None:
 
 def test_a_rate_on_another_number_of_gpus_is_not_scaled() -> None:
     speed = expect([replace(OWN, gpus=2)], **ASKED)  # type: ignore[arg-type]
-    assert speed is not None
     assert speed.caveats == ("measured on 2 GPUs, not 1",)
     both = expect([OWN, replace(OWN, gpus=2, steps_per_second=1700.0)], gpus=2, **ASKED)  # type: ignore[arg-type]
-    assert both is not None
     assert (both.steps_per_second, both.caveats) == (1700.0, ())

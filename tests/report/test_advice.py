@@ -85,7 +85,6 @@ def settings(advice: GroupAdvice) -> dict[str, float]:
 def test_what_binds(tmp_path: Path, parts: dict[str, float], gpu: float | None, part: str) -> None:
     machine = split(**parts) | ({} if gpu is None else {"gpu/utilization": gpu})
     advice = one(evidence(tmp_path, machine=machine))
-    assert advice.bottleneck is not None
     assert advice.bottleneck.part == part
 
 

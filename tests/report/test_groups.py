@@ -80,7 +80,6 @@ def test_several_runs_have_intervals_over_runs(tmp_path: Path) -> None:
     (group,) = group_runs(load_runs(folders))
     (point,) = group.curve("success/x")
     expected = student(rates)
-    assert expected is not None
     assert point.value == pytest.approx(0.5)
     assert point.interval == (max(0.0, expected.low), min(1.0, expected.high))
     assert group.curve("return/x")[0].interval == pytest.approx(student([200.0, 400.0, 900.0]))
@@ -99,7 +98,6 @@ def test_the_final_step_is_one_that_all_runs_have_reached(tmp_path: Path) -> Non
     (group,) = group_runs(load_runs([ahead, behind]))
     assert group.final_step == 200
     final = group.final("success/mean")
-    assert final is not None
     assert final.value == pytest.approx(0.3)
 
 

@@ -24,7 +24,6 @@ def test_they_are_those_of_the_docs() -> None:
         layers = [int(width.replace(",", ""))] * 3
         for tasks, success in (("MT10", mt10), ("MT50", mt50)):
             found = published(recipe(tasks, layers, layers))
-            assert found is not None
             assert (found.success, found.exact) == (float(success), True)
 
 
@@ -38,7 +37,6 @@ def test_they_are_those_of_the_docs() -> None:
 )
 def test_shipped_recipes(name: str, success: float, dormant: float | None, exact: bool) -> None:
     found = published(load(name).as_json()["values"])
-    assert found is not None
     assert (found.success, found.dormant, found.exact) == (success, dormant, exact)
 
 
@@ -51,7 +49,6 @@ def test_networks_of_another_kind_are_not_the_papers() -> None:
 
 def test_steps_and_network() -> None:
     found = published(recipe("MT10", [400] * 3, [1024] * 3))
-    assert found is not None
     assert (found.success, found.steps, found.network) == (0.880, 20_000_000, "actor 3x400, critics 3x1,024")
 
 

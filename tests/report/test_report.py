@@ -108,23 +108,6 @@ def test_files_and_final_row_are_the_same_for_the_same_runs(tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("page_only")
-def test_numbers_are_those_of_the_metrics(tmp_path: Path) -> None:
-    folders = [make_run_dir(tmp_path, f"demo-{seed}", seed=seed) for seed in (1, 2, 3)]
-    reported, page, _ = write(folders, tmp_path / "out")
-    rows = [json.loads(line) for folder in folders for line in (folder / "metrics.jsonl").open()]
-    last = [row for row in rows if row["kind"] == "eval" and row["step"] == 256_000]
-    cells = {row[0]: row[1:] for row in page.rows if row}
-    for name in (*TASKS, "mean"):
-        success = statistics.fmean(row[f"success/{name}"] for row in last)
-        value = statistics.fmean(row[f"return/{name}"] for row in last)
-        assert cells[name][0].split()[0] == f"{100 * success:.1f}%"
-        assert float(cells[name][1]) == pytest.approx(value, rel=1e-3)
-    assert reported.rows[0].result.point.value == pytest.approx(
-        statistics.fmean(row["success/mean"] for row in last)
-    )
-
-
-@pytest.mark.usefixtures("page_only")
 def test_without_success_rates_the_return_is_told(tmp_path: Path) -> None:
     folders = [make_run_dir(tmp_path, f"demo-{seed}", seed=seed) for seed in (1, 2, 3)]
     for folder, value in zip(folders, (40.0, 50.0, 60.0), strict=True):
@@ -136,19 +119,6 @@ def test_without_success_rates_the_return_is_told(tmp_path: Path) -> None:
     assert row.result.point.interval.low == pytest.approx(50 - 4.303 * 10 / 3**0.5, rel=1e-3)
     assert "mean return at 200 steps" in page.text
     assert "50 25.16 to 74.84" in " ".join(page.text.split())
-
-
-@pytest.mark.usefixtures("page_only")
-def test_the_newest_attempt_counts(tmp_path: Path) -> None:
-    folder = make_run_dir(tmp_path, "demo-1")
-    rows = [evaluation(100, {"x": 0.1}), evaluation(200, {"x": 0.2}), evaluation(200, {"x": 0.9}, attempt=1)]
-    write_metrics(folder, rows)
-    reported, page, _ = write([folder], tmp_path / "out")
-    assert reported.rows[0].result.point.value == 0.9
-    (title,) = re.findall(r"x: 90%[^\n]*? at 200 steps", page.text)
-    assert title
-    assert "at 200 steps" in page.text
-    assert "20%" not in title
 
 
 @pytest.mark.usefixtures("page_only")
@@ -238,16 +208,6 @@ def test_any_number_of_tasks(tmp_path: Path, tasks: list[str]) -> None:
 
 
 @pytest.mark.slow
-def test_groups_are_compared(tmp_path: Path) -> None:
-    runs = [(name, seed) for name in "ab" for seed in (1, 2)]
-    folders = [make_run_dir(tmp_path, f"{name}-{seed}", name=name, seed=seed) for name, seed in runs]
-    reported, page, _ = write(folders, tmp_path / "out")
-    assert [(row.group, row.runs) for row in reported.rows] == [("a", 2), ("b", 2)]
-    assert "2 groups of runs" in page.text
-    assert "IQM" in page.text
-
-
-@pytest.mark.slow
 @pytest.mark.usefixtures("page_only")
 def test_the_paper_beside_ours(tmp_path: Path) -> None:
     values = {"tasks": ["MT10"], "actor_hidden": [1024] * 3, "critic_hidden": [1024] * 3}
@@ -280,16 +240,6 @@ def test_attempts_and_use_over_time(tmp_path: Path) -> None:
     assert "seed 1: 25% after 1h 06m" not in text  # nothing ran between the attempts
     assert re.search(r"seed 1: 25% after 1h 0[789]m", page.text)
     assert "Work lost between attempts" in page.text
-
-
-@pytest.mark.slow
-def test_a_program_that_logs_only_returns(tmp_path: Path) -> None:
-    folder = make_run_dir(tmp_path, "own-1", name="own", recipe=None)
-    write_metrics(folder, [{"kind": "eval", "step": step, "return/mean": step / 10.0} for step in (10, 20)])
-    reported, page, _ = write([folder], tmp_path / "out")
-    assert not reported.rows[0].result.rate
-    assert page.open == []
-    assert "Return" in page.text
 
 
 @pytest.mark.slow
@@ -388,20 +338,14 @@ def test_a_program_of_ones_own_is_told_by_its_first_number(tmp_path: Path) -> No
     rules = text[text.index("Training unstable") :]
     assert "Plasticity" not in rules
     assert "finite)fineevery number that was logged is finite" in rules
+    assert "seed 1seed 2seed 3" in page.text.partition("Final values")[2]
+    assert ["loss", "1.5 0.2579 to 2.742", "1", "1.5", "2"] in cells(page)
+    assert ["accuracy", "1", "1", "1", "1"] in cells(page)
     row = report(folders, tmp_path / "out", now=NOW, metric="accuracy").rows[0]
     assert (row.result.title, row.result.point.value) == ("accuracy", 1.0)
     with pytest.raises(RunError, match="no run logs a number 'los'") as error:
         report(folders, tmp_path / "out", now=NOW, metric="los")
     assert "accuracy, loss" in (error.value.hint or "")
-
-
-@pytest.mark.usefixtures("page_only")
-def test_last_values_of_a_program_of_ones_own_are_told_by_seed(tmp_path: Path) -> None:
-    folders = [own_run(tmp_path, seed, losses(last)) for seed, last in ((1, 1.0), (2, 1.5), (3, 2.0))]
-    _, page, _ = write(folders, tmp_path / "out")
-    assert "seed 1seed 2seed 3" in page.text.partition("Final values")[2]
-    assert ["loss", "1.5 0.2579 to 2.742", "1", "1.5", "2"] in cells(page)
-    assert ["accuracy", "1", "1", "1", "1"] in cells(page)
 
 
 @pytest.mark.usefixtures("page_only")
@@ -442,20 +386,29 @@ def test_runs_that_have_come_less_far_are_seen_in_the_steps(tmp_path: Path) -> N
     assert "mean loss at 20 to 30 steps" in " ".join(page.text.split())
 
 
+@pytest.mark.parametrize(
+    ("others", "words"),
+    [
+        ((0.5, 1.0, 1.5), ["3", "1 -0.2421 to 2.242", "-1 -"]),
+        ((1e-9, float("nan"), 1e-9), ["3, 1 diverged", "1e-09", "-"]),
+    ],
+    ids=["compared", "not compared where a run diverged"],
+)
 @pytest.mark.usefixtures("page_only")
-def test_groups_of_programs_of_ones_own_are_compared_by_their_number(tmp_path: Path) -> None:
+def test_groups_of_programs_of_ones_own_are_compared_by_their_number(
+    tmp_path: Path, others: tuple[float, ...], words: list[str]
+) -> None:
     folders = []
-    for rate, last in (("0.1", 1.0), ("0.3", 0.5)):
-        for seed in (1, 2, 3):
+    for rate, ends in (("0.1", (1.0, 2.0, 3.0)), ("0.3", others)):
+        for seed, last in enumerate(ends):
             run = {"name": "own", "recipe": None, "seed": seed, "sweep": {"lr": rate}}
-            folder = make_run_dir(tmp_path, f"own-{rate}-{seed}", **run)  # type: ignore[arg-type]
-            write_metrics(folder, losses(last * seed))
-            folders.append(folder)
+            folders.append(make_run_dir(tmp_path, f"own-{rate}-{seed}", **run))
+            write_metrics(folders[-1], losses(last))
     _, page, _ = write(folders, tmp_path / "out")
     first, second = (row for row in cells(page) if row and row[0].startswith("own lr="))
     assert first[:4] == ["own lr=0.1", "3", "2 -0.4841 to 4.484", "-"]
-    assert second[:3] == ["own lr=0.3", "3", "1 -0.2421 to 2.242"]
-    assert second[3].startswith("-1 -")
+    assert second[:3] == ["own lr=0.3", *words[:2]]
+    assert second[3].startswith(words[2])
     assert "IQM" not in page.text.partition("Comparison")[2].partition("Time and machine")[0]
 
 
@@ -536,20 +489,6 @@ def test_a_seed_that_diverges_leaves_the_mean_of_the_others_without_an_interval(
     assert {curve.label: curve.points[-1].step for curve in chart.curves} == {
         "mean": 20, "seed 0": 30, "seed 1": 20, "seed 2": 30,
     }  # fmt: skip
-
-
-@pytest.mark.usefixtures("page_only")
-def test_groups_are_not_compared_where_a_run_diverged(tmp_path: Path) -> None:
-    folders = []
-    for rate, ends in (("0.1", (1.0, 2.0, 3.0)), ("0.3", (1e-9, float("nan"), 1e-9))):
-        for seed, last in enumerate(ends):
-            run = {"name": "own", "recipe": None, "seed": seed, "sweep": {"lr": rate}}
-            folders.append(make_run_dir(tmp_path, f"own-{rate}-{seed}", **run))  # type: ignore[arg-type]
-            write_metrics(folders[-1], losses(last))
-    _, page, _ = write(folders, tmp_path / "out")
-    first, second = (row for row in cells(page) if row and row[0].startswith("own lr="))
-    assert first[:4] == ["own lr=0.1", "3", "2 -0.4841 to 4.484", "-"]
-    assert second[:4] == ["own lr=0.3", "3, 1 diverged", "1e-09", "-"]
 
 
 @pytest.mark.parametrize("name", ["success/mean", "return/mean"])

@@ -27,7 +27,6 @@ def test_wilson_as_published(successes: int, trials: int, low: float, high: floa
 def test_wilson_holds_the_rate_and_stays_in_range(successes: int, trials: int) -> None:
     rate = min(successes, trials) / trials
     interval = wilson(rate, trials)
-    assert interval is not None
     assert 0 <= interval.low <= rate + 1e-12
     assert rate - 1e-12 <= interval.high <= 1
     assert interval.high - interval.low > 0
@@ -94,6 +93,5 @@ def test_the_bootstrap_can_be_repeated() -> None:
     scores = [[0.1, 0.3], [0.4, 0.3], [0.9, 0.8]]
     interval = iqm_interval(scores)
     assert interval == iqm_interval(scores)
-    assert interval is not None
     assert interval.low <= iqm([score for seeds in scores for score in seeds]) <= interval.high
     assert interval.low < statistics.fmean([0.1, 0.4, 0.9, 0.3, 0.3, 0.8]) < interval.high

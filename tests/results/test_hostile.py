@@ -188,6 +188,12 @@ CASES: dict[str, tuple[Callable[[Stage], object], str]] = {
         "attempts: a link to outside",
     ),
     "link that stays inside": (lambda s: link(s.there / "wandb/latest-run", "offline-run-1"), ""),
+    "link to the log of W&B's client": (
+        lambda s: link(
+            s.there / "wandb/offline-run-1/logs/debug-core.log", "/root/.cache/wandb/logs/core-debug-1_2.log"
+        ),
+        "",
+    ),
     "link of a group": (
         lambda s: link(s.there / "submissions/0/answer", "../../../../groups/g-1/submissions/0/answer"),
         "",

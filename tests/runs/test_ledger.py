@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
@@ -81,11 +82,8 @@ def test_find_by_id_beginning_job_id_and_last(tmp_path: Path) -> None:
     with Ledger(tmp_path / "l") as ledger:
         ledger.add(run("a40-2m-1-xx", "77", submitted="2026-01-01T00:00:00Z"))
         ledger.add(run("a40-2m-2-yy", "78", submitted="2026-01-02T00:00:00Z"))
-        assert [r.run_id for r in ledger.find(["a40-2m-1", "78", "last"])] == [
-            "a40-2m-1-xx",
-            "a40-2m-2-yy",
-            "a40-2m-2-yy",
-        ]
+        found = [run.run_id for run in ledger.find(["a40-2m-1", "78", "last"])]
+        assert found == ["a40-2m-1-xx", "a40-2m-2-yy", "a40-2m-2-yy"]
         with pytest.raises(RunError, match="may mean"):
             ledger.find(["a40"])
         with pytest.raises(RunError, match="no run 'zz'"):
@@ -144,11 +142,8 @@ def test_what_is_learned_does_not_undo_a_later_submission(tmp_path: Path) -> Non
         ledger.add(replace(known[1], submission=1, job_id="7"))  # resumed while a status was on its way
         ledger.add(replace(known[2], state="SUBMITTING"))
         ledger.update([replace(each, state="FAILED", last="{}", job_id="9") for each in known])
-        assert [(each.state, each.job_id) for each in ledger.runs()] == [
-            ("FAILED", "9"),
-            ("PENDING", "7"),
-            ("SUBMITTING", ""),
-        ]
+        states = [(run.state, run.job_id) for run in ledger.runs()]
+        assert states == [("FAILED", "9"), ("PENDING", "7"), ("SUBMITTING", "")]
         assert ledger.ids() == {"a", "b", "c"}
 
 
@@ -202,28 +197,14 @@ for number in range(40):
 
 @pytest.mark.slow
 def test_several_processes_may_be_the_first(tmp_path: Path) -> None:
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", _OPEN, str(tmp_path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(3)
-    ]
+    argv, pipe = [sys.executable, "-c", _OPEN, str(tmp_path)], subprocess.PIPE
+    processes = [subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, text=True) for _ in range(3)]
     for process in processes:
-        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.close()
-    for process in processes:
-        assert process.stderr is not None
-        assert process.stderr.read() == ""
-        assert process.wait() == 0
-        process.stdout.close()  # type: ignore[union-attr]
-        process.stderr.close()
+    with ThreadPoolExecutor() as together:
+        said = list(together.map(subprocess.Popen.communicate, processes))
+    assert said == [("", "")] * 3
+    assert [process.wait() for process in processes] == [0] * 3
 
 
 def test_a_ledger_that_cannot_be_opened_is_not_called_damaged(tmp_path: Path) -> None:

@@ -44,7 +44,6 @@ def test_what_lies_there_is_what_is_read(tmp_path: Path) -> None:
         Attempt(10, start={"attempt": 10}, cancel={"time": 1}),
     )
     assert record.heartbeat == {"step": 5}
-    assert record.now is not None
     assert abs(record.now - time.time()) < 60
 
 
@@ -214,7 +213,6 @@ def test_a_refused_submission_leaves_the_run_as_it_was(
             write(tmp_path / f"submissions/{number}/status", f"{status}\n")
     record = collect(tmp_path)[str(tmp_path)]
     assert record.request.number == newest_request(tmp_path).number == counts
-    assert record.submission is not None
     assert record.submission.number == len(statuses) - 1
 
 

@@ -158,12 +158,6 @@ class Root:
         return len(self.asked.read_text().split()) if self.asked.exists() else 0
 
 
-def answer_of(output: str, error: str) -> Submission:
-    answer = parse_hand_over(output, error)
-    assert answer is not None
-    return answer
-
-
 @pytest.fixture
 def root(tmp_path: Path) -> Root:
     return Root(tmp_path)
@@ -171,7 +165,7 @@ def root(tmp_path: Path) -> Root:
 
 def test_a_new_run_appears_whole_with_the_answer(root: Root) -> None:
     done = root.hand_over("runs/a b", submit="echo banner; echo 12; echo careful >&2")
-    answer = answer_of(done.stdout, done.stderr)
+    answer = parse_hand_over(done.stdout, done.stderr)
     assert (answer.job_id(SLURM), answer.error) == ("12", "careful\n")
     run = root.path / "runs" / "a b"
     assert run.stat().st_mode & 0o777 == 0o700
@@ -199,7 +193,7 @@ def test_what_is_needed_is_touched_and_looked_for_before_the_scheduler_is_asked(
         gone.rename(root.path / "away")
         for number, new in ((0, True), (1, False)):
             done = root.hand_over("runs/b" if new else "runs/a", number, new=new, needs=needs)
-            assert answer_of(done.stdout, done.stderr).asked is None
+            assert parse_hand_over(done.stdout, done.stderr).asked is None
             assert f"{gone} was removed in the meantime" in done.stderr
         (root.path / "away").rename(gone)
     assert {path.name for path in (root.path / "runs").iterdir()} == {"a"}
@@ -236,7 +230,7 @@ def test_a_request_says_all_that_was_asked_for() -> None:
 
 def test_half_a_run_is_none_and_nobody_is_asked(root: Root) -> None:
     done = root.hand_over("runs/a", whole=False)
-    assert answer_of(done.stdout, done.stderr).asked is None
+    assert parse_hand_over(done.stdout, done.stderr).asked is None
     assert list(root.path.glob("runs/*")) == []
     assert root.times_asked == 0
 
@@ -274,7 +268,7 @@ def test_a_full_disk_is_told_in_the_tools_words(root: Root, new: bool) -> None:
         before = root.times_asked
         fill(root.path)
         done = root.hand_over("runs/a", int(not new), new=new)
-        assert answer_of(done.stdout, done.stderr).asked is None
+        assert parse_hand_over(done.stdout, done.stderr).asked is None
         assert "No space left on device" in str(faults.telling(done.stderr))
         assert "clusterkit storage clean" in str(faults.room_hint(done.stderr))
         (root.path / "filler").unlink()
@@ -353,7 +347,7 @@ def test_what_was_given_up_never_asks(root: Root, tmp_path: Path, tool: str, new
         there = root.path / "runs/a/submissions" / str(number)
         assert not there.exists()
         stdout, stderr = goes_on()
-    assert answer_of(stdout, stderr).asked is None
+    assert parse_hand_over(stdout, stderr).asked is None
     assert not there.exists()
     assert root.times_asked == asked
     assert [path.name for path in root.path.glob(".*")] == [".given-up"]
@@ -372,7 +366,7 @@ def test_what_has_asked_goes_on(root: Root, tmp_path: Path, new: bool) -> None:
         assert root.gives_up(f"token{number}")
         assert (root.path / f"runs/a/submissions/{number}/asked").exists()
         stdout, stderr = goes_on()
-    answer = answer_of(stdout, stderr)
+    answer = parse_hand_over(stdout, stderr)
     assert answer.job_id(SLURM) == "12"
     assert root.times_asked == 1 + number
 

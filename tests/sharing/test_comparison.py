@@ -1,6 +1,5 @@
 """What differs between two runs."""
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from clusterkit.sharing.comparison import Changed, ComparedCode, changed_in, com
 from clusterkit.sharing.description import DescribedRate, Description, describe
 from clusterkit.snapshots import git
 from tests.results.run_dirs import evaluation, make_run_dir, write_metrics
+from tests.snapshots.conftest import git as run_git
 
 OWN: dict[str, Any] = {"run_id": "a-1", "argv": ["python", "train.py", "--lr", "0.1", "-v"], "seed": 1}
 TRAIN = ["python", "-m", "trainer", "train", "--recipe", "guide-mt10", "--seed", "1"]
@@ -79,22 +79,15 @@ def test_results_only_where_both_have_some(tmp_path: Path) -> None:
     assert differences(a, describe(read_run_dir(tmp_path / "b").document, "b")) == {}
 
 
-def repository(folder: Path) -> None:
-    subprocess.run(["git", "init", "-q", folder], check=True)
-
-
 def commit(folder: Path, **files: str) -> str:
     for name, text in files.items():
         (folder / name).write_text(text)
-    run = ["git", "-C", str(folder), "-c", "user.name=n", "-c", "user.email=e@e"]
-    subprocess.run([*run, "add", "-A"], check=True)
-    subprocess.run([*run, "commit", "-qm", "x"], check=True)
-    done = subprocess.run([*run, "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
-    return done.stdout.strip()
+    for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "x")):
+        run_git(folder, *words)
+    return run_git(folder, "rev-parse", "HEAD").strip()
 
 
 def test_files_between_commits_and_uncommitted(tmp_path: Path) -> None:
-    repository(tmp_path)
     old = commit(tmp_path, **{"train.py": "a\nb\n", "data.bin": "\0\1"})
     new = commit(tmp_path, **{"train.py": "a\nc\nd\n", "data.bin": "\0\2", "two words": "x\n"})
     found = git.between(tmp_path, old, new)

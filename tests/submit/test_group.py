@@ -108,7 +108,6 @@ def test_every_run_is_in_one_task_that_its_line_names(
         assert part.turn is None or part.turn < part.number
         for index in part.members:
             task = part.task_of(index, always=True)
-            assert task is not None
             assert size is None or 0 <= task < max(1, size)
             number = part.origin + task
             assert str(index) in lines[number * pack : (number + 1) * pack]

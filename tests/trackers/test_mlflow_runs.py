@@ -71,7 +71,6 @@ class Store:
         from mlflow.entities import ViewType
 
         found = self.client.get_experiment_by_name("mine")
-        assert found is not None
         (run,) = self.client.search_runs([found.experiment_id], run_view_type=ViewType.ALL)
         return run
 

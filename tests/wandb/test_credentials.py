@@ -19,7 +19,6 @@ def test_no_key_anywhere(tmp_path: Path) -> None:
 def test_the_environment_wins(tmp_path: Path) -> None:
     (tmp_path / ".netrc").write_text("machine api.wandb.ai login user password other\n")
     found = find_credentials({"WANDB_API_KEY": f" {KEY}\n"}, tmp_path)
-    assert found is not None
     assert (found.base_url, found.key) == (DEFAULT_URL, KEY)
 
 
@@ -27,14 +26,12 @@ def test_netrc_is_read_for_the_server_in_use(tmp_path: Path) -> None:
     (tmp_path / ".netrc").write_text(f"machine wandb.lab.example login user password {KEY}\n")
     assert find_credentials({}, tmp_path) is None
     found = find_credentials({"WANDB_BASE_URL": "https://wandb.lab.example:8443/"}, tmp_path)
-    assert found is not None
     assert (found.base_url, found.key) == ("https://wandb.lab.example:8443", KEY)
 
 
 def test_netrc_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text(f"machine api.wandb.ai login user password {KEY}\n")
     found = find_credentials({"NETRC": str(tmp_path / "keys")}, tmp_path)
-    assert found is not None
     assert found.key == KEY
 
 

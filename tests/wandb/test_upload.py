@@ -6,9 +6,10 @@ import re
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,17 +57,15 @@ class Bench:
     def steps(self) -> list[int]:
         return self.server.runs["w1"].arrived_steps
 
-    def upload(self, *, dry_run: bool = False, tell: Callable[[str], None] = lambda _: None) -> RunUpload:
-        target = UploadTarget(Credentials(self.server.url, API_KEY))
-        (result,) = upload_runs(
-            {"r1": self.run_dir},
-            outcome=lambda _: self.outcome,
-            target=target,
-            ledger=self.ledger,
-            dry_run=dry_run,
-            tell=tell,
-        )
+    def upload(self, **how: Any) -> RunUpload:
+        (result,) = self.uploads({"r1": self.run_dir}, **how)
         return result
+
+    def uploads(self, runs: Mapping[str, Path], **how: Any) -> list[RunUpload]:
+        """What comes of several runs, with arguments of `upload_runs`."""
+        target = UploadTarget(Credentials(self.server.url, API_KEY))
+        given = {"outcome": lambda _: self.outcome, "target": target, "ledger": self.ledger, **how}
+        return list(upload_runs(runs, **given))
 
 
 LATE = "runfiles: called UploadNow() after Finish()"
@@ -150,12 +149,7 @@ def test_a_run_whose_files_cannot_be_read_is_named_and_the_others_go_on(bench: B
     log.mkdir()
     worse = shutil.copytree(bench.run_dir, bench.run_dir.with_name("worse"))
     (worse / "wandb" / bench.logs[0].parent.name / "files" / "loop").symlink_to("loop")
-    results = upload_runs(
-        {"bad": bad, "worse": worse, "good": bench.run_dir},
-        outcome=lambda _: bench.outcome,
-        target=UploadTarget(Credentials(bench.server.url, API_KEY)),
-        ledger=bench.ledger,
-    )
+    results = bench.uploads({"bad": bad, "worse": worse, "good": bench.run_dir})
     states = {result.run_id: result for result in results}
     assert states["bad"].state is UploadState.FAILED
     assert str(log) in states["bad"].message
@@ -333,26 +327,12 @@ def test_a_refused_key_and_a_server_out_of_reach(bench: Bench) -> None:
         bench.upload()
     target = UploadTarget(Credentials("http://127.0.0.1:9", API_KEY))
     with pytest.raises(WandbError, match="cannot be reached"):
-        list(
-            upload_runs(
-                {"r1": bench.run_dir},
-                outcome=lambda _: UploadOutcome.FINISHED,
-                target=target,
-                ledger=bench.ledger,
-            )
-        )
+        bench.upload(target=target)
 
 
 def test_entity_and_project_can_be_chosen(bench: Bench) -> None:
     target = UploadTarget(Credentials(bench.server.url, API_KEY), entity="lab", project="thesis")
-    list(
-        upload_runs(
-            {"r1": bench.run_dir},
-            outcome=lambda _: UploadOutcome.FINISHED,
-            target=target,
-            ledger=bench.ledger,
-        )
-    )
+    bench.upload(target=target)
     run = bench.server.runs["w1"]
     assert (run.entity, run.project, run.once) == ("lab", "thesis", True)
 
@@ -365,14 +345,7 @@ def test_what_another_process_has_sent_meanwhile_is_not_sent_again(bench: Bench)
         other.append(bench.upload())
         bench.server.fail("RunResumeStatus", 400)
 
-    target = UploadTarget(Credentials(bench.server.url, API_KEY))
-    (ours,) = upload_runs(
-        {"r1": bench.run_dir},
-        outcome=lambda _: UploadOutcome.FINISHED,
-        target=target,
-        ledger=bench.ledger,
-        tell=before_ours,
-    )
+    ours = bench.upload(tell=before_ours)
     assert other[0].state is UploadState.UPLOADED
     assert ours.state is UploadState.UP_TO_DATE
     assert bench.server.runs["w1"].once
