@@ -272,7 +272,7 @@ done
 """
 
 
-@pytest.mark.exhaustive  # here in tests/commands/test_in_one.py; packs of programs in test_groups.py
+@pytest.mark.exhaustive  # its steps in tests/trainer/test_pack.py; packs of programs in test_groups.py
 def test_a_pack_in_one_process_goes_on_together(deployed: User) -> None:
     group = deployed.submits(
         *("--profile", "cart", "--seeds", "1..2", "--pack", "2", "--in-one", "--until-done")

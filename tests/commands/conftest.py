@@ -45,7 +45,7 @@ time = "5m"
 """
 
 
-Tool = Callable[[str, str], None]
+Tool = Callable[[str, str], Path]
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,6 @@ def sleeping(project: Project, count: int) -> list[str]:
     return runs
 
 
-def states(project: Project) -> list[str]:
-    return [run["state"] for run in json.loads(project.run("status", "--json").stdout)["runs"]]
-
-
 def answers(project: Project, *words: str, answer: str) -> tuple[int, str]:
     done = type_at_terminal(
         words,
@@ -46,7 +42,8 @@ def test_several_and_all(project: Project) -> None:
     assert "would cancel 1 run," in refused.stderr
     assert "--yes" in refused.stderr
     assert project.run("cancel", "--all", "--yes").stdout == f"{third}  cancelled\n"
-    assert states(project) == ["CANCELLED"] * 3
+    assert project.states() == ["CANCELLED"] * 3
+    assert "had ended already" in project.run("cancel", "last").stdout
     assert "no run of this project is waiting or running" in project.run("cancel", "--all", "--yes").stderr
     for run_id in (first, second, third):
         record = json.loads((project.run_dir(run_id) / "attempts/0/cancel.json").read_text())
@@ -64,10 +61,10 @@ def test_a_person_is_asked_about_a_running_run(project: Project) -> None:
     assert "RUNNING" in screen
     assert "Cancel this run?" in screen
     assert "nothing was cancelled" in screen
-    assert states(project) == ["RUNNING"]
+    assert project.states() == ["RUNNING"]
     code, screen = answers(project, "cancel", "--all", answer="y")
     assert f"{run_id}  cancelled" in screen
-    assert states(project) == ["CANCELLED"]
+    assert project.states() == ["CANCELLED"]
 
 
 def test_a_group(project: Project) -> None:
@@ -79,7 +76,7 @@ def test_a_group(project: Project) -> None:
     assert "no group 'swoop'" in project.run("cancel", "--group", "swoop", code=8).stderr
     assert "exclude each other" in project.run("cancel", other, "--group", "sweep-1", code=3).stderr
     assert project.run("cancel", "--group", "sweep", "--yes").stdout.count("cancelled") == 2
-    assert states(project) == ["CANCELLED", "CANCELLED", "RUNNING"]
+    assert project.states() == ["CANCELLED", "CANCELLED", "RUNNING"]
     project.run("cancel", other)
 
 
@@ -91,9 +88,7 @@ def test_the_job_of_another_laptop_is_the_one_that_ends(tmp_path: Path) -> None:
         site.remember([run])
         site.resume(run, "800001")
         site.says("squeue", [queue_row(run).replace(run.job_id, "800001")])
-        scancel = site.bin / "scancel"
-        scancel.write_text(f'#!/bin/sh\necho "scancel $*" >>{site.folder}/calls\n')
-        scancel.chmod(0o755)
+        site.tool("scancel", f'echo "scancel $*" >>{site.folder}/calls')
         assert site.types("cancel", run.run_id).stdout == f"{run.run_id}  cancelled\n"
         assert "scancel -Q 800001\n" in (site.folder / "calls").read_text()
         record = site.root / "runs" / run.run_id / "attempts" / "1" / "cancel.json"

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,23 +15,12 @@ from clusterkit.cli.catalogue import SHORT
 from clusterkit.runs.ledger import LedgerRun
 from tests import forked
 from tests.allowing import allow
-from tests.commands.conftest import Project, new_project
+from tests.commands.conftest import Project
 from tests.doubles.slurm_site import SlurmSite
 from tests.killing import ended_at
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def sleeping(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Project, str]]:
-    """A project with a run that goes on until it is cancelled."""
-    with pytest.MonkeyPatch.context() as patch:
-        project = new_project(tmp_path_factory.mktemp("ctrl-c") / "my project", patch)
-        run_id = project.submit("--", "sleep")
-        project.until((project.run_dir(run_id) / "heartbeat.json").exists)
-        yield project, run_id
-        project.run("cancel", run_id, "--yes")
 
 
 @pytest.mark.parametrize(
@@ -47,9 +35,9 @@ def sleeping(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Project
         "shell -- sleep 60",
     ],
 )
-def test_ctrl_c_ends_a_command_that_goes_on_with_130(sleeping: tuple[Project, str], line: str) -> None:
-    project, run_id = sleeping
-    process = forked.start(line.split(), env={**os.environ}, folder=project.folder, program="clusterkit")
+def test_ctrl_c_ends_a_command_that_goes_on_with_130(running: tuple[Project, str], line: str) -> None:
+    project, run_id = running
+    process = forked.start(line.split(), folder=project.folder, program="clusterkit")
     time.sleep(2)  # it has begun to wait
     assert process.poll() is None, process.communicate(timeout=60)
     process.send_signal(signal.SIGINT)
@@ -58,11 +46,9 @@ def test_ctrl_c_ends_a_command_that_goes_on_with_130(sleeping: tuple[Project, st
     assert "Traceback" not in said
     if line.startswith("sync-results") and "--json" in line:
         assert json.loads(said)["runs"][0]["run_id"] == run_id
-    status = json.loads(project.run("status", run_id, "--json").stdout)
-    assert status["runs"][0]["state"] == "RUNNING"
+    assert project.states(run_id) == ["RUNNING"]
 
 
-ROOT = Path(__file__).parents[2]
 HELD = "interrupted: waiting for the answer; Ctrl-C again ends this at once"
 
 
@@ -76,8 +62,7 @@ def interrupted(project: Project, points: str, *words: str) -> str:
 
 def submitted(project: Project) -> list[str]:
     """The runs that have a job or had one."""
-    runs = json.loads(project.run("status", "--json").stdout)["runs"]
-    return [run["run_id"] for run in runs if run["state"] != "NOT_SUBMITTED"]
+    return [run["run_id"] for run in project.rows() if run["state"] != "NOT_SUBMITTED"]
 
 
 @pytest.mark.parametrize("point", [0, 1, 4, 8, 12, 16])
@@ -96,17 +81,15 @@ def test_ctrl_c_while_the_job_of_a_session_is_submitted_cancels_it(project: Proj
     assert HELD in said
     assert "the job is cancelled" in said
     assert "was submitted" not in said
-    (run,) = json.loads(project.run("status", "--json").stdout)["runs"]
-    assert run["state"] == "CANCELLED"
+    assert project.states() == ["CANCELLED"]
 
 
 def test_ctrl_c_before_a_submission_says_that_nothing_was_submitted(project: Project) -> None:
     slow = '\n[secrets]\nnames = ["TOKEN"]\n[secrets.commands]\n'
     slow += 'TOKEN = ["sh", "-c", "touch asked; exec sleep 60"]\n'
-    with (project.folder / "clusterkit.toml").open("a") as file:
-        file.write(slow)
+    project.add(slow)
     allow(project.folder)
-    process = forked.start(["submit"], env={**os.environ}, folder=project.folder, program="clusterkit")
+    process = forked.start(["submit"], folder=project.folder, program="clusterkit")
     project.until(lambda: any(project.folder.rglob("asked")) or process.poll() is not None)
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=60)
@@ -123,8 +106,7 @@ def test_ctrl_c_while_a_group_is_submitted_says_how_many_of_it_were(project: Pro
 
 
 def test_a_part_of_a_group_that_follows_is_not_submitted_after_ctrl_c(project: Project) -> None:
-    with (project.folder / "clusterkit.toml").open("a") as file:
-        file.write('[profiles.second]\nextends = "tiny"\n')
+    project.add('[profiles.second]\nextends = "tiny"\n')
     said = interrupted(project, "3", "submit", "--then", "second", "--", "sleep")
     (first,) = submitted(project)
     assert f"interrupted; 1 of 2 runs of {first.rpartition('-')[0]} were submitted\n" in said
@@ -151,10 +133,8 @@ def test_ctrl_c_while_a_distant_scheduler_thinks(site: SlurmSite, transport: str
     with (site.project / "clusterkit.toml").open("a") as file:
         file.write(f'transport = "{transport}"\n[profiles.mine]\ntime = "5m"\n')
     asked = site.folder / "asked"
-    (site.bin / "sbatch").write_text(f"#!/bin/sh\ntouch {asked}\nsleep 4\necho 4711\n")
-    (site.bin / "sbatch").chmod(0o755)
-    words = ["submit", "--profile", "mine"]
-    process = forked.start(words, env={**os.environ}, folder=site.project, program="clusterkit")
+    site.tool("sbatch", f"touch {asked}\nsleep 4\necho 4711")
+    process = forked.start(["submit", "--profile", "mine"], folder=site.project, program="clusterkit")
     until(asked.exists)
     began = time.monotonic()
     for _ in range(times):
@@ -186,8 +166,7 @@ def test_ctrl_c_during_cancel_says_what_was_cancelled(project: Project, times: i
     )
     run_id = project.submit()
     project.until((project.run_dir(run_id) / "deaf").exists)
-    words = ["cancel", run_id, "--yes"]
-    process = forked.start(words, env={**os.environ}, folder=project.folder, program="clusterkit")
+    process = forked.start(["cancel", run_id, "--yes"], folder=project.folder, program="clusterkit")
     project.until((project.run_dir(run_id) / "attempts" / "0" / "cancel.json").exists)
     for _ in range(times):
         process.send_signal(signal.SIGINT)
@@ -200,8 +179,23 @@ def test_ctrl_c_during_cancel_says_what_was_cancelled(project: Project, times: i
     else:
         assert f"interrupted; whether {run_id} had been cancelled is not known\n" in said
         project.run("cancel", run_id, "--yes")
-    (run,) = json.loads(project.run("status", run_id, "--json").stdout)["runs"]
-    assert run["state"] == "CANCELLED"
+    assert project.states(run_id) == ["CANCELLED"]
+
+
+def test_ctrl_c_during_the_demo_says_that_its_run_goes_on(tmp_path: Path) -> None:
+    environment = {**os.environ, "COLUMNS": "200"}
+    process = forked.start(
+        ["demo", "--total-steps", "64000"], folder=tmp_path, env=environment, program="clusterkit"
+    )
+    until(lambda: any(tmp_path.rglob("heartbeat.json")))
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    (run_id,) = (path.parent.name for path in tmp_path.rglob("heartbeat.json"))
+    forked.run(["cancel", "--yes", run_id], folder=tmp_path, env=environment)
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    assert f"interrupted; {run_id} was submitted\n" in said
+    assert f"`clusterkit cancel {run_id}` ends it" in said
 
 
 def test_a_command_that_had_changed_nothing_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ from clusterkit.cli import curves as module
 from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.curves import run_curves
 from clusterkit.cli.ui.curves import Curves
-from clusterkit.config.settings import load_settings
 from clusterkit.errors import TransportError
 from clusterkit.runs.state import RunState, to_text
 from tests.commands.conftest import Project
@@ -88,8 +87,7 @@ def test_it_is_drawn(learning: tuple[Project, str]) -> None:
 def test_a_group_has_a_line_for_each_run(project: Project) -> None:
     (project.folder / "train.py").write_text(LOSSES)
     group = project.run("submit", "--seeds", "1,2").stdout.strip()
-    for number in range(2):
-        project.ended(f"{group}-{number}")
+    project.ended(f"{group}-0", f"{group}-1")
     for words in (("last",), (group, "--once")):
         lines = project.run("curves", *words).stdout.splitlines()
         assert lines[0].split() == ["run", "state", "step", "loss", "curve"]
@@ -134,7 +132,7 @@ def write(site: SlurmSite, step: int) -> None:
 
 @pytest.mark.slow
 def test_a_cluster_far_away(site: SlurmSite) -> None:
-    settings = load_settings(config=site.project / "clusterkit.toml")
+    settings = site.settings()
     with site.ledger() as ledger:
         (run,) = ledger.find([MEMBER.run_id])
     looks = run_curves(settings, run, follow=True)
@@ -159,7 +157,7 @@ def test_a_cluster_far_away(site: SlurmSite) -> None:
 
 
 def test_a_silent_cluster_and_a_copy_here(site: SlurmSite) -> None:
-    settings = load_settings(config=site.project / "clusterkit.toml")
+    settings = site.settings()
     with site.ledger() as ledger:
         (run,) = ledger.find([MEMBER.run_id])
     write(site, 100)
@@ -183,7 +181,7 @@ def success(one: Curves) -> list[float | None]:
 
 
 def test_a_run_that_goes_on_past_its_time_limit_is_asked_about(site: SlurmSite) -> None:
-    settings = load_settings(config=site.project / "clusterkit.toml")
+    settings = site.settings()
     with site.ledger() as ledger:
         (run,) = ledger.find([MEMBER.run_id])
     write(site, 100)

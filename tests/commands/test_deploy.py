@@ -96,8 +96,7 @@ def test_nothing_to_do_is_one_login_and_one_command(remote: Project, sshd: Loopb
 
 
 def test_a_kept_login_needs_no_ssh_library_here(remote: Project, sshd: LoopbackSshd) -> None:
-    config = remote.folder / "clusterkit.toml"
-    config.write_text(config.read_text() + 'keep_login = "10m"\n')
+    remote.add('keep_login = "10m"\n')
     watched = (
         "import atexit, sys\nfrom clusterkit.cli.app import main\n"
         "heavy = {'paramiko', 'cryptography', 'nacl'}\n"
@@ -122,14 +121,6 @@ def test_no_login_outlives_a_deploy_that_ends_before_it(remote: Project, sshd: L
     remote.until(lambda: not sshd.sessions(), 60)
 
 
-def test_the_plan_for_people(remote: Project) -> None:
-    shown = remote.run("deploy", "--dry-run")
-    assert "to send in" in shown.stdout
-    assert "measured now" in shown.stdout
-    assert "room   work root:" in shown.stdout
-    assert "nothing was changed" in shown.stderr
-
-
 def test_what_does_not_fit_the_quota_is_refused_before_it_travels(
     remote: Project, sshd: LoopbackSshd, tmp_path: Path
 ) -> None:
@@ -152,17 +143,6 @@ def test_a_large_file_needs_the_flag_where_nobody_can_be_asked(remote: Project) 
         file.truncate(101 << 20)
     assert "--send-large" in remote.run("deploy", "--dry-run", code=1).stderr
     assert answer(remote, "--dry-run", "--send-large")["code"]["bytes"] > 100 << 20
-
-
-def test_stale_uploads_are_removed_on_the_way(remote: Project, tmp_path: Path) -> None:
-    import os
-
-    remote.run("deploy")
-    stale = tmp_path / "far/root/snapshots/.0123.abcd.part"
-    stale.mkdir()
-    os.utime(stale, (1, 1))
-    remote.run("deploy")
-    assert not stale.exists()
 
 
 def test_a_laptop_without_rsync_deploys_too(

@@ -1,7 +1,6 @@
 """`clusterkit diff` on the local cluster."""
 
 import json
-import subprocess
 
 import pytest
 
@@ -9,6 +8,7 @@ from clusterkit.cli.diff import _pair
 from clusterkit.sharing.description import DescribedRate
 from tests.commands.conftest import Project
 from tests.results.run_dirs import make_run_dir
+from tests.snapshots.conftest import git
 
 
 @pytest.mark.slow
@@ -32,11 +32,6 @@ def test_two_runs(project: Project) -> None:
     assert "nothing differs" in project.run("diff", first, first).stdout
 
 
-def test_a_name_that_is_none(project: Project) -> None:
-    refused = project.run("diff", "no-such", "no-such", code=8)
-    assert "no run 'no-such'" in refused.stderr
-
-
 def test_a_beginning_that_several_have(project: Project) -> None:
     for run_id in ("demo-1", "demo-2"):
         make_run_dir(project.folder / "results", run_id)
@@ -45,15 +40,14 @@ def test_a_beginning_that_several_have(project: Project) -> None:
 
 @pytest.mark.slow
 def test_results_in_git_are_no_code(project: Project) -> None:
-    git = ["git", "-C", str(project.folder), "-c", "user.name=n", "-c", "user.email=e@e"]
-    subprocess.run([*git, "init", "-q"], check=True)
+    git(project.folder, "init", "-q")
     ids = []
     for number in range(2):
         (project.folder / "train.py").open("a").write(f"# {number}\n")
         (project.folder / "results").mkdir(exist_ok=True)
         (project.folder / "results" / f"curve-{number}.csv").write_text("1\n")
-        subprocess.run([*git, "add", "-f", "train.py", "results"], check=True)
-        subprocess.run([*git, "commit", "-qm", str(number)], check=True)
+        git(project.folder, "add", "-f", "train.py", "results")
+        git(project.folder, "commit", "-qm", str(number))
         ids.append(project.submit("--", "0"))
         project.ended(ids[-1])
     document = json.loads(project.run("diff", *ids, "--json").stdout)

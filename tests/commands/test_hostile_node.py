@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.conftest import Project, new_project
+from tests.commands.conftest import Project
+from tests.commands.test_inside import forwarded
 
 pytestmark = pytest.mark.slow  # real jobs and commands
 
@@ -64,16 +65,6 @@ LIES = {
 }
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Project, str]]:
-    with pytest.MonkeyPatch.context() as patch:
-        project = new_project(tmp_path_factory.mktemp("hostile") / "my project", patch)
-        run_id = project.submit("--", "sleep")
-        project.until((project.run_dir(run_id) / "heartbeat.json").exists)
-        yield project, run_id
-        project.run("cancel", run_id)
-
-
 @pytest.fixture
 def job(running: tuple[Project, str]) -> Iterator[Path]:
     """The run's job.sh, of which lines are read on the node before a relay starts there."""
@@ -100,7 +91,6 @@ def measured(project: Project, *words: str) -> tuple[int, str, float]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    assert process.stdout is not None
     first = process.stdout.readline() if words[0] == "forward" else b""
     if first:
         port = int(first.split()[0].rpartition(b":")[2])
@@ -159,16 +149,6 @@ def test_a_node_whose_shell_prints_is_entered_as_any_other(running: tuple[Projec
     plant(job, f'[ -n "${{SSH_CONNECTION-}}" ] || {{ {noise}; }}')
     done = project.run("ssh", run_id, "--", "echo $((6 * 7))")
     assert done.stdout == "42\n"
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        words = [sys.executable, "-m", "clusterkit", "forward", run_id, f":{port}"]
-        forward = subprocess.Popen(
-            words, cwd=project.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        assert forward.stdout is not None
-        here = int(forward.stdout.readline().split()[0].rpartition(":")[2])
-        with socket.create_connection(("127.0.0.1", here), 30) as near, server.accept()[0] as far:
-            near.sendall(b"there\n")
-            assert far.recv(100) == b"there\n"
-        forward.terminate()
-        forward.communicate(timeout=60)
+    with forwarded(project, run_id) as (near, far):
+        near.sendall(b"there\n")
+        assert far.recv(100) == b"there\n"

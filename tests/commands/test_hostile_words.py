@@ -106,8 +106,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmSite]:
         for tool in ("sbatch", "scontrol", "sinfo", "sacctmgr", "scancel", "srun", "apptainer"):
             said = site.folder / f"{tool}.said"
             said.write_text("\n".join((f"{tool}: error: {EVERY}", *CONTROLS)))
-            (site.bin / tool).write_text(f"#!/bin/sh\ncat {said}\ncat {said} >&2\nexit 1\n")
-            (site.bin / tool).chmod(0o755)
+            site.tool(tool, f"cat {said}\ncat {said} >&2\nexit 1")
         for name in (".env.", "train.py", "notes"):
             (site.project / (name + WORDS[:100])).write_text("x")
         yield site

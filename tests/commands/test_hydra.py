@@ -91,8 +91,7 @@ def multirun(project: Project, *words: str, start: tuple[str, ...] = ("main.py",
 def told(project: Project, group: str) -> list[dict[str, Any]]:
     """What the application was told in each job, by number."""
     folders = sorted(project.run_dir("").glob(f"{group}-*"))
-    for folder in folders:
-        project.ended(folder.name)
+    project.ended(*(folder.name for folder in folders))
     return [json.loads((folder / "told.json").read_text()) for folder in folders]
 
 
@@ -108,26 +107,25 @@ def test_a_multirun_is_one_group_whose_jobs_run_the_application(
         (0.2, 1), (0.2, 2), (0.4, 1), (0.4, 2),
     ]  # fmt: skip
     assert all(one["config"]["new"] == [1, 2] for one in came)
-    report = json.loads(application.run("status", "--json").stdout)
-    assert {(run["group"], run["state"]) for run in report["runs"]} == {(group, "COMPLETED")}
-    assert [run["seed"] for run in report["runs"]] == [1, 2, 1, 2]
+    runs = application.rows()
+    assert {(run["group"], run["state"]) for run in runs} == {(group, "COMPLETED")}
+    assert [run["seed"] for run in runs] == [1, 2, 1, 2]
     first = application.run_dir(f"{group}-0")
-    assert json.loads((first / "run.json").read_text())["sweep"] == {"net_lr": "0.2", "seed": "1"}
+    assert application.described(first.name)["sweep"] == {"net_lr": "0.2", "seed": "1"}
     assert (first / "hydra" / "0" / ".hydra" / "config.yaml").is_file()
 
 
 @pytest.mark.slow
 def test_the_settings_of_the_launcher_and_of_hydra_reach_the_jobs(application: Project) -> None:
     profile = '\n[profiles.second]\ntime = "6m"\n'
-    with (application.folder / "clusterkit.toml").open("a") as file:
-        file.write(profile)
+    application.add(profile)
     launcher = ("hydra/launcher=clusterkit", "hydra.launcher.profile=second", "hydra.launcher.name=mine")
     words = ("--config-name", "other", "-m", *launcher, "hydra.job.name=told", "seed=7,8")
     group = multirun(application, *words).stdout.strip()
     assert group.startswith("mine-")
     assert [one["config"]["name"] for one in told(application, group)] == ["other", "other"]
     first = application.run_dir(f"{group}-0")
-    assert json.loads((first / "run.json").read_text())["profile"]["name"] == "second"
+    assert application.described(first.name)["profile"]["name"] == "second"
     assert (first / "hydra" / "0" / "told.log").is_file()
 
 
@@ -148,7 +146,6 @@ hydra:
 OURS = "  - override hydra/launcher: clusterkit\n"
 OF_THE_LAUNCHER = "  launcher: {profile: tiny, max_parallel: 2}\n"
 OTHER_SWEEPER = "  - override hydra/sweeper: listed\n"
-OF_THE_SWEEPER = "  sweeper: {first: 7}\n"
 
 
 @pytest.mark.slow
@@ -216,10 +213,8 @@ def test_a_job_whose_application_fails_is_a_failed_run(application: Project) -> 
     with (application.folder / "conf" / "config.yaml").open("a") as file:
         file.write("wrong: ${nowhere}\n")
     group = multirun(application, "-m", "hydra/launcher=clusterkit", "seed=1,2").stdout.strip()
-    for folder in application.run_dir("").glob(f"{group}-*"):
-        application.ended(folder.name)
-    runs = json.loads(application.run("status", "--json").stdout)["runs"]
-    assert [run["state"] for run in runs] == ["FAILED", "FAILED"]
+    application.ended(f"{group}-0", f"{group}-1")
+    assert application.states() == ["FAILED", "FAILED"]
 
 
 @pytest.mark.slow

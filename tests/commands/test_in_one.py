@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-from pathlib import Path
 
 import pytest
 
@@ -26,10 +23,6 @@ workers = 0
 device = "cpu"
 checkpoint_every = 1024
 time = "10m"
-
-[profiles.carts]
-extends = "cart"
-total_steps = 10_000_000
 
 [profiles.two]
 extends = "cart"
@@ -53,31 +46,14 @@ def seeds(project: Project) -> Project:
     return project
 
 
-def states(project: Project, group: str) -> list[str]:
-    rows = json.loads(project.run("status", "--json", group).stdout)["runs"]
-    return [row["state"] for row in rows]
-
-
 def end(project: Project, *run_ids: str) -> None:
     """Wait for the exit records, which costs less than `status` again and again."""
     paths = [project.run_dir(run_id) / "attempts/0/exit.json" for run_id in run_ids]
     project.until(lambda: all(path.exists() for path in paths), 300)
 
 
-def log(project: Project, run_id: str, attempt: int = 0) -> str:
-    path = project.run_dir(run_id) / "attempts" / str(attempt) / "log"
-    return path.read_text() if path.exists() else ""
-
-
-def step(project: Project, run_id: str) -> int:
-    path = project.run_dir(run_id) / "heartbeat.json"
-    return int(json.loads(path.read_text())["step"]) if path.exists() else 0
-
-
-def leader(project: Project, runs: list[str]) -> str:
-    """The run whose process has begun to train last."""
-    leads = [run_id for run_id in runs if "this process trains" in log(project, run_id)]
-    return max(leads, key=lambda run_id: (project.run_dir(run_id) / "attempts/0/log").stat().st_mtime)
+def log(project: Project, run_id: str) -> str:
+    return (project.run_dir(run_id) / "attempts/0/log").read_text()
 
 
 def digest(text: str) -> str:
@@ -94,7 +70,7 @@ def test_each_run_is_one_of_its_own_and_learns_what_it_learns_alone(seeds: Proje
     group = done.stdout.strip()
     runs = [f"{group}-{index}" for index in range(3)]
     end(seeds, *runs)
-    assert states(seeds, group) == ["COMPLETED"] * 3
+    assert seeds.states(group) == ["COMPLETED"] * 3
     logs = [log(seeds, run_id) for run_id in runs]
     assert sum("this process trains 3 runs" in text for text in logs) == 1
     assert sum("trains 3 runs, this one among them" in text for text in logs) == 2
@@ -110,52 +86,6 @@ def test_each_run_is_one_of_its_own_and_learns_what_it_learns_alone(seeds: Proje
     there = seeds.folder / ".clusterkit/local/groups" / group
     assert json.loads((there / "group.json").read_text())["in_one"] == 3
     assert not (there / "together-0" / "door").exists()
-
-
-@pytest.mark.exhaustive  # PyTorch in three processes: tests/trainer/test_pack.py has each step of it
-@pytest.mark.needs("procfs")
-def test_runs_are_cancelled_killed_and_resumed_one_by_one(seeds: Project) -> None:
-    words = ("--profile", "carts", "--seeds", "1..3", "--pack", "3", "--in-one")
-    group = seeds.submit(*words, *NO_EVALUATIONS)
-    runs = [f"{group}-{index}" for index in range(3)]
-    seeds.until(lambda: all(step(seeds, run_id) > 2048 for run_id in runs), 300)
-    first = leader(seeds, runs)
-    rest = [run_id for run_id in runs if run_id != first]
-    top = seeds.run("top", rest[0], "--once").stdout  # of one that only waits
-    assert all(f"--seed {seed} " in top for seed in (1, 2, 3))
-    seeds.run("cancel", first)
-    leaves = f"{first} leaves: the others continue"
-    seeds.until(lambda: all("[train]" in log(seeds, run_id).partition(leaves)[2] for run_id in rest), 300)
-    for run_id in rest:
-        assert "SIGTERM received" in log(seeds, run_id)
-    assert sorted(states(seeds, group)) == ["CANCELLED", "RUNNING", "RUNNING"]
-
-    second = leader(seeds, rest)
-    (third,) = {*rest} - {second}
-    os.kill(trainer_of(seeds.run_dir(second)), signal.SIGKILL)
-    end(seeds, *rest)
-    # what a signal has ended counts as ended with its job
-    seeds.until(lambda: sorted(states(seeds, group)) == ["CANCELLED", "FAILED", "FAILED"])
-    assert f"the process that trained this run, that of {second}, is gone" in log(seeds, third)
-    seeds.run("resume", third)
-    seeds.until(lambda: "[train]" in log(seeds, third, 1), 300)
-    assert "resumed from step-" in log(seeds, third, 1)
-    assert "[pack]" not in log(seeds, third, 1)
-    seeds.run("cancel", third)
-
-
-def trainer_of(run_dir: Path) -> int:
-    """The process that the launcher of a run has become."""
-    mark = f"CLUSTERKIT_RUN_DIR={run_dir}".encode()
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-            environment = (folder / "environ").read_bytes().split(b"\0")
-            if words[1:4] == [b"-P", b"-m", b"trainer"] and mark in environment:
-                return int(folder.name)
-        except OSError:
-            continue
-    raise AssertionError(f"no process trains {run_dir}")
 
 
 @pytest.mark.slow

@@ -110,12 +110,6 @@ def test_a_program_that_is_named_gets_the_seed_of_each_run_too(fresh: Project) -
     assert "nothing to change" in again.stderr
 
 
-def test_a_script_that_only_mentions_a_seed_gets_none(fresh: Project) -> None:
-    (fresh.folder / "train.py").write_text("# run with --seed 3\nseed = int(os.environ['CLUSTERKIT_SEED'])\n")
-    fresh.run("init", "--local")
-    assert written(fresh)["project"]["program"] == ["python", "train.py"]
-
-
 def test_a_folder_without_a_script_gets_no_settings_unless_the_trainer_is_asked_for(fresh: Project) -> None:
     (fresh.folder / "train.py").rename(fresh.folder / "test_train.py")
     refused = fresh.run("init", "--local", code=3).stderr

@@ -8,8 +8,8 @@ import signal
 import socket
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,28 +18,28 @@ import pytest
 from clusterkit.backends.jobs import JobState
 from clusterkit.config.models import Cluster
 from clusterkit.interactive.entering import enter_script
-from tests.commands.conftest import Project, new_project
+from tests.commands.conftest import Project
 from tests.doubles.person import type_at_terminal
 from tests.doubles.slurm_site import EVERYONE, RUNNING, SlurmSite, accounting_rows
 
 pytestmark = pytest.mark.slow  # real jobs or servers, half a second or more each
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Project, str]]:
-    """A run that sleeps, for those who only look at it."""
-    folder = tmp_path_factory.mktemp("running") / "my project"
-    with pytest.MonkeyPatch.context() as patch:
-        project = new_project(folder, patch)
-        run_id = project.submit("--", "sleep")
-        project.until((project.run_dir(run_id) / "heartbeat.json").exists)
-        yield project, run_id
-        project.run("cancel", run_id)
+@contextmanager
+def forwarded(project: Project, run_id: str) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Both ends of a connection to a run through `forward`."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        forward = project.start("forward", run_id, f":{server.getsockname()[1]}")
+        here = int(forward.stdout.readline().split()[0].rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", here), 30) as near, server.accept()[0] as far:
+            yield near, far
+        forward.terminate()
+        forward.communicate(timeout=60)
 
 
 def test_a_command_beside_the_program(project: Project) -> None:
     run_id = project.submit("--", "sleep")
-    project.until((project.run_dir(run_id) / "heartbeat.json").exists)
+    project.begun(run_id)
     words = ["a 'b'", "ü\n"]
     tell = "import os, sys; print(os.getcwd(), os.environ['CLUSTERKIT_RUN_ID'], sys.argv[1:]); sys.exit(7)"
     done = project.run("shell", run_id, "--", "python", "-c", tell, *words, code=7)
@@ -70,24 +70,11 @@ def test_a_person_in_the_shell(running: tuple[Project, str]) -> None:
 
 def test_ports_and_ssh_of_a_local_run(running: tuple[Project, str]) -> None:
     project, run_id = running
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        forward = subprocess.Popen(
-            [sys.executable, "-m", "clusterkit", "forward", run_id, f":{port}"],
-            cwd=project.folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert forward.stdout is not None
-        here = int(forward.stdout.readline().split()[0].rpartition(":")[2])
-        with socket.create_connection(("127.0.0.1", here), 30) as near, server.accept()[0] as far:
-            near.sendall(b"there\n")
-            assert far.recv(100) == b"there\n"
-            far.sendall(b"back\\\n")
-            assert near.recv(100) == b"back\\\n"
-        forward.terminate()
-        forward.communicate(timeout=60)
+    with forwarded(project, run_id) as (near, far):
+        near.sendall(b"there\n")
+        assert far.recv(100) == b"there\n"
+        far.sendall(b"back\\\n")
+        assert near.recv(100) == b"back\\\n"
     entry = project.folder / "entry"
     entry.write_text(project.run("ssh-config", run_id).stdout)
     argv = ["ssh", "-F", str(entry), run_id, "echo $CLUSTERKIT_RUN_ID; pwd; exit 5"]
@@ -118,7 +105,7 @@ def test_keys_go_once_a_run_is_known_to_have_ended(project: Project) -> None:
 
 def test_what_a_local_run_uses(project: Project) -> None:
     run_id = project.submit("--", "sleep")
-    project.until((project.run_dir(run_id) / "heartbeat.json").exists)
+    project.begun(run_id)
     usage = json.loads(project.run("top", "--once", "--json").stdout)
     (program,) = usage["processes"]
     assert "train.py sleep" in program["command"]
@@ -128,13 +115,7 @@ def test_what_a_local_run_uses(project: Project) -> None:
     shown = project.run("top", run_id).stdout
     assert "step 40 of 100, 40%" in shown
     assert "train.py sleep" in shown
-    stream = subprocess.Popen(
-        [sys.executable, "-m", "clusterkit", "top", "--json"],
-        cwd=project.folder,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert stream.stdout is not None
+    stream = project.start("top", "--json")
     assert json.loads(stream.stdout.readline())["schema"] == 1
     project.run("cancel", run_id)
     rest, _ = stream.communicate(timeout=180)  # it ends with the run
@@ -185,7 +166,7 @@ def test_a_shell_reads_nothing_of_another_user(tmp_path: Path, planted: str) -> 
     assert subprocess.run(argv, capture_output=True).returncode == 0
 
 
-SRUN = """#!/bin/sh
+SRUN = """
 [ "$SLURM_EXIT_ERROR" = 213 ] || exit 1
 if [ -e {folder}/dead ]; then
   echo 'srun: error: Application launch failed: Communication connection failure' >&2
@@ -200,8 +181,7 @@ exit "$(cat {folder}/status)"
 
 def test_a_shell_that_ended_with_its_node_or_its_job_says_so(site: SlurmSite) -> None:
     site.knows(EVERYONE)
-    (site.bin / "srun").write_text(SRUN.format(folder=site.folder))
-    (site.bin / "srun").chmod(0o755)
+    site.tool("srun", SRUN.format(folder=site.folder))
     for status in (0, 1, 85, 137, 200, 233, 255):  # of the command, with the job and the node as they were
         (site.folder / "status").write_text(str(status))
         done = site.types("shell", RUNNING.run_id, "--", "program", code=status)

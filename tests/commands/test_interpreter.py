@@ -56,8 +56,7 @@ def test_python_of_the_project_s_environment_comes_before_that_on_path(prefix: P
 def test_python_in_the_settings_comes_before_all(prefix: Project, tmp_path: Path) -> None:
     environment(prefix.folder / ".venv")
     other = environment(tmp_path / "other")
-    with (prefix.folder / "clusterkit.toml").open("a") as file:
-        file.write(f'\n[clusters.local]\npython = "{other}/bin/python"\n')
+    prefix.add(f'\n[clusters.local]\npython = "{other}/bin/python"\n')
     assert ran_in(prefix) == str(other)
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -62,11 +60,6 @@ def mine(folder: Path) -> set[int]:
     return pids
 
 
-def row(project: Project, run_id: str) -> dict[str, Any]:
-    (found,) = json.loads(project.run("status", run_id, "--json").stdout)["runs"]
-    return dict(found)
-
-
 def kill(*pids: int) -> None:
     send(pids, signal.SIGKILL)
     until(lambda: not any(map(start_token, pids)))
@@ -88,10 +81,10 @@ def test_a_run_ends_with_its_supervisor_and_can_be_resumed(killed: Project) -> N
     run_id = killed.submit()
     run_dir = killed.run_dir(run_id)
     killed.until((run_dir / "ready-0").exists)
-    identifier = row(killed, run_id)["job_id"]
+    identifier = killed.row(run_id)["job_id"]
     kill(supervisor(identifier))
     killed.until(lambda: not is_living(identifier))
-    ended = row(killed, run_id)
+    ended = killed.row(run_id)
     assert (ended["state"], ended["why"]) == ("FAILED", "SIGTERM ended the program")
     assert "its supervisor was killed" in killed.run("why", run_id).stdout
     killed.run("resume", run_id)
@@ -99,7 +92,7 @@ def test_a_run_ends_with_its_supervisor_and_can_be_resumed(killed: Project) -> N
     assert not (run_dir / "double").exists()
     killed.run("cancel", run_id)
     assert mine(killed.folder) == set()
-    assert row(killed, run_id)["state"] == "CANCELLED"
+    assert killed.row(run_id)["state"] == "CANCELLED"
 
 
 @pytest.mark.slow
@@ -107,15 +100,15 @@ def test_a_program_that_outlived_its_supervisor_is_shown_not_resumed_and_cancell
     run_id = killed.submit()
     run_dir = killed.run_dir(run_id)
     killed.until((run_dir / "ready-0").exists)
-    unnoticed(row(killed, run_id)["job_id"])
-    shown = row(killed, run_id)
+    unnoticed(killed.row(run_id)["job_id"])
+    shown = killed.row(run_id)
     assert shown["state"] == "RUNNING"
     assert "its supervisor was killed" in shown["why"]
     assert "its supervisor was killed, and what it has started" in killed.run("why", run_id).stdout
     assert "cannot be resumed while it may still run" in killed.run("resume", run_id, code=8).stderr
     killed.run("cancel", run_id)
     assert mine(killed.folder) == set()
-    assert row(killed, run_id)["state"] == "CANCELLED"
+    assert killed.row(run_id)["state"] == "CANCELLED"
     killed.run("resume", run_id)
     killed.until((run_dir / "ready-1").exists)
     assert not (run_dir / "double").exists()
@@ -146,7 +139,7 @@ def attack(project: Project, chance: random.Random, kills: int) -> Iterator[str]
         victims = chance.sample(tree, chance.randint(1, min(3, len(tree)))) if tree else []
         names = ", ".join(name(pid) for pid in victims)
         kill(*victims)
-        shown = row(project, run_id)["state"]
+        shown = project.row(run_id)["state"]
         action = chance.choice(["resume", "cancel", "both"])
         came = []
         if action != "cancel":
@@ -154,7 +147,7 @@ def attack(project: Project, chance: random.Random, kills: int) -> Iterator[str]
         if action != "resume":
             came.append(f"cancel {command(project, 'cancel', run_id)}")
             assert mine(project.folder) == set(), f"{names}: something lives after cancel"
-            ended = row(project, run_id)
+            ended = project.row(run_id)
             assert ended["state"] in ENDED, ended
             assert ended["why"]
             assert project.run("why", run_id).stdout

@@ -9,11 +9,6 @@ from tests.allowing import allow
 from tests.commands.conftest import Project
 
 
-def state(project: Project, run_id: str) -> dict[str, object]:
-    (row,) = json.loads(project.run("status", "--json", run_id).stdout)["runs"]
-    return dict(row)
-
-
 @pytest.mark.slow
 def test_a_run_from_submit_to_results(project: Project) -> None:
     arguments = ["--flag", "two words", "", 'it\'s "$HOME" `x`', "ünï\ncode", "--"]
@@ -22,13 +17,13 @@ def test_a_run_from_submit_to_results(project: Project) -> None:
     run_dir = project.run_dir(run_id)
     assert json.loads((run_dir / "arguments.json").read_text()) == arguments
     assert run_dir.stat().st_mode & 0o777 == 0o700
-    spec = json.loads((run_dir / "run.json").read_text())
+    spec = project.described(run_id)
     assert spec["argv"] == ["python", "train.py", *arguments]
-    assert spec["run_id"] == run_id
-    assert spec["name"] == "first"
-    row = state(project, run_id)
-    assert row["state"] == "COMPLETED"
-    assert row["progress"] == 0.4
+    assert (spec["run_id"], spec["name"]) == (run_id, "first")
+    row = project.row(run_id)
+    assert (row["state"], row["progress"]) == ("COMPLETED", 0.4)
+    assert "no such runs" in project.run("status", "--state", "failed").stderr
+    assert "no run is active" in project.run("status", "--watch").stderr
     assert f"hello from {run_id}" in project.run("logs", run_id).stdout
     project.run("sync-results")
     home = project.folder / "results" / run_id
@@ -44,14 +39,13 @@ def test_nothing_of_the_prelude_or_the_submitting_shell_reaches_what_is_removed(
     theirs.mkdir()
     (theirs / "only-copy").touch()
     lines = [f"scratch={theirs}; work={theirs}", "export DATA=$scratch/sets", "source /no/such/activate"]
-    settings = project.folder / "clusterkit.toml"
     root = project.folder / ".clusterkit/local"
     table = f'[clusters.local]\nkind = "local"\ncontainer = "none"\nroot = "{root}"\n'
-    settings.write_text(f"{settings.read_text()}{table}prelude = {json.dumps(lines)}\n")
+    project.add(f"{table}prelude = {json.dumps(lines)}\n")
     monkeypatch.setenv("BASH_FUNC_mv%%", "() {  :\n}")
     run_id = project.submit("--", "3")
     project.ended(run_id)
-    assert state(project, run_id)["state"] == "FAILED"
+    assert project.row(run_id)["state"] == "FAILED"
     why = json.loads(project.run("why", "--json", run_id).stdout)
     assert why["cause"] == "prelude-failed"
     allow(project.folder)
@@ -87,15 +81,12 @@ def test_no_run_sees_what_another_wrote_beside_its_code(project: Project) -> Non
     group = project.submit("--seeds", "1..3")
     later = project.submit("--seed", "4")
     runs = [*(f"{group}-{index}" for index in range(3)), later]
-    for run_id in runs:
-        project.ended(run_id)
+    project.ended(*runs)
     project.run("sync-results", *runs)
     for seed, run_id in enumerate(runs, 1):
         work = project.folder / "results" / run_id / "work"
-        assert json.loads((work / "checkpoints" / "latest.json").read_text()) == {
-            "step": 10,
-            "seed": str(seed),
-        }
+        latest = json.loads((work / "checkpoints" / "latest.json").read_text())
+        assert latest == {"step": 10, "seed": str(seed)}
         assert sorted(path.name for path in work.iterdir()) == ["checkpoints", "notes.txt"]
         assert (work / "notes.txt").read_text() == "code, changed"
     (snapshot,) = (project.folder / ".clusterkit" / "local" / "snapshots").glob("*/project")
@@ -119,26 +110,6 @@ def test_nothing_is_sent_while_git_fails(project: Project) -> None:
     project.submit()
     assert {path.name for path in here.rglob("*")} >= {"train.py", "run.json"}
     assert not list(here.rglob("data"))
-
-
-@pytest.mark.slow
-def test_a_failing_program_is_failed_and_says_why(project: Project) -> None:
-    run_id = project.submit("--", "7")
-    project.ended(run_id)
-    row = state(project, run_id)
-    assert row["state"] == "FAILED"
-    assert "exit code 7" in str(row["why"])
-
-
-@pytest.mark.slow
-def test_cancel_ends_the_program_and_is_remembered(project: Project) -> None:
-    run_id = project.submit("--", "sleep")
-    project.until((project.run_dir(run_id) / "heartbeat.json").exists)
-    assert state(project, run_id)["state"] == "RUNNING"
-    assert "there is no attempt 5" in project.run("logs", run_id, "--attempt", "5", code=8).stderr
-    assert "cancelled" in project.run("cancel", run_id).stdout
-    assert state(project, run_id)["state"] == "CANCELLED"
-    assert "had ended already" in project.run("cancel", "last").stdout
 
 
 def test_a_dry_run_fits_a_screen_and_changes_nothing(project: Project) -> None:
@@ -166,38 +137,12 @@ def test_the_script_alone_is_a_script(project: Project, words: tuple[str, ...]) 
     assert not (project.folder / ".clusterkit" / "local").exists()
 
 
-def test_the_modified_mark(project: Project) -> None:
-    toml = project.folder / "clusterkit.toml"
-    toml.write_text(toml.read_text().replace('program = ["python", "train.py"]\n', ""))
-    refused = project.run("submit", "-p", "local-demo", "--set", "gamma=0.9", code=7)
-    assert "--unlock gamma" in refused.stderr
-    shown = project.run("submit", "-p", "local-demo", "--set", "gamma=0.9", "--unlock", "gamma", "--dry-run")
-    assert "--unlock" in shown.stdout
-
-
-@pytest.mark.slow
-def test_runs_by_name_and_nothing_known(project: Project) -> None:
-    assert "no runs yet" in project.run("status").stderr
-    assert "none was submitted" in project.run("logs", "nothing", code=8).stderr
-    first, second = project.submit(), project.submit()
-    shown = project.run("logs", first, "--follow").stdout  # until the run ends
-    assert f"hello from {first}" in shown
-    assert "attempt 0 ended: completed" in shown
-    project.ended(second)
-    everything = project.run("status").stdout
-    assert "no such runs" in project.run("status", "--state", "failed").stderr
-    assert "no run is active" in project.run("status", "--watch").stderr
-    assert first in everything
-    assert second in everything
-
-
 @pytest.mark.slow
 def test_past_the_time_limit(project: Project) -> None:
     shown = project.run("submit", "--until-done", "--script")
     assert "it goes on in another attempt" in shown.stdout
     assert "#SBATCH" not in shown.stdout, "no scheduler reads it here"
-    settings = project.folder / "clusterkit.toml"
-    settings.write_text(settings.read_text() + "until_done = true\n")  # of the profile
+    project.add("until_done = true\n")  # of the profile
     assert "--requeue" in project.run("submit", "--dry-run").stdout
     assert "--requeue" not in project.run("submit", "--dry-run", "--not-until-done").stdout
     done = project.run("submit")

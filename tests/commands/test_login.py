@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -86,34 +86,6 @@ def test_without_it_a_code_for_every_command(project: Project, server: CodeSshd)
         done = at_terminal(project, "deploy", "--cluster", "uni", password=server.codes.next)
         assert done.returncode == 0, done.stdout
         assert (server.codes.used, server.accepted_logins()) == (number, number)
-
-
-def test_keep_login_of_the_cluster(project: Project, server: CodeSshd, tmp_path: Path, runtime: Path) -> None:
-    toml = project.folder / "clusterkit.toml"
-    toml.write_text(toml.read_text() + 'keep_login = "1h"\n')
-    done = at_terminal(project, "deploy", "--cluster", "uni", password=server.codes.next)
-    assert done.returncode == 0, done.stdout
-    project.run("deploy", "--cluster", "uni")
-    assert (server.codes.used, server.accepted_logins()) == (1, 1)
-    assert project.run("logout").stdout == "node: logged out\n"
-
-
-@pytest.mark.needs("one-time codes")
-def test_a_code_at_every_hop(project: Project, runtime: Path, tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        first, second, node = servers = [
-            stack.enter_context(closing(CodeSshd(tmp_path / alias, alias=alias)))
-            for alias in ("first", "second", "node")
-        ]
-        settle(project, node, tmp_path)
-        jump = ["ProxyJump first,second"]
-        blocks = [first.host_block(), second.host_block(), node.host_block(lines=jump)]
-        node.ssh_config.write_text("\n".join(blocks))
-        allow(project.folder)
-        codes = iter([server.codes.next for server in servers])
-        done = at_terminal(project, "deploy", "--cluster", "uni", password=lambda: next(codes)())
-        assert done.returncode == 0, done.stdout
-        assert [(server.codes.used, server.accepted_logins()) for server in servers] == [(1, 1)] * 3
 
 
 def test_an_interrupt_at_the_question(project: Project, server: CodeSshd, runtime: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import sqlite3
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -46,9 +45,8 @@ def test_the_last_lines(talk: Project) -> None:
     talk.ended(run_id)
     log = (talk.run_dir(run_id) / "attempts/0/log").read_text().splitlines(keepends=True)
     for count in (0, 1, 7, 50, 99_000, 200_000):
-        assert talk.run("logs", "--lines", str(count)).stdout == "".join(
-            log[len(log) - min(count, len(log)) :]
-        )
+        last = log[len(log) - min(count, len(log)) :]
+        assert talk.run("logs", "--lines", str(count)).stdout == "".join(last)
     assert talk.run("logs", "-n", "3").stdout == talk.run("logs", "--lines", "3").stdout == "".join(log[-3:])
     assert talk.run("logs").stdout == "".join(log[-50:])
 
@@ -72,14 +70,7 @@ def test_followed_from_start_to_start(talk: Project) -> None:
     run_id = talk.submit("--until-done", "--", "3", "wait", "again")
     folder = talk.run_dir(run_id)
     talk.until((folder / "attempts/0/log").exists)
-    follower = subprocess.Popen(
-        [sys.executable, "-m", "clusterkit", "logs", "-f"],
-        cwd=talk.folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert follower.stdout is not None
+    follower = talk.start("logs", "-f")
     first = "".join(follower.stdout.readline() for _ in range(6))  # all that it says before `go0`
     (folder / "go0").touch()
     talk.until((folder / "attempts/1/log").exists)

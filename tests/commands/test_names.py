@@ -74,11 +74,8 @@ def named(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Project, d
 def _scene(project: Project) -> dict[str, str]:
     group = project.run("submit", "--name", "base", "--seeds", "1,2").stdout.strip()
     alone = project.submit("--name", "base-b")
-    for run_id in (f"{group}-0", f"{group}-1", alone):
-        project.ended(run_id)
-    last = project.run("submit", "--name", "last-one", "--seeds", "3,4").stdout.strip()
-    for number in range(2):
-        project.ended(f"{last}-{number}")
+    last = project.submit("--name", "last-one", "--seeds", "3,4")
+    project.ended(f"{group}-0", f"{group}-1", alone, f"{last}-0", f"{last}-1")
     project.run("sync-results", "--no-wandb")
     with Ledger(project.folder / ".clusterkit" / "ledger.sqlite3") as ledger:
         job_id = ledger.find_one(alone).job_id
@@ -114,8 +111,7 @@ def test_why_of_a_group_counts_causes_and_shows_one_of_each(project: Project) ->
         "import os, sys\nif os.environ['CLUSTERKIT_SEED'] != '3': import nothing_like_it\n"
     )
     group = project.run("submit", "--seeds", "1..3").stdout.strip()
-    for number in range(3):
-        project.ended(f"{group}-{number}")
+    project.ended(*(f"{group}-{number}" for number in range(3)))
     shown = project.run("why", group).stdout
     assert f"{group}  3 runs: 2 import-error, 1 completed" in shown
     assert f"2 runs  {group}-0, {group}-1" in shown
@@ -142,8 +138,8 @@ def test_export_of_a_group_is_an_archive_of_each_run(
 
 def test_top_of_a_group_shows_those_that_run(project: Project) -> None:
     group = project.run("submit", "--seeds", "1,2", "--", "sleep").stdout.strip()
-    for number in range(2):
-        project.until((project.run_dir(f"{group}-{number}") / "heartbeat.json").exists)
+    project.begun(f"{group}-0")
+    project.begun(f"{group}-1")
     lines = project.run("top", group, "--once", "--json").stdout.splitlines()
     assert [json.loads(line)["run_id"] for line in lines] == [f"{group}-0", f"{group}-1"]
     project.run("cancel", group, "--yes")
@@ -173,13 +169,11 @@ def test_resume_of_a_group_goes_on_with_the_runs_that_ended_early(project: Proje
     )
     group = project.run("submit", "--seeds", "1..3").stdout.strip()
     members = [f"{group}-{number}" for number in range(3)]
-    for member in members:
-        project.ended(member)
+    project.ended(*members)
     resumed = project.run("resume", group)
     assert resumed.stdout.split() == [members[0], members[2]]
     assert f"{members[1]} is COMPLETED" in resumed.stderr
-    for member in (members[0], members[2]):
-        project.until((project.run_dir(member) / "attempts" / "1" / "exit.json").exists)
+    project.ended(members[0], members[2], attempt=1)
     none = project.run("resume", group, code=8).stderr
     assert f"none of the 3 runs of {group} can be resumed" in none
     shown = project.run("logs", group).stdout
@@ -191,14 +185,11 @@ def test_resume_of_a_group_goes_on_with_the_runs_that_ended_early(project: Proje
 
 def test_rerun_of_a_group_repeats_each_run_with_its_seed(project: Project) -> None:
     group = project.run("submit", "--seeds", "4,7", "--name", "first", "--", "{seed}").stdout.strip()
-    for number in range(2):
-        project.ended(f"{group}-{number}")
+    project.ended(f"{group}-0", f"{group}-1")
     again = project.run("rerun", group, "--name", "second").stdout.split()
-    seeds = []
-    for run_id in again:
-        project.ended(run_id)
-        document = json.loads((project.run_dir(run_id) / "run.json").read_text())
-        seeds.append((document["name"], document["seed"], document["argv"][-1]))
+    project.ended(*again)
+    documents = [project.described(run_id) for run_id in again]
+    seeds = [(document["name"], document["seed"], document["argv"][-1]) for document in documents]
     assert seeds == [("second", 4, "4"), ("second", 7, "7")]
     refused = project.run("rerun", group, "--seed", "9", code=3).stderr
     assert "--seed gives one seed, and" in refused

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -13,7 +11,6 @@ import pytest
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli.notify import Notifier
-from clusterkit.config.settings import load_settings
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.watching import Paces, watch
 from tests.allowing import allow
@@ -77,17 +74,6 @@ def test_of_two_commands_at_a_time_one_tells(site: SlurmSite, hook: Webhook, tol
         command.communicate()
     names = [name for document in documents(told) for name in document["runs"]]  # type: ignore[attr-defined]
     assert sorted(names) == [RUNNING.run_id, WAITING.run_id]
-
-
-def test_a_failure_is_told_with_its_cause(site: SlurmSite, told: list[Post]) -> None:
-    site.knows([RUNNING])
-    end(site, [RUNNING], JobState.OUT_OF_MEMORY)
-    site.status()
-    (document,) = documents(told)
-    assert document["event"] == "failed"
-    cause, advice = str(document["text"]).splitlines()
-    assert "memory" in cause
-    assert advice == f"next: clusterkit why {RUNNING.run_id}"
 
 
 def test_a_run_that_is_resumed_is_told_of_again(site: SlurmSite, told: list[Post]) -> None:
@@ -168,26 +154,13 @@ def test_a_notice_that_does_not_arrive_is_a_line_and_is_not_sent_again(
     assert len(told) == 1
 
 
-def test_status_waits_ten_seconds_at_most_for_a_silent_server(
-    site: SlurmSite, hook: Webhook, told: list[Post]
-) -> None:
-    hook.held = threading.Event()
-    site.knows([RUNNING])
-    end(site, [RUNNING])
-    began = time.monotonic()
-    shown = site.types("status")
-    assert time.monotonic() - began < 20
-    assert "no answer in 10 s" in shown.stderr
-    assert len(told) == 1
-
-
 def test_a_watch_tells_when_a_run_ends(
     site: SlurmSite, hook: Webhook, told: list[Post], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(site.folder))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     site.knows([RUNNING, WAITING])
-    settings = load_settings(config=site.project / "clusterkit.toml")
+    settings = site.settings()
     with site.ledger() as ledger:
         paces = Paces(scheduler=0.3, heartbeat=0.1)
         for number, _ in enumerate(
@@ -214,7 +187,7 @@ def test_a_ledger_that_cannot_keep_it_tells_nothing(
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     site.knows([RUNNING])
     end(site, [RUNNING])
-    settings = load_settings(config=site.project / "clusterkit.toml")
+    settings = site.settings()
     with Ledger(site.project / ".clusterkit" / "ledger.sqlite3", copy=True) as ledger:
         notices = Notifier(settings, ledger)
         looks = watch(settings, ledger, paces=Paces(scheduler=0.3, heartbeat=0.1), ended=notices.tell)
@@ -249,9 +222,8 @@ def test_notify_says_which_clusters_mail(site: SlurmSite) -> None:
 
 
 def test_a_command_tells_of_a_run_here(project: Project) -> None:
-    file = project.folder / "clusterkit.toml"
     argv = [sys.executable, "-c", "import sys; print(sys.stdin.read(), file=open('told', 'a'))"]
-    file.write_text(f"{file.read_text()}\n[notify]\ncommand = {json.dumps(argv)}\n")
+    project.add(f"\n[notify]\ncommand = {json.dumps(argv)}\n")
     allow(project.folder)
     (project.folder / "train.py").write_text("raise ValueError('a hole in the lake')")
     run_id = project.submit()
@@ -268,15 +240,14 @@ def test_a_command_tells_of_a_run_here(project: Project) -> None:
 def telling(project: Project, hook: Webhook) -> Project:
     """A project whose jobs tell of their end themselves."""
     (project.folder.parent / "hook").write_text(hook.url)
-    settings = project.folder / "clusterkit.toml"
     told = 'webhook_command = ["cat", "../hook"]\nwebhook_kind = "json"\nfrom_job = true'
-    settings.write_text(f"{settings.read_text()}\n[notify]\n{told}\n")
+    project.add(f"\n[notify]\n{told}\n")
     allow(project.folder)
     return project
 
 
 def over(project: Project, run_id: str) -> None:
-    project.until(lambda: json.loads(project.run("status", "--json", run_id).stdout)["runs"][0]["final"])
+    project.until(lambda: all(row["final"] for row in project.rows(run_id)))
 
 
 def test_a_job_tells_of_its_own_end_and_the_laptop_not_again(telling: Project, hook: Webhook) -> None:
@@ -314,12 +285,10 @@ def test_the_laptop_tells_what_the_job_could_not(telling: Project, hook: Webhook
 
 def test_the_laptop_tells_of_a_group(telling: Project, hook: Webhook) -> None:
     group = telling.submit("--seeds", "1,2")
-    status = ("status", "--json", group)
-    telling.until(lambda: all(run["final"] for run in json.loads(telling.run(*status).stdout)["runs"]))
+    over(telling, group)
     assert [(said["event"], said["runs"]) for said in documents(hook.posts)] == [("group", [group])]
 
 
 def test_a_job_needs_a_webhook_to_tell(project: Project) -> None:
-    settings = project.folder / "clusterkit.toml"
-    settings.write_text(f"{settings.read_text()}\n[notify]\nfrom_job = true\n")
+    project.add("\n[notify]\nfrom_job = true\n")
     assert "from_job needs a webhook or webhook_command" in project.run("submit", code=3).stderr

@@ -3,7 +3,6 @@
 sbatch is played by a script on PATH: a real one always names the job it accepts.
 """
 
-import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from clusterkit.config.models import Cluster
 from clusterkit.site import open_site
 from clusterkit.submit.handover import SubmissionRefusedError, hand_over_job
-from tests.commands.conftest import Project
+from tests.commands.conftest import Project, Tool
 
 CLUSTER = """
 [clusters.here]
@@ -20,37 +19,19 @@ container = "none"
 """
 
 
-def runs(
-    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sbatch: str
-) -> tuple[str, list[Path]]:
+def runs(project: Project, tmp_path: Path, tool: Tool, sbatch: str) -> tuple[str, list[Path]]:
     """Submit with that sbatch; returns what was said and the run directories that are left."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    program = folder / "sbatch"
-    program.write_text(f"#!/bin/sh\n{sbatch}\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    toml = project.folder / "clusterkit.toml"
-    toml.write_text(toml.read_text() + CLUSTER.format(root=tmp_path / "root"))
+    tool("sbatch", sbatch)
+    project.add(CLUSTER.format(root=tmp_path / "root"))
     said = project.run("submit", "-c", "here", code=5).stderr
     return said, list((tmp_path / "root" / "runs").iterdir())
 
 
-def test_a_refused_build_is_not_taken_for_an_older_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_build_is_not_taken_for_an_older_job(tmp_path: Path, tool: Tool) -> None:
     """Slurm's accounting may know a job of the same name, which a search would find."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    tools = {
-        "sbatch": "echo 'sbatch: error: Invalid account' >&2; exit 1",
-        "squeue": f"echo asked >>{tmp_path}/asked",
-        "sacct": f"echo asked >>{tmp_path}/asked",
-    }
-    for name, script in tools.items():
-        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
-        (folder / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    tool("sbatch", "echo 'sbatch: error: Invalid account' >&2; exit 1")
+    for name in ("squeue", "sacct"):
+        tool(name, f"echo asked >>{tmp_path}/asked")
     (tmp_path / "root" / "builds" / "a").mkdir(parents=True, mode=0o700)
     cluster = Cluster(name="here", root=str(tmp_path / "root"), container="none")
     files = {"builds/a/job.sh": b"#!/bin/sh\n"}
@@ -60,19 +41,17 @@ def test_a_refused_build_is_not_taken_for_an_older_job(
 
 
 @pytest.mark.slow
-def test_a_refusal_leaves_no_run_directory(
-    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said, left = runs(project, tmp_path, monkeypatch, "echo 'sbatch: error: invalid account' >&2; exit 1")
+def test_a_refusal_leaves_no_run_directory(project: Project, tmp_path: Path, tool: Tool) -> None:
+    said, left = runs(project, tmp_path, tool, "echo 'sbatch: error: invalid account' >&2; exit 1")
     assert "invalid account" in said
     assert left == []
 
 
 @pytest.mark.slow
 def test_an_accepted_job_without_an_id_keeps_its_run_directory(
-    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    project: Project, tmp_path: Path, tool: Tool
 ) -> None:
-    said, left = runs(project, tmp_path, monkeypatch, "echo 'welcome to the cluster'")
+    said, left = runs(project, tmp_path, tool, "echo 'welcome to the cluster'")
     assert "welcome to the cluster" in said
     (run_dir,) = left
     assert (run_dir / "job.sh").is_file()

@@ -4,7 +4,6 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,10 +11,6 @@ from clusterkit.sharing import archive
 from tests.commands.conftest import CONFIG, Project
 
 pytestmark = pytest.mark.slow  # real jobs or servers, half a second or more each
-
-
-def spec(project: Project, run_id: str) -> dict[str, Any]:
-    return dict(json.loads((project.run_dir(run_id) / "run.json").read_text()))
 
 
 def edit(project: Project) -> None:
@@ -36,12 +31,11 @@ def test_the_code_of_the_run_and_not_the_working_tree(project: Project) -> None:
     assert again.startswith("second-")
     home = project.run_dir(again)
     assert json.loads((home / "arguments.json").read_text()) == ["0", "two words", "it's"]
-    old, new = spec(project, first), spec(project, again)
+    old, new = project.described(first), project.described(again)
     assert new["rerun_of"] == first
     assert new["env"] == old["env"] | {"WANDB_RUN_ID": again, "WANDB_DIR": str(home)}
     assert (new["run_id"], new["wandb"]["run_id"], new["time_limit_seconds"]) == (again, again, 420)
-    options = json.loads((home / "submissions" / "0" / "request.json").read_text())["options"]
-    assert {"--comment=mine", "--time-limit=420"} <= set(options)
+    assert {"--comment=mine", "--time-limit=420"} <= set(project.request(again)["options"])
     document = json.loads(project.run("diff", first, again, "--json").stdout)
     differing = {(each["section"], each["name"]) for each in document["differences"]}
     assert differing | {("run", "created")} == {  # within one second they were created at the same time
@@ -50,8 +44,7 @@ def test_the_code_of_the_run_and_not_the_working_tree(project: Project) -> None:
         ("profile", "time"),
         ("sbatch", "--time-limit"),
     }
-    (row,) = json.loads(project.run("status", "--json", again).stdout)["runs"]
-    assert row["state"] == "COMPLETED"
+    assert project.row(again)["state"] == "COMPLETED"
 
 
 def test_a_dry_run_shows_what_would_run_and_changes_nothing(project: Project) -> None:
@@ -83,16 +76,12 @@ def test_a_dry_run_of_a_group_shows_each_of_its_runs(project: Project) -> None:
 
 
 def test_a_rerun_has_a_wandb_run_of_its_own_whatever_the_profile_says(project: Project) -> None:
-    with (project.folder / "clusterkit.toml").open("a") as settings:
-        settings.write("""
-[profiles.shared]
-time = "5m"
-env = {WANDB_RUN_ID = "mine", WANDB_DIR = "/tmp/mine", WANDB_MODE = "online", OWN = "yes"}
-""")
+    env = 'env = {WANDB_RUN_ID = "mine", WANDB_DIR = "/tmp/mine", WANDB_MODE = "online", OWN = "yes"}\n'
+    project.add(f'[profiles.shared]\ntime = "5m"\n{env}')
     first = project.submit("--", "0")
     project.ended(first)
     again = rerun(project, first, "--profile", "shared")
-    env = spec(project, again)["env"]
+    env = project.described(again)["env"]
     assert env["OWN"] == "yes"
     assert env["WANDB_RUN_ID"] == again
     assert env["WANDB_DIR"] == str(project.run_dir(again))
@@ -100,8 +89,7 @@ env = {WANDB_RUN_ID = "mine", WANDB_DIR = "/tmp/mine", WANDB_MODE = "online", OW
 
 
 def test_an_archive_in_another_project(project: Project, tmp_path: Path) -> None:
-    with (project.folder / "clusterkit.toml").open("a") as settings:
-        settings.write('env = {CLUSTERKIT_SWEEP_SEED = "1"}\n')  # of the profile, as a group of seeds has it
+    project.add('env = {CLUSTERKIT_SWEEP_SEED = "1"}\n')  # of the profile, as a group of seeds has it
     first = project.submit("--", "0", "x")
     project.ended(first)
     packed = tmp_path / "run.tar.gz"
@@ -111,10 +99,10 @@ def test_an_archive_in_another_project(project: Project, tmp_path: Path) -> None
     (other.folder / "clusterkit.toml").write_text(CONFIG.replace("demo", "other"))
     again = rerun(other, str(packed), "--seed", "5")
     assert json.loads((other.run_dir(again) / "arguments.json").read_text()) == ["0", "x"]
-    new = spec(other, again)
+    new = other.described(again)
     assert (new["seed"], new["project"], new["rerun_of"]) == (5, "other", first)
     assert new["env"]["CLUSTERKIT_SWEEP_SEED"] == "5"
-    assert new["snapshot"] == spec(project, first)["snapshot"]
+    assert new["snapshot"] == project.described(first)["snapshot"]
     # It can be passed on once more, the same code.
     other.run("export", again, "-o", "again.tar.gz")
 
@@ -175,7 +163,7 @@ def test_a_training_with_another_seed(project: Project) -> None:
     project.run("cancel", first, "--yes")
     again = project.run("rerun", first, "--seed", "9", "--total-steps", "50000").stdout.strip()
     project.run("cancel", again, "--yes")
-    old, new = spec(project, first), spec(project, again)
+    old, new = project.described(first), project.described(again)
     assert new["argv"] == [
         *(word for place, word in enumerate(old["argv"]) if not _seed_or_steps(old["argv"], place)),
         *("--seed", "9", "--total-steps", "50000"),

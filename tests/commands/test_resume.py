@@ -7,7 +7,6 @@ import os
 import shutil
 import sqlite3
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -36,11 +35,6 @@ def steps(project: Project) -> Project:
     return project
 
 
-def state(project: Project, run_id: str) -> dict[str, Any]:
-    (row,) = json.loads(project.run("status", "--json", run_id).stdout)["runs"]
-    return dict(row)
-
-
 def cancelled(project: Project, *arguments: str) -> str:
     run_id = project.submit(*arguments)
     project.until((project.run_dir(run_id) / "ready-0").exists)
@@ -52,7 +46,7 @@ def completed(project: Project, run_id: str, attempt: int = 1, root: Path | None
     """Wait for the end of an attempt, below another work root than this machine's if there is one."""
     run_dir = project.run_dir(run_id) if root is None else root / "runs" / run_id
     project.until((run_dir / "attempts" / str(attempt) / "exit.json").exists)
-    project.until(lambda: state(project, run_id)["state"] == "COMPLETED")
+    project.until(lambda: project.row(run_id)["state"] == "COMPLETED")
 
 
 def test_a_cancelled_run_goes_on_in_its_directory(steps: Project) -> None:
@@ -63,12 +57,12 @@ def test_a_cancelled_run_goes_on_in_its_directory(steps: Project) -> None:
     completed(steps, run_id)
     run_dir = steps.run_dir(run_id)
     assert (run_dir / "arguments-1").read_text() == "['two words']"
-    requests = [json.loads((run_dir / f"submissions/{n}/request.json").read_text()) for n in (0, 1)]
+    requests = [steps.request(run_id, number) for number in (0, 1)]
     assert [request["kind"] for request in requests] == ["first", "resume"]
     assert requests[0]["options"] == requests[1]["options"]
     start = json.loads((run_dir / "attempts/1/start.json").read_text())
     assert start["submission"] == 1
-    assert state(steps, run_id)["job_id"] == start["job_id"]
+    assert steps.row(run_id)["job_id"] == start["job_id"]
 
 
 PARSER = """
@@ -100,16 +94,14 @@ def test_a_run_that_failed_for_another_reason_is_submitted_again(project: Projec
 
 
 def test_what_is_asked_to_be_different_is(steps: Project) -> None:
-    settings = steps.folder / "clusterkit.toml"
-    settings.write_text(settings.read_text() + '\n[profiles.big]\ntime = "2h"\nthreads = 3\n')
+    steps.add('\n[profiles.big]\ntime = "2h"\nthreads = 3\n')
     run_id = cancelled(steps)
     steps.run("resume", "last", "--profile", "big", "--time", "9m", "--until-done", "--sbatch", "qos=long")
     completed(steps, run_id)
-    run_dir = steps.run_dir(run_id)
-    request = json.loads((run_dir / "submissions/1/request.json").read_text())
+    request = steps.request(run_id, 1)
     assert {"--time-limit=540", "--qos=long", "--requeue"} <= set(request["options"])
     assert request["until_done"] == "requeue"
-    assert (run_dir / "threads-1").read_text() == "3"
+    assert (steps.run_dir(run_id) / "threads-1").read_text() == "3"
 
 
 def test_it_may_be_resumed_again_and_keeps_what_was_changed(steps: Project) -> None:
@@ -122,10 +114,10 @@ def test_it_may_be_resumed_again_and_keeps_what_was_changed(steps: Project) -> N
     # What had ended is not asked about again, but by a laptop that knows nothing.
     (steps.folder / ".clusterkit" / "ledger.sqlite3").unlink()
     steps.run("status")
-    assert state(steps, run_id)["state"] == "FAILED"
+    assert steps.row(run_id)["state"] == "FAILED"
     steps.run("resume", run_id)
     completed(steps, run_id, 2)
-    request = json.loads((steps.run_dir(run_id) / "submissions/2/request.json").read_text())
+    request = steps.request(run_id, 2)
     assert "--time-limit=540" in request["options"]
     assert request["until_done"] == "requeue"
     assert not (steps.run_dir(run_id) / "stopped.json").exists()
@@ -168,9 +160,7 @@ def test_the_code_it_began_with_and_its_run_json_must_be_there(steps: Project) -
 def elsewhere(steps: Project) -> Path:
     """The work root of a second cluster, `other`, on this machine."""
     root = steps.folder.parent / "other root"
-    settings = steps.folder / "clusterkit.toml"
-    table = f'\n[clusters.other]\nkind = "local"\ncontainer = "none"\nroot = "{root}"\n'
-    settings.write_text(settings.read_text() + table)
+    steps.add(f'\n[clusters.other]\nkind = "local"\ncontainer = "none"\nroot = "{root}"\n')
     return root
 
 
@@ -215,7 +205,7 @@ def test_a_run_moves_to_another_cluster_with_all_it_needs(steps: Project, elsewh
     assert request["env"]["WANDB_DIR"] == str(new)
     assert request["until_done"] == "requeue"
     assert json.loads((old / "moved.json").read_text())["run_dir"] == str(new)
-    row = state(steps, run_id)
+    row = steps.row(run_id)
     assert (row["cluster"], row["run_dir"]) == ("other", str(new))
     assert (steps.folder / "results" / run_id / "attempts/0/log").exists()
     shutil.rmtree(steps.folder / ".clusterkit/local")  # nothing of the old place is needed any more
@@ -236,7 +226,7 @@ def test_it_may_move_back(steps: Project, elsewhere: Path) -> None:
     old = steps.run_dir(run_id)
     assert (old / "arguments-2").exists()
     assert not (old / "moved.json").exists()
-    assert json.loads((old / "submissions/2/request.json").read_text())["workdir"] is None
+    assert steps.request(run_id, 2)["workdir"] is None
 
 
 def test_what_was_left_behind_does_not_go_on_as_a_second_run(steps: Project, elsewhere: Path) -> None:
@@ -270,7 +260,7 @@ def test_what_cannot_move_stays(steps: Project, elsewhere: Path) -> None:
     settings.write_text(text + 'max_time = "1m"\n')
     assert "allows 1m" in steps.run("resume", run_id, "--cluster", "other", code=3).stderr
     assert list((elsewhere / "runs").iterdir()) == []
-    assert state(steps, run_id)["state"] == "CANCELLED"
+    assert steps.row(run_id)["state"] == "CANCELLED"
     assert "there is no cluster" in steps.run("resume", run_id, "--cluster", "nowhere", code=3).stderr
 
 

@@ -29,8 +29,7 @@ BOTH = 'memory_up_to = "16G"\nnode_failures = 2'
 
 def healing(project: Project, retry: str = BOTH, options: str = "") -> Project:
     configure(project)
-    with (project.folder / "clusterkit.toml").open("a") as settings:
-        settings.write(PROFILE.format(retry=retry, options=options))
+    project.add(PROFILE.format(retry=retry, options=options))
     return project
 
 
@@ -43,7 +42,7 @@ def test_submit_says_so_and_asks_to_be_requeued(project: Project, commands: Path
     assert (
         "tried again with up to 16G when memory runs out, on another node after up to 2 node failures" in said
     )
-    assert "--requeue" in (commands.parent / "asked").read_text()
+    assert "--requeue" in (commands / "asked").read_text()
     (script,) = (project.folder.parent / "site").glob("runs/*/job.sh")
     assert "memory=${2:-4096}" in script.read_text()
     assert "most_memory=16384" in script.read_text()
@@ -55,7 +54,7 @@ def test_without_retry_the_job_script_has_nothing_of_it(project: Project, comman
     assert "tried again" not in submit(healing(project, retry=""), "--cluster", "site")
     (script,) = (project.folder.parent / "site").glob("runs/*/job.sh")
     assert re.search("oom_kills|lost=|submit_job", script.read_text()) is None
-    assert "--requeue" not in (commands.parent / "asked").read_text()
+    assert "--requeue" not in (commands / "asked").read_text()
 
 
 def test_the_projects_table_is_for_profiles_without_one(project: Project, commands: Path) -> None:

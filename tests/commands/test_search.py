@@ -26,7 +26,6 @@ from tests.killing import kills
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
 TRAIN = """
 import json, os, sqlite3, sys, time
 with open(os.environ["STARTED"], "a") as file:
@@ -56,6 +55,11 @@ for step in range(1, 17):
 """
 SPACE = ("--space", "lr=0.01:1.0", "--space", "width=16,32,64", "--metric", "height")
 ARGUMENTS = ("--", "{lr}", "{width}")
+DEFINITION = Definition(
+    name="toy", group="toy-20260101-000000-aaaa", created="2026-01-01T00:00:00Z", size=3,
+    space={"lr": "log:1e-4:1e-2", "width": "16,32"}, metric="height", direction="maximize",
+    sampler="random", prune="none", cluster="local", profile="tiny",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -69,9 +73,8 @@ def started(toy: Project) -> Counter[str]:
     return Counter(Path(os.environ["STARTED"]).read_text().split())
 
 
-def known(toy: Project, name: str = "toy") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(toy.run("search", name, "--best", "--json").stdout)
-    return found
+def known(toy: Project) -> dict[str, Any]:
+    return dict(json.loads(toy.run("search", "toy", "--best", "--json").stdout))
 
 
 def height(trial: dict[str, Any]) -> float:
@@ -80,22 +83,9 @@ def height(trial: dict[str, Any]) -> float:
     return 1.0 - abs(float(values["lr"]) - 0.3) - abs(int(values["width"]) - 32) / 100
 
 
-def states(toy: Project) -> dict[str, str]:
-    report = json.loads(toy.run("status", "--all", "--json").stdout)
-    return {row["run_id"]: row["state"] for row in report["runs"]}
-
-
 def drive(toy: Project, *words: str) -> subprocess.Popen[str]:
     """Start the command in a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "clusterkit", "search", "toy", *words],
-        cwd=toy.folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "79"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return toy.start("search", "toy", *words, COLUMNS="79")
 
 
 def test_a_search_of_24_trials_that_is_killed_twice_loses_none_and_doubles_none(
@@ -121,8 +111,8 @@ def test_a_search_of_24_trials_that_is_killed_twice_loses_none_and_doubles_none(
     assert {path.name for path in toy.run_dir("").iterdir()} == set(trials)
     ended = Counter(one["state"] for one in trials.values())
     assert set(ended) == {"complete", "pruned"}
-    for run_id, state in states(toy).items():
-        assert state == ("CANCELLED" if trials[run_id]["state"] == "pruned" else "COMPLETED")
+    for row in toy.rows("--all"):
+        assert row["state"] == ("CANCELLED" if trials[row["run_id"]]["state"] == "pruned" else "COMPLETED")
 
     complete = [one for one in trials.values() if one["state"] == "complete"]
     assert all(one["value"] == pytest.approx(height(one)) for one in complete)
@@ -273,11 +263,14 @@ def test_a_search_whose_ledger_is_lost_finds_its_runs_again(toy: Project) -> Non
 
 
 def test_pruning_ends_a_trial_that_is_nan_now_and_it_has_no_value(tmp_path: Path) -> None:
-    definition = Definition(
-        name="toy", group="toy-1", created="", space={"lr": "0.1:0.9"}, metric="loss", direction="minimize",
-        size=4, sampler="random", prune="asha", profile="tiny", cluster="local",
-    )  # fmt: skip
-    study = Study(tmp_path, definition)
+    asked = {
+        "space": {"lr": "0.1:0.9"},
+        "metric": "loss",
+        "direction": "minimize",
+        "size": 4,
+        "prune": "asha",
+    }
+    study = Study(tmp_path, replace(DEFINITION, **asked))
     for number in (0, 1, 2):
         study.ask()
         study.report(number, {step: 1.0 / step for step in range(1, 101)})
@@ -332,27 +325,13 @@ def test_a_damaged_file_of_trials_is_named(toy: Project) -> None:
 
 
 def a_study(folder: Path) -> Definition:
-    definition = Definition(
-        name="toy",
-        group="toy-20260101-000000-aaaa",
-        created="2026-01-01T00:00:00Z",
-        size=3,
-        space={"lr": "log:1e-4:1e-2", "width": "16,32"},
-        metric="height",
-        direction="maximize",
-        sampler="random",
-        prune="none",
-        cluster="local",
-        profile="tiny",
-        materials={"snapshot": "x"},
-    )
     folder.mkdir(parents=True, exist_ok=True)
-    study = Study(folder, replace(definition, materials=None))
+    study = Study(folder, DEFINITION)
     for number in range(3):
         study.ask()
         study.report(number, {1: 0.5, 2: 0.6})
         study.complete(number, 3, 0.7)
-    return definition
+    return replace(DEFINITION, materials={"snapshot": "x"})
 
 
 def test_trials_cut_or_overwritten_anywhere_are_read_or_are_one_error(tmp_path: Path) -> None:
@@ -390,7 +369,6 @@ def test_a_search_whose_trials_are_gone_does_not_give_their_runs_to_new_ones(tmp
 def test_a_damaged_copy_of_the_best_trial_is_passed_over(tmp_path: Path, text: str) -> None:
     definition = a_study(tmp_path / "searches/toy")
     best = Study(tmp_path / "searches/toy", definition).best()
-    assert best is not None
     write_best(tmp_path / "searches/toy", definition, best)
     file = tmp_path / "searches/toy/best.json"
     assert list(read_bests(tmp_path)) == [definition.group]

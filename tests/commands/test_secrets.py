@@ -6,13 +6,13 @@ import hashlib
 import json
 import os
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.allowing import allow
 from tests.commands.conftest import Project
+from tests.snapshots.conftest import commit
 
 TOKEN = "hf_0123456789abcdefXYZ"
 PROGRAM = """
@@ -35,8 +35,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def own(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A project with a secret, and a program that prints it."""
-    settings = project.folder / "clusterkit.toml"
-    settings.write_text(settings.read_text() + SECRETS)
+    project.add(SECRETS)
     (project.folder / "train.py").write_text(PROGRAM)
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     return project
@@ -98,9 +97,8 @@ def test_resumed_run_gets_it_again(own: Project) -> None:
 
 def test_each_run_of_a_group_gets_it(own: Project) -> None:
     group = own.submit("--seeds", "1..3")
-    ids = [row["run_id"] for row in json.loads(own.run("status", "--json", group).stdout)["runs"]]
-    for run_id in ids:
-        own.ended(run_id)
+    ids = [row["run_id"] for row in own.rows(group)]
+    own.ended(*ids)
     assert len(ids) == 3
     assert all(had_it(own, run_id) for run_id in ids)
     own.until(lambda: folders(own) == [])
@@ -134,8 +132,7 @@ def test_command_prints_the_value(own: Project, monkeypatch: pytest.MonkeyPatch)
     (own.folder.parent / "token").write_text(TOKEN)
     manager = own.folder / "manager.sh"
     manager.write_text("cat ../token")
-    settings = own.folder / "clusterkit.toml"
-    settings.write_text(settings.read_text() + 'commands = { HF_TOKEN = ["sh", "manager.sh"] }\n')
+    own.add('commands = { HF_TOKEN = ["sh", "manager.sh"] }\n')
     allow(own.folder)
     run_id = own.submit()
     own.ended(run_id)
@@ -170,24 +167,13 @@ def test_keyring_has_the_value(own: Project, monkeypatch: pytest.MonkeyPatch, tm
     assert "No recommended backend was available" in done.stderr
 
 
-@pytest.mark.parametrize("value", ["HF_TOKEN", "ALL,HF_TOKEN=x", "OTHER_TOKEN"])
-def test_option_that_shows_it_is_refused(own: Project, value: str) -> None:
-    settings = own.folder / "clusterkit.toml"
-    settings.write_text(
-        settings.read_text() + '\n[clusters.far]\nhost = "nowhere.invalid"\nroot = "/x"\ncontainer = "none"\n'
-    )
-    done = own.run("submit", "--cluster", "far", "--sbatch", f"--export={value}", "--dry-run", code=3)
-    assert value.split(",")[-1].partition("=")[0] in done.stderr
-
-
 def test_resumed_group_asks_for_the_value_once(own: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     group = own.submit("--seeds", "1..3", "--", "3")
     status = ("status", "--json", group)
     own.until(lambda: all(run["final"] for run in json.loads(own.run(*status).stdout)["runs"]))
     monkeypatch.delenv("HF_TOKEN")
     (own.folder.parent / "manager.sh").write_text(f"echo asked >>asked; echo {TOKEN}")
-    settings = own.folder / "clusterkit.toml"
-    settings.write_text(settings.read_text() + 'commands = { HF_TOKEN = ["sh", "../manager.sh"] }\n')
+    own.add('commands = { HF_TOKEN = ["sh", "../manager.sh"] }\n')
     allow(own.folder)
     own.run("resume", group)
     assert (own.folder / "asked").read_text() == "asked\n"
@@ -245,15 +231,12 @@ def test_file_with_the_value_is_not_sent(own: Project, command: str) -> None:
 
 
 def test_line_that_was_removed_is_masked_in_the_recorded_diff(own: Project) -> None:
-    git = ["git", "-C", str(own.folder), "-c", "user.name=a", "-c", "user.email=a@b"]
     (own.folder / "token.py").write_text(f"token = '{TOKEN}'\n")
-    for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "begin")):
-        subprocess.run([*git, *words], check=True)
+    commit(own.folder)
     (own.folder / "token.py").write_text("import os\n")
     run_id = own.submit()
     own.ended(run_id)
-    document = json.loads((own.run_dir(run_id) / "run.json").read_text())
-    assert "-token = '***'" in document["snapshot"]["diff"]
+    assert "-token = '***'" in own.described(run_id)["snapshot"]["diff"]
     assert shows(own.folder / ".clusterkit") == []
 
 
@@ -273,8 +256,7 @@ def test_run_that_shows_a_value_is_not_repeated(own: Project) -> None:
 def test_search_asks_for_the_value_once(own: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_TOKEN")
     (own.folder.parent / "manager.sh").write_text(f"echo asked >>asked; echo {TOKEN}")
-    settings = own.folder / "clusterkit.toml"
-    settings.write_text(settings.read_text() + 'commands = { HF_TOKEN = ["sh", "../manager.sh"] }\n')
+    own.add('commands = { HF_TOKEN = ["sh", "../manager.sh"] }\n')
     allow(own.folder)
     own.run(*SEARCH, "{x}", code=8)  # its trials log no metric
     assert (own.folder / "asked").read_text() == "asked\n"

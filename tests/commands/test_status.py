@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from dataclasses import replace
@@ -14,15 +13,12 @@ from clusterkit.backends.jobs import JobState
 from tests.doubles.slurm_site import (
     DONE,
     EVERYONE,
-    FAILED,
     RUNNING,
     WAITING,
     Member,
     SlurmSite,
     accounting_rows,
     by_id,
-    heartbeat,
-    queue_row,
     states,
 )
 
@@ -52,13 +48,6 @@ def test_what_a_running_and_a_waiting_run_tell(site: SlurmSite) -> None:
     assert waiting["expected_start"] - waiting["updated"] == pytest.approx(7200, abs=120)
 
 
-def test_a_run_that_does_not_fit_its_time_limit(site: SlurmSite) -> None:
-    site.knows([RUNNING])
-    site.says("squeue", [queue_row(RUNNING).replace("1-00:00:00", "1:30:00")])
-    shown = site.types("status").stdout
-    assert "will not finish: stops at its time limit at 61%" in " ".join(shown.split())
-
-
 def test_the_end_is_final_and_kept(site: SlurmSite) -> None:
     site.knows([RUNNING])
     ended = replace(RUNNING, state=JobState.FAILED)
@@ -71,15 +60,6 @@ def test_the_end_is_final_and_kept(site: SlurmSite) -> None:
     site.says("sacct")
     assert by_id(site.status())[RUNNING.run_id] == first
     assert site.calls()["sacct"] == 1
-
-
-def test_accounting_is_off(site: SlurmSite) -> None:
-    members = [RUNNING, WAITING, replace(DONE), replace(FAILED)]
-    site.settle(members)
-    site.remember(members, asked=False)
-    site.answers(members)
-    site.says("sacct", error="Slurm accounting storage is disabled")
-    assert states(site.status()) == ["RUNNING", "PENDING", "COMPLETED", "FAILED"]
 
 
 def test_the_controller_is_down(site: SlurmSite) -> None:
@@ -131,22 +111,6 @@ def test_the_cluster_cannot_be_reached(site: SlurmSite) -> None:
     assert "far does not answer" in site.types("status").stderr
 
 
-def test_the_answer_is_cut_short(site: SlurmSite) -> None:
-    site.knows(EVERYONE)
-    lines = [
-        "#!/bin/sh",
-        "pid=$PPID",
-        "for up in 1 2; do",
-        "pid=$(ps -o ppid= -p $pid)",
-        "kill -9 $pid",
-        "done",
-    ]
-    (site.bin / "squeue").write_text("\n".join(lines) + "\n")  # its grandparents, the shell among them
-    cut = site.status()
-    assert "far" in cut["silent"]
-    assert states(cut) == ["RUNNING", "PENDING", "COMPLETED", "FAILED"]
-
-
 def test_a_job_of_another_laptop_that_has_left_the_queue(site: SlurmSite) -> None:
     """The ledger knows the run's first job; of the second only the run directory and accounting know."""
     site.knows([RUNNING])
@@ -162,13 +126,6 @@ def test_a_job_of_another_laptop_that_has_left_the_queue(site: SlurmSite) -> Non
     run = by_id(site.status())[RUNNING.run_id]
     assert (run["state"], run["job_id"], run["submission"]) == ("OUT_OF_MEMORY", "800001", 1)
     assert site.calls() == {"squeue": 2, "sacct": 2}
-
-
-def test_a_state_that_nobody_knows_yet(site: SlurmSite) -> None:
-    site.knows([WAITING])
-    site.says("squeue", [queue_row(WAITING).replace("PENDING", "HIBERNATED").replace("Priority", "Cold")])
-    run = by_id(site.status())[WAITING.run_id]
-    assert (run["state"], run["why"]) == ("UNKNOWN", "Cold")
 
 
 def test_filters(site: SlurmSite) -> None:
@@ -220,10 +177,3 @@ def test_the_json_is_as_documented(site: SlurmSite) -> None:
     assert set(tables[2]) == set(document["groups"][0])
     assert document["schema"] == 3
     assert all(f"`{state}`" in page for state in JobState)
-
-
-def test_a_heartbeat_that_is_damaged_or_odd(site: SlurmSite) -> None:
-    site.knows([RUNNING])
-    for content in ("", "{", "[1]", json.dumps(heartbeat(RUNNING) | {"gpu": 7, "step": "x", "time": None})):
-        (site.root / "runs" / RUNNING.run_id / "heartbeat.json").write_text(content)
-        assert states(site.status()) == ["RUNNING"]

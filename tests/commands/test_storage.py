@@ -38,14 +38,12 @@ class Stores:
 
     def give(self, run_id: str, image: Path) -> None:
         """Let a run name an image."""
-        record = self.project.run_dir(run_id) / "run.json"
-        document = json.loads(record.read_text())
-        document["image"] = {"digest": image.stem.removeprefix("sha256-"), "path": str(image), "bytes": 1}
-        record.write_text(json.dumps(document, indent=2))
+        named = {"digest": image.stem.removeprefix("sha256-"), "path": str(image), "bytes": 1}
+        document = self.project.described(run_id) | {"image": named}
+        (self.project.run_dir(run_id) / "run.json").write_text(json.dumps(document, indent=2))
 
     def snapshot_of(self, run_id: str) -> Path:
-        document = json.loads((self.project.run_dir(run_id) / "run.json").read_text())
-        return self.root / "snapshots" / document["snapshot"]["id"]
+        return self.root / "snapshots" / self.project.described(run_id)["snapshot"]["id"]
 
     def listed(self) -> dict[str, dict[str, Any]]:
         """`images --json`, by the digest's first letter."""
@@ -69,7 +67,7 @@ def ended(project: Project, stores: Stores) -> str:
 
 def test_only_what_no_run_uses_goes(project: Project, stores: Stores, ended: str) -> None:
     running = project.submit("--name", "running", "--", "sleep")
-    project.until((project.run_dir(running) / "heartbeat.json").exists)
+    project.begun(running)
     for_running, for_ended, unused, young = (stores.image(letter) for letter in "abcd")
     os.utime(young)
     damaged = stores.image("e", prefix=".damaged-")
@@ -169,9 +167,5 @@ def test_what_broken_uploads_left_goes_after_a_day(project: Project, stores: Sto
 
 def test_a_cluster_that_nothing_was_sent_to(project: Project) -> None:
     assert "no images on local" in project.run("storage", "list").stderr
+    assert Stores(project).listed() == {}
     assert "nothing to remove" in project.run("storage", "prune").stderr
-
-
-def test_no_images(project: Project, stores: Stores) -> None:
-    assert "no images on local" in project.run("storage", "list").stderr
-    assert stores.listed() == {}

@@ -32,8 +32,6 @@ DONE, FAILED, RUNNING = (
     Member(2, JobState.FAILED),
     Member(3, JobState.RUNNING),
 )
-MODEL, STATE, ROWS = 3000, 50, 5000
-"""Bytes of the files of a checkpoint, and of its replay rows."""
 
 
 @pytest.fixture
@@ -217,9 +215,8 @@ def test_a_run_that_was_submitted_again_meanwhile(site: SlurmSite, monkeypatch: 
 
     digests = verb._digests
     monkeypatch.setattr(verb, "_digests", resumed)
-    from clusterkit.config.settings import load_settings
 
-    settings = load_settings(config=site.project / "clusterkit.toml")
+    settings = site.settings()
     with site.ledger() as ledger:
         done = verb.clean_storage(settings, verb.CleanRequest((DONE.run_id,)), ledger, agrees=lambda _: True)
     assert done.left == {DONE.run_id: "it was submitted again meanwhile"}
@@ -252,8 +249,7 @@ def test_what_cannot_be_removed_is_told_in_the_words_of_the_cluster(site: SlurmS
     before = names(there(site, DONE))
     words = "rm: cannot remove it: Read-only file system"
     tool = f"case $* in *stderr*) echo '{words}' >&2; exit 1 ;; esac\nexec /bin/rm \"$@\"\n"
-    (site.bin / "rm").write_text(f"#!/bin/sh\n{tool}")
-    (site.bin / "rm").chmod(0o755)
+    site.tool("rm", tool)
     said = site.types("storage", "clean", "--yes", DONE.run_id, FAILED.run_id, code=4).stderr
     assert f"could not be cleaned: {words}" in said
     assert "differs from the local copy" not in said

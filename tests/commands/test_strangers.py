@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 
 from clusterkit.cli.catalogue import SHORT
-from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.ledger import Ledger
 from tests import forked
 from tests.allowing import state
+from tests.runs.test_ledger import run as a_run
 
 COMMANDS = (
     "status",
@@ -122,6 +123,22 @@ class Gift:
             base = base.replace("[project]\n", f"[project]\n{more}")
         (self.folder / "clusterkit.toml").write_text(base + text)
 
+    def has_ssh(self, text: str) -> None:
+        """Names a configuration of ssh with this text in the settings."""
+        self.settings(FAR + 'ssh_config = "ssh_config"\n')
+        (self.folder / "ssh_config").write_text(text)
+
+    def commit(self) -> None:
+        """Makes a repository of the folder, with all of it in a commit."""
+        for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "a"]):
+            git(self.folder, *words)
+
+    def refused(self, *words: str, **variables: str) -> str:
+        """What a command says that is refused for want of permission, and has started nothing."""
+        done = self.types(*words, **variables)
+        assert (done.returncode, self.canary.exists()) == (10, False), words
+        return done.stderr
+
     def types(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """Runs a command of clusterkit as whoever looks at it."""
         own = {"HOME": str(self.home), "PATH": os.environ["PATH"], "COLUMNS": "300", **state()}
@@ -146,22 +163,8 @@ def gift(tmp_path: Path) -> Gift:
     folder.mkdir(parents=True)
     made = Gift(folder, home)
     (folder / "train.py").write_text("print('hello')\n")
-    run = LedgerRun(
-        run_id="tiny-20260101-000001-k3f9",
-        cluster="far",
-        name="tiny",
-        profile="tiny",
-        recipe="",
-        seed=1,
-        job_id="700001",
-        submitted="2026-01-01T00:00:00Z",
-        run_dir="/nowhere/runs/tiny-20260101-000001-k3f9",
-        total_steps=0,
-        state="RUNNING",
-        group="",
-    )
     with Ledger(folder / ".clusterkit" / "ledger.sqlite3") as ledger:
-        ledger.add_all([run])
+        ledger.add(replace(a_run("tiny-20260101-000001-k3f9", "700001", "far"), state="RUNNING"))
     return made
 
 
@@ -184,21 +187,17 @@ SSH = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SSH)
 def test_ssh_configuration_of_a_stranger_is_not_read(gift: Gift, name: str) -> None:
-    gift.settings(FAR + 'ssh_config = "ssh_config"\n')
-    text = SSH[name].format(touch=gift.touch, folder=gift.folder)
-    (gift.folder / "ssh_config").write_text(text)
+    gift.has_ssh(SSH[name].format(touch=gift.touch, folder=gift.folder))
     (gift.folder / "more").write_text(SSH["Match exec"].format(touch=gift.touch))
     gift.survives(*STARTING)
-    refused = gift.types("status")
-    assert refused.returncode == 10
-    assert "clusterkit.toml:14: clusters.far.ssh_config = " in refused.stderr
-    assert "`clusterkit config allow`" in refused.stderr
+    refused = gift.refused("status")
+    assert "clusterkit.toml:14: clusters.far.ssh_config = " in refused
+    assert "`clusterkit config allow`" in refused
 
 
 @pytest.mark.needs("ssh")
 def test_ssh_configuration_that_is_allowed_is_read_until_it_changes(gift: Gift) -> None:
-    gift.settings(FAR + 'ssh_config = "ssh_config"\n')
-    (gift.folder / "ssh_config").write_text(f"Include {gift.folder}/more\n")
+    gift.has_ssh(f"Include {gift.folder}/more\n")
     (gift.folder / "more").write_text('Match exec "./proxy.sh"\n  User x\n')
     gift.script("proxy.sh")
     allowed = gift.types("config", "allow")
@@ -209,16 +208,14 @@ def test_ssh_configuration_that_is_allowed_is_read_until_it_changes(gift: Gift) 
         before = (gift.folder / name).read_text()
         (gift.folder / name).write_text(f"{before}# changed\n")
         gift.canary.unlink(missing_ok=True)
-        refused = gift.types("status")
-        assert (refused.returncode, gift.canary.exists()) == (10, False), name
-        assert "(changed)" in refused.stderr
+        assert "(changed)" in gift.refused("status"), name
         (gift.folder / name).write_text(before)
     gift.settings(FAR + 'ssh_config = "ssh_config"\n[profiles.other]\ntime = "2h"\n')
     gift.types("status")
     assert gift.canary.exists()
     gift.canary.unlink()
     assert "no longer allowed" in gift.types("config", "allow", "--revoke").stderr
-    assert (gift.types("status").returncode, gift.canary.exists()) == (10, False)
+    gift.refused("status")
 
 
 @pytest.mark.needs("ssh")
@@ -228,8 +225,7 @@ def test_ssh_configuration_of_ones_own_settings_may_not_lie_in_a_strangers_folde
     own.parent.mkdir(parents=True)
     own.write_text(FAR + 'ssh_config = "ssh_config"\n')
     (gift.folder / "ssh_config").write_text(SSH["Match exec"].format(touch=gift.touch))
-    refused = gift.types("status")
-    assert (refused.returncode, gift.canary.exists()) == (10, False)
+    gift.refused("status")
     own.write_text(FAR + f'ssh_config = "{gift.home}/ssh_config"\n')
     (gift.home / "ssh_config").write_text(SSH["Match exec"].format(touch=gift.touch))
     gift.types("status")
@@ -247,10 +243,9 @@ def test_commands_of_secrets_and_notices_are_not_started(gift: Gift) -> None:
     )
     gift.survives()
     for line in ("submit --dry-run", "submit", "notify"):
-        refused = gift.types(*line.split())
-        assert (refused.returncode, gift.canary.exists()) == (10, False), line
+        refused = gift.refused(*line.split())
         for key in ("secrets.commands.TOKEN", "notify.command", "notify.webhook_command"):
-            assert key in refused.stderr
+            assert key in refused
 
 
 @pytest.mark.slow
@@ -378,11 +373,9 @@ def nested(gift: Gift) -> None:
 def submodule(gift: Gift) -> None:
     source = gift.home / "source"
     source.mkdir()
-    git(source, "init", "-q")
     (source / "a.txt").write_text("a\n")
     (source / ".gitattributes").write_text("* filter=evil\n")
-    git(source, "add", ".")
-    git(source, "commit", "-qm", "a")
+    replace(gift, folder=source).commit()
     git(gift.folder, "submodule", "-q", "add", str(source), "sub")
     git(gift.folder, "commit", "-qm", "sub")
     git(gift.folder / "sub", "config", "core.fsmonitor", gift.touch)
@@ -399,13 +392,8 @@ def lazy_fetch(gift: Gift) -> None:
     git(gift.folder, "config", "protocol.ext.allow", "always")
     git(gift.folder, "config", "protocol.allow", "always")
     for blob in (gift.folder / ".git" / "objects").glob("??/*"):
-        kind = subprocess.run(
-            ["git", "-C", str(gift.folder), "cat-file", "-t", blob.parent.name + blob.name],
-            capture_output=True,
-            text=True,
-            check=False,
-        ).stdout.strip()
-        if kind == "blob":
+        kind = ["git", "-C", str(gift.folder), "cat-file", "-t", blob.parent.name + blob.name]
+        if subprocess.run(kind, capture_output=True).stdout == b"blob\n":
             blob.unlink()
     gift.canary.unlink(missing_ok=True)
 
@@ -417,9 +405,8 @@ def bare_inside(gift: Gift) -> None:
     git(gift.folder.parent, "init", "-q", "--bare", str(gift.folder / "bare.tmp"))
     for path in (gift.folder / "bare.tmp").iterdir():
         shutil.move(path, gift.folder / path.name)
-    git(gift.folder.parent, "config", "-f", str(gift.folder / "config"), "core.fsmonitor", gift.touch)
-    git(gift.folder.parent, "config", "-f", str(gift.folder / "config"), "core.bare", "false")
-    git(gift.folder.parent, "config", "-f", str(gift.folder / "config"), "core.worktree", str(gift.folder))
+    for setting in (("fsmonitor", gift.touch), ("bare", "false"), ("worktree", str(gift.folder))):
+        git(gift.folder.parent, "config", "-f", str(gift.folder / "config"), f"core.{setting[0]}", setting[1])
     gift.canary.unlink(missing_ok=True)
 
 
@@ -443,9 +430,7 @@ GIT = (
 def test_git_starts_nothing_that_the_repository_names(gift: Gift, attack: Callable[[Gift], None]) -> None:
     gift.settings("", cluster="local")
     (gift.folder / ".gitignore").write_text(".clusterkit\n")
-    git(gift.folder, "init", "-q")
-    git(gift.folder, "add", ".")
-    git(gift.folder, "commit", "-qm", "a")
+    gift.commit()
     attack(gift)
     (gift.folder / "train.py").write_text("print('changed')\n")
     gift.canary.unlink(missing_ok=True)
@@ -459,9 +444,7 @@ def test_own_filter_of_git_is_used(gift: Gift) -> None:
     """A program of the user's own configuration of git is no stranger's."""
     (gift.home / ".gitconfig").write_text(f'[filter "own"]\n\tclean = "{gift.touch}; cat"\n')
     gift.settings("", cluster="local")
-    git(gift.folder, "init", "-q")
-    git(gift.folder, "add", ".")
-    git(gift.folder, "commit", "-qm", "a")
+    gift.commit()
     (gift.folder / ".gitattributes").write_text("* filter=own\n")
     git(gift.folder, "config", "filter.own.clean", "false")
     (gift.folder / "train.py").write_text("print('changed')\n")
@@ -470,11 +453,10 @@ def test_own_filter_of_git_is_used(gift: Gift) -> None:
 
 
 def test_init_allows_what_one_wrote_and_nothing_of_a_stranger(gift: Gift) -> None:
-    gift.settings(FAR + 'ssh_config = "ssh_config"\n')
-    (gift.folder / "ssh_config").write_text(SSH["Match exec"].format(touch=gift.touch))
+    gift.has_ssh(SSH["Match exec"].format(touch=gift.touch))
     done = gift.types("init", "--local", "--yes", "--force", "--program", "python train.py")
     assert done.returncode == 0, done.stderr
-    assert gift.types("status").returncode == 10
+    gift.refused("status")
     (gift.folder / "clusterkit.toml").unlink()
     own = gift.script(".venv/bin/python")
     assert gift.types("init", "--local", "--yes", "--program", "python train.py").returncode == 0
@@ -485,20 +467,19 @@ def test_init_allows_what_one_wrote_and_nothing_of_a_stranger(gift: Gift) -> Non
 
 
 def test_permission_is_private_and_only_ones_own(gift: Gift) -> None:
-    gift.settings(FAR + 'ssh_config = "ssh_config"\n')
-    (gift.folder / "ssh_config").write_text("Host *\n")
-    done = gift.types("config", "allow", "--json", XDG_STATE_HOME=str(gift.home / "state"))
+    gift.has_ssh("Host *\n")
+    place = {"XDG_STATE_HOME": str(gift.home / "state")}
+    done = gift.types("config", "allow", "--json", **place)
     assert '"key": "clusters.far.ssh_config"' in done.stdout
     (record,) = (gift.home / "state" / "clusterkit" / "allowed").iterdir()
     assert (record.stat().st_mode & 0o777, record.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-    assert gift.types("status", XDG_STATE_HOME=str(gift.home / "state")).returncode != 10
+    assert gift.types("status", **place).returncode != 10
     record.chmod(0o620)
-    assert gift.types("status", XDG_STATE_HOME=str(gift.home / "state")).returncode == 10
+    gift.refused("status", **place)
     record.chmod(0o600)
     record.write_text("{")
-    assert gift.types("status", XDG_STATE_HOME=str(gift.home / "state")).returncode == 10
-    gift.folder.rename(gift.folder.with_name("moved"))
-    assert Gift(gift.folder.with_name("moved"), gift.home).types("status").returncode == 10
+    gift.refused("status", **place)
+    Gift(gift.folder.rename(gift.folder.with_name("moved")), gift.home).refused("status")
 
 
 def run_of_a_stranger(gift: Gift, run_id: str, files: dict[str, str]) -> None:
@@ -525,9 +506,7 @@ def test_results_are_not_written_where_other_programs_read(gift: Gift, way: str)
     gift.settings(ROOT + ("" if way == "link" else f'[project]\nresults = "{way}"\n'), cluster="local")
     run_of_a_stranger(gift, "x", {"start/evil/plugin/evil.vim": "call system('x')\n"})
     for line in ("sync-results x", "sync-results x --watch", "export x"):
-        refused = gift.types(*line.split())
-        assert refused.returncode == 10, line
-        assert "project.results = " in refused.stderr
+        assert "project.results = " in gift.refused(*line.split()), line
     assert list(pack.iterdir()) == []
     gift.types("config", "allow")
     assert gift.types("sync-results", "x").returncode == 0
@@ -537,9 +516,7 @@ def test_results_are_not_written_where_other_programs_read(gift: Gift, way: str)
 def test_metrics_go_to_no_server_of_a_stranger(gift: Gift) -> None:
     gift.settings(f'{ROOT}[project.trackers]\nmlflow = "http://127.0.0.1:9"\n', cluster="local")
     run_of_a_stranger(gift, "x", {"metrics.jsonl": '{"step": 1, "loss": 1}\n'})
-    refused = gift.types("sync-results", "x")
-    assert refused.returncode == 10
-    assert "project.trackers.mlflow = http://127.0.0.1:9" in refused.stderr
+    assert "project.trackers.mlflow = http://127.0.0.1:9" in gift.refused("sync-results", "x")
     own = gift.types("sync-results", "x", "--mlflow", str(gift.home / "mlruns"))
     assert own.returncode == 0, own.stderr
 
@@ -572,7 +549,7 @@ def test_permission_covers_files_above_the_settings(gift: Gift, folder: str) -> 
     gift.script("tell.sh").write_text("#!/bin/sh\ntrue\n")
     assert "tell.sh" in inner.types("config", "allow").stdout
     gift.script("tell.sh")
-    assert (inner.types("notify").returncode, gift.canary.exists()) == (10, False)
+    inner.refused("notify")
 
 
 INCLUDES = (
@@ -585,32 +562,21 @@ INCLUDES = (
 
 @pytest.mark.parametrize("line", INCLUDES)
 def test_included_file_is_known_however_it_is_written(gift: Gift, line: str) -> None:
-    gift.settings(FAR + 'ssh_config = "ssh_config"\n')
-    (gift.folder / "ssh_config").write_text(line.format(folder=gift.folder) + "\n")
+    gift.has_ssh(line.format(folder=gift.folder) + "\n")
     (gift.folder / "d").mkdir()
     (gift.folder / "d" / "more").write_text("Host *\n")
     allowed = gift.types("config", "allow")
     assert "d/more" in allowed.stdout or "cannot follow" in allowed.stderr
     (gift.folder / "d" / "more").write_text(SSH["Match exec"].format(touch=gift.touch))
-    assert gift.types("status").returncode == 10
-    assert not gift.canary.exists()
+    gift.refused("status")
 
 
 @pytest.mark.needs("ssh")
 def test_settings_named_by_an_option_need_the_same_permission(gift: Gift) -> None:
-    gift.settings(FAR + 'ssh_config = "ssh_config"\n')
+    gift.has_ssh(SSH["Match exec"].format(touch=gift.touch))
     (gift.folder / "clusterkit.toml").rename(gift.folder / "other.toml")
-    (gift.folder / "ssh_config").write_text(SSH["Match exec"].format(touch=gift.touch))
-    refused = gift.types("status", "--config", "other.toml")
-    assert (refused.returncode, gift.canary.exists()) == (10, False)
-    assert "`clusterkit config allow --config other.toml`" in refused.stderr
+    refused = gift.refused("status", "--config", "other.toml")
+    assert "`clusterkit config allow --config other.toml`" in refused
     assert gift.types("config", "allow", "--config", "other.toml").returncode == 0
     gift.types("status", "--config", "other.toml")
     assert gift.canary.exists()
-
-
-def test_what_could_hide_something_is_refused(gift: Gift) -> None:
-    gift.settings('[notify]\ncommand = ["sh", "\\u202e\\u2066", "-c", "x"]\n')
-    for shown in (gift.types("notify").stderr, gift.types("config", "allow").stderr):
-        assert "notify.command: '\\u202e\\u2066' contains a line break or another control" in shown
-        assert not {"\u202e", "\u2066"} & set(shown)

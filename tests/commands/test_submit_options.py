@@ -121,8 +121,7 @@ def through_all_ways(project: Project, name: str, run_id: str, holds: Holds) -> 
 
 @pytest.mark.parametrize("name", [name for name in KEPT if name not in ("overrides", "unlock")])
 def test_an_option_survives(project: Project, name: str) -> None:
-    toml = project.folder / "clusterkit.toml"
-    toml.write_text(toml.read_text() + '[profiles.other]\ntime = "5m"\n')
+    project.add('[profiles.other]\ntime = "5m"\n')
     words, holds = KEPT[name]
     through_all_ways(
         project, name, project.submit(*words, *(() if "--" in words else ("--", "sleep"))), holds

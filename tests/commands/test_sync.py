@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -55,11 +54,6 @@ def test_what_has_changed_comes_with_one_more_command(site: SlurmSite) -> None:
     assert site.round_trips() == commands + 2
 
 
-def test_an_unknown_cluster_gets_a_suggestion(site: SlurmSite) -> None:
-    site.knows([DONE])
-    assert "did you mean far?" in sync(site, "--cluster", "fat", code=3)
-
-
 def checkpoint(site: SlurmSite, digest: str) -> None:
     folder = site.root / "runs" / DONE.run_id / "checkpoints/step-1"
     folder.mkdir(parents=True)
@@ -75,12 +69,6 @@ def test_a_checkpoint_that_came_home_damaged_is_code_1(site: SlurmSite) -> None:
     assert "checkpoints/step-1/model.pt is damaged: its SHA-256 does not match its manifest" in told
     assert f"error: 1 file of {DONE.run_id} did not fit on the disk or arrived damaged" in told
     assert (site.project / "results" / FAILED.run_id / "run.json").exists()
-
-
-def test_a_whole_checkpoint_is_code_0(site: SlurmSite) -> None:
-    site.knows([DONE])
-    checkpoint(site, hashlib.sha256(b"weights").hexdigest())
-    assert "error" not in sync(site)
 
 
 def test_a_file_that_does_not_fit_on_the_disk_is_code_1(site: SlurmSite) -> None:

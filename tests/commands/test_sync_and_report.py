@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
-from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.ledger import Ledger
 from tests import forked
 from tests.doubles import forked_wandb
 from tests.doubles.wandb_server import API_KEY, WandbServer
 from tests.results.run_dirs import make_run_dir
-from tests.sampling import sampled
+from tests.runs.test_ledger import run as a_run
 from tests.wandb.wandb_runs import write_offline_run
 
 pytest.importorskip("wandb", reason="the wandb client is not installed (extra `train`)")
@@ -75,21 +72,8 @@ def project(finished_run: Path, tmp_path: Path) -> Iterator[Project]:
 
 def add_to_ledger(project: Project, run_id: str) -> None:
     with Ledger(project.folder / ".clusterkit" / "ledger.sqlite3") as ledger:
-        ledger.add(
-            LedgerRun(
-                run_id=run_id,
-                cluster="local",
-                name="demo",
-                profile="local-demo",
-                recipe="local-demo",
-                seed=1,
-                job_id=f"job-{run_id}",
-                submitted="2026-01-02T03:04:05Z",
-                run_dir=str(project.runs / run_id),
-                total_steps=256_000,
-                state="RUNNING",
-            )
-        )
+        known = a_run(run_id, f"job-{run_id}", "local")
+        ledger.add(replace(known, run_dir=str(project.runs / run_id), total_steps=256_000, state="RUNNING"))
 
 
 @pytest.mark.slow
@@ -130,15 +114,6 @@ def test_advice_writes_nothing_and_needs_no_evaluation(project: Project) -> None
 
 
 @pytest.mark.slow
-def test_watched_it_is_uploaded_when_it_has_ended(project: Project) -> None:
-    printed = project.run("sync-results", "--watch")
-    assert f"uploaded ({len(STEPS)} steps)" in printed
-    run = project.server.runs[RUN]
-    assert run.arrived_steps == list(STEPS)
-    assert (run.once, run.state) == (True, "finished")
-
-
-@pytest.mark.slow
 def test_without_a_key_nothing_is_asked_for(project: Project) -> None:
     printed = project.run("sync-results", key=False)
     assert "1 offline" in printed
@@ -164,43 +139,6 @@ def test_a_failed_upload_costs_no_results_and_is_tried_again(project: Project) -
     project.server.faults.clear()
     assert "uploaded" in project.run("sync-results")
     assert project.server.runs[RUN].once
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("requests", sampled([1, 2, 3, 5, 7, 9], 1))
-def test_kill_9_in_the_middle_of_an_upload_changes_nothing(project: Project, requests: int) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "clusterkit", "sync-results"],
-        cwd=project.folder,
-        env=os.environ | project.environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    while len(project.server.requests) < requests and process.poll() is None:
-        time.sleep(0.002)
-    process.kill()
-    process.wait()
-    deadline = time.monotonic() + 240
-    while "W&B uploads failed" in (printed := project.run("sync-results", code=None)):
-        # The wandb client was not killed: it may still be sending, and then nobody else may.
-        assert "it is already being uploaded" in printed
-        assert time.monotonic() < deadline
-    run = project.server.runs[RUN]
-    assert run.arrived_steps == list(STEPS)
-    assert (run.once, run.state) == (True, "finished")
-
-
-def test_a_refused_key(project: Project) -> None:
-    project.server.fail("graphql", 401)
-    assert "refuses the W&B key" in project.run("sync-results", code=9)
-
-
-def test_a_run_without_end_waits(project: Project) -> None:
-    (project.runs / RUN / "attempts" / "0" / "exit.json").unlink()
-    (log,) = project.runs.glob(f"{RUN}/wandb/offline-run-*/*.wandb")
-    log.write_bytes(log.read_bytes()[: log.stat().st_size // 2])  # a late record may follow the end
-    assert "still running" in project.run("sync-results")
-    assert project.server.requests == []
 
 
 @pytest.mark.slow

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -58,7 +56,6 @@ def mlflow(uri: str) -> tuple[dict[int, float], str]:
 
     client = MlflowClient(tracking_uri=uri)
     experiment = client.get_experiment_by_name("demo")
-    assert experiment is not None
     (run,) = client.search_runs([experiment.experiment_id])
     history = client.get_metric_history(run.info.run_id, "train/loss")
     assert max(Counter(one.step for one in history).values()) == 1
@@ -69,8 +66,7 @@ def test_a_run_requeued_twice_and_synced_three_times_has_each_step_once_in_every
     project: Project,
 ) -> None:
     (project.folder / "train.py").write_text(PROGRAM)
-    with (project.folder / "clusterkit.toml").open("a") as file:
-        file.write(SETTINGS)
+    project.add(SETTINGS)
     run_id = project.submit("--until-done")
     run_dir, results = project.run_dir(run_id), project.folder / "results"
     database, folder = f"sqlite:///{results}/mlflow.db", results / "mlruns"
@@ -81,18 +77,11 @@ def test_a_run_requeued_twice_and_synced_three_times_has_each_step_once_in_every
         assert "MLflow: 1 run brought up to date" in synced.stderr
         assert sorted(tensorboard(results / "tensorboard" / run_id)) == STEPS[:reached]
         assert sorted(mlflow(database)[0]) == STEPS[:reached]
-        also = json.loads(
-            project.run("sync-results", "--no-wandb", "--mlflow", "results/mlruns", "--json").stdout
-        )
-        assert also["trackers"] == [
-            {
-                "tracker": "TensorBoard",
-                "where": str(results / "tensorboard"),
-                "runs": [],
-                "failed": [],
-                "error": None,
-            },
-            {"tracker": "MLflow", "where": str(folder), "runs": [run_id], "failed": [], "error": None},
+        also = project.run("sync-results", "--no-wandb", "--mlflow", "results/mlruns", "--json").stdout
+        well = {"failed": [], "error": None}
+        assert json.loads(also)["trackers"] == [
+            {"tracker": "TensorBoard", "where": str(results / "tensorboard"), "runs": [], **well},
+            {"tracker": "MLflow", "where": str(folder), "runs": [run_id], **well},
         ]
         (run_dir / f"synced-{attempt}").touch()
     project.until((run_dir / "attempts/2/exit.json").exists)
@@ -108,13 +97,19 @@ def test_a_run_requeued_twice_and_synced_three_times_has_each_step_once_in_every
     assert attempts == 3
 
 
+def completed(project: Project, *names: str) -> list[str]:
+    """Runs that have logged all their steps in one start."""
+    program = PROGRAM.replace("[attempt]", "[2]").replace("attempt < 2", "False")
+    (project.folder / "train.py").write_text(program)
+    runs = [project.submit("--name", name) for name in names]
+    for run_id in runs:
+        (project.run_dir(run_id) / "synced-0").touch()
+        project.ended(run_id)
+    return runs
+
+
 def test_a_tracker_that_fails_says_so_and_the_next_sync_catches_up(project: Project) -> None:
-    (project.folder / "train.py").write_text(
-        PROGRAM.replace("[attempt]", "[2]").replace("attempt < 2", "False")
-    )
-    run_id = project.submit()
-    (project.run_dir(run_id) / "synced-0").touch()
-    project.ended(run_id)
+    (run_id,) = completed(project, "only")
     broken = project.folder / "broken.db"
     broken.write_text("no database\n" * 100)
     done = project.run(
@@ -128,18 +123,8 @@ def test_a_tracker_that_fails_says_so_and_the_next_sync_catches_up(project: Proj
     assert list(mlflow(f"sqlite:///{broken}")[0]) == STEPS
 
 
-def log_of(project: Project, run_id: str) -> Path:
-    return project.folder / "results" / run_id / "metrics.jsonl"
-
-
 def test_a_run_that_a_tracker_cannot_take_is_named_and_the_others_go_on(project: Project) -> None:
-    (project.folder / "train.py").write_text(
-        PROGRAM.replace("[attempt]", "[2]").replace("attempt < 2", "False")
-    )
-    runs = [project.submit(name) for name in ("--name=first", "--name=second", "--name=third")]
-    for run_id in runs:
-        (project.run_dir(run_id) / "synced-0").touch()
-        project.ended(run_id)
+    runs = completed(project, "first", "second", "third")
     boards, store = project.folder / "boards", project.folder / "mlruns"
     boards.mkdir()
     (boards / runs[1]).write_text("a file in place of the run's folder")
@@ -161,28 +146,18 @@ def test_a_run_that_a_tracker_cannot_take_is_named_and_the_others_go_on(project:
 
 
 def test_without_its_package_a_tracker_leaves_nothing_behind(project: Project) -> None:
-    (project.folder / "train.py").write_text(
-        PROGRAM.replace("[attempt]", "[2]").replace("attempt < 2", "False")
-    )
-    run_id = project.submit()
-    (project.run_dir(run_id) / "synced-0").touch()
-    project.ended(run_id)
+    completed(project, "only")
     for package in ("tensorboard", "mlflow"):
         (project.folder / f"without/{package}").mkdir(parents=True)
         (project.folder / f"without/{package}/__init__.py").write_text(
             "raise ImportError('none', name=__name__)"
         )
     trackers = ["--tensorboard", "boards", "--mlflow", "mlruns/here"]
-    done = subprocess.run(
-        [sys.executable, "-m", "clusterkit", "sync-results", "--no-wandb", *trackers],
-        cwd=project.folder,
-        env={**os.environ, "PYTHONPATH": str(project.folder / "without")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 9, done.stderr
-    assert done.stderr.count("is not installed here") == 2
+    words = ("sync-results", "--no-wandb", *trackers)
+    process = project.start(*words, PYTHONPATH=str(project.folder / "without"))
+    _, said = process.communicate()
+    assert process.returncode == 9, said
+    assert said.count("is not installed here") == 2
     assert not (project.folder / "boards").exists()
     assert not (project.folder / "mlruns").exists()
 

@@ -1,6 +1,5 @@
 """tune through the real command line: a real bench on this machine, killed; and what is refused."""
 
-import json
 import os
 import signal
 import tomllib
@@ -70,7 +69,7 @@ def test_what_a_killed_bench_has_measured_is_written_into_the_profile(project: P
     assert "cpus = 2     # far too many\n" in changed
     assert "# clusterkit tune, 20" in changed
     assert "steps/s" in changed
-    assert json.loads((run_dir / "run.json").read_text())["argv"][:4] == ["python", "-m", "trainer", "bench"]
+    assert project.described(run_dir.name)["argv"][:4] == ["python", "-m", "trainer", "bench"]
     assert "needs no change" in project.run("tune", run_id).stdout
 
 

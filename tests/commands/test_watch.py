@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import pty
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.config.settings import load_settings
 from clusterkit.runs.watching import LONGEST_PAUSE, LookPace, Paces, Watched, watch
+from tests.doubles.person import type_at_terminal
 from tests.doubles.slurm_site import Member, SlurmSite, queue_row
 from tests.waiting import until
 
@@ -34,9 +29,8 @@ def site(site: SlurmSite) -> SlurmSite:
 
 @pytest.fixture
 def looks(site: SlurmSite) -> Iterator[Iterator[Watched]]:
-    settings = load_settings(config=site.project / "clusterkit.toml")
     with site.ledger() as ledger:
-        yield watch(settings, ledger, paces=QUICK)
+        yield watch(site.settings(), ledger, paces=QUICK)
 
 
 def states(watched: Watched) -> list[str]:
@@ -131,32 +125,10 @@ def test_it_backs_off_while_the_controller_is_down(site: SlurmSite, looks: Itera
 
 
 @pytest.mark.slow
-def test_a_connection_that_broke_is_made_anew(
-    site: SlurmSite, looks: Iterator[Watched], capfd: pytest.CaptureFixture[str]
-) -> None:
-    next(looks)
-    site.server.drop_connections()
-    for _ in range(3):
-        watched = next(looks)
-        assert states(watched) == ["RUNNING", "PENDING"]
-    assert not watched.report.silent
-    assert site.server.accepted_logins() == 2
-    assert capfd.readouterr().err == ""  # nothing is written into the live view
-
-
-@pytest.mark.slow
 def test_half_an_answer_is_asked_for_again(site: SlurmSite, looks: Iterator[Watched]) -> None:
     next(looks)
     whole = (site.bin / "squeue").read_text()
-    lines = [
-        "#!/bin/sh",
-        "pid=$PPID",
-        "for up in 1 2; do",
-        "pid=$(ps -o ppid= -p $pid)",
-        "kill -9 $pid",
-        "done",
-    ]
-    (site.bin / "squeue").write_text("\n".join(lines) + "\n")
+    site.tool("squeue", "pid=$PPID\nfor up in 1 2; do pid=$(ps -o ppid= -p $pid); kill -9 $pid; done")
     while not (watched := next(looks)).report.silent:
         pass
     assert "last known" in str(watched.report.rows[0].state.why)
@@ -166,61 +138,16 @@ def test_half_an_answer_is_asked_for_again(site: SlurmSite, looks: Iterator[Watc
     assert watched.report.rows[0].state.why is None
 
 
-def test_a_cluster_that_refuses_the_login_ends_it(site: SlurmSite, looks: Iterator[Watched]) -> None:
-    site.server.authorized_keys.write_text("")
-    (only,) = looks
-    assert only.over
-    assert "far" in only.report.silent
-    assert states(only) == ["RUNNING", "PENDING"]
-
-
-@pytest.mark.slow
-def test_politeness_of_the_command(site: SlurmSite) -> None:
-    """Within a quarter of a minute: one question to Slurm, some looks at heartbeats, one login."""
-    with site.command("status", "--watch", "--json") as process:
-        assert process.stdout
-        documents = [json.loads(process.stdout.readline()) for _ in range(3)]
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=100)
-    assert process.returncode == 130
-    assert errors == ""
-    assert {document["schema"] for document in documents} == {3}
-    assert site.calls() == {"squeue": 1}
-    assert site.round_trips() >= 2
-    assert site.server.accepted_logins() == 1
-
-
 @pytest.mark.slow
 def test_at_a_terminal_ctrl_c_leaves_the_table_and_the_terminal_as_they_should_be(site: SlurmSite) -> None:
-    controller, terminal = pty.openpty()
     env = {**os.environ, "HOME": str(site.folder), "COLUMNS": "120", "LINES": "30", "TERM": "xterm-256color"}
-    argv = [sys.executable, "-m", "clusterkit", "status", "--watch"]
-    process = subprocess.Popen(
-        argv,
-        cwd=site.project,
-        env=env,
-        stdin=terminal,
-        stdout=terminal,
-        stderr=terminal,
-        start_new_session=True,
-    )
-    os.close(terminal)
-    shown = b""
-    try:
-        while b"Ctrl-C stops watching" not in shown:
-            shown += os.read(controller, 65536)
-        os.killpg(process.pid, signal.SIGINT)
-        while process.poll() is None:
-            shown += os.read(controller, 65536)
-    except OSError:  # the terminal has nobody left
-        pass
-    finally:
-        process.kill()
-        os.close(controller)
-    assert process.wait() == 130
-    text = shown.decode()
-    assert "Traceback" not in text
-    after = text.rpartition("Ctrl-C stops watching")[2]
+    keys = iter(["\x03"])
+    stops = "Ctrl-C stops watching"
+    words = ["status", "--watch"]
+    done = type_at_terminal(words, {stops: lambda: next(keys, "")}, folder=site.project, environment=env)
+    assert done.returncode == 130
+    assert "Traceback" not in done.stdout
+    after = done.stdout.rpartition(stops)[2]
     assert RUNNING.run_id in after
     assert "\x1b[?25h" in after  # the cursor is back
 
@@ -241,9 +168,8 @@ def test_without_a_terminal_it_tells_what_has_changed(site: SlurmSite) -> None:
 def test_a_run_that_has_ended_is_shown_and_nobody_is_asked(site: SlurmSite) -> None:
     done = Member(3, JobState.COMPLETED)
     site.remember([done])
-    settings = load_settings(config=site.project / "clusterkit.toml")
     with site.ledger() as ledger:
-        (only,) = watch(settings, ledger, names=[done.run_id], paces=QUICK)
+        (only,) = watch(site.settings(), ledger, names=[done.run_id], paces=QUICK)
     assert only.over
     assert states(only) == ["COMPLETED"]
     assert only.report.silent == {}
@@ -252,10 +178,9 @@ def test_a_run_that_has_ended_is_shown_and_nobody_is_asked(site: SlurmSite) -> N
 
 def test_a_cluster_that_is_not_configured_any_more_is_named(site: SlurmSite) -> None:
     lost = replace(site.entry(Member(3, JobState.RUNNING)), cluster="gone")
-    settings = load_settings(config=site.project / "clusterkit.toml")
     with site.ledger() as ledger:
         ledger.add(lost)
-        (only,) = watch(settings, ledger, names=[lost.run_id], paces=QUICK)
+        (only,) = watch(site.settings(), ledger, names=[lost.run_id], paces=QUICK)
     assert only.over
     assert only.report.silent == {"gone": "it is not configured here"}
 

@@ -100,12 +100,6 @@ def test_the_job_of_another_laptop_is_the_one_that_is_told_of(tmp_path: Path) ->
     assert (answer["job_id"], answer["attempt"]) == ("800001", 1)
 
 
-def test_a_run_that_does_not_exist(project: Project) -> None:
-    refused = project.run("why", "nosuch", code=8)
-    assert refused.stdout == ""
-    assert "none was submitted" in refused.stderr
-
-
 def test_the_next_command_of_a_refused_argument_succeeds(project: Project) -> None:
     (project.folder / "train.py").write_text(
         "import argparse\np = argparse.ArgumentParser()\np.add_argument('--note')\np.parse_args()\n"
