@@ -72,10 +72,6 @@ def test_the_last_axis_varies_fastest_and_profiles_stay_together() -> None:
     assert grid(()) == [{}]
 
 
-def test_commas_in_brackets_belong_to_the_value() -> None:
-    assert axes(None, ["hidden=[64,64],[256]"])[0].values == ("[64,64]", "[256]")
-
-
 def test_a_recipe_value_is_set_and_the_run_has_its_own_values() -> None:
     point = meant({"gamma": "0.9", "seed": "0", "total_steps": "20_000"}, unlock=("gamma",))
     assert point.overrides == {"gamma": "0.9"}
