@@ -1,7 +1,7 @@
 """`clusterkit why` on a real Slurm: everything that can go wrong is made to, and the cause must be named.
 
 All runs are submitted at the beginning and asked about as soon as each is where it should be. What the
-trainer itself says when it fails needs no Slurm: tests/commands/test_why_trainer.py.
+trainer itself says when it fails needs no Slurm: tests/commands/test_why.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The choice of a way, over a connection to a site whose scontrol is a script."""
+"""How a run goes on past its limit or is tried again, at a site whose scontrol and sbatch are scripts."""
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -109,3 +111,75 @@ def test_a_group_is_split_as_slurm_would_by_default_where_the_site_does_not_tell
     asked = log.read_text().splitlines()
     arrays = [next(word for word in line.split() if word.startswith("--array=")) for line in asked]
     assert arrays == ["--array=0-1000", "--array=0-1"]
+
+
+HEALS = """
+[profiles.heals]
+memory = "4G"
+time = "20m"
+
+[profiles.heals.retry]
+{retry}
+
+[profiles.heals.sbatch]
+{options}
+"""
+BOTH = 'memory_up_to = "16G"\nnode_failures = 2'
+
+
+def healing(site: Project, retry: str = BOTH, options: str = "") -> Project:
+    site.add(HEALS.format(retry=retry, options=options))
+    return site
+
+
+def submit_healing(site: Project, code: int = 0) -> str:
+    return site.run("submit", "--profile", "heals", "--cluster", "site", code=code).stderr
+
+
+def test_a_submit_with_retry_says_so_and_asks_to_be_requeued(site: Project, commands: Path) -> None:
+    said = submit_healing(healing(site))
+    assert (
+        "tried again with up to 16G when memory runs out, on another node after up to 2 node failures" in said
+    )
+    assert "--requeue" in (commands / "asked").read_text()
+    (script,) = (site.folder.parent / "site").glob("runs/*/job.sh")
+    assert "memory=${2:-4096}" in script.read_text()
+    assert "most_memory=16384" in script.read_text()
+    document = json.loads((script.parent / "run.json").read_text())
+    assert document["profile"]["retry"] == {"memory_up_to": 16 << 30, "node_failures": 2}
+
+
+def test_without_retry_the_job_script_has_nothing_of_it(site: Project, commands: Path) -> None:
+    assert "tried again" not in submit_healing(healing(site, retry=""))
+    (script,) = (site.folder.parent / "site").glob("runs/*/job.sh")
+    assert re.search("oom_kills|lost=|submit_job", script.read_text()) is None
+    assert "--requeue" not in (commands / "asked").read_text()
+
+
+def test_the_projects_table_is_for_profiles_without_one(site: Project, commands: Path) -> None:
+    healing(site, retry="")
+    settings = site.folder / "clusterkit.toml"
+    text = settings.read_text().replace("[profiles.heals.retry]", "[project.retry]\nnode_failures = 1\n")
+    settings.write_text(text)
+    assert "after up to 1 node failure" in submit_healing(site)
+
+
+def test_this_machine_tries_nothing_again(site: Project) -> None:
+    shown = healing(site).run("submit", "--profile", "heals", "--dry-run").stdout
+    assert "the retry settings have no effect: local cannot try" in " ".join(shown.split())
+    assert "retry" not in site.run("submit", "--dry-run").stdout
+
+
+@pytest.mark.parametrize(
+    ("retry", "options", "words"),
+    [
+        ('memory_up_to = "3G"', "", "memory_up_to = '3G' is below the requested 4G"),
+        ('memory_up_to = "8G"', "mem = false", "no memory is requested"),
+        ("node_failures = 1", "no-requeue = true", "contradicts the sbatch option no-requeue"),
+        ("node_failures = 9", "", "less than or equal to 4"),
+        ('memory_up_to = "much"', "", "much"),
+    ],
+)
+def test_a_retry_that_cannot_be_is_refused(site: Project, retry: str, options: str, words: str) -> None:
+    assert words in submit_healing(healing(site, retry, options), code=3)
+    assert not (site.folder.parent / "asked").exists()
