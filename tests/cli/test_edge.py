@@ -31,6 +31,7 @@ ANSWERS = {
     "init": "init nowhere.invalid --yes",
     "deploy": "deploy --dry-run --cluster nowhere",
     "plan": "plan",
+    "run": "run --cluster nowhere",
     "submit": "submit --dry-run",
     "status": "status",
     "why": "why groesse-1",

@@ -52,6 +52,7 @@ LINES: dict[str, list[list[str]]] = {
     "report": [[RUN, DEAD], [DEAD]],
     "rerun": [[DEAD]],
     "resume": [[DEAD]],
+    "run": [[], ["python", f"{WORDS}.py"]],
     "search": [["evil", "--space", "lr=1,2"]],
     "shell": [["--help"]],  # a shell of one's own there, which may do all that a terminal can
     "skill": [[]],

@@ -58,6 +58,8 @@ COMMANDS = (
 )
 STARTING = (
     "submit",
+    "run",
+    "run python train.py",
     "rerun last",
     "ssh last",
     "dev",
