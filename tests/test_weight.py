@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BOUNDS = {
     "clusterkit": (369, 43_900, 0.114),
     "trainer": (155, 13_950, 0.114),
-    "tests": (527, 56_820, 0.094),
+    "tests": (526, 56_740, 0.094),
 }
 """Files, lines of code and the share of them that imports."""
 TESTBED = [path for path in (ROOT / "tests/cluster").rglob("*.py") if not path.name.startswith("test_")]

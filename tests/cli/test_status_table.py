@@ -1,4 +1,4 @@
-"""The table of runs on terminals of every width."""
+"""The tables of runs and of what a run uses on terminals of every width."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from clusterkit.backends.jobs import JobState
+from clusterkit.cli.top import view as top_view
 from clusterkit.cli.ui.lines import plain_table
 from clusterkit.cli.ui.status import (
     Folded,
@@ -19,6 +20,8 @@ from clusterkit.cli.ui.status import (
     status_table,
     summary,
 )
+from clusterkit.interactive.inside import Inside
+from clusterkit.probes.usage import Process, Usage
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.state import RunState
 from clusterkit.runs.status import StatusRow
@@ -193,3 +196,30 @@ def test_other_tables_of_runs_keep_the_id_whole_too(width: int) -> None:
     Console(file=screen, width=width).print(table)
     assert name in "".join(line.split(" ")[0] for line in screen.getvalue().splitlines()[1:])
     assert "…" not in screen.getvalue()
+
+
+USAGE = Usage(
+    time=1.0,
+    node="n1",
+    gpus=(),
+    gpu_problem="none",
+    cpus=2,
+    cpu=0.4,
+    memory_bytes=1,
+    memory_limit_bytes=None,
+    processes=(
+        Process(4711, 1.25, 2**30, "/opt/venv/bin/python -m trainer train " + "--option value " * 20),
+    ),
+    heartbeat=None,
+)
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_a_long_command_line_takes_no_room_from_the_numbers(width: int) -> None:
+    place = Inside(RUN, RunState(JobState.RUNNING), None, None)  # type: ignore[arg-type]
+    console = Console(width=width)
+    with console.capture() as capture:
+        console.print(top_view(place, USAGE, processes=5))
+    line = next(line for line in capture.get().splitlines() if "4711" in line)
+    assert line.split()[:5] == ["4711", "1.25", "1.0", "GiB", "/opt/venv/bin/python"]
+    assert line.rstrip().endswith("…")
