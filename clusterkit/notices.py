@@ -26,8 +26,8 @@ from clusterkit.units import format_seconds, percent
 from clusterkit.untrusted import one_line
 
 if TYPE_CHECKING:
-    from clusterkit.config.held import LocalProgram
     from clusterkit.config.notify import Notify
+    from clusterkit.config.values import LocalProgram
 
 
 _LONGEST = 300

@@ -1,6 +1,6 @@
-"""Finds the data that ships with the package: templates/, containers/ and docs/.
+"""Finds the data that ships with the package: templates/, containers/ and docs/, and the programs of `node`.
 
-In a wheel they are inside the package; in a checkout they are top-level folders.
+In a wheel the folders are inside the package; in a checkout they are top-level folders.
 """
 
 from pathlib import Path
@@ -19,6 +19,11 @@ def resource(*parts: str) -> Path:
         if candidate.exists():
             return candidate
     raise FileNotFoundError(f"{'/'.join(parts)} is missing from this installation of clusterkit")
+
+
+def node_program(name: str) -> bytes:
+    """Returns the text of a program that a job runs on a node, such as ``launch.py``."""
+    return (_PACKAGE / "node" / name).read_bytes()
 
 
 def page(name: str) -> str:

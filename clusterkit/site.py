@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Literal
 
 from clusterkit import ownership
 from clusterkit.errors import TransportError
-from clusterkit.probes.framing import shell_path
+from clusterkit.probes import shell_path
 from clusterkit.transport.base import Completed, Transport
 from clusterkit.transport.faults import room_hint
-from clusterkit.transport.questions import Ask, ask_on_terminal
 from clusterkit.untrusted import ordinal
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
     from clusterkit.transport.ahead import LoginAhead
+    from clusterkit.transport.questions import Ask
 
 
 @dataclass(frozen=True)
@@ -121,13 +121,13 @@ class Site:
 
 @contextmanager
 def connected(
-    cluster: Cluster, *, ask: Ask = ask_on_terminal, login: tuple[str, LoginAhead] | None = None
+    cluster: Cluster, *, ask: Ask | None = None, login: tuple[str, LoginAhead] | None = None
 ) -> Iterator[Transport]:
     """A connection to a cluster, closed at the end; it reuses a kept login.
 
     Args:
         cluster: where.
-        ask: answers the login's questions.
+        ask: answers the login's questions; None asks at the terminal.
         login: a cluster's name and a login to it that was started already.
 
     Raises:
@@ -144,6 +144,7 @@ def connected(
 def log_in_ahead(cluster: Cluster) -> LoginAhead:
     """A context manager that starts the login for a later `open_site`; questions wait until then."""
     from clusterkit.transport.ahead import LoginAhead
+    from clusterkit.transport.questions import ask_on_terminal
 
     return LoginAhead(lambda ask: _log_in(cluster, ask), ask_on_terminal)
 
@@ -185,7 +186,11 @@ def make_site(cluster: Cluster, transport: Transport) -> Site:
     return _site(cluster, transport, create=True, inquiries=())
 
 
-def _log_in(cluster: Cluster, ask: Ask) -> Transport:
+def _log_in(cluster: Cluster, ask: Ask | None) -> Transport:
+    if cluster.host is None:
+        from clusterkit.transport.local import LocalTransport
+
+        return LocalTransport()
     from clusterkit.transport.factory import connect
 
     return connect(

@@ -6,10 +6,9 @@ import subprocess
 
 import pytest
 
-from clusterkit.backends.local.machine import parse, probe
+from clusterkit.backends.local.backend import BACKEND, parse_machine
 from clusterkit.hardware import Hardware, HardwareNeed, shortages
-from clusterkit.probes import script
-from clusterkit.probes.framing import MARK
+from clusterkit.probes import MARK, script
 
 GIB = 1 << 30
 LAPTOP = Hardware(cpus=2, memory=23 * GIB, gpus=(), disk=80 * GIB, disk_free=20 * GIB)
@@ -87,9 +86,9 @@ def test_the_worst_comes_first() -> None:
 
 def test_this_machine_tells_what_it_has() -> None:
     said = subprocess.run(
-        ["sh"], input=script([probe("/nowhere/at/all")]), capture_output=True, text=True, check=True
+        ["sh"], input=script([BACKEND.machine("/nowhere/at/all")]), capture_output=True, text=True, check=True
     )
-    has = parse(f"a banner\n{said.stdout}goodbye\n")
+    has = parse_machine(f"a banner\n{said.stdout}goodbye\n")
     assert said.stderr == ""
     assert has.cpus
     assert has.disk
@@ -112,8 +111,8 @@ def test_this_machine_tells_what_it_has() -> None:
     ],
 )
 def test_answers_are_read(lines: list[str], has: Hardware) -> None:
-    assert parse("\n".join([f"{MARK} begin machine", *lines, f"{MARK} status 0", ""])) == has
+    assert parse_machine("\n".join([f"{MARK} begin machine", *lines, f"{MARK} status 0", ""])) == has
 
 
 def test_an_answer_cut_short_leaves_all_open() -> None:
-    assert parse(f"{MARK} begin machine\ncpus 8\n") == Hardware()
+    assert parse_machine(f"{MARK} begin machine\ncpus 8\n") == Hardware()

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ("paramiko", "jinja2", "torch", "pydantic", "numpy", "matplotlib", "wandb", "sqlite3", "tomlkit")
 
 LIST_DATA = """
-from clusterkit.node import node_program
+from clusterkit.resources import node_program
 from clusterkit.resources import resource
 from trainer import recipe
 print(resource("templates", "job.sh.j2"))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from clusterkit import ownership
 from clusterkit.config.models import Cluster
 from clusterkit.errors import OwnershipError, TransportError
-from clusterkit.probes.framing import shell_path
+from clusterkit.probes import shell_path
 from clusterkit.site import _CREATE, check_script, open_site, resolve_script
 from tests.programs import write_program
 
@@ -23,6 +23,7 @@ def local(root: str, **more: object) -> Cluster:
 
 def test_folders_are_made_private_and_absolute(tmp_path: Path) -> None:
     with open_site(local(f"{tmp_path}/work root/")) as site:
+        assert site.transport.where == "this machine"
         assert site.layout.root == f"{tmp_path}/work root"
         assert site.layout.scratch == f"{tmp_path}/work root/scratch"
         assert site.free_bytes is not None

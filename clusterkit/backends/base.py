@@ -16,7 +16,7 @@ from clusterkit.config.layers import nearest
 from clusterkit.config.options import names_of, parse_options, refuse_secrets
 from clusterkit.errors import ConfigError
 from clusterkit.probes import Probe
-from clusterkit.runtimes import BUILDER
+from clusterkit.runtimes import DEFAULT as DEFAULT_RUNTIME
 from clusterkit.units import format_duration
 
 if TYPE_CHECKING:
@@ -434,7 +434,7 @@ def within_runtime(cluster: Cluster, profile: Profile) -> None:
         raise ConfigError(
             f"profile {profile.name} asks for {profile.nodes} nodes, and cluster {cluster.name} starts "
             f"containers with {cluster.runtime.title}, which works on one node only",
-            hint=f'use --nodes 1, or container = "{BUILDER.name}" if the cluster has it',
+            hint=f'use --nodes 1, or container = "{DEFAULT_RUNTIME}" if the cluster has it',
         )
 
 

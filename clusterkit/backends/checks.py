@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from clusterkit.probes.framing import MARK, Section, sections
+from clusterkit.probes import MARK, Section, sections
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile, Project
@@ -193,7 +193,7 @@ class SchedulerChecks(Protocol):
         ...
 
     def script(self, requests: Mapping[str, tuple[str, ...]]) -> str:
-        """Returns a POSIX sh fragment with the functions of `clusterkit.probes.framing`.
+        """Returns a POSIX sh fragment with the functions of `clusterkit.probes`.
 
         Args:
             requests: job options by profile.

@@ -1,27 +1,27 @@
-"""Renders the job scripts of runs, job.sh, and of groups, for every backend. Pure.
+"""Renders the job scripts of runs, job.sh, for every backend. Pure.
 
-`templates/job.sh.j2` and `templates/group.sh.j2` hold the scripts; every value is quoted with `shlex.quote`.
-The backend adds the lines at the top. A group's script starts the job scripts of its members.
+`templates/job.sh.j2` holds the script; every value is quoted with `shlex.quote`. The backend adds the lines
+at the top.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from clusterkit.backends import jobs, prelude
+from clusterkit.backends import jobs
 from clusterkit.backends.base import Backend, Way
-from clusterkit.backends.jobs import DOUBTFUL, PATIENCE_SECONDS, SCHEDULER_LOG, group_log
+from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.errors import ConfigError
 from clusterkit.exit_codes import REQUEUE_CODE
 from clusterkit.folders import PARTIAL_DIR
 from clusterkit.ownership import EXIT_CODE
 from clusterkit.resources import resource
-from clusterkit.runtimes import BUILDER, NONE, runtime_of
-from clusterkit.runtimes.base import Runtime
+from clusterkit.runtimes import BUILDER, NONE, Runtime, runtime_of
 
 if TYPE_CHECKING:
     import jinja2
@@ -33,9 +33,6 @@ _GPU_VARIABLES = (
     "NVIDIA_VISIBLE_DEVICES",
     "ROCR_VISIBLE_DEVICES",
 )
-
-_FULL = "(QOS|Assoc)[A-Za-z]*Submit|temporarily unable to accept|[Dd]enied"
-"""Refusals of sbatch that end when jobs of the user have ended, or on a node that may submit."""
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -142,39 +139,6 @@ class JobScript:
         return bool(registry) and (self.image or "").startswith(registry)
 
 
-@dataclass(frozen=True, kw_only=True)
-class GroupScript:
-    """The contents of the job script of one part of a group. Paths are absolute on the cluster."""
-
-    job_name: str
-    group_dir: str
-    part: int
-    origin: int
-    """Number, within the group, of the job array's task 0."""
-    first: int
-    """Number, within the group, of the part's first task: the task of a job without an array."""
-    pack: int
-    """Runs per task, which share its GPU."""
-    options: tuple[str, ...] = ()
-    """The backend's options."""
-    array: bool = False
-    """Whether the part is a job array."""
-    requeue: bool = False
-    """Whether a pack is requeued when one of its runs wants to continue."""
-    mps: bool = False
-    """Whether the runs of a pack use its GPU through NVIDIA MPS."""
-    prelude: tuple[str, ...] = ()
-    """The cluster's shell lines, which may put the NVIDIA MPS commands on PATH."""
-    fed: bool = False
-    """Whether its jobs submit what of the group does not fit into the queue."""
-    scratch_root: str | None = None
-    """The node's folder where runs trained by one process meet; None without such runs."""
-    trust: tuple[str, ...] = ()
-    """Users who may own, and groups that may write to, the runs' folders."""
-    group: str | None = None
-    """One more trusted group."""
-
-
 def passed_on(backend: Backend) -> tuple[str, ...]:
     """Returns variables of the node that a program in a container may need and `--cleanenv` would drop."""
     return (*_GPU_VARIABLES, *backend.variables)
@@ -206,7 +170,7 @@ def _rendered(template: str, job: JobScript, backend: Backend, **values: object)
         .get_template(template)
         .render(
             job=job,
-            prelude=prelude.fragment(job.prelude),
+            prelude=prelude(job.prelude),
             runtime=job.runtime,
             program=starting(job.runtime),
             frame="program.sh.j2",
@@ -226,33 +190,15 @@ def _rendered(template: str, job: JobScript, backend: Backend, **values: object)
     )
 
 
-def render_group(job: GroupScript, backend: Backend) -> str:
-    """Returns the script's text: bash 4, ASCII except for the values.
+def prelude(lines: Sequence[str]) -> str:
+    """Returns the site's own shell lines, `prelude` of a cluster, for a script that `bash -p` starts.
 
-    Raises:
-        ConfigError: an option cannot be written into a script.
+    `templates/prelude.sh` holds the one way to run them, and what it gives back.
     """
-    log = group_log(job.part, "%a" if job.array else None)
-    directives = backend.directives(job.options, job_name=job.job_name, folder=job.group_dir, log=log)
-    return _group_text("group.sh.j2", job, directives=directives, prelude=prelude.fragment(job.prelude))
-
-
-def render_task(job: GroupScript) -> str:
-    """Returns the text of task.sh, which starts the runs of any task of a group that is fed."""
-    return _group_text("task.sh.j2", job, prelude=prelude.fragment(job.prelude))
-
-
-def render_feed(job: GroupScript) -> str:
-    """Returns the text of feed.sh, which submits what of a group does not fit into the queue."""
-    return _group_text("feed.sh.j2", job, full=_FULL, doubtful=DOUBTFUL, patience=round(PATIENCE_SECONDS))
-
-
-def _group_text(template: str, job: GroupScript, **values: object) -> str:
-    return (
-        templates()
-        .get_template(template)
-        .render(job=job, requeue_code=REQUEUE_CODE, unsafe_code=EXIT_CODE, **values)
-    )
+    functions = resource("templates", "prelude.sh").read_text(encoding="utf-8")
+    # Indented, as others look for lines of job.sh that begin with a name. One setting may hold several lines.
+    parts = "".join(f"  {shlex.quote(part)}\n" for line in lines for part in line.split("\n"))
+    return f"{functions}\nprelude_lines=(\n{parts})\n"
 
 
 @cache

@@ -14,8 +14,7 @@ from enum import StrEnum
 from clusterkit.backends.causes import Finding, Line, Text
 from clusterkit.backends.jobs import Job, JobState, QueryResult
 from clusterkit.errors import SchedulerError
-from clusterkit.probes import Probe
-from clusterkit.probes.framing import TIME_UP, sections
+from clusterkit.probes import TIME_UP, Probe, sections
 
 SECONDS = 10
 """Time limit of each command; a site where all of them hang must still answer within the question's limit."""

@@ -41,7 +41,7 @@ from clusterkit.checkup.node_script import (
 )
 from clusterkit.errors import ClusterkitError, WandbError
 from clusterkit.interruption import held_back
-from clusterkit.node import node_program
+from clusterkit.resources import node_program
 from clusterkit.runs.observe import ask_job
 from clusterkit.site import Site
 from clusterkit.submit.check import wants_gpu

@@ -24,7 +24,6 @@ from clusterkit.submit.check import another, check_script, check_trainer, hardwa
 from clusterkit.submit.materials import image_of, take_snapshot
 from clusterkit.submit.pipeline import resolve
 from clusterkit.submit.request import SubmitRequest
-from clusterkit.submit.shown import refuse_shown
 from clusterkit.units import format_bytes
 from clusterkit.wandb import client, server
 
@@ -85,7 +84,7 @@ def _profile(of: tuple[Examination, Profile]) -> Verdict:
     """Judges whether the cluster takes the request, and whether a machine without a queue meets it."""
     exam, profile = of
     (planned,) = resolve(exam.settings, SubmitRequest(exam.cluster, profile)).runs
-    refuse_shown(values_at_hand(exam.settings), plan=(planned, exam.cluster))
+    values_at_hand(exam.settings).refuse_shown(plan=(planned, exam.cluster))
     exam.planned[profile.name] = planned
     asks = " ".join(planned.submission.options)
     has = hardware_of(exam.cluster)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterkit import ownership
-from clusterkit.backends import backend_of, prelude
+from clusterkit.backends import backend_of
 from clusterkit.backends.checks import (
     END,
     Answer,
@@ -25,9 +25,9 @@ from clusterkit.backends.checks import (
     passed,
     warned,
 )
+from clusterkit.backends.job_script import prelude
 from clusterkit.images.image import Image
-from clusterkit.probes import Probe
-from clusterkit.probes.framing import TIME_UP
+from clusterkit.probes import TIME_UP, Probe
 from clusterkit.probes.space import SCRIPT as SPACE
 from clusterkit.site import resolve_script
 from clusterkit.untrusted import ordinal
@@ -163,7 +163,7 @@ def login_probe(
         lines.append(_IMAGE.format(name=image.name, bytes=image.bytes, seconds=_DIGEST_SECONDS))
     backend = backend_of(cluster)
     if backend.can.queue and cluster.runtime.contained:
-        script = prelude.fragment(cluster.prelude) + _RUNTIME
+        script = prelude(cluster.prelude) + _RUNTIME
         argv = ["bash", "-p", "-c", script, "bash", cluster.runtime.find]
         lines.append(f"ck_part runtime {shlex.join(argv)}")
     if (checks := backend.checks()) is not None:

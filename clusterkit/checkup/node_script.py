@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterkit import ownership
-from clusterkit.backends import backend_of, prelude
+from clusterkit.backends import backend_of
 from clusterkit.backends.checks import END
-from clusterkit.backends.job_script import passed_on, starting
+from clusterkit.backends.job_script import passed_on, prelude, starting
 from clusterkit.backends.jobs import SCHEDULER_LOG
-from clusterkit.probes.framing import FUNCTIONS
+from clusterkit.probes import FUNCTIONS
 from clusterkit.runtimes import BUILDER
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def node_script(job: NodeJob) -> str:
     lines += [FUNCTIONS, _BEGIN, ownership.fragment(cluster.trust, cluster.group), _OWNERS]
     unpacked = " ".join(f'{name}="{path}"' for name, path in BUILDER.temporary("$work/runtime").items())
     lines += [_SCRATCH.replace("BYTES", str(_PROBE_BYTES)).replace("UNPACKED", unpacked)]
-    lines += [prelude.fragment(cluster.prelude), _PRELUDE]
+    lines += [prelude(cluster.prelude), _PRELUDE]
     lines.append(_BINDS.replace("BINDS", shlex.join(map(cluster.runtime.mount, cluster.binds))))
     if job.nv:
         lines.append(_GPU)

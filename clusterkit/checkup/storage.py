@@ -21,7 +21,7 @@ from clusterkit.backends.checks import (
 )
 from clusterkit.checkup.login import Login
 from clusterkit.images.image import Image
-from clusterkit.probes.framing import TIME_UP
+from clusterkit.probes import TIME_UP
 from clusterkit.probes.space import Space, parse
 from clusterkit.units import format_bytes
 

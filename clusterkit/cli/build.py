@@ -20,7 +20,6 @@ from clusterkit.folders import make_ignored, replace_file
 from clusterkit.images.building import local
 from clusterkit.images.building.packages import compare
 from clusterkit.images.building.work import Request, definition_text, prepare
-from clusterkit.submit.shown import refuse_shown
 from clusterkit.units import format_bytes, plural
 from clusterkit.untrusted import read_object, table_of_texts
 
@@ -194,7 +193,7 @@ def _refuse_secrets(settings: Settings, request: Request, **shown: object) -> No
 
     own = request.definition
     text = own.read_text(errors="replace") if own and own.is_file() else ""
-    refuse_shown(values_at_hand(settings), request=request, definition=text, **shown)
+    values_at_hand(settings).refuse_shown(request=request, definition=text, **shown)
 
 
 def _remember(

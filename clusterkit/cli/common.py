@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from clusterkit.asking import at_terminal
 from clusterkit.cli.guide import Command
 from clusterkit.errors import ConfigError
 from clusterkit.units import parse_duration
@@ -17,7 +16,7 @@ from clusterkit.units import parse_duration
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
     from clusterkit.runs.ledger import Ledger
-    from clusterkit.snapshots import Allow
+    from clusterkit.snapshots import Allow, Large
     from clusterkit.submit.request import Changes
 
 _NO_PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
@@ -196,12 +195,13 @@ def changes(
     )
 
 
-def large_files(send: bool) -> Allow | None:
-    """Returns what approves files over the size limit: the option, the user at the terminal, or nothing."""
-    if send:
-        return lambda _files, _limit: True
-    if not at_terminal():
-        return None
-    from clusterkit.cli.ui.deploy import ask_about_large
+def large_files(send: bool) -> Allow:
+    """Returns what approves files over the size limit: the option, or the user at the terminal."""
 
-    return ask_about_large
+    def approved(files: Sequence[Large], limit: int) -> bool:
+        from clusterkit.asking import at_terminal
+        from clusterkit.cli.ui.deploy import ask_about_large
+
+        return send or (at_terminal() and ask_about_large(files, limit))
+
+    return approved

@@ -19,7 +19,7 @@ from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.ui.console import note, say, warn
 from clusterkit.errors import ConfigError, RunError, last_words
 from clusterkit.interactive.entering import enter_argv
-from clusterkit.node import node_program
+from clusterkit.resources import node_program
 from clusterkit.transport.faults import LostError
 
 if TYPE_CHECKING:

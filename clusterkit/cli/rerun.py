@@ -27,7 +27,6 @@ from clusterkit.errors import ConfigError, RunError
 from clusterkit.folders import work_folder
 from clusterkit.sharing import archive
 from clusterkit.site import open_site
-from clusterkit.submit.shown import refuse_in_files
 from clusterkit.units import format_size
 
 if TYPE_CHECKING:
@@ -299,7 +298,7 @@ def _publish(settings: Settings, site: Site, origin: _RerunOrigin, secrets: Secr
             folder = origin.copy_of(identity)
             check_copy(folder, identity)
             files = (path for path in folder.rglob("*") if path.is_symlink() or path.is_file())
-            refuse_in_files(secrets, folder, (path.relative_to(folder).as_posix() for path in files))
+            secrets.refuse_in_files(folder, (path.relative_to(folder).as_posix() for path in files))
             with transfer_bar("code", None):
                 snapshots.transplant(site, identity, folder)
 

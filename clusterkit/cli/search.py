@@ -166,14 +166,13 @@ def search(
         from clusterkit.runs.secret_values import find_secrets
         from clusterkit.search.plan import check_search, sample_plan
         from clusterkit.submit.pipeline import take
-        from clusterkit.submit.shown import refuse_shown
 
         known = read_definition(folder)
         definition = known.changed(given) if known else _new(settings, name, given)
         asked, request = _request(settings, definition, send_large=send_large, yes=yes)
         check_search(asked, ledger, definition, request)
         values = find_secrets(asked)
-        refuse_shown(values, search=definition)
+        values.refuse_shown(search=definition)
         plan = sample_plan(asked, definition, request)
         taken = None if known else take(asked, plan, ledger, values, transfer_bar)
         make_private(folder)

@@ -15,7 +15,6 @@ from clusterkit.cli.guide import Command
 from clusterkit.cli.ui.console import note
 from clusterkit.errors import RunError
 from clusterkit.interactive.entering import SHELL, enter_argv
-from clusterkit.submit.shown import refuse_shown
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
@@ -100,7 +99,7 @@ def open_shell(
     from clusterkit.interactive.inside import inside, why_it_broke_off
     from clusterkit.runs.secret_values import values_at_hand
 
-    refuse_shown(values_at_hand(settings), command=command)
+    values_at_hand(settings).refuse_shown(command=command)
     with inside(settings, run) as place:
         on_entry(place)
         status = run_in(place, command, terminal=terminal)

@@ -23,7 +23,6 @@ from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.shell import ShellCommand
 from clusterkit.errors import ClusterkitError, ConfigError, RunError, last_words
 from clusterkit.interactive.node_sshd import sshd_argv, sshd_input
-from clusterkit.submit.shown import refuse_shown
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
@@ -143,7 +142,7 @@ def ssh_argv(settings: Settings, run: LedgerRun, config: Path | None, command: S
     from clusterkit.interactive.ssh_keys import keys_of
     from clusterkit.runs.secret_values import values_at_hand
 
-    refuse_shown(values_at_hand(settings), command=command)
+    values_at_hand(settings).refuse_shown(command=command)
     entry = host_entry(settings, run, config)
     file = keys_of(_home(settings), run.run_id).folder / "config"
     folders.replace_file(file, entry.encode("utf-8", "surrogateescape"), mode=0o600)

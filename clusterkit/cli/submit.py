@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clusterkit.asking import at_terminal
 from clusterkit.cli import options
 from clusterkit.cli.common import (
     ProgramCommand,
@@ -202,6 +201,7 @@ def agree(plan: Plan, *, yes: bool) -> None:
     """Shows a group, and asks for confirmation if it is large."""
     if plan.group is None:
         return
+    from clusterkit.asking import at_terminal
     from clusterkit.cli.ui.sweep import ASK_ABOVE, confirmed, show_plan
 
     show_plan(plan)

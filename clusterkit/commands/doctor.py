@@ -115,9 +115,9 @@ def _results(begin: Callable[[], Examination], wish: Wish, sheet: Sheet) -> Iter
 def _examine(exam: Examination, wish: Wish) -> Iterator[Result]:
     yield from laptop.examine_laptop(exam)
     if exam.cluster.host is None:
-        from clusterkit.transport.factory import connect
+        from clusterkit.transport.local import LocalTransport
 
-        exam.transport = connect(None)
+        exam.transport = LocalTransport()
         exam.stack.callback(exam.transport.close)
     else:
         yield from ssh.log_in(exam)

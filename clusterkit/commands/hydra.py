@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterkit.errors import ConfigError
-from clusterkit.node import node_program
+from clusterkit.resources import node_program
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.program import PLACES, literal, variable_of
 from clusterkit.submit import pipeline

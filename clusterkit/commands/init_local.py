@@ -5,19 +5,24 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from clusterkit.backends.local.machine import DEMO, draft
 from clusterkit.backends.survey import Choice, Option
+from clusterkit.config.lines import Entry, Table
 from clusterkit.config.merge import added
 from clusterkit.config.settings import Settings
 from clusterkit.config.settings_file import Proposal, checked, read
 from clusterkit.errors import ConfigError
+from clusterkit.hardware import Hardware, recognise
 from clusterkit.submit.check import hardware_of
 from clusterkit.submit.own_program import command_argv, project_python, with_places
 
+PROFILE = "here"
+DEMO = "local-demo"
+"""The shipped profile for the bundled trainer, which the user's own program does not need."""
+_ABOUT = "Runs go to this machine: `clusterkit submit`. `clusterkit init HOST` adds a cluster."
 _USUAL = ("train.py", "main.py", "run.py")
 _NO_PROGRAM = re.compile(r"setup\.py|conftest\.py|__init__\.py|test_.*|.*_test\.py")
 
@@ -117,3 +122,54 @@ def _python(project: Path) -> str | None:
     found = project_python(project)
     own = found and Path(found).parent.parent.resolve() == Path(sys.prefix).resolve()
     return None if own else found
+
+
+@dataclass(frozen=True)
+class LocalDraft:
+    """The tables for this machine."""
+
+    project: Table
+    tables: tuple[Table, ...]
+
+
+def draft(
+    has: Hardware, program: Sequence[str] | None, python: str | None, *, elsewhere: bool = False
+) -> LocalDraft:
+    """Returns the settings for running a project on this machine.
+
+    Args:
+        has: the machine's hardware.
+        program: argv of the user's own program; None trains with the bundled trainer.
+        python: the interpreter with the program's imports, if not clusterkit's own.
+        elsewhere: whether the user's own settings send runs to another machine, which stays so.
+    """
+    head: tuple[str, ...] = () if elsewhere else (_ABOUT,)
+    project = [] if elsewhere else [Entry("default_cluster", "local", "this machine; no login")]
+    cluster = []
+    if python is not None:
+        cluster.append(Entry("python", python, "has what the program imports"))
+    tables = [Table(("clusters", "local"), tuple(cluster))] if cluster else []
+    if program is None:
+        head += ('Your own program instead of the bundled trainer: program = ["python", "train.py"]',)
+        project.append(
+            Entry("default_profile", DEMO, "shipped: four tasks in minutes; `clusterkit profiles`")
+        )
+        return LocalDraft(Table(("project",), tuple(project), head), tuple(tables))
+    project.append(Entry("default_profile", PROFILE, "what a run requests, below"))
+    project.append(Entry("program", list(program), "`submit -- --lr 0.3` adds arguments"))
+    cpus = has.cpus or 1
+    entries = [
+        Entry("cpus", cpus, "all of this machine's" if has.cpus else ""),
+        Entry("threads", cpus, "OMP_NUM_THREADS of each run"),
+        Entry("time", "4h", "ends the run then; `resume` continues from a checkpoint"),
+    ]
+    if has.gpus:
+        gpu = recognise(has.gpu_name)
+        entries.insert(0, Entry("gpu", gpu[0] if gpu else "gpu", has.gpu_name))
+    about = f"One run of {' '.join(program)} on this machine ({has.words})."
+    if "{seed}" in program:
+        advice = "`submit --seed 7` fills in {seed}; `submit --seeds 1..3` runs three seeds."
+    else:
+        advice = 'If it takes a seed, add "--seed", "{seed}" to `program`; `submit --seeds 1..3` runs three.'
+    tables.append(Table(("profiles", PROFILE), tuple(entries), (about, advice)))
+    return LocalDraft(Table(("project",), tuple(project), head), tuple(tables))

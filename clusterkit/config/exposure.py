@@ -1,7 +1,7 @@
 """Finds secrets in places that others could read. Pure.
 
 A job script, run.json and request.json are kept for ever, and Slurm shows a job's options and comment to
-other users (squeue, sacct's SubmitLine). Secrets are recognised by name here; `clusterkit.submit.shown`
+other users (squeue, sacct's SubmitLine). Secrets are recognised by name here; `clusterkit.runs.shown`
 compares the values of those that are known.
 """
 

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from clusterkit.config.held import ProgramHere, SshConfigHere
 from clusterkit.config.kinds import DEFAULT as DEFAULT_KIND
 from clusterkit.config.kinds import find_kind
 from clusterkit.config.notify import Notify
@@ -28,14 +27,16 @@ from clusterkit.config.values import (
     Name,
     NativeOptions,
     Program,
+    ProgramHere,
     SettingsModel,
     ShellLines,
     Size,
+    SshConfigHere,
     TrackerPlaces,
     as_tuple,
 )
-from clusterkit.runtimes import BUILDER, all_runtimes, runtime_of
-from clusterkit.runtimes.base import Runtime
+from clusterkit.runtimes import DEFAULT as DEFAULT_RUNTIME
+from clusterkit.runtimes import Runtime, all_runtimes, runtime_of
 
 _REQUEST = re.compile(r"--[a-z][a-z-]*=\S+")
 _INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,14}")
@@ -127,7 +128,7 @@ class Cluster(SettingsModel):
     """Unix group that may read images and snapshots; None keeps them private."""
     trust: Lines = ()
     """Users who may own, and Unix groups who may write to, the folders there; `*` is everybody."""
-    container: Annotated[str, AfterValidator(_container)] = BUILDER.name
+    container: Annotated[str, AfterValidator(_container)] = DEFAULT_RUNTIME
     """What starts programs there."""
     image: LocalPath | None = None
     """The image on this machine, in the format of its container runtime."""

@@ -9,10 +9,9 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from clusterkit.config.held import ProgramHere
 from clusterkit.config.layers import Merged
 from clusterkit.config.sources import display_path
-from clusterkit.config.values import SettingsModel, as_tuple
+from clusterkit.config.values import ProgramHere, SettingsModel, as_tuple
 from clusterkit.errors import ConfigError
 
 Event = Literal["ended", "failed", "group"]

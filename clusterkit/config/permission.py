@@ -11,7 +11,7 @@ import os
 import shlex
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 from clusterkit.config.layers import Merged, Origin
 from clusterkit.config.lines import Key, join_key
 from clusterkit.config.named_files import digest, of_ssh_config, of_words, repository
-from clusterkit.config.sources import display_path, find_project_file, home_folder, user_path
+from clusterkit.config.sources import display_path, find_project_file, home_folder
 from clusterkit.errors import ConfigError, NotAllowedError
 from clusterkit.folders import is_environment, local_path, make_private, replace_file
 from clusterkit.trackers import tracker_named
@@ -68,19 +68,21 @@ class NamedProgram:
         return printable(f"{self.origin}: {join_key(self.key)} = {shlex.join(self.words)}")
 
 
+@dataclass(frozen=True, eq=False)
 class Permission:
     """Whether the user has allowed what a project's settings name; reads the files whenever it is asked."""
 
-    def __init__(self, file: Path | None, folder: Path, merged: Merged) -> None:
-        """Hold the settings.
+    written: Path | None
+    """The project's settings file; None without one."""
+    folder: Path
+    """The project's folder, where its programs start."""
+    merged: Merged = field(repr=False)
+    """All settings."""
 
-        Args:
-            file: the project's settings file; None without one.
-            folder: the project's folder, where its programs start.
-            merged: all settings.
-        """
-        self.file, self.folder = file or folder, folder
-        self._written, self._merged = file, merged
+    @property
+    def file(self) -> Path:
+        """The settings file, or the folder without one."""
+        return self.written or self.folder
 
     @property
     def programs(self) -> dict[Key, NamedProgram]:
@@ -172,9 +174,9 @@ class Permission:
     @property
     def _option(self) -> str:
         """The option that names the settings file, where it would not be found without."""
-        if self._written is None or find_project_file(Path.cwd()) == self._written:
+        if self.written is None or find_project_file(Path.cwd()) == self.written:
             return ""
-        return f" --config {shlex.quote(display_path(self._written))}"
+        return f" --config {shlex.quote(display_path(self.written))}"
 
     def _held(self) -> Iterator[NamedProgram]:
         root = repository(self.folder)
@@ -192,7 +194,7 @@ class Permission:
                 yield self._named(key, (str(config),), of_ssh_config(config, folders, root))
 
     def _checked_here(self) -> Iterator[NamedProgram]:
-        clusters = self._merged.data.get("clusters", {})
+        clusters = self.merged.data.get("clusters", {})
         root = repository(self.folder)
         for key, value in self._values(CHECKED_HERE):
             if not self._is_foreign(key) or (key[0] == "clusters" and clusters[key[1]].get("host")):
@@ -203,7 +205,7 @@ class Permission:
         for name in INTERPRETERS:
             file = self.folder / name
             active = os.environ.get("VIRTUAL_ENV")  # the user's own choice
-            if self._written and os.access(file, os.X_OK) and not (active and file.is_relative_to(active)):
+            if self.written and os.access(file, os.X_OK) and not (active and file.is_relative_to(active)):
                 files = {file} if file.resolve().is_relative_to(root) else set()
                 origin = Origin(display_path(file))
                 yield NamedProgram((name,), (str(file.resolve()),), origin, tuple(files))
@@ -222,21 +224,21 @@ class Permission:
                 yield self._named(key, (str(path.resolve()) if path else place,), ())
 
     def _named(self, key: Key, words: tuple[str, ...], files: Iterable[Path]) -> NamedProgram:
-        return NamedProgram(key, words, self._merged.origin(key), tuple(sorted(files)))
+        return NamedProgram(key, words, self.merged.origin(key), tuple(sorted(files)))
 
     def _values(self, patterns: Iterable[Key]) -> Iterator[tuple[Key, Any]]:
-        for key in sorted(self._merged.sources):
+        for key in sorted(self.merged.sources):
             if not _matches(key, patterns):
                 continue
-            value: Any = self._merged.data
+            value: Any = self.merged.data
             for part in key:
                 value = value.get(part) if isinstance(value, Mapping) else None
             if value is not None:
                 yield key, value
 
     def _is_foreign(self, key: Key) -> bool:
-        source = self._merged.sources.get(key)
-        return self._written is not None and source is not None and source.layer.file == self._written
+        source = self.merged.sources.get(key)
+        return self.written is not None and source is not None and source.layer.file == self.written
 
     def _record(self) -> Path:
         """The file of this project's permissions.
@@ -264,12 +266,6 @@ class Permission:
 def printable(text: str) -> str:
     """Returns a foreign text without characters that could hide a part of it."""
     return "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
-
-
-def is_users(file: Path) -> bool:
-    """Whether a settings file is the user's own one."""
-    own = user_path()
-    return own is not None and (file == own or file.resolve() == own.resolve())
 
 
 def _matches(key: Key, patterns: Iterable[Key]) -> bool:

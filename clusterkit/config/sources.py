@@ -36,6 +36,12 @@ def user_path() -> Path | None:
     return root and root / "clusterkit" / "config.toml"
 
 
+def is_users(file: Path) -> bool:
+    """Whether a settings file is the user's own one."""
+    own = user_path()
+    return own is not None and (file == own or file.resolve() == own.resolve())
+
+
 def find_project_file(start: Path) -> Path | None:
     """The nearest clusterkit.toml in `start` or above it.
 

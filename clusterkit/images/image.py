@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from clusterkit.errors import ImageError
-from clusterkit.runtimes import BUILDER, runtime_of
+from clusterkit.runtimes import DEFAULT as DEFAULT_RUNTIME
+from clusterkit.runtimes import runtime_of
 from clusterkit.site import Site
 from clusterkit.transport.base import Completed
 from clusterkit.untrusted import can_be_shown
@@ -51,7 +52,7 @@ def local_image(
     path: Path,
     memory: DigestMemory,
     *,
-    runtime: str = BUILDER.name,
+    runtime: str = DEFAULT_RUNTIME,
     hashed: Callable[[int], None] | None = None,
 ) -> Image:
     """The digest of an image file; an unchanged file is not hashed again.

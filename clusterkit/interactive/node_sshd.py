@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from clusterkit.interactive.entering import SHELL, enter_script, find_script
-from clusterkit.node import node_program
+from clusterkit.resources import node_program
 
 if TYPE_CHECKING:
     from clusterkit.interactive.inside import Inside

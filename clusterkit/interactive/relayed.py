@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from clusterkit.errors import RunError, last_words
 from clusterkit.interactive.inside import Inside
 from clusterkit.node import relay
-from clusterkit.transport.base import Conversation
-from clusterkit.transport.faults import Words
+from clusterkit.transport.base import Conversation, Words
 from clusterkit.transport.remote_shell import Guard, new_marker
 
 _QUOTED = 200

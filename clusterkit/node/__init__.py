@@ -2,10 +2,3 @@
 
 Each is one file, which a run directory gets a copy of. The laptop imports some of them, too.
 """
-
-from pathlib import Path
-
-
-def node_program(name: str) -> bytes:
-    """Returns the text of a program, such as ``launch.py``."""
-    return Path(__file__).with_name(name).read_bytes()

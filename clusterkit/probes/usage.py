@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clusterkit.errors import RunError, last_words
-from clusterkit.probes.framing import MARK
+from clusterkit.probes import MARK
 from clusterkit.probes.usage_script import GPU_FIELDS
 from clusterkit.units import CLOCKS_DIFFER
 from clusterkit.untrusted import decimal, ordinal, parse_object

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clusterkit.probes.framing import MARK
+from clusterkit.probes import MARK
 from clusterkit.untrusted import RECORD_BYTES
 
 GPU_FIELDS = "index,name,utilization.gpu,memory.used,memory.total,power.draw,temperature.gpu"

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clusterkit.errors import RunError, last_words
-from clusterkit.probes import Probe
-from clusterkit.probes.framing import MARK
+from clusterkit.probes import MARK, Probe
 from clusterkit.runs.submission import REQUEST, Submission
 from clusterkit.untrusted import (
     RECORD_BYTES,

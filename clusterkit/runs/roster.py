@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterkit.backends import backend_of
 from clusterkit.backends.jobs import JobState
-from clusterkit.probes import Probe, ask
-from clusterkit.probes.framing import MARK, sections
+from clusterkit.probes import MARK, Probe, ask, sections
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.record import RunRecord, records
 from clusterkit.runs.selection import submitted

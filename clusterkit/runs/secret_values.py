@@ -18,22 +18,22 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.config.notify import kind_of, url_fault
 from clusterkit.errors import ConfigError, last_words
 from clusterkit.folders import home_or_root
-from clusterkit.node import node_program
-from clusterkit.node.with_secrets import crypt
+from clusterkit.resources import node_program
 from clusterkit.runs.ledger import Ledger
 from clusterkit.transport.base import Transport
 
 if TYPE_CHECKING:
-    from clusterkit.config.held import LocalProgram
     from clusterkit.config.models import Cluster, SecretsTable
     from clusterkit.config.notify import Notify
     from clusterkit.config.settings import Settings
+    from clusterkit.config.values import LocalProgram
 
 KEYRING_SERVICE = "clusterkit"
 _SHORTEST = 8
@@ -59,6 +59,44 @@ class SecretValues:
         """Everything that may not be shown, by its name in a message."""
         webhook = {"the webhook's address": str(self.webhook["url"])} if self.webhook else {}
         return {**self.values, **webhook}
+
+    def refuse_shown(self, **shown: object) -> None:
+        """Checks all texts in some objects: plans, settings, command lines.
+
+        Args:
+            shown: dataclasses, settings, mappings, sequences and texts, by what they are.
+
+        Raises:
+            ConfigError: one contains a value, as it is or in another form.
+        """
+        if self.all_values:
+            from clusterkit.runs.shown import refuse_shown  # most projects have no secrets
+
+            refuse_shown(self, shown)
+
+    def refuse_in_files(self, root: Path, names: Iterable[str]) -> None:
+        """Checks files and links that would be sent: their names and contents.
+
+        Args:
+            root: the folder of the files.
+            names: relative to it.
+
+        Raises:
+            ConfigError: one contains a value, as it is or in another form.
+            OSError: one cannot be read.
+        """
+        if self.all_values:
+            from clusterkit.runs.shown import refuse_in_files
+
+            refuse_in_files(self, root, names)
+
+    def masked(self, text: str) -> str:
+        """Returns a text with the values masked."""
+        if not self.all_values:
+            return text
+        from clusterkit.runs.shown import masked
+
+        return masked(self, text)
 
 
 def find_secrets(settings: Settings) -> SecretValues:
@@ -191,6 +229,8 @@ def seal(found: SecretValues, run_id: str, *, alone: bool) -> Sealed | None:
     told = found.webhook if alone else None
     if not found.values and told is None:
         return None
+    from clusterkit.node.with_secrets import crypt
+
     key = secrets.token_bytes(32)
     text = json.dumps({"environment": dict(found.values), "webhook": told}).encode()
     folder = f"{FOLDER}/{run_id}.{secrets.token_hex(4)}"

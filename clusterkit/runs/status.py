@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.probes.framing import shell_path
+from clusterkit.probes import shell_path
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import Observer
 from clusterkit.runs.roster import adopt, roster

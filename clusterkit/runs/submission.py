@@ -26,8 +26,7 @@ from typing import Any
 from clusterkit.backends.base import Backend
 from clusterkit.backends.jobs import DOUBTFUL, PATIENCE_SECONDS, Found, JobState, refusal
 from clusterkit.errors import RunError
-from clusterkit.probes import Probe
-from clusterkit.probes.framing import MARK
+from clusterkit.probes import MARK, Probe
 from clusterkit.untrusted import Shape, ordinal, shape_of, values_of
 
 SCHEMA = 1

@@ -1,32 +1,165 @@
-"""Container runtimes: a class for each way to start a program, found by the value of the setting `container`.
+"""Container runtimes: what clusterkit asks of one, and the one that the setting `container` names.
 
-A package may add one: an entry point of the group `clusterkit.runtimes`, whose name is that value and whose
-value is a module with a `RUNTIME` (see `clusterkit.runtimes.base.Runtime`).
+A package may add a runtime: an entry point of the group `clusterkit.runtimes`, whose name is that value and
+whose value is a module with a `RUNTIME`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
-from clusterkit.runtimes.apptainer import Apptainer
-from clusterkit.runtimes.base import NoContainer, Runtime
-from clusterkit.runtimes.pyxis import Pyxis
+from clusterkit.resources import resource
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-ENTRY_POINTS = "clusterkit.runtimes"
-BUILDER = Apptainer("apptainer")
-"""The default, and the one whose images `clusterkit build` makes."""
-NONE = NoContainer()
+    from clusterkit.runtimes.apptainer import Apptainer
 
-_BUILT_IN: dict[str, Runtime] = {
-    runtime.name: runtime for runtime in (BUILDER, Apptainer("singularity"), Pyxis(), NONE)
+    BUILDER: Apptainer
+
+ENTRY_POINTS = "clusterkit.runtimes"
+
+
+@dataclass(frozen=True)
+class ImageFormat:
+    """The format of the images that a runtime starts."""
+
+    name: str
+    offset: int
+    magic: bytes
+    """What a file of this format has at the offset."""
+    file: str
+    """The default name of a project's image."""
+    maker: str
+    """The command that makes one."""
+    convert: str
+    """How a file of another format becomes one."""
+
+
+class Runtime:
+    """Builders and texts for one way to start the programs of a cluster. They do no I/O.
+
+    `template` extends its value `frame` (program.sh.j2 in jobs of runs, examine.sh.j2 in doctor's) and fills
+    these blocks: `runtime` refuses a node without the runtime, `passing` defines `pass NAME VALUE`, `start`
+    begins the array `command`, and `finish` ends it with the image; the program's own words follow.
+    """
+
+    name: str
+    """The value of the cluster's setting `container`."""
+    title: str
+    """The name for people."""
+    image: ImageFormat | None
+    """None where programs run without a container."""
+    registry = ""
+    """How names of images begin that each job may take from a registry; empty where none can."""
+    in_step = False
+    """Whether the program is a step of its own in the job: it runs on one node, signals do not reach it by
+    the process that waits for it, and what the kernel kills is not counted for the job."""
+    find = ""
+    """Bash that prints what the runtime is, and fails where it is missing."""
+    survey = ""
+    """POSIX sh that tells `init` about the runtime on a login node, with the functions of
+    `clusterkit.probes`; empty where nothing there tells."""
+    enter = ""
+    """Bash that prepares `command` and `environment` of a running program for `clusterkit shell`; $terminal
+    is the value of TERM. It must leave those of other runtimes as they are."""
+    on_nodes = ""
+    """Bash words before the program with which `doctor` starts one on each of several nodes."""
+    install = ""
+    """What a user does where a node lacks it."""
+    unseen = ""
+    """What `init` advises where it may be what the site has, although the survey cannot tell."""
+    make_image = ""
+    """What makes a missing image; empty where `clusterkit build` does."""
+    says: ClassVar[Mapping[str, str]] = {}
+    """By the name of a cause of `why`, the pattern of this runtime's words about it. That of `bind-missing`
+    has groups with the missing folder; that of `speaker` is what precedes a message."""
+
+    @property
+    def contained(self) -> bool:
+        """Whether programs run in a container."""
+        return self.image is not None
+
+    @property
+    def builds(self) -> bool:
+        """Whether `clusterkit build` makes its images."""
+        return self.contained and not self.make_image
+
+    @property
+    def template(self) -> Path:
+        """The template of what starts a program."""
+        return resource("templates") / "runtimes" / f"{self.name}.sh.j2"
+
+    def check_settings(self, *, kind: str, here: bool, mps: bool, registry_image: str | None) -> None:
+        """Raises ValueError if a cluster's other settings exclude the runtime.
+
+        Args:
+            kind: the cluster's kind.
+            here: whether its jobs are processes of this machine.
+            mps: whether the runs of a pack use its GPU through NVIDIA MPS.
+            registry_image: the image that each job takes from a registry.
+        """
+
+    def check_mounts(self, paths: Iterable[str]) -> None:
+        """Raises ConfigError for a path that the runtime cannot mount."""
+
+    def mount(self, bind: str) -> str:
+        """Returns a mount, `source[:target[:options]]`, as the runtime takes it."""
+        return bind
+
+    def add(self, mount: str) -> str:
+        """Returns Bash that adds a mount, between the blocks `start` and `finish`.
+
+        Args:
+            mount: as the runtime takes it, and as written between double quotes.
+        """
+        raise NotImplementedError
+
+    def missing(self, host: str, table: str) -> tuple[str, str]:
+        """Returns the evidence and the cure where it is missing on a node.
+
+        Args:
+            host: the node's name.
+            table: the cluster's table in the settings, e.g. `[clusters.uni]`.
+        """
+        return (
+            f"{self.name} is not on PATH on {host}",
+            f'prelude = ["module load {self.name}"] in {table}, or container = ... for another runtime',
+        )
+
+
+class NoContainer(Runtime):
+    """Programs run as they are, with the node's own Python."""
+
+    name, title, image = "none", "no container", None
+    unseen = 'where there is none, set `container = "none"` and `python`'
+
+
+DEFAULT = "apptainer"
+NONE = NoContainer()
+_MODULES = {
+    DEFAULT: ("clusterkit.runtimes.apptainer", "BUILDER"),
+    "singularity": ("clusterkit.runtimes.apptainer", "SINGULARITY"),
+    "pyxis": ("clusterkit.runtimes.pyxis", "RUNTIME"),
 }
-BUILT_IN = tuple(_BUILT_IN)
-"""Their names."""
+"""Module and object of each of our own, but for `NONE`."""
+BUILT_IN = (*_MODULES, NONE.name)
+"""The names of our own."""
+
+
+def __getattr__(name: str) -> Apptainer:
+    """Imports `BUILDER` where it is first used: the runtime whose images `clusterkit build` makes."""
+    if name != "BUILDER":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from clusterkit.runtimes.apptainer import BUILDER
+
+    return BUILDER
 
 
 @cache
@@ -36,11 +169,15 @@ def runtime_of(name: str) -> Runtime:
     Raises:
         ValueError: there is no such runtime; the message lists all of them.
     """
-    if name in _BUILT_IN:
-        return _BUILT_IN[name]
+    if name == NONE.name:
+        return NONE
+    if name in _MODULES:
+        module, attribute = _MODULES[name]
+        own: Runtime = getattr(import_module(module), attribute)
+        return own
     added = {point.name: point for point in _added()}
     if name not in added:
-        *most, last = map(repr, (*_BUILT_IN, *added))
+        *most, last = map(repr, (*BUILT_IN, *added))
         raise ValueError(f"must be {', '.join(most)} or {last}, not {name!r}")
     runtime: Runtime = added[name].load().RUNTIME
     return runtime
@@ -53,7 +190,7 @@ def all_runtimes() -> tuple[Runtime, ...]:
     for point in _added():
         with suppress(Exception):  # whatever is wrong with it, most commands are not about it
             added.append(point.load().RUNTIME)
-    return (*_BUILT_IN.values(), *added)
+    return (*map(runtime_of, BUILT_IN), *added)
 
 
 def _added() -> list[EntryPoint]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from clusterkit.runtimes.base import ImageFormat, Runtime
+from clusterkit.runtimes import ImageFormat, Runtime
 
 # Its own `buildcfg` would say whether it is setuid, and leave a folder in the home.
 _SURVEY = r"""
@@ -46,7 +46,9 @@ fi
 
 
 class Apptainer(Runtime):
-    """Starts programs by `apptainer exec`, or by `singularity exec`, to which Apptainer answers, too."""
+    """Starts programs by `apptainer exec`."""
+
+    name, title = "apptainer", "Apptainer"
 
     # A SIF starts with a run script line and has its magic at byte 32 (github.com/apptainer/sif, header.go).
     image: ImageFormat = ImageFormat(
@@ -61,6 +63,7 @@ class Apptainer(Runtime):
     """The names of its program, the likelier one first."""
     gpu_option = "--nv"
     """Makes the GPUs of NVIDIA available."""
+    find = "command -v apptainer && apptainer --version"
     survey = _SURVEY
     enter = (
         'environment+=("APPTAINERENV_TERM=$terminal" "SINGULARITYENV_TERM=$terminal")\n'
@@ -80,10 +83,6 @@ class Apptainer(Runtime):
         "container-failed": r"^FATAL:|ERROR\s*:",
     }
 
-    def __init__(self, name: str) -> None:
-        self.name, self.title = name, name.capitalize()
-        self.find = f"command -v {name} && {name} --version"
-
     @property
     def template(self) -> Path:
         """As `Runtime`; both names have one."""
@@ -96,3 +95,14 @@ class Apptainer(Runtime):
     def add(self, mount: str) -> str:
         """As `Runtime`."""
         return f'command+=(--bind "{mount}")'
+
+
+class Singularity(Apptainer):
+    """Starts programs by `singularity exec`, to which Apptainer answers, too."""
+
+    name, title = "singularity", "Singularity"
+    find = "command -v singularity && singularity --version"
+
+
+BUILDER, SINGULARITY = Apptainer(), Singularity()
+"""The one whose images `clusterkit build` makes; the one by the older name."""

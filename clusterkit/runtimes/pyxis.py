@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from clusterkit.errors import ConfigError
-from clusterkit.runtimes.base import ImageFormat, Runtime
+from clusterkit.runtimes import ImageFormat, Runtime
 
 _ABSENT = "has no --container-image"
 _UNSAFE = re.compile(r"[\s$`\"\\]")
@@ -88,3 +88,6 @@ class Pyxis(Runtime):
             f"srun on {host} {_ABSENT}",
             "ask the site for Pyxis, or set `container` to the runtime that it has",
         )
+
+
+RUNTIME = Pyxis()

@@ -15,8 +15,7 @@ from clusterkit.backends.jobs import JobState
 from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.errors import ConfigError, RunError, SchedulerError
 from clusterkit.hardware import Hardware, HardwareNeed, Shortage, memory_of, shortages
-from clusterkit.probes import ask
-from clusterkit.probes.framing import shell_path
+from clusterkit.probes import ask, shell_path
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.program import option_of, trains
 from clusterkit.site import Site, connected

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from clusterkit.backends import backend_of
 from clusterkit.backends.base import Backend
-from clusterkit.backends.job_script import render_feed, render_group, render_task
+from clusterkit.backends.group_script import render_feed, render_group, render_task
 from clusterkit.backends.jobs import JobState, group_log
 from clusterkit.errors import ClusterkitError
 from clusterkit.folders import work_folder

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +18,9 @@ from clusterkit.images.image import Image, local_image
 from clusterkit.images.image import present as image_present
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.secret_values import SecretValues
-from clusterkit.runtimes import BUILDER
+from clusterkit.runtimes import DEFAULT as DEFAULT_RUNTIME
 from clusterkit.site import Layout, Site, open_site
 from clusterkit.snapshots import Allow, Snapshot, Standing
-from clusterkit.submit.shown import masked, refuse_in_files, refuse_shown
 from clusterkit.transport.base import Bar, ProgressCallback, TransferProgress
 
 if TYPE_CHECKING:
@@ -68,9 +66,9 @@ def without_values(secrets: SecretValues, materials: Materials) -> Materials:
     The files that are sent contain none, but the diff has the lines that were removed, too.
     """
     diff = materials.facts.get("diff")
-    if not diff or not secrets.all_values:
+    if not diff:
         return materials
-    return replace(materials, facts={**materials.facts, "diff": masked(secrets, diff)})
+    return replace(materials, facts={**materials.facts, "diff": secrets.masked(diff)})
 
 
 def image_of(cluster: Cluster, ledger: Ledger, bar: Bar) -> Image | None:
@@ -121,7 +119,7 @@ def send_snapshot(site: Site, snapshot: Snapshot, ledger: Ledger, bar: Bar) -> b
     return not standing.present
 
 
-def hash_image(path: Path, ledger: Ledger, bar: Bar, *, runtime: str = BUILDER.name) -> Image:
+def hash_image(path: Path, ledger: Ledger, bar: Bar, *, runtime: str = DEFAULT_RUNTIME) -> Image:
     """Returns the image with its digest; shows a bar while hashing it for the first time."""
     size = path.stat().st_size if path.is_file() else None
     with ExitStack() as stack:
@@ -165,10 +163,10 @@ def take_snapshot(
         include=project.include,
         max_file_size=project.max_file_size,
         allow=allow,
-        look=partial(refuse_in_files, secrets),
+        look=secrets.refuse_in_files,
         memory=ledger.connection if ledger else None,
     )
-    refuse_shown(secrets, git={"branch": snapshot.git.branch})
+    secrets.refuse_shown(git={"branch": snapshot.git.branch})
     return snapshot
 
 

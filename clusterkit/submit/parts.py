@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from clusterkit.backends import backend_of
 from clusterkit.backends.base import Continuation, Kind, Limits, Parent
-from clusterkit.backends.job_script import GroupScript, render_group
+from clusterkit.backends.group_script import GroupScript, render_group
 from clusterkit.backends.jobs import SCHEDULER_LOG, JobState, group_log
 from clusterkit.errors import ClusterkitError
 from clusterkit.folders import work_folder

@@ -44,7 +44,6 @@ from clusterkit.submit.materials import (
 from clusterkit.submit.own_program import check_reach, with_program_python
 from clusterkit.submit.plan import PlacedRun, Plan, PlannedRun, Ready, place
 from clusterkit.submit.request import SubmitRequest, plan_of, resolve_run
-from clusterkit.submit.shown import refuse_shown
 from clusterkit.transport.base import Bar
 
 if TYPE_CHECKING:
@@ -150,7 +149,7 @@ def submit(
     """
     lacking = check(settings, plan, ledger)
     secrets = find_secrets(settings)
-    refuse_shown(secrets, plan=plan)
+    secrets.refuse_shown(plan=plan)
     snapshot, image = take(settings, plan, ledger, secrets, bar)
     if agree is not None:
         agree(plan)
@@ -174,7 +173,7 @@ def dry_run(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> DryR
     """
     check(settings, plan, ledger)
     secrets = find_secrets(settings)
-    refuse_shown(secrets, plan=plan)
+    secrets.refuse_shown(plan=plan)
     snapshot, image = take(settings, plan, ledger, secrets, bar)
     return foresee(settings, plan, Materials.taken(snapshot, image), secrets, snapshot)
 
@@ -192,7 +191,7 @@ def foresee(
         ConfigError, SchedulerError, TransportError: as `submit`.
     """
     materials = without_values(secrets, materials)
-    refuse_shown(secrets, plan=plan, snapshot=materials.facts)
+    secrets.refuse_shown(plan=plan, snapshot=materials.facts)
     continuation = None
     if any(run.goes_on for run in plan.runs):
         with open_site(plan.cluster, create=False) as site:
@@ -249,7 +248,7 @@ def prepare(site: Site, ledger: Ledger, plan: Plan, materials: Materials, secret
         SchedulerError, TransportError: the cluster did not answer.
     """
     materials = without_values(secrets, materials)
-    refuse_shown(secrets, plan=plan, snapshot=materials.facts)
+    secrets.refuse_shown(plan=plan, snapshot=materials.facts)
     after = parents(site, ledger, plan.after)
     backend, several = backend_of(site.cluster), plan.group is not None and plan.group.jobs > 1
     asks = any(run.goes_on for run in plan.runs) or (several and backend.can.arrays)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from clusterkit.backends import backend_of
 from clusterkit.backends.base import Continuation, JobResources, Kind, Parent
 from clusterkit.backends.job_script import JobScript, render, render_node, render_others
-from clusterkit.node import node_program
+from clusterkit.resources import node_program
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.program import PREVIOUS, Program
 from clusterkit.runs.secret_values import Sealed, SecretValues, seal

@@ -1,4 +1,4 @@
-"""The one way to a transport: a host name gives ssh, by paramiko or by OpenSSH; no host gives this machine.
+"""The one way to another machine: a host name gives ssh, by paramiko or by OpenSSH.
 
 paramiko, in this process, logs in to plain hosts by key, agent, password or code, because it starts soonest;
 OpenSSH does what paramiko cannot, and holds what is to stay open. A connection that has died is replaced by a
@@ -36,20 +36,20 @@ _GIVE_UP_SECONDS = 45.0
 
 
 def connect(
-    host: str | None,
+    host: str,
     *,
-    ask: Ask = ask_on_terminal,
+    ask: Ask | None = None,
     ssh_config: Path | Callable[[], Path | None] | None = None,
     login_shell: bool = False,
     keep: int | None = None,
     wanted: Wanted = "auto",
 ) -> Transport:
-    """Returns an open transport to `host`, after exactly one login; to this machine when `host` is None.
+    """Returns an open transport to `host`, after exactly one login.
 
     Args:
         host: what one would type after `ssh`: an alias, `user@host` or `ssh://user@host:port`.
         ask: answers the login's questions (passwords, codes, passphrases), in the calling thread.
-            Left out, it asks on the terminal, or fails with a clear error where there is none.
+            None asks on the terminal, or fails with a clear error where there is none.
         ssh_config: used instead of ~/.ssh/config and /etc/ssh/ssh_config; or what finds it at each login.
         login_shell: run every command through `bash -lc`, for sites that set PATH only there.
         keep: let OpenSSH hold the login for later commands, until none has come for so many seconds.
@@ -58,11 +58,9 @@ def connect(
     Raises:
         TransportError: the host cannot be resolved, reached or trusted, or refuses the login.
     """
-    if host is None:
-        from clusterkit.transport.local import LocalTransport
-
-        return LocalTransport()
     from clusterkit.transport.ssh import SshTransport
+
+    ask = ask or ask_on_terminal
 
     def log_in(answer: Ask, keep: int | None = None) -> Link:
         from clusterkit.transport.resolve import resolve

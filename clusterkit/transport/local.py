@@ -14,8 +14,7 @@ from clusterkit import folders
 from clusterkit.errors import TransportError
 from clusterkit.folders import make_private, replace_file
 from clusterkit.transport import faults, rsync
-from clusterkit.transport.base import Completed, MissingFileError, Move, Transferred, TreeMover
-from clusterkit.transport.faults import Words
+from clusterkit.transport.base import Completed, MissingFileError, Move, Transferred, TreeMover, Words
 
 _WHERE = "this machine"
 _CHUNK = 1 << 16

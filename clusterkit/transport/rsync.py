@@ -19,8 +19,8 @@ from typing import IO
 
 from clusterkit.errors import TransportError
 from clusterkit.folders import PARTIAL_DIR, make_private
-from clusterkit.transport.base import ProgressCallback, SyncOptions, TransferProgress, Transferred
-from clusterkit.transport.faults import NoRsyncError, Words, unwritable
+from clusterkit.transport.base import ProgressCallback, SyncOptions, TransferProgress, Transferred, Words
+from clusterkit.transport.faults import NoRsyncError, unwritable
 
 REMOTE = "remote"
 """The host name rsync is shown; our own remote shell ignores it."""

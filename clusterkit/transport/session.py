@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from clusterkit.errors import TransportError, last_words
 from clusterkit.transport import remote_shell
-from clusterkit.transport.faults import LostError, NotStartedError, Words
+from clusterkit.transport.base import Words
+from clusterkit.transport.faults import LostError, NotStartedError
 from clusterkit.transport.link import Channel, ChannelRefusedError, DownError, Link, Screen
 
 DYING_SECONDS = 0.2

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.backends.job_script import GroupScript, render_group
+from clusterkit.backends.group_script import GroupScript, render_group
 from clusterkit.backends.jobs import group_log
 from clusterkit.backends.slurm.backend import SlurmBackend
 from tests.programs import write_program

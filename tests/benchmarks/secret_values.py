@@ -22,11 +22,10 @@ from functools import partial
 from pathlib import Path
 
 from clusterkit import snapshots
-from clusterkit.node import node_program
 from clusterkit.node.with_secrets import MASK, Masker
+from clusterkit.resources import node_program
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.secret_values import SecretValues, seal
-from clusterkit.submit.shown import refuse_in_files
 from tests.benchmarks._report import Row, arguments, report
 
 CHUNK = 1 << 16
@@ -120,7 +119,7 @@ def taking(folder: Path, count: int, secrets: SecretValues) -> tuple[list[float]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"value = {number:08}\n" * 111)
     plain = partial(snapshots.take, folder, exclude=(), max_file_size=1 << 20)
-    looked = partial(plain, look=partial(refuse_in_files, secrets))
+    looked = partial(plain, look=secrets.refuse_in_files)
     first = quickest(looked, plain, times=3)
     with tempfile.TemporaryDirectory() as home, Ledger(Path(home) / "ledger.sqlite3") as ledger:
         time.sleep(3.5)  # until the files are known to be at rest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from clusterkit.backends.checks import Answer, parse_answer
 from clusterkit.checkup.login import Login
 from clusterkit.config.models import Cluster
-from clusterkit.probes.framing import MARK
+from clusterkit.probes import MARK
 
 PARTITIONS = """
 PartitionName=gpu AllowAccounts=ALL Default=YES MaxTime=1-00:00:00 State=UP

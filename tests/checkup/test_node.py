@@ -14,7 +14,7 @@ from clusterkit.checkup.examination import scope_of
 from clusterkit.checkup.node import Node
 from clusterkit.config.models import Cluster, Profile, Project
 from clusterkit.images.image import Image
-from clusterkit.probes.framing import Section
+from clusterkit.probes import Section
 from tests.checkup.sites import answer
 
 SHM = "Filesystem 1024-blocks Used Available Capacity Mounted on\ntmpfs 65536000 0 {free} 0% /dev/shm"

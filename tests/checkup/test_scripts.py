@@ -28,9 +28,9 @@ from clusterkit.checkup.node_script import (
 from clusterkit.checkup.storage import Storage
 from clusterkit.config.models import Cluster
 from clusterkit.images.image import Image
-from clusterkit.node import inside, node_program
-from clusterkit.probes import script
-from clusterkit.probes.framing import MARK
+from clusterkit.node import inside
+from clusterkit.probes import MARK, script
+from clusterkit.resources import node_program
 from tests.needs import param
 
 SHELLS = [param(shell) for shell in ("bash", "dash", "busybox")]

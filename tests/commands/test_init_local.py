@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from clusterkit.backends.local.machine import draft
 from clusterkit.backends.survey import Choice
-from clusterkit.commands.init_local import init_local
+from clusterkit.commands.init_local import draft, init_local
 from clusterkit.config.merge import added
 from clusterkit.config.settings import Settings
 from clusterkit.config.settings_file import checked

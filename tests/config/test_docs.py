@@ -13,7 +13,6 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from clusterkit.backends.slurm.options import sbatch_options
-from clusterkit.config.held import ProgramHere, SshConfigHere
 from clusterkit.config.models import (
     Cluster,
     GpuTable,
@@ -26,7 +25,16 @@ from clusterkit.config.models import (
 )
 from clusterkit.config.notify import MailAddress, Notify, WebhookUrl
 from clusterkit.config.options import long_name
-from clusterkit.config.values import Duration, Line, Lines, LocalPath, Program, Size
+from clusterkit.config.values import (
+    Duration,
+    Line,
+    Lines,
+    LocalPath,
+    Program,
+    ProgramHere,
+    Size,
+    SshConfigHere,
+)
 from clusterkit.trackers import BUILT_IN
 from clusterkit.units import format_duration
 from tests.config.conftest import Place

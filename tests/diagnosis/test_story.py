@@ -17,8 +17,7 @@ from clusterkit.backends.story import JobStory, Subject, Topic
 from clusterkit.config import kinds
 from clusterkit.diagnosis import diagnose, parse_evidence
 from clusterkit.errors import SchedulerError
-from clusterkit.probes import Probe, script
-from clusterkit.probes.framing import sections
+from clusterkit.probes import Probe, script, sections
 from tests.diagnosis.run_dirs import ask, make_run
 
 SUBJECT = Subject("r-1", "25;north", "/share/it's here", scheduler="slurm", shell="ssh login")

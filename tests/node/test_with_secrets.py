@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterkit.node import node_program
 from clusterkit.node.with_secrets import Masker
+from clusterkit.resources import node_program
 from clusterkit.runs.secret_values import SecretValues, seal
 
 TOKEN = "hf_abcdefghijklmnop"

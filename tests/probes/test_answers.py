@@ -21,8 +21,7 @@ from clusterkit.backends.slurm.starts import parse_starts
 from clusterkit.backends.slurm.survey.parse import parse as parse_survey
 from clusterkit.diagnosis.collect import parse_evidence
 from clusterkit.errors import ClusterkitError, RunError, SchedulerError, last_words
-from clusterkit.probes import Answers
-from clusterkit.probes.framing import MARK
+from clusterkit.probes import MARK, Answers
 from clusterkit.probes.usage import UsageReader
 from clusterkit.runs.record import parse_records
 from clusterkit.runs.roster import parse_details, parse_roster

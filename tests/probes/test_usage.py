@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.errors import RunError
-from clusterkit.probes.framing import MARK
+from clusterkit.probes import MARK
 from clusterkit.probes.usage import Usage, UsageReader
 from clusterkit.probes.usage_script import usage_argv
 from tests.programs import write_program

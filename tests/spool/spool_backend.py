@@ -10,8 +10,7 @@ from pathlib import Path
 from clusterkit.backends.base import Backend, Capabilities
 from clusterkit.backends.jobs import Found, Job, JobState, QueryResult
 from clusterkit.errors import SchedulerError
-from clusterkit.probes import Probe
-from clusterkit.probes.framing import sections
+from clusterkit.probes import Probe, sections
 
 STATES = {"waiting": JobState.PENDING, "running": JobState.RUNNING}
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from clusterkit.runtimes.base import ImageFormat, Runtime
+from clusterkit.runtimes import ImageFormat, Runtime
 
 
 class Wrapper(Runtime):

@@ -10,6 +10,7 @@ import pytest
 
 from clusterkit.transport.base import Transport
 from clusterkit.transport.factory import connect
+from clusterkit.transport.local import LocalTransport
 from clusterkit.transport.openssh.kept import socket_paths
 from tests.doubles.dialog_server import DialogServer
 from tests.doubles.loopback_sshd import LoopbackSshd
@@ -64,7 +65,7 @@ def transport(request: pytest.FixtureRequest) -> Iterator[Transport]:
     if request.param != "local":
         yield request.getfixturevalue(request.param)
     else:
-        with closing(connect(None)) as local:
+        with closing(LocalTransport()) as local:
             yield local
 
 

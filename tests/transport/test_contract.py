@@ -250,9 +250,10 @@ def test_a_folder_is_not_overwritten(transport: Transport, there: Path) -> None:
 
 def test_close_twice(sshd: object, request: pytest.FixtureRequest) -> None:
     from clusterkit.transport.factory import connect
+    from clusterkit.transport.local import LocalTransport
     from tests.doubles.loopback_sshd import LoopbackSshd
 
     assert isinstance(sshd, LoopbackSshd)
-    for one in (connect(None), connect(sshd.alias, ssh_config=sshd.ssh_config)):
+    for one in (LocalTransport(), connect(sshd.alias, ssh_config=sshd.ssh_config)):
         one.close()
         one.close()

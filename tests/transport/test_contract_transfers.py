@@ -15,6 +15,7 @@ import pytest
 from clusterkit.errors import TransportError
 from clusterkit.transport.base import MissingFileError, SyncOptions, TransferProgress, Transferred, Transport
 from clusterkit.transport.factory import connect
+from clusterkit.transport.local import LocalTransport
 from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.needs import needing
 from tests.sampling import sampled
@@ -47,7 +48,7 @@ MORE_ROADS = sampled(["openssh", "ssh, none here", "openssh, none here"], 2, alw
 def transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Transport:
     kind, _, lack = request.param.partition(", ")
     if kind == "local":
-        found = connect(None)
+        found = LocalTransport()
     else:
         found = request.getfixturevalue("poor_ssh" if lack == "none there" else kind)
     if lack == "none here":

@@ -23,6 +23,7 @@ from clusterkit.transport.base import Move, SyncOptions, TransferProgress, Trans
 from clusterkit.transport.copy_plan import FILE, FOLDER, LINK, CopyEntry, changed, select
 from clusterkit.transport.copying import copy
 from clusterkit.transport.factory import connect
+from clusterkit.transport.local import LocalTransport
 from clusterkit.transport.sides import Reading, ThisMachine
 from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.needs import needing
@@ -360,7 +361,7 @@ def test_with_an_rsync_that_lacks_an_option_files_travel_without_it(
     old = write_program(tmp_path / "old", "rsync", f'echo "{words}" >&2\nexit 1')
     copying.say_once.cache_clear()
     (here / "file").write_text("x")
-    with closing(connect(None) if over == "local" else to(serve(""))) as transport:
+    with closing(LocalTransport() if over == "local" else to(serve(""))) as transport:
         monkeypatch.setenv("PATH", f"{old}:{os.environ['PATH']}")
         transport.push(here, str(there))
     assert (there / "file").read_text() == "x"

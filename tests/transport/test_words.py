@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clusterkit.transport.faults import Words
+from clusterkit.transport.base import Words
 
 
 def test_little_is_kept_whole_and_of_much_the_beginning_and_the_end() -> None:

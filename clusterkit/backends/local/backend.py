@@ -15,8 +15,7 @@ from clusterkit.backends.base import OF_ONE_SUBMISSION, OF_THE_TIME, Backend, Ca
 from clusterkit.backends.jobs import UNSUPERVISED, Found, Job, JobState, QueryResult
 from clusterkit.backends.local.processes import JOB_ID
 from clusterkit.errors import SchedulerError, last_words
-from clusterkit.probes import Probe
-from clusterkit.probes.framing import Section, sections
+from clusterkit.probes import Probe, Section, sections
 
 if TYPE_CHECKING:
     from clusterkit.hardware import Hardware
@@ -68,6 +67,31 @@ ck_rest() {
 """
 
 
+_UNLIMITED = 1 << 60
+"""Bytes; a cgroup without a limit reports more."""
+
+# $scratch is a folder that may not exist yet. A container's own limit of memory counts where it is lower.
+# GPUs of other makers than NVIDIA, and those under WSL, leave the count open.
+_MACHINE = r"""
+unset OMP_NUM_THREADS OMP_THREAD_LIMIT  # nproc would tell these
+echo "cpus $(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null)"
+sed -n 's/^MemTotal: *\([0-9]*\) kB$/memory \1/p' /proc/meminfo 2>/dev/null
+[ -e /proc/meminfo ] || echo "memory $(($(sysctl -n hw.memsize 2>/dev/null || echo 0) / 1024))"
+for limit in /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes; do
+  [ ! -r "$limit" ] || echo "limit $(cat "$limit")"
+done
+near=$scratch
+while [ ! -e "$near" ] && [ -n "$near" ]; do near=${near%/*}; done
+df -Pk "${near:-/}" 2>/dev/null | awk 'NR == 2 { print "disk", $2, $4 }'
+limited=
+command -v timeout >/dev/null 2>&1 && limited='timeout 20'
+if $limited nvidia-smi --query-gpu=memory.total,name --format=csv,noheader,nounits >/dev/null 2>&1; then
+  $limited nvidia-smi --query-gpu=memory.total,name --format=csv,noheader,nounits | sed 's/^/gpu /'
+else
+  for device in /dev/nvidia[0-9]* /dev/kfd /dev/dxg; do [ ! -e "$device" ] || echo "device $device"; done
+fi
+"""
+
 _REASONS = {
     "Dependency": "it waits for the job it depends on",
     "JobArrayTaskLimit": "the array's own limit of tasks at a time is reached",
@@ -118,10 +142,12 @@ class LocalBackend(Backend):
         return Probe("query", "\n".join(lines), _parse_query)
 
     def machine(self, scratch: str) -> Probe[Hardware]:
-        """Returns a probe for processors, memory, GPUs and disk."""
-        from clusterkit.backends.local import machine  # `status` needs none of it
+        """Returns a probe for processors, memory, GPUs and disk; it changes nothing.
 
-        return machine.probe(scratch)
+        Args:
+            scratch: the scratch root as one shell word.
+        """
+        return Probe("machine", f"scratch={scratch}\nck_begin machine\n{_MACHINE}ck_end 0", parse_machine)
 
 
 def _parse_find(stdout: str) -> Found:
@@ -149,6 +175,45 @@ def _job(identifier: str, reason: str | None = None) -> Job:
         explained=_REASONS.get(reason or ""),
         depends=reason == "Dependency",
     )
+
+
+def parse_machine(stdout: str) -> Hardware:
+    """Returns the machine's hardware; missing or empty lines leave values unknown."""
+    from clusterkit.hardware import Hardware  # `status` needs none of it
+
+    section = next((part for part in sections(stdout) if part.name == "machine"), None)
+    body = section.text if section else ""
+    lines = [line.split(None, 1) for line in body.splitlines()]
+    values: dict[str, list[str]] = {}
+    for words in lines:
+        if len(words) == 2:
+            values.setdefault(words[0], []).append(words[1])
+    memory = [size << 10 for size in _numbers(values.get("memory", [])) if size]
+    memory += [size for size in _numbers(values.get("limit", [])) if 0 < size < _UNLIMITED]
+    total, free = next((_disk(text) for text in values.get("disk", [])), (None, None))
+    gpus = [_gpu(text) for text in values.get("gpu", [])]
+    return Hardware(
+        cpus=next((count for count in _numbers(values.get("cpus", [])) if count), None),
+        memory=min(memory, default=None),
+        gpus=None if section is None or "device" in values else tuple(size for size, _ in gpus),
+        gpu_name=gpus[0][1] if gpus else "",
+        disk=total,
+        disk_free=free,
+    )
+
+
+def _numbers(texts: list[str]) -> list[int]:
+    return [int(text) for text in texts if re.fullmatch(r"\d{1,19}", text)]
+
+
+def _disk(text: str) -> tuple[int | None, int | None]:
+    numbers = _numbers(text.split())
+    return (numbers[0] << 10, numbers[1] << 10) if len(numbers) == 2 else (None, None)
+
+
+def _gpu(text: str) -> tuple[int | None, str]:
+    size, _, name = text.partition(",")
+    return (int(size) << 20 if re.fullmatch(r"\d{1,9}", size.strip()) else None), name.strip()
 
 
 BACKEND = LocalBackend()

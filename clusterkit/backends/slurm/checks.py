@@ -23,7 +23,7 @@ from clusterkit.backends.slurm import tables
 from clusterkit.backends.slurm.explain import sbatch_error
 from clusterkit.backends.slurm.request import JobRequest, read
 from clusterkit.backends.slurm.tables import CLEAN_ENVIRONMENT, NodeRow, Partition, SlurmTables
-from clusterkit.probes.framing import TIME_UP
+from clusterkit.probes import TIME_UP
 from clusterkit.units import format_bytes, format_duration, plural
 
 

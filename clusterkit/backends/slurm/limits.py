@@ -15,8 +15,7 @@ from clusterkit.backends.slurm import tables
 from clusterkit.backends.slurm.request import JobRequest, asks_for_requeue
 from clusterkit.backends.slurm.tables import ARRAY_SIZE, SlurmTables
 from clusterkit.errors import ConfigError, SchedulerError
-from clusterkit.probes import Probe
-from clusterkit.probes.framing import Section, sections
+from clusterkit.probes import Probe, Section, sections
 
 USUAL = Limits(array_size=ARRAY_SIZE)
 """The limits of a site with Slurm's defaults."""

@@ -19,7 +19,7 @@ from clusterkit.backends.slurm.rows import (
     queue_rows,
 )
 from clusterkit.errors import SchedulerError, last_words
-from clusterkit.probes.framing import Section, marked, sections
+from clusterkit.probes import Section, marked, sections
 
 JOB_ID = re.compile(r"[0-9]+(_[0-9]+)?(;[A-Za-z0-9_.-]+)?")
 _REPRESENTATIVE = (  # of an array: what still happens first, then what went wrong

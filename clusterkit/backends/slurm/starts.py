@@ -17,8 +17,7 @@ from clusterkit.backends.jobs import FairShare, PredictedStart, Predictions, uni
 from clusterkit.backends.slurm import tables
 from clusterkit.backends.slurm.request import JobRequest, read, trackable
 from clusterkit.backends.slurm.tables import CLEAN_ENVIRONMENT, ENVIRONMENT, SlurmTables
-from clusterkit.probes import Probe
-from clusterkit.probes.framing import Section, sections
+from clusterkit.probes import Probe, Section, sections
 from clusterkit.untrusted import decimal
 
 _START = re.compile(r"\bJob \S+ to start at (\S+)(?: .*? in partition (\S+))?")

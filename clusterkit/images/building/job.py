@@ -16,7 +16,7 @@ import shlex
 from dataclasses import dataclass
 
 from clusterkit import ownership
-from clusterkit.backends import prelude
+from clusterkit.backends.job_script import prelude
 from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.errors import TransportError
 from clusterkit.images.building.local import EPOCH, PACKED
@@ -196,7 +196,7 @@ def render(
         "#!/bin/bash -p\n# Builds an image; rendered by clusterkit.\n"
         + head
         + ownership.fragment(trust, group)
-        + prelude.fragment(lines)
+        + prelude(lines)
         + _SCRIPT.replace("@UNSAFE@", str(ownership.EXIT_CODE))
         .replace("@PREFIXES@", " ".join(BUILDER.commands).upper())
         .replace("@BUILDER@", BUILDER.name)

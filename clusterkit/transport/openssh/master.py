@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, TextIO
 
 from clusterkit.errors import TransportError
-from clusterkit.transport.faults import Words
+from clusterkit.transport.base import Words
 from clusterkit.transport.known_hosts import HostKeyVerdict, fingerprint, read
 from clusterkit.transport.openssh.errors import explain
 from clusterkit.transport.openssh.kept import (

@@ -7,7 +7,7 @@ public bug reports of their versions; their tests say so.
 
 from __future__ import annotations
 
-from clusterkit.probes.framing import MARK
+from clusterkit.probes import MARK
 
 
 def answer(

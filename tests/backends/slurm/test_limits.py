@@ -13,8 +13,7 @@ from clusterkit.backends.slurm.limits import choose, parse_limits, probe
 from clusterkit.backends.slurm.options import SlurmOptions
 from clusterkit.backends.slurm.request import read
 from clusterkit.errors import ConfigError, SchedulerError
-from clusterkit.probes import script
-from clusterkit.probes.framing import MARK
+from clusterkit.probes import MARK, script
 from tests.programs import write_program
 
 CONFIG = """\

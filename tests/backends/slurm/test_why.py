@@ -8,7 +8,7 @@ from pathlib import Path
 
 from clusterkit.backends.slurm.why.answer import read, script
 from clusterkit.backends.story import Subject
-from clusterkit.probes.framing import FUNCTIONS
+from clusterkit.probes import FUNCTIONS
 from tests.programs import write_program
 
 

@@ -10,7 +10,7 @@ from clusterkit import ownership
 from clusterkit.backends.slurm.tables import NODES_BY_KIND, Association, Partition, SlurmTables
 from clusterkit.backends.survey import FoundRuntime, Root, SiteSurvey
 from clusterkit.errors import TransportError, last_words
-from clusterkit.probes.framing import MARK, TIME_UP, sections
+from clusterkit.probes import MARK, TIME_UP, sections
 from clusterkit.probes.space import DF, quota_left, quotas_left
 from clusterkit.resources import page
 from clusterkit.runtimes import all_runtimes

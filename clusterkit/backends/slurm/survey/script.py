@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from clusterkit import ownership
 from clusterkit.backends.slurm import tables
-from clusterkit.probes.framing import FUNCTIONS, shell_path
+from clusterkit.probes import FUNCTIONS, shell_path
 from clusterkit.runtimes import all_runtimes
 
 SECONDS = 240.0

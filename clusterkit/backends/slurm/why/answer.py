@@ -14,7 +14,7 @@ from clusterkit.backends.slurm.explain import explain
 from clusterkit.backends.slurm.rows import FIELD_SEPARATOR, job_state, known, parse_time
 from clusterkit.backends.slurm.tables import NodeRow, Partition, SlurmTables
 from clusterkit.backends.story import SECONDS, Subject, plain_reason, texts
-from clusterkit.probes.framing import TIME_UP
+from clusterkit.probes import TIME_UP
 from clusterkit.untrusted import decimal
 
 _WORD = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z0-9_/:]*)=(\S*)")

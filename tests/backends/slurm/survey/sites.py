@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from clusterkit.probes.framing import MARK
+from clusterkit.probes import MARK
 
 Parts = dict[str, str | tuple[str, int] | None]
 """By name: the text of a part that ended well, text and status, or None for one that was not asked."""

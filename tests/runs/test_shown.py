@@ -21,7 +21,6 @@ from clusterkit.submit.materials import Materials, without_values
 from clusterkit.submit.pipeline import resolve
 from clusterkit.submit.plan import Plan
 from clusterkit.submit.request import SubmitRequest
-from clusterkit.submit.shown import refuse_in_files, refuse_shown
 from clusterkit.submit.sweep import axes
 
 VALUE = 'hf_Q7"ö/&0123$abc'
@@ -80,7 +79,7 @@ def refusal(work: Callable[[], object]) -> str:
 @pytest.mark.parametrize("form", FORMS, ids=range(len(FORMS)))
 def test_form_among_the_arguments_is_refused_by_its_place(settings: Settings, form: str) -> None:
     plan = plan_of(settings, arguments=("a", f"--x=({form})"))
-    told = refusal(lambda: refuse_shown(SECRETS, plan=plan))
+    told = refusal(lambda: SECRETS.refuse_shown(plan=plan))
     assert told.startswith("the value of HF_TOKEN is in argument 3 of the program, ")
     assert "the program gets it in its environment, as HF_TOKEN" in told
 
@@ -96,7 +95,7 @@ def test_form_among_the_arguments_is_refused_by_its_place(settings: Settings, fo
 def test_option_is_refused_by_its_name(settings: Settings, asked: dict[str, object], place: str) -> None:
     plan = plan_of(settings, **asked)
     secrets = SecretValues({"HF_TOKEN": "hf_Q70123abc" if "axes" in asked else VALUE})
-    assert refusal(lambda: refuse_shown(secrets, plan=plan)).startswith(
+    assert refusal(lambda: secrets.refuse_shown(plan=plan)).startswith(
         f"the value of HF_TOKEN is in {place},"
     )
 
@@ -124,20 +123,20 @@ def test_setting_is_refused_by_its_name(settings: Settings, key: str, value: obj
     secrets = SecretValues(
         {"HF_TOKEN": VALUE if VALUE in str(value) or "login" in str(value) else "hf_Q70123abc"}
     )
-    assert refusal(lambda: refuse_shown(secrets, plan=plan)).startswith(
+    assert refusal(lambda: secrets.refuse_shown(plan=plan)).startswith(
         f"the value of HF_TOKEN is in {place},"
     )
 
 
 def test_plan_without_a_value_is_not_refused(settings: Settings) -> None:
-    refuse_shown(SECRETS, plan=plan_of(settings, arguments=("$HF_TOKEN", "HF_TOKEN", "hf_Q7")))
-    refuse_shown(SecretValues(), plan=plan_of(settings, arguments=(VALUE,)))
+    SECRETS.refuse_shown(plan=plan_of(settings, arguments=("$HF_TOKEN", "HF_TOKEN", "hf_Q7")))
+    SecretValues().refuse_shown(plan=plan_of(settings, arguments=(VALUE,)))
 
 
 def test_webhook_is_refused_without_its_address(settings: Settings) -> None:
     address = "https://ntfy.sh/topic_9f8e7d6c5b"
     secrets = SecretValues(webhook={"url": address, "kind": "ntfy", "on": []})
-    told = refusal(lambda: refuse_shown(secrets, plan=plan_of(settings, arguments=(address,))))
+    told = refusal(lambda: secrets.refuse_shown(plan=plan_of(settings, arguments=(address,))))
     assert told.startswith("the webhook's address is in argument 2 of the program, ")
     assert "topic" not in told
 
@@ -155,18 +154,18 @@ def test_file_with_a_value_is_refused_by_name(tmp_path: Path, content: bytes) ->
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "data").write_bytes(content)
     (tmp_path / "train.py").write_text("import os\nos.environ['HF_TOKEN']\n")
-    told = refusal(lambda: refuse_in_files(SECRETS, tmp_path, ("conf/data", "train.py")))
+    told = refusal(lambda: SECRETS.refuse_in_files(tmp_path, ("conf/data", "train.py")))
     assert told.startswith("the value of HF_TOKEN is in conf/data, ")
     assert 'add "/conf/data" to `exclude`' in told
-    refuse_in_files(SECRETS, tmp_path, ("train.py",))
+    SECRETS.refuse_in_files(tmp_path, ("train.py",))
 
 
 def test_name_and_link_with_a_value_are_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(f"/nowhere/{VALUE}")
-    assert "is in link," in refusal(lambda: refuse_in_files(SECRETS, tmp_path, ("link",)))
+    assert "is in link," in refusal(lambda: SECRETS.refuse_in_files(tmp_path, ("link",)))
     secrets = SecretValues({"HF_TOKEN": "hf_Q70123abc"})
     (tmp_path / "hf_Q70123abc.txt").touch()
-    told = refusal(lambda: refuse_in_files(secrets, tmp_path, ("hf_Q70123abc.txt",)))
+    told = refusal(lambda: secrets.refuse_in_files(tmp_path, ("hf_Q70123abc.txt",)))
     assert "is in ***.txt," in told
     assert "hf_Q7" not in told
 
@@ -174,7 +173,7 @@ def test_name_and_link_with_a_value_are_refused(tmp_path: Path) -> None:
 def test_several_files_are_counted(tmp_path: Path) -> None:
     for name in "abcde":
         (tmp_path / name).write_text(VALUE)
-    assert "is in a, b, c and 2 more files," in refusal(lambda: refuse_in_files(SECRETS, tmp_path, "abcde"))
+    assert "is in a, b, c and 2 more files," in refusal(lambda: SECRETS.refuse_in_files(tmp_path, "abcde"))
 
 
 def test_longest_line_of_a_value_is_refused_and_no_common_one(tmp_path: Path) -> None:
@@ -184,8 +183,8 @@ def test_longest_line_of_a_value_is_refused_and_no_common_one(tmp_path: Path) ->
     secrets = SecretValues({"KEY": key})
     (tmp_path / "a").write_text("  + MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcw\n")
     (tmp_path / "b").write_text("-----BEGIN PRIVATE KEY-----\n...\nQg==\n-----END PRIVATE KEY-----\n")
-    assert "is in a," in refusal(lambda: refuse_in_files(secrets, tmp_path, "ab"))
-    refuse_in_files(secrets, tmp_path, "b")
+    assert "is in a," in refusal(lambda: secrets.refuse_in_files(tmp_path, "ab"))
+    secrets.refuse_in_files(tmp_path, "b")
 
 
 def test_recorded_diff_has_no_value_and_other_facts_are_refused() -> None:
@@ -193,8 +192,8 @@ def test_recorded_diff_has_no_value_and_other_facts_are_refused() -> None:
     materials = Materials("c", "t", {"git_branch": "main", "diff": diff}, None)
     masked = without_values(SECRETS, materials)
     assert masked.facts["diff"] == "-token = \"***\"\n+token = os.environ['HF_TOKEN']\n"
-    refuse_shown(SECRETS, snapshot=masked.facts)
-    told = refusal(lambda: refuse_shown(SECRETS, snapshot={"git_branch": VALUE}))
+    SECRETS.refuse_shown(snapshot=masked.facts)
+    told = refusal(lambda: SECRETS.refuse_shown(snapshot={"git_branch": VALUE}))
     assert "is in the git branch of the code," in told
 
 

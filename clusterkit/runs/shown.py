@@ -29,18 +29,8 @@ _NAMED = 3
 """Files in a message."""
 
 
-def refuse_shown(secrets: SecretValues, **shown: object) -> None:
-    """Checks all texts in some objects: plans, settings, command lines.
-
-    Args:
-        secrets: whose values may not be in them.
-        shown: dataclasses, settings, mappings, sequences and texts, by what they are.
-
-    Raises:
-        ConfigError: one contains a value, as it is or in another form.
-    """
-    if not secrets.all_values:
-        return
+def refuse_shown(secrets: SecretValues, shown: Mapping[str, object]) -> None:
+    """See `SecretValues.refuse_shown`."""
     owners, texts = _owners(secrets), list(_texts(shown, (), set()))
     known = Texts(owners)
     if known.any(b"\0".join(text for _, text in texts)) is None:
@@ -51,19 +41,7 @@ def refuse_shown(secrets: SecretValues, **shown: object) -> None:
 
 
 def refuse_in_files(secrets: SecretValues, root: Path, names: Iterable[str]) -> None:
-    """Checks files and links that would be sent: their names and contents.
-
-    Args:
-        secrets: whose values may not be in them.
-        root: the folder of the files.
-        names: relative to it.
-
-    Raises:
-        ConfigError: one contains a value, as it is or in another form.
-        OSError: one cannot be read.
-    """
-    if not secrets.all_values:
-        return
+    """See `SecretValues.refuse_in_files`."""
     owners = _owners(secrets)
     known, overlap = Texts(owners), max(map(len, owners)) - 1
     found: dict[str, str] = {}
@@ -87,7 +65,7 @@ def _refusal(secrets: SecretValues, name: str, place: str, also: str = "") -> Co
 
 
 def masked(secrets: SecretValues, text: str) -> str:
-    """Returns a text with the values masked."""
+    """See `SecretValues.masked`."""
     masker = Masker([_raw(value) for value in secrets.all_values.values()])
     return (masker.add(_raw(text)) + masker.end()).decode("utf-8", "surrogateescape")
 
