@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from clusterkit.errors import OwnershipError
-from clusterkit.resources import resource
+from clusterkit.resources import TEMPLATES
 
 EXIT_CODE = 77
 """Exit status of a job or survey that refuses a folder which others could change."""
@@ -57,7 +57,7 @@ class OwnershipFault:
 @cache
 def functions() -> str:
     """The shell functions, in POSIX sh."""
-    return resource("templates", "ownership.sh").read_text(encoding="utf-8")
+    return (TEMPLATES / "ownership.sh").read_text(encoding="utf-8")
 
 
 def fragment(trust: Iterable[str], group: str | None) -> str:

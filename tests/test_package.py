@@ -20,15 +20,14 @@ ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ("paramiko", "jinja2", "torch", "pydantic", "numpy", "matplotlib", "wandb", "sqlite3", "tomlkit")
 
 LIST_DATA = """
-from clusterkit.resources import node_program
-from clusterkit.resources import resource
+from clusterkit.resources import CONTAINERS, DOCS, NODE_PROGRAMS, TEMPLATES
 from trainer import recipe
-print(resource("templates", "job.sh.j2"))
-print(sorted(p.name for p in resource("templates", "profiles").iterdir()))
-print(sorted(p.name for p in resource("containers").iterdir() if p.name != "__pycache__"))
+print(TEMPLATES / "job.sh.j2")
+print(sorted(p.name for p in (TEMPLATES / "profiles").iterdir()))
+print(sorted(p.name for p in CONTAINERS.iterdir() if p.name != "__pycache__"))
 print(recipe.names())
-print(len(node_program("launch.py")))
-print(sorted(p.name for p in resource("docs").glob("*.md")))
+print(len((NODE_PROGRAMS / "launch.py").read_bytes()))
+print(sorted(p.name for p in DOCS.glob("*.md")))
 """
 
 

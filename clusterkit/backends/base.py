@@ -2,16 +2,29 @@
 
 A backend is pure: it builds argv and shell fragments and parses their output; the layers above run them over
 a transport. All differences between schedulers are behind it: code above asks for a capability, never for a
-kind. `backend_of` in `clusterkit.backends` returns a cluster's backend.
+kind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
-from clusterkit.backends.jobs import Found, Predictions, QueryResult
+from clusterkit.backends.jobs import (
+    Continuation,
+    EarlySignal,
+    Found,
+    JobResources,
+    Limits,
+    Parent,
+    Predictions,
+    QueryResult,
+    Way,
+)
+from clusterkit.config.kinds import find_kind
 from clusterkit.config.layers import nearest
 from clusterkit.config.options import names_of, parse_options, refuse_secrets
 from clusterkit.errors import ConfigError
@@ -25,26 +38,6 @@ if TYPE_CHECKING:
     from clusterkit.backends.survey import Surveyor
     from clusterkit.config.models import Cluster, GpuTable, Profile
     from clusterkit.hardware import Hardware
-
-
-Way = Literal["requeue", "array", "chain"]
-"""How a run continues past its time limit (docs/until-done.md): the same job again, the next task of a job
-array whose tasks run one after the other, or a successor job that each job submits."""
-
-Kind = Literal["ok", "any", "corr"]
-
-
-@dataclass(frozen=True)
-class Parent:
-    """A job that must end before another starts."""
-
-    job_id: str
-    run_dir: str
-    kind: Kind = "ok"
-    """`ok`: it must complete, or the other never starts; `any`: it may end in any way; `corr`: for two job
-    arrays, each task starts after the task of the same number has completed."""
-    task: int | None = None
-    """The only waiting task; for backends without job arrays."""
 
 
 @dataclass(frozen=True)
@@ -61,62 +54,6 @@ class Capabilities:
     """Whether a job that ran out of memory, or lost its node, can be tried again without the laptop."""
     mails: bool = False
     """Whether the scheduler mails at the end of a job."""
-
-
-@dataclass(frozen=True)
-class EarlySignal:
-    """A signal sent to a job before its time limit."""
-
-    name: str
-    """The signal's name without SIG."""
-    seconds: int
-    """Seconds before the limit."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """A site's limits; the defaults are for backends without limits."""
-
-    requeue: bool | None = True
-    """Whether jobs are requeued by default; None if the site does not say."""
-    array_size: int | None = None
-    """Most tasks of a job array; below 2 there are no arrays, None means no limit."""
-    jobs: int | None = None
-    """Most jobs that the user may have in the queue, tasks of arrays counted; None if unknown."""
-    queued: int = 0
-    """Jobs of the user that are in the queue now, counted likewise."""
-    preempt_cancels: bool = False
-    """Whether a preempted job is cancelled instead of requeued."""
-    max_time: int | None = None
-    """Longest time of a job in the partition, seconds; None without a limit."""
-    partition: str | None = None
-    """The partition of these limits; the default one if the job names none."""
-
-    @property
-    def room(self) -> int | None:
-        """How many more jobs the queue takes now; None if unknown."""
-        return None if self.jobs is None else max(0, self.jobs - self.queued)
-
-
-@dataclass(frozen=True)
-class JobResources:
-    """The resources that a job's options request; None if unspecified."""
-
-    cpus: int | None = None
-    memory: int | None = None
-    """Bytes."""
-    seconds: int | None = None
-    """The time limit."""
-
-
-@dataclass(frozen=True)
-class Continuation:
-    """How a run continues past its time limit, and why in this way."""
-
-    way: Way
-    why: str
-    options: tuple[str, ...] = ()
-    """Additional job options that this way needs."""
 
 
 OF_ONE_SUBMISSION = ("--requeue", "--array", "--after", "--after-task")
@@ -453,3 +390,19 @@ def gpu_of(cluster: Cluster, profile: Profile) -> GpuTable | None:
             f"or add [clusters.{cluster.name}.gpus.{profile.gpu}] if the cluster has it",
         )
     return cluster.gpus[profile.gpu]
+
+
+def backend_of(cluster: Cluster) -> Backend:
+    """Returns the backend of a cluster."""
+    return backend_of_kind(cluster.kind)
+
+
+@cache
+def backend_of_kind(kind: str) -> Backend:
+    """Returns the backend of a kind of cluster.
+
+    Raises:
+        ValueError: there is no such kind.
+    """
+    backend: Backend = import_module(find_kind(kind).module).BACKEND
+    return backend

@@ -14,13 +14,13 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from clusterkit.backends import jobs
-from clusterkit.backends.base import Backend, Way
-from clusterkit.backends.jobs import SCHEDULER_LOG
+from clusterkit.backends.base import Backend
+from clusterkit.backends.jobs import SCHEDULER_LOG, Way
 from clusterkit.errors import ConfigError
 from clusterkit.exit_codes import REQUEUE_CODE
 from clusterkit.folders import PARTIAL_DIR
 from clusterkit.ownership import EXIT_CODE
-from clusterkit.resources import resource
+from clusterkit.resources import TEMPLATES
 from clusterkit.runtimes import BUILDER, NONE, Runtime, runtime_of
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def prelude(lines: Sequence[str]) -> str:
 
     `templates/prelude.sh` holds the one way to run them, and what it gives back.
     """
-    functions = resource("templates", "prelude.sh").read_text(encoding="utf-8")
+    functions = (TEMPLATES / "prelude.sh").read_text(encoding="utf-8")
     # Indented, as others look for lines of job.sh that begin with a name. One setting may hold several lines.
     parts = "".join(f"  {shlex.quote(part)}\n" for line in lines for part in line.split("\n"))
     return f"{functions}\nprelude_lines=(\n{parts})\n"
@@ -213,7 +213,7 @@ def templates() -> jinja2.Environment:
     import jinja2
 
     environment = jinja2.Environment(  # noqa: S701 - no HTML; in scripts values pass the sh filter
-        loader=jinja2.FileSystemLoader(resource("templates")),
+        loader=jinja2.FileSystemLoader(TEMPLATES),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

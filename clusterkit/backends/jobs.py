@@ -1,4 +1,4 @@
-"""Jobs, their states and predicted starts, common to all backends, and the names of scheduler logs."""
+"""What is said of jobs to a backend and by it: states and starts, what a job waits for and asks, limits."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Literal
 
 
 class JobState(StrEnum):
@@ -209,3 +210,79 @@ class Predictions:
     shares: tuple[FairShare, ...] = ()
     billing: Mapping[str, float] = field(default_factory=dict)
     """Billing units an hour by label; missing if the partition has no weights."""
+
+
+Way = Literal["requeue", "array", "chain"]
+"""How a run continues past its time limit (docs/until-done.md): the same job again, the next task of a job
+array whose tasks run one after the other, or a successor job that each job submits."""
+
+Kind = Literal["ok", "any", "corr"]
+
+
+@dataclass(frozen=True)
+class Parent:
+    """A job that must end before another starts."""
+
+    job_id: str
+    run_dir: str
+    kind: Kind = "ok"
+    """`ok`: it must complete, or the other never starts; `any`: it may end in any way; `corr`: for two job
+    arrays, each task starts after the task of the same number has completed."""
+    task: int | None = None
+    """The only waiting task; for backends without job arrays."""
+
+
+@dataclass(frozen=True)
+class EarlySignal:
+    """A signal sent to a job before its time limit."""
+
+    name: str
+    """The signal's name without SIG."""
+    seconds: int
+    """Seconds before the limit."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """A site's limits; the defaults are for backends without limits."""
+
+    requeue: bool | None = True
+    """Whether jobs are requeued by default; None if the site does not say."""
+    array_size: int | None = None
+    """Most tasks of a job array; below 2 there are no arrays, None means no limit."""
+    jobs: int | None = None
+    """Most jobs that the user may have in the queue, tasks of arrays counted; None if unknown."""
+    queued: int = 0
+    """Jobs of the user that are in the queue now, counted likewise."""
+    preempt_cancels: bool = False
+    """Whether a preempted job is cancelled instead of requeued."""
+    max_time: int | None = None
+    """Longest time of a job in the partition, seconds; None without a limit."""
+    partition: str | None = None
+    """The partition of these limits; the default one if the job names none."""
+
+    @property
+    def room(self) -> int | None:
+        """How many more jobs the queue takes now; None if unknown."""
+        return None if self.jobs is None else max(0, self.jobs - self.queued)
+
+
+@dataclass(frozen=True)
+class JobResources:
+    """The resources that a job's options request; None if unspecified."""
+
+    cpus: int | None = None
+    memory: int | None = None
+    """Bytes."""
+    seconds: int | None = None
+    """The time limit."""
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """How a run continues past its time limit, and why in this way."""
+
+    way: Way
+    why: str
+    options: tuple[str, ...] = ()
+    """Additional job options that this way needs."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from clusterkit.backends import backend_of
+from clusterkit.backends.base import backend_of
 from clusterkit.backends.checks import Check, Evidence, Outcome, Scope, Verdict, failed, skipped
 from clusterkit.checkup.login import Login
 from clusterkit.errors import ClusterkitError

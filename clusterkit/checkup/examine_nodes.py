@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from clusterkit import folders
-from clusterkit.backends import backend_of
+from clusterkit.backends.base import backend_of
 from clusterkit.backends.checks import (
     Answer,
     Check,
@@ -41,7 +41,7 @@ from clusterkit.checkup.node_script import (
 )
 from clusterkit.errors import ClusterkitError, WandbError
 from clusterkit.interruption import held_back
-from clusterkit.resources import node_program
+from clusterkit.resources import NODE_PROGRAMS
 from clusterkit.runs.observe import ask_job
 from clusterkit.site import Site
 from clusterkit.submit.check import wants_gpu
@@ -193,14 +193,14 @@ def _run(exam: Examination, profile: Profile, seen: Login, options: tuple[str, .
     )
     files: dict[str, bytes | str] = {
         f"{owner}/job.sh": node_script(job).encode("utf-8", "surrogateescape"),
-        f"{owner}/inside.py": node_program("inside.py"),
+        f"{owner}/inside.py": (NODE_PROGRAMS / "inside.py").read_bytes(),
         f"{owner}/inside.json": inside_request(exam.planned[profile.name].program.env),
         f"{owner}/token": token.encode(),
     }
     if job.nodes > 1:
         files |= {
-            f"{owner}/rendezvous.py": node_program("rendezvous.py"),
-            f"{owner}/between.py": node_program("between.py"),
+            f"{owner}/rendezvous.py": (NODE_PROGRAMS / "rendezvous.py").read_bytes(),
+            f"{owner}/between.py": (NODE_PROGRAMS / "between.py").read_bytes(),
         }
     site = Site(exam.cluster, transport, layout, None)
     try:

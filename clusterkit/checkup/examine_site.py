@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from clusterkit.backends import backend_of
+from clusterkit.backends.base import backend_of
 from clusterkit.backends.checks import Check, Outcome, passed, skipped
 from clusterkit.checkup import login, storage
 from clusterkit.checkup.examination import Examination, Result, fault

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterkit import ownership
-from clusterkit.backends import backend_of
+from clusterkit.backends.base import backend_of
 from clusterkit.backends.checks import END
 from clusterkit.backends.job_script import passed_on, prelude, starting
 from clusterkit.backends.jobs import SCHEDULER_LOG

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from clusterkit.backends.base import Way
 from clusterkit.backends.checks import Outcome, Verdict, failed, passed
-from clusterkit.backends.jobs import JobState
+from clusterkit.backends.jobs import JobState, Way
 from clusterkit.runs.record import RunRecord
 from clusterkit.runs.state import RunState
 

@@ -112,9 +112,9 @@ def _clusters(at: ProjectFolder) -> Iterator[Candidate]:
 
 
 def _profiles(at: ProjectFolder) -> Iterator[Candidate]:
-    from clusterkit.resources import resource
+    from clusterkit.resources import TEMPLATES
 
-    shipped = sorted(file.stem for file in resource("templates", "profiles").glob("*.toml"))
+    shipped = sorted(file.stem for file in (TEMPLATES / "profiles").glob("*.toml"))
     return ((name, "") for name in dict.fromkeys([*at.keys("profiles"), *shipped]))
 
 
@@ -182,9 +182,9 @@ def _hosts(_at: ProjectFolder) -> Iterator[Candidate]:
 
 
 def _examples(_at: ProjectFolder) -> Iterator[Candidate]:
-    from clusterkit.resources import resource
+    from clusterkit.resources import TEMPLATES
 
-    return ((file.stem, "") for file in sorted(resource("templates", "clusters").glob("*.toml")))
+    return ((file.stem, "") for file in sorted((TEMPLATES / "clusters").glob("*.toml")))
 
 
 def _these(*values: str) -> Source:

@@ -51,10 +51,10 @@ def completion(
     See also: commands.md
     """
     from clusterkit.cli.ui.console import note
-    from clusterkit.resources import resource
+    from clusterkit.resources import TEMPLATES
 
     chosen = shell or _own_shell()
-    text = resource("templates", "completion", f"clusterkit.{chosen}").read_text(encoding="utf-8")
+    text = (TEMPLATES / "completion" / f"clusterkit.{chosen}").read_text(encoding="utf-8")
     if not install:
         typer.echo(text, nl=False)
         return

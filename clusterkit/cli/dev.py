@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clusterkit.backends import backend_of
+from clusterkit.backends.base import backend_of
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli import options
 from clusterkit.cli.common import asking_for, large_files, load_project, native_words, open_ledger

@@ -19,7 +19,7 @@ from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.ui.console import note, say, warn
 from clusterkit.errors import ConfigError, RunError, last_words
 from clusterkit.interactive.entering import enter_argv
-from clusterkit.resources import node_program
+from clusterkit.resources import NODE_PROGRAMS
 from clusterkit.transport.faults import LostError
 
 if TYPE_CHECKING:
@@ -176,7 +176,8 @@ def _serve(place: Inside, acceptor: _Acceptor) -> RunState:
 
     def build(mark: str) -> list[str]:
         return enter_argv(
-            place, ["python", "-I", "-S", "-c", node_program("relay.py").decode(), mark, "ports"]
+            place,
+            ["python", "-I", "-S", "-c", (NODE_PROGRAMS / "relay.py").read_bytes().decode(), mark, "ports"],
         )
 
     with relayed(place, build, on_refused=acceptor.show_refusal) as relaying, acceptor.lost_at_end():

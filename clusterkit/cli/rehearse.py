@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from clusterkit.backends import backend_of
+from clusterkit.backends.base import backend_of
 from clusterkit.backends.checks import Outcome
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli import options
@@ -25,8 +25,8 @@ from clusterkit.site import connected
 from clusterkit.units import format_duration, parse_duration
 
 if TYPE_CHECKING:
-    from clusterkit.backends.base import Continuation
     from clusterkit.backends.checks import Verdict
+    from clusterkit.backends.jobs import Continuation
     from clusterkit.checkup.rehearsal import RehearsalEvidence
     from clusterkit.config.models import Cluster, Profile
     from clusterkit.config.settings import Settings

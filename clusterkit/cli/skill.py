@@ -13,7 +13,7 @@ from clusterkit.backends.job_script import templates
 from clusterkit.cli.ui.console import note
 from clusterkit.errors import ConfigError
 from clusterkit.folders import replace_file
-from clusterkit.resources import resource
+from clusterkit.resources import DOCS
 
 
 def skill(
@@ -32,7 +32,7 @@ def skill(
 
     See also: json.md
     """
-    text = templates().get_template("skill.txt.j2").render(version=__version__, docs=resource("docs"))
+    text = templates().get_template("skill.txt.j2").render(version=__version__, docs=DOCS)
     if out is None:
         sys.stdout.write(text)
         return

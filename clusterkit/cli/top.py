@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from clusterkit.backends import backend_of
+from clusterkit.backends.base import backend_of
 from clusterkit.cli import options
 from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.ui.console import format_count, note, out, print_document

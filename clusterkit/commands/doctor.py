@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from clusterkit.backends import backend_of_kind
+from clusterkit.backends.base import backend_of_kind
 from clusterkit.backends.checks import Check, skipped
 from clusterkit.checkup import examine_nodes, laptop, login, ssh, storage
 from clusterkit.checkup.examination import Examination, Result, Sheet

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterkit.errors import ConfigError
-from clusterkit.resources import node_program
+from clusterkit.resources import NODE_PROGRAMS
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.program import PLACES, literal, variable_of
 from clusterkit.submit import pipeline
@@ -67,7 +67,7 @@ def launch(
     """
     profile = settings.profile(multirun.profile).name
     python, *application = (_in_project(settings, word) for word in multirun.argv)
-    code = node_program("hydra_job.py").decode()
+    code = (NODE_PROGRAMS / "hydra_job.py").read_bytes().decode()
     program = [python, "-c", "exec(__import__('sys').argv.pop(1))"]  # settings have no line breaks
     settings = settings.with_values({"profiles": {profile: {"program": program}}})
     words, points = points_of(multirun.jobs)

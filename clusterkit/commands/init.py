@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit import folders
-from clusterkit.backends import backend_of_kind
+from clusterkit.backends.base import backend_of_kind
 from clusterkit.backends.survey import Choice, SiteDraft, SiteSurvey, Surveyor, Wishes, root_choice
 from clusterkit.config.kinds import DEFAULT
 from clusterkit.config.merge import merged

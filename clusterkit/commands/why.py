@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from clusterkit import probes
-from clusterkit.backends import backend_of
-from clusterkit.backends.base import Backend
+from clusterkit.backends.base import Backend, backend_of
 from clusterkit.backends.jobs import JobState
 from clusterkit.diagnosis import Diagnosis, Evidence, Subject, diagnose, parse_evidence, question
 from clusterkit.runs.ledger import Ledger, LedgerRun

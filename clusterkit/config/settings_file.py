@@ -21,7 +21,7 @@ from clusterkit.config.sources import (
 )
 from clusterkit.errors import ConfigError
 from clusterkit.folders import replace_file
-from clusterkit.resources import resource
+from clusterkit.resources import TEMPLATES
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def target(config: Path | None, *, user: bool) -> Path:
 
 def examples() -> dict[str, str]:
     """The ready-made site descriptions, by name."""
-    files = sorted(resource("templates", "clusters").glob("*.toml"))
+    files = sorted((TEMPLATES / "clusters").glob("*.toml"))
     return {file.stem: file.read_text(encoding="utf-8").lstrip("# ").partition(", as")[0] for file in files}
 
 
@@ -84,7 +84,7 @@ def from_example(name: str, file: Path) -> Proposal:
     known = examples()
     if name not in known:
         raise ConfigError(f"there is no example {name!r}", hint=f"available: {', '.join(known)}")
-    text = resource("templates", "clusters", f"{name}.toml").read_text(encoding="utf-8")
+    text = (TEMPLATES / "clusters" / f"{name}.toml").read_text(encoding="utf-8")
     return Proposal(file, read(file), text)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from clusterkit import folders
 from clusterkit.config.layers import BUILT_IN, Layer
 from clusterkit.errors import ConfigError
-from clusterkit.resources import resource
+from clusterkit.resources import TEMPLATES
 from clusterkit.runtimes import NONE
 from clusterkit.untrusted import DOCUMENT_BYTES, parse_object, read_limited
 
@@ -95,7 +95,7 @@ def built_in_layer(project_dir: Path) -> Layer:
 
 def shipped_profiles() -> dict[str, Path]:
     """The files of the shipped profiles, by name and in order."""
-    return {file.stem: file for file in sorted(resource("templates", "profiles").glob("*.toml"))}
+    return {file.stem: file for file in sorted((TEMPLATES / "profiles").glob("*.toml"))}
 
 
 def shipped_layer(file: Path) -> Layer:

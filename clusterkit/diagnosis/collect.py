@@ -7,8 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from clusterkit.backends import backend_of_kind
-from clusterkit.backends.base import Backend
+from clusterkit.backends.base import Backend, backend_of_kind
 from clusterkit.backends.causes import Text
 from clusterkit.backends.jobs import SCHEDULER_LOG, Found
 from clusterkit.backends.story import SECONDS, Subject, texts

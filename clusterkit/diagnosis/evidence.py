@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from clusterkit.backends import backend_of_kind
-from clusterkit.backends.base import Backend
+from clusterkit.backends.base import Backend, backend_of_kind
 from clusterkit.backends.causes import Line, Text
 from clusterkit.backends.jobs import SCHEDULER_LOG, STEP_END, JobState
 from clusterkit.backends.story import JobStory, Subject

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from clusterkit.backends import backend_of
-from clusterkit.backends.base import Continuation, Limits
+from clusterkit.backends.base import backend_of
+from clusterkit.backends.jobs import Continuation, Limits
 from clusterkit.backends.jobs import PredictedStart
 from clusterkit.errors import ConfigError, SchedulerError
 from clusterkit.forecast.memory import Fit, Machine, Memory, judge

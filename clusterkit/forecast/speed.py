@@ -14,7 +14,7 @@ from clusterkit.errors import RunError
 from clusterkit.report.evidence import read_evidence
 from clusterkit.report.groups import ReportRun, read_runs
 from clusterkit.report.measured import Measured, measure
-from clusterkit.resources import resource
+from clusterkit.resources import TEMPLATES
 from clusterkit.runs.run_dir import table
 from clusterkit.untrusted import read_object
 
@@ -90,7 +90,7 @@ class Duration:
 
 def shipped_rates() -> tuple[Rate, ...]:
     """Returns the shipped rates."""
-    return shipped(resource("templates", "measured.toml").read_text(encoding="utf-8"))
+    return shipped((TEMPLATES / "measured.toml").read_text(encoding="utf-8"))
 
 
 def shipped(text: str) -> tuple[Rate, ...]:

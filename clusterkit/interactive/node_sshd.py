@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from clusterkit.interactive.entering import SHELL, enter_script, find_script
-from clusterkit.resources import node_program
+from clusterkit.resources import NODE_PROGRAMS
 
 if TYPE_CHECKING:
     from clusterkit.interactive.inside import Inside
@@ -91,7 +91,12 @@ END
 def sshd_argv(place: Inside, mark: str) -> list[str]:
     """The argv, on the node, of a relay to an sshd for each stream; it reads `sshd_input` first."""
     script = find_script(place.cluster) + _SSHD
-    arguments = [f"{place.run.run_dir}/job.sh", str(place.attempt), node_program("relay.py").decode(), mark]
+    arguments = [
+        f"{place.run.run_dir}/job.sh",
+        str(place.attempt),
+        (NODE_PROGRAMS / "relay.py").read_bytes().decode(),
+        mark,
+    ]
     return ["bash", "-c", script, "bash", *arguments]
 
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clusterkit.backends import backend_of_kind
-from clusterkit.backends.base import JobResources
-from clusterkit.backends.jobs import SCHEDULER_LOG
+from clusterkit.backends.base import backend_of_kind
+from clusterkit.backends.jobs import SCHEDULER_LOG, JobResources
 from clusterkit.config.kinds import BUILT_IN, DEFAULT
 from clusterkit.report.groups import ReportRun
 from clusterkit.runs.run_dir import newest_request, table

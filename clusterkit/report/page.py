@@ -30,7 +30,7 @@ from clusterkit.report.main_metric import (
 from clusterkit.report.measured import known, share
 from clusterkit.report.pictures import inline_svg
 from clusterkit.report.statistics import Interval, difference, iqm, iqm_interval
-from clusterkit.resources import resource
+from clusterkit.resources import TEMPLATES
 from clusterkit.runs.run_dir import table
 from clusterkit.units import format_seconds, significant
 
@@ -90,7 +90,7 @@ def render(
         equal: runs that are equal in every metric.
     """
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(resource("templates")),
+        loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

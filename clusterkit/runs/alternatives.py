@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, cast
 
-from clusterkit.backends import backend_of
-from clusterkit.backends.base import EarlySignal
-from clusterkit.backends.jobs import Job, JobState
+from clusterkit.backends.base import backend_of
+from clusterkit.backends.jobs import EarlySignal, Job, JobState
 from clusterkit.config.options import NATIVE
 from clusterkit.errors import ConfigError
 from clusterkit.runs.submission import Submission

@@ -11,8 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from clusterkit.backends import backend_of
-from clusterkit.backends.base import Backend
+from clusterkit.backends.base import Backend, backend_of
 from clusterkit.backends.jobs import JobState
 from clusterkit.errors import SchedulerError
 from clusterkit.probes import ask

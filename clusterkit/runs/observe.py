@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from clusterkit.backends import backend_of
+from clusterkit.backends.base import backend_of
 from clusterkit.backends.jobs import ENDS, Job, JobState
 from clusterkit.probes import Answers, Probe, ask
 from clusterkit.runs.alternatives import newest

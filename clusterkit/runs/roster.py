@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from clusterkit.backends import backend_of
+from clusterkit.backends.base import backend_of
 from clusterkit.backends.jobs import JobState
 from clusterkit.probes import MARK, Probe, ask, sections
 from clusterkit.runs.ledger import Ledger, LedgerRun

@@ -25,7 +25,7 @@ from clusterkit.backends.jobs import JobState
 from clusterkit.config.notify import kind_of, url_fault
 from clusterkit.errors import ConfigError, last_words
 from clusterkit.folders import home_or_root
-from clusterkit.resources import node_program
+from clusterkit.resources import NODE_PROGRAMS
 from clusterkit.runs.ledger import Ledger
 from clusterkit.transport.base import Transport
 
@@ -213,9 +213,13 @@ class Sealed:
         """The values and the programs that use them, by path in the work root."""
         files: dict[str, bytes | str] = {
             f"{self.folder}/values": self.content,
-            f"{self.folder}/with_secrets.py": node_program("with_secrets.py"),
+            f"{self.folder}/with_secrets.py": (NODE_PROGRAMS / "with_secrets.py").read_bytes(),
         }
-        return {**files, f"{self.folder}/webhook.py": node_program("webhook.py")} if self.tells else files
+        return (
+            {**files, f"{self.folder}/webhook.py": (NODE_PROGRAMS / "webhook.py").read_bytes()}
+            if self.tells
+            else files
+        )
 
 
 def seal(found: SecretValues, run_id: str, *, alone: bool) -> Sealed | None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from clusterkit.backends import backend_of
+from clusterkit.backends.base import backend_of
 from clusterkit.backends.jobs import JobState
 from clusterkit.folders import is_held
 from clusterkit.probes import ask

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from clusterkit.resources import resource
+from clusterkit.resources import TEMPLATES
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -94,7 +94,7 @@ class Runtime:
     @property
     def template(self) -> Path:
         """The template of what starts a program."""
-        return resource("templates") / "runtimes" / f"{self.name}.sh.j2"
+        return TEMPLATES / "runtimes" / f"{self.name}.sh.j2"
 
     def check_settings(self, *, kind: str, here: bool, mps: bool, registry_image: str | None) -> None:
         """Raises ValueError if a cluster's other settings exclude the runtime.

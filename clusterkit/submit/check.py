@@ -9,9 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from clusterkit.backends import backend_of
-from clusterkit.backends.base import Backend, Kind, Parent
-from clusterkit.backends.jobs import JobState
+from clusterkit.backends.base import Backend, backend_of
+from clusterkit.backends.jobs import JobState, Kind, Parent
 from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.errors import ConfigError, RunError, SchedulerError
 from clusterkit.hardware import Hardware, HardwareNeed, Shortage, memory_of, shortages

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from clusterkit.backends import backend_of
+from clusterkit.backends.base import backend_of
 from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.errors import ConfigError, ImageError, TransportError

@@ -11,8 +11,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from clusterkit.backends import backend_of
-from clusterkit.backends.base import Backend
+from clusterkit.backends.base import Backend, backend_of
 from clusterkit.backends.group_script import render_feed, render_group, render_task
 from clusterkit.backends.jobs import JobState, group_log
 from clusterkit.errors import ClusterkitError

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from clusterkit.backends import backend_of
+from clusterkit.backends.base import backend_of
 from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ClusterkitError, SchedulerError, TransportError, last_words
 from clusterkit.folders import work_folder

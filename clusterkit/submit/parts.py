@@ -7,10 +7,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from clusterkit.backends import backend_of
-from clusterkit.backends.base import Continuation, Kind, Limits, Parent
+from clusterkit.backends.base import backend_of
 from clusterkit.backends.group_script import GroupScript, render_group
-from clusterkit.backends.jobs import SCHEDULER_LOG, JobState, group_log
+from clusterkit.backends.jobs import SCHEDULER_LOG, Continuation, JobState, Kind, Limits, Parent, group_log
 from clusterkit.errors import ClusterkitError
 from clusterkit.folders import work_folder
 from clusterkit.runs.ledger import Ledger, LedgerRun

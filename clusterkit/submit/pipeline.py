@@ -17,9 +17,8 @@ from datetime import UTC, datetime
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from clusterkit.backends import backend_of
-from clusterkit.backends.base import Continuation, Limits
-from clusterkit.backends.jobs import JobState
+from clusterkit.backends.base import backend_of
+from clusterkit.backends.jobs import Continuation, JobState, Limits
 from clusterkit.errors import ClusterkitError, ConfigError, SchedulerError
 from clusterkit.images.image import Image
 from clusterkit.probes import ask

@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from clusterkit.backends import backend_of
-from clusterkit.backends.base import Continuation, JobResources, Kind, Parent
+from clusterkit.backends.base import backend_of
 from clusterkit.backends.job_script import JobScript, render, render_node, render_others
-from clusterkit.resources import node_program
+from clusterkit.backends.jobs import Continuation, JobResources, Kind, Parent
+from clusterkit.resources import NODE_PROGRAMS
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.program import PREVIOUS, Program
 from clusterkit.runs.secret_values import Sealed, SecretValues, seal
@@ -26,7 +26,7 @@ from clusterkit.site import Layout
 from clusterkit.snapshots import Allow
 
 if TYPE_CHECKING:
-    from clusterkit.backends.base import Way
+    from clusterkit.backends.jobs import Way
     from clusterkit.config.models import Cluster, Profile
     from clusterkit.submit.group import GroupPart, JobBatch
     from clusterkit.submit.materials import Materials
@@ -182,7 +182,7 @@ class PlacedRun:
             for name, text in self.scripts.items()
         }
         if "node.sh" in self.scripts:
-            files[f"{self.folder}/rendezvous.py"] = node_program("rendezvous.py")
+            files[f"{self.folder}/rendezvous.py"] = (NODE_PROGRAMS / "rendezvous.py").read_bytes()
         for each in submissions:
             files[f"{self.folder}/submissions/{each.number}/request.json"] = each.to_json()
         files |= self.sealed.files if self.sealed else {}
@@ -190,7 +190,7 @@ class PlacedRun:
             return files
         return {
             f"{self.folder}/run.json": self.spec.to_json(),
-            f"{self.folder}/launch.py": node_program("launch.py"),
+            f"{self.folder}/launch.py": (NODE_PROGRAMS / "launch.py").read_bytes(),
             **files,
             f"{self.folder}/attempts/": "",
         }

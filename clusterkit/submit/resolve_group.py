@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from clusterkit.backends import backend_of
+from clusterkit.backends.base import backend_of
 from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.errors import ClusterkitError, ConfigError, RecipeLockedError
 from clusterkit.runs.program import fill, option_of, trains

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from clusterkit.backends import backend_of
+from clusterkit.backends.base import backend_of
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.program import Program, trains, wandb_environment
 from clusterkit.runs.record import RunRecord

@@ -12,7 +12,7 @@ from pathlib import Path
 from clusterkit.config.models import Cluster, Profile
 from clusterkit.forecast.memory import Machine, Memory, judge
 from clusterkit.forecast.planned_run import sizes_of, with_gpu
-from clusterkit.resources import resource
+from clusterkit.resources import TEMPLATES
 from clusterkit.runs.program import train_options
 from clusterkit.units import format_duration
 from trainer import recipe as recipes
@@ -37,7 +37,7 @@ _COLUMNS = {
 
 def profiles() -> Iterator[Profile]:
     """The shipped profiles, by name."""
-    for file in sorted(resource("templates", "profiles").glob("*.toml"), key=lambda file: file.stem):
+    for file in sorted((TEMPLATES / "profiles").glob("*.toml"), key=lambda file: file.stem):
         yield Profile.model_validate({"name": file.stem, **tomllib.loads(file.read_text("utf-8"))})
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.backends.base import Backend, EarlySignal, Parent
-from clusterkit.backends.jobs import JobState
+from clusterkit.backends.base import Backend
+from clusterkit.backends.jobs import EarlySignal, JobState, Parent
 from clusterkit.backends.local.backend import LocalBackend
 from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.config.models import Cluster, Profile

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from clusterkit import snapshots
 from clusterkit.node.with_secrets import MASK, Masker
-from clusterkit.resources import node_program
+from clusterkit.resources import NODE_PROGRAMS
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.secret_values import SecretValues, seal
 from tests.benchmarks._report import Row, arguments, report
@@ -99,7 +99,7 @@ def through(folder: Path, size: int) -> tuple[float, float]:
     (run / "submissions" / "0").mkdir(parents=True)
     (run / "work").mkdir()
     (run / "submissions" / "0" / "request.json").write_text(json.dumps({"seal": sealed.key}))
-    (run / "launch.py").write_bytes(node_program("launch.py"))
+    (run / "launch.py").write_bytes((NODE_PROGRAMS / "launch.py").read_bytes())
     (run / "run.json").write_text(json.dumps({"argv": ["cat", str(text)], "env": {}}))
     (starter,) = folder.glob("secrets/*/with_secrets.py")
     launch = [sys.executable, str(run / "launch.py"), str(run)]

@@ -30,7 +30,7 @@ from clusterkit.config.models import Cluster
 from clusterkit.images.image import Image
 from clusterkit.node import inside
 from clusterkit.probes import MARK, script
-from clusterkit.resources import node_program
+from clusterkit.resources import NODE_PROGRAMS
 from tests.needs import param
 
 SHELLS = [param(shell) for shell in ("bash", "dash", "busybox")]
@@ -132,7 +132,7 @@ def job_of(folder: Path, **cluster: object) -> tuple[NodeJob, Path]:
         options=LocalBackend().brief(["--time-limit=120", "--notice=USR1@60", "--comment=a b"], 120),
         server=("127.0.0.1", 9),
     )
-    (own / "inside.py").write_bytes(node_program("inside.py"))
+    (own / "inside.py").write_bytes((NODE_PROGRAMS / "inside.py").read_bytes())
     (own / "inside.json").write_bytes(inside_request({"MUJOCO_GL": "osmesa"}))
     (own / "token").write_text("secret")
     (own / "job.sh").write_text(node_script(job))
@@ -204,7 +204,7 @@ def test_the_options_keep_the_job_out_of_everybodys_way() -> None:
 
 def test_the_program_for_the_container_needs_the_standard_library_only(tmp_path: Path) -> None:
     """In an isolated Python every import fails, and each failure is told in one line."""
-    (tmp_path / "inside.py").write_bytes(node_program("inside.py"))
+    (tmp_path / "inside.py").write_bytes((NODE_PROGRAMS / "inside.py").read_bytes())
     (tmp_path / "request.json").write_bytes(inside_request({"PYTHONPATH": str(tmp_path)}))
     for name in ("torch", "mujoco", "wandb"):
         (tmp_path / f"{name}.py").write_text(f"raise ImportError('no {name}\\nhere')\n")

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from clusterkit.backends.base import Continuation
 from clusterkit.backends.checks import Outcome, Verdict
-from clusterkit.backends.jobs import JobState
+from clusterkit.backends.jobs import Continuation, JobState
 from clusterkit.cli import build, login, rehearse, report, storage_prune, sync_results
 from clusterkit.cli import storage_list as show_images
 from clusterkit.cli.build import Built

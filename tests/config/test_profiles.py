@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from clusterkit.backends.slurm.options import sbatch_options
-from clusterkit.resources import resource
+from clusterkit.resources import TEMPLATES
 from tests.config.conftest import Place
 from trainer import recipe as recipes
 
-PROFILES = sorted(resource("templates", "profiles").glob("*.toml"))
-CLUSTERS = sorted(resource("templates", "clusters").glob("*.toml"))
+PROFILES = sorted((TEMPLATES / "profiles").glob("*.toml"))
+CLUSTERS = sorted((TEMPLATES / "clusters").glob("*.toml"))
 PROMISED = {
     *("a40-2m", "a100-20m", "l40s-2m", "l40s-20m", "h100-20m", "h200-20m", "mt50-100m"),
     *("mt10-test", "check", "debug", "conservative", "aggressive", "local-demo"),
@@ -87,6 +87,6 @@ def test_an_example_cluster_works_unedited_and_names_no_person(place: Place, fil
 
 
 def test_the_datalab_asks_for_gpus_as_its_guide_does(place: Place) -> None:
-    settings = place.load(resource("templates", "clusters", "tu-wien-datalab.toml").read_text())
+    settings = place.load((TEMPLATES / "clusters" / "tu-wien-datalab.toml").read_text())
     assert "--gpus=a40:1" in sbatch_options(settings.cluster(), settings.profile("a40-2m"))
     assert settings.cluster().root == "/share/$USER/clusterkit"

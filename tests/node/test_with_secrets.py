@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterkit.node.with_secrets import Masker
-from clusterkit.resources import node_program
+from clusterkit.resources import NODE_PROGRAMS
 from clusterkit.runs.secret_values import SecretValues, seal
 
 TOKEN = "hf_abcdefghijklmnop"
@@ -40,7 +40,7 @@ def run_dir(tmp_path: Path) -> Path:
     (run / "submissions" / "0").mkdir(parents=True)
     (run / "work").mkdir()
     (run / "submissions" / "0" / "request.json").write_text(json.dumps({"seal": sealed.key}))
-    (run / "launch.py").write_bytes(node_program("launch.py"))
+    (run / "launch.py").write_bytes((NODE_PROGRAMS / "launch.py").read_bytes())
     return run
 
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterkit.backends.base import JobResources
-from clusterkit.backends.jobs import Job, JobState
+from clusterkit.backends.jobs import Job, JobResources, JobState
 from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.runs.record import Attempt, RunRecord
 from clusterkit.runs.state import RunState, fold, remembered, to_text, tried_again

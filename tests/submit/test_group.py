@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from clusterkit.backends.base import Limits
+from clusterkit.backends.jobs import Limits
 from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.config.models import Cluster
 from clusterkit.submit.group import GroupPart, batches, member_id, members_file, parts

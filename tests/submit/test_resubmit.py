@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from clusterkit.backends.base import EarlySignal
-from clusterkit.backends.jobs import JobState
+from clusterkit.backends.jobs import EarlySignal, JobState
 from clusterkit.config.models import Cluster, Profile
 from clusterkit.errors import ConfigError
 from clusterkit.runs.ledger import Ledger, LedgerRun

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.config.models import Profile, Wandb
-from clusterkit.resources import resource
+from clusterkit.resources import TEMPLATES
 from clusterkit.runs.program import program
 from tests.config.conftest import Place, place
 from tests.trainer.runs import StopAt, newest, run
@@ -21,7 +21,7 @@ __all__ = ["place"]
 
 RECIPE_OF = {
     file.stem: values["recipe"]
-    for file in sorted(resource("templates", "profiles").glob("*.toml"))
+    for file in sorted((TEMPLATES / "profiles").glob("*.toml"))
     if "recipe" in (values := tomllib.loads(file.read_text()))
 }
 PROFILE_OF = {recipe: name for name, recipe in RECIPE_OF.items()}

@@ -10,8 +10,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from clusterkit.backends.base import Capabilities, Continuation, Limits, Parent, Way
-from clusterkit.backends.jobs import Found, Predictions, QueryResult
+from clusterkit.backends.base import Capabilities
+from clusterkit.backends.jobs import Continuation, Found, Limits, Parent, Predictions, QueryResult, Way
 from clusterkit.backends.slurm.options import SlurmOptions
 from clusterkit.backends.slurm.parse import JOB_ID, parse_find, parse_query
 from clusterkit.backends.slurm.request import read

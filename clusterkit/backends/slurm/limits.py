@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Literal
 
-from clusterkit.backends.base import Continuation, Limits, Way
+from clusterkit.backends.jobs import Continuation, Limits, Way
 from clusterkit.backends.slurm import tables
 from clusterkit.backends.slurm.request import JobRequest, asks_for_requeue
 from clusterkit.backends.slurm.tables import ARRAY_SIZE, SlurmTables

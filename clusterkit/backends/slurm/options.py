@@ -7,14 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from clusterkit.backends.base import (
-    Backend,
-    EarlySignal,
-    JobResources,
-    gpu_of,
-    within_max_time,
-    within_runtime,
-)
+from clusterkit.backends.base import Backend, gpu_of, within_max_time, within_runtime
+from clusterkit.backends.jobs import EarlySignal, JobResources
 from clusterkit.backends.slurm.request import asks_for_requeue, read
 from clusterkit.config.options import long_name, parse_options, refuse_secrets, rivals
 from clusterkit.errors import ConfigError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from clusterkit.backends import backend_of
+from clusterkit.backends.base import backend_of
 from clusterkit.cli.ui.console import listed, note, out, printable
 from clusterkit.cli.ui.deploy import described, warn_of
 from clusterkit.cli.ui.lines import labelled

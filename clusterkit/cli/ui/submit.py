@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from clusterkit.backends import backend_of
+from clusterkit.backends.base import backend_of
 from clusterkit.cli.ui.console import note, print_document, say, warn, warn_of_trusted
 from clusterkit.units import format_size, plural
 
 if TYPE_CHECKING:
-    from clusterkit.backends.base import Continuation
+    from clusterkit.backends.jobs import Continuation
     from clusterkit.commands.resume import Resumed
     from clusterkit.runs.ledger import LedgerRun
     from clusterkit.runs.submission import SubmissionOutcome

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from clusterkit.errors import ConfigError, ImageError
-from clusterkit.resources import resource
+from clusterkit.resources import CONTAINERS
 from clusterkit.untrusted import can_be_shown
 
 BOOTSTRAPS = ("docker", "debootstrap", "localimage")
@@ -90,7 +90,7 @@ def prepare(request: Request, *, here: bool) -> Work:
         return _conversion(*request.converted, here=here)
     texts = {_DEFINITION: _trainer_definition(request, here=here)}
     for name in ("install.sh", "locked.txt", f"locked-{request.torch}.txt"):
-        texts[name] = resource("containers", name).read_text()
+        texts[name] = (CONTAINERS / name).read_text()
     base = _base(request)
     files = {base.name: base} if base and not here else {}
     return Work(_DEFINITION, texts, files, ours=True)
@@ -122,7 +122,7 @@ def _trainer_definition(request: Request, *, here: bool) -> str:
     if source and not can_be_shown(source):
         raise ConfigError(f"--from {source!r} contains characters that cannot be shown")
     environment = jinja2.Environment(  # noqa: S701 - an Apptainer definition, not HTML
-        loader=jinja2.FileSystemLoader(resource("containers")),
+        loader=jinja2.FileSystemLoader(CONTAINERS),
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
     )

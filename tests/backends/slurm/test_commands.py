@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.backends.base import Parent
-from clusterkit.backends.jobs import JobState
+from clusterkit.backends.jobs import JobState, Parent
 from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.errors import SchedulerError
 from clusterkit.probes import script

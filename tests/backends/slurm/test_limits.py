@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.backends.base import Limits
+from clusterkit.backends.jobs import Limits
 from clusterkit.backends.slurm.limits import choose, parse_limits, probe
 from clusterkit.backends.slurm.options import SlurmOptions
 from clusterkit.backends.slurm.request import read

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterkit.backends.base import EarlySignal
+from clusterkit.backends.jobs import EarlySignal
 from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.backends.slurm.options import SlurmOptions, sbatch_options, site_options
 from clusterkit.config.models import Cluster, Profile
