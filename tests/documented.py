@@ -14,9 +14,8 @@ from typing import Any
 
 import typer
 
-from clusterkit.cli.app import app
+from clusterkit.cli.app import app, load
 from clusterkit.cli.catalogue import SHORT
-from clusterkit.cli.guide import load
 from clusterkit.errors import ClusterkitError
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -99,7 +99,7 @@ class Scope:
 
     def contained(self) -> bool:
         """Returns whether programs run in a container."""
-        return self.cluster.runtime.contained
+        return self.cluster.contained
 
     def with_wandb(self) -> bool:
         """Returns whether the project uses W&B."""

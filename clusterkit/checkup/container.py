@@ -29,11 +29,11 @@ CHECKS = Checks[Node](CheckPlace.CONTAINER, "container", of_profile=True)
 def container(node: Node) -> Verdict:
     """Judges whether the container starts and its interpreter runs."""
     if node.inside:
-        what = " in the container" if node.cluster.runtime.contained else ""
+        what = " in the container" if node.cluster.contained else ""
         return passed(f"Python {node.inside['python']}{what}")
     part = node.answer["inside"]
     python = f"`python` of {node.table}"
-    if not node.cluster.runtime.contained:
+    if not node.cluster.contained:
         return failed(f"{node.cluster.interpreter} on {node.name}: {part.last}", f"set {python}")
     return failed(part.last, f"set {python} to the image's, or rebuild the image: clusterkit build")
 
@@ -109,7 +109,7 @@ def _missing(node: Node, fault: str) -> Verdict:
     """Returns the verdict for a module that only the bundled trainer needs."""
     if not node.trains:
         return skipped(f"{_OWN}: {fault}")
-    if not node.cluster.runtime.contained:
+    if not node.cluster.contained:
         return failed(fault, f"{node.cluster.interpreter} -m pip install {shlex.join(trainer_packages())}")
     return failed(fault, f"clusterkit build, clusterkit deploy --cluster {node.cluster.name}")
 

@@ -162,7 +162,7 @@ def login_probe(
     if image is not None:
         lines.append(_IMAGE.format(name=image.name, bytes=image.bytes, seconds=_DIGEST_SECONDS))
     backend = backend_of(cluster)
-    if backend.can.queue and cluster.runtime.contained:
+    if backend.can.queue and cluster.contained:
         script = prelude(cluster.prelude) + _RUNTIME
         argv = ["bash", "-p", "-c", script, "bash", cluster.runtime.find]
         lines.append(f"ck_part runtime {shlex.join(argv)}")

@@ -132,7 +132,7 @@ def prelude(node: Node) -> Verdict:
         return failed(ended, _PRELUDE_CURE.format(table=node.table))
     text = fails[0] + (f": {said[-1].strip()}" if said else "")
     cure = f"correct `prelude` of {node.table}"
-    found = not node.cluster.runtime.contained or node.answer["runtime"].status == 0
+    found = not node.cluster.contained or node.answer["runtime"].status == 0
     if node.cluster.strict_prelude or not found or fails[0].endswith("status 127"):
         return failed(text, cure)
     return warned(text, cure)

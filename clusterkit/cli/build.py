@@ -12,8 +12,7 @@ import typer
 
 from clusterkit.cli import options
 from clusterkit.cli.common import load, native_words, open_ledger
-from clusterkit.cli.ui.console import note, out, print_document, say, warn
-from clusterkit.cli.ui.progress import transfer_bar
+from clusterkit.cli.ui.console import note, out, print_document, say, transfer_bar, warn
 from clusterkit.config.options import NATIVE, NATIVE_OPTION
 from clusterkit.errors import ImageError
 from clusterkit.folders import make_ignored, replace_file

@@ -43,7 +43,7 @@ class ProjectFolder:
 
     def tables(self) -> Iterator[Mapping[str, Any]]:
         """Yields the contents of the user's and the project's settings files, skipping unreadable ones."""
-        from clusterkit.config.sources import read_layer, user_file
+        from clusterkit.config.layers import read_layer, user_file
 
         for file in (user_file(), self.config):
             try:
@@ -78,7 +78,7 @@ Source = Callable[[ProjectFolder], Iterable[Candidate]]
 
 def project(config: str | None, words: Iterable[str]) -> ProjectFolder:
     """Locates the project that a command line with this `--config` refers to."""
-    from clusterkit.config.sources import find_project_file
+    from clusterkit.config.layers import find_project_file
 
     here = Path.cwd()
     file = Path(config) if config else find_project_file(here)

@@ -17,9 +17,9 @@ from typing import Annotated, Any
 import typer
 
 from clusterkit import folders
+from clusterkit.cli.app import children
 from clusterkit.cli.catalogue import SHORT
 from clusterkit.cli.complete import FILES, Candidate, ProjectFolder, project, values_of
-from clusterkit.cli.guide import children
 from clusterkit.errors import ClusterkitError, ConfigError
 
 

@@ -11,11 +11,10 @@ from rich.text import Text
 from clusterkit.cli import options
 from clusterkit.cli.common import load
 from clusterkit.cli.ui.console import note, out, print_document
-from clusterkit.config.layers import COMMAND_LINE
+from clusterkit.config.layers import COMMAND_LINE, display_path
 from clusterkit.config.lines import join_key, toml_value
 from clusterkit.config.permission import printable
 from clusterkit.config.settings import Setting, Settings
-from clusterkit.config.sources import display_path
 from clusterkit.errors import ConfigError
 
 _ALLOW = "allow"

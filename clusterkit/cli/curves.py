@@ -15,9 +15,8 @@ import typer
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli import options
 from clusterkit.cli.common import load, open_ledger
-from clusterkit.cli.ui.console import note, out
+from clusterkit.cli.ui.console import note, out, transfer_bar
 from clusterkit.cli.ui.curves import Curves, show_live, show_once, view, view_group
-from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.errors import ConfigError, RunError, SchedulerError, TransportError
 from clusterkit.results import metrics
 from clusterkit.results.growing import MetricsReader, read_metrics

@@ -20,8 +20,7 @@ from rich.text import Text
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli import options
 from clusterkit.cli.common import asking_for, given_words, load, open_ledger
-from clusterkit.cli.ui.console import err, format_count, out
-from clusterkit.cli.ui.progress import stage_lines, transfer_bar
+from clusterkit.cli.ui.console import err, format_count, out, stage_lines, transfer_bar
 from clusterkit.cli.ui.status import status_table
 from clusterkit.errors import ConfigError, RunError
 from clusterkit.runs.program import trains
@@ -105,8 +104,8 @@ def demonstrate(
     from clusterkit.report.groups import group_runs, load_runs
     from clusterkit.runs.log_source import Wanted
     from clusterkit.runs.watching import watch
-    from clusterkit.submit.pipeline import resolve, submit
-    from clusterkit.submit.request import SubmitRequest
+    from clusterkit.submit.pipeline import submit
+    from clusterkit.submit.request import SubmitRequest, resolve
 
     start = time.monotonic()
     request = SubmitRequest(settings.cluster("local"), settings.profile(profile), given=given)

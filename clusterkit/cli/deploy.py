@@ -9,7 +9,7 @@ import typer
 
 from clusterkit.cli import options
 from clusterkit.cli.common import large_files, load_project, open_ledger
-from clusterkit.cli.ui.progress import transfer_bar
+from clusterkit.cli.ui.console import transfer_bar
 
 
 def deploy(

@@ -14,8 +14,7 @@ from clusterkit.backends.jobs import JobState
 from clusterkit.cli import options
 from clusterkit.cli.common import asking_for, large_files, load_project, native_words, open_ledger
 from clusterkit.cli.shell import own_terminal, run_in
-from clusterkit.cli.ui.console import note, say, warn
-from clusterkit.cli.ui.progress import stage_lines, transfer_bar
+from clusterkit.cli.ui.console import note, say, stage_lines, transfer_bar, warn
 from clusterkit.errors import ClusterkitError, RunError
 from clusterkit.site import log_in_ahead
 from clusterkit.units import format_duration, format_seconds, plural
@@ -137,8 +136,8 @@ def open_session(
     """
     from clusterkit.interactive.ssh_keys import forget_ended
     from clusterkit.runs.observe import query
-    from clusterkit.submit.pipeline import resolve, submit
-    from clusterkit.submit.request import SubmitRequest
+    from clusterkit.submit.pipeline import submit
+    from clusterkit.submit.request import SubmitRequest, resolve
 
     session = _session(profile)
     request = SubmitRequest(

@@ -15,8 +15,7 @@ from rich.text import Text
 from clusterkit.backends.checks import CheckPlace, Outcome
 from clusterkit.cli import options
 from clusterkit.cli.common import load, parsed
-from clusterkit.cli.ui.console import err, out, print_document, printable
-from clusterkit.cli.ui.progress import transfer_bar
+from clusterkit.cli.ui.console import err, out, print_document, printable, transfer_bar
 from clusterkit.transport.base import ProgressCallback
 from clusterkit.transport.questions import Ask, Question
 from clusterkit.units import parse_duration

@@ -10,8 +10,7 @@ import typer
 
 from clusterkit.cli import options
 from clusterkit.cli.common import load, open_ledger
-from clusterkit.cli.ui.console import note, print_document, say
-from clusterkit.cli.ui.progress import transfer_bar
+from clusterkit.cli.ui.console import note, print_document, say, transfer_bar
 from clusterkit.units import format_bytes, plural
 
 if TYPE_CHECKING:

@@ -6,16 +6,11 @@ The help is plain text, because rich panels would double the startup time.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from functools import cache
-from importlib import import_module
 from inspect import getdoc
 from typing import Any
 
-import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
-from clusterkit.cli.catalogue import FILES, PANELS, SHORT
 from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.resources import page
 from clusterkit.trackers import BUILT_IN
@@ -130,75 +125,3 @@ class Command(TyperCommand):
 def long_name(option: Any) -> str:
     """Returns the first long name of an option; empty for an argument."""
     return next((name for name in option.opts if name.startswith("--")), "")
-
-
-def children(group: str) -> dict[str, str]:
-    """Returns what stands in a group of commands: the last word of each name -> the name."""
-    start = f"{group} " if group else ""
-    rest = {name.removeprefix(start): name for name in SHORT if name.startswith(start)}
-    return {word: name for word, name in rest.items() if " " not in word}
-
-
-class _Commands(Mapping[str, Any]):
-    """The commands of a group by the last word of their names, each imported on first access."""
-
-    def __init__(self, group: str) -> None:
-        self._names = children(group)
-
-    def __getitem__(self, word: str) -> Any:
-        return load(self._names[word])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-
-@cache
-def load(name: str) -> Any:
-    """Imports a command: the function named like it, with underscores between words.
-
-    A group of commands imports nothing.
-    """
-    if children(name):
-        return LazyGroup(
-            within=name, name=name, help=SHORT[name], no_args_is_help=True, rich_markup_mode=None
-        )
-    word = re.sub(r"\W", "_", name)
-    module = import_module(f"clusterkit.cli.{FILES.get(name, word)}")
-    one = typer.Typer(add_completion=False, rich_markup_mode=None)
-    one.command(name, cls=getattr(module, "COMMAND", Command))(getattr(module, word))
-    return typer.main.get_command(one)
-
-
-class LazyGroup(TyperGroup):
-    """Groups commands by purpose, and imports a command only to run it or to show its own help.
-
-    Args:
-        within: name of the group; empty for all of clusterkit.
-        attributes: as of click's groups.
-    """
-
-    def __init__(self, within: str = "", **attributes: Any) -> None:
-        super().__init__(**attributes)
-        self._within = within
-        self.commands = _Commands(within)  # type: ignore[assignment]
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Returns the names, in the order of the help."""
-        del ctx
-        return list(self.commands)
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Writes the commands, one list per group."""
-        del ctx
-        names = children(self._within)
-        widest = max(map(len, names))
-        panels = {"Commands": names.values()} if self._within else PANELS
-        for panel, listed in panels.items():
-            with formatter.section(panel):
-                # Pad all lists to the same width, so that their second columns align.
-                formatter.write_dl(
-                    [(f"{word:{widest}}", SHORT[name]) for word, name in names.items() if name in listed]
-                )

@@ -50,8 +50,7 @@ class ClusterkitLauncher(Launcher):
         """Submits the jobs; their results are not known yet."""
         from clusterkit import interruption
         from clusterkit.cli.common import load_project, open_ledger
-        from clusterkit.cli.ui.console import show_error
-        from clusterkit.cli.ui.progress import transfer_bar
+        from clusterkit.cli.ui.console import show_error, transfer_bar
         from clusterkit.cli.ui.sweep import show_group, show_plan
         from clusterkit.commands.hydra import Multirun, launch
         from clusterkit.errors import ClusterkitError

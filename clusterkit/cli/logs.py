@@ -11,8 +11,7 @@ import typer
 from clusterkit.cli import options
 from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.streams import LogPrinter
-from clusterkit.cli.ui.console import note, print_document, printable
-from clusterkit.cli.ui.progress import transfer_bar
+from clusterkit.cli.ui.console import note, print_document, printable, transfer_bar
 from clusterkit.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from clusterkit.backends.jobs import JobState
 from clusterkit.cli import options
 from clusterkit.cli.common import load
 from clusterkit.cli.ui.console import note, print_document, say, warn
-from clusterkit.config.sources import display_path, user_path
+from clusterkit.config.layers import display_path, user_path
 from clusterkit.errors import ClusterkitError, ConfigError
 from clusterkit.resources import page
 

@@ -18,8 +18,8 @@ from clusterkit.cli.common import (
     load_project,
     native_words,
 )
+from clusterkit.cli.ui.console import transfer_bar
 from clusterkit.cli.ui.plan import print_json, show_forecast
-from clusterkit.cli.ui.progress import transfer_bar
 from clusterkit.errors import ClusterkitError, ConfigError, ImageError
 from clusterkit.site import log_in_ahead, open_site
 from clusterkit.units import parse_duration
@@ -140,7 +140,7 @@ def predict(
     """
     from clusterkit.forecast.planned_run import ask_queue, foresee
     from clusterkit.submit.materials import copies
-    from clusterkit.submit.pipeline import resolve
+    from clusterkit.submit.request import resolve
 
     (planned,) = resolve(settings, run).runs
     _check_gpus(run.cluster, gpus)

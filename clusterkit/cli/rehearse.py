@@ -17,8 +17,7 @@ from clusterkit.backends.checks import Outcome
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli import options
 from clusterkit.cli.common import load_project, open_ledger, parsed
-from clusterkit.cli.ui.console import out, print_document, say
-from clusterkit.cli.ui.progress import stage_lines, transfer_bar
+from clusterkit.cli.ui.console import out, print_document, say, stage_lines, transfer_bar
 from clusterkit.errors import ConfigError
 from clusterkit.probes import ask
 from clusterkit.site import connected
@@ -147,8 +146,8 @@ def rehearse_run(
     """
     from clusterkit.checkup.rehearsal import checklist, over
     from clusterkit.cli.ui.submit import note_jobs, show_submitted
-    from clusterkit.submit.pipeline import resolve, submit
-    from clusterkit.submit.request import SubmitRequest
+    from clusterkit.submit.pipeline import submit
+    from clusterkit.submit.request import SubmitRequest, resolve
 
     shortest = _SECONDS[backend_of(cluster).can.queue]
     if seconds is not None and seconds < shortest:

@@ -14,8 +14,7 @@ import typer
 
 from clusterkit.cli import options
 from clusterkit.cli.common import changes, load, open_ledger
-from clusterkit.cli.ui.console import note, warn_of_trusted
-from clusterkit.cli.ui.progress import transfer_bar
+from clusterkit.cli.ui.console import note, transfer_bar, warn_of_trusted
 from clusterkit.cli.ui.submit import (
     note_continuation,
     note_name,

@@ -8,8 +8,7 @@ import typer
 
 from clusterkit.cli import options
 from clusterkit.cli.common import changes, load, open_ledger
-from clusterkit.cli.ui.console import note
-from clusterkit.cli.ui.progress import transfer_bar
+from clusterkit.cli.ui.console import note, transfer_bar
 
 
 def resume(

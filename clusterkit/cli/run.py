@@ -16,8 +16,7 @@ from clusterkit.cli.common import asking_for, chosen_profile, given_words, large
 from clusterkit.cli.guide import Command
 from clusterkit.cli.streams import LogPrinter
 from clusterkit.cli.submit import agree
-from clusterkit.cli.ui.console import note
-from clusterkit.cli.ui.progress import transfer_bar
+from clusterkit.cli.ui.console import note, transfer_bar
 from clusterkit.errors import RunError
 from clusterkit.interruption import INTERRUPTED
 

@@ -158,8 +158,7 @@ def search(
         "arguments": _tuple(arguments),
     }
     with open_ledger(settings) as ledger:
-        from clusterkit.cli.ui.console import note
-        from clusterkit.cli.ui.progress import transfer_bar
+        from clusterkit.cli.ui.console import note, transfer_bar
         from clusterkit.commands.search import SearchTools
         from clusterkit.commands.search import search as command
         from clusterkit.folders import make_private

@@ -17,7 +17,7 @@ from clusterkit.cli.common import (
     native_words,
     open_ledger,
 )
-from clusterkit.cli.ui.progress import transfer_bar
+from clusterkit.cli.ui.console import transfer_bar
 from clusterkit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def submit(
     from clusterkit.runs.alternatives import parse_first
     from clusterkit.runs.program import assignments
     from clusterkit.submit import pipeline
-    from clusterkit.submit.request import SubmitRequest, parse_after
+    from clusterkit.submit.request import SubmitRequest, parse_after, resolve
 
     if script and as_json:
         raise ConfigError(
@@ -169,7 +169,7 @@ def submit(
             hint="add --seeds and --pack: --seeds 1..8 --pack 8 --in-one",
         )
     with open_ledger(settings, only_reads=dry_run or script) as ledger:
-        planned = pipeline.resolve(settings, request)
+        planned = resolve(settings, request)
         if dry_run or script:
             from clusterkit.cli.ui.dry_run import show_dry_run
 

@@ -15,8 +15,7 @@ import typer
 from clusterkit.cli import options
 from clusterkit.cli.common import load, open_ledger, parsed
 from clusterkit.cli.notify import Notifier
-from clusterkit.cli.ui.console import note, print_document, say, show_error, warn
-from clusterkit.cli.ui.progress import transfer_bar
+from clusterkit.cli.ui.console import note, print_document, say, show_error, transfer_bar, warn
 from clusterkit.results.selection import Checkpoints
 from clusterkit.trackers import BUILT_IN, tracker_named
 from clusterkit.units import format_bytes, parse_size, plural

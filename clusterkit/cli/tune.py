@@ -12,10 +12,9 @@ import typer
 from clusterkit.asking import agree, at_terminal
 from clusterkit.cli import options
 from clusterkit.cli.common import load_project, open_ledger
-from clusterkit.cli.ui.console import note, print_document
-from clusterkit.cli.ui.progress import transfer_bar
+from clusterkit.cli.ui.console import note, print_document, transfer_bar
 from clusterkit.cli.ui.tune import Tuned, print_json, show_goes_on, show_tuned, waiting
-from clusterkit.config.sources import PROJECT_FILE, display_path, user_file
+from clusterkit.config.layers import PROJECT_FILE, display_path, user_file
 from clusterkit.errors import ConfigError, RunError
 from clusterkit.forecast.bench import PROGRAM, read_bench
 from clusterkit.forecast.tuning import changes, choose, remark
@@ -81,6 +80,7 @@ def tune(
     from clusterkit.cli.ui.submit import note_jobs, show_submitted
     from clusterkit.runs.program import assignments
     from clusterkit.submit import pipeline
+    from clusterkit.submit.request import resolve
 
     settings = load_project(config)
     with open_ledger(settings) as ledger:
@@ -102,7 +102,7 @@ def tune(
                 assignments(overrides or (), "--set"),
                 tuple(unlock or ()),
             )
-            planned = pipeline.resolve(settings, request)
+            planned = resolve(settings, request)
             if dry_run or script:
                 would = pipeline.dry_run(settings, planned, ledger, bar=transfer_bar)
                 show_dry_run(would, script=script, as_json=as_json)

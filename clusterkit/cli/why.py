@@ -40,7 +40,7 @@ def why(
     with open_ledger(settings, only_reads=True, of=[name]) as ledger:
         runs = ledger.find([name])
         if len(runs) > 1:
-            from clusterkit.cli.ui.progress import transfer_bar
+            from clusterkit.cli.ui.console import transfer_bar
             from clusterkit.commands.why import why_group
 
             causes = why_group(settings, ledger, runs, bar=transfer_bar)

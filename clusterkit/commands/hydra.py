@@ -17,7 +17,7 @@ from clusterkit.runs.program import PLACES, literal, variable_of
 from clusterkit.submit import pipeline
 from clusterkit.submit.pipeline import Submitted
 from clusterkit.submit.plan import Plan
-from clusterkit.submit.request import SubmitRequest
+from clusterkit.submit.request import SubmitRequest, resolve
 from clusterkit.submit.sweep import OF_THE_RUN, POINT
 from clusterkit.transport.base import Bar
 
@@ -84,7 +84,7 @@ def launch(
     if multirun.config_dir:
         options += ["--config-dir", _in_project(settings, multirun.config_dir)]
     cluster = settings.cluster(multirun.cluster)
-    if cluster.here and not cluster.runtime.contained and not cluster.python:
+    if cluster.here and not cluster.contained and not cluster.python:
         cluster = cluster.model_copy(update={"python": sys.executable})  # it can import what this one imports
     request = SubmitRequest(
         cluster=cluster,
@@ -94,7 +94,7 @@ def launch(
         points=points,
         max_parallel=multirun.max_parallel,
     )
-    return pipeline.submit(settings, pipeline.resolve(settings, request), ledger, bar=bar, agree=agree)
+    return pipeline.submit(settings, resolve(settings, request), ledger, bar=bar, agree=agree)
 
 
 def points_of(jobs: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], tuple[dict[str, str], ...]]:

@@ -13,10 +13,10 @@ from clusterkit import folders
 from clusterkit.backends.base import backend_of_kind
 from clusterkit.backends.survey import Choice, SiteDraft, SiteSurvey, Surveyor, Wishes, root_choice
 from clusterkit.config.kinds import DEFAULT
+from clusterkit.config.layers import built_in_layer
 from clusterkit.config.merge import merged
 from clusterkit.config.settings import Settings, settings_from
 from clusterkit.config.settings_file import Proposal, checked, read
-from clusterkit.config.sources import built_in_layer
 from clusterkit.errors import ConfigError, OwnershipError
 from clusterkit.ownership import trust_line
 from clusterkit.transport.questions import Ask, HostKeyQuestion, Question

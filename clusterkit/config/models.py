@@ -189,6 +189,11 @@ class Cluster(SettingsModel):
         return runtime_of(self.container)
 
     @property
+    def contained(self) -> bool:
+        """Whether programs run in a container there."""
+        return self.runtime.contained
+
+    @property
     def here(self) -> bool:
         """Whether its jobs are processes of this machine."""
         return find_kind(self.kind).here
@@ -215,7 +220,7 @@ class Cluster(SettingsModel):
     @property
     def stores_image(self) -> bool:
         """Whether its containers start from an image in its store."""
-        return self.runtime.contained and self.registry_image is None
+        return self.contained and self.registry_image is None
 
     @property
     def interpreter(self) -> str:
@@ -381,4 +386,4 @@ class Document(SettingsModel):
     profiles: dict[Name, Profile]
     project: Project
     secrets: SecretsTable = SecretsTable()
-    notify: Notify = Notify()
+    notify: Notify = Field(default_factory=Notify)

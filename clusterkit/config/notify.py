@@ -9,8 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from clusterkit.config.layers import Merged
-from clusterkit.config.sources import display_path
+from clusterkit.config.layers import Merged, display_path
 from clusterkit.config.values import ProgramHere, SettingsModel, as_tuple
 from clusterkit.errors import ConfigError
 

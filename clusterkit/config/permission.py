@@ -16,10 +16,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from clusterkit.config.layers import Merged, Origin
+from clusterkit.config.layers import Merged, Origin, display_path, find_project_file, home_folder
 from clusterkit.config.lines import Key, join_key
 from clusterkit.config.named_files import digest, of_ssh_config, of_words, repository
-from clusterkit.config.sources import display_path, find_project_file, home_folder
 from clusterkit.errors import ConfigError, NotAllowedError
 from clusterkit.folders import is_environment, local_path, make_private, replace_file
 from clusterkit.trackers import tracker_named

@@ -9,15 +9,17 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from clusterkit.config.layers import COMMAND_LINE, DEFAULT, Layer, Merged, Origin, merge, nearest
-from clusterkit.config.lines import Key, join_key, split_key
-from clusterkit.config.models import Cluster, Document, Profile, Project, SecretsTable
-from clusterkit.config.notify import Notify, refuse_shared_webhook, without_secret
-from clusterkit.config.permission import RESULTS, Permission
-from clusterkit.config.sources import (
+from clusterkit.config.layers import (
+    COMMAND_LINE,
+    DEFAULT,
+    Layer,
+    Merged,
+    Origin,
     built_in_layer,
     find_project_file,
     is_users,
+    merge,
+    nearest,
     read_layer,
     refuse_foreign,
     shipped_layer,
@@ -25,6 +27,10 @@ from clusterkit.config.sources import (
     user_file,
     user_path,
 )
+from clusterkit.config.lines import Key, join_key, split_key
+from clusterkit.config.models import Cluster, Document, Profile, Project, SecretsTable
+from clusterkit.config.notify import Notify, refuse_shared_webhook, without_secret
+from clusterkit.config.permission import RESULTS, Permission
 from clusterkit.config.values import written
 from clusterkit.errors import ConfigError
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from difflib import unified_diff
 from pathlib import Path
 
-from clusterkit.config.layers import Layer
-from clusterkit.config.settings import Settings, settings_from
-from clusterkit.config.sources import (
+from clusterkit.config.layers import (
     PROJECT_FILE,
+    Layer,
     built_in_layer,
     display_path,
     find_project_file,
@@ -19,6 +18,7 @@ from clusterkit.config.sources import (
     user_file,
     user_path,
 )
+from clusterkit.config.settings import Settings, settings_from
 from clusterkit.errors import ConfigError
 from clusterkit.folders import replace_file
 from clusterkit.resources import TEMPLATES

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from clusterkit.backends.base import backend_of
-from clusterkit.backends.jobs import Continuation, Limits
-from clusterkit.backends.jobs import PredictedStart
+from clusterkit.backends.jobs import Continuation, Limits, PredictedStart
 from clusterkit.errors import ConfigError, SchedulerError
 from clusterkit.forecast.memory import Fit, Machine, Memory, judge
 from clusterkit.forecast.queue import Ask, Queue, StartAdvice, advise

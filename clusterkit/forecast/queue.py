@@ -6,8 +6,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from clusterkit.backends.jobs import Continuation
-from clusterkit.backends.jobs import AT_ONCE, FairShare, PredictedStart
+from clusterkit.backends.jobs import AT_ONCE, Continuation, FairShare, PredictedStart
 from clusterkit.units import format_duration, format_seconds
 
 _WORTH_IT = 600.0

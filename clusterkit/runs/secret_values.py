@@ -241,11 +241,6 @@ def seal(found: SecretValues, run_id: str, *, alone: bool) -> Sealed | None:
     return Sealed(folder, key.hex(), tuple(found.values), told is not None, crypt(key, text))
 
 
-def folders_of(paths: Iterable[str]) -> list[str]:
-    """Returns the folders of secrets among the paths of a submission's files."""
-    return list(dict.fromkeys(posixpath.dirname(path) for path in paths if path.startswith(f"{FOLDER}/")))
-
-
 def run_of(folder: str) -> str:
     """Returns the id of the run whose secrets a folder holds.
 

@@ -61,16 +61,6 @@ class Git:
     diff: str = ""
     """`git diff HEAD` of a dirty tree, without left-out files under any name; cut at 1 MiB."""
 
-    @property
-    def facts(self) -> dict[str, str | bool | None]:
-        """The fields of run.json."""
-        return {
-            "git_commit": self.commit,
-            "git_branch": self.branch,
-            "dirty": self.dirty,
-            "diff": self.diff,
-        }
-
 
 def listed(folder: Path, *, excluded: Callable[[str], bool]) -> list[str] | None:
     """Names below a folder that are tracked, or untracked and not ignored; None outside a repository.

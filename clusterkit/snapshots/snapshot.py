@@ -164,6 +164,17 @@ class Snapshot:
         """The working tree's content address."""
         return self.project.id
 
+    @property
+    def facts(self) -> dict[str, str | bool | None]:
+        """The description in run.json."""
+        return {
+            "id": self.id,
+            "git_commit": self.git.commit,
+            "git_branch": self.git.branch,
+            "dirty": self.git.dirty,
+            "diff": self.git.diff,
+        }
+
     def path(self, snapshots: str) -> str:
         """The snapshot's folder below a cluster's snapshots folder; the working tree is in its `project/`."""
         return f"{snapshots}/{self.id}"

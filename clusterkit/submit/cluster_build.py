@@ -81,7 +81,7 @@ def build_on(
     if not cluster.runtime.builds:
         raise ConfigError(
             f"cluster {cluster.name} starts containers with {cluster.runtime.title}, which builds no images"
-            if cluster.runtime.contained
+            if cluster.contained
             else f"cluster {cluster.name} does not use containers",
             hint=f'set container = "{BUILDER.name}" of the cluster, if {BUILDER.title} is installed there',
         )

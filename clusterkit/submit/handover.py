@@ -17,7 +17,6 @@ from clusterkit.interruption import InterruptedChange, held_back, tell
 from clusterkit.probes import ask
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.record import records
-from clusterkit.runs.secret_values import folders_of
 from clusterkit.runs.submission import (
     GONE,
     Submission,
@@ -66,6 +65,8 @@ class Parcel:
     """Further runs whose directories are among the files; later parcels submit them."""
     needs: tuple[str, ...] = ()
     """Absolute paths of the runs' image and snapshots."""
+    secrets: tuple[str, ...] = ()
+    """Folders of secrets among the files."""
 
     @property
     def job_name(self) -> str:
@@ -109,7 +110,7 @@ def _hand_over(site: Site, ledger: Ledger, parcel: Parcel, alive: str) -> str:
     tell(what_came)
     ledger.add_all(intent)
     transport, backend, root = site.transport, backend_of(site.cluster), site.layout.root
-    ledger.add_secrets(site.cluster.name, [f"{root}/{folder}" for folder in folders_of(parcel.files)])
+    ledger.add_secrets(site.cluster.name, [f"{root}/{folder}" for folder in parcel.secrets])
     submit = backend.submit_argv(
         f"{root}/{parcel.owner}/job.sh",
         run_dir=f"{root}/{parcel.owner}",
@@ -156,6 +157,16 @@ def _take_back(ledger: Ledger, runs: Sequence[LedgerRun], before: Sequence[Ledge
     ledger.restore(runs, before)
     for run in runs:
         _begun.pop(run.run_id, None)
+
+
+def settle_unclear(site: Site, ledger: Ledger) -> dict[str, SubmissionOutcome]:
+    """Settles earlier interrupted submissions to this cluster; returns their outcomes by run id."""
+    unclear = [run for run in ledger.runs(cluster=site.cluster.name) if run.state == JobState.SUBMITTING]
+    if not unclear:
+        return {}
+    from clusterkit.runs.settling import settle  # deferred: rarely needed
+
+    return settle(site.cluster, site.transport, ledger, unclear)
 
 
 def what_came() -> InterruptedChange | None:
@@ -255,7 +266,7 @@ def hand_over_job(
 
 def _clear(site: Site, parcel: Parcel) -> None:
     """Removes the files of new runs, and all secrets, after a refusal."""
-    gone = [f"{site.layout.root}/{folder}" for folder in folders_of(parcel.files)]
+    gone = [f"{site.layout.root}/{folder}" for folder in parcel.secrets]
     if parcel.number == 0:
         gone += [run.run_dir for run in (*parcel.runs, *parcel.later)]
         gone.append(f"{site.layout.root}/{parcel.owner}")

@@ -50,9 +50,7 @@ class Materials:
     @classmethod
     def taken(cls, snapshot: Snapshot, image: Image | None) -> Materials:
         """Returns the materials for runs of the working tree."""
-        return cls(
-            snapshot.id, f"{snapshot.bundle.id}/bundle", {"id": snapshot.id, **snapshot.git.facts}, image
-        )
+        return cls(snapshot.id, f"{snapshot.bundle.id}/bundle", snapshot.facts, image)
 
     @classmethod
     def recorded(cls, spec: RunSpec) -> Materials:

@@ -18,9 +18,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from clusterkit.config.layers import PROJECT_FILE
 from clusterkit.config.lines import toml_value
 from clusterkit.config.permission import INTERPRETERS
-from clusterkit.config.sources import PROJECT_FILE
 from clusterkit.errors import ConfigError
 from clusterkit.runs.program import PREVIOUS, SEED, TOTAL_STEPS, variable_of
 from clusterkit.submit.program_options import folder_option, option_words
@@ -194,7 +194,7 @@ def with_program_python(cluster: Cluster, argv: Sequence[str], project: Path) ->
         project: the project's folder.
     """
     program, module = list(argv[:1]), list(argv[1:3])
-    if not cluster.here or cluster.runtime.contained or cluster.python:
+    if not cluster.here or cluster.contained or cluster.python:
         return cluster
     if program != ["python"] or module == _TRAINER:
         return cluster

@@ -167,6 +167,7 @@ def parcel_of(layout: Layout, ready: Ready, part: GroupPart, options: tuple[str,
         tasks=tuple(part.task_of(index, always=_alone(ready.plan)) for index in part.members),
         later=tuple(row for row in rows if row.part > 0) if first else (),
         needs=ready.placed[0].needs,
+        secrets=tuple(run.sealed.folder for run in ready.placed if run.sealed) if first else (),
     )
 
 

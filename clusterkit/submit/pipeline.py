@@ -1,6 +1,6 @@
 """Turns a plan into jobs: check, publish, submit. Every command that creates a run's job uses this pipeline.
 
-    plan = resolve(settings, request)          needs no connection; or resume_plan, rerun_plan
+    plan = resolve(settings, request)          needs no connection (submit/request.py, submit/resubmit.py)
     check(settings, plan, ledger)              finds all errors before any work (submit/check.py)
     ready = prepare(site, ledger, plan, ...)   makes all files, with absolute paths on the cluster
     (submit/materials.py)                        checks the image and sends the code
@@ -13,24 +13,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from clusterkit.backends.base import backend_of
-from clusterkit.backends.jobs import Continuation, JobState, Limits
+from clusterkit.backends.jobs import Continuation, Limits
 from clusterkit.errors import ClusterkitError, ConfigError, SchedulerError
 from clusterkit.images.image import Image
 from clusterkit.probes import ask
 from clusterkit.runs.ledger import ALONE, Ledger, LedgerRun
 from clusterkit.runs.program import PREVIOUS
 from clusterkit.runs.secret_values import SecretValues, find_secrets
-from clusterkit.runs.spec import run_id
 from clusterkit.runs.submission import SubmissionOutcome
 from clusterkit.site import Site, open_site
 from clusterkit.snapshots import Snapshot
 from clusterkit.submit.check import check, check_script, check_trainer, parents
-from clusterkit.submit.handover import Parcel, hand_over_parcel, other_jobs
+from clusterkit.submit.handover import Parcel, hand_over_parcel, other_jobs, settle_unclear
 from clusterkit.submit.materials import (
     Materials,
     image_of,
@@ -42,7 +39,6 @@ from clusterkit.submit.materials import (
 )
 from clusterkit.submit.own_program import check_reach, with_program_python
 from clusterkit.submit.plan import PlacedRun, Plan, PlannedRun, Ready, place
-from clusterkit.submit.request import SubmitRequest, plan_of, resolve_run
 from clusterkit.transport.base import Bar
 
 if TYPE_CHECKING:
@@ -101,21 +97,6 @@ class DryRun:
     """None for a run with the code of an earlier one."""
     image: Image | None
     continuation: Continuation | None
-
-
-def resolve(settings: Settings, request: SubmitRequest) -> Plan:
-    """Resolves and checks every requested run, without a connection.
-
-    Raises:
-        ConfigError, RecipeLockedError: the request is wrong.
-    """
-    if request.several:
-        from clusterkit.submit.resolve_group import resolve_group
-
-        return resolve_group(settings, request)
-    now = datetime.now(UTC)
-    identity = run_id(request.name or request.profile.name, now, token_hex(2))
-    return plan_of(request, [resolve_run(settings, request, identity, now)])
 
 
 def submit(
@@ -209,16 +190,6 @@ def foresee(
         split = split_group(plan, Limits(), continuation)
         scripts = tuple(part_script(plan, part, layout, part_options(plan, part)) for part in split)
     return DryRun(plan, split, scripts, placed, snapshot, materials.image, continuation)
-
-
-def settle_unclear(site: Site, ledger: Ledger) -> dict[str, SubmissionOutcome]:
-    """Settles earlier interrupted submissions to this cluster; returns their outcomes by run id."""
-    unclear = [run for run in ledger.runs(cluster=site.cluster.name) if run.state == JobState.SUBMITTING]
-    if not unclear:
-        return {}
-    from clusterkit.runs.settling import settle
-
-    return settle(site.cluster, site.transport, ledger, unclear)
 
 
 def ask_limits(site: Site, plan: Plan) -> Limits | None:
@@ -355,7 +326,15 @@ def hand_over(site: Site, ledger: Ledger, ready: Ready) -> Submitted:
         requests = [replace(each, options=(*each.options, *waits)) for each in run.submissions]
         first = requests[0]
         files = run.files(requests)
-        parcel = Parcel((run.row,), run.folder, files, first.options, first.number, needs=run.needs)
+        parcel = Parcel(
+            (run.row,),
+            run.folder,
+            files,
+            first.options,
+            first.number,
+            needs=run.needs,
+            secrets=(run.sealed.folder,) if run.sealed else (),
+        )
         accepted = (replace(run.row, job_id=hand_over_parcel(site, ledger, parcel)),)
         if len(requests) > 1:
             others, refused = other_jobs(site, run.row.run_dir)

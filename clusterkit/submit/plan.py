@@ -323,7 +323,7 @@ def _job_script(
         python=cluster.interpreter,
         options=tuple(each for each in first.options if all(each in options for options in several)),
         alternatives=several,
-        container=cluster.container if image or drawn or not cluster.runtime.contained else NONE.name,
+        container=cluster.container if image or drawn or not cluster.contained else NONE.name,
         image=image.path(layout.images) if image else drawn,
         image_bytes=image.bytes if image else None,
         image_digest=image.digest if image else None,

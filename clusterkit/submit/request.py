@@ -1,10 +1,11 @@
-"""A user's requests: runs to submit, changes to a resubmitted run, and the resolution of one run. Pure."""
+"""A user's requests: runs to submit, changes to a resubmitted run, and their resolution. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from clusterkit.backends.base import backend_of
@@ -13,7 +14,7 @@ from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.errors import ConfigError
 from clusterkit.runs.alternatives import First, alternatives
 from clusterkit.runs.program import Program, program
-from clusterkit.runs.spec import RunSpec, timestamp, versions
+from clusterkit.runs.spec import RunSpec, run_id, timestamp, versions
 from clusterkit.runs.submission import Submission
 from clusterkit.snapshots import Allow
 from clusterkit.submit.own_program import check_arguments
@@ -108,6 +109,21 @@ def parse_after(texts: Sequence[str]) -> tuple[After, ...]:
             raise ConfigError(f"--after {text}: not of the form RUN or RUN:any")
         found.append(After(name, "any" if kind == "any" else "ok"))
     return tuple(found)
+
+
+def resolve(settings: Settings, request: SubmitRequest) -> Plan:
+    """Resolves and checks every requested run, without a connection.
+
+    Raises:
+        ConfigError, RecipeLockedError: the request is wrong.
+    """
+    if request.several:
+        from clusterkit.submit.resolve_group import resolve_group
+
+        return resolve_group(settings, request)
+    now = datetime.now(UTC)
+    identity = run_id(request.name or request.profile.name, now, token_hex(2))
+    return plan_of(request, [resolve_run(settings, request, identity, now)])
 
 
 def plan_of(request: SubmitRequest, runs: Iterable[PlannedRun], group: PlannedGroup | None = None) -> Plan:

@@ -10,7 +10,7 @@ import shlex
 from glob import glob
 from pathlib import Path
 
-from clusterkit.config.sources import home_folder
+from clusterkit.config.layers import home_folder
 
 _LINE = re.compile(r"(?P<keyword>\w+)(?:\s*=\s*|\s+|(?=\"))(?P<rest>.*)")
 

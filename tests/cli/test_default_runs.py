@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from clusterkit.cli.app import load
 from clusterkit.cli.diff import pair
-from clusterkit.cli.guide import load
 from clusterkit.errors import RunError
 from clusterkit.runs.ledger import Ledger
 from tests.runs.test_ledger import run

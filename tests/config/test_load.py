@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from clusterkit.config.layers import shipped_profiles
 from clusterkit.config.settings import load_settings
-from clusterkit.config.sources import shipped_profiles
 from clusterkit.errors import ConfigError
 from tests.config.conftest import Place
 

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusterkit.config.layers import Layer
+from clusterkit.config.layers import Layer, built_in_layer
 from clusterkit.config.models import Cluster, GpuTable, Profile, Project, Wandb
 from clusterkit.config.settings import settings_from
-from clusterkit.config.sources import built_in_layer
 from clusterkit.errors import ConfigError
 
 HERE = Path("/project")

@@ -11,10 +11,9 @@ import pytest
 from clusterkit.config.settings import Settings
 from clusterkit.config.settings_file import checked
 from clusterkit.errors import ConfigError
-from clusterkit.submit import pipeline
 from clusterkit.submit.own_program import check_reach
 from clusterkit.submit.plan import Plan
-from clusterkit.submit.request import SubmitRequest
+from clusterkit.submit.request import SubmitRequest, resolve
 from clusterkit.submit.sweep import axes
 
 SEEDS = axes("1..3", ())
@@ -43,9 +42,7 @@ class Code:
 
     def plan(self, **asked: Any) -> Plan:
         settings = self.settings()
-        return pipeline.resolve(
-            settings, SubmitRequest(settings.cluster("local"), settings.profile("p"), **asked)
-        )
+        return resolve(settings, SubmitRequest(settings.cluster("local"), settings.profile("p"), **asked))
 
     def check(self, **asked: Any) -> None:
         files = [path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*")]

@@ -1,4 +1,4 @@
-"""The two consoles: results go to standard output, everything else to standard error.
+"""The two consoles: results go to standard output, everything else, progress too, to standard error.
 
 `out` and `err` are module attributes by PEP 562, so a console is created, and rich imported, only when it is
 first used. `say` and `note` print plain lines without them.
@@ -8,19 +8,27 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
 from clusterkit.errors import ClusterkitError
 from clusterkit.terminal import tamed
+from clusterkit.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from clusterkit.runs.status import StatusRow
+    from clusterkit.transport.base import ProgressCallback, TransferProgress
 
     out: Console
     err: Console
 
 
+LINE_SECONDS = 15.0
+"""Seconds between two lines about an unchanged stage."""
 _PIPED_WIDTH = 220
 """Columns without a terminal: wide enough that no table is truncated for a program that reads it."""
 
@@ -151,3 +159,73 @@ def warn_of_silence(silent: Mapping[str, str]) -> None:
     """Prints the clusters that did not answer, each with the cause."""
     for cluster, cause in silent.items():
         warn(f"{cluster} does not answer:", f" {cause}")
+
+
+@contextmanager
+def transfer_bar(label: str, total: int | None) -> Iterator[ProgressCallback]:
+    """Shows a transfer's progress as a bar on standard error; draws nothing without a terminal.
+
+    Args:
+        label: what is transferred.
+        total: bytes; None uses the reports' own total, or shows an indeterminate bar.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    from clusterkit.cli.ui.console import err
+
+    bar = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TextColumn("{task.fields[rate]}"),
+        console=err,
+        transient=True,
+        disable=not err.is_terminal,
+    )
+    with bar:
+        task = bar.add_task(label, total=total, rate="")
+
+        def report(progress: TransferProgress) -> None:
+            whole = total or progress.total_bytes
+            bar.update(task, completed=progress.done_bytes, total=whole, rate=_rate(progress, whole))
+
+        yield report
+
+
+def _rate(progress: TransferProgress, total: int | None) -> str:
+    """Formats the transport's own rate: rich discards its samples whenever an estimated total changes."""
+    if progress.bytes_per_second <= 0:
+        return ""
+    rate = f"{format_bytes(progress.bytes_per_second)}/s"
+    if total is None or total <= progress.done_bytes:
+        return rate
+    return f"{rate}  {format_seconds((total - progress.done_bytes) / progress.bytes_per_second)} left"
+
+
+def stage_lines(
+    words: Callable[[StatusRow], str],
+    stage: Callable[[StatusRow], object],
+    *,
+    seconds: float = LINE_SECONDS,
+) -> Callable[[StatusRow], None]:
+    """Returns a callback that prints a line about a run when its stage changes, and periodically.
+
+    Args:
+        words: returns the line for the run's status.
+        stage: returns what is compared with the previous status.
+        seconds: how long after the last line an unchanged stage is printed again.
+    """
+    last: object = None
+    printed = 0.0
+
+    def show(row: StatusRow) -> None:
+        nonlocal last, printed
+        if stage(row) != last or time.monotonic() - printed >= seconds:
+            last, printed = stage(row), time.monotonic()
+            note(words(row))
+
+    return show

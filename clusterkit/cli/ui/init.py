@@ -13,7 +13,7 @@ from clusterkit.asking import agree, ask
 from clusterkit.backends.survey import Choice
 from clusterkit.cli.ui.console import err, note, out
 from clusterkit.cli.ui.lines import plain_table
-from clusterkit.config.sources import display_path
+from clusterkit.config.layers import display_path
 from clusterkit.errors import ConfigError
 from clusterkit.submit.own_program import OUTPUT
 from clusterkit.units import format_bytes, format_duration

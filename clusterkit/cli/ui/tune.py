@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.ui.console import err, note, out, print_document, warn
+from clusterkit.cli.ui.console import err, note, out, print_document, stage_lines, warn
 from clusterkit.cli.ui.lines import plain_table
-from clusterkit.cli.ui.progress import stage_lines
 from clusterkit.forecast.tuning import NEAR
 from clusterkit.units import beside, format_bytes, format_seconds
 

@@ -14,10 +14,9 @@ from clusterkit.backends.slurm.survey import SlurmSurveyor
 from clusterkit.backends.slurm.survey.draft import draft
 from clusterkit.backends.slurm.survey.parse import parse
 from clusterkit.backends.survey import SiteDraft, Wishes, root_choice
-from clusterkit.config.layers import Layer
+from clusterkit.config.layers import Layer, built_in_layer
 from clusterkit.config.merge import merged
 from clusterkit.config.settings import Settings, settings_from
-from clusterkit.config.sources import built_in_layer
 from tests.backends.slurm.survey.sites import (
     ALL,
     EMPTY,
