@@ -21,6 +21,7 @@ from clusterkit.cli.ui.console import transfer_bar
 from clusterkit.errors import ConfigError
 
 if TYPE_CHECKING:
+    from clusterkit.runs.alternatives import First
     from clusterkit.submit.plan import Plan
     from clusterkit.submit.sweep import SweepAxis
 
@@ -113,7 +114,6 @@ def submit(
 
     See also: clusterkit status, clusterkit resume, sweeps.md, until-done.md
     """
-    from clusterkit.runs.alternatives import parse_first
     from clusterkit.runs.program import assignments
     from clusterkit.submit import pipeline
     from clusterkit.submit.request import SubmitRequest, parse_after, resolve
@@ -154,7 +154,7 @@ def submit(
         then=tuple(then or ()),
         then_always=then_always,
         in_one=in_one,
-        first=parse_first(first) if first else None,
+        first=_first(first) if first else None,
     )
     if max_parallel and not request.several:
         raise ConfigError(
@@ -195,6 +195,12 @@ def _axes(seeds: str | None, sweep: list[str] | None) -> tuple[SweepAxis, ...]:
     from clusterkit.submit.sweep import axes
 
     return axes(seeds, sweep or ())
+
+
+def _first(text: str) -> First:
+    from clusterkit.runs.alternatives import parse_first
+
+    return parse_first(text)
 
 
 def agree(plan: Plan, *, yes: bool) -> None:

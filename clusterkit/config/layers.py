@@ -1,7 +1,8 @@
 """Finds, reads and merges the layers of settings; every value keeps its origin.
 
-A layer is one source: a file of the user, of the project or shipped, the built-in values, the command line. Later layers override earlier ones key
-by key; lists are replaced. A profile with `extends` inherits unset values from the profile it names.
+A layer is one source: a file of the user, of the project or shipped, the built-in values, the command line.
+Later layers override earlier ones key by key; lists are replaced. A profile with `extends` inherits unset
+values from the profile it names.
 """
 
 from __future__ import annotations

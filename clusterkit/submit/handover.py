@@ -16,7 +16,6 @@ from clusterkit.folders import work_folder
 from clusterkit.interruption import InterruptedChange, held_back, tell
 from clusterkit.probes import ask
 from clusterkit.runs.ledger import Ledger, LedgerRun
-from clusterkit.runs.record import records
 from clusterkit.runs.submission import (
     GONE,
     Submission,
@@ -201,6 +200,8 @@ def other_jobs(site: Site, run_dir: str) -> tuple[tuple[str, ...], tuple[str, ..
 
     Both are empty if the cluster does not answer; `status` finds the jobs later.
     """
+    from clusterkit.runs.record import records  # deferred: most runs have one job
+
     probe = records([run_dir])
     try:
         found = ask(site.transport, probe).of(probe)[run_dir].alternatives[1:]

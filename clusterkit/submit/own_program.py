@@ -23,8 +23,6 @@ from clusterkit.config.lines import toml_value
 from clusterkit.config.permission import INTERPRETERS
 from clusterkit.errors import ConfigError
 from clusterkit.runs.program import PREVIOUS, SEED, TOTAL_STEPS, variable_of
-from clusterkit.submit.program_options import folder_option, option_words
-from clusterkit.submit.sweep import write_values
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
@@ -113,6 +111,8 @@ def with_places(project: Path, argv: Sequence[str], more: Sequence[str] = ()) ->
         argv: the program.
         more: arguments that it gets; an option that is among them or in argv is not added.
     """
+    from clusterkit.submit.program_options import folder_option, option_words
+
     given = {word.partition("=")[0] for word in (*argv, *more)}
     words = option_words(project, argv, "seed")
     if words and words[0].partition("=")[0] in given:
@@ -240,6 +240,8 @@ def check_reach(plan: Plan, root: Path, files: Iterable[str]) -> None:
         lost = {asked: argv for asked, argv in lost.items() if not asked[1].search(text)}
         if not lost:
             return
+    from clusterkit.submit.program_options import option_words
+
     raise refusal(
         plan, {name: option_words(root, argv, name, guess=True) for (name, _), argv in lost.items()}
     )
@@ -277,6 +279,8 @@ def _option(plan: Plan, name: str) -> str:
         )
     )
     if name != "seed":
+        from clusterkit.submit.sweep import write_values
+
         return f"--sweep {shlex.quote(f'{name}={write_values(values)}')}"
     if len(values) == 1:
         return f"--seed {values[0]}"

@@ -12,7 +12,6 @@ from clusterkit.backends.base import backend_of
 from clusterkit.backends.jobs import EarlySignal
 from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.errors import ConfigError
-from clusterkit.runs.alternatives import First, alternatives
 from clusterkit.runs.program import Program, program
 from clusterkit.runs.spec import RunSpec, run_id, timestamp, versions
 from clusterkit.runs.submission import Submission
@@ -24,6 +23,7 @@ from clusterkit.units import format_size
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile
     from clusterkit.config.settings import Settings
+    from clusterkit.runs.alternatives import First
     from clusterkit.submit.sweep import SweepAxis
 
 
@@ -330,6 +330,8 @@ def _requested(
             "--first and retry.memory_up_to exclude each other",
             hint=f"remove memory_up_to from [profiles.{profile.name}.retry] and [project.retry], or --first",
         )
+    from clusterkit.runs.alternatives import alternatives
+
     return alternatives(cluster, profile, request.first, signal=signal, native=native)
 
 

@@ -74,16 +74,16 @@ def missing_home() -> None:
 
 def mistake() -> None:
     """What nobody has foreseen, at the beginning of the command."""
-    from clusterkit.cli import guide
+    from clusterkit.cli import app
 
-    load = guide.load
+    load = app.load
 
     def loaded(name: str) -> Any:
         command = load(name)
         command.callback = _raising(command.callback)
         return command
 
-    guide.load = loaded
+    app.load = loaded
 
 
 def mistake_in_a_thread() -> None:
