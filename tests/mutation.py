@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 PARTS = {  # critical code, and the tests that are to notice its faults
-    "clusterkit/runs/submission.py": "runs/test_submission.py probes/test_answers.py "
+    "clusterkit/backends/submission.py": "backends/test_submission.py probes/test_answers.py "
     "commands/test_refused.py",
     "clusterkit/runs/state.py": "runs/test_state.py runs/test_verdict.py runs/test_record.py",
     "clusterkit/results": "results/test_pull.py results/test_hostile.py commands/test_storage_clean.py",

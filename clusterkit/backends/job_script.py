@@ -14,17 +14,20 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from clusterkit.backends import jobs
-from clusterkit.backends.base import Backend
-from clusterkit.backends.jobs import SCHEDULER_LOG, Way
+from clusterkit.backends.base import Backend, backend_of
+from clusterkit.backends.jobs import SCHEDULER_LOG
+from clusterkit.backends.submission import Submission, job_name
 from clusterkit.errors import ConfigError
 from clusterkit.exit_codes import REQUEUE_CODE
 from clusterkit.folders import PARTIAL_DIR
 from clusterkit.ownership import EXIT_CODE
 from clusterkit.resources import TEMPLATES
-from clusterkit.runtimes import BUILDER, NONE, Runtime, runtime_of
+from clusterkit.runtimes import BUILDER, NONE, Runtime
 
 if TYPE_CHECKING:
     import jinja2
+
+    from clusterkit.config.models import Cluster, Profile, Retry
 
 _GPU_VARIABLES = (
     "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
@@ -47,65 +50,32 @@ class JobScript:
     """
 
     run_id: str
-    job_name: str
     run_dir: str
+    submissions: tuple[Submission, ...]
+    """The run's submission, or one for each of several jobs of which the first to start takes the run."""
+    cluster: Cluster
+    profile: Profile
     snapshot: str
     """The code, of which every run has a copy of its own as its working directory."""
     scratch_root: str
     """Each attempt creates `<run_id>-<attempt>` in it (0700) and removes it at its end."""
     cache_root: str
     """The container runtime's cache, kept between runs."""
-    python: str = "python3"
-    """Interpreter for launch.py: in the image or, without a container, on the node."""
-    options: tuple[str, ...] = ()
-    """The backend's options; they may override those that clusterkit sets."""
-    alternatives: tuple[tuple[str, ...], ...] = ()
-    """The options of each of several jobs of which the first to start takes the run; then `options` are those
-    that they share."""
-    container: str = NONE.name
-    """The runtime that starts the program."""
     image: str | None = None
+    """In the cluster's store, or of a registry; None for a program without a container."""
     image_bytes: int | None = None
     image_digest: str | None = None
     """SHA-256, with or without `sha256:`; compared with the image's name and run.json."""
-    verify_image: bool = False
-    """Check the SHA-256 of the whole image before each start."""
     binds: tuple[str, ...] = ()
     """Additional mounts, `source[:target[:options]]` as the runtime takes them."""
-    nv: bool = False
-    """Make the node's GPUs available in the container."""
     wandb_login: bool = False
     """Make the user's W&B login on the node, ~/.netrc, available in the container."""
-    prelude: tuple[str, ...] = ()
-    """The user's shell lines, run on the node before the container (`module load apptainer`)."""
-    strict_prelude: bool = False
-    """Whether one of them that fails ends the run."""
-    submission: int = 0
-    """Number of the submission this script belongs to."""
-    until_done: Way | None = None
-    """How it continues past its time limit; the options must match (`Backend.continuation`)."""
-    memory: int | None = None
-    """Memory of the job in bytes, where it may be tried again with more."""
-    memory_up_to: int | None = None
-    """Most memory in bytes with which it is tried again when it ran out; None: not at all."""
-    node_failures: int = 0
-    """How often it is tried again after a node failure; its options must let the job be requeued."""
     together: tuple[str, ...] = ()
     """Run directories, its own included, that one process trains."""
     meeting: str | None = None
     """Folder where they meet, unless their common job's script names another."""
     libraries: tuple[str, ...] = ()
     """Additional folders on the program's PYTHONPATH."""
-    trust: tuple[str, ...] = ()
-    """Users who may own, and groups that may write to, the run's folders."""
-    group: str | None = None
-    """One more trusted group."""
-    nodes: int = 1
-    """Nodes of its job; on more than one, `render_node` starts the program on each."""
-    ranks_per_node: int = 1
-    """Processes of the program on each node."""
-    interface: str | None = None
-    """Network interface by which the nodes talk to each other; None finds one."""
     secrets: str | None = None
     """Folder with the program's encrypted secrets, removed when the run has ended; None without any."""
     secret_names: tuple[str, ...] = ()
@@ -119,18 +89,70 @@ class JobScript:
         for name in ("run_dir", "snapshot", "scratch_root", "cache_root"):
             _check_path(name, getattr(self, name), mounted=self.runtime.contained and name != "snapshot")
         self.runtime.check_mounts((self.run_dir, self.scratch_root, *self.binds, *self.together))
-        if self.runtime.contained:
-            if not self.image:
-                raise ConfigError(
-                    f"{self.container} needs an image", hint=f'or set container = "{NONE.name}"'
-                )
-            if not self.from_registry:
-                _check_path("image", self.image, mounted=False)
+        if self.image and not self.from_registry:
+            _check_path("image", self.image, mounted=False)
+
+    @property
+    def submission(self) -> Submission:
+        """The first submission."""
+        return self.submissions[0]
+
+    @property
+    def job_name(self) -> str:
+        """The name of its job."""
+        return job_name(self.run_id, self.submission.number)
+
+    @property
+    def alternatives(self) -> tuple[tuple[str, ...], ...]:
+        """The options of each of several jobs; empty for one job."""
+        return tuple(each.options for each in self.submissions) if len(self.submissions) > 1 else ()
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The backend's options, or those that several jobs share; they may override those of clusterkit."""
+        options, several = self.submission.options, self.alternatives
+        return tuple(option for option in options if all(option in other for other in several))
+
+    @property
+    def nv(self) -> bool:
+        """Whether the node's GPUs are available in the container."""
+        return self.profile.gpu_count > 0
+
+    @property
+    def ranks_per_node(self) -> int:
+        """Processes of the program on each node."""
+        return max(self.profile.gpu_count, 1)
+
+    @property
+    def memory(self) -> int | None:
+        """Memory of the job in bytes, where it may be tried again with more."""
+        return self.backend.asked(self.submission.options).memory
+
+    @property
+    def memory_up_to(self) -> int | None:
+        """Most memory in bytes with which it is tried again when it ran out; None: not at all."""
+        retry = self._retry
+        return retry.memory_up_to if retry else None
+
+    @property
+    def node_failures(self) -> int:
+        """How often it is tried again after a node failure; its options must let the job be requeued."""
+        retry = self._retry
+        return retry.node_failures if retry and self.submission.until_done is None else 0
+
+    @property
+    def _retry(self) -> Retry | None:
+        return self.profile.retry if self.backend.can.retries else None
+
+    @property
+    def backend(self) -> Backend:
+        """The scheduler that starts it."""
+        return backend_of(self.cluster)
 
     @property
     def runtime(self) -> Runtime:
         """What starts the program."""
-        return runtime_of(self.container)
+        return self.cluster.runtime if self.image or not self.cluster.contained else NONE
 
     @property
     def from_registry(self) -> bool:
@@ -144,33 +166,34 @@ def passed_on(backend: Backend) -> tuple[str, ...]:
     return (*_GPU_VARIABLES, *backend.variables)
 
 
-def render(job: JobScript, backend: Backend) -> str:
+def render(job: JobScript) -> str:
     """Returns the text of job.sh: bash 4, ASCII except for the values.
 
     Raises:
         ConfigError: an option cannot be written into a script.
     """
-    directives = backend.directives(job.options, job_name=job.job_name, folder=job.run_dir, log=SCHEDULER_LOG)
-    return _rendered("job.sh.j2", job, backend, directives=directives, warning=backend.held_back(job.options))
+    backend, options = job.backend, job.options
+    directives = backend.directives(options, job_name=job.job_name, folder=job.run_dir, log=SCHEDULER_LOG)
+    return _rendered("job.sh.j2", job, directives=directives, warning=backend.held_back(options))
 
 
-def render_node(job: JobScript, backend: Backend) -> str:
+def render_node(job: JobScript) -> str:
     """Returns the text of node.sh, which starts the program on one of several nodes."""
-    return _rendered("node.sh.j2", job, backend)
+    return _rendered("node.sh.j2", job)
 
 
-def render_others(job: JobScript, backend: Backend) -> str:
+def render_others(job: JobScript) -> str:
     """Returns the text of others.sh: submits the other jobs, of which the first to start takes the run."""
-    return _rendered("submit-others.sh.j2", job, backend)
+    return _rendered("submit-others.sh.j2", job)
 
 
-def _rendered(template: str, job: JobScript, backend: Backend, **values: object) -> str:
+def _rendered(template: str, job: JobScript, **values: object) -> str:
     return (
         templates()
         .get_template(template)
         .render(
             job=job,
-            prelude=prelude(job.prelude),
+            prelude=prelude(job.cluster.prelude),
             runtime=job.runtime,
             program=starting(job.runtime),
             frame="program.sh.j2",
@@ -179,10 +202,10 @@ def _rendered(template: str, job: JobScript, backend: Backend, **values: object)
             names=jobs,
             partial=PARTIAL_DIR,
             digest=(job.image_digest or "").removeprefix("sha256:"),
-            passthrough=passed_on(backend),
+            passthrough=passed_on(job.backend),
             requeue_code=REQUEUE_CODE,
             unsafe_code=EXIT_CODE,
-            mails=backend.mails(
+            mails=job.backend.mails(
                 (*job.options, *(option for options in job.alternatives for option in options))
             ),
             **values,

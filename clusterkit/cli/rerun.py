@@ -29,11 +29,11 @@ from clusterkit.site import open_site
 from clusterkit.units import format_size
 
 if TYPE_CHECKING:
+    from clusterkit.backends.submission import Submission
     from clusterkit.config.settings import Settings
     from clusterkit.runs.ledger import Ledger
     from clusterkit.runs.secret_values import SecretValues
     from clusterkit.runs.spec import RunSpec
-    from clusterkit.runs.submission import Submission
     from clusterkit.site import Site
     from clusterkit.submit.pipeline import Submitted
     from clusterkit.submit.plan import Plan

@@ -72,7 +72,7 @@ def run(
     See also: clusterkit submit, own-project.md
     """
     from clusterkit.submit import pipeline
-    from clusterkit.submit.request import SubmitRequest
+    from clusterkit.submit.request import SubmitRequest, resolve
     from clusterkit.submit.sweep import axes
 
     settings, arguments = _program(config, command or ())
@@ -90,7 +90,7 @@ def run(
         axes=axes(seeds, ()) if seeds else (),
     )
     with open_ledger(settings) as ledger:
-        planned = pipeline.resolve(settings, request)
+        planned = resolve(settings, request)
         submitted = pipeline.submit(
             settings, planned, ledger, bar=transfer_bar, agree=lambda plan: agree(plan, yes=yes)
         )

@@ -11,12 +11,12 @@ from clusterkit.backends.base import Backend, backend_of_kind
 from clusterkit.backends.causes import Text
 from clusterkit.backends.jobs import SCHEDULER_LOG, Found
 from clusterkit.backends.story import SECONDS, Subject, texts
+from clusterkit.backends.submission import outcome
 from clusterkit.diagnosis.evidence import DiskSpace, Evidence
 from clusterkit.errors import RunError, last_words
 from clusterkit.probes import Probe
 from clusterkit.runs.record import RunRecord, parse_records, records
 from clusterkit.runs.state import RunState, fold
-from clusterkit.runs.submission import outcome
 
 _LOG_LINES, _LOG_BYTES = 200, 40_000
 _PART_BYTES = 8_000

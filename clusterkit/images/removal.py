@@ -1,9 +1,9 @@
 """Removes images and snapshots from a cluster's stores, unless a run has begun to use them.
 
 A hand-over touches what its run needs, shows the run, and then looks whether all is there
-(runs/submission.py). Here a thing is first put out of sight, then what runs use is read, and then it goes or
-comes back. So one of the two sees the other, whatever the clocks say. What an interrupted removal leaves is
-like a damaged image, or like an upload that broke off: the next upload or removal takes it.
+(backends/submission.py). Here a thing is first put out of sight, then what runs use is read, and then it goes
+or comes back. So one of the two sees the other, whatever the clocks say. What an interrupted removal leaves
+is like a damaged image, or like an upload that broke off: the next upload or removal takes it.
 """
 
 from __future__ import annotations

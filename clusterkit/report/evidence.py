@@ -10,10 +10,10 @@ from typing import Any
 
 from clusterkit.backends.base import backend_of_kind
 from clusterkit.backends.jobs import SCHEDULER_LOG, JobResources
+from clusterkit.backends.submission import Submission
 from clusterkit.config.kinds import BUILT_IN, DEFAULT
 from clusterkit.report.groups import ReportRun
 from clusterkit.runs.run_dir import newest_request, table
-from clusterkit.runs.submission import Submission
 from clusterkit.untrusted import read_object, whole
 
 _GPU_MEMORY = re.compile(

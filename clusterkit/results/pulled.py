@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from clusterkit.backends.submission import Submission
 from clusterkit.errors import RunError
 from clusterkit.probes import ask
 from clusterkit.runs import names as naming
@@ -17,7 +18,6 @@ from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.record import records
 from clusterkit.runs.roster import document
 from clusterkit.runs.run_dir import newest_request, read_run_dir, table
-from clusterkit.runs.submission import Submission
 from clusterkit.transport.base import Transport
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from clusterkit.backends.base import backend_of
 from clusterkit.backends.jobs import EarlySignal, Job, JobState
+from clusterkit.backends.submission import Submission
 from clusterkit.config.options import NATIVE
 from clusterkit.errors import ConfigError
-from clusterkit.runs.submission import Submission
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from clusterkit.backends.base import backend_of
 from clusterkit.backends.jobs import ENDS, Job, JobState
+from clusterkit.backends.submission import DEFERRED, Submission
 from clusterkit.probes import Answers, Probe, ask
 from clusterkit.runs.alternatives import newest
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.record import Records, RunRecord, records
 from clusterkit.runs.selection import known_state
 from clusterkit.runs.state import RunState, fold
-from clusterkit.runs.submission import DEFERRED, Submission
 from clusterkit.runs.verdict import may_go_on
 from clusterkit.site import Site
 from clusterkit.transport.base import Transport

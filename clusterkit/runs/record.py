@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from clusterkit.backends.submission import REQUEST, Submission
 from clusterkit.errors import RunError, last_words
 from clusterkit.probes import MARK, Probe
-from clusterkit.runs.submission import REQUEST, Submission
 from clusterkit.untrusted import (
     RECORD_BYTES,
     Shape,

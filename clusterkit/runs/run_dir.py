@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit.backends.jobs import JobState
+from clusterkit.backends.submission import Submission
 from clusterkit.errors import RunError
 from clusterkit.runs.record import Attempt, read_record
-from clusterkit.runs.submission import Submission
 from clusterkit.untrusted import RECORD_BYTES, number, ordinal, read_limited, read_object
 
 _YEAR_9999 = 253_370_764_800

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from clusterkit.backends.base import backend_of
 from clusterkit.backends.jobs import JobState
+from clusterkit.backends.submission import SubmissionOutcome, give_up, job_name, outcome
 from clusterkit.folders import is_held
 from clusterkit.probes import ask
 from clusterkit.runs.ledger import ALONE, Ledger, LedgerRun
 from clusterkit.runs.record import RunRecord, records
-from clusterkit.runs.submission import SubmissionOutcome, give_up, job_name, outcome
 from clusterkit.transport.base import Transport
 from clusterkit.untrusted import parse_object
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from clusterkit import __version__
 from clusterkit.backends.jobs import JobState
+from clusterkit.backends.submission import Submission, json_file
 from clusterkit.errors import ConfigError, RunError
 from clusterkit.images.image import Image
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.program import Program
-from clusterkit.runs.submission import Submission, json_file
 from clusterkit.untrusted import can_be_shown, shape_of, text, values_of, whole
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import Any
 
 from clusterkit import __version__
 from clusterkit.backends.job_script import templates
+from clusterkit.backends.submission import Submission
 from clusterkit.runs.run_dir import newest_request
-from clusterkit.runs.submission import Submission
 from clusterkit.runtimes import BUILDER
 from clusterkit.sharing.archive import ArchiveMember, of_file
 from clusterkit.snapshots.snapshot import ManifestEntry

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from clusterkit.backends.submission import Submission
 from clusterkit.config.options import NATIVE
 from clusterkit.results.metrics import MetricRow, last_step, latest, own_names
 from clusterkit.results.series import series
 from clusterkit.runs.program import trains
 from clusterkit.runs.record import Attempt
 from clusterkit.runs.run_dir import moment, table
-from clusterkit.runs.submission import Submission
 
 Name = tuple[str, str]
 """Section and name of a value."""

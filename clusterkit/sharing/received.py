@@ -9,11 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from clusterkit.backends.submission import Submission
 from clusterkit.errors import RunError
 from clusterkit.results.pull import RUN_ID
 from clusterkit.runs.program import TOTAL_STEPS, option_of, trains
 from clusterkit.runs.spec import RunSpec
-from clusterkit.runs.submission import Submission
 from clusterkit.snapshots.copy import listed
 from clusterkit.units import format_duration, format_size
 

@@ -14,12 +14,12 @@ from dataclasses import replace
 from clusterkit.backends.base import Backend, backend_of
 from clusterkit.backends.group_script import render_feed, render_group, render_task
 from clusterkit.backends.jobs import JobState, group_log
+from clusterkit.backends.submission import DEFERRED, Submission, job_name
 from clusterkit.errors import ClusterkitError
 from clusterkit.folders import work_folder
 from clusterkit.interruption import held_back
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.spec import timestamp
-from clusterkit.runs.submission import DEFERRED, Submission, job_name
 from clusterkit.site import Site
 from clusterkit.submit.group import GroupPart
 from clusterkit.submit.handover import hand_over_parcel
@@ -85,13 +85,13 @@ def _feed(site: Site, ledger: Ledger, ready: Ready, backend: Backend, owner: str
 
 def _files(ready: Ready, site: Site, owner: str) -> dict[str, bytes | str]:
     """Returns the scripts, and the list of the parts to submit later."""
-    plan, backend, layout = ready.plan, backend_of(site.cluster), site.layout
+    plan, layout = ready.plan, site.layout
     group = plan.group
     assert group is not None
     first = ready.split[0]
     start = group_script(plan, first, layout, part_options(plan, first), fed=True)
     files: dict[str, bytes | str] = {
-        f"{owner}/job.sh": _text(render_group(start, backend)),
+        f"{owner}/job.sh": _text(render_group(start)),
         f"{owner}/task.sh": _text(render_task(start)),
         f"{owner}/feed.sh": _text(render_feed(start)),
         f"{owner}/feed/ended/": "",
@@ -111,7 +111,7 @@ def _files(ready: Ready, site: Site, owner: str) -> dict[str, bytes | str]:
         files[f"{owner}/submissions/{part.number}/request.json"] = request.to_json()
     for options, number in scripts.items():
         job = replace(start, options=options, job_name=job_name(group.id, 1), array=False)
-        files[f"{owner}/feed/{number}.sh"] = _text(render_group(job, backend))
+        files[f"{owner}/feed/{number}.sh"] = _text(render_group(job))
     files[f"{owner}/feed/parts"] = "".join(lines).encode("utf-8", "surrogateescape")
     return files
 

@@ -11,12 +11,7 @@ from pathlib import Path
 
 from clusterkit.backends.base import backend_of
 from clusterkit.backends.jobs import JobState
-from clusterkit.errors import ClusterkitError, SchedulerError, TransportError, last_words
-from clusterkit.folders import work_folder
-from clusterkit.interruption import InterruptedChange, held_back, tell
-from clusterkit.probes import ask
-from clusterkit.runs.ledger import Ledger, LedgerRun
-from clusterkit.runs.submission import (
+from clusterkit.backends.submission import (
     GONE,
     Submission,
     SubmissionOutcome,
@@ -26,6 +21,11 @@ from clusterkit.runs.submission import (
     parse_hand_over,
     unclear,
 )
+from clusterkit.errors import ClusterkitError, SchedulerError, TransportError, last_words
+from clusterkit.folders import work_folder
+from clusterkit.interruption import InterruptedChange, held_back, tell
+from clusterkit.probes import ask
+from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.site import Site
 from clusterkit.transport import faults
 from clusterkit.transport.base import Transport

@@ -10,11 +10,11 @@ from dataclasses import replace
 from clusterkit.backends.base import backend_of
 from clusterkit.backends.group_script import GroupScript, render_group
 from clusterkit.backends.jobs import SCHEDULER_LOG, Continuation, JobState, Kind, Limits, Parent, group_log
+from clusterkit.backends.submission import Submission, job_name, json_file
 from clusterkit.errors import ClusterkitError
 from clusterkit.folders import work_folder
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.spec import timestamp
-from clusterkit.runs.submission import Submission, job_name, json_file
 from clusterkit.site import Layout, Site
 from clusterkit.submit.group import GroupPart, members_file, parts
 from clusterkit.submit.handover import Parcel, SubmissionRefusedError, hand_over_parcel
@@ -61,7 +61,7 @@ def part_options(plan: Plan, part: GroupPart) -> tuple[str, ...]:
 
 def part_script(plan: Plan, part: GroupPart, layout: Layout, options: tuple[str, ...]) -> str:
     """Returns the job script of a part, with all its options."""
-    return render_group(group_script(plan, part, layout, options), backend_of(plan.cluster))
+    return render_group(group_script(plan, part, layout, options))
 
 
 def group_script(
@@ -82,9 +82,7 @@ def group_script(
         array=part.tasks_of_array(always=_alone(plan)) is not None,
         requeue=any(plan.runs[index].goes_on for index in part.members),
         mps=cluster.mps and plan.runs[0].profile.gpu_count > 0,
-        prelude=cluster.prelude,
-        trust=cluster.trust,
-        group=cluster.group,
+        cluster=cluster,
         fed=fed,
     )
 

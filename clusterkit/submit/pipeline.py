@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 
 from clusterkit.backends.base import backend_of
 from clusterkit.backends.jobs import Continuation, Limits
+from clusterkit.backends.submission import SubmissionOutcome
 from clusterkit.errors import ClusterkitError, ConfigError, SchedulerError
 from clusterkit.images.image import Image
 from clusterkit.probes import ask
 from clusterkit.runs.ledger import ALONE, Ledger, LedgerRun
 from clusterkit.runs.program import PREVIOUS
 from clusterkit.runs.secret_values import SecretValues, find_secrets
-from clusterkit.runs.submission import SubmissionOutcome
 from clusterkit.site import Site, open_site
 from clusterkit.snapshots import Snapshot
 from clusterkit.submit.check import check, check_script, check_trainer, parents

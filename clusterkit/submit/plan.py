@@ -7,26 +7,24 @@ job script, request.json and ledger row.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from clusterkit.backends.base import backend_of
 from clusterkit.backends.job_script import JobScript, render, render_node, render_others
 from clusterkit.backends.jobs import Continuation, JobResources, Kind, Parent
+from clusterkit.backends.submission import Submission
 from clusterkit.resources import NODE_PROGRAMS
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.program import PREVIOUS, Program
 from clusterkit.runs.secret_values import Sealed, SecretValues, seal
 from clusterkit.runs.spec import RunSpec, ledger_row
-from clusterkit.runs.submission import Submission, job_name
-from clusterkit.runtimes import NONE
 from clusterkit.site import Layout
 from clusterkit.snapshots import Allow
 
 if TYPE_CHECKING:
-    from clusterkit.backends.jobs import Way
     from clusterkit.config.models import Cluster, Profile
     from clusterkit.submit.group import GroupPart, JobBatch
     from clusterkit.submit.materials import Materials
@@ -238,7 +236,7 @@ def place(
     Raises:
         ConfigError: a value cannot be written in a job script.
     """
-    member, backend, run_id = planned.member, backend_of(cluster), planned.spec.run_id
+    member, run_id = planned.member, planned.spec.run_id
     run_dir, image = layout.run(run_id), materials.image
     argv, env = planned.program.placed(run_id, run_dir)
     if member:
@@ -284,18 +282,18 @@ def place(
     )
     row = ledger_row(asdict(spec), submissions[0], cluster=cluster.name, run_dir=run_dir)
     job = _job_script(planned, spec, submissions, sealed, cluster, layout, previous_there=previous_there)
-    scripts = {"job.sh": render(job, backend)}
-    if job.nodes > 1:
-        scripts["node.sh"] = render_node(job, backend)
+    scripts = {"job.sh": render(job)}
+    if planned.profile.nodes > 1:
+        scripts["node.sh"] = render_node(job)
     if job.alternatives:
-        scripts["others.sh"] = render_others(job, backend)
+        scripts["others.sh"] = render_others(job)
     return PlacedRun(planned, spec, submissions, job, scripts, row, sealed)
 
 
 def _job_script(
     planned: PlannedRun,
     spec: RunSpec,
-    submissions: Sequence[Submission],
+    submissions: tuple[Submission, ...],
     sealed: Sealed | None,
     cluster: Cluster,
     layout: Layout,
@@ -303,49 +301,30 @@ def _job_script(
     previous_there: bool,
 ) -> JobScript:
     """Returns the values of a run's job script."""
-    first, profile, backend = submissions[0], planned.profile, backend_of(cluster)
     image, drawn = spec.stored_image, spec.versions.get("image")  # drawn from a registry
-    several = tuple(each.options for each in submissions) if len(submissions) > 1 else ()
-    retry = profile.retry if backend.can.retries else None
     together = planned.member.together if planned.member else ()
     meeting = None
-    if planned.member and together and not backend.can.arrays:
+    if planned.member and together and not backend_of(cluster).can.arrays:
         folder = f"{layout.root}/groups/{planned.member.group['id']}"
         meeting = f"{folder}/together-{together[0].rpartition('-')[2]}"
     previous = spec.env.get(PREVIOUS) if previous_there else None
     return JobScript(
         run_id=spec.run_id,
-        job_name=job_name(spec.run_id, first.number),
         run_dir=layout.run(spec.run_id),
+        submissions=submissions,
+        cluster=cluster,
+        profile=planned.profile,
         snapshot=spec.workdir,
         scratch_root=layout.scratch,
         cache_root=layout.cache,
-        python=cluster.interpreter,
-        options=tuple(each for each in first.options if all(each in options for options in several)),
-        alternatives=several,
-        container=cluster.container if image or drawn or not cluster.contained else NONE.name,
         image=image.path(layout.images) if image else drawn,
         image_bytes=image.bytes if image else None,
         image_digest=image.digest if image else None,
-        verify_image=first.verify_image,
         binds=(*cluster.binds, *(f"{path}:{path}:ro" for path in (*spec.python_path, previous) if path)),
-        nv=profile.gpu_count > 0,
         wandb_login=spec.env.get("WANDB_MODE") == "online",
-        prelude=cluster.prelude,
-        strict_prelude=cluster.strict_prelude,
-        submission=first.number,
-        until_done=cast("Way | None", first.until_done),
-        memory=backend.asked(first.options).memory,
-        memory_up_to=retry.memory_up_to if retry else None,
-        node_failures=retry.node_failures if retry and first.until_done is None else 0,
         together=tuple(layout.run(each) for each in together),
         meeting=meeting,
         libraries=spec.python_path,
-        trust=cluster.trust,
-        group=cluster.group,
-        nodes=profile.nodes,
-        ranks_per_node=max(profile.gpu_count, 1),
-        interface=cluster.interface,
         secrets=f"{layout.root}/{sealed.folder}" if sealed else None,
         secret_names=sealed.names if sealed else (),
         tells=sealed.tells if sealed else False,

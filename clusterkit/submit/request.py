@@ -1,4 +1,4 @@
-"""A user's requests: runs to submit, changes to a resubmitted run, and their resolution. Pure."""
+"""A user's requests: runs to submit, changes to a resubmitted run, and their resolution: no connection."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from clusterkit.backends.base import backend_of
 from clusterkit.backends.jobs import EarlySignal
+from clusterkit.backends.submission import Submission
 from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.errors import ConfigError
 from clusterkit.runs.program import Program, program
 from clusterkit.runs.spec import RunSpec, run_id, timestamp, versions
-from clusterkit.runs.submission import Submission
 from clusterkit.snapshots import Allow
 from clusterkit.submit.own_program import check_arguments
 from clusterkit.submit.plan import After, GroupMember, Plan, PlannedGroup, PlannedRun

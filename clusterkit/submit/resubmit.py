@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from clusterkit.backends.base import backend_of
+from clusterkit.backends.submission import Submission
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.program import Program, trains, wandb_environment
 from clusterkit.runs.record import RunRecord
 from clusterkit.runs.spec import RunSpec, run_id, timestamp, versions
 from clusterkit.runs.state import RunState
-from clusterkit.runs.submission import Submission
 from clusterkit.submit.plan import Plan, PlannedRun
 from clusterkit.submit.request import Changes, early_signal, with_retry
 

@@ -14,12 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from clusterkit.backends.group_script import GroupScript
 from clusterkit.backends.job_script import JobScript, render
-from clusterkit.backends.slurm.backend import SlurmBackend
+from clusterkit.backends.submission import Submission
+from clusterkit.config.models import Cluster, Profile, Retry
 from clusterkit.probes import script
 from clusterkit.runs.record import RunRecord, parse_records, records
 from tests.waiting import until
 
+OF_CLUSTER = ("container", "python", "prelude", "strict_prelude", "trust", "group", "interface")
 LAUNCHER = Path(__file__).parents[2] / "clusterkit" / "node" / "launch.py"
 
 
@@ -51,14 +54,14 @@ class Run:
         shutil.copy(LAUNCHER, self.dir)
         fields: dict[str, Any] = {
             "run_id": "run-1",
-            "job_name": "a job",
             "run_dir": str(self.dir),
             "snapshot": str(self.code),
             "scratch_root": str(self.scratch),
             "cache_root": str(self.root / "cache"),
             "python": sys.executable,
         }
-        self.script = render(JobScript(**(fields | dict(self.job))), SlurmBackend())
+        self.contents = job_script(**(fields | dict(self.job)))
+        self.script = render(self.contents)
         self.path = self.dir / "job.sh"
         self.path.write_text(self.script)
         document = {
@@ -118,3 +121,27 @@ def python(*lines: str) -> list[str]:
     head = ["import os, signal, sys, time", "run_dir = os.environ['CLUSTERKIT_RUN_DIR']"]
     head += ["def ready(): open(os.path.join(run_dir, 'ready'), 'w').close()"]
     return ["python", "-c", "\n".join([*head, *lines])]
+
+
+def job_script(**words: Any) -> JobScript:
+    """The job script of a run on a Slurm cluster.
+
+    Args:
+        words: fields of `JobScript`, of its cluster and of its submission; `nodes` and `nv`; and what is
+            tried again: `memory_up_to` and `node_failures`.
+    """
+    retry = Retry.model_construct(**_taken(words, "memory_up_to", "node_failures"))
+    gpu, nodes = "a40" if words.pop("nv", False) else None, words.pop("nodes", 1)
+    cluster = Cluster.model_construct(**{"name": "far", "container": "none"} | _taken(words, *OF_CLUSTER))
+    profile = Profile.model_construct(name="p", gpu=gpu, nodes=nodes, retry=retry)
+    asked = Submission(**{"number": 0} | _taken(words, "number", "until_done", "verify_image", "options"))
+    return JobScript(cluster=cluster, profile=profile, submissions=(asked,), **words)
+
+
+def group_script(prelude: Sequence[str] = (), **words: Any) -> GroupScript:
+    """The job script of a group's part, with a cluster's prelude; `words` are its other fields."""
+    return GroupScript(cluster=Cluster.model_construct(name="far", prelude=prelude), **words)
+
+
+def _taken(words: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: words.pop(name) for name in names if name in words}

@@ -23,7 +23,7 @@ class Site:
     """A run, and a Slurm around it that answers as told."""
 
     def __init__(self, root: Path, argv: list[str], way: str, **job: Any) -> None:
-        self.run = Run(root, argv, job={"until_done": way, **job})
+        self.run = Run(root, argv, job={"until_done": way or None, **job})
         self.bin = root / "bin"
         self.calls_file = root / "calls"
         self.calls_file.touch()

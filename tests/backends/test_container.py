@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from clusterkit.backends.job_script import JobScript, render
+from clusterkit.backends.job_script import render
 from clusterkit.backends.jobs import JobState
 from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.probes import Answers, script
 from clusterkit.runs.record import records
 from clusterkit.runs.state import RunState, fold
-from tests.backends.runs import LAUNCHER
+from tests.backends.runs import LAUNCHER, job_script
 from tests.cluster.cluster import Cluster
 from tests.waiting import until
 
@@ -51,7 +51,6 @@ class ContainerRun:
         self.code = f"/share/code-{name}"
         fields: dict[str, Any] = {
             "run_id": name,
-            "job_name": name,
             "run_dir": self.path,
             "snapshot": self.code,
             "scratch_root": "/share/scratch",
@@ -67,7 +66,7 @@ class ContainerRun:
         code = cluster.share / f"code-{name}"
         code.mkdir()
         (code / "program.py").write_text(program)
-        (self.dir / "job.sh").write_text(render(JobScript(**(fields | changes)), SlurmBackend()))
+        (self.dir / "job.sh").write_text(render(job_script(**(fields | changes))))
         shutil.copy(LAUNCHER, self.dir)
         document = {
             "run_id": name,

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.backends.group_script import GroupScript, render_group
+from clusterkit.backends.group_script import render_group
 from clusterkit.backends.jobs import group_log
-from clusterkit.backends.slurm.backend import SlurmBackend
+from tests.backends.runs import group_script
 from tests.programs import write_program
 from tests.waiting import until
 
@@ -57,8 +57,8 @@ class Group:
         lines = [str(folder) for folder in self.members]
         self.lines(*lines, *[""] * (-len(lines) % pack))
         values = {"part": 0, "origin": 0, "first": 0, **meaning(fields.get("options", ())), **fields}
-        script = GroupScript(job_name="g", group_dir=str(self.dir), pack=pack, **values)  # type: ignore[arg-type]
-        (self.dir / "job.sh").write_text(render_group(script, SlurmBackend()))
+        script = group_script(job_name="g", group_dir=str(self.dir), pack=pack, **values)
+        (self.dir / "job.sh").write_text(render_group(script))
         self.bin = write_program(root / "bin", "sleep", '[ "$1" != 1 ] || set -- 0.1\nexec /bin/sleep "$@"')
         write_program(self.bin, "scontrol", f'echo "$@" >>"{self.bin}/asked"')
 
@@ -219,7 +219,7 @@ def test_shellcheck_has_no_warnings(
     values = {"job_name": "g", "group_dir": "/a b/'g'", "part": 0, "origin": 0, "first": 0, "pack": pack}
     values["scratch_root"] = scratch
     (tmp_path / "job.sh").write_text(
-        render_group(GroupScript(**values, options=options, **meaning(options)), SlurmBackend())
+        render_group(group_script(**values, options=options, **meaning(options)))
     )  # type: ignore[arg-type]
     checked = subprocess.run(
         ["shellcheck", "-S", "warning", tmp_path / "job.sh"], capture_output=True, text=True
@@ -292,8 +292,8 @@ def test_without_a_place_to_meet_each_run_records_what_becomes_of_it(tmp_path: P
 
 def test_the_name_of_a_log_is_what_slurm_makes_of_its_pattern() -> None:
     values = {"job_name": "g", "group_dir": "/a 100%/g", "part": 2, "origin": 0, "first": 0, "pack": 1}
-    single = render_group(GroupScript(**values), SlurmBackend())  # type: ignore[arg-type]
+    single = render_group(group_script(**values))  # type: ignore[arg-type]
     assert "#SBATCH --output=/a\\ 100%%/g/slurm-2.log" in single
-    array = render_group(GroupScript(**values, options=("--array=0-3",), array=True), SlurmBackend())  # type: ignore[arg-type]
+    array = render_group(group_script(**values, options=("--array=0-3",), array=True))  # type: ignore[arg-type]
     assert "#SBATCH --output=/a\\ 100%%/g/slurm-2-%a.log" in array
     assert (group_log(2, None), group_log(2, 3)) == ("slurm-2.log", "slurm-2-3.log")

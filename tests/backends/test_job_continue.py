@@ -78,7 +78,7 @@ def test_a_cancel_that_came_before_the_start_counts(tmp_path: Path, identifier: 
 
 
 def test_the_cancel_of_an_earlier_submission_does_not_count(tmp_path: Path) -> None:
-    here = site(tmp_path, "save(attempt + 1)", "sys.exit(85)", submission=1)
+    here = site(tmp_path, "save(attempt + 1)", "sys.exit(85)", number=1)
     folder = here.run.dir / "attempts/0"
     folder.mkdir(parents=True)
     (folder / "start.json").write_text('{"attempt": 0, "job_id": "5", "submission": 0}')

@@ -37,9 +37,8 @@ def contained(
     tools = write_program(
         tmp_path / "bin", "apptainer", "case $1 in exec) echo the container was started ;; esac"
     )
-    fields = {"image_bytes": len(CONTENT), "image_digest": DIGEST, "image": str(image)}
-    fields["container"] = "apptainer"
-    run = Run(tmp_path, job=fields | {"prelude": (f"PATH={tools}:$PATH",)} | job)
+    facts = {"image_bytes": len(CONTENT), "image_digest": DIGEST, "image": str(image)}
+    run = Run(tmp_path, job={"container": "apptainer", "prelude": (f"PATH={tools}:$PATH",)} | facts | job)
     spec = dataclasses.replace(SPEC, image={"digest": record, "path": str(image), "bytes": len(CONTENT)})
     (run.dir / "run.json").write_bytes(spec.to_json())
     return run

@@ -28,7 +28,7 @@ V2 = "0::/system.slice/slurmstepd.scope/job_7/step_batch/user/task_0\n"
     ],
 )
 def test_the_kernels_count_of_kills(tmp_path: Path, groups: str, file: str, said: str) -> None:
-    script = Run(tmp_path, job={"memory": 60 << 20, "memory_up_to": 1 << 30}).script
+    script = Run(tmp_path, job={"options": ("--mem=60M",), "memory_up_to": 1 << 30}).script
     match = re.search(r"^oom_kills\(\) \{.*?^\}", script, re.M | re.S)
     assert match
     counts = tmp_path / "groups" / file
@@ -43,7 +43,7 @@ def test_the_kernels_count_of_kills(tmp_path: Path, groups: str, file: str, said
 
 @pytest.mark.parametrize("program", ["sys.exit(1)", "os.kill(os.getpid(), signal.SIGKILL)"])
 def test_what_the_kernel_did_not_kill_is_not_tried_again(tmp_path: Path, program: str) -> None:
-    here = site(tmp_path, program, way="", memory=60 << 20, memory_up_to=1 << 30)
+    here = site(tmp_path, program, way="", options=("--mem=60M",), memory_up_to=1 << 30)
     here.request()
     here.answers("sbatch", "echo 8")
     here.attempt()

@@ -14,16 +14,15 @@ from typing import Any
 
 import pytest
 
-from clusterkit.backends.job_script import JobScript, render, render_node
-from clusterkit.backends.slurm.backend import SlurmBackend
+from clusterkit.backends.job_script import render, render_node
 from clusterkit.config.models import Cluster
 from clusterkit.interactive.entering import enter_script
-from tests.backends.runs import Run, python
+from tests.backends.runs import Run, job_script, python
 from tests.backends.test_script import SCRIPTS
 from tests.programs import write_program
 from tests.waiting import until
 
-_SCRIPT = render(JobScript(**SCRIPTS["plain"]), SlurmBackend())
+_SCRIPT = render(job_script(**SCRIPTS["plain"]))
 _ASSIGNED = r"(?<![\w$\"'-])([a-z][a-z_]*)\+?=|\b(?:for|local) ([a-z_]+)"
 VARIABLES = sorted({name for names in re.findall(_ASSIGNED, _SCRIPT) for name in names if name})
 """All variables of the script."""
@@ -139,10 +138,8 @@ def test_no_variable_of_it_reaches_what_a_node_of_several_removes(tmp_path: Path
     theirs.mkdir()
     lines = (*(f"{name}='{theirs}'" for name in ("own_scratch", "short_tmp", "ranks", "scratch")), "exit 0")
     run = started(tmp_path, *lines, nodes=2)
-    job = JobScript(**SCRIPTS["plain"] | {"prelude": lines, "nodes": 2, "run_dir": str(run.dir)}
-                    | {"scratch_root": str(run.scratch), "cache_root": str(tmp_path / "cache")})  # fmt: skip
     for name in ("node.sh", "rendezvous.py"):
-        (run.dir / name).write_text(render_node(job, SlurmBackend()))
+        (run.dir / name).write_text(render_node(run.contents))
     (run.dir / "attempts/0/ranks").mkdir(parents=True)
     run.scratch.mkdir()
     given = {"SLURM_NODEID": "1", "CLUSTERKIT_ATTEMPT": "0", "CLUSTERKIT_SUBMISSION": "0"}

@@ -10,15 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusterkit.backends.job_script import JobScript, render
-from clusterkit.backends.slurm.backend import SlurmBackend
+from clusterkit.backends.job_script import render
 from clusterkit.backends.slurm.options import directive
 from clusterkit.errors import ConfigError
+from tests.backends.runs import job_script
 from tests.sampling import sampled
 
 PLAIN: dict[str, Any] = {
     "run_id": "mt10-20260102-k3f9",
-    "job_name": "mt10",
     "run_dir": "/data/runs/mt10-20260102-k3f9",
     "snapshot": "/data/snapshots/abc/project",
     "scratch_root": "/data/scratch",
@@ -42,28 +41,27 @@ REGISTRY: dict[str, Any] = {
 
 
 def text(**changes: Any) -> str:
-    return render(JobScript(**(PLAIN | changes)), SlurmBackend())
+    return render(job_script(**(PLAIN | changes)))
 
 
 def contained(**changes: Any) -> str:
-    return render(JobScript(**(CONTAINED | changes)), SlurmBackend())
+    return render(job_script(**(CONTAINED | changes)))
 
 
 MAIL = ("--mail-user=me@example.org", "--mail-type=END,FAIL")
 SCRIPTS: dict[str, dict[str, Any]] = {
     "plain": PLAIN,
     "contained": CONTAINED,
-    "singularity": CONTAINED
-    | {"nv": True, "container": "singularity", "image_digest": None, "image_bytes": None},
+    "singularity": CONTAINED | {"nv": True, "container": "singularity"},
     "pyxis": PYXIS
     | {"nv": True, "wandb_login": True, "together": ("/data/runs/ab",)}
-    | {"memory": 1 << 30, "memory_up_to": 1 << 34},
+    | {"options": ("--mem=1G",), "memory_up_to": 1 << 34},
     "pyxis-registry": PYXIS | REGISTRY,
     **{way: PLAIN | {"until_done": way} for way in ("requeue", "array", "chain")},
-    "retry": PLAIN | {"memory": 1 << 30, "memory_up_to": 1 << 34, "node_failures": 2},
+    "retry": PLAIN | {"options": ("--mem=1G",), "memory_up_to": 1 << 34, "node_failures": 2},
     **{f"{way}-mail": PLAIN | {"until_done": way, "options": MAIL} for way in ("array", "chain")},
-    "retry-mail": PLAIN | {"memory": 1 << 30, "memory_up_to": 1 << 34, "options": MAIL},
-    "chain-retry": PLAIN | {"until_done": "chain", "memory": 1 << 30, "memory_up_to": 1 << 34},
+    "retry-mail": PLAIN | {"memory_up_to": 1 << 34, "options": (*MAIL, "--mem=1G")},
+    "chain-retry": PLAIN | {"until_done": "chain", "options": ("--mem=1G",), "memory_up_to": 1 << 34},
     "together": CONTAINED
     | {"together": ("/data/runs/a b", PLAIN["run_dir"]), "meeting": "/data/where we 'meet'"},
     "hostile": PLAIN
@@ -73,7 +71,7 @@ SCRIPTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_bash_accepts_it(name: str) -> None:
-    script = render(JobScript(**SCRIPTS[name]), SlurmBackend())
+    script = render(job_script(**SCRIPTS[name]))
     checked = subprocess.run(["bash", "-n"], input=script.encode(), capture_output=True)
     assert (checked.returncode, checked.stderr) == (0, b"")
 
@@ -82,7 +80,7 @@ def test_bash_accepts_it(name: str) -> None:
 @pytest.mark.needs("shellcheck")
 @pytest.mark.parametrize("name", sampled(SCRIPTS, 3))
 def test_shellcheck_has_no_warnings(name: str, tmp_path: Path) -> None:
-    (tmp_path / "job.sh").write_text(render(JobScript(**SCRIPTS[name]), SlurmBackend()))
+    (tmp_path / "job.sh").write_text(render(job_script(**SCRIPTS[name])))
     checked = subprocess.run(
         ["shellcheck", "-S", "warning", tmp_path / "job.sh"], capture_output=True, text=True
     )
@@ -199,7 +197,7 @@ def test_an_image_of_a_registry_is_no_file() -> None:
 def test_pyxis_refuses_a_mount_that_bash_would_read(name: str, bad: str) -> None:
     path = f"/w/a{bad}b"
     with pytest.raises(ConfigError, match="a mount of Pyxis cannot contain"):
-        JobScript(**(PYXIS | {name: (path,) if name == "binds" else path}))
+        job_script(**(PYXIS | {name: (path,) if name == "binds" else path}))
 
 
 def test_nv_only_when_a_gpu_is_asked_for() -> None:
@@ -212,14 +210,13 @@ def test_nv_only_when_a_gpu_is_asked_for() -> None:
     [
         ({"run_id": "a b"}, "not a run id"),
         ({"run_dir": "runs/x"}, "absolute"),
-        ({"image": None}, "needs an image"),
         ({"run_dir": "/w/a:b"}, "':'"),
         ({"scratch_root": "/w/a,b"}, "','"),
     ],
 )
 def test_refuses_what_cannot_be_said(changes: dict[str, Any], cause: str) -> None:
     with pytest.raises(ConfigError, match=cause):
-        JobScript(**(CONTAINED | changes))
+        job_script(**(CONTAINED | changes))
 
 
 def test_the_login_of_the_node_is_shown_only_where_it_is_wanted() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from clusterkit.backends.submission import Submission
 from clusterkit.diagnosis import diagnose, parse_evidence
 from clusterkit.diagnosis.arguments import command_words, without_fault
-from clusterkit.runs.submission import Submission
 from tests.diagnosis.run_dirs import ask, make_run
 
 ASKED = "--cluster uni --profile p --set lr=1 --time 4h"

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from clusterkit.backends.slurm import why
+from clusterkit.backends.submission import Submission
 from clusterkit.diagnosis import CAUSES, Diagnosis, Sure, diagnose, parse_evidence
 from clusterkit.errors import RunError
-from clusterkit.runs.submission import Submission
 from tests.diagnosis.run_dirs import RECORDED, ask, diagnosis_of, evidence_of, make_run, recorded
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    main()\n'

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.backends.jobs import JobState
+from clusterkit.backends.submission import bundle, hand_over_argv, parse_hand_over
 from clusterkit.commands import storage
 from clusterkit.errors import ImageError, TransportError
 from clusterkit.images.image import Image, must_be_writable, sha256_of
@@ -21,7 +22,6 @@ from clusterkit.images.planning import plan
 from clusterkit.images.removal import remove
 from clusterkit.images.upload import upload
 from clusterkit.runs.state import RunState, to_text
-from clusterkit.runs.submission import bundle, hand_over_argv, parse_hand_over
 from tests.doubles.lab import ALICE, BOB, LAB, OLD, Lab, new_lab
 from tests.doubles.slurm_site import Member
 from tests.images.uploads import HEADER, no_bar

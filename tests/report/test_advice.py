@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from clusterkit.backends.submission import Submission
 from clusterkit.report.advice import GroupAdvice, RuleCheck, advise
 from clusterkit.report.evidence import RunEvidence, asked, read_evidence
 from clusterkit.report.groups import read_runs
 from clusterkit.report.measured import Measured, measure
 from clusterkit.report.needs import ResourceNeed
-from clusterkit.runs.submission import Submission
 from tests.results.run_dirs import STARTED, evaluation, make_run_dir, write_metrics
 
 GIB = 1 << 30

@@ -6,8 +6,8 @@ from typing import Any
 
 from clusterkit.backends.jobs import Job, JobState
 from clusterkit.backends.slurm.explain import explain
+from clusterkit.backends.submission import Submission
 from clusterkit.runs.record import Attempt, RunRecord
-from clusterkit.runs.submission import Submission
 
 NOW = 10_000.0
 START = {"attempt": 0, "job_id": "7", "node": "n1", "started": NOW - 600}

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from clusterkit.backends.submission import Submission
 from clusterkit.errors import RunError
 from clusterkit.probes import script
 from clusterkit.runs.record import Attempt, RunRecord, parse_records, read_record, records
 from clusterkit.runs.run_dir import newest_request
-from clusterkit.runs.submission import Submission
 from clusterkit.runs.verdict import silence
 from clusterkit.untrusted import RECORD_BYTES
 from tests.backends.runs import collect

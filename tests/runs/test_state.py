@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from clusterkit.backends.jobs import Job, JobResources, JobState
 from clusterkit.backends.slurm.backend import SlurmBackend
+from clusterkit.backends.submission import Submission
 from clusterkit.runs.record import Attempt, RunRecord
 from clusterkit.runs.state import RunState, fold, remembered, to_text, tried_again
-from clusterkit.runs.submission import Submission
 from tests.runs.records import COMPLETED, NOW, REQUEUE, START, beating, ending, job, mute, record
 
 

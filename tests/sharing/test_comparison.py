@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from clusterkit.backends.submission import Submission
 from clusterkit.results.metrics import read
 from clusterkit.runs.run_dir import read_run_dir
-from clusterkit.runs.submission import Submission
 from clusterkit.sharing.comparison import Changed, ComparedCode, changed_in, compare
 from clusterkit.sharing.description import DescribedRate, Description, describe
 from clusterkit.snapshots import git

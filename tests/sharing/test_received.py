@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from clusterkit.backends.submission import Submission
 from clusterkit.config.models import Profile
 from clusterkit.config.settings import load_settings
 from clusterkit.errors import RunError
 from clusterkit.runs.record import read_record
 from clusterkit.runs.spec import RunSpec
-from clusterkit.runs.submission import Submission
 from clusterkit.sharing.received import check_received
 
 DOCUMENT: dict[str, Any] = {

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from clusterkit.backends.jobs import EarlySignal, JobState
+from clusterkit.backends.submission import Submission
 from clusterkit.config.models import Cluster, Profile
 from clusterkit.errors import ConfigError
 from clusterkit.runs.ledger import Ledger, LedgerRun
@@ -17,7 +18,6 @@ from clusterkit.runs.record import RunRecord
 from clusterkit.runs.secret_values import SecretValues
 from clusterkit.runs.spec import RunSpec, must_start_alike
 from clusterkit.runs.state import RunState
-from clusterkit.runs.submission import Submission
 from clusterkit.site import open_site
 from clusterkit.submit.materials import Materials
 from clusterkit.submit.pipeline import prepare

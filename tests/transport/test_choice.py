@@ -17,6 +17,15 @@ from tests.programs import write_program
 HOST = HostConfig(alias="hpc", hostname="h", port=22, user="me")
 
 
+def test_importing_the_factory_imports_no_paramiko() -> None:
+    script = (
+        "import sys; import clusterkit.transport.factory;"
+        "print([name for name in ('paramiko', 'cryptography', 'getpass') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 def test_nothing_asks_for_more_than_paramiko() -> None:
     assert choose(HOST, "auto", keep=False) == LinkChoice(False, "nothing requires OpenSSH")
 
@@ -93,12 +102,3 @@ def test_paramiko_refuses_what_it_would_ignore(line: str, tmp_path: Path) -> Non
         caught.value.cause == f"the ssh configuration of hpc sets {keyword}, which paramiko does not support"
     )
     assert caught.value.hint == 'set transport = "auto" or "openssh" for the cluster'
-
-
-def test_importing_the_factory_imports_no_paramiko() -> None:
-    script = (
-        "import sys; import clusterkit.transport.factory;"
-        "print([name for name in ('paramiko', 'cryptography', 'getpass') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"

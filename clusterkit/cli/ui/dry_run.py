@@ -87,7 +87,7 @@ def _show_run(found: DryRun) -> None:
     labelled(backend_of(found.plan.cluster).tool, shlex.join(found.first.submission.options))
     labelled("program", printable(shlex.join(spec.argv)))
     if found.plan.cluster.here and list(spec.argv[:1]) == ["python"]:
-        labelled("python", printable(found.first.job.python))
+        labelled("python", printable(found.first.job.cluster.interpreter))
     variables = (f"{name}={shlex.quote(value)}" for name, value in spec.env.items())
     labelled("environment", printable(" ".join(variables)))
     if image:

@@ -12,9 +12,9 @@ from clusterkit.units import format_size, plural
 
 if TYPE_CHECKING:
     from clusterkit.backends.jobs import Continuation
+    from clusterkit.backends.submission import SubmissionOutcome
     from clusterkit.commands.resume import Resumed
     from clusterkit.runs.ledger import LedgerRun
-    from clusterkit.runs.submission import SubmissionOutcome
     from clusterkit.submit.pipeline import DryRun, Submitted
     from clusterkit.submit.plan import Plan
 

@@ -2,7 +2,7 @@
 
 The job works in a folder of its own below the work root, which holds the build's files and
 
-    job.sh        the script         submissions/  what the scheduler answered (runs/submission.py)
+    job.sh        the script         submissions/  what the scheduler answered (backends/submission.py)
     log           Apptainer's words  result        written last: `code N`, `digest SHA256`, `bytes N`
     slurm.log     the scheduler's    packages.txt  what the image holds
     chunks        the image's chunk list, where a Python can make it: the next image may then come as a delta

@@ -8,7 +8,7 @@ from clusterkit.backends.checks import Outcome, Verdict
 from clusterkit.backends.slurm import checks as scheduler
 from clusterkit.backends.slurm.checks import SlurmAnswer
 from clusterkit.backends.slurm.request import read
-from clusterkit.runs.submission import Submission
+from clusterkit.backends.submission import Submission
 from tests.checkup.sites import slurm_answer
 
 FINE = ("--cpus-per-task=8", "--mem=64G", "--time=04:00:00", "--gres=gpu:a40:2", "--account=students")

@@ -18,8 +18,7 @@ import pytest
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.backends.slurm.backend import SlurmBackend
-from clusterkit.probes import Answers, script
-from clusterkit.runs.submission import (
+from clusterkit.backends.submission import (
     Found,
     Submission,
     bundle,
@@ -28,6 +27,7 @@ from clusterkit.runs.submission import (
     outcome,
     parse_hand_over,
 )
+from clusterkit.probes import Answers, script
 from clusterkit.transport import faults
 from tests.doubles.full_disk import fill, small_disk
 
