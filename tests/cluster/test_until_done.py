@@ -345,7 +345,7 @@ def test_the_drill_says_that_it_works(drill: subprocess.Popen[str]) -> None:
     assert "gets past its time limit here" in said
 
 
-@pytest.mark.exhaustive  # its program in tests/trainer/test_drill.py, its words in test_rehearsal.py
+@pytest.mark.exhaustive  # its program in tests/trainer/test_train.py, its words in test_rehearsal.py
 def test_the_drill_of_a_training(deployed: User) -> None:
     said = deployed.types("rehearse", "--profile", "training")
     assert "FAIL" not in said

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests import forked
+from tests import forked, waiting
 
 SMALL = [
     *("--set", "actor_hidden=8", "--unlock", "actor_hidden", "--set", "critic_hidden=8"),
@@ -31,11 +30,12 @@ def finish(process: forked.Process) -> str:
 
 def until(process: forked.Process, condition: Callable[[], bool]) -> None:
     """Waits for something that the process does while it runs."""
-    deadline = time.monotonic() + 300
-    while not condition():
+
+    def holds() -> bool:
         assert process.poll() is None, finish(process)
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+        return condition()
+
+    waiting.until(holds)
 
 
 def step_of(run_dir: Path) -> int:

@@ -16,16 +16,12 @@ import torch
 
 from tests.trainer import test_on_policy, test_ppo
 from tests.trainer.learners import fill
-from tests.trainer.runs import StopAt, store_of
-from tests.trainer.sacs import CONFIG, OBSERVATION, TASKS, make_batch
+from tests.trainer.runs import StopAt, settings_for, settings_of_counters, store_of
 from tests.trainer.test_capture import CpuRecorder
-from tests.trainer.test_off_policy import settings_for
 from tests.trainer.toys import CounterFactory
 from trainer.algorithms.capture import CapturedUpdate
 from trainer.algorithms.on_policy_config import make_actor_critic
-from trainer.algorithms.ppo_learner import A2C, PPO
-from trainer.algorithms.sac_learner import SAC
-from trainer.checkpoint.model import digest
+from trainer.algorithms.ppo_learner import PPO
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.errors import WorkerError
 from trainer.loops import learner, training
@@ -39,42 +35,8 @@ from trainer.preemption import StopSignals
 from trainer.ranks import parallel
 from trainer.ranks.parallel import Ranks
 from trainer.ranks.place import RankPlace, place_from
-from trainer.replay import Batch
 from trainer.replay.rollout import Rollout
 from trainer.settings import TrainSettings
-
-UPDATES, BATCH = 20, 24
-NETWORKS = ("policy", "critics", "targets", "log_alpha", "skipped")
-
-
-def learn(ranks: Ranks, place: RankPlace, max_grad_norm: float, spoilt: int | None = None) -> dict:
-    """Learns from a fixed stream of batches, of which each rank has its part; returns what was learnt.
-
-    Args:
-        ranks: all of them.
-        place: of this one.
-        max_grad_norm: of the recipe.
-        spoilt: the update at which one transition of the last rank has a reward that is no number.
-    """
-    torch.manual_seed(7)
-    config = replace(CONFIG, max_grad_norm=max_grad_norm)
-    agent = SAC(config, OBSERVATION, 2, TASKS, average=ranks.average)
-    ranks.spread(agent.tensors())
-    torch.manual_seed(8)
-    own = slice(place.rank, None, place.size)
-    for update in range(UPDATES):
-        batch, noise = make_batch(BATCH, ends=True), torch.randn(2, BATCH, 2)
-        if update == spoilt:
-            batch.reward[-1] = torch.nan
-        part, part_noise = Batch(*(tensor[own] for tensor in batch)), noise[:, own]
-        agent._split = lambda _, part=part, noise=part_noise: [(part, noise)]
-        notes = agent.update(part)
-    learnt = agent.state_dict()
-    return {
-        "learnt": {name: learnt[name] for name in NETWORKS},
-        "notes": {name: float(value) for name, value in notes.items()},
-        "digest": digest(learnt),
-    }
 
 
 def learn_rollouts(ranks: Ranks, place: RankPlace) -> dict:
@@ -106,24 +68,6 @@ def learn_rollouts(ranks: Ranks, place: RankPlace) -> dict:
         "learnt": [tensor.clone() for tensor in agent.shared()],
         "notes": {name: float(value) for name, value in notes.items()},
         "stopped": stopped,
-    }
-
-
-def learn_with_a2c(ranks: Ranks, place: RankPlace) -> dict:
-    """Learns from three whole rollouts, of whose environments each rank has its part."""
-    config = replace(test_ppo.A2C_CONFIG, normalize_advantages=True, normalize_rewards=True)
-    torch.manual_seed(7)
-    policy = make_actor_critic(config, test_ppo.OBSERVATION, test_ppo.BOX)
-    own_envs = test_ppo.ENVS // place.size
-    agent = A2C(config, policy, own_envs, nullcontext, learners=ranks.size, average=ranks.average)
-    ranks.spread(agent.shared())
-    for seed in range(3):
-        torch.manual_seed(seed)
-        own = _own_part(test_ppo.lived(), place, own_envs)
-        notes = agent.update(agent.pack(agent.estimate(own)).batch())
-    return {
-        "learnt": [tensor.clone() for tensor in agent.shared()],
-        "notes": {name: float(value) for name, value in notes.items()},
     }
 
 
@@ -193,7 +137,7 @@ def capture(ranks: Ranks, folder: Path, place: RankPlace) -> list:
     """Learns where the last rank cannot capture; returns what each says, has recorded and has learnt."""
     last = place.rank == place.size - 1
     recorder = CpuRecorder(RuntimeError("operation not permitted") if last else None)
-    settings = replace(settings_for(folder, "--num-envs", "6"), place=place)
+    settings = replace(settings_of_counters(folder, "--num-envs", "6"), place=place)
     with patch.object(learner, "CapturedUpdate", partial(CapturedUpdate, recorder=recorder)):
         own = Learner(settings, CounterFactory(), torch.device("cpu"), print, ranks=ranks)
     fill(own)
@@ -221,7 +165,7 @@ def settings_of(folder: Path, place: RankPlace, attempt: int = 0) -> TrainSettin
     argv = ("--total-steps", "300", "--num-envs", "4", "--checkpoint-every", "152", "--log-every", "100")
     rewards = ("--set", "normalize_rewards=returns", "--unlock", "normalize_rewards")
     resume = ("--resume",) if attempt else ()
-    settings = settings_for(folder, *argv, *rewards, *resume, env_steps_per_update="10")
+    settings = settings_of_counters(folder, *argv, *rewards, *resume, env_steps_per_update="10")
     return replace(settings, place=place, attempt=attempt)
 
 
@@ -229,7 +173,7 @@ def rollout_settings_of(folder: Path, place: RankPlace, attempt: int = 0) -> Tra
     """PPO on four environments, with everything standardised."""
     argv = ("--total-steps", "384", "--num-envs", "4", "--log-every", "64")
     resume = ("--resume",) if attempt else ()
-    settings = test_on_policy.settings_for(folder, "ppo", *argv, *resume, **test_on_policy.STANDARDISED)
+    settings = settings_for(folder, "ppo", *argv, *resume, **test_on_policy.STANDARDISED)
     return replace(settings, place=place, attempt=attempt)
 
 
@@ -238,11 +182,7 @@ def main(folder: Path) -> None:
     place = place_from(os.environ, None)
     found: dict[str, object] = {}
     with Ranks.meet(place, torch.device("cpu")) as ranks:
-        found["plain"] = learn(ranks, place, 0.0)
-        found["clipped"] = learn(ranks, place, 0.05)
-        found["spoilt"] = learn(ranks, place, 0.0, spoilt=5)
         found["rollouts"] = learn_rollouts(ranks, place)
-        found["a2c"] = learn_with_a2c(ranks, place)
         found["whole"] = attempt(settings_of(folder / "whole", place), ranks)
         last = place.rank == place.size - 1
         found["drifted"] = drift(ranks, folder, place)

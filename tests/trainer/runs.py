@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.trainer.toys import CounterFactory
 from trainer import checkpoint
 from trainer.checkpoint import CheckpointStore
 from trainer.envs.choice import factory_for
@@ -29,11 +31,34 @@ def changed(values: Mapping[str, Any]) -> list[str]:
     return [part for name, value in values.items() for part in ("--set", f"{name}={value}", "--unlock", name)]
 
 
-def settings_for(run_dir: Path, recipe: str, values: Mapping[str, Any], *argv: str) -> TrainSettings:
-    """The settings of a run in this process alone, which neither evaluates nor saves before its end."""
+_NETWORKS = {"actor_hidden": "8", "critic_hidden": "8"}
+_REPLAY = {"warmup_steps": "30", "batch_size": "16", "replay_capacity": "500", "env_steps_per_update": "4"}
+_TASKS = {"tasks": "reach,push,door-close", "episode_steps": "20"}
+_COUNTERS = {"warmup_steps": "60", "env_steps_per_update": "5", "replay_capacity": "3000"}
+_ROBOTS = {"tasks": "reach,drawer-close", "rollout_size": "160", "batch_size": "auto", "episode_steps": "20"}
+SMALL = {
+    "sac": _NETWORKS | _REPLAY,
+    "td3": _NETWORKS | _REPLAY,
+    "td3-mt10": _NETWORKS | _REPLAY | _TASKS,
+    "dqn": {"hidden": "8"} | _REPLAY,
+    "local-demo": _NETWORKS | _REPLAY | _TASKS | _COUNTERS,
+    "ppo": {"hidden": "16,16", "rollout_size": "64", "batch_size": "16", "epochs": "2"},
+    "a2c": {"hidden": "16,16", "rollout_size": "20"},
+    "mtppo-mt10": {"hidden": "16,16", "epochs": "2"} | _ROBOTS,
+}
+"""Values with which recipes learn in no time."""
+
+
+def settings_for(run_dir: Path, recipe: str, *argv: str, **values: Any) -> TrainSettings:
+    """The settings of a small run in this process alone, which neither evaluates nor saves before its end."""
     own = ("--wandb", "disabled", "--workers", "0", "--eval-every", "0", "--checkpoint-every", "0")
-    words = ["--recipe", recipe, "--run-dir", str(run_dir), *changed(values), *own, *argv]
+    words = ["--recipe", recipe, "--run-dir", str(run_dir), *changed(SMALL[recipe] | values), *own, *argv]
     return read_settings(words, {})
+
+
+def settings_of_counters(run_dir: Path, *argv: str, **values: Any) -> TrainSettings:
+    """The settings of a small run whose environments are counters, see `toys`."""
+    return replace(settings_for(run_dir, "local-demo", *argv, **values), tasks=CounterFactory().tasks)
 
 
 class StopAt(StopSignals):
@@ -91,6 +116,11 @@ def train(settings: TrainSettings, **how: Any) -> SimpleNamespace:
     return run(
         settings, factory_for(recipe.entry, recipe.values, settings.tasks, settings.seed, goals), **how
     )
+
+
+def train_on_counters(settings: TrainSettings, **how: Any) -> SimpleNamespace:
+    """`run` in counters."""
+    return run(settings, CounterFactory(), **how)
 
 
 def store_of(settings: TrainSettings) -> CheckpointStore:

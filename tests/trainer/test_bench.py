@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from tests import forked
+from tests.trainer.processes import until
+from tests.trainer.runs import changed
 from trainer.bench import command
 from trainer.bench import measure as measurements
 from trainer.bench import process as bench_process
@@ -68,9 +70,8 @@ def test_steps_that_take_next_to_nothing_are_tried_in_the_learner_s_own_process(
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["ppo", "sac"])
 def test_recipes_on_an_environment_are_measured(tmp_path, recipe):
-    small = {"ppo": ["rollout_size=256"], "sac": ["replay_capacity=4000", "batch_size=32"]}[recipe]
-    changes = [word for pair in small for word in ("--set", pair, "--unlock", pair.partition("=")[0])]
-    words = ["--recipe", recipe, *changes, "--device", "cpu", "--num-envs", "4", "--workers", "0"]
+    small = {"ppo": {"rollout_size": 256}, "sac": {"replay_capacity": 4000, "batch_size": 32}}[recipe]
+    words = ["--recipe", recipe, *changed(small), "--device", "cpu", "--num-envs", "4", "--workers", "0"]
     settings = adapted(read_settings([*words, "--run-dir", str(tmp_path)], {}))
     far = time.monotonic() + 100
     assert KINDS["envs"](settings, 0.05, far)["env_steps_per_second"] > 0
@@ -101,8 +102,7 @@ def test_environments_alone_are_stepped_by_those_who_step_them_in_a_run(
 
 
 def test_updates_of_a_rollout_that_break_off_are_counted_as_they_are(tmp_path):
-    pairs = {"rollout_size": "256", "target_kl": "1e-6"}
-    changes = [word for pair in pairs.items() for word in ("--set", "=".join(pair), "--unlock", pair[0])]
+    changes = changed({"rollout_size": 256, "target_kl": 1e-6})
     settings = read_settings(["--recipe", "ppo", *changes, "--run-dir", str(tmp_path)], {})
     factory = factory_for(settings.recipe.entry, settings.recipe.values, settings.tasks)
     learner = RolloutLearner(settings, factory, torch.device("cpu"), Ranks())
@@ -184,11 +184,7 @@ def test_a_whole_bench(tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 def test_a_signal_ends_it_and_what_it_was_at(tmp_path):
     process = start(tmp_path, "--num-envs", "4", "--seconds", "300")
-    deadline = time.monotonic() + 300
-    while not (tmp_path / "heartbeat.json").exists():
-        assert time.monotonic() < deadline
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.05)
+    until(process, (tmp_path / "heartbeat.json").exists)
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=200)
     assert process.returncode == 1

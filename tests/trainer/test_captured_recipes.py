@@ -19,6 +19,7 @@ from torch import Tensor
 
 from tests.trainer import runs
 from tests.trainer.cuda_model import CudaModel
+from tests.trainer.learners import live
 from tests.trainer.toys import CounterFactory
 from trainer import recipe as recipes
 from trainer.algorithms import capture
@@ -226,7 +227,10 @@ def test_updates_on_policy(cuda: CudaModel, tmp_path: Path, name: str, seeds: in
         found = []
         for rollout in range(2):
             for number, learner in enumerate(learners):
-                live(learner, seeds * rollout + number, factory)
+                rng = np.random.default_rng(seeds * rollout + number)
+                tasks = learner.rollout.observation.shape[-1] - factory.observation_dim
+                box = factory.action_space.kind == "box"
+                live(learner.rollout, rng, box=box, tasks=tasks, episode=SMALL["episode_steps"])
             left = 1.0 - 0.1 * rollout
             if isinstance(group, RolloutGroup):
                 group.learn(range(seeds), [left] * seeds, lambda *_: None)
@@ -241,24 +245,6 @@ def test_updates_on_policy(cuda: CudaModel, tmp_path: Path, name: str, seeds: in
         return found
 
     check_captured_and_not(learnt)
-
-
-def live(learner: RolloutLearner, seed: int, factory: EnvFactory) -> None:
-    """Fills a rollout."""
-    rollout, rng = learner.rollout, np.random.default_rng(seed)
-    _, envs, width = rollout.observation.shape
-    tasks = width - factory.observation_dim
-    for step in range(rollout.steps):
-        seen, following = rng.standard_normal((2, envs, width), np.float32)
-        if tasks:  # one-hot, behind the observation
-            seen[:, -tasks:] = following[:, -tasks:] = np.eye(tasks, dtype=np.float32)[
-                np.arange(envs) % tasks
-            ]
-        numbers = rng.standard_normal((envs, rollout.action.shape[-1]), np.float32)
-        action = numbers if factory.action_space.kind == "box" else (numbers > 0).astype(np.float32)
-        reward = rng.standard_normal(envs, np.float32)
-        ends = np.full(envs, (step + 1) % SMALL["episode_steps"] == 0)
-        rollout.add(seen, action, reward, following, rng.random(envs) < (0.0 if tasks else 0.1), ends)
 
 
 def check_captured_and_not(learnt: Callable[[], list[list[Tensor]]]) -> None:

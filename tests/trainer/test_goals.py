@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.trainer import runs
-from tests.trainer.runs import events, newest
+from tests.trainer.runs import events, newest, settings_for
 from trainer import recipe as recipes
 from trainer.checkpoint.model import load_model
 from trainer.envs.choice import factory_for
@@ -23,8 +22,6 @@ from trainer.settings import TrainSettings, read_each
 OF_THE_PAPER = ("mclean2025-mt10", "mclean2025-mt50", "mtppo-mt10", "mtppo-mt50")
 CHANGES = {
     "tasks": "reach",
-    "actor_hidden": "4",
-    "critic_hidden": "4",
     "episode_steps": "10",
     "warmup_steps": "10",
     "batch_size": "4",
@@ -36,9 +33,9 @@ CHANGES = {
 }
 
 
-def settings_for(run_dir: Path, total: int, *more: str) -> TrainSettings:
+def goal_settings(run_dir: Path, total: int, *more: str) -> TrainSettings:
     argv = ("--num-envs", "1", "--total-steps", str(total), "--device", "cpu", *more)
-    return runs.settings_for(run_dir, "local-demo", CHANGES, *argv)
+    return settings_for(run_dir, "local-demo", *argv, **CHANGES)
 
 
 def test_the_papers_recipes_play_the_goals_of_their_seed_and_others_the_same() -> None:
@@ -60,8 +57,8 @@ def test_the_goals_are_those_of_the_seed() -> None:
 
 @pytest.mark.slow
 def test_a_resumed_run_and_its_model_keep_the_goals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert train(settings_for(tmp_path, 30, "--seed", "7")) == 0
-    again = settings_for(tmp_path, 60, "--seed", "8", "--resume")
+    assert train(goal_settings(tmp_path, 30, "--seed", "7")) == 0
+    again = goal_settings(tmp_path, 60, "--seed", "8", "--resume")
     assert train(again) == 0
     assert "on with the goals of seed 7, which it began with" in events(tmp_path)
     assert newest(again)["model"]["about"]["goal_seed"] == load_model(tmp_path).goal_seed == 7

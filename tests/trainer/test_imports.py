@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.trainer.runs import changed
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.envs.interface import EnvFactory
 from trainer.envs.metaworld import MetaworldFactory
@@ -23,12 +24,9 @@ def test_a_run_imports_only_what_it_uses(tmp_path):
     small = {"ppo": {"rollout_size": 64, "epochs": 1}, "sac": {"warmup_steps": 20, "batch_size": 8}}
     runs = []
     for recipe, values in small.items():
-        changes = [
-            word for key, value in values.items() for word in ("--set", f"{key}={value}", "--unlock", key)
-        ]
         runs.append(
             [
-                *("train", "--recipe", recipe, *changes, "--total-steps", "64", "--num-envs", "1"),
+                *("train", "--recipe", recipe, *changed(values), "--total-steps", "64", "--num-envs", "1"),
                 *("--eval-every", "0", "--wandb", "disabled", "--device", "cpu", "--threads", "1"),
                 *("--run-dir", str(tmp_path / recipe)),
             ]

@@ -5,8 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tests.trainer.test_off_policy import settings_for
-from tests.trainer.toys import CounterFactory
+from tests.trainer.learners import make as filled_learner
 from trainer.algorithms.sac_learner import SAC
 from trainer.errors import DivergedError, TrainerError
 from trainer.loops import memory
@@ -25,16 +24,7 @@ def make(tmp_path, said):
     """Makes learners that are alike, with a full replay."""
 
     def make(fallback=None) -> Learner:
-        torch.manual_seed(0)
-        settings = settings_for(tmp_path, "--num-envs", "3")
-        learner = Learner(settings, CounterFactory(), torch.device("cpu"), said.append, fallback)
-        generator = torch.Generator().manual_seed(1)
-        for step in range(40):
-            numbers = [torch.randn(3, width, generator=generator).numpy() for width in (3, 2, 3)]
-            remaining = torch.full((3,), 20 - step % 20).numpy()
-            task = torch.arange(3).numpy()
-            learner.replay.add(numbers[0], numbers[1], numbers[2][:, 0], numbers[2], task, remaining)
-        return learner
+        return filled_learner(tmp_path, 0, say=said.append, fallback=fallback)
 
     return make
 
@@ -56,10 +46,6 @@ def full(monkeypatch):
         monkeypatch.setattr(SAC, "update", fails)
 
     return full
-
-
-def parameters(learner: Learner) -> torch.Tensor:
-    return torch.cat([tensor.flatten() for tensor in learner.agent.tensors()])
 
 
 def test_the_replay_goes_first_and_what_is_learnt_stays_the_same(make, full, said):

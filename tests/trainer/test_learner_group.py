@@ -7,16 +7,13 @@ import torch
 
 from tests.trainer.learners import OneByOne
 from tests.trainer.learners import make as make_learner
-from tests.trainer.replays import draw_as_on_a_device
-from tests.trainer.test_capture import CpuRecorder, distance
+from tests.trainer.test_capture import distance
 from tests.trainer.test_sac_group import CPU, SEEDS
-from trainer.algorithms.capture import CapturedUpdate
 from trainer.algorithms.sac_learner import SACGroup
 from trainer.errors import TrainerError
 from trainer.loops.generators import Stream
 from trainer.loops.learner import Learner
 from trainer.loops.learner_group import LearnerGroup
-from trainer.loops.saving import fingerprint
 from trainer.seeds.group import join_learners
 
 
@@ -44,26 +41,6 @@ def assert_alike(learners, others):
 
 
 @pytest.mark.slow
-def test_on_the_cpu_each_seed_has_the_bits_it_has_alone_also_beside_one_that_is_skipped(seeds):
-    learners, streams = seeds()
-    others, further = seeds()
-    assert join_learners(learners, streams) is None
-    group = OneByOne(learners, streams)
-    for each in (learners, others):
-        each[1].replay._rows[:, 3] = torch.nan
-    for _ in range(4):
-        group.update((0, 1, 2))
-    for other, stream in zip(others, further, strict=True):
-        for _ in range(4):
-            with stream:
-                other.update()
-    assert [learner.agent.skipped.tolist() for learner in learners] == [[0, 0], [4, 4], [0, 0]]
-    assert [fingerprint(each.shared()) for each in learners] == [
-        fingerprint(each.shared()) for each in others
-    ]
-
-
-@pytest.mark.slow
 def test_learners_meet_part_and_meet_again(seeds):
     learners, streams = seeds()
     others, further = seeds()
@@ -85,16 +62,6 @@ def test_learners_meet_part_and_meet_again(seeds):
 
 
 @pytest.mark.slow
-def test_what_was_made_for_all_is_let_go_when_one_leaves(seeds):
-    learners, streams = seeds()
-    group = LearnerGroup(learners, streams)
-    group.update((0, 1, 2))
-    joint = weakref.ref(group._joint)
-    group.leave(1)
-    assert joint() is None
-
-
-@pytest.mark.slow
 def test_learners_are_put_into_a_new_group_without_leaving_the_old_one(seeds):
     learners, streams = seeds()
     others, further = seeds()
@@ -102,39 +69,6 @@ def test_learners_are_put_into_a_new_group_without_leaving_the_old_one(seeds):
     OneByOne(others, further).update((0, 1, 2))
     LearnerGroup(learners[1:], streams[1:]).update((0, 1))
     OneByOne(others[1:], further[1:]).update((0, 1))
-    assert_alike(learners, others)
-
-
-class StreamsRecorder(CpuRecorder):
-    """A recorder that looks after the generators of streams, as a GPU's does."""
-
-    def __init__(self, streams):
-        super().__init__()
-        self._streams = streams
-
-    def generator_state(self):
-        return torch.stack([stream._state for stream in self._streams])
-
-    def set_generator_state(self, state):
-        for stream, own in zip(self._streams, state, strict=True):
-            stream._state = own.clone()
-
-
-@pytest.mark.slow
-def test_what_is_captured_for_all_leaves_no_trace_of_its_warm_up(seeds):
-    learners, streams = seeds()
-    others, further = seeds()
-    for learner in (*learners, *others):
-        draw_as_on_a_device(learner.replay)
-    group, one_by_one = LearnerGroup(learners, streams), OneByOne(others, further)
-    assert group._meet((0, 1, 2))
-    joint = group._joint
-    recorder = StreamsRecorder(streams)
-    joint._update = CapturedUpdate(joint._learn, joint._written, CPU, recorder)
-    for _ in range(3):
-        group.update((0, 1, 2))
-        one_by_one.update((0, 1, 2))
-    assert recorder.calls == ["warm_up", "record", "replay", "replay", "replay"]
     assert_alike(learners, others)
 
 

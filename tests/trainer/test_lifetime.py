@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.trainer import test_off_policy, test_on_policy
 from tests.trainer.learners import make as make_learner
-from tests.trainer.runs import StopAt, run
+from tests.trainer.runs import StopAt, run, settings_for, settings_of_counters
 from tests.trainer.test_capture import CpuRecorder
 from tests.trainer.toys import CounterFactory
 from trainer.algorithms.capture import CapturedUpdate
@@ -68,11 +67,11 @@ def captures(monkeypatch: pytest.MonkeyPatch) -> Iterator[Captures]:
 
 
 def off_policy(folder: Path) -> tuple[Any, Any]:
-    return test_off_policy.settings_for(folder, "--total-steps", "120"), CounterFactory()
+    return settings_of_counters(folder, "--total-steps", "120"), CounterFactory()
 
 
 def on_policy(folder: Path) -> tuple[Any, Any]:
-    settings = test_on_policy.settings_for(folder, "ppo", "--total-steps", "128", "--num-envs", "4")
+    settings = settings_for(folder, "ppo", "--total-steps", "128", "--num-envs", "4")
     return settings, GymnasiumFactory("CartPole-v1", actions="clipped", seed=0)
 
 
@@ -103,13 +102,6 @@ def test_a_run_that_fails_drops_what_it_has_captured_whoever_holds_the_fault(
         run(settings, factory, stop=Failing(29))
     assert captures.recorders
     assert captures.recorded() == 0, fault
-
-
-def test_a_learner_takes_its_captured_update_with_it(tmp_path: Path, captures: Captures) -> None:
-    own = make_learner(tmp_path, 1)
-    own.update()
-    del own
-    assert captures.alive() == 0
 
 
 def test_a_group_that_parts_takes_its_captured_update_with_it(

@@ -12,10 +12,9 @@ import pytest
 import torch
 from torch.distributions import Normal
 
-from tests.trainer import runs
-from tests.trainer.runs import StopAt, events, newest, rows, run, train
+from tests.trainer.runs import StopAt, newest, rows, run, settings_for, train
 from tests.trainer.test_capture import CpuRecorder
-from tests.trainer.textbook_adam import second_step
+from tests.trainer.textbooks import second_step
 from tests.trainer.toys import WishFactory
 from trainer.algorithms.capture import CapturedUpdate
 from trainer.algorithms.multi_task_ppo_learner import MultiTaskPPO, fitted_returns
@@ -24,7 +23,6 @@ from trainer.checkpoint.model import digest, load_model
 from trainer.envs.metaworld import MetaworldFactory
 from trainer.envs.self_check import environment_class
 from trainer.loops.generators import Stream
-from trainer.loops.rollout_group import joinable
 from trainer.loops.rollout_learner import RolloutLearner
 from trainer.ranks.parallel import Ranks
 from trainer.recipe import load
@@ -83,10 +81,6 @@ def textbook(agent: MultiTaskPPO, batch: Transitions) -> tuple[torch.Tensor, tor
     mean, log_std = agent.policy.actor(batch.features).chunk(2, -1)
     peer = Normal(mean, log_std.clamp(-20.0, 2.0).exp())
     return peer.log_prob(batch.action).sum(-1), peer.entropy().sum(-1)
-
-
-def test_several_seeds_are_not_joined() -> None:
-    assert not joinable([make(0), make(1)]), "the fit knows of no axis of learners"
 
 
 @pytest.mark.slow
@@ -203,20 +197,6 @@ def test_a_fresh_policy_is_the_authors() -> None:
     np.testing.assert_allclose(drawn, outputs[:, :4] + np.exp(outputs[:, 4:]) * noise, rtol=1e-5)
 
 
-CHANGES = {
-    "tasks": "reach,drawer-close",
-    "hidden": "16,16",
-    "rollout_size": "160",
-    "batch_size": "auto",
-    "epochs": "2",
-    "episode_steps": "20",
-}
-
-
-def settings_for(run_dir: Path, *argv: str, **values: str) -> TrainSettings:
-    return runs.settings_for(run_dir, "mtppo-mt10", CHANGES | values, *argv)
-
-
 def learnt(settings: TrainSettings) -> str:
     return digest(newest(settings)["model"]["learner"])
 
@@ -225,7 +205,7 @@ def learnt(settings: TrainSettings) -> str:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> TrainSettings:
     """A run of three environments on two tasks, one of which goes from task to task."""
     argv = ("--total-steps", "540", "--num-envs", "3", "--log-every", "180")
-    settings = settings_for(tmp_path_factory.mktemp("whole"), *argv)
+    settings = settings_for(tmp_path_factory.mktemp("whole"), "mtppo-mt10", *argv)
     assert train(settings).code == 0
     return settings
 
@@ -235,7 +215,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> TrainSettings:
 def test_an_interrupted_run_goes_on_to_the_bit(
     tmp_path: Path, whole: TrainSettings, stops: tuple[int, ...]
 ) -> None:
-    settings = settings_for(tmp_path, "--total-steps", "540", "--num-envs", "3")
+    settings = settings_for(tmp_path, "mtppo-mt10", "--total-steps", "540", "--num-envs", "3")
     for attempt, stop in enumerate(stops):
         assert train(settings, resume=attempt > 0, stop=StopAt(stop), seed=attempt).code == 85
     assert train(settings, resume=True, seed=99).code == 0
@@ -259,7 +239,7 @@ def test_rollouts_are_whole_episodes_of_all_tasks(whole: TrainSettings) -> None:
 @pytest.mark.slow
 def test_workers_change_nothing_and_a_model_acts_as_it_learnt(tmp_path: Path, whole: TrainSettings) -> None:
     argv = ("--total-steps", "540", "--num-envs", "3", "--workers", "1")
-    settings = settings_for(tmp_path, *argv, "--eval-every", "540", "--eval-episodes", "1")
+    settings = settings_for(tmp_path, "mtppo-mt10", *argv, "--eval-every", "540", "--eval-episodes", "1")
     found = train(settings)
     assert learnt(settings) == learnt(whole)
     assert [row["step"] for row in rows(tmp_path, "eval")] == [540]
@@ -272,27 +252,9 @@ def test_workers_change_nothing_and_a_model_acts_as_it_learnt(tmp_path: Path, wh
 
 
 @pytest.mark.slow
-def test_other_environments_begin_a_new_rollout(tmp_path: Path) -> None:
-    settings = settings_for(tmp_path, "--total-steps", "320", "--num-envs", "4")
-    train(
-        settings,
-        stop=StopAt(30),
-    )
-    settings = settings_for(tmp_path, "--total-steps", "320", "--num-envs", "2")
-    assert (
-        train(
-            settings,
-            resume=True,
-        ).code
-        == 0
-    )
-    assert "the checkpoint has 4 environments, this run has 2: new episodes are started" in events(tmp_path)
-
-
-@pytest.mark.slow
 def test_each_task_learns_its_own(tmp_path: Path) -> None:
     learning = {"rollout_size": "320", "epochs": "8", "learning_rate": "3e-3", "gamma": "0.1"}
-    settings = settings_for(tmp_path, "--total-steps", "16000", "--num-envs", "4", **learning)
+    settings = settings_for(tmp_path, "mtppo-mt10", "--total-steps", "16000", "--num-envs", "4", **learning)
     policy = run(settings, WishFactory()).learner.agent.policy
     found = policy.act(np.zeros((2, 1), np.float32), np.arange(2), greedy=True)
     np.testing.assert_allclose(found[:, 0], [-0.5, 0.75], atol=0.1)
@@ -301,7 +263,7 @@ def test_each_task_learns_its_own(tmp_path: Path) -> None:
 
 
 def test_several_seeds_learn_one_after_the_other_and_say_why(tmp_path: Path) -> None:
-    settings = settings_for(tmp_path)
+    settings = settings_for(tmp_path, "mtppo-mt10")
     factory = MetaworldFactory(settings.tasks, episode_steps=settings.recipe.values["episode_steps"])
     learners = [RolloutLearner(settings, factory, CPU, Ranks()) for _ in range(2)]
     assert join_learners(learners, [Stream(CPU), Stream(CPU)]) is None

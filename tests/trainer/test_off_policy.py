@@ -7,41 +7,29 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.trainer import runs
-from tests.trainer.runs import StopAt, events, held, newest, rows, run
+from tests.trainer.runs import (
+    StopAt,
+    events,
+    held,
+    newest,
+    rows,
+    run,
+    settings_of_counters,
+    train_on_counters,
+)
 from tests.trainer.toys import CounterFactory
 from trainer import checkpoint
 from trainer.settings import TrainSettings
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
-SMALL = {
-    "tasks": "reach,push,door-close",
-    "actor_hidden": "8",
-    "critic_hidden": "8",
-    "episode_steps": "20",
-    "warmup_steps": "60",
-    "env_steps_per_update": "5",
-    "batch_size": "16",
-    "replay_capacity": "3000",
-}
-
-
-def settings_for(run_dir, *argv: str, **values: str) -> TrainSettings:
-    settings = runs.settings_for(run_dir, "local-demo", SMALL | values, *argv)
-    return replace(settings, tasks=CounterFactory().tasks)
-
-
-def train(settings: TrainSettings, **how):
-    return run(settings, CounterFactory(), **how)
-
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_envs", [1, 2, 3, 7, 20, 32])
 def test_the_number_of_environments_changes_neither_updates_nor_data_per_task(tmp_path, num_envs):
     argv = ("--total-steps", "500", "--num-envs", str(num_envs))
-    settings = settings_for(tmp_path, *argv, env_steps_per_update="20")
-    train(settings)
+    settings = settings_of_counters(tmp_path, *argv, env_steps_per_update="20")
+    train_on_counters(settings)
     progress = newest(settings)["state"]["progress"]
     assert 500 <= progress["step"] < 500 + num_envs
     warm = -(-60 // num_envs) * num_envs  # the first whole vector step after the warm-up
@@ -60,8 +48,8 @@ def test_the_number_of_workers_changes_nothing_at_all(tmp_path):
     found = {}
     for workers in (0, 2):
         argv = ("--total-steps", "200", "--num-envs", "5", "--workers", str(workers))
-        settings = settings_for(tmp_path / str(workers), *argv)
-        train(settings)
+        settings = settings_of_counters(tmp_path / str(workers), *argv)
+        train_on_counters(settings)
         found[workers] = newest(settings)["model"]["learner"]["policy"], torch.cat(held(settings)[1])
     assert torch.equal(found[2][1], found[0][1])
     ours, theirs = found[2][0], found[0][0]
@@ -70,8 +58,10 @@ def test_the_number_of_workers_changes_nothing_at_all(tmp_path):
 
 @pytest.mark.slow
 def test_what_is_remembered_is_what_happened(tmp_path):
-    settings = settings_for(tmp_path, "--total-steps", "900", "--num-envs", "4", env_steps_per_update="20")
-    train(settings)
+    settings = settings_of_counters(
+        tmp_path, "--total-steps", "900", "--num-envs", "4", env_steps_per_update="20"
+    )
+    train_on_counters(settings)
     replay, transitions = held(settings)
     task = torch.arange(3).repeat_interleave(torch.from_numpy(replay.sizes))
     observation, action, reward, following = torch.split(torch.cat(transitions), [3, 2, 1, 3], dim=1)
@@ -84,10 +74,10 @@ def test_what_is_remembered_is_what_happened(tmp_path):
 
 @pytest.mark.slow
 def test_observations_are_standardised_by_the_warm_up_and_never_again(tmp_path):
-    short = settings_for(tmp_path / "a", "--total-steps", "72", "--num-envs", "4")
-    long = settings_for(tmp_path / "b", "--total-steps", "160", "--num-envs", "4")
+    short = settings_of_counters(tmp_path / "a", "--total-steps", "72", "--num-envs", "4")
+    long = settings_of_counters(tmp_path / "b", "--total-steps", "160", "--num-envs", "4")
     for settings in (short, long):
-        train(settings)
+        train_on_counters(settings)
     early, late = (newest(settings)["model"]["learner"]["policy"] for settings in (short, long))
     for name in ("encoder.mean", "encoder.std"):
         assert torch.equal(early[name], late[name])
@@ -100,14 +90,14 @@ def test_observations_are_standardised_by_the_warm_up_and_never_again(tmp_path):
 @pytest.mark.parametrize("num_envs", [4, 2])
 def test_an_interrupted_run_ends_as_if_it_had_not_been(tmp_path, num_envs):
     argv, rare = ("--total-steps", "280", "--num-envs", str(num_envs)), {"env_steps_per_update": "10"}
-    whole = settings_for(tmp_path / "whole", *argv, **rare)
-    train(whole)
+    whole = settings_of_counters(tmp_path / "whole", *argv, **rare)
+    train_on_counters(whole)
     assert "have the sha256" in events(whole.run_dir)[-1]
     for steps in (0, 7, 59):
-        broken = settings_for(tmp_path / str(steps), *argv, **rare)
-        assert train(broken, stop=StopAt(steps)).code == 85
+        broken = settings_of_counters(tmp_path / str(steps), *argv, **rare)
+        assert train_on_counters(broken, stop=StopAt(steps)).code == 85
         assert newest(broken)["state"]["progress"]["step"] == num_envs * steps
-        assert train(replace(broken, attempt=1), resume=True, seed=99).code == 0
+        assert train_on_counters(replace(broken, attempt=1), resume=True, seed=99).code == 0
         for ours, theirs in zip(held(broken)[1], held(whole)[1], strict=True):
             assert torch.equal(ours, theirs)
         assert events(broken.run_dir)[-1] == events(whole.run_dir)[-1]
@@ -127,11 +117,13 @@ STRONG = {
 @pytest.mark.slow
 def test_what_goes_beyond_the_paper_is_resumed_exactly_too(tmp_path):
     argv = ("--total-steps", "600", "--num-envs", "4", "--log-every", "100")
-    whole, broken = (settings_for(tmp_path / name, *argv, **STRONG) for name in ("whole", "broken"))
-    train(whole)
+    whole, broken = (settings_of_counters(tmp_path / name, *argv, **STRONG) for name in ("whole", "broken"))
+    train_on_counters(whole)
     for attempt, steps in enumerate((33, 40, 1000)):  # in the middle of an episode, twice
         settings = replace(broken, attempt=attempt)
-        code = train(settings, stop=StopAt(steps), resume=attempt > 0, seed=99 if attempt else None).code
+        code = train_on_counters(
+            settings, stop=StopAt(steps), resume=attempt > 0, seed=99 if attempt else None
+        ).code
         assert code == (0 if steps == 1000 else 85)
     assert events(broken.run_dir)[-1] == events(whole.run_dir)[-1]
     assert "have the sha256" in events(whole.run_dir)[-1]
@@ -147,11 +139,11 @@ def test_what_goes_beyond_the_paper_is_resumed_exactly_too(tmp_path):
 @pytest.mark.slow
 def test_with_other_environments_greatest_returns_stay(tmp_path):
     argv = ("--total-steps", "480", "--num-envs", "4")
-    settings = settings_for(tmp_path, *argv, normalize_rewards="returns")
-    train(settings, stop=StopAt(70))
+    settings = settings_of_counters(tmp_path, *argv, normalize_rewards="returns")
+    train_on_counters(settings, stop=StopAt(70))
     before = newest(settings)["state"]["returns"]["greatest"]
     assert (before > 0).all()
-    train(replace(settings, attempt=1, num_envs=6), resume=True)
+    train_on_counters(replace(settings, attempt=1, num_envs=6), resume=True)
     after = newest(settings)["state"]["returns"]
     assert (after["greatest"] >= before).all()
     assert after["rewards"].shape == (6, 20)
@@ -159,10 +151,10 @@ def test_with_other_environments_greatest_returns_stay(tmp_path):
 
 @pytest.mark.slow
 def test_with_other_environments_the_whole_episodes_stay_and_new_ones_begin(tmp_path):
-    settings = settings_for(tmp_path, "--total-steps", "480", "--num-envs", "4")
-    train(settings, stop=StopAt(70))
+    settings = settings_of_counters(tmp_path, "--total-steps", "480", "--num-envs", "4")
+    train_on_counters(settings, stop=StopAt(70))
     before = held(settings)[1]
-    train(replace(settings, attempt=1, num_envs=6), resume=True)
+    train_on_counters(replace(settings, attempt=1, num_envs=6), resume=True)
     assert any("has 4 environments, this run has 6: new episodes" in event for event in events(tmp_path))
     progress = newest(settings)["state"]["progress"]
     assert progress["step"] >= 480
@@ -174,11 +166,11 @@ def test_with_other_environments_the_whole_episodes_stay_and_new_ones_begin(tmp_
 
 @pytest.mark.slow
 def test_without_the_replay_the_policy_fills_it_again(tmp_path):
-    settings = settings_for(tmp_path, "--total-steps", "400", "--num-envs", "4")
-    train(settings)
+    settings = settings_of_counters(tmp_path, "--total-steps", "400", "--num-envs", "4")
+    train_on_counters(settings)
     updates = newest(settings)["state"]["progress"]["updates"]
     shutil.rmtree(checkpoint.directory(tmp_path) / "replay")
-    train(replace(settings, attempt=1, total_steps=600), resume=True, replay=False)
+    train_on_counters(replace(settings, attempt=1, total_steps=600), resume=True, replay=False)
     later = newest(settings)["state"]["progress"]["updates"]
     # 60 of the 200 steps fill the replay, the others earn an update for every 5
     assert later == updates + 140 // 5
@@ -198,7 +190,7 @@ EVALUATED = (
 @pytest.fixture(scope="module")
 def evaluated(tmp_path_factory, warm_processes) -> TrainSettings:
     """A run with evaluations."""
-    settings = settings_for(tmp_path_factory.mktemp("evaluated"), *EVALUATED)
+    settings = settings_of_counters(tmp_path_factory.mktemp("evaluated"), *EVALUATED)
     run(settings, ShortCounterFactory())
     return settings
 
@@ -207,7 +199,7 @@ def evaluated(tmp_path_factory, warm_processes) -> TrainSettings:
 def test_an_evaluation_that_an_interruption_left_unfinished_is_played_by_the_next_attempt(
     tmp_path, evaluated
 ):
-    broken = settings_for(tmp_path, *EVALUATED)
+    broken = settings_of_counters(tmp_path, *EVALUATED)
     run(broken, ShortCounterFactory(), stop=StopAt(40))
     left = [job["step"] for job in newest(broken)["state"]["evaluations"]["pending"]]
     assert [row["step"] for row in rows(tmp_path, "eval")] + left == [240]

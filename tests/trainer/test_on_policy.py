@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 
-from tests.trainer import runs
-from tests.trainer.runs import StopAt, events, newest, rows, run
+from tests.trainer.runs import StopAt, events, newest, rows, run, settings_for, train
 from trainer.checkpoint.model import digest, load_model
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.settings import TrainSettings
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
-SMALL = {
-    "ppo": {"hidden": "16,16", "rollout_size": "64", "batch_size": "16", "epochs": "2"},
-    "a2c": {"hidden": "16,16", "rollout_size": "20"},
-}
 LOGGED = ("return/CartPole-v1", "loss/policy", "kl", "explained_variance", "learning_rate", "updates_skipped")
 STANDARDISED = {"normalize_observations": "true", "normalize_rewards": "true"}
-
-
-def settings_for(run_dir: Path, recipe: str, *argv: str, **values: str) -> TrainSettings:
-    return runs.settings_for(run_dir, recipe, SMALL[recipe] | values, *argv)
-
-
-def train(settings: TrainSettings, **how: Any) -> SimpleNamespace:
-    environment = settings.recipe.values["environment"]
-    return run(settings, GymnasiumFactory(environment, actions="clipped", seed=settings.seed), **how)
 
 
 def learnt(settings: TrainSettings) -> str:
@@ -58,17 +42,6 @@ def test_an_interrupted_run_goes_on_to_the_bit(tmp_path: Path, recipe: str, stop
 
 
 @pytest.mark.slow
-def test_the_number_of_workers_changes_nothing(tmp_path: Path) -> None:
-    found = set()
-    for workers in (0, 2):
-        argv = ("--total-steps", "256", "--num-envs", "4", "--workers", str(workers))
-        settings = settings_for(tmp_path / str(workers), "ppo", *argv)
-        train(settings)
-        found.add(learnt(settings))
-    assert len(found) == 1
-
-
-@pytest.mark.slow
 def test_with_other_environments_a_new_rollout_begins_and_the_run_says_so(tmp_path: Path) -> None:
     argv = ("--total-steps", "512")
     train(settings_for(tmp_path, "ppo", *argv, "--num-envs", "8"), stop=StopAt(10))
@@ -76,21 +49,6 @@ def test_with_other_environments_a_new_rollout_begins_and_the_run_says_so(tmp_pa
     assert train(settings, resume=True).code == 0
     said = "the checkpoint has 8 environments, this run has 4: new episodes are started"
     assert said in events(tmp_path)
-
-
-@pytest.mark.slow
-def test_a_rollout_keeps_its_size_whatever_the_environments(tmp_path: Path) -> None:
-    for num_envs, expected in ((1, 192), (8, 192), (5, 195)):
-        settings = settings_for(
-            tmp_path / str(num_envs),
-            *("ppo", "--total-steps", "150", "--num-envs", str(num_envs)),
-            batch_size="auto",
-        )
-        train(settings)
-        progress = newest(settings)["state"]["progress"]
-        assert progress["step"] == expected
-        cuts = 5 if num_envs == 5 else 4  # 65 transitions go into five batches of 13
-        assert progress["updates"] == 3 * 2 * cuts
 
 
 @pytest.mark.slow

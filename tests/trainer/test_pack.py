@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import until
 from trainer.preemption import StopSignals
 from trainer.seeds import meeting
 from trainer.seeds.leader import Leader
@@ -88,13 +89,6 @@ def start(tmp_path: Path) -> Iterator[Callable[..., list[Run]]]:
         run.process.wait()
 
 
-def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 240
-    while not holds():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
-
-
 @pytest.mark.slow
 def test_one_process_trains_all_and_each_run_has_its_own_log_and_code(start) -> None:
     runs = start(1, 2, 3, seconds=0.2)
@@ -151,17 +145,6 @@ def test_a_signal_to_one_run_stops_that_one_and_it_is_the_leaders_turn_last(star
     until(lambda: (runs[2].dir / "checkpoint").exists())
     runs[0].process.send_signal(signal.SIGINT)
     assert runs[0].ends() == 130
-
-
-@pytest.mark.slow
-def test_signals_to_all_stop_all(start) -> None:
-    runs = start(1, 2, 3)
-    until(lambda: all(run.steps for run in runs))
-    for run in runs:
-        run.process.send_signal(signal.SIGUSR1)
-    assert [run.ends() for run in runs] == [85] * 3
-    assert all((run.dir / "checkpoint").exists() for run in runs)
-    assert len({step[0] for run in runs for step in run.steps}) == 1
 
 
 @pytest.mark.slow

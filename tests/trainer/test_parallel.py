@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.ports import free_port
-from tests.trainer.ranks_for_tests import attempt, forked, learn, learn_rollouts, learn_with_a2c, settings_of
+from tests.trainer.ranks_for_tests import attempt, forked, learn_rollouts, settings_of
 from tests.trainer.runs import rows
 from trainer.ranks.parallel import Ranks
 from trainer.ranks.place import ALONE
@@ -29,39 +29,12 @@ def ranks(folder) -> list[dict]:
     return [torch.load(folder / f"rank-{rank}.pt", weights_only=True) for rank in range(2)]
 
 
-@pytest.mark.parametrize(
-    ("name", "how"),
-    [("plain", {"max_grad_norm": 0.0}), ("clipped", {"max_grad_norm": 0.05})],
-)
-def test_two_ranks_with_half_the_batch_learn_what_one_process_learns(ranks, name, how):
-    alone = learn(Ranks(), ALONE, **how)
-    assert ranks[0][name]["digest"] == ranks[1][name]["digest"]
-    # in the order of their sums alone they differ, so by a few of float32's last bits
-    torch.testing.assert_close(ranks[0][name]["learnt"], alone["learnt"], rtol=2e-4, atol=2e-6)
-    assert ranks[0][name]["notes"] == pytest.approx(alone["notes"], rel=1e-3, abs=1e-5)
-
-
-def test_a_number_that_is_none_on_one_rank_skips_the_update_on_both(ranks):
-    assert [rank["spoilt"]["learnt"]["skipped"].tolist() for rank in ranks] == [[1, 0], [1, 0]]
-    assert ranks[0]["spoilt"]["digest"] == ranks[1]["spoilt"]["digest"]
-    alone = learn(Ranks(), ALONE, 0.0, spoilt=5)
-    torch.testing.assert_close(ranks[1]["spoilt"]["learnt"], alone["learnt"], rtol=2e-4, atol=2e-6)
-
-
 def test_two_ranks_with_half_the_rollout_learn_what_one_process_learns_and_stop_with_it(ranks):
     alone = learn_rollouts(Ranks(), ALONE)
     found = [rank["rollouts"] for rank in ranks]
     assert all(map(torch.equal, found[0]["learnt"], found[1]["learnt"]))
     assert found[0]["stopped"] == found[1]["stopped"] == alone["stopped"]
     assert {0.0, 1.0} <= set(alone["stopped"])
-    torch.testing.assert_close(found[0]["learnt"], alone["learnt"], rtol=2e-4, atol=2e-6)
-    assert found[0]["notes"] == pytest.approx(alone["notes"], rel=1e-3, abs=1e-5)
-
-
-def test_two_ranks_learn_with_a2c_what_one_process_learns(ranks):
-    alone = learn_with_a2c(Ranks(), ALONE)
-    found = [rank["a2c"] for rank in ranks]
-    assert all(map(torch.equal, found[0]["learnt"], found[1]["learnt"]))
     torch.testing.assert_close(found[0]["learnt"], alone["learnt"], rtol=2e-4, atol=2e-6)
     assert found[0]["notes"] == pytest.approx(alone["notes"], rel=1e-3, abs=1e-5)
 

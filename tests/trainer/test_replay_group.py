@@ -6,10 +6,8 @@ import torch
 
 from tests.trainer.replays import draw_as_on_a_device
 from tests.trainer.sacs import same
-from tests.trainer.test_sac_group import CPU, SEEDS, seeded
-from trainer.recipe.lanes import LaneLayout
+from tests.trainer.test_sac_group import SEEDS, seeded
 from trainer.replay import Replay, ReplayGroup, TransitionReplay
-from trainer.replay.draw import DeviceDraw, DeviceDraws
 
 
 def fill(replay: Replay, seed: int, steps: int) -> None:
@@ -18,31 +16,6 @@ def fill(replay: Replay, seed: int, steps: int) -> None:
         numbers = [rng.standard_normal((6, width), np.float32) for width in (4, 2, 4)]
         remaining = np.full(6, 10 - step % 10)
         replay.add(*numbers[:2], numbers[0][:, 0], numbers[2], np.arange(6) % 3, remaining)
-
-
-def test_draws_of_several_seeds_are_those_of_each_alone():
-    layout = LaneLayout(3, 6, 120, 16, 10, 4, 2)
-    assert layout.rotations > 1
-
-    def draws() -> list[DeviceDraw]:
-        found = []
-        for seed in range(SEEDS):
-            replay = Replay(3, 6, 120, 16, 10, 4, 2)
-            fill(replay, seed, 17 + seed)
-            found.append(DeviceDraw(layout, replay._lanes, CPU, seed))
-        return found
-
-    alone, grouped = draws(), draws()
-    streams, others = ([seeded(seed) for seed in range(SEEDS)] for _ in range(2))
-    group = DeviceDraws(grouped, others)
-    for _ in range(5):
-        places, tasks = group()
-        for seed, stream in enumerate(streams):
-            with stream:
-                place, task = alone[seed]()
-            assert torch.equal(places[seed], place)
-            assert torch.equal(tasks[seed], task)
-    assert [int(draw._rotation) for draw in grouped] == [int(draw._rotation) for draw in alone]
 
 
 @pytest.mark.parametrize("kind", ["episodes on the host", "episodes on a device", "transitions"])

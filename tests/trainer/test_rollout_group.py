@@ -13,8 +13,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.trainer.learners import live
+from tests.trainer.runs import settings_for
 from tests.trainer.test_capture import CpuRecorder
-from tests.trainer.test_on_policy import STANDARDISED, settings_for
+from tests.trainer.test_on_policy import STANDARDISED
 from trainer.algorithms.capture import CapturedUpdate
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.loops.generators import Stream
@@ -26,7 +28,7 @@ from trainer.seeds.group import join_learners
 
 CPU = torch.device("cpu")
 SEEDS = 3
-BOX, CHOICES = "tests.trainer.echoes:Echo-v0", "CartPole-v1"
+BOX = "tests.trainer.echoes:Echo-v0"
 EVERYTHING = STANDARDISED | {
     "value_clip_range": "0.2",
     "entropy_coefficient": "0.01",
@@ -64,14 +66,7 @@ class Seed:
 
     def live(self, spoilt: float = 0.0) -> None:
         """Fills the rollout; `spoilt` is added to its rewards."""
-        rollout, rng = self.learner.rollout, self._rng
-        _, envs, width = rollout.observation.shape
-        for _ in range(rollout.steps):
-            seen, following = rng.standard_normal((2, envs, width), np.float32)
-            numbers = rng.standard_normal((envs, rollout.action.shape[-1]), np.float32)
-            action = numbers if self._box else (numbers > 0).astype(np.float32)
-            reward = rng.standard_normal(envs, np.float32) + np.float32(spoilt)
-            rollout.add(seen, action, reward, following, *(rng.random((2, envs)) < 0.1))
+        live(self.learner.rollout, self._rng, box=self._box, spoilt=spoilt)
 
     def state(self) -> list[Tensor]:
         """Everything there is to compare."""
@@ -174,20 +169,6 @@ def test_what_is_not_finite_in_one_touches_no_other(tmp_path: Path) -> None:
     assert [int(seed.learner.agent.skipped[0]) for seed in other] == [0, 8, 0]
 
 
-def test_one_that_leaves_stays_whole_and_the_others_go_on(tmp_path: Path) -> None:
-    one, other, group = make(tmp_path, "a2c", {})
-    for who in (range(SEEDS), (0, 2), (0, 2), (2,), (2,)):
-        for number in who:
-            one[number].live()
-            other[number].live()
-            alone(one[number])
-        for number in set(range(SEEDS)) - set(who):
-            group.leave(number)
-        at_once(group, other, who)
-        for pair in zip(one, other, strict=True):
-            check_same(*pair)
-
-
 def test_learners_are_joined_anew_when_one_is_replaced(tmp_path: Path) -> None:
     one, other, group = make(tmp_path, "ppo", {})
     live_and_learn(one, other, group)
@@ -212,28 +193,6 @@ def test_what_is_stored_of_one_holds_nothing_of_the_others(tmp_path: Path, recip
         torch.save(seed.learner.agent.state_dict(), held)
         sizes.append(len(held.getvalue()))
     assert sizes[0] == sizes[1]
-
-
-def test_a_checkpoint_of_one_is_another_ones_start(tmp_path: Path) -> None:
-    one, other, group = make(tmp_path, "ppo", STANDARDISED)
-    for _ in range(2):
-        live_and_learn(one, other, group)
-        state = one[1].learner.agent.state_dict()
-        for seeds in (one, other):
-            seeds[0].learner.agent.load_state_dict(state)
-    check_same(one[0], other[0])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", ["ppo box", "a2c box", "a2c adam"])
-def test_a_captured_group_does_what_an_uncaptured_one_does(tmp_path: Path, case: str) -> None:
-    """What capturing needs: fixed addresses, and that warming up leaves no trace."""
-    one, other, group = make(tmp_path, *CASES[case])
-    capture(group._joint, ["_estimate", "_update"])
-    for _ in range(2):
-        live_and_learn(one, other, group)
-        for pair in zip(one, other, strict=True):
-            check_same(*pair)
 
 
 def capture(captured: Any, names: Sequence[str]) -> None:

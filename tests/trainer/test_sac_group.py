@@ -1,6 +1,5 @@
 """SAC of several seeds in one update: what each learns is what it learns alone."""
 
-import copy
 from dataclasses import replace
 
 import numpy as np
@@ -76,19 +75,6 @@ def test_each_seed_learns_what_it_learns_alone_whatever_another_is_given(
     for agent, reference in zip(grouped, alone, strict=True):
         torch.testing.assert_close(agent.tensors(), reference.tensors(), rtol=1e-4, atol=1e-5)
     assert all(same([stream._state for stream in others], [stream._state for stream in streams]))
-
-
-def test_a_seed_whose_update_is_skipped_keeps_every_bit_while_the_others_step():
-    grouped = make_agents(CONFIG)
-    group = SACGroup(grouped, [seeded(seed) for seed in range(SEEDS)])
-    before = copy.deepcopy([agent.state_dict() for agent in grouped])
-    batches = [make_batch() for _ in range(SEEDS)]
-    batches[2].observation[0] = torch.inf
-    group.update(together(batches))
-    grouped[2].skipped.zero_()
-    after = [agent.state_dict() for agent in grouped]
-    assert all(same(after[2], before[2]))
-    assert not any(all(same(after[seed]["policy"], before[seed]["policy"])) for seed in (0, 1))
 
 
 def test_who_leaves_has_tensors_of_its_own_and_goes_on():

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -235,6 +236,7 @@ def test_nobody_waits_where_each_learns_by_itself(monkeypatch):
     scene.train()
     assert scene.learnt == ["a", "a", "b"]
     assert scene.said("acts") == ["a acts", "b acts"] * 2
+    assert {*scene.said("waits")} == {"a waits", "b waits"}, "while another one learns, heartbeats stay fresh"
 
 
 def test_a_run_that_waits_for_its_evaluation_holds_nobody_up(monkeypatch):
@@ -279,7 +281,7 @@ def test_a_fault_ends_one_run_and_is_told(monkeypatch):
     assert "ZeroDivisionError: a bug" in why
 
 
-def test_what_learning_at_once_raises_ends_all_that_took_part(monkeypatch):
+def test_a_fault_of_learning_at_once_ends_all_that_took_part(monkeypatch):
     scene = Scene(monkeypatch, a=[["full"]], b=[["full"]])
     scene.fault = TrainerError("too small")
     scene.train()
@@ -288,13 +290,9 @@ def test_what_learning_at_once_raises_ends_all_that_took_part(monkeypatch):
     assert not scene.said("leaves"), "nobody leaves a group whose memory may be full"
 
 
-def test_what_joining_raises_ends_those_that_were_to_be_joined(monkeypatch):
+def test_a_fault_of_joining_ends_those_that_were_to_be_joined(monkeypatch):
     scene = Scene(monkeypatch, a=[["full"]], b=[["full"]])
-
-    def fails(*_: Any) -> None:
-        raise TrainerError("too small to join")
-
-    monkeypatch.setattr(seed_group, "join_learners", fails)
+    monkeypatch.setattr(seed_group, "join_learners", Mock(side_effect=TrainerError("too small to join")))
     scene.train()
     assert scene.ended == {"a": (1, "too small to join"), "b": (1, "too small to join")}
 
@@ -322,14 +320,6 @@ def test_nobody_holds_the_learner_of_a_run_that_has_ended(monkeypatch, joins):
     gc.collect()
     assert gone() is None
     assert joint.has(runs[1:])
-
-
-def test_those_who_wait_for_others_to_learn_by_themselves_keep_their_heartbeats_fresh(monkeypatch):
-    scene = Scene(monkeypatch, a=[["full"]], b=[["full"]])
-    scene.joins = False
-    scene.train()
-    assert scene.learnt == ["a", "b"]
-    assert scene.said("waits") == ["a waits", "b waits"] * 2
 
 
 def test_an_interruption_ends_all_of_them_in_order(monkeypatch):

@@ -4,35 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
-from tests.trainer import runs
-from tests.trainer.runs import StopAt, events, newest, replay_rows, rows, run, train
-from tests.trainer.toys import CounterFactory
+from tests.trainer.runs import StopAt, events, newest, replay_rows, rows, settings_for, train
 from trainer import evaluate
-from trainer.errors import UsageError
-from trainer.loops import training
 from trainer.replay import NStepReplay
-from trainer.settings import TrainSettings
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
-SMALL = {"warmup_steps": "30", "batch_size": "16", "replay_capacity": "500", "env_steps_per_update": "2"}
 HERE = "tests.trainer.envs_for_tests"
-NETWORKS = {
-    "sac": {"actor_hidden": "8", "critic_hidden": "8"},
-    "td3": {"actor_hidden": "8", "critic_hidden": "8"},
-    "dqn": {"hidden": "8"},
-}
 SEVERAL_STEPS = {"n_step": "3", "dueling": "true", "double": "true", "target_interval": "7"}
-
-
-def settings_for(run_dir: Path, recipe: str, changes: dict[str, str], *argv: str) -> TrainSettings:
-    values = {**SMALL, **NETWORKS[recipe.partition("-")[0]], **changes}
-    return runs.settings_for(run_dir, recipe, values, *argv)
 
 
 @pytest.mark.slow
@@ -51,8 +34,8 @@ def settings_for(run_dir: Path, recipe: str, changes: dict[str, str], *argv: str
 @pytest.mark.parametrize("lockstep", [True, False])
 def test_an_interrupted_run_ends_as_if_it_had_not_been(tmp_path, recipe, changes, lockstep):
     argv = ("--total-steps", "260", "--num-envs", "2", *(["--lockstep"] if lockstep else []))
-    whole = settings_for(tmp_path / "whole", recipe, changes, *argv)
-    broken = settings_for(tmp_path / "broken", recipe, changes, *argv)
+    whole = settings_for(tmp_path / "whole", recipe, *argv, **changes)
+    broken = settings_for(tmp_path / "broken", recipe, *argv, **changes)
     train(whole)
     assert train(broken, stop=StopAt(71)).code == 85
     assert newest(broken)["state"]["progress"]["step"] == 142
@@ -65,22 +48,8 @@ def test_an_interrupted_run_ends_as_if_it_had_not_been(tmp_path, recipe, changes
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_of_several_tasks_ends_as_if_it_had_not_been(tmp_path):
-    changes = {"tasks": "reach,push,door-close", "episode_steps": "20"}
-    argv = ("--total-steps", "360", "--num-envs", "3")
-    whole, broken = (
-        settings_for(tmp_path / name, "td3-mt10", changes, *argv) for name in ("whole", "broken")
-    )
-    run(whole, CounterFactory())
-    assert run(broken, CounterFactory(), stop=StopAt(57)).code == 85
-    assert run(replace(broken, attempt=1), CounterFactory(), resume=True, seed=99).code == 0
-    assert "have the sha256" in events(whole.run_dir)[-1]
-    assert events(broken.run_dir)[-1] == events(whole.run_dir)[-1]
-
-
-@pytest.mark.slow
 def test_with_several_steps_the_replay_holds_their_sums(tmp_path):
-    settings = settings_for(tmp_path, "dqn", SEVERAL_STEPS, "--total-steps", "200", "--num-envs", "2")
+    settings = settings_for(tmp_path, "dqn", "--total-steps", "200", "--num-envs", "2", **SEVERAL_STEPS)
     learner = train(settings).learner
     assert isinstance(learner.replay, NStepReplay)
     held = replay_rows(settings)
@@ -98,7 +67,7 @@ def test_with_several_steps_the_replay_holds_their_sums(tmp_path):
 @pytest.mark.slow
 def test_epsilon_falls_with_the_steps_of_the_run(tmp_path):
     changes = {"exploration_share": "0.5", "epsilon_end": "0.2"}
-    settings = settings_for(tmp_path, "dqn", changes, "--total-steps", "100", "--num-envs", "1")
+    settings = settings_for(tmp_path, "dqn", "--total-steps", "100", "--num-envs", "1", **changes)
     train(settings, stop=StopAt(25))
     found = [float(newest(settings)["model"]["learner"]["policy"]["epsilon"])]
     train(replace(settings, attempt=1), resume=True)
@@ -111,7 +80,7 @@ def test_epsilon_falls_with_the_steps_of_the_run(tmp_path):
 def test_the_epsilon_in_the_log_of_a_resumed_run_is_that_of_a_whole_one(tmp_path):
     changes = {"exploration_share": "1.0", "env_steps_per_update": "16"}
     argv = ("--total-steps", "120", "--num-envs", "2", "--log-every", "2")
-    whole, broken = (settings_for(tmp_path / name, "dqn", changes, *argv) for name in ("whole", "broken"))
+    whole, broken = (settings_for(tmp_path / name, "dqn", *argv, **changes) for name in ("whole", "broken"))
     train(whole)
     train(broken, stop=StopAt(41))
     train(replace(broken, attempt=1), resume=True, seed=99)
@@ -128,28 +97,8 @@ def test_the_epsilon_in_the_log_of_a_resumed_run_is_that_of_a_whole_one(tmp_path
 def test_evaluate_plays_the_same_episodes_as_the_run_did(tmp_path, capsys, recipe, environment):
     argv = ("--total-steps", "60", "--eval-every", "60", "--num-envs", "2")
     changes = {"environment": environment, "evaluation_episodes": "4"}
-    train(settings_for(tmp_path, recipe, changes, *argv))
+    train(settings_for(tmp_path, recipe, *argv, **changes))
     capsys.readouterr()
     assert evaluate.main([str(tmp_path), "--episodes", "4", "--workers", "0", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["return/mean"] == rows(tmp_path, "eval")[-1]["return/mean"]
-
-
-@pytest.mark.parametrize(
-    ("recipe", "environment", "words"),
-    [
-        ("sac", "CartPole-v1", "CartPole-v1 has discrete actions, which SAC cannot learn"),
-        ("td3", "CartPole-v1", "CartPole-v1 has discrete actions, which TD3 cannot learn"),
-        ("dqn", "Pendulum-v1", "Pendulum-v1 has continuous actions, which DQN cannot learn"),
-        (
-            "dqn",
-            f"{HERE}:Levers-v0",
-            "has several discrete actions at once, which DQN cannot learn",
-        ),
-    ],
-)
-def test_what_cannot_be_learnt_is_refused_before_anything_is_written(tmp_path, recipe, environment, words):
-    changes = {"environment": environment}
-    with pytest.raises(UsageError, match=words):
-        training.train(settings_for(tmp_path / "run", recipe, changes, "--device", "cpu", "--threads", "1"))
-    assert not (tmp_path / "run").exists()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.trainer import test_off_policy, test_on_policy
 from tests.trainer.processes import finish, start, step_of, until
-from tests.trainer.runs import StopAt, events, rows
+from tests.trainer.runs import StopAt, events, rows, settings_for, settings_of_counters
+from tests.trainer.test_on_policy import STANDARDISED
 from tests.trainer.toys import Counter, CounterFactory
 from trainer.errors import UsageError
 from trainer.loops import attempt, checkpointed, training
@@ -24,13 +24,6 @@ from trainer.preemption import StopSignals
 from trainer.seeds import together
 from trainer.seeds.together import Member, train_seeds, train_together
 from trainer.settings import TrainSettings, read_settings
-
-ROBOTS = [
-    *("--recipe", "local-demo", "--tasks", "reach,door-close", "--unlock", "tasks"),
-    *("--set", "warmup_steps=100", "--unlock", "warmup_steps", "--num-envs", "2", "--wandb", "disabled"),
-    *("--set", "env_steps_per_update=4", "--unlock", "env_steps_per_update"),
-    *("--workers", "0", "--eval-every", "0", "--total-steps", "140"),
-]
 
 
 def sha256(run_dir: Path) -> str:
@@ -67,10 +60,10 @@ def runs(request, tmp_path, monkeypatch) -> list[TrainSettings]:
     argv = "--total-steps", "320", "--num-envs", "4", "--checkpoint-every", "160", "--log-every", "40"
     if request.param == "sac":
         monkeypatch.setattr(training, "factory_for", lambda *_: CounterFactory())
-        settings = test_off_policy.settings_for(tmp_path, *argv, env_steps_per_update="10")
+        settings = settings_of_counters(tmp_path, *argv, env_steps_per_update="10")
     else:
-        values = test_on_policy.STANDARDISED | ({"target_kl": "0.01"} if request.param == "ppo" else {})
-        settings = test_on_policy.settings_for(tmp_path, request.param, *argv, **values)
+        values = STANDARDISED | ({"target_kl": "0.01"} if request.param == "ppo" else {})
+        settings = settings_for(tmp_path, request.param, *argv, **values)
     return [replace(settings, seed=seed, run_dir=tmp_path / f"seed-{seed}", together=3) for seed in (1, 2, 3)]
 
 
@@ -94,34 +87,12 @@ def test_each_learns_what_it_learns_alone(runs):
     assert sha256(runs[0].run_dir) == expected[0]
 
 
-@pytest.mark.cuda
-def test_on_a_gpu_each_learns_about_what_it_learns_alone(runs):
-    def learnt(settings: TrainSettings) -> torch.Tensor:
-        held = torch.load(settings.run_dir / "checkpoints" / "final_model.pt", weights_only=True)["learner"]
-        return torch.cat([part.flatten().cpu() for part in held["policy"].values()])
-
-    few = 128 if runs[0].recipe.algorithm != "a2c" else 40
-    runs = [replace(settings, device="cuda", total_steps=few) for settings in runs]
-    for settings in runs:
-        alone(settings)
-    assert all_at_once(runs) == [(0, "")] * 3
-    for settings in runs:
-        by_itself = replace(settings, run_dir=settings.run_dir.parent / f"alone-{settings.seed}")
-        torch.testing.assert_close(learnt(settings), learnt(by_itself), rtol=1e-2, atol=1e-3)
-
-
 class Spoilt(Counter):
     """Gives rewards that are no numbers for ever, after some steps."""
 
     def step(self, action):
         observation, reward, success = super().step(action)
         return observation, (np.nan if self._goal > 20 else reward), success
-
-
-@dataclass(frozen=True)
-class SpoiltFactory(CounterFactory):
-    def __call__(self, task):
-        return Spoilt(task, self.fault)
 
 
 @pytest.mark.slow
@@ -131,7 +102,7 @@ def test_one_that_diverges_touches_no_other(tmp_path, monkeypatch):
     argv = "--num-envs", "4", "--checkpoint-every", "40", "--log-every", "20", "--total-steps"
     runs = [
         replace(
-            test_off_policy.settings_for(tmp_path / f"seed-{seed}", *argv, str(1600 if seed == 2 else 320)),
+            settings_of_counters(tmp_path / f"seed-{seed}", *argv, str(1600 if seed == 2 else 320)),
             seed=seed,
         )
         for seed in (1, 2, 3)
@@ -139,7 +110,7 @@ def test_one_that_diverges_touches_no_other(tmp_path, monkeypatch):
     monkeypatch.setattr(
         training,
         "factory_for",
-        lambda _, __, ___, seed, *____: SpoiltFactory() if seed == 2 else CounterFactory(),
+        lambda _, __, ___, seed, *____: CounterFactory(kind=Spoilt) if seed == 2 else CounterFactory(),
     )
     expected = [alone(runs[0]), alone(runs[2])]
     held: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -171,16 +142,10 @@ class Drawing(Counter):
         return observation, reward + np.random.randn(), success
 
 
-@dataclass(frozen=True)
-class DrawingFactory(CounterFactory):
-    def __call__(self, task):
-        return Drawing(task, self.fault)
-
-
 @pytest.mark.slow
 def test_environments_of_ones_own_draw_as_if_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "factory_for", lambda *_: DrawingFactory())
-    settings = test_off_policy.settings_for(tmp_path, "--total-steps", "200", "--num-envs", "3")
+    monkeypatch.setattr(training, "factory_for", lambda *_: CounterFactory(kind=Drawing))
+    settings = settings_of_counters(tmp_path, "--total-steps", "200", "--num-envs", "3")
     runs = [replace(settings, seed=seed, run_dir=tmp_path / f"seed-{seed}") for seed in (1, 2)]
     expected = [alone(settings) for settings in runs]
     monkeypatch.setattr(together, "_around", lambda _: together.HostGenerators())
@@ -219,25 +184,12 @@ def test_nothing_begins_where_something_is_wrong(tmp_path):
 @pytest.mark.slow
 def test_a_run_that_may_not_begin_leaves_the_others(tmp_path):
     argv = "--total-steps", "40", "--num-envs", "4"
-    runs = [
-        replace(test_on_policy.settings_for(tmp_path / str(seed), "a2c", *argv), seed=seed) for seed in (1, 2)
-    ]
+    runs = [replace(settings_for(tmp_path / str(seed), "a2c", *argv), seed=seed) for seed in (1, 2)]
     (runs[0].run_dir / "checkpoints" / "step-000000000001").mkdir(parents=True)
     (code, why), done = all_at_once(runs)
     assert code == 2
     assert "already holds checkpoints\n  continue with --resume" in why
     assert done == (0, "")
-
-
-@pytest.mark.slow
-def test_on_meta_world(tmp_path):
-    runs = [
-        read_settings([*ROBOTS, "--seed", str(seed), "--run-dir", str(tmp_path / f"seed-{seed}")], {}, 2)
-        for seed in (1, 2)
-    ]
-    expected = [alone(settings) for settings in runs]
-    assert all_at_once(runs) == [(0, "")] * 2
-    assert [sha256(settings.run_dir) for settings in runs] == expected
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """Which checkpoint a run goes on from, or back to; the command itself is in test_train.py."""
 
 import shutil
-from dataclasses import dataclass
 from typing import ClassVar
 from unittest.mock import patch
 
@@ -9,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.trainer.runs import events, newest, run, store_of
+from tests.trainer.runs import events, newest, run, settings_of_counters, store_of
 from tests.trainer.test_checkpoint import truncate
-from tests.trainer.test_off_policy import settings_for
 from tests.trainer.toys import Counter, CounterFactory
 from trainer import checkpoint
 from trainer.errors import CheckpointError, DivergedError, WorkerError
@@ -37,14 +35,8 @@ class Spoilt(Counter):
         return observation, (np.nan if Spoilt.made in Spoilt.bad else reward), success
 
 
-@dataclass(frozen=True)
-class SpoiltFactory(CounterFactory):
-    def __call__(self, task):
-        return Spoilt(task, self.fault)
-
-
 def carry_out(settings) -> int:
-    spoilt = patch.object(training, "factory_for", lambda *_: SpoiltFactory())
+    spoilt = patch.object(training, "factory_for", lambda *_: CounterFactory(kind=Spoilt))
     with spoilt, TrainingRun(settings, torch.device("cpu"), Ranks(), StopSignals()) as run:
         return run.train()
 
@@ -53,7 +45,7 @@ def carry_out(settings) -> int:
 def settings(tmp_path, monkeypatch):
     monkeypatch.setattr(Spoilt, "made", 0)
     argv = ("--total-steps", "900", "--num-envs", "3", "--checkpoint-every", "150", "--log-every", "30")
-    return settings_for(tmp_path, *argv)
+    return settings_of_counters(tmp_path, *argv)
 
 
 def test_numbers_that_go_bad_once_cost_the_way_back_to_the_last_checkpoint(settings, monkeypatch):
@@ -90,15 +82,9 @@ class Secretive(Counter):
         raise ValueError("the drawer is locked")
 
 
-@dataclass(frozen=True)
-class SecretiveFactory(CounterFactory):
-    def __call__(self, task):
-        return Secretive(task, self.fault)
-
-
 def test_a_worker_lost_while_a_checkpoint_is_written_costs_the_running_episodes_only(settings):
     with pytest.raises(WorkerError, match="the drawer is locked"):
-        run(settings, SecretiveFactory())
+        run(settings, CounterFactory(kind=Secretive))
     state = newest(settings)["state"]
     assert state["progress"]["step"] == 150
     assert state["environments"] is None
@@ -110,14 +96,14 @@ def test_a_worker_lost_while_a_checkpoint_is_written_costs_the_running_episodes_
 def made(tmp_path):
     """A run of two checkpoints, about to be resumed."""
     argv = ("--total-steps", "240", "--num-envs", "3", "--checkpoint-every", "120", "--resume")
-    settings = settings_for(tmp_path, *argv)
+    settings = settings_of_counters(tmp_path, *argv)
     run(settings, CounterFactory())
     return settings
 
 
 def test_nothing_there_is_a_beginning(tmp_path):
     said = []
-    settings = settings_for(tmp_path, "--resume")
+    settings = settings_of_counters(tmp_path, "--resume")
     assert find(settings, store_of(settings), said) is None
     assert said == ["no checkpoint to resume: starting from the beginning"]
 

@@ -71,6 +71,7 @@ class CounterFactory:
 
     tasks: tuple[str, ...] = ("red", "green", "blue")
     fault: str = ""
+    kind: type[Counter] = Counter
 
     observation_dim: ClassVar[int] = 3
     action_dim: ClassVar[int] = 2
@@ -90,7 +91,7 @@ class CounterFactory:
         return self
 
     def __call__(self, task: int) -> Counter:
-        return Counter(task, self.fault)
+        return self.kind(task, self.fault)
 
 
 @dataclass(frozen=True)
