@@ -17,6 +17,8 @@ from trainer.recipe.sizes import Sizes
 from trainer.recipe.spaces import Spaces
 from trainer.replay import Batch
 
+CPU = torch.device("cpu")
+
 
 def stored_bytes(tensors: Sequence[torch.Tensor]) -> int:
     """Bytes of storages, each once."""
@@ -47,18 +49,25 @@ def peak_bytes(work: Callable[[], object], folder: Path) -> int:
     return peak
 
 
-def off_policy_learner(
-    name: str, precision: str = "fp32", micro_batches: int = 1, given: Spaces | None = None, **changes: str
-) -> tuple[Any, Sizes]:
-    """The learner of a recipe, as its entry makes it, and the sizes that its memory is forecast by."""
-    sizes = Sizes(recipes.load(name).override(changes, changes), precision=precision, given=given)
-    spaces, entry, cpu = sizes.spaces, sizes.recipe.entry, torch.device("cpu")
+def made(sizes: Sizes, micro_batches: int = 1, device: torch.device = CPU) -> Any:
+    """Returns the learner of a recipe, as its entry makes it."""
+    spaces, entry = sizes.spaces, sizes.recipe.entry
     actions = unit_box(spaces.action)
     if spaces.choices:
         actions = ActionSpace("discrete", nvec=spaces.choices, start=(0,) * spaces.action)
-    where = cpu, partial(autocast, cpu, precision)
-    values, how = sizes.recipe.values, {"micro_batches": micro_batches}
-    return entry.agent(values, spaces.observation, actions, sizes.tasks, *where, **how), sizes
+    common = sizes.recipe.values, spaces.observation, actions, sizes.tasks, device
+    how = partial(autocast, device, sizes.precision)
+    if entry.loop == "on-policy":
+        return entry.agent(*common, sizes.environments, how)
+    return entry.agent(*common, how, micro_batches=micro_batches)
+
+
+def off_policy_learner(
+    name: str, precision: str = "fp32", micro_batches: int = 1, given: Spaces | None = None, **changes: str
+) -> tuple[Any, Sizes]:
+    """The learner of a recipe, and the sizes that its memory is forecast by."""
+    sizes = Sizes(recipes.load(name).override(changes, changes), precision=precision, given=given)
+    return made(sizes, micro_batches), sizes
 
 
 def batch_for(sizes: Sizes) -> Batch:

@@ -7,10 +7,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.trainer import runs
-from tests.trainer.allocated import batch_for, off_policy_learner, peak_bytes, stored_bytes
+from tests.trainer.allocated import CPU, batch_for, off_policy_learner, peak_bytes, stored_bytes
 from trainer import recipe as recipes
 from trainer.algorithms import sac
 from trainer.algorithms.acting import Acting
@@ -28,26 +27,40 @@ from trainer.replay.lanes import Lanes
 from trainer.settings import read_settings
 
 SAC_RECIPES = [name for name in recipes.names() if recipes.load(name).algorithm == "sac"]
-SAC_RECIPES.remove("sac")
-CPU = torch.device("cpu")
+MULTI_HEAD = {"heads": "multi-head", "actor_hidden": "16,24", "critic_hidden": "32"}
+CARTPOLE, LARGE = Spaces(4, 1, (2,)), Spaces(100, 1, (18,))
+ONE_LAYER = {"dueling": "true", "hidden": "32"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SAC_RECIPES)
-def test_networks_targets_and_optimiser_to_the_byte(name: str) -> None:
-    narrow = {"critic_hidden": "512,512,512"} if name == "brc-mt10" else {}  # its weights take long to draw
-    agent, sizes = off_policy_learner(name, **narrow)
-    count = sizes.count
-    modules = [agent.policy, agent.critics]
-    carried = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
-    constants = [*agent.targets.buffers(), agent._one_hot, agent.log_alpha]
-    assert sac.ENTRY.network_bytes(sizes.share) == stored_bytes([*carried, *constants])
-    assert count.targets * 4 == stored_bytes([*agent.targets.parameters()])
-    state = [tensor for one in agent.optimizers.values() for tensor in one.tensors()]
-    assert sac.ENTRY.optimizer_bytes(sizes.share) == sum(tensor.nbytes for tensor in state)
-    parts = {part.name: part for part in memory.learner_parts(sizes)}
-    assert parts["gradients"].bytes == count.trained * 4
-    assert not parts["update"].exact
+@pytest.mark.parametrize(
+    ("name", "given", "changes"),
+    [
+        *((name, None, {}) for name in SAC_RECIPES if name != "brc-mt10"),
+        ("brc-mt10", None, {"critic_hidden": "512,512,512"}),  # whose weights take long to draw
+        *(("td3", None, {}), ("td3-mt10", None, {}), ("td3-mt10", None, MULTI_HEAD)),
+        *(("dqn", given, how) for given in (CARTPOLE, LARGE) for how in ({}, {"dueling": "true"}, ONE_LAYER)),
+    ],
+    ids=str,
+)
+def test_networks_targets_and_optimisers_of_off_policy_learners_to_the_byte(
+    name: str, given: Spaces | None, changes: dict[str, str]
+) -> None:
+    agent, sizes = off_policy_learner(name, given=given, **changes)
+    networks = [*agent._networks.values()]
+    carrying = [*networks, agent._first_critic] if name.startswith("td3") else networks
+    constants = [buffer for network in carrying for buffer in network.buffers()]
+    constants += [getattr(agent, own) for own in ("_one_hot", "log_alpha", "_numbers") if hasattr(agent, own)]
+    parameters = [each for network in networks for each in network.parameters()]
+    learnt = [each for each in parameters if each.requires_grad]
+    parts = {part.name: part.bytes for part in memory.learner_parts(sizes)}
+    assert parts["networks"] == stored_bytes([*learnt, *constants])
+    assert sizes.count.actor == sum(each.numel() for each in agent.policy.parameters())
+    targets = stored_bytes([each for each in parameters if not each.requires_grad])
+    assert parts[sizes.recipe.entry.targets[0]] == sizes.count.targets * 4 == targets
+    optimizers = agent.optimizers.values()
+    assert parts["optimiser"] == sum(tensor.nbytes for one in optimizers for tensor in one.tensors())
+    assert parts["gradients"] == sum(each.nbytes for one in optimizers for each in one._parameters)
 
 
 @pytest.mark.parametrize("num_envs", [None, 7, 10, 32])
@@ -80,17 +93,28 @@ def test_small_policies_act_on_the_host_and_take_nothing_of_a_gpu() -> None:
     assert (one.bytes, two.bytes) == (2 * 32 * 2**20, 3 * 32 * 2**20)
 
 
-@pytest.mark.parametrize("name", ["throughput-mt10", "mclean2025-mt10"])
-def test_what_acts_beside_the_updates_to_the_byte(name: str) -> None:
-    agent, sizes = off_policy_learner(name)
-    acting = Acting(agent.policy, sizes.environments, 39, lag=1)
+@pytest.mark.parametrize(
+    ("name", "given", "changes"),
+    [
+        ("throughput-mt10", None, {}),
+        ("mclean2025-mt10", None, {}),
+        pytest.param("dqn", LARGE, {"hidden": "2048,2048"}, marks=pytest.mark.slow),
+        pytest.param("dqn", LARGE, {"hidden": "2048,2048", "dueling": "true"}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_what_acts_beside_the_updates_to_the_byte(
+    name: str, given: Spaces | None, changes: dict[str, str]
+) -> None:
+    agent, sizes = off_policy_learner(name, given=given, **changes)
+    spaces, envs = sizes.spaces, sizes.environments
+    acting = Acting(agent.policy, envs, spaces.observation, lag=1)
     copies = [*acting._actor.parameters(), *acting._actor.buffers(), *acting._newest]
-    inputs = sizes.environments * (39 + 4 + 1 + 4) * 4
-    assert sac.ENTRY.acting_bytes(sizes.share) == stored_bytes(copies) + inputs
+    inputs = envs * (spaces.observation + agent.policy.noise_dim + 1 + spaces.action) * 4
+    assert sizes.recipe.entry.acting_bytes(sizes.share) == stored_bytes(copies) + inputs
 
 
 TD3_LAYERS = {"actor_hidden": "512,512", "critic_hidden": "64", "layer_norm": "true"}
-CARTPOLE, LARGE = Spaces(4, 1, (2,)), Spaces(100, 1, (18,))
 DQN_STREAMS = {"batch_size": "1024", "dueling": "true", "double": "true"}
 
 

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.trainer.allocated import off_policy_learner, peak_bytes, stored_bytes
+from tests.trainer.allocated import CPU, made, peak_bytes, stored_bytes
 from trainer import recipe as recipes
-from trainer.algorithms import sac
-from trainer.algorithms.on_policy import OnPolicy
-from trainer.algorithms.on_policy_config import A2CConfig, PPOConfig, make_actor_critic
-from trainer.algorithms.ppo_learner import A2C, PPO
 from trainer.envs.gymnasium_env import GymnasiumFactory
-from trainer.envs.spaces import ActionSpace
-from trainer.machine.device import autocast
 from trainer.recipe import memory, on_policy
 from trainer.recipe.environments import GYMNASIUM, METAWORLD
 from trainer.recipe.sizes import Sizes
@@ -25,7 +18,6 @@ from trainer.recipe.spaces import Spaces, known_spaces
 from trainer.replay import TransitionReplay
 from trainer.replay.rollout import Rollout
 
-CPU = torch.device("cpu")
 ON_POLICY = [
     name
     for name in recipes.names()
@@ -43,21 +35,6 @@ def sizes_of(name: str, precision: str = "fp32", environment: str = "", num_envs
     return Sizes(recipe, num_envs, precision, on_gpu=False)
 
 
-def actions(spaces: Spaces) -> ActionSpace:
-    if spaces.choices:
-        return ActionSpace("discrete", nvec=spaces.choices, start=(0,) * spaces.action)
-    return ActionSpace("box", low=(-1.0,) * spaces.action, high=(1.0,) * spaces.action)
-
-
-def learner(sizes: Sizes) -> OnPolicy:
-    values, spaces = sizes.recipe.values, sizes.spaces
-    ppo = sizes.recipe.algorithm == "ppo"
-    config = PPOConfig.from_values(values) if ppo else A2CConfig.from_values(values)
-    policy = make_actor_critic(config, spaces.observation, actions(spaces))
-    kind = PPO if ppo else A2C
-    return kind(config, policy, sizes.environments, partial(autocast, CPU, sizes.precision))
-
-
 def rollout_of(sizes: Sizes) -> Rollout:
     spaces = sizes.spaces
     return Rollout(sizes.share.cuts.steps, sizes.environments, spaces.observation, spaces.action, CPU)
@@ -68,7 +45,7 @@ def test_what_stays_to_the_byte(name: str) -> None:
     recipe = recipes.load(name)
     small = {"rollout_size": "512"} | ({"batch_size": "64"} if "batch_size" in recipe.values else {})
     sizes = Sizes(recipe.override(small, small), on_gpu=False)
-    agent = learner(sizes)
+    agent = made(sizes)
     policy = agent.policy
     carried = [*policy.parameters(), *policy.buffers(), *agent._reward_moments.buffers()]
     flags = [agent.learning_rate, agent._entropy_weight, agent.stopped, agent.skipped, agent.sums]
@@ -101,7 +78,7 @@ def test_the_peaks_of_learning_within_a_tenth(
     name: str, precision: str, environment: str, tmp_path: Path
 ) -> None:
     sizes = sizes_of(name, precision, environment)
-    agent, rollout = learner(sizes), rollout_of(sizes)
+    agent, rollout = made(sizes), rollout_of(sizes)
     for part in ("observation", "next_observation", "reward"):
         rollout._host[part].normal_()
     rows = agent.estimate(rollout)
@@ -121,17 +98,10 @@ def test_the_peaks_of_learning_within_a_tenth(
     assert on_policy.update_bytes(sizes.share) == pytest.approx(seen, rel=0.1, abs=16 * KIB)
 
 
-def test_sac_on_an_environment_to_the_byte() -> None:
-    sizes = sizes_of("sac", environment="HalfCheetah-v5")
-    agent, _ = off_policy_learner("sac", environment="HalfCheetah-v5")
-    modules = [*agent.policy.parameters(), *agent.policy.buffers(), *agent.critics.parameters()]
-    constants = [*agent.critics.buffers(), *agent.targets.buffers(), agent._one_hot, agent.log_alpha]
-    assert sac.ENTRY.network_bytes(sizes.share) == stored_bytes([*modules, *constants])
-    state = [tensor for one in agent.optimizers.values() for tensor in one.tensors()]
-    assert sac.ENTRY.optimizer_bytes(sizes.share) == sum(tensor.nbytes for tensor in state)
-    small = sizes.recipe.override({"replay_capacity": "5000"}, {"replay_capacity"})
+def test_a_replay_of_transitions_to_the_byte() -> None:
+    changes = {"environment": "HalfCheetah-v5", "replay_capacity": "5000"}
     replay = TransitionReplay(5000, 256, 17, 6)
-    rows, index = memory.replay_parts(Sizes(small))
+    rows, index = memory.replay_parts(Sizes(recipes.load("sac").override(changes, changes)))
     assert rows.bytes == replay.nbytes
     assert index.bytes == sum(one.nbytes for one in (replay._size, replay._draw, replay._task))
 
@@ -191,4 +161,3 @@ def test_an_environment_that_only_its_module_knows_is_said_to_be_so() -> None:
     given = Sizes(sizes.recipe, given=Spaces(24, 2, (3, 3)))
     assert given.unknown == ""
     assert given.count.actor == (24 + 1) * 64 + 65 * 64 + 65 * 6, "no deviation a choice"
-    assert "discrete actions, which SAC cannot learn" in sizes_of("sac", environment="CartPole-v1").unknown

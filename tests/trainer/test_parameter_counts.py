@@ -1,12 +1,10 @@
 """The parameters that a forecast counts without PyTorch are those of the modules that a run builds."""
 
-from contextlib import nullcontext
-
 import pytest
 import torch
 
+from tests.trainer.allocated import made
 from trainer import recipe as recipes
-from trainer.envs.spaces import ActionSpace, unit_box
 from trainer.recipe.sizes import Sizes
 from trainer.recipe.spaces import Spaces
 
@@ -16,23 +14,11 @@ TREE = Spaces(observation=7, action=2, choices=(3, 4))
 """Two choices at once: what only PPO and A2C learn."""
 
 
-def actions(spaces: Spaces) -> ActionSpace:
-    choices = spaces.choices
-    return (
-        ActionSpace("discrete", nvec=choices, start=(0,) * len(choices))
-        if choices
-        else unit_box(spaces.action)
-    )
-
-
 def built(sizes: Sizes) -> int:
-    entry, values, spaces = sizes.recipe.entry, sizes.recipe.values, sizes.spaces
-    common = values, spaces.observation, actions(spaces), sizes.tasks, META
     with META:
-        if entry.loop == "on-policy":
-            agent = entry.agent(*common, sizes.tasks, nullcontext)
-            return int(agent._flat.numel())
-        agent = entry.agent(*common, nullcontext)
+        agent = made(sizes, device=META)
+    if sizes.recipe.entry.loop == "on-policy":
+        return int(agent._flat.numel())
     return sum(tensor.numel() for one in agent.optimizers.values() for tensor in one._parameters)
 
 
@@ -55,3 +41,25 @@ def test_choices_are_counted_each(name: str) -> None:
 def test_the_streams_of_a_dueling_network_are_counted(changes: dict[str, str]) -> None:
     sizes = Sizes(recipes.load("dqn").override(changes, changes))
     assert sizes.count.trained == built(sizes)
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "parameters"),
+    [
+        ("mclean2025-mt10", 1024, 2_232_400),
+        ("mclean2025-mt10", 2048, 8_659_024),
+        ("mclean2025-mt10", 4096, 34_095_184),
+        ("mclean2025-mt50", 256, 257_424),
+        ("mclean2025-mt50", 512, 776_592),
+        ("mclean2025-mt50", 1024, 2_601_360),
+        ("mclean2025-mt50", 4096, 35_570_064),
+    ],
+)
+def test_actors_have_the_published_sizes(name: str, width: int, parameters: int) -> None:
+    widths = f"{width},{width},{width}"
+    loaded = recipes.load(name).override({"actor_hidden": widths}, {"actor_hidden"})
+    assert Sizes(loaded).count.actor == parameters
+
+
+def test_critics_have_the_published_size() -> None:
+    assert round(Sizes(recipes.load("mclean2025-mt10")).count.critics, -3) == 4_329_000

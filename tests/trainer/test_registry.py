@@ -60,6 +60,21 @@ def test_an_algorithm_that_cannot_learn_an_environment_names_those_that_can() ->
     assert {"A2C", "PPO", "SAC"} <= {*registry.learners(BOX.choices)}
 
 
+@pytest.mark.parametrize(
+    ("name", "spaces", "reason"),
+    [
+        ("sac", DISCRETE, "has discrete actions, which SAC cannot learn"),
+        ("td3", DISCRETE, "has discrete actions, which TD3 cannot learn"),
+        ("td3", BOX, ""),
+        ("dqn", BOX, "has continuous actions, which DQN cannot learn"),
+        ("dqn", Spaces(4, 1, (3,)), ""),
+        ("dqn", Spaces(4, 2, (3, 2)), "has several discrete actions at once, which DQN cannot learn"),
+    ],
+)
+def test_sizes_say_what_a_recipe_cannot_learn(name: str, spaces: Spaces, reason: str) -> None:
+    assert Sizes(recipe.load(name), given=spaces).unknown.partition(" ")[2] == reason
+
+
 def test_ppo_is_another_learner_on_several_tasks() -> None:
     alone, several = recipe.load("ppo").entry, recipe.load("mtppo-mt10").entry
     assert (alone.name, alone.loop) == (several.name, several.loop)
