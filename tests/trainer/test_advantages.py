@@ -28,14 +28,6 @@ def test_advantages_are_those_of_the_recursion(steps: int) -> None:
     torch.testing.assert_close(advantages(reward, value, next_value, ends, GAMMA, LAMBDA), expected)
 
 
-def test_a_cut_episode_is_worth_what_would_have_followed_and_a_terminated_one_nothing() -> None:
-    reward, value = torch.ones(2, 2), torch.zeros(2, 2)
-    next_value = torch.full((2, 2), 10.0)
-    ends = Ends(torch.tensor([[1.0, 0.0], [0.0, 0.0]]), torch.tensor([[1.0, 1.0], [0.0, 0.0]]))
-    found = advantages(reward, value, next_value, ends, 0.5, 1.0)
-    assert found.tolist() == [[1.0, 6.0], [6.0, 6.0]]
-
-
 @pytest.mark.parametrize("steps", [1, 3, 50])
 def test_discounted_returns_are_those_of_the_recursion(steps: int) -> None:
     reward, _, _, ends = rollout(steps)

@@ -12,33 +12,21 @@ import numpy as np
 import pytest
 import torch
 
-from tests.trainer import test_td3
-from trainer.algorithms.sac_config import SACConfig
+from tests.trainer import sacs, test_td3
 from trainer.algorithms.sac_learner import SAC
 from trainer.algorithms.td3_update import TD3
 from trainer.replay import Replay
 
 WARMUP, UPDATES, ENVS = 10, 150, 30
-CONFIG = SACConfig(
-    heads="one-hot",
-    one_hot=True,
-    actor_hidden=(32, 32),
-    critic_hidden=(32, 32),
-    layer_norm=False,
-    init="fan_in_uniform",
-    actor_learning_rate=1e-2,
-    critic_learning_rate=1e-2,
-    alpha_learning_rate=1e-2,
-    adam_eps=1e-8,
-    gamma=0.9,
-    tau=0.05,
-    initial_alpha=0.1,
-    target_entropy=-2.0,
-    max_grad_norm=0.0,
-    log_std_min=-20.0,
-    log_std_max=2.0,
-    reward_scale=1.0,
-)
+QUICK = {
+    "actor_hidden": (32, 32),
+    "critic_hidden": (32, 32),
+    "init": "fan_in_uniform",
+    "actor_learning_rate": 1e-2,
+    "critic_learning_rate": 1e-2,
+    "adam_eps": 1e-8,
+}
+CONFIG = replace(sacs.CONFIG, **QUICK, alpha_learning_rate=1e-2, initial_alpha=0.1)
 
 
 def turned_targets(context: np.ndarray, task: np.ndarray) -> np.ndarray:
@@ -117,13 +105,5 @@ def test_without_the_id_they_cannot_be_told_apart():
 
 @pytest.mark.slow
 def test_td3_tells_tasks_apart_by_their_id():
-    config = replace(
-        test_td3.CONFIG,
-        actor_hidden=(32, 32),
-        critic_hidden=(32, 32),
-        init="fan_in_uniform",
-        actor_learning_rate=1e-2,
-        critic_learning_rate=1e-2,
-        adam_eps=1e-8,
-    )
+    config = replace(test_td3.CONFIG, **QUICK)
     assert worst_score(TD3, config, turned_targets, tasks=3, updates=300) >= 0.90

@@ -5,19 +5,13 @@ import pytest
 import torch
 
 from tests.trainer import off_policy_checks as checks
-from tests.trainer.allocated import off_policy_learner, stored_bytes
 from tests.trainer.sacs import OBSERVATION, same
-from tests.trainer.textbook_dqn import TextbookDQN
+from tests.trainer.textbooks import TextbookDQN
 from trainer import recipe as recipes
-from trainer.algorithms import dqn
-from trainer.algorithms.acting import Acting
 from trainer.algorithms.dqn_update import DQN, DQNConfig
-from trainer.machine.device import autocast
 from trainer.nn.epsilon_greedy import QNetwork
-from trainer.recipe import RecipeError, memory
-from trainer.recipe.sizes import Sizes
-from trainer.recipe.spaces import Spaces
-from trainer.replay import Batch, NStepReplay, TransitionReplay
+from trainer.recipe import RecipeError
+from trainer.replay import Batch, NStepReplay
 
 CHOICES = 4
 CONFIG = DQNConfig(
@@ -86,31 +80,6 @@ def test_updates_equal_a_plain_implementation(changes):
         torch.testing.assert_close(ours(seen).double(), theirs(seen.double()), rtol=1e-4, atol=1e-5)
 
 
-def test_a_double_network_asks_its_target_what_its_own_choice_is_worth():
-    plain, double = maker()(), maker(replace(CONFIG, double=True))()
-    for agent in (plain, double):
-        agent.targets.body.layers[-1].bias.data.copy_(torch.tensor([3.0, 0.0, 0.0, 1.0]))
-        agent.policy.actor.body.layers[-1].bias.data.copy_(torch.tensor([0.0, 0.0, 0.0, 3.0]))
-        for network in (agent.targets, agent.policy.actor):
-            network.body.layers[-1].weight.data.zero_()
-    batch = draw(5)
-    expected = batch.reward + 0.9 * batch.goes_on * torch.tensor([[3.0], [1.0]])
-    torch.testing.assert_close(torch.stack([plain._target(batch), double._target(batch)]), expected)
-
-
-def test_of_a_dueling_network_the_streams_stay_apart():
-    agent = maker(replace(CONFIG, **VARIED))()
-    checks.teach(agent, checks.drawn(draw, 5))
-    network = agent.policy.actor
-    last = network.body.layers[-1]
-    assert last.weight[0, 24:].abs().max() == last.weight[1:, :24].abs().max() == 0
-    seen = torch.randn(7, OBSERVATION)
-    values = network(seen)
-    # the mean of all choices is the state's value, which the first stream alone gives
-    hidden = network.hidden(seen)[-1][0, :, :24]
-    torch.testing.assert_close(values.mean(1), hidden @ last.weight[0, :24] + last.bias[0])
-
-
 @pytest.mark.parametrize("dueling", [False, True])
 def test_written_out_gradients_are_autograds(dueling):
     torch.manual_seed(0)
@@ -141,18 +110,6 @@ def test_the_target_is_copied_after_each_interval_of_updates_that_were_not_skipp
     torch.testing.assert_close(
         list(agent.targets.parameters()), list(agent.policy.actor.parameters()), rtol=1e-6, atol=1e-7
     )
-
-
-def test_values_and_losses_stay_float32_under_bfloat16():
-    exact, rounded = (
-        maker(**how)() for how in ({}, {"autocast": lambda: autocast(torch.device("cpu"), "bf16")})
-    )
-    (batch,) = checks.drawn(draw, 1, rows=256)
-    assert rounded._target(batch).dtype == torch.float32
-    torch.testing.assert_close(rounded._target(batch), exact._target(batch), rtol=0.05, atol=0.05)
-    (ours,), (theirs,) = (checks.teach(agent, [batch]) for agent in (rounded, exact))
-    assert {loss.dtype for loss in ours.values()} == {torch.float32}
-    torch.testing.assert_close(ours, theirs, rtol=0.05, atol=0.05)
 
 
 def test_epsilon_falls_linearly_and_stays():
@@ -222,23 +179,6 @@ def values_of_corridor() -> np.ndarray:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", [{}, {"double": True}, {"dueling": True}], ids=str)
-def test_the_values_of_a_corridor_are_found(changes):
-    config = replace(CONFIG, hidden=(32, 32), gamma=GAMMA, learning_rate=3e-3, target_interval=20, **changes)
-    torch.manual_seed(0)
-    rng = np.random.default_rng(0)
-    agent, replay = DQN(config, CELLS, 2), TransitionReplay(600, 64, CELLS, 1)
-    for _ in range(20):
-        cell, action = rng.integers(CELLS, size=30), rng.integers(2, size=30)
-        following, reward, terminated = walk(cell, action)
-        replay.add(shown(cell), action[:, None].astype(np.float32), reward, shown(following), terminated)
-    for _ in range(600):
-        agent.update(replay.sample())
-    found = agent.policy.actor(torch.eye(CELLS)).detach().numpy()
-    np.testing.assert_allclose(found, values_of_corridor(), atol=0.05)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_a_corridor_is_learnt_by_walking_it(n_step):
     config = replace(
@@ -267,40 +207,6 @@ def test_a_corridor_is_learnt_by_walking_it(n_step):
     assert greedy[:, 0].tolist() == values_of_corridor().argmax(1).tolist()
 
 
-CARTPOLE, LARGE = Spaces(4, 1, (2,)), Spaces(100, 1, (18,))
-
-
-@pytest.mark.parametrize("changes", [{}, {"dueling": "true"}, {"dueling": "true", "hidden": "32"}], ids=str)
-@pytest.mark.parametrize("spaces", [CARTPOLE, LARGE], ids=str)
-def test_networks_targets_and_optimiser_are_forecast_to_the_byte(spaces, changes):
-    agent, sizes = off_policy_learner("dqn", given=spaces, **changes)
-    learnt, targets = [*agent.policy.parameters()], [*agent.targets.parameters()]
-    assert sizes.count.actor == sum(each.numel() for each in learnt)
-    assert sizes.count.targets == sum(each.numel() for each in targets)
-    constants = [*agent.policy.buffers(), *agent.targets.buffers(), agent._numbers]
-    assert dqn.ENTRY.network_bytes(sizes.share) == stored_bytes([*learnt, *constants])
-    parts = {part.name: part.bytes for part in memory.learner_parts(sizes)}
-    assert parts["target network"] == stored_bytes(targets) == parts["gradients"]
-    state = [tensor for one in agent.optimizers.values() for tensor in one.tensors()]
-    assert parts["optimiser"] == sum(tensor.nbytes for tensor in state)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("changes", [{}, {"dueling": "true"}], ids=str)
-def test_what_acts_beside_the_updates_is_forecast_to_the_byte(changes):
-    agent, sizes = off_policy_learner("dqn", given=LARGE, hidden="2048,2048", **changes)
-    acting = Acting(agent.policy, sizes.environments, 100, lag=1)
-    copies = [*acting._actor.parameters(), *acting._actor.buffers(), *acting._newest]
-    inputs = sizes.environments * (100 + 2 + 1 + 1) * 4
-    assert dqn.ENTRY.acting_bytes(sizes.share) == stored_bytes(copies) + inputs
-
-
-def test_its_recipes_refuse_what_cannot_be_learnt():
-    continuous = recipes.load("dqn").override({"environment": "Pendulum-v1"}, {"environment"})
-    assert "continuous actions, which DQN cannot learn" in Sizes(continuous).unknown
-    loaded = recipes.load("dqn")
-    assert Sizes(loaded, given=Spaces(4, 1, (3,))).unknown == ""
-    several = Sizes(loaded, given=Spaces(4, 2, (3, 2))).unknown
-    assert several == "CartPole-v1 has several discrete actions at once, which DQN cannot learn"
+def test_an_epsilon_that_would_rise_is_refused():
     with pytest.raises(RecipeError, match="is less than epsilon_end"):
-        loaded.override({"epsilon_start": "0.01"}, {"epsilon_start"})
+        recipes.load("dqn").override({"epsilon_start": "0.01"}, {"epsilon_start"})

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainer.algorithms.multi_task_ppo_learner import baseline_features, fitted_returns
+from trainer.algorithms.multi_task_ppo_learner import fitted_returns
 
 EPISODES, STEPS, OBSERVATION = 9, 25, 4
 RIDGE = 1e-5
@@ -39,15 +39,6 @@ def test_the_fit_is_numpys() -> None:
     observation, returns = played()
     found = fitted_returns(observation, returns, TASK, RIDGE)
     np.testing.assert_allclose(found.numpy(), by_numpy(observation, returns), rtol=1e-5, atol=1e-4)
-
-
-def test_what_is_linear_in_the_features_is_foreseen() -> None:
-    observation, _ = played()
-    features = baseline_features(observation)
-    assert features.shape == (EPISODES, STEPS, 2 * OBSERVATION + 4)
-    returns = (features @ torch.linspace(-2, 3, features.shape[-1], dtype=torch.float64)).float()
-    found = fitted_returns(observation, returns, TASK, 1e-9)
-    torch.testing.assert_close(found, returns, rtol=1e-3, atol=1e-2)
 
 
 def test_two_learners_find_what_one_does_with_all_episodes() -> None:

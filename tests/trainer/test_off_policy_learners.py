@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -14,12 +13,11 @@ import torch
 from torch import Tensor
 
 from tests.trainer import sacs, test_dqn, test_td3
-from tests.trainer.cuda_model import CudaModel
 from tests.trainer.off_policy_checks import Draw, Make, Pair, drawn, learnt, teach
 from tests.trainer.sacs import same
-from trainer.algorithms.capture import CapturedUpdate
 from trainer.algorithms.off_policy import OffPolicyAgent
 from trainer.machine.device import autocast
+from trainer.nn import mlp
 from trainer.replay import Batch
 
 CPU = torch.device("cpu")
@@ -163,6 +161,7 @@ def test_two_learners_with_half_the_batch_learn_what_one_learns(kind: Kind) -> N
         agent.update(Batch(*(tensor[rows] for tensor in batch.tensors)), number % agent.turns)
 
     whole, batches = kind.make(), drawn(kind.draw, 4, rows=24)
+    batches[1].reward[-1] = torch.nan  # of which the first half knows nothing
     pair = Pair()
     halves = [kind.make(average=pair.average(rank)) for rank in range(2)]
 
@@ -177,47 +176,9 @@ def test_two_learners_with_half_the_batch_learn_what_one_learns(kind: Kind) -> N
         teach_rows(whole, batch, number, slice(None))
     for thread in threads:
         thread.join()
+    assert [learner.skipped[0] for learner in (whole, *halves)] == [1, 1, 1]
     assert all(same(halves[0].tensors(), halves[1].tensors()))
     torch.testing.assert_close(whole.tensors(), halves[0].tensors(), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["td3", "td3 varied", "dqn", "dqn varied"])
-def test_captured_updates_one_graph_a_turn_equal_those_that_are_not_captured(name: str) -> None:
-    kind, states = KINDS[name], []
-    for captured in (True, False):
-        with CudaModel() as cuda:
-            torch.manual_seed(0)
-            agent = kind.make(device=cuda.device)
-            batches = drawn(kind.draw, 7)
-            batch = Batch(*(tensor.to(cuda.device) for tensor in batches[0].tensors))
-            updates = [Turn(agent, batch, turn) for turn in range(agent.turns)]
-            calls: list[Callable[[], dict[str, Tensor]]] = [*updates]
-            if captured:
-                calls = graphs = [CapturedUpdate(update, agent.tensors, cuda.device) for update in updates]
-            for number, newest in enumerate(batches):
-                torch.manual_seed(number)
-                for tensor, value in zip(batch.tensors, newest.tensors, strict=True):
-                    tensor.copy_(value)
-                losses = calls[number % agent.turns]()
-                states.append([tensor.detach().clone() for tensor in (*agent.tensors(), *losses.values())])
-            if captured:
-                assert {graph.note for graph in graphs} == {""}
-            assert cuda.order.races == []
-            assert cuda.faults == []
-    assert all(same(states[:7], states[7:]))
-    assert not all(same(states[0], states[6])), "something was learnt"
-
-
-class Turn:
-    """The update of one turn, with a batch that stays where it is."""
-
-    def __init__(self, agent: OffPolicyAgent, batch: Batch, turn: int) -> None:
-        self._how = agent, batch, turn
-
-    def __call__(self) -> dict[str, Tensor]:
-        agent, batch, turn = self._how
-        return agent.update(batch, turn)
 
 
 @pytest.mark.parametrize("name", ["sac", "td3", "td3 varied"])
@@ -241,11 +202,29 @@ def test_where_only_the_actor_overflows_only_the_critics_step(
     assert agent.skipped.tolist() == [1, 1]
 
 
-def test_losses_and_parameters_stay_float32_under_bfloat16(kind: Kind) -> None:
-    agent = kind.make(**BF16)
-    for losses in teach(agent, drawn(kind.draw, agent.turns, rows=256)):
-        assert {loss.dtype for loss in losses.values()} == {torch.float32}
+def test_under_bfloat16_targets_losses_and_parameters_stay_float32(kind: Kind) -> None:
+    found: list[list[Tensor]] = []
+    for how in ({}, BF16):
+        agent, targets = kind.make(**how), []
+        td_target = agent._td_target
+        agent._td_target = lambda *given, td=td_target, into=targets: into.append(td(*given)) or into[-1]
+        for losses in teach(agent, drawn(kind.draw, agent.turns, rows=256)):
+            assert {loss.dtype for loss in losses.values()} == {torch.float32}
+        assert {target.dtype for target in targets} == {torch.float32}
+        found.append(targets[:1])
     assert all(tensor.dtype == torch.float32 for tensor in agent.tensors() if tensor.is_floating_point())
+    # the matrix products are rounded, the arithmetic after them is not: gamma 0.9 would become 0.898
+    torch.testing.assert_close(*found, rtol=0.05, atol=0.05)
+
+
+def test_gradients_lie_in_memory_as_their_parameters_do(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As fused optimisers on a GPU take them."""
+    monkeypatch.setattr(mlp, "PREFER_ONEDNN", False)
+    agent = kind.make()
+    teach(agent, drawn(kind.draw, agent.turns))
+    for optimizer in agent.optimizers.values():
+        for parameter in optimizer._parameters:
+            assert parameter.grad.stride() == parameter.stride()
 
 
 def test_the_policy_acts_on_arrays_as_on_tensors(kind: Kind) -> None:

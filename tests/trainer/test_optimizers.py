@@ -1,12 +1,9 @@
-import copy
-
 import pytest
 import torch
 
 from trainer.algorithms.optimizers import (
     AdamOfEach,
     GuardedAdam,
-    GuardedAverage,
     global_norm,
     not_finite,
 )
@@ -51,18 +48,6 @@ def test_without_clipping_steps_are_those_of_fused_adam_to_the_bit(decay):
     assert all(torch.equal(own, other) for own, other in zip(ours, theirs, strict=True))
 
 
-def test_a_blocked_step_leaves_parameters_moments_and_count():
-    parameters = make_parameters()
-    guarded = GuardedAdam(parameters, 0.01, 1e-5, 0.1)
-    gradients = [torch.randn_like(parameter) for parameter in parameters]
-    guarded.step(gradients, global_norm(gradients), NO)
-    everything = [*parameters, *guarded.tensors()]
-    before = [tensor.detach().clone() for tensor in everything]
-    broken = [gradient * float("nan") for gradient in gradients]
-    guarded.step(broken, global_norm(broken), YES)
-    assert all(torch.equal(tensor, value) for tensor, value in zip(everything, before, strict=True))
-
-
 @pytest.mark.parametrize(("max_norm", "decay"), [(0.0, 0.0), (0.5, 0.0), (0.5, 0.1)])
 def test_steps_of_several_are_those_of_each_to_the_bit(max_norm, decay):
     alone, together = ([make_parameters() for _ in range(3)] for _ in range(2))
@@ -82,31 +67,6 @@ def test_steps_of_several_are_those_of_each_to_the_bit(max_norm, decay):
         pairs = zip([*one._parameters, *one.tensors()], [*other._parameters, *other.tensors()], strict=True)
         assert all(torch.equal(left, right) for left, right in pairs)
     assert [float(other.tensors()[0]) for other in others] == [3.0, 3.0, 3.0]
-
-
-def test_a_loaded_state_is_the_same_in_the_same_place():
-    first = GuardedAdam(make_parameters(), 0.01, 1e-5)
-    second = GuardedAdam(make_parameters(), 0.01, 1e-5)
-    gradients = [torch.randn(4, 3), torch.randn(5)]
-    first.step(gradients, global_norm(gradients), NO)
-    places = [tensor.data_ptr() for tensor in second.tensors()]
-    second.load_state_dict(copy.deepcopy(first.state_dict()))
-    assert [tensor.data_ptr() for tensor in second.tensors()] == places
-    for left, right in zip(first.tensors(), second.tensors(), strict=True):
-        assert torch.equal(left, right)
-
-
-def test_averages_move_by_tau_and_follow_sources_that_change_in_place():
-    sources, targets = make_parameters(), [torch.zeros(4, 3), torch.ones(5)]
-    average = GuardedAverage(targets, sources, 0.25)
-    with torch.no_grad():
-        for source in sources:
-            source.mul_(3.0)
-    expected = [torch.lerp(target, source, 0.25) for target, source in zip(targets, sources, strict=True)]
-    average.step(NO)
-    torch.testing.assert_close(targets, [tensor.detach() for tensor in expected])
-    average.step(YES)
-    torch.testing.assert_close(targets, [tensor.detach() for tensor in expected], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,10 @@
 
 import pytest
 
+from trainer import recipe as recipes
 from trainer.errors import UsageError
 from trainer.ranks.place import ALONE, RankPlace, place_from
-from trainer.recipe import RecipeError
+from trainer.recipe import RecipeError, check_shares, shared_envs
 from trainer.settings import read_settings
 
 MEETING = {"MASTER_ADDR": "node1", "MASTER_PORT": "29500"}
@@ -65,17 +66,32 @@ def test_what_the_command_line_says_is_of_all_ranks():
     assert read(**TORCHRUN).num_envs == 12  # one a task, and what four can share
 
 
+def test_a_batch_that_ranks_cannot_share_is_refused():
+    with pytest.raises(RecipeError, match="batch_size = 514 cannot be shared by 4 ranks; 512 or 516 can"):
+        read("--set", "batch_size=514", "--unlock", "batch_size", **TORCHRUN)
+
+
+def test_what_divides_is_shared():
+    check_shares(recipes.load("guide-mt10"), 32, 2)
+    check_shares(recipes.load("ppo"), None, 2)
+    check_shares(recipes.load("a2c"), 6, 3)
+    assert [shared_envs(10, ranks) for ranks in (1, 2, 3, 4)] == [10, 10, 12, 12]
+
+
 @pytest.mark.parametrize(
-    ("argv", "message"),
+    ("name", "num_envs", "ranks", "message"),
     [
-        (["--num-envs", "33"], "33 environments cannot be shared by 4 ranks; 32 or 36 can"),
-        (["--num-envs", "2"], "2 environments cannot be shared by 4 ranks; 4 can"),
+        ("ppo", 9, 2, "9 environments cannot be shared by 2 ranks; 8 or 10 can"),
+        ("ppo", 8, 128, "8 environments cannot be shared by 128 ranks; 128 can"),
         (
-            ["--set", "batch_size=514", "--unlock", "batch_size"],
-            "batch_size = 514 cannot be shared by 4 ranks; 512 or 516 can, with --unlock batch_size",
+            "ppo",
+            128,
+            128,
+            "recipe ppo: batch_size = 64 cannot be shared by 128 ranks; 128 can, with --unlock",
         ),
+        ("strong-mt10", 30, 3, "batch_size = 1280 cannot be shared by 3 ranks; 1278 or 1281 can"),
     ],
 )
-def test_what_does_not_divide_is_refused_with_the_nearest_numbers(argv, message):
+def test_what_does_not_divide_is_refused_with_the_nearest_that_do(name, num_envs, ranks, message):
     with pytest.raises(RecipeError, match=message):
-        read(*argv, **TORCHRUN)
+        check_shares(recipes.load(name), num_envs, ranks)

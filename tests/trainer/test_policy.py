@@ -1,9 +1,8 @@
-import numpy as np
 import pytest
 import torch
 from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
 
-from trainer.nn.policy import Policy, squashed_gaussian
+from trainer.nn.policy import squashed_gaussian
 
 
 @pytest.mark.slow
@@ -32,16 +31,3 @@ def test_extreme_arguments_stay_finite_in_value_and_gradient():
     (action.sum() + log_density.sum()).backward()
     for tensor in (action, log_density, mean.grad, log_std.grad):
         assert torch.isfinite(tensor).all()
-
-
-def test_actions_before_learning_and_noise_are_drawn_from_the_generators_of_the_host():
-    sizes = {"hidden": [16], "one_hot": False, "multi_head": False, "init": "he_uniform"}
-    policy = Policy(5, 2, 1, **sizes, log_std_bounds=(-20, 2))
-    drawn = policy.uniform(np.random.default_rng(1), 3)
-    expected = np.random.default_rng(1).uniform(-1.0, 1.0, (3, 2)).astype(np.float32)
-    np.testing.assert_array_equal(drawn, expected)
-    assert drawn.dtype == np.float32
-    torch.manual_seed(1)
-    noise = policy.draw_noise(3)
-    torch.manual_seed(1)
-    assert torch.equal(noise, torch.randn(3, policy.noise_dim))

@@ -10,9 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical, Normal
 
-from tests.trainer.test_capture import CpuRecorder
-from tests.trainer.textbook_adam import second_step
-from trainer.algorithms.capture import CapturedUpdate
+from tests.trainer.textbooks import second_step
 from trainer.algorithms.on_policy import OnPolicy
 from trainer.algorithms.on_policy_config import A2CConfig, PPOConfig, make_actor_critic
 from trainer.algorithms.ppo_learner import A2C, PPO
@@ -113,15 +111,6 @@ def test_a_ppo_update_is_the_textbooks(actions: ActionSpace) -> None:
     torch.testing.assert_close(scalars["grad_norm"], gradient.norm())
 
 
-def test_a_value_within_the_clip_range_is_always_learnt_from() -> None:
-    agent = make(PPO_CONFIG)
-    batch = batch_of(agent, lived(BOX))
-    assert isinstance(agent, PPO)
-    value = batch.value + torch.linspace(-0.29, 0.29, len(batch.value))
-    _, slope = agent._value_slope(batch, value)
-    torch.testing.assert_close(slope, 2.0 * (value - batch.target) / len(value))
-
-
 @pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
 def test_a2c_updates_are_those_of_pytorchs_optimisers(optimizer: str) -> None:
     config = replace(A2C_CONFIG, optimizer=optimizer)
@@ -220,18 +209,3 @@ def test_a_state_goes_on_to_the_bit(config: PPOConfig | A2CConfig) -> None:
     for each in (agent, other):
         each.update(batch_of(each, rollout))
     assert all(map(torch.equal, agent.tensors(), other.tensors()))
-
-
-@pytest.mark.parametrize("config", [PPO_CONFIG, A2C_CONFIG], ids=["ppo", "a2c"])
-def test_capturing_leaves_no_trace(config: PPOConfig | A2CConfig) -> None:
-    config = replace(config, normalize_rewards=True)
-    rollout = lived()
-    agent, plain = make(config), make(config)
-    look = CapturedUpdate(lambda: {"rows": agent.estimate(rollout)}, agent.tensors, CPU, CpuRecorder())
-    rows = torch.zeros(STEPS * ENVS, OBSERVATION + BOX.dim + 4)
-    learn = CapturedUpdate(lambda: agent.update(agent.pack(rows).batch()), agent.tensors, CPU, CpuRecorder())
-    for _ in range(3):
-        rows.copy_(look()["rows"])
-        learn()
-        plain.update(batch_of(plain, rollout))
-    assert all(map(torch.equal, agent.tensors(), plain.tensors()))

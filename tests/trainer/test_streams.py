@@ -2,13 +2,13 @@
 
 import random
 from contextlib import suppress
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from trainer.algorithms.capture import CapturedUpdate
-from trainer.loops.generators import HostGenerators, Stream
+from trainer.loops.generators import HostGenerators, Stream, restore_generators, stored_generators
 from trainer.machine.device import seed_everything
 
 CPU = torch.device("cpu")
@@ -88,35 +88,40 @@ def test_the_generators_that_environments_of_ones_own_may_draw_from():
     assert found == expected
 
 
-@pytest.mark.cuda
-@pytest.mark.parametrize("captured", [False, True])
-def test_each_draws_on_the_gpu_what_it_draws_alone(captured):
-    device = torch.device("cuda", torch.cuda.current_device())
-    before = torch.cuda.get_rng_state(device)
+class Gpus:
+    """Stands for the generators of some GPUs, of which the run has one."""
 
-    class Drawing:
-        """A step that draws, as a learner's does; captured at its first call or not."""
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, count: int, own: int) -> None:
+        self.states = [torch.tensor([number], dtype=torch.uint8) for number in range(count)]
+        self.own = own
+        double = SimpleNamespace(
+            is_initialized=lambda: bool(self.states),
+            current_device=lambda: self.own,
+            get_rng_state=lambda: self.states[self.own],
+            set_rng_state=self._set,
+        )
+        monkeypatch.setattr("trainer.loops.generators.torch.cuda", double)
 
-        def __init__(self) -> None:
-            self.total = torch.zeros(3, device=device)
-            self.call = CapturedUpdate(self._draw, lambda: [self.total], device) if captured else self._draw
+    def _set(self, state: torch.Tensor) -> None:
+        self.states[self.own] = state
 
-        def _draw(self):
-            self.total += torch.rand(3, device=device)
-            return {"total": self.total}
 
-    def run(turns, streams):
-        drawings = [Drawing() for _ in streams]
-        for seed, stream in enumerate(streams):
-            with stream:
-                torch.manual_seed(seed)
-        for turn in turns:
-            with streams[turn]:
-                drawings[turn].call()
-        return [drawing.total.tolist() for drawing in drawings]
+@pytest.mark.parametrize(("count", "own"), [(1, 0), (4, 2)])
+def test_the_generator_of_the_own_gpu_goes_on_whichever_are_in_sight(
+    monkeypatch: pytest.MonkeyPatch, count: int, own: int
+) -> None:
+    rng = np.random.default_rng(0)
+    Gpus(monkeypatch, 2, 1)
+    stored = stored_generators(rng)
+    assert [state.tolist() for state in stored["cuda"]] == [[1]]
+    later = Gpus(monkeypatch, count, own)
+    restore_generators(stored, rng)
+    assert later.states[own].tolist() == [1]
 
-    together = run((0, 1, 1, 0, 0, 1, 0), [Stream(device), Stream(device)])
-    assert together[0] == run((0, 0, 0, 0), [Stream(device)])[0]
-    assert together[1] == run((1, 1, 1), [Stream(device), Stream(device)])[1]
-    assert together[0] != together[1]
-    assert torch.equal(torch.cuda.get_rng_state(device), before)
+
+def test_without_a_gpu_the_others_go_on() -> None:
+    rng = np.random.default_rng(0)
+    stored = stored_generators(rng) | {"cuda": [torch.tensor([7])]}
+    drawn = rng.random(), torch.rand(1)
+    restore_generators(stored, rng)
+    assert (rng.random(), torch.rand(1)) == drawn
