@@ -56,10 +56,6 @@ def test_the_longest_sum_is_near_the_best_possible():
     assert max(sums_of(costs, assigned_shares(costs, range(10), 2))) <= 1.02 * best
 
 
-def test_equal_environments_are_dealt_in_turn():
-    assert assigned_shares([1.0] * 5, range(5), 2) == [[0, 2, 4], [1, 3]]
-
-
 def test_environments_of_one_model_stay_together_where_that_costs_little():
     assert assigned_shares([100.0, 100.0, 1.0, 1.0], "abba", 2) == [[0, 3], [1, 2]]
     assert assigned_shares([100.0, 100.0, 50.0, 50.0], "abcc", 2) == [[0, 2], [1, 3]]

@@ -4,8 +4,6 @@ import pytest
 
 from tests.trainer.toys import CounterFactory
 from trainer.envs.gymnasium_env import GymnasiumFactory
-from trainer.envs.vector import STEP_TIMEOUT
-from trainer.errors import WorkerError
 from trainer.evaluation.evaluator import Evaluator, evaluation_goals, spread_goals
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -51,15 +49,6 @@ def test_more_episodes_than_environments():
     evaluator = Evaluator(CounterFactory(), 50, max_steps=60)
     result = evaluator.run(lazy, spread_goals(50, 50, 50))
     assert result.success.sum(1).tolist() == [49] * 3  # all goals but 0
-
-
-@pytest.mark.slow
-def test_a_hung_worker_is_found_within_a_minute_and_named():
-    assert STEP_TIMEOUT <= 60
-    evaluator = Evaluator(CounterFactory(fault="hang"), 3, workers=3, step_timeout=2.0)
-    with pytest.raises(WorkerError, match=r"worker of .*green.* has not answered"):
-        evaluator.run(lazy, spread_goals(3, 3, 50))
-    evaluator.close()
 
 
 def test_goals_are_spread_over_the_list():

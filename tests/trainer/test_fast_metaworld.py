@@ -117,15 +117,6 @@ def test_copies_of_a_task_share_what_is_remembered_and_nothing_else():
         assert_same_step(second, official, action)
 
 
-def test_a_step_after_the_last_one_is_refused():
-    env = fast_class("reach-v3")()
-    env.set_task(official_task("reach-v3", goal_vectors("reach-v3", 50, 42)[0]))
-    env.reset()
-    env.curr_path_length = 500
-    with pytest.raises(ValueError, match="reset"):
-        env.step(np.zeros(4, np.float32))
-
-
 def test_the_goal_is_hidden_where_the_task_hides_it():
     task = "reach-v3"
     hidden = official_task(task, goal_vectors(task, 50, 42)[0])

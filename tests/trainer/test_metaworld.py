@@ -12,9 +12,11 @@ from trainer.envs.metaworld import MAX_EPISODE_STEPS, MetaworldEnv, MetaworldFac
 @pytest.mark.slow
 @pytest.mark.parametrize("task", sampled(ALL_V3_ENVIRONMENTS, 1))
 def test_goals_resets_and_steps_are_those_of_the_official_package(task):
-    official, tasks = ALL_V3_ENVIRONMENTS[task](), metaworld.MT1(task, seed=42).train_tasks
-    goals = [pickle.loads(each.data)["rand_vec"] for each in tasks]
-    assert np.array_equal(goal_vectors(task, 50, 42), goals)
+    for seed in (0, 42):
+        tasks = metaworld.MT1(task, seed=seed).train_tasks
+        goals = [pickle.loads(each.data)["rand_vec"] for each in tasks]
+        assert np.array_equal(goal_vectors(task, 50, seed), goals)
+    official = ALL_V3_ENVIRONMENTS[task]()
     ours = MetaworldFactory((task,))(0)
     rng = np.random.default_rng(0)
     for goal in (3, 17):
@@ -26,13 +28,6 @@ def test_goals_resets_and_steps_are_those_of_the_official_package(task):
             found = ours.step(action)
             assert np.array_equal(found[0], observation)
             assert found[1:] == (reward, bool(info["success"]))
-
-
-@pytest.mark.slow
-def test_goals_of_seed_0_are_those_of_the_official_package():
-    tasks = metaworld.MT1("reach-v3", seed=0).train_tasks
-    goals = [pickle.loads(each.data)["rand_vec"] for each in tasks]
-    assert np.array_equal(goal_vectors("reach-v3", 50, 0), goals)
 
 
 def test_making_goals_leaves_the_global_random_state_alone():
@@ -62,9 +57,3 @@ def test_an_episode_can_have_the_official_length():
         env.step(np.zeros(4, np.float32))
     with pytest.raises(ValueError, match="reset"):
         env.step(np.zeros(4, np.float32))
-
-
-def test_the_installed_classes_are_not_changed():
-    before = ALL_V3_ENVIRONMENTS["reach-v3"].__dict__.copy()
-    MetaworldEnv("reach-v3", goal_vectors("reach-v3", 50, 42)).reset(0)
-    assert dict(ALL_V3_ENVIRONMENTS["reach-v3"].__dict__) == before

@@ -35,14 +35,6 @@ def test_every_task_gets_the_same_data_whatever_the_number_of_environments(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_envs", [3, 10, 16, 32, 48])
-def test_ten_tasks_are_served_equally_over_a_long_run(num_envs):
-    steps = steps_per_task(num_envs, 10, 500, 50_000)
-    assert steps.max() / steps.min() < 1.1
-    assert steps.max() - steps.min() <= 1000
-
-
-@pytest.mark.slow
 @given(
     num_envs=st.integers(1, 40),
     num_tasks=st.integers(1, 12),

@@ -2,12 +2,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 
 from tests.sampling import sampled
-from tests.trainer.runs import newest, rows, run
-from tests.trainer.test_off_policy import settings_for
+from tests.trainer.runs import rows, run, settings_of_counters
 from trainer.envs import fast_helpers, fast_metaworld, self_check
 from trainer.envs.fast_metaworld import fast_class
 from trainer.envs.metaworld import MetaworldFactory
@@ -81,39 +79,13 @@ def test_a_task_that_differs_is_played_by_the_official_class(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_training_run_says_that_a_task_differs(monkeypatch, tmp_path):
+def test_training_run_says_that_a_task_differs(monkeypatch, tmp_path):
     monkeypatch.setattr(self_check, "difference", lambda task, make: "reward at step 3 with goal 0")
     monkeypatch.setattr("trainer.envs.metaworld.environment_class", environment_class.__wrapped__)
-    train_for(tmp_path, 60)
+    settings = replace(settings_of_counters(tmp_path, "--total-steps", "60", "--num-envs", "2"), tasks=TASKS)
+    run(settings, MetaworldFactory(TASKS))
     events = [row["message"] for row in rows(tmp_path, "event")]
     assert [event for event in events if "door-close-v3 is played by the official environment" in event]
-
-
-@pytest.mark.slow
-def test_a_training_run_is_the_same_to_the_bit_in_either_class(monkeypatch, tmp_path):
-    fast = train_for(tmp_path / "fast", 200)
-    monkeypatch.setattr("trainer.envs.metaworld.environment_class", lambda task: (official_class(task), ""))
-    official = train_for(tmp_path / "official", 200)
-    found, expected = list(tensors(fast)), list(tensors(official))
-    assert len(found) == len(expected) > 10
-    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
-
-
-def tensors(part):
-    """All tensors of a checkpoint, in order."""
-    if isinstance(part, torch.Tensor):
-        yield part
-    elif isinstance(part, dict | list | tuple):
-        for each in part.values() if isinstance(part, dict) else part:
-            yield from tensors(each)
-
-
-def train_for(run_dir, steps: int) -> dict:
-    """Trains two real tasks in this process; returns the parts of the last checkpoint."""
-    settings = settings_for(run_dir, "--total-steps", str(steps), "--num-envs", "2")
-    settings = replace(settings, tasks=TASKS)
-    run(settings, MetaworldFactory(TASKS))
-    return newest(settings)
 
 
 @pytest.mark.parametrize(
