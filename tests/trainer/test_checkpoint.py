@@ -2,6 +2,7 @@ import hashlib
 import json
 import os
 import pickle
+import re
 
 import pytest
 import torch
@@ -104,6 +105,47 @@ def nest_deeply(path):
     (path / "manifest.json").write_text("[" * 100_000)
 
 
+def of_two_segments(run_dir):
+    """A checkpoint with two segments, after one with the first of them."""
+    saving, ring = store(run_dir), Ring(capacity=50)
+    for step in (1, 2):
+        ring.fill(9)
+        saved = saving.save(step, {"model": {}, "state": {}}, ring)
+    return saved.path / "manifest.json"
+
+
+def change_a_digit(path):
+    text = (path / "manifest.json").read_text()
+    place = text.rindex('"mark": [') + len('"mark": [')
+    (path / "manifest.json").write_text(
+        text[:place] + ("8" if text[place] != "8" else "9") + text[place + 1 :]
+    )
+
+
+def shift(path):
+    replay = json.loads((path / "manifest.json").read_text())["replay"]
+    for side in ("begin", "end"):
+        replay["segments"][1][side] = [row - 5 for row in replay["segments"][1][side]]
+    edit(path, replay=replay)
+
+
+def move_the_mark(path):
+    replay = json.loads((path / "manifest.json").read_text())["replay"]
+    edit(path, replay=replay | {"mark": [row - 5 for row in replay["mark"]]})
+
+
+class Evil:
+    def __reduce__(self):
+        return (pytest.fail, ("it ran",))
+
+
+def hold_code(path):
+    torch.save({"learner": Evil()}, path / "model.pt")
+    data = (path / "model.pt").read_bytes()
+    files = json.loads((path / "manifest.json").read_text())["files"]
+    edit(path, files=files | {"model.pt": {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}})
+
+
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
@@ -116,18 +158,21 @@ def nest_deeply(path):
         (come_from_the_past, "was written by an older trainer in format 1; this trainer reads format 3"),
         (be_a_folder, "state.pt is no file"),
         (nest_deeply, "manifest cannot be read"),
+        (change_a_digit, r"it is damaged \(its own sha256 differs\)"),
+        (shift, "begins within the one before"),
+        (move_the_mark, "its mark is not where its last segment ends"),
+        (hold_code, "model.pt is no file of tensors: it is damaged, or holds more than data"),
     ],
 )
 def test_a_torn_checkpoint_is_refused_with_its_reason_and_the_one_before_used(tmp_path, damage, reason):
-    save(tmp_path, 1)
-    damaged = save(tmp_path, 2).path
+    damaged = of_two_segments(tmp_path).parent
     damage(damaged)
     with pytest.raises(CheckpointError, match=reason):
         checkpoint.load(damaged)
     refused = []
-    assert checkpoint.newest(tmp_path, refused.append).name == "step-000000000001"
+    assert store(tmp_path).newest(refused.append).name == "step-000000000001"
     assert len(refused) == 1
-    assert reason in refused[0]
+    assert re.search(reason, refused[0])
 
 
 def test_there_may_be_none(tmp_path):
@@ -278,15 +323,6 @@ def test_a_checkpoint_from_a_stranger_runs_no_code(tmp_path):
         assert not (tmp_path / "pwned").exists()
 
 
-def of_two_segments(run_dir):
-    """A checkpoint with two segments, after one with the first of them."""
-    saving, ring = store(run_dir), Ring(capacity=50)
-    for step in (1, 2):
-        ring.fill(9)
-        saved = saving.save(step, {"model": {}, "state": {}}, ring)
-    return saved.path / "manifest.json"
-
-
 def test_no_digit_of_a_manifest_can_change_unseen(tmp_path):
     """Once 52 of 58 in a replay's mark could, and the second resumption came to other numbers."""
     content = of_two_segments(tmp_path).read_bytes()
@@ -296,54 +332,3 @@ def test_no_digit_of_a_manifest_can_change_unseen(tmp_path):
         other = b"7" if content[place : place + 1] != b"7" else b"1"
         with pytest.raises(ValueError):  # noqa: PT011 - whichever it is, it is refused
             Manifest.from_bytes(content[:place] + other + content[place + 1 :])
-
-
-@pytest.mark.parametrize("damage", ["mark", "begin", "end", "serial"])
-def test_a_changed_manifest_is_refused_and_the_checkpoint_before_used(tmp_path, damage):
-    path = of_two_segments(tmp_path)
-    text = path.read_text()
-    place = text.rindex(f'"{damage}": ') + len(damage) + 4
-    place += text[place] == "["
-    path.write_text(text[:place] + ("8" if text[place] != "8" else "9") + text[place + 1 :])
-    refused = []
-    assert store(tmp_path).newest(refused.append).name == "step-000000000001"
-    assert "it is damaged (its own sha256 differs)" in refused[0]
-
-
-def shift(replay):
-    for side in ("begin", "end"):
-        replay["segments"][1][side] = [row - 5 for row in replay["segments"][1][side]]
-
-
-def move_the_mark(replay):
-    replay["mark"] = [row - 5 for row in replay["mark"]]
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [(shift, "begins within the one before"), (move_the_mark, "its mark is not where its last segment ends")],
-)
-def test_what_a_manifest_says_of_a_replay_must_fit_together(tmp_path, change, reason):
-    path = of_two_segments(tmp_path)
-    replay = json.loads(path.read_text())["replay"]
-    change(replay)
-    edit(path.parent, replay=replay)
-    refused = []
-    assert store(tmp_path).newest(refused.append).name == "step-000000000001"
-    assert reason in refused[0]
-
-
-def test_a_forged_checkpoint_that_would_run_code_is_refused_and_the_one_before_used(tmp_path):
-    class Evil:
-        def __reduce__(self):
-            return (pytest.fail, ("it ran",))
-
-    path = of_two_segments(tmp_path).parent
-    torch.save({"learner": Evil()}, path / "model.pt")
-    data = (path / "model.pt").read_bytes()
-    files = json.loads((path / "manifest.json").read_text())["files"]
-    files["model.pt"] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    edit(path, files=files)
-    refused = []
-    assert store(tmp_path).newest(refused.append).name == "step-000000000001"
-    assert refused[0].endswith("model.pt is no file of tensors: it is damaged, or holds more than data")

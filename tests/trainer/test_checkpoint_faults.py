@@ -3,17 +3,13 @@
 import ctypes
 import errno
 import os
-import random
-import resource
 import shutil
 import signal
-import time
 import traceback
 from pathlib import Path
 
 import pytest
 
-from tests.sampling import SEED
 from tests.trainer.ring import Ring
 from tests.trainer.test_checkpoint import parts_of, steps, store
 from trainer import checkpoint
@@ -193,61 +189,6 @@ def test_a_death_at_any_system_call_costs_nothing_that_was_saved(tmp_path, monke
             break
     assert number > 20
     assert found == {3, 4}
-
-
-@pytest.mark.slow
-def test_a_process_that_is_killed_again_and_again(tmp_path):
-    prepared(tmp_path)
-    moments = random.Random(SEED)
-    reached = 3
-    for _ in range(8):
-
-        def save_for_ever():
-            saving, ring, step = resumed(tmp_path)
-            while True:
-                step += 1
-                ring.fill(ROWS)
-                saving.save(step, parts_of(step), ring)
-
-        pid = os.fork()
-        if pid == 0:
-            try:
-                save_for_ever()
-            finally:
-                os._exit(1)
-        while steps(tmp_path)[-1] <= reached:
-            assert os.waitpid(pid, os.WNOHANG) == (0, 0)
-        time.sleep(moments.uniform(0, 0.05))
-        os.kill(pid, signal.SIGKILL)
-        assert os.waitpid(pid, 0)[1] == signal.SIGKILL
-        step = resumed(tmp_path)[2]
-        assert step > reached
-        reached = step
-    go_on_to(tmp_path, reached + 2)
-
-
-@pytest.mark.parametrize("limit", [100, 700, 1500])
-def test_a_file_that_may_not_grow(tmp_path, limit):
-    """A real limit of the system: the segment (1.2 kB), a part (1.3 kB) or the manifest (1.6 kB) hits it."""
-    prepared(tmp_path)
-    before = content(tmp_path)
-
-    def save():
-        saving, ring, _ = resumed(tmp_path)
-        ring.fill(4 * ROWS)
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
-        try:
-            saving.save(7, parts_of(7), ring)
-        except OSError as error:
-            failed = error.errno == errno.EFBIG and content(tmp_path) == before
-            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-            saving.save(7, parts_of(7), ring)
-            os._exit(0 if failed else 2)
-
-    assert in_a_child(save) == 0
-    assert resumed(tmp_path)[2] == 7
-    assert rubbish(tmp_path) == []
 
 
 def alone_on(disk):

@@ -6,13 +6,11 @@ import shutil
 
 import numpy as np
 import pytest
-import torch
 
 from tests.trainer.ring import Ring
 from tests.trainer.test_checkpoint import flip_a_byte, parts_of, spoil_the_manifest, steps, store
 from trainer import checkpoint
 from trainer.errors import CheckpointError
-from trainer.replay import ReplayRows
 
 
 def home_of(run_dir, step):
@@ -224,39 +222,3 @@ def test_a_checkpoint_without_a_replay_says_so(tmp_path):
     store(tmp_path).save(1, parts_of(1), None)
     with pytest.raises(CheckpointError, match="holds no replay"):
         restored(tmp_path, 1)
-
-
-class Mt10:
-    """A replay of MT10's sizes that has taken in 50 000 transitions between two saves."""
-
-    transitions, lanes, width = 50_000, 40, 44
-
-    def __init__(self):
-        self.at = 0
-
-    def position(self):
-        return [self.at * self.transitions // self.lanes] * self.lanes
-
-    def oldest(self):
-        return [0] * self.lanes
-
-    def rows_since(self, mark):
-        begin, end = mark or [0] * self.lanes, [each + 1 for each in self.position()]
-        count = sum(end) - sum(begin)
-        return ReplayRows(list(begin), end, np.random.default_rng(0).random((count, self.width), np.float32))
-
-    def state_dict(self):
-        return {"position": self.position()}
-
-
-def test_a_checkpoint_costs_the_new_transitions_and_the_networks(tmp_path):
-    networks = {"learner": torch.randn(1_000_000)}
-    saving, replay = store(tmp_path), Mt10()
-    for step in (50_000, 100_000, 150_000):
-        replay.at += 1
-        before = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
-        saved = saving.save(step, {"model": networks, "state": {"step": step}}, replay)
-        grown = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) - before
-        assert grown == saved.nbytes
-        assert saved.nbytes <= 1.3 * 50_000 * 176 + 4_000_000
-    assert len(segments(tmp_path)) == 3

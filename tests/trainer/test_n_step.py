@@ -6,7 +6,6 @@ import copy
 from dataclasses import dataclass
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -77,30 +76,6 @@ def test_each_transition_sums_up_what_followed_it_in_its_episode(n, num_envs, co
         assert [row[0] for row in own] == [row[0] for row in wanted]
         np.testing.assert_allclose(own, wanted, rtol=1e-6, atol=1e-6)
     assert len(rows) == sum(len(expected(steps, n, env)) for env in range(num_envs))
-
-
-def test_a_termination_leaves_nothing_to_come_and_a_cut_does():
-    sums = NStepSums(3, 0.5, 2, 1, 1)
-    zeros, ones = np.zeros((2, 1), np.float32), np.ones(2, np.float32)
-    for last in (False, True):
-        ends = np.array([last, False]), np.array([False, last])
-        found = sums.add(zeros, zeros, ones, zeros, *ends)
-    # both episodes had two steps: the sums are of two rewards, then of one
-    assert found.reward.tolist() == [1.5, 1.5, 1.0, 1.0]
-    assert found.goes_on.tolist() == [0.0, 0.5, 0.0, 1.0]
-
-
-@pytest.mark.parametrize("n", [1, 2, 4])
-def test_what_is_restored_goes_on_to_the_bit(n):
-    steps = lived(0, 3, 20)
-    sums = NStepSums(n, GAMMA, 3, 2, 1)
-    for step in steps[:9]:
-        sums.add(*step.given)
-    other = NStepSums(n, GAMMA, 3, 2, 1)
-    other.load_state_dict(copy.deepcopy(sums.state_dict()))
-    for step in steps[9:]:
-        for ours, theirs in zip(sums.add(*step.given), other.add(*step.given), strict=True):
-            assert np.array_equal(ours, theirs)
 
 
 def test_what_other_environments_held_back_is_dropped():

@@ -5,7 +5,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 from tests.trainer.cuda_model import CudaModel
 from tests.trainer.replays import Filled, draw_as_on_a_device, few_or_many, filled, same_draws
@@ -13,7 +12,6 @@ from trainer.recipe.lanes import LaneLayout
 from trainer.replay import Replay
 from trainer.replay.draw import DeviceDraw, HostDraw
 from trainer.replay.lanes import Lanes
-from trainer.replay.transfer import Sender
 
 
 @pytest.mark.slow
@@ -105,19 +103,6 @@ def test_many_batches_may_be_drawn_between_two_steps(run, batches):
         run.step()
 
 
-def test_nothing_on_a_device_waits_for_it_or_changes_its_shape():
-    run = Filled(3, 7, 50, 7, stagger=True, extra=10)
-    run.step(60)
-    draw_as_on_a_device(run.replay)
-    # fake tensors have shapes and no values: what reads one, or takes its shape from values, raises
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        place, task = run.replay._draw()
-        batch = run.replay._windows.index_select(0, place)
-        assert (task.shape, batch.shape) == ((13,), (13, 9))
-        with pytest.raises(DataDependentOutputException):
-            int(place[0])
-
-
 def test_rows_on_the_host_are_those_of_a_replay_without_a_gpu():
     torch.manual_seed(0)
     run = Filled(2, 2, 20, 5, stagger=False, extra=5)
@@ -169,15 +154,6 @@ def test_the_generator_of_torch_decides_the_draws():
     assert not torch.equal(drawn(0), drawn(1))
 
 
-def test_batches_keep_their_place():
-    run = Filled(2, 2, 40, 5, stagger=False, extra=30)
-    run.step(60)
-    first = run.replay.sample()
-    addresses = [part.data_ptr() for part in first[:4]]
-    run.step()
-    assert [part.data_ptr() for part in run.replay.sample()[:4]] == addresses
-
-
 @given(
     num_tasks=st.integers(1, 50),
     num_envs=st.integers(1, 200),
@@ -200,16 +176,6 @@ def test_an_environment_that_leaves_an_episode_must_be_announced():
     run.start()
     with pytest.raises(AssertionError, match="cut"):
         run.step()
-
-
-@pytest.mark.parametrize("num_envs", [1, 10, 16, 32, 40])
-def test_bytes_are_those_of_the_tensors(num_envs):
-    replay = Replay(10, num_envs, 1_000_000, 512, 500, 39, 4)
-    rows = replay._rows.nbytes
-    assert replay.nbytes == replay._layout.nbytes
-    assert replay.nbytes == rows + 512 * 4 * 83
-    # 176 bytes a row, a final observation an episode, and room for the running episodes
-    assert replay.nbytes <= 1_000_000 * 176 * (1.012 + 0.001 * num_envs)
 
 
 def test_rows_that_go_to_a_gpu_in_one_copy_are_those_that_stay_on_the_host() -> None:
@@ -248,15 +214,3 @@ def test_rows_that_go_to_a_gpu_in_one_copy_are_those_that_stay_on_the_host() -> 
     assert lanes[1].tolist() == tables.begin.tolist()
     assert lanes[2].tolist() == tables.shift.tolist()
     assert offset.tolist() == tables.offset.tolist()
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_what_is_sent_together_arrives_as_it_was(count: int) -> None:
-    with CudaModel() as model:
-        sender = Sender(model.device)
-        for number in range(3):
-            arrays = [np.arange(7 + number), np.full((2, 3), 0.5 + number, np.float32), np.ones(1)][:count]
-            for array, sent in zip(arrays, sender.send(arrays), strict=True):
-                assert sent.is_cuda
-                np.testing.assert_array_equal(sent.cpu().numpy(), array)
-        assert model.order.races == []
