@@ -4,21 +4,16 @@ import io
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.waiting import until
 from trainer.telemetry import Telemetry
 from trainer.telemetry.gpu import GpuSampler
 from trainer.telemetry.usage import UsageMeter
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    """Waits for a thread; the test's own time-out ends a wait in vain."""
-    while not holds():
-        time.sleep(0.002)
 
 
 def test_no_gpu_no_sampler() -> None:
@@ -83,7 +78,7 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nvml]:
 def test_a_reading_is_of_the_time_since_the_last_one(nvml: Nvml) -> None:
     sampler = GpuSampler(nvml, object())
     reader = sampler.reader()
-    wait_until(lambda: nvml.asked >= 20)
+    until(lambda: nvml.asked >= 20)
     seen = reader.read()
     assert 0.3 < seen.pop("utilization") < 0.5
     assert 180 < seen.pop("power_watts") < 220
@@ -100,7 +95,7 @@ def test_a_reading_is_of_the_time_since_the_last_one(nvml: Nvml) -> None:
 def test_readers_do_not_take_from_each_other(nvml: Nvml) -> None:
     sampler = GpuSampler(nvml, object())
     often, seldom = sampler.reader(), sampler.reader()
-    wait_until(lambda: nvml.asked >= 20)
+    until(lambda: nvml.asked >= 20)
     often.read()
     sampler.close()
     often.read()
@@ -116,7 +111,7 @@ def test_what_a_gpu_does_not_tell_is_left_out_of_a_line(nvml: Nvml) -> None:
     ):
         sampler = GpuSampler(double, object())
         usage = UsageMeter(sampler)
-        wait_until(lambda double=double: double.asked >= 4)
+        until(lambda double=double: double.asked >= 4)
         time.sleep(0.3)
         line = usage.read()
         sampler.close()
@@ -130,7 +125,7 @@ def test_the_heartbeat_and_the_log_have_it(
 ) -> None:
     monkeypatch.setattr(GpuSampler, "start", lambda uuid: GpuSampler(nvml, object()))
     with Telemetry.open(tmp_path, {}, 100, 0, "disabled", stream=io.StringIO()) as telemetry:
-        wait_until(lambda: nvml.asked >= 4)
+        until(lambda: nvml.asked >= 4)
         telemetry.train(1, {"loss/critic": 0.5})
         telemetry.heartbeat(step=1)
     line = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[1])

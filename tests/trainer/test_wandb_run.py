@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from clusterkit.wandb.records import scan
-from tests.doubles.wandb_server import WandbServer
 from trainer.telemetry import Telemetry
 from trainer.telemetry import wandb_run as module
 from trainer.telemetry.wandb_run import WandbLostError, WandbRun, open_wandb
@@ -52,9 +51,7 @@ def records(run_dir: Path) -> list[Any]:
     from wandb.proto import wandb_internal_pb2
 
     decoded = []
-    for path in sorted(
-        run_dir.glob("wandb/offline-run-*/run-*.wandb"), key=lambda path: path.stat().st_mtime_ns
-    ):
+    for path in sorted(run_dir.glob("wandb/*run-*/run-*.wandb"), key=lambda path: path.stat().st_mtime_ns):
         raw: list[bytes] = []
         with path.open("rb") as stream:
             scan(stream, raw.append)
@@ -96,18 +93,6 @@ def test_every_step_arrives_once(tmp_path: Path) -> None:
     assert {item.key: item.value_json for item in record.config.update}["gamma"] == "0.99"
 
 
-def test_values_of_one_step_are_one_row(tmp_path: Path) -> None:
-    run = opened(tmp_path)
-    run.log(10, {"train/loss": 1.0})
-    run.log(10, {"eval/success/mean": 0.5})
-    run.log(20, {"train/loss": 2.0})
-    run.finish(0)
-    assert rows(tmp_path) == [
-        {"_step": 10, "env_steps": 10, "train/loss": 1.0, "eval/success/mean": 0.5},
-        {"_step": 20, "env_steps": 20, "train/loss": 2.0},
-    ]
-
-
 def test_a_step_back_loses_nothing(tmp_path: Path) -> None:
     run = opened(tmp_path)
     for step in (0, 10, 5, 20):
@@ -135,23 +120,6 @@ def test_attempts_are_fragments_of_one_run(tmp_path: Path) -> None:
     assert second.id == first.id
     assert [row["env_steps"] for row in rows(tmp_path)] == [0, 10, 20, 10, 20, 30]
     assert exit_codes(tmp_path) == [85, 0]
-
-
-def test_uploaded_attempts_lose_no_row(tmp_path: Path) -> None:
-    for steps, code in (((0, 10, 20), 85), ((10, 20, 30), 0)):
-        run = opened(tmp_path)
-        for step in steps:
-            run.log(step, {"loss": step})
-        run.finish(code)
-    logs = sorted(map(str, tmp_path.glob("wandb/offline-run-*")))
-    with WandbServer() as server:
-        argv = [sys.executable, "-m", "wandb", "sync", "--yes", *logs]
-        subprocess.run(argv, env=server.client_env(tmp_path / "home"), capture_output=True, check=True)
-        arrived = server.runs[run.id]
-    # The client moves the steps that the second attempt repeats; `env_steps` still says when each was.
-    assert arrived.once
-    assert [row["env_steps"] for row in arrived.history] == [0, 10, 20, 10, 20, 30]
-    assert arrived.state == "finished"
 
 
 def test_the_environment_names_the_project_and_the_caller_the_run(
@@ -235,17 +203,6 @@ def test_a_dead_client_ends_no_run(tmp_path: Path) -> None:
     assert "W&B takes no more" in stream.getvalue()
 
 
-@pytest.mark.needs("procfs")
-def test_a_client_that_dies_late_is_said_at_the_end(tmp_path: Path) -> None:
-    before = helpers()
-    run = opened(tmp_path)
-    (helper,) = helpers() - before
-    os.kill(helper, signal.SIGKILL)
-    os.waitpid(helper, 0)
-    with pytest.raises(WandbLostError, match="could not close"):
-        run.finish(0)
-
-
 def test_through_telemetry(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(
         json.dumps({"profile": {"name": "a40-2m", "gpu": "a40"}, "env": {"SECRET": "x"}})
@@ -285,3 +242,41 @@ def test_through_telemetry(tmp_path: Path) -> None:
         {"_step": 20, "env_steps": 20, "checkpoint/bytes": 100, "checkpoint/seconds": 0.5},
     ]
     assert exit_codes(tmp_path) == [1]
+
+
+def test_several_runs_of_a_process_are_apart_and_end_by_themselves(tmp_path: Path) -> None:
+    folders = [tmp_path / f"seed-{seed}" for seed in (1, 2, 3)]
+    runs = [opened(folder) for folder in folders[:2]]
+    for step in (0, 10):
+        for number, run in enumerate(runs):
+            run.log(step, {"seed": number + 1})
+    runs[0].finish(0)
+    runs.append(opened(folders[2]))  # also after one has ended
+    for step in (20, 30):
+        for number, run in enumerate(runs[1:], 1):
+            run.log(step, {"seed": number + 1})
+    runs[2].finish(1)
+    runs[1].finish(85)
+    assert [[(row["_step"], row["seed"]) for row in rows(folder)] for folder in folders] == [
+        [(0, 1), (10, 1)],
+        [(0, 2), (10, 2), (20, 2), (30, 2)],
+        [(20, 3), (30, 3)],
+    ]
+    assert [exit_codes(folder) for folder in folders] == [[0], [85], [1]]
+    assert len({run.id for run in runs}) == 3
+
+
+@pytest.mark.needs("procfs")
+def test_a_dead_client_is_told_by_each_run_it_served(tmp_path: Path) -> None:
+    before = helpers()
+    runs = [opened(tmp_path / name) for name in ("a", "b")]
+    (helper,) = helpers() - before
+    os.kill(helper, signal.SIGKILL)
+    os.waitpid(helper, 0)
+    for run in runs:
+        with pytest.raises(WandbLostError, match="could not close"):
+            run.finish(0)
+    run = opened(tmp_path / "c")
+    run.log(0, {"seed": 3})
+    run.finish(0)
+    assert len(rows(tmp_path / "c")) == 1
