@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.distributions import Categorical, Normal
+from torch.distributions import Categorical, Independent, Normal, TanhTransform, TransformedDistribution
 
 from trainer.nn.heads import CategoricalHead, GaussianHead, Head, StateGaussianHead
+from trainer.nn.moments import RunningMoments
+from trainer.nn.policy import squashed_gaussian
 
 ROWS = 20_000
 
@@ -94,3 +96,64 @@ def test_slopes_are_those_of_autograd(head: Head) -> None:
     if by_log_std is not None:
         torch.testing.assert_close(by_log_std, expected[1])
     assert (by_log_std is None) == (len(expected) == 1)
+
+
+@pytest.mark.slow
+def test_densities_are_those_of_a_tanh_transformed_gaussian():
+    torch.manual_seed(0)
+    mean, log_std = torch.randn(64, 4, dtype=torch.float64), torch.randn(64, 4, dtype=torch.float64) - 1
+    action, log_density = squashed_gaussian(mean, log_std, torch.randn_like(mean))
+    gaussian = Independent(Normal(mean, log_std.exp()), 1)
+    reference = TransformedDistribution(gaussian, [TanhTransform()])
+    torch.testing.assert_close(log_density, reference.log_prob(action))
+
+
+def test_samples_follow_mean_and_deviation():
+    torch.manual_seed(0)
+    mean, log_std = torch.full((100_000, 1), 0.3), torch.full((100_000, 1), -1.0)
+    action, _ = squashed_gaussian(mean, log_std, torch.randn_like(mean))
+    raw = action.atanh()
+    assert abs(raw.mean() - 0.3) < 0.01
+    assert abs(raw.std() - torch.tensor(-1.0).exp()) < 0.01
+
+
+def test_extreme_arguments_stay_finite_in_value_and_gradient():
+    mean = torch.tensor([[60.0, -60.0]], requires_grad=True)
+    log_std = torch.tensor([[2.0, -20.0]], requires_grad=True)
+    action, log_density = squashed_gaussian(mean, log_std, torch.randn_like(mean))
+    (action.sum() + log_density.sum()).backward()
+    for tensor in (action, log_density, mean.grad, log_std.grad):
+        assert torch.isfinite(tensor).all()
+
+
+def test_batches_merge_to_the_moments_of_all() -> None:
+    torch.manual_seed(0)
+    rows = torch.randn(1000, 3) * torch.tensor([1.0, 5.0, 0.1]) + torch.tensor([0.0, 100.0, -3.0])
+    moments = RunningMoments(3)
+    for part in rows.split([1, 399, 600]):
+        moments.merge(part)
+    torch.testing.assert_close(moments.mean, rows.double().mean(0))
+    torch.testing.assert_close(moments.variance, rows.double().var(0, correction=0))
+    assert moments.count == 1000
+    scaled = moments.standardised(rows)
+    torch.testing.assert_close(scaled.mean(0), torch.zeros(3), atol=1e-4, rtol=0)
+    torch.testing.assert_close(scaled.std(0), torch.ones(3), atol=1e-3, rtol=0)
+
+
+def test_before_anything_is_seen_nothing_changes() -> None:
+    rows = torch.tensor([[0.5, -20.0]])
+    torch.testing.assert_close(RunningMoments(2).standardised(rows), torch.tensor([[0.5, -10.0]]))
+
+
+def test_what_is_not_finite_spoils_nothing() -> None:
+    moments = RunningMoments(2)
+    moments.merge(torch.tensor([[1.0, 2.0], [3.0, 2.0]]))
+    before = {name: buffer.clone() for name, buffer in moments.named_buffers()}
+    moments.merge(torch.tensor([[torch.nan, 0.0], [torch.inf, 0.0]]))
+    assert all(torch.equal(buffer, before[name]) for name, buffer in moments.named_buffers())
+
+
+def test_a_scale_leaves_the_zero_where_it_is() -> None:
+    moments = RunningMoments(1)
+    moments.merge(torch.tensor([[4.0], [8.0]]))
+    torch.testing.assert_close(moments.scaled(torch.tensor([0.0, 2.0])), torch.tensor([0.0, 1.0]))

@@ -15,7 +15,7 @@ from trainer.algorithms.on_policy import OnPolicy
 from trainer.algorithms.on_policy_config import A2CConfig, PPOConfig, make_actor_critic
 from trainer.algorithms.ppo_learner import A2C, PPO
 from trainer.envs.spaces import ActionSpace
-from trainer.replay.rollout import Rollout, Transitions
+from trainer.replay.rollout import Ends, Rollout, Transitions, advantages, discounted_returns
 
 SHARED = {
     "hidden": (16, 16),
@@ -209,3 +209,39 @@ def test_a_state_goes_on_to_the_bit(config: PPOConfig | A2CConfig) -> None:
     for each in (agent, other):
         each.update(batch_of(each, rollout))
     assert all(map(torch.equal, agent.tensors(), other.tensors()))
+
+
+GAMMA, LAMBDA = 0.97, 0.9
+
+
+def rollout(steps: int) -> tuple[Tensor, Tensor, Tensor, Ends]:
+    """Rewards, values and next values, and where episodes end."""
+    torch.manual_seed(steps)
+    terminated = (torch.rand(steps, 3) < 0.1).float()
+    done = torch.maximum(terminated, (torch.rand(steps, 3) < 0.1).float())
+    return *torch.randn(3, steps, 3), Ends(terminated, done)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5, 64, 100])
+def test_advantages_are_those_of_the_recursion(steps: int) -> None:
+    reward, value, next_value, ends = rollout(steps)
+    expected = torch.zeros(steps, 3)
+    following = torch.zeros(3)
+    for t in reversed(range(steps)):
+        surprise = reward[t] + GAMMA * next_value[t] * (1 - ends.terminated[t]) - value[t]
+        following = expected[t] = surprise + GAMMA * LAMBDA * (1 - ends.done[t]) * following
+    torch.testing.assert_close(advantages(reward, value, next_value, ends, GAMMA, LAMBDA), expected)
+
+
+@pytest.mark.parametrize("steps", [1, 3, 50])
+def test_discounted_returns_are_those_of_the_recursion(steps: int) -> None:
+    reward, _, _, ends = rollout(steps)
+    running = before = torch.tensor([1.0, 2.0, 3.0])
+    expected = []
+    for t in range(steps):
+        running = reward[t] + GAMMA * running
+        expected.append(running)
+        running = running * (1 - ends.done[t])
+    sums, after = discounted_returns(reward, before, ends.done, GAMMA)
+    torch.testing.assert_close(sums, torch.stack(expected))
+    torch.testing.assert_close(after, running)
