@@ -65,7 +65,7 @@ def found(user: User, run_id: str) -> tuple[tuple[str, ...], bool]:
     return seen.ids, seen.certain
 
 
-IMPATIENT = "from clusterkit.runs import submission; submission.PATIENCE_SECONDS = 0.0"
+IMPATIENT = "from clusterkit.backends import submission; submission.PATIENCE_SECONDS = 0.0"
 """What a `status` imports first that does not wait for what may still be on its way to sbatch."""
 
 
