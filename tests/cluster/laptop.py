@@ -60,6 +60,23 @@ program = ["true"]
 extends = "tiny"
 gpu = "a100"
 """
+BARE = """
+[project]
+name = "bare"
+default_cluster = "site"
+default_profile = "tiny"
+
+[clusters.site]
+host = "login"
+ssh_config = "{ssh_config}"
+root = "/share/$USER/{root}"
+container = "none"
+
+[clusters.site.gpus]
+a40 = {{ partition = "gpu-a40", request = "--gpus={{type}}:{{count}}" }}
+a100 = {{ partition = "gpu-a100" }}
+"""
+"""Of a project whose programs run without a container; it needs a profile `tiny`."""
 
 
 def on_share(cluster: Cluster, image: Path) -> Path:
@@ -98,15 +115,15 @@ class User:
         return cls(folder, cluster)
 
     @classmethod
-    def of(
+    def bare(
         cls, home: Path, cluster: Cluster, settings: str, files: Mapping[str, str] = {}, **words: str
     ) -> User:
-        """Make a project of these files and settings, into which the root's name and `words` are filled."""
+        """Make a project of these files and of `BARE` with these settings, into which words are filled."""
         folder = home / "project"
         folder.mkdir()
         for name, text in files.items():
             (folder / name).write_text(text)
-        filled = settings.format(ssh_config=cluster.ssh_config, root=home.name, **words)
+        filled = (BARE + settings).format(ssh_config=cluster.ssh_config, root=home.name, **words)
         (folder / "clusterkit.toml").write_text(filled)
         return cls(folder, cluster)
 

@@ -318,24 +318,3 @@ def test_a_session_works_in_its_own_copy_of_the_code_and_what_it_changes_comes_h
     }
     web.types("cancel", run_id)
     until(lambda: not web.active())
-
-
-def test_ctrl_c_while_dev_waits_cancels_the_job(web: User) -> None:
-    answers = iter(["\x03"])
-    done = type_at_terminal(
-        ["dev", "--profile", "web", "--sbatch", "hold"],
-        {"Ctrl-C cancels it": lambda: next(answers, "")},
-        folder=web.folder,
-        environment={**environment(web), "TERM": "xterm", "COLUMNS": "200"},
-    )
-    assert done.returncode == 130, done.stdout
-    assert "the job is cancelled" in done.stdout
-    until(lambda: not web.active())
-
-
-def test_dev_keep_leaves_the_job(web: User) -> None:
-    run_id = web.types("dev", "--profile", "web", "--time", "5m", "--keep").strip()
-    assert run_id.startswith("dev-")
-    assert web.types("shell", run_id, "--", "cat", "notes.txt") == "part of the snapshot\n"
-    web.types("cancel", run_id)
-    until(lambda: not web.active())

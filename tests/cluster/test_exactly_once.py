@@ -20,7 +20,7 @@ import pytest
 
 from clusterkit.backends.slurm.backend import SlurmBackend
 from clusterkit.probes import script
-from tests.allowing import allow, state
+from tests.allowing import state
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
 from tests.killing import kills
@@ -130,15 +130,8 @@ status=$?
 sleep $(($(byte) % 4))
 exit $status
 """
-BARE = """
-[clusters.bare]
-host = "login"
-ssh_config = "{ssh_config}"
-root = "/share/$USER/{root}"
-container = "none"
-partition = "gpu-a40"
-
-[profiles.killed]
+KILLED = """
+[profiles.tiny]
 cpus = 1
 memory = "50M"
 time = "5m"
@@ -161,10 +154,7 @@ def slow_sbatch(cluster: Cluster) -> Iterator[None]:
 @pytest.mark.timeout(60 * KILLS + 600)
 def test_killed_at_random_while_sbatch_is_slow(cluster: Cluster, tmp_path: Path) -> None:
     """Several at a time, with `status` running meanwhile: each run has one job or none."""
-    user = User.settle(tmp_path, cluster, tmp_path / "no.sif")
-    with (user.folder / "clusterkit.toml").open("a") as file:
-        file.write(BARE.format(ssh_config=cluster.ssh_config, root=tmp_path.name))
-    allow(user.folder)
+    user = User.bare(tmp_path, cluster, KILLED)
     dice = random.Random(SEED)
     plans = [
         (dice.choice([signal.SIGKILL] * 7 + [signal.SIGTERM, signal.SIGHUP, None]), dice.uniform(1, 16))
@@ -174,7 +164,7 @@ def test_killed_at_random_while_sbatch_is_slow(cluster: Cluster, tmp_path: Path)
     over = threading.Event()
 
     def submit(plan: tuple[signal.Signals | None, float]) -> int:
-        command = user.forks("submit", "-c", "bare", "--profile", "killed")
+        command = user.forks("submit", "--name", "killed")
         number, seconds = plan
         try:
             text, _ = command.communicate(timeout=None if number is None else seconds)
@@ -202,7 +192,7 @@ def test_killed_at_random_while_sbatch_is_slow(cluster: Cluster, tmp_path: Path)
             over.set()
     runs = settled(user)
     jobs = Counter(name for name in job_names(user) if name.startswith("killed-"))
-    started = Counter((cluster.share / "alice" / f"{tmp_path.name}-started").read_text().split())
+    started = Counter(Path(f"{user.root}-started").read_text().split())
     accepted = {run_id for run_id, run in runs.items() if run["state"] == "COMPLETED"}
     print(
         f"{KILLS} submits, {sum(code < 0 or code > 128 for code in codes)} killed, {looking.result()} looks: "

@@ -39,16 +39,6 @@ def test_a_changed_host_key_stops_before_the_login(user: User, small_sif: Path, 
     assert len(refused.stderr.strip().splitlines()) >= 2
 
 
-def test_an_unknown_host_key_is_never_just_accepted(user: User, small_sif: Path) -> None:
-    config = knowing(user, "unknown", "")
-    add_cluster(user, "unknown", ssh_config=config, root="/share/unknown", image=small_sif)
-    with user.logging_in(times=0):
-        refused = user.tries("deploy", "--cluster", "unknown")
-    assert refused.returncode == 4
-    assert "host key" in refused.stderr
-    assert (user.folder.parent / "unknown_known_hosts").read_text() == ""
-
-
 def test_no_space_is_said_before_the_image_travels(user: User, small_sif: Path) -> None:
     small = "mkdir /run/small && mount -t tmpfs -o size=8m,mode=1777 small /run/small"
     user.cluster.run("login", ["sh", "-c", small])

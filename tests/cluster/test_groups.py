@@ -23,22 +23,8 @@ from tests.waiting import until
 pytestmark = pytest.mark.timeout(900)
 
 SETTINGS = """
-[project]
-name = "groups"
-program = ["sh", "program.sh"]
-default_cluster = "site"
-default_profile = "tiny"
-
-[clusters.site]
-host = "login"
-ssh_config = "{ssh_config}"
-root = "/share/$USER/groups"
-container = "none"
-
-[clusters.site.gpus]
-a40 = {{ partition = "gpu-a40", request = "--gpus={{type}}:{{count}}" }}
-
 [profiles.tiny]
+program = ["sh", "program.sh"]
 gpu = "a40"
 cpus = 1
 memory = "300M"
@@ -52,7 +38,7 @@ CONTAINED = """
 [clusters.contained]
 host = "login"
 ssh_config = "{ssh_config}"
-root = "/share/$USER/groups"
+root = "/share/$USER/{root}"
 image = "{image}"
 
 [clusters.contained.gpus]
@@ -74,11 +60,11 @@ exit "${CLUSTERKIT_SWEEP_CODE:-0}"
 
 @pytest.fixture(scope="module")
 def user(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> User:
-    return User.of(tmp_path_factory.mktemp("laptop"), cluster, SETTINGS, {"program.sh": PROGRAM})
+    return User.bare(tmp_path_factory.mktemp("laptop"), cluster, SETTINGS, {"program.sh": PROGRAM})
 
 
 def run_dir(user: User, run_id: str) -> Path:
-    return user.cluster.share / "alice" / "groups" / "runs" / run_id
+    return user.root / "runs" / run_id
 
 
 def go(user: User, *run_ids: str) -> None:
@@ -149,16 +135,6 @@ def test_seeds_are_one_array_and_at_most_so_many_run_at_a_time(user: User) -> No
     assert (run_dir(user, f"{group}-1") / "slurm.log").exists()
 
 
-def test_a_group_is_split_at_the_sites_limit(user: User) -> None:
-    with scheduler_parameter(user.cluster, "max_array_tasks=2"):
-        group = user.submits("--seeds", "1..3", "--sweep", "seconds=0")
-    states = until_over(user, group)
-    assert list(states.values()) == ["COMPLETED"] * 3
-    bases = [record(user, run_id, "start")["job_id"].partition("_")[0] for run_id in states]
-    assert bases[0] == bases[1] != bases[2]
-    assert len([name for name in jobs(user) if group in name]) == 2
-
-
 def test_a_pack_shares_a_gpu_and_one_failure_takes_nobody_along(user: User) -> None:
     group = user.submits("--sweep", "code=3,0", "--seeds", "1..2", "--sweep", "seconds=3", "--pack", "4")
     states = until_over(user, group)
@@ -169,28 +145,6 @@ def test_a_pack_shares_a_gpu_and_one_failure_takes_nobody_along(user: User) -> N
     assert {(folder / "cpus").read_text().splitlines()[1] for folder in folders} == {"1"}
     assert record(user, f"{group}-0", "exit")["code"] == 3
     assert f"hello from {group}-2" in user.types("logs", f"{group}-2")
-
-
-def test_one_run_of_a_pack_is_cancelled_alone(user: User) -> None:
-    group = user.submits("--sweep", "held=1,2", "--pack", "2")
-    until((run_dir(user, f"{group}-0") / "gpu").exists)
-    user.types("cancel", f"{group}-0")
-    go(user, f"{group}-1")
-    assert list(until_over(user, group).values()) == ["CANCELLED", "COMPLETED"]
-
-
-def test_a_pack_goes_on_after_a_signal_without_those_that_have_ended(user: User) -> None:
-    group = user.submits("--sweep", "held=1,2", "--pack", "2", "--until-done")
-    until((run_dir(user, f"{group}-1") / "gpu").exists)
-    go(user, f"{group}-0")
-    until((run_dir(user, f"{group}-0") / "attempts/0/exit.json").exists)
-    job_id = record(user, f"{group}-1", "start")["job_id"]
-    user.cluster.run("login", ["scancel", "-b", "-s", "USR1", job_id], user="alice")
-    until((run_dir(user, f"{group}-1") / "attempts/1/start.json").exists)
-    go(user, f"{group}-1")
-    assert list(until_over(user, group).values()) == ["COMPLETED", "COMPLETED"]
-    assert not (run_dir(user, f"{group}-0") / "attempts/1").exists()
-    assert record(user, f"{group}-1", "start", 1)["job_id"] == job_id
 
 
 def test_the_tasks_of_an_array_go_on_one_by_one(user: User) -> None:
@@ -246,7 +200,8 @@ def test_the_stages_of_a_pipeline_follow_each_other(user: User) -> None:
 
 def test_a_stage_in_a_container_may_read_the_one_before(user: User, small_sif: Path) -> None:
     toml = user.folder / "clusterkit.toml"
-    toml.write_text(toml.read_text() + CONTAINED.format(ssh_config=user.cluster.ssh_config, image=small_sif))
+    words = {"ssh_config": user.cluster.ssh_config, "image": small_sif, "root": user.root.name}
+    toml.write_text(toml.read_text() + CONTAINED.format(**words))
     allow(user.folder)
     user.types("deploy", "-c", "contained")
     group = user.submits("-c", "contained", "--seeds", "1", "--then", "second")
@@ -254,13 +209,6 @@ def test_a_stage_in_a_container_may_read_the_one_before(user: User, small_sif: P
     folder = run_dir(user, f"{group}-1")
     assert (folder / "before").read_text() == (run_dir(user, f"{group}-0") / "gpu").read_text() != ""
     assert not list((run_dir(user, "x").parent.parent / "scratch").iterdir())
-
-
-def test_a_group_is_cancelled_as_a_whole(user: User) -> None:
-    group = user.submits("--seeds", "1..4", "--sweep", "seconds=100", "--max-parallel", "2")
-    user.types("cancel", group)
-    assert set(until_over(user, group).values()) == {"CANCELLED"}
-    assert user.cluster.run("ctl", ["squeue", "-h", "-u", "alice", "-t", "PD,R"]).stdout == ""
 
 
 def test_a_killed_submit_makes_no_job_twice(user: User) -> None:

@@ -124,22 +124,6 @@ def test_a_cluster_never_seen(newcomer: User, small_sif: Path) -> None:
     assert runs_on_both(newcomer) == ["here is a40n1 with GPU 0", "here is a100n1 with GPU 0"]
 
 
-def test_again_changes_nothing(newcomer: User, small_sif: Path) -> None:
-    file = newcomer.folder / "clusterkit.toml"
-    if not file.exists():
-        describes(newcomer, small_sif)
-    before = file.read_text()
-    assert "up to date" in newcomer.tries("init", "site", "--yes").stderr
-    assert file.read_text() == before
-    file.write_text(before.replace('partition = "gpu-a40"', 'partition = "gone"'))
-    refused = newcomer.tries("init", "site", "--yes")
-    assert refused.returncode == 3
-    assert '-partition = "gone"' in refused.stdout
-    assert '"gone"' in file.read_text()
-    newcomer.types("init", "site", "--yes", "--force")
-    assert file.read_text() == before
-
-
 def test_a_cluster_that_spells_everything_differently(stranger: User, small_sif: Path) -> None:
     undecided = stranger.tries("init", "login", "--ssh-config", str(stranger.cluster.ssh_config))
     assert undecided.returncode == 3

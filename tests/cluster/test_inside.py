@@ -145,23 +145,16 @@ def test_a_command_in_the_programs_place(talker: User, running: str) -> None:
     until(lambda: not steps(talker.cluster))
 
 
-@pytest.mark.parametrize("kept", [False, True])
-def test_a_person_in_the_container(talker: User, running: str, kept: bool) -> None:
+def test_a_person_in_the_container(talker: User, running: str) -> None:
     environment = {"PATH": os.environ["PATH"], "HOME": str(talker.folder.parent), "TERM": "xterm"}
-    environment |= state()
-    if kept:
-        environment["XDG_RUNTIME_DIR"] = str(talker.folder.parent)
-        talker.types("login", "site", "--keep", "10m")
     keys = iter(["echo $((6 * 7)) $SLURM_JOB_ID; tty", "stty size", "exit 3"])
-    with talker.logging_in(times=0 if kept else 1):
+    with talker.logging_in(times=1):
         done = type_at_terminal(
             ["shell", running],
             {f"({running}) work$": lambda: next(keys)},
             folder=talker.folder,
-            environment=environment,
+            environment=environment | state(),
         )
-    if kept:
-        talker.types("logout", "site")
     assert done.returncode == 3, done.stdout
     job = talker.status(running)[running]["job_id"]
     assert f"42 {job}" in done.stdout

@@ -11,29 +11,14 @@ from tests.cluster.laptop import User
 from tests.waiting import until
 
 SETTINGS = """
-[project]
-name = "mail"
-default_cluster = "site"
-default_profile = "brief"
-
-[clusters.site]
-host = "login"
-ssh_config = "{ssh_config}"
-root = "/share/$USER/{root}"
-container = "none"
-
-[clusters.site.gpus]
-a40 = {{ partition = "gpu-a40" }}
-a100 = {{ partition = "gpu-a100" }}
-
-[profiles.brief]
+[profiles.tiny]
 gpu = "a40"
 memory = "50M"
 time = "5m"
 program = ["sh", "-c", '{program}', "sh"]
 
 [profiles.swells]
-extends = "brief"
+extends = "tiny"
 memory = "150M"
 retry.memory_up_to = "600M"
 
@@ -49,7 +34,7 @@ PROGRAM = (
 
 @pytest.fixture(scope="module")
 def laptop(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> User:
-    return User.of(tmp_path_factory.mktemp("mail"), cluster, SETTINGS, program=PROGRAM)
+    return User.bare(tmp_path_factory.mktemp("mail"), cluster, SETTINGS, program=PROGRAM)
 
 
 def the_mail(user: User, name: str) -> str:
@@ -64,10 +49,20 @@ def the_mail(user: User, name: str) -> str:
     return found[0]
 
 
-@pytest.mark.parametrize(("argument", "told"), [("0", "COMPLETED"), ("3", "FAILED")])
-def test_a_run_that_ends_is_mailed_once(laptop: User, argument: str, told: str) -> None:
-    mail = the_mail(laptop, laptop.submits("--", argument))
-    assert told in mail
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--", "0"), "COMPLETED"),
+        (("--", "3"), "FAILED"),
+        (("--profile", "swells", "--", "swells"), "COMPLETED"),
+        (("--first", "gpu:a40,a100"), "COMPLETED"),
+        (("--seeds", "1..3"), "Ended"),
+    ],
+    ids=["completed", "failed", "after its second try", "of several requests", "array"],
+)
+def test_a_submission_is_mailed_once(laptop: User, words: tuple[str, ...], said: str) -> None:
+    mail = the_mail(laptop, laptop.submits(*words))
+    assert said in mail
     assert mail.endswith("alice@example.org")
 
 
@@ -81,17 +76,3 @@ def test_a_run_that_goes_on_is_mailed_when_it_ends(laptop: User, way: str) -> No
     finally:
         settings.write_text(before)
     assert "COMPLETED" in the_mail(laptop, run_id)
-
-
-def test_a_run_that_ran_out_of_memory_is_mailed_after_its_second_try(laptop: User) -> None:
-    mail = the_mail(laptop, laptop.submits("--profile", "swells", "--", "swells"))
-    assert "COMPLETED" in mail
-
-
-def test_of_several_requests_only_the_one_that_took_the_run_is_mailed(laptop: User) -> None:
-    mail = the_mail(laptop, laptop.submits("--first", "gpu:a40,a100"))
-    assert "COMPLETED" in mail
-
-
-def test_a_job_array_is_mailed_as_a_whole(laptop: User) -> None:
-    assert "Ended" in the_mail(laptop, laptop.submits("--seeds", "1..3"))

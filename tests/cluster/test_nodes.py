@@ -199,12 +199,3 @@ def test_what_another_rank_has_written_is_printed(pair: User, runs: dict[str, Ru
     assert "is done" in (pair.folder / "results" / runs["own"].id / "attempts/0/ranks/1.log").read_text()
     said = pair.tries("logs", runs["own"].id, "--rank", "7")
     assert "attempt 0 has no log of rank 7" in said.stderr
-
-
-def test_the_command_line_asks_for_nodes_too(pair: User) -> None:
-    script = pair.types("submit", "--profile", "pair", "--script", *LEARNS)
-    assert "#SBATCH --nodes=2" in script
-    assert "#SBATCH --ntasks-per-node=1" in script
-    script = pair.types("submit", "--profile", "pair", "--nodes", "1", "--script", *LEARNS)
-    assert "#SBATCH --nodes=1" in script
-    assert "ntasks-per-node" not in script

@@ -133,11 +133,3 @@ def test_one_code_for_everything(settle: Callable[..., Person], small_sif: Path)
 def test_one_code_a_hop_through_two_jump_hosts(settle: Callable[..., Person]) -> None:
     person = settle('container = "none"', 'keep_login = "10m"', hops=3)
     assert the_whole_path(person) == [1, 1, 1]
-
-
-def test_one_code_a_hop_and_a_command_without_it(settle: Callable[..., Person]) -> None:
-    person = settle('container = "none"', hops=3)
-    before = [gate.logins() for gate in person.gates]
-    person.types("deploy")
-    person.types("deploy")
-    assert [gate.logins() - old for gate, old in zip(person.gates, before, strict=True)] == [2, 2, 2]

@@ -37,10 +37,8 @@ ROOTS = {
     "linked-by-bob": 'root = "/share/bobs-link"\n',
     "scratch": GOOD + 'scratch = "/share/evil/scratch"\n',
     "fast": GOOD + 'scratch = "/share/fast"\n',
-    "node": GOOD + 'scratch = "/tmp/ck-scratch"\n',
     "store": GOOD + 'image_store = "/share/evil/images"\n',
     "lab": 'root = "/share/lab/alice"\n',
-    "trusting": 'root = "/share/evil/ck"\ntrust = ["bob", "*"]\n',
 }
 REFUSED = {
     "below-bobs": "/share/evil belongs to bob",
@@ -107,15 +105,6 @@ def test_a_place_that_bob_could_change_is_refused(alice: User, name: str) -> Non
     assert listing(alice.cluster) == before
 
 
-@pytest.mark.parametrize("name", ["linked", "scratch", "store"])
-def test_doctor_says_what_bob_could_change(alice: User, name: str) -> None:
-    before = listing(alice.cluster)
-    done = alice.tries("doctor", "--no-job", "-c", name)
-    assert done.returncode == 1
-    assert f"FAIL  owners          {REFUSED[name]}" in done.stdout
-    assert listing(alice.cluster) == before
-
-
 @pytest.mark.parametrize("words", [(), ("--seeds", "1,2")])
 def test_bob_replaces_the_runs_of_a_job_that_waits(alice: User, words: tuple[str, ...]) -> None:
     """Alice's folder is open to all by the time; what Bob plants does not run when the job starts."""
@@ -140,25 +129,3 @@ def test_bob_replaces_the_runs_of_a_job_that_waits(alice: User, words: tuple[str
         )
     assert state == {"FAILED|77:0"}
     assert not (alice.cluster.share / "pwned").exists()
-
-
-def test_bob_makes_the_scratch_of_a_node_before(alice: User) -> None:
-    as_user(alice.cluster, "bob", "umask 0; mkdir /tmp/ck-scratch", "a40n1")
-    as_user(alice.cluster, "bob", "umask 0; mkdir /tmp/ck-scratch", "a100n1")
-    run_id = alice.submits("-c", "node")
-    until(lambda: alice.status(run_id)[run_id]["final"])
-    run = alice.status(run_id)[run_id]
-    assert run["state"] == "FAILED"
-    assert "another user could change /tmp/ck-scratch (owner drwxrwxrwx bob bob)" in str(run["why"])
-    assert as_user(alice.cluster, "bob", "ls /tmp/ck-scratch", "a40n1") == ""
-    alice.cluster.run("a40n1", ["rmdir", "/tmp/ck-scratch"])
-    alice.cluster.run("a100n1", ["rmdir", "/tmp/ck-scratch"])
-
-
-def test_whom_alice_trusts_is_said(alice: User) -> None:
-    done = alice.tries("doctor", "--no-job", "-c", "trusting")
-    assert "you trust whoever could: /share/evil belongs to bob" in done.stdout
-    done = alice.tries("submit", "-c", "trusting", "--sbatch", "hold")
-    assert done.returncode == 0
-    assert "others could run code as you there, whom the settings trust: /share/evil belongs" in done.stderr
-    as_user(alice.cluster, "alice", "scancel -u alice")

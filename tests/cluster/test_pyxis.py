@@ -30,10 +30,6 @@ time = "10m"
 signal = "USR1"
 program = ["python3", "one.py"]
 
-[profiles.two]
-extends = "one"
-nodes = 2
-
 [profiles.growing]
 extends = "one"
 memory = "60M"
@@ -279,17 +275,6 @@ def test_doctor_looks_into_the_container(user: User, cluster_name: str) -> None:
     assert files == checks.keys() & {"image-there", "image-visible"}
     for name in ("runtime-there", "runtime", "container", "binds", *files):
         assert checks[name]["outcome"] == "pass", checks[name]
-
-
-def test_several_nodes_are_refused(user: User) -> None:
-    refused = user.tries("submit", "--profile", "two", "--", "facts")
-    assert refused.returncode == 3
-    assert "Pyxis, which works on one node only" in refused.stderr
-
-
-def test_a_sif_is_refused(user: User) -> None:
-    refused = user.tries("deploy", "--image", str(user.cluster.share / "pyxis/small.sif"))
-    assert "not a squashfs image" in refused.stderr
 
 
 def test_an_image_that_enroot_cannot_read_is_named(user: User) -> None:

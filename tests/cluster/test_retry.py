@@ -14,44 +14,20 @@ from tests.waiting import until
 pytestmark = pytest.mark.timeout(600)
 
 SETTINGS = """
-[project]
-name = "healing"
-default_cluster = "site"
-default_profile = "small"
+[profiles.tiny]
 program = ["python3", "train.py"]
-
-[clusters.site]
-host = "login"
-ssh_config = "{ssh_config}"
-root = "/share/$USER/{root}"
-container = "none"
-
-[clusters.array]
-host = "login"
-ssh_config = "{ssh_config}"
-root = "/share/$USER/{root}"
-container = "none"
-continue_by = "array"
-
-[clusters.chain]
-host = "login"
-ssh_config = "{ssh_config}"
-root = "/share/$USER/{root}"
-container = "none"
-continue_by = "chain"
-
-[profiles.small]
 memory = "60M"
 time = "10m"
 
-[profiles.small.retry]
+[profiles.tiny.retry]
 memory_up_to = "150M"
 node_failures = 1
 
-[profiles.small.sbatch]
+[profiles.tiny.sbatch]
 partition = "gpu-a40,gpu-a100"
 
 [profiles.plain]
+program = ["python3", "train.py"]
 memory = "60M"
 time = "10m"
 
@@ -59,9 +35,17 @@ time = "10m"
 partition = "gpu-a40"
 
 [profiles.chained]
-extends = "small"
+extends = "tiny"
 until_done = true
+
+[clusters.array]
+host = "login"
+ssh_config = "{ssh_config}"
+root = "/share/$USER/{root}"
+container = "none"
+continue_by = "array"
 """
+CHAIN = SETTINGS[SETTINGS.index("[clusters.array]") :].replace("array", "chain")
 
 PROGRAM = """
 import os, pathlib, sys, time
@@ -93,7 +77,7 @@ ENDED = {"COMPLETED", "FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "CANCELLED"}
 @pytest.fixture(scope="module")
 def laptop(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> User:
     """A person whose project asks for retries."""
-    return User.of(tmp_path_factory.mktemp("healing"), cluster, SETTINGS, {"train.py": PROGRAM})
+    return User.bare(tmp_path_factory.mktemp("healing"), cluster, SETTINGS + CHAIN, {"train.py": PROGRAM})
 
 
 @pytest.fixture(scope="module")

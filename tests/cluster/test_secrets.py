@@ -140,15 +140,6 @@ def test_cancel_removes_it_from_a_run_that_never_started(holder: User) -> None:
     assert folders(holder) == []
 
 
-def test_status_removes_what_a_killed_job_has_left(holder: User) -> None:
-    run_id = submits(holder, "--", "hold")
-    until(lambda: proof(holder, run_id))
-    holder.cluster.run("ctl", ["scancel", "--signal=KILL", "--full", job_of(holder, run_id)])
-    holder.ended(run_id)
-    assert folders(holder) == []
-    assert traces(holder) == []
-
-
 def test_refused_submission_leaves_none(holder: User) -> None:
     done = holder.tries("submit", "--profile", "holder", "--sbatch", "--partition=nonesuch", HF_TOKEN=TOKEN)
     assert done.returncode != 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,29 +13,14 @@ from typing import Any
 
 import pytest
 
-from clusterkit.runs.watching import Paces
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
 from tests.cluster.trouble import queue
 from tests.waiting import until
 
 SETTINGS = """
-[project]
-name = "outages"
-default_cluster = "site"
-default_profile = "small"
+[profiles.tiny]
 program = ["python3", "train.py"]
-
-[clusters.site]
-host = "login"
-ssh_config = "{ssh_config}"
-root = "/share/$USER/{root}"
-container = "none"
-
-[clusters.site.gpus]
-a40 = {{ partition = "gpu-a40" }}
-
-[profiles.small]
 gpu = "a40"
 memory = "300M"
 time = "1h"
@@ -74,7 +58,7 @@ PATIENCE_SECONDS = 240
 @pytest.fixture(scope="module")
 def laptop(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
     """Has submitted one run of each kind and has seen where they stand."""
-    user = User.of(tmp_path_factory.mktemp("laptop"), cluster, SETTINGS, {"train.py": PROGRAM})
+    user = User.bare(tmp_path_factory.mktemp("laptop"), cluster, SETTINGS, {"train.py": PROGRAM})
     ids = {}
     for kind in KINDS:
         later = ["--sbatch", "begin=now+1hour"] if kind == "waits" else []
@@ -164,25 +148,6 @@ def test_another_laptop_finds_everything(laptop: User, tmp_path: Path) -> None:
     assert second.types("logs", seen["fails"]["run_id"])
 
 
-def test_slurmdbd_is_down(laptop: User, tmp_path: Path) -> None:
-    with without(laptop.cluster, "slurmdbd"):
-        before = look(laptop)
-        assert {kind: run["state"] for kind, run in before.items() if kind} == KINDS
-        same(before, look(another_laptop(laptop, tmp_path)), *KINDS)
-
-
-def test_the_controller_is_down(laptop: User, tmp_path: Path) -> None:
-    before = look(laptop)
-    with without(laptop.cluster, "slurmctld"):
-        for down in look_together(laptop, another_laptop(laptop, tmp_path)):
-            assert {kind: run["state"] for kind, run in down.items() if kind} == KINDS
-            assert "site" in down[""]["mute"]
-            same(before, down, "ends", "fails", "is-cancelled")
-            assert down["goes-on"]["progress"] > 0
-            assert "squeue failed" in down["waits"]["why"]
-    assert look(laptop)["waits"]["why"] == before["waits"]["why"]
-
-
 def test_controller_and_slurmdbd_are_down(laptop: User, tmp_path: Path) -> None:
     before = look(laptop)
     with without(laptop.cluster, "slurmctld", "slurmdbd"):
@@ -195,75 +160,3 @@ def test_controller_and_slurmdbd_are_down(laptop: User, tmp_path: Path) -> None:
     assert fresh["waits"]["state"] in ("PENDING", "UNKNOWN")
     # Memory as the cause is what only Slurm knows.
     assert (fresh["swells"]["state"], fresh["swells"]["final"]) == ("FAILED", False)
-
-
-def test_the_login_node_is_unreachable(laptop: User) -> None:
-    before = look(laptop)
-    laptop.cluster.cut("login")
-    try:
-        away = look(laptop)
-    finally:
-        laptop.cluster.heal("login")
-    assert {kind: run["state"] for kind, run in away.items() if kind} == KINDS
-    assert "site" in away[""]["silent"]
-    assert away["goes-on"]["why"].startswith("last known")
-    same(before, away, "ends", "fails", "swells", "is-cancelled")
-
-
-@pytest.fixture
-def calls(laptop: User) -> Iterator[Path]:
-    """A file with a line for every squeue and sacct that the user's logins start."""
-    home = laptop.cluster.home
-    shims, startup = home / "shims", home / ".bashrc"
-    shims.mkdir()
-    for name in ("squeue", "sacct"):
-        (shims / name).write_text(f'#!/bin/sh\necho {name} >>~/calls\nexec /usr/bin/{name} "$@"\n')
-        (shims / name).chmod(0o755)
-    startup.write_text("PATH=$HOME/shims:$PATH\n")
-    startup.chmod(0o644)
-    shims.chmod(0o755)
-    yield home / "calls"
-    startup.unlink()
-    shutil.rmtree(shims)
-
-
-def test_a_watch_is_polite(laptop: User, calls: Path) -> None:
-    with laptop.logging_in(times=1):
-        watch = laptop.starts("status", "--watch", "--json")
-        assert watch.stdout
-        began = time.monotonic()
-        looks = [json.loads(watch.stdout.readline()) for _ in range(3)]
-        watch.send_signal(signal.SIGINT)
-        watch.communicate(timeout=240)
-        seconds = time.monotonic() - began
-    steps = [run["progress"] for look in looks for run in look["runs"] if run["name"] == "goes-on"]
-    assert steps == sorted(set(steps))  # each look saw a newer heartbeat
-    asked = calls.read_text().split()
-    assert set(asked) == {"squeue"}
-    assert len(asked) <= 1 + seconds / Paces().scheduler
-
-
-def test_a_requeued_run_keeps_its_id_and_goes_on(laptop: User) -> None:
-    run = look(laptop)["goes-on"]
-
-    def scontrol(verb: str) -> None:
-        laptop.cluster.run("login", ["scontrol", verb, run["job_id"]], user="alice")
-
-    def until(state: str, *attempts: int) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            seen, asked = queue(laptop.cluster), time.monotonic()
-            now = look(laptop)["goes-on"]
-            assert now["job_id"] == run["job_id"]
-            assert now["state"] in ("RUNNING", "COMPLETING", "PENDING", "REQUEUED")
-            if now["state"] == state and now["attempt"] in attempts:
-                return
-            assert time.monotonic() < deadline, now
-            while queue(laptop.cluster) == seen and time.monotonic() < asked + 2:
-                time.sleep(0.2)
-
-    scontrol("requeue")
-    scontrol("hold")  # it might wait for no longer than from one look to the next
-    until("PENDING", 0, 1)
-    scontrol("release")
-    until("RUNNING", 1)

@@ -20,23 +20,8 @@ from tests.waiting import until
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 SETTINGS = """
-[project]
-name = "versions"
-default_cluster = "site"
-default_profile = "small"
+[profiles.tiny]
 program = ["sh", "program.sh"]
-
-[clusters.site]
-host = "login"
-ssh_config = "{ssh_config}"
-root = "/share/$USER/versions"
-container = "none"
-
-[clusters.site.gpus]
-a40 = {{ partition = "gpu-a40" }}
-a100 = {{ partition = "gpu-a100" }}
-
-[profiles.small]
 gpu = "a40"
 cpus = 1
 memory = "60M"
@@ -44,7 +29,7 @@ time = "10m"
 signal = "USR1"
 
 [profiles.grows]
-extends = "small"
+extends = "tiny"
 
 [profiles.grows.retry]
 memory_up_to = "300M"
@@ -87,7 +72,7 @@ def laptop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             with (running.site.slurm / "slurm.conf").open("a") as config:
                 config.write("SlurmctldParameters=enable_expedited_requeue\n")
             running.run("ctl", ["scontrol", "reconfigure"])
-        user = User.of(tmp_path_factory.mktemp("versions"), running, SETTINGS, {"program.sh": PROGRAM})
+        user = User.bare(tmp_path_factory.mktemp("versions"), running, SETTINGS, {"program.sh": PROGRAM})
         with user.keeping_login():
             yield Laptop(user, VERSIONS[request.param])
 
@@ -119,7 +104,7 @@ def test_a_group_and_the_first_of_two_requests(laptop: Laptop) -> None:
 def test_a_run_goes_on_past_its_signal(laptop: Laptop) -> None:
     user = laptop.user
     run_id = user.submits("--until-done", "--", "goes-on")
-    until(lambda: (user.cluster.share / "alice/versions/runs" / run_id / "waits").exists())
+    until(lambda: (user.root / "runs" / run_id / "waits").exists())
     job = str(user.status(run_id)[run_id]["job_id"])
     user.cluster.run("login", ["scancel", "--batch", "--signal=USR1", job], user="alice")
     run = laptop.ends(run_id)
@@ -136,7 +121,7 @@ def test_an_expedited_requeue_where_slurm_knows_it(laptop: Laptop) -> None:
         return
     run_id = done.stdout.strip()
     assert laptop.ends(run_id)["state"] == "COMPLETED", done.stderr
-    request = user.cluster.share / "alice/versions/runs" / run_id / "submissions/0/request.json"
+    request = user.root / "runs" / run_id / "submissions/0/request.json"
     options = json.loads(request.read_text())["options"]
     assert [option for option in options if "requeue" in option] == ["--requeue=expedite"]
 

@@ -36,6 +36,16 @@ def test_a_plain_job_asks_for_its_resources_in_a_stable_order() -> None:
     )
 
 
+def test_several_nodes_have_a_task_each_except_with_pyxis() -> None:
+    assert sbatch_options(cluster(), profile(nodes=2))[:3] == (
+        "--nodes=2",
+        "--ntasks=2",
+        "--ntasks-per-node=1",
+    )
+    with pytest.raises(ConfigError, match="Pyxis, which works on one node only"):
+        sbatch_options(cluster(container="pyxis"), profile(nodes=2))
+
+
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [
@@ -157,11 +167,6 @@ def test_requeue_and_its_opposite_do_not_meet() -> None:
     options = sbatch_options(cluster(sbatch={"requeue": True}), profile(), extra=["--no-requeue"])
     assert options[-1] == "--no-requeue"
     assert "--requeue" not in options
-
-
-@pytest.mark.parametrize(("time", "option"), [("90s", "--time=00:02:00"), ("1d12h", "--time=1-12:00:00")])
-def test_the_time_limit_is_rounded_up_to_minutes(time: str, option: str) -> None:
-    assert option in sbatch_options(cluster(), profile(time=time))
 
 
 def test_more_time_than_the_site_allows_is_refused() -> None:
