@@ -26,14 +26,6 @@ node_failures = 1
 [profiles.tiny.sbatch]
 partition = "gpu-a40,gpu-a100"
 
-[profiles.plain]
-program = ["python3", "train.py"]
-memory = "60M"
-time = "10m"
-
-[profiles.plain.sbatch]
-partition = "gpu-a40"
-
 [profiles.chained]
 extends = "tiny"
 until_done = true
@@ -56,19 +48,12 @@ what, found = sys.argv[1], sorted(checkpoints.glob("step-*"))
 print("from", found[-1].name if found else "nothing", flush=True)
 if what.isdigit():
     filled = bytearray(os.urandom(1)) * (int(what) << 20)
-if what == "fails":
-    sys.exit(1)
-if what == "cuda":
-    sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.")
 while what == "goes-on" and not (run / "enough").exists():
     time.sleep(0.2)
 """
 KINDS = {
     "grows": ("80",),
     "too-large": ("300",),
-    "fails": ("fails",),
-    "cuda": ("cuda",),
-    "plain": ("80", "--profile", "plain"),
     "requeue": ("80", "--profile", "chained"),
 }
 ENDED = {"COMPLETED", "FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "CANCELLED"}
@@ -131,21 +116,6 @@ def test_the_most_memory_is_not_exceeded(laptop: User, ended: dict[str, dict[str
     assert "not tried again: 150M is the most that memory_up_to allows" in seen
     assert "try 3, with 150M after out of memory" in seen
     assert "does it by itself" not in told["cure"]
-
-
-@pytest.mark.parametrize(("kind", "cause"), [("fails", None), ("cuda", "gpu-out-of-memory")])
-def test_any_other_failure_is_not_tried_again(
-    laptop: User, ended: dict[str, dict[str, Any]], kind: str, cause: str | None
-) -> None:
-    run = ended[kind]
-    assert (run["state"], run["attempt"], run["submission"]) == ("FAILED", 0, 0)
-    assert cause is None or why(laptop, run["run_id"])["cause"] == cause
-
-
-def test_without_retry_why_offers_the_line(laptop: User, ended: dict[str, dict[str, Any]]) -> None:
-    run = ended["plain"]
-    assert (run["state"], run["attempt"], run["submission"]) == ("OUT_OF_MEMORY", 0, 0)
-    assert '`memory_up_to = "120M"` in [profiles.plain.retry]' in why(laptop, run["run_id"])["cure"]
 
 
 @pytest.mark.parametrize("way", ["requeue", "array", "chain"])
