@@ -18,7 +18,7 @@ from tests.doubles.slurm_site import Member, SlurmSite, queue_row
 from tests.waiting import until
 
 RUNNING, WAITING = Member(1, JobState.RUNNING), Member(2, JobState.PENDING)
-QUICK = Paces(scheduler=1.0, heartbeat=0.2, login=0.2)
+QUICK = Paces(scheduler=1.0, heartbeat=0.2, login=0.2, local=0.05)
 
 
 @pytest.fixture
