@@ -80,6 +80,18 @@ def test_updates_equal_a_plain_implementation(changes):
         torch.testing.assert_close(ours(seen).double(), theirs(seen.double()), rtol=1e-4, atol=1e-5)
 
 
+def test_a_double_network_asks_its_target_what_its_own_choice_is_worth():
+    plain, double = maker()(), maker(replace(CONFIG, double=True))()
+    for agent in (plain, double):
+        agent.targets.body.layers[-1].bias.data.copy_(torch.tensor([3.0, 0.0, 0.0, 1.0]))
+        agent.policy.actor.body.layers[-1].bias.data.copy_(torch.tensor([0.0, 0.0, 0.0, 3.0]))
+        for network in (agent.targets, agent.policy.actor):
+            network.body.layers[-1].weight.data.zero_()
+    batch = draw(5)
+    expected = batch.reward + 0.9 * batch.goes_on * torch.tensor([[3.0], [1.0]])
+    torch.testing.assert_close(torch.stack([plain._target(batch), double._target(batch)]), expected)
+
+
 @pytest.mark.parametrize("dueling", [False, True])
 def test_written_out_gradients_are_autograds(dueling):
     torch.manual_seed(0)

@@ -116,6 +116,26 @@ def test_what_others_changed_is_seen_after_forget():
     assert everything(*ours) == everything(*theirs)
 
 
+@pytest.mark.parametrize("broken", ["qpos", "qvel", "qacc"])
+def test_a_simulation_that_blows_up_starts_again_as_mujocos_does(broken, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # MuJoCo leaves a log of its warnings there
+    ours, theirs = simulation(), simulation()
+    physics = Physics(*ours)
+    physics.advance(5)
+    mujoco.mj_step(*theirs, 5)
+    mujoco.mj_forward(*theirs)
+    for _, data in (ours, theirs):
+        if broken == "qacc":
+            data.qfrc_applied[3] = 1e14
+        else:
+            getattr(data, broken)[1] = np.nan
+    physics.advance(5)
+    mujoco.mj_step(*theirs, 5)
+    mujoco.mj_forward(*theirs)
+    assert theirs[1].warning.number.sum() > 0
+    assert everything(*ours) == everything(*theirs)
+
+
 BLOCK = """
 <mujoco>
   <worldbody>
