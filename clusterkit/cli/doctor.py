@@ -58,21 +58,31 @@ def doctor(
 
     See also: clusterkit init, clusterkit why, doctor.md
     """
-    from clusterkit.commands.doctor import Wish
-    from clusterkit.commands.doctor import doctor as command
+    from clusterkit.checkup.examination import Examination, Sheet
+    from clusterkit.checkup.order import make_checks
+    from clusterkit.config.permission import INTERPRETERS
+    from clusterkit.submit.own_program import with_program_python
     from clusterkit.transport.questions import ask_on_terminal
 
-    seconds = parsed("--wait", parse_duration, wait)
-    wish = Wish(cluster, tuple(profile or ()), job=job, fix=fix, wait=seconds)
+    seconds, sheet = parsed("--wait", parse_duration, wait), Sheet()
     with DoctorList(quiet=as_json) as shown:
-        sheet = command(
-            lambda: load(config),
-            wish,
-            on_result=shown.add,
-            say=shown.say,
-            bar=shown.bar,
-            ask=shown.asking(ask_on_terminal),
-        )
+
+        def begin() -> Examination:
+            settings = load(config)
+            profiles = tuple(settings.profile(name) for name in dict.fromkeys(profile or ()) or (None,))
+            program = profiles[0].program or settings.project.program or ()
+            where = with_program_python(settings.cluster(cluster), program, settings.project_dir)
+            sheet.cluster = where.name
+            if where.host is None:  # the checks of a job run on this machine
+                own = where.python in [str(settings.project_dir / name) for name in INTERPRETERS]
+                settings.permission.require_here(
+                    where.name, [profile.name for profile in profiles], interpreter=own
+                )
+            ask, stack = shown.asking(ask_on_terminal), ExitStack()
+            return Examination(settings, where, profiles, sheet, shown.say, shown.bar, ask, stack, fix=fix)
+
+        for result in make_checks(begin, sheet, job=job, wait=seconds):
+            shown.add(result)
     if as_json:
         print_json(sheet)
     else:

@@ -9,7 +9,7 @@ import pytest
 
 from clusterkit.backends.checks import Outcome, Verdict, failed, passed, skipped, warned
 from clusterkit.checkup.examination import Sheet
-from clusterkit.commands.doctor import CHECKS
+from clusterkit.checkup.order import CHECKS
 
 NAMED = {check.name: check for check in CHECKS}
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "doctor.md"

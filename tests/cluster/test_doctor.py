@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clusterkit.commands.doctor import CHECKS
+from clusterkit.checkup.order import CHECKS
 from tests.cluster.ailments import (
     healthy,
     modules_only,
