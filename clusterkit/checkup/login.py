@@ -6,7 +6,6 @@ It changes nothing: test files are removed at once.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,7 +24,7 @@ from clusterkit.backends.checks import (
     passed,
     warned,
 )
-from clusterkit.backends.job_script import prelude
+from clusterkit.backends.job_script import prelude, templates
 from clusterkit.images.image import Image
 from clusterkit.probes import TIME_UP, Probe
 from clusterkit.probes.space import SCRIPT as SPACE
@@ -44,87 +43,6 @@ _SKEWED, _WRONG = 30, 300
 TOOLS = ("bash", "sh", "tail", "head", "awk", "sed", "find", "sha256sum", "mktemp", "timeout", "tar")
 _DIGEST_SECONDS = 60
 """Time limit for hashing the image; after it the size decides."""
-
-_ABOUT = r"""
-ck_part about printf '%s\n' "user $(id -un)" "uid $(id -u)" "host $(uname -n)" "now $(date +%s)" \
-  "home $HOME" "shell ${SHELL:-sh}" "root $root" "scratch $scratch" "store $store"
-ck_missing() { for ck_tool; do command -v "$ck_tool" >/dev/null 2>&1 || printf '%s ' "$ck_tool"; done; }
-"""
-
-# As sshd starts it: bash reads ~/.bashrc without a terminal when it finds itself at the first level of an ssh
-# login. What it prints there comes before the output of every command.
-_SHELL = r"""
-ck_part shell env SHLVL=0 "${SHELL:-sh}" -c :
-"""
-
-_ROOT = r"""
-ck_root() {
-  if [ -d "$root" ]; then
-    echo there
-    if [ "$ck_owned" -ne 0 ]; then [ -w "$root" ]; return; fi
-    probe=$root/.clusterkit-doctor.$$
-    (umask 077 && mkdir "$probe" && head -c 262144 /dev/zero >"$probe/file" && sync "$probe/file") 2>&1
-    status=$?
-    rm -rf "$probe"
-    return $status
-  fi
-  near=$root
-  while [ -n "$near" ] && [ ! -e "$near" ]; do near=${near%/*}; done
-  echo "near ${near:-/}"
-  [ -d "${near:-/}" ] && [ -w "${near:-/}" ] && [ -x "${near:-/}" ]
-}
-ck_own root ck_root
-ck_part modes ls -ldnL "$root" "$root/runs" "$root/snapshots" "$root/cache" "$store"
-"""
-
-# $1 is the group. Tells who is in it, and the modes of all on the way to what it may read, links followed.
-_REACH = r"""
-ck_reach() {
-  ck_entry=$(getent group "$1" 2>/dev/null) && echo "group ${ck_entry%%:*}"
-  for ck_member in $(echo "${ck_entry##*:}" | tr , '\n' | head -n 8); do
-    if [ "$ck_member" != "$(id -un)" ] && ck_groups=$(id -Gn "$ck_member" 2>/dev/null); then
-      echo "member $ck_groups"
-    fi
-  done
-  for ck_path in "$store" "$root/snapshots"; do
-    for ck_at in "$ck_path" "$(cd "$ck_path" 2>/dev/null && pwd -P)"; do
-      while [ -n "$ck_at" ]; do LC_ALL=C ls -ldL "$ck_at"; ck_at=${ck_at%/*}; done
-    done
-  done
-  LC_ALL=C ls -ldtL "$store"/sha256-*.sif "$root/snapshots"/*/ | head -n 50
-}
-"""
-
-# Before anything is written there.
-_OWNERS = r"""
-ck_owners() {
-  own_check "$root" "$root/runs" "$root/groups" "$root/snapshots" "$root/cache" "$store" "$scratch/"
-  set -- "$?"
-  printf '%s--\n%s' "$own_faults" "$own_notes"
-  return "$1"
-}
-ck_own owners ck_owners
-ck_owned=$ck_status
-"""
-
-_IMAGE = """
-ck_image=$store/{name}
-ck_part image ls -lLn "$ck_image"
-if [ "$(ls -lLn "$ck_image" 2>/dev/null | awk '{{ print $5 }}')" = {bytes} ]; then
-  ck_own digest ${{ck_limit:+timeout {seconds}}} sha256sum "$ck_image"
-fi
-"""
-# $1 finds the runtime.
-_RUNTIME = r"""
-work=$(mktemp -d) || exit
-trap 'rm -rf -- "$work"' EXIT
-trap 'exit 1' TERM
-if ! run_prelude "$work/prelude"; then
-  printf '%s\n' "$prelude_end"
-  exit 1
-fi
-(become "$BASH" -p -c "$1")
-"""
 
 
 @dataclass(frozen=True)
@@ -151,24 +69,26 @@ def login_probe(
         image: the image to find in the store.
         requests: job options by profile.
     """
-    lines = [resolve_script(cluster), _ABOUT]
-    if cluster.host is not None:
-        lines += [_SHELL, "ck_part rsync rsync --version"]
-    lines += [f"ck_own tools ck_missing {' '.join(TOOLS)}"]
-    lines += [ownership.fragment(cluster.trust, cluster.group), _OWNERS, _ROOT]
-    if cluster.group:
-        lines += [_REACH, f"ck_own reach ck_reach {shlex.quote(cluster.group)} 2>/dev/null"]
-    lines.append(f'ck_part space sh -c {shlex.quote(SPACE)} sh "$root" "$store" "$scratch"')
-    if image is not None:
-        lines.append(_IMAGE.format(name=image.name, bytes=image.bytes, seconds=_DIGEST_SECONDS))
     backend = backend_of(cluster)
-    if backend.can.queue and cluster.contained:
-        script = prelude(cluster.prelude) + _RUNTIME
-        argv = ["bash", "-p", "-c", script, "bash", cluster.runtime.find]
-        lines.append(f"ck_part runtime {shlex.join(argv)}")
-    if (checks := backend.checks()) is not None:
-        lines.append(checks.script(requests))
-    return Probe("login", "\n".join([*lines, END]), parse_answer)
+    checks = backend.checks()
+    script = (
+        templates()
+        .get_template("examine-login.sh.j2")
+        .render(
+            resolve=resolve_script(cluster),
+            cluster=cluster,
+            tools=TOOLS,
+            ownership=ownership.fragment(cluster.trust, cluster.group),
+            space=SPACE,
+            image=image,
+            digest_seconds=_DIGEST_SECONDS,
+            queue=backend.can.queue,
+            prelude=prelude(cluster.prelude),
+            scheduler=checks.script(requests) if checks else "",
+            end=END,
+        )
+    )
+    return Probe("login", script, parse_answer)
 
 
 def _elsewhere(scope: Scope) -> bool:
