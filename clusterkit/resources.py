@@ -3,12 +3,19 @@
 In a wheel the folders of data are inside the package; in a checkout they are top-level folders.
 """
 
+import shlex
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
 _DATA = _PACKAGE / "_data" if (_PACKAGE / "_data").is_dir() else _PACKAGE.parent
 TEMPLATES, CONTAINERS, DOCS = (_DATA / name for name in ("templates", "containers", "docs"))
 NODE_PROGRAMS = _PACKAGE / "node"
+
+
+def shell_script(name: str, **values: object) -> str:
+    """The text of a shell script in templates/, with variables set before it."""
+    lines = [f"{variable}={shlex.quote(str(value))}\n" for variable, value in values.items()]
+    return "".join(lines) + (TEMPLATES / name).read_text(encoding="utf-8")
 
 
 def page(name: str) -> str:

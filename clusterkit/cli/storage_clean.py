@@ -25,7 +25,7 @@ from clusterkit.cli.storage_prune import may_remove
 from clusterkit.cli.ui.console import err, note, out, print_document, transfer_bar, warn, warn_of_silence
 from clusterkit.cli.ui.lines import plain_table
 from clusterkit.errors import ClusterkitError, ConfigError, NotAllowedError, RunError, TransportError
-from clusterkit.results.cleaning import MARK, REMOVE, cleaning, orders, removable
+from clusterkit.results.cleaning import MARK, cleaning, orders, removable, remove_argv
 from clusterkit.results.code_copies import NO_CODE, code_argv, parse_code
 from clusterkit.results.listing import RemoteFile
 from clusterkit.results.selection import CLEANED
@@ -275,7 +275,7 @@ def _remove(
         transfer_bar(f"{transport.where} compares and removes files", None),
         tempfile.NamedTemporaryFile(dir=results, prefix=".clean-") as ours,
     ):
-        argv = ["sh", "-c", REMOVE, "sh", root, Path(ours.name).name]
+        argv = remove_argv(root, Path(ours.name).name)
         done = transport.run(argv, stdin=stdin, timeout=None, check=False)
     lines = done.text.splitlines()
     if "same" in lines:

@@ -20,8 +20,7 @@ from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.ui.console import format_count, note, out, print_document
 from clusterkit.cli.ui.lines import plain_table
 from clusterkit.errors import RunError, TransportError
-from clusterkit.probes.usage import Usage, UsageReader
-from clusterkit.probes.usage_script import usage_argv
+from clusterkit.probes.usage import Usage, UsageReader, usage_argv
 from clusterkit.runs.outlook import time_left
 from clusterkit.transport.faults import LostError
 from clusterkit.units import format_bytes, format_seconds, percent, significant

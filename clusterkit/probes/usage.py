@@ -1,6 +1,7 @@
-"""Reads what the script of a running program's node prints. Pure.
+"""Asks a running program's node what it uses, and reads the answer. Pure.
 
-The script prints raw facts; shares and rates are computed here, from two samples that follow each other.
+The script, templates/usage.sh, prints raw facts; shares and rates are computed here, from two samples that
+follow each other.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from typing import Any
 
 from clusterkit.errors import RunError, last_words
 from clusterkit.probes import MARK
-from clusterkit.probes.usage_script import GPU_FIELDS
+from clusterkit.resources import shell_script
 from clusterkit.units import CLOCKS_DIFFER
-from clusterkit.untrusted import decimal, ordinal, parse_object
+from clusterkit.untrusted import RECORD_BYTES, decimal, ordinal, parse_object
 from clusterkit.untrusted import number as finite
 
+GPU_FIELDS = "index,name,utilization.gpu,memory.used,memory.total,power.draw,temperature.gpu"
 _MIB = 1 << 20
 _CSV_NUMBER = re.compile(r"-?[0-9]{1,15}(?![0-9])(\.[0-9]+)?")
 _END = f"{MARK} end\n".encode()
@@ -73,6 +75,30 @@ class Usage:
     heartbeat: Mapping[str, Any] | None
     heartbeat_age: float | None = None
     """Seconds since it was written, by the clock of the files where that says less; None without one."""
+
+
+def usage_argv(
+    run_dir: str,
+    attempt: int,
+    *,
+    seconds: float,
+    count: int | None,
+    group: int | None = None,
+    allocated: tuple[str, str] = ("", ""),
+) -> list[str]:
+    """Returns what to run on the node of a run.
+
+    Args:
+        run_dir: of the run.
+        attempt: the one that runs; it ends with that.
+        seconds: between two samples.
+        count: of samples; None for as many as there are.
+        group: process group of a local job.
+        allocated: environment variables of its job that tell its processors and its memory in MiB, if any.
+    """
+    script = shell_script("usage.sh", mark=MARK, GPU_FIELDS=GPU_FIELDS, RECORD_BYTES=RECORD_BYTES)
+    arguments = [run_dir, str(attempt), f"{seconds:g}", str(count or ""), str(group or ""), *allocated]
+    return ["sh", "-c", script, "sh", *arguments]
 
 
 @dataclass

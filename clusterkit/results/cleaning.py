@@ -1,4 +1,4 @@
-"""Decides which pulled files may be removed from the cluster, and builds the script that removes them.
+"""Decides which pulled files may be removed from the cluster, and orders the script that removes them.
 
 The script removes a file right after its SHA-256 on the cluster matched that of the local copy. Pure, except
 that it inspects local files.
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit.backends.jobs import SCHEDULER_LOG
+from clusterkit.resources import shell_script
 from clusterkit.results.check import replay_segments
 from clusterkit.results.code_copies import NO_CODE, CodeCopy
 from clusterkit.results.listing import RemoteFile
@@ -33,56 +34,6 @@ _SMALL_LOG = 1 << 20
 _CHECKPOINT = re.compile(r"checkpoints/(step-\d{12})/(.+)", re.DOTALL)
 _MANIFEST = re.compile(r"checkpoints/step-\d{12}/manifest\.json")
 _SEGMENT = re.compile(r"checkpoints/replay/([^/]+)")
-
-REMOVE = f"""
-cd -- "$1" || exit 3
-test ! -e "$2" || {{ echo same; exit 4; }}
-umask 077
-LC_ALL=C; export LC_ALL
-top=$(pwd -P)
-# note RUN TEXT: writes the mark. locked TEXT: why nothing more of this run goes.
-note() {{
-  said=$({{ printf '%s\\n' "$2" | cat >"$1/.{CLEANED}.tmp" &&
-    mv -f "$1/.{CLEANED}.tmp" "$1/{CLEANED}"; }} 2>&1) && return
-  rm -f "$1/.{CLEANED}.tmp"
-  return 1
-}}
-unmarked() {{ test -z "$mark" || echo "unmarked $run"; }}
-locked() {{ skip=1; echo "locked $run $(printf '%s' "$1" | tail -n 1)"; }}
-if command -v sha256sum >/dev/null; then sum() {{ sha256sum; }}; else sum() {{ shasum -a 256; }}; fi
-run= skip= mark=
-while IFS= read -r kind && IFS= read -r word && IFS= read -r path; do
-  case $kind in
-  run)
-    unmarked
-    run=$path skip= mark=
-    test ! -e "$path/submissions/$word" || {{ skip=1; echo "again $path"; }} ;;
-  mark)
-    test -n "$skip" || note "$run" "$word" || case $said in
-      *[Nn]'o space left'* | *'uota exceeded'*) mark=$word ;;
-      *) locked "$said" ;;
-    esac ;;
-  *)
-    test -z "$skip" || continue
-    test -f "$path" && test ! -L "$path" || continue
-    # what lies behind a linked folder may be the copy at home itself
-    test "$(cd -P -- "${{path%/*}}" 2>/dev/null && pwd -P)" = "${{top%/}}/${{path%/*}}" || continue
-    found=$(sum <"$path")
-    test "${{found%% *}}" = "$word" || continue
-    said=$(rm -f -- "$path" 2>&1) || {{ locked "$said"; continue; }}
-    if test -n "$mark" && note "$run" "$mark"; then mark=; fi
-    folder=${{path%/*}}
-    while test "$folder" != "$run" && rmdir -- "$folder" 2>/dev/null; do folder=${{folder%/*}}; done
-    echo "removed $kind" ;;  # last: it ends the script where nobody is left to read it
-  esac
-done
-unmarked
-echo end
-"""
-"""POSIX sh script. $1 is the folder of all runs, $2 a file that now exists in the results folder; standard
-input has three lines per order (`orders`). A run is marked as cleaned before its files are removed; on a full
-disk, one file is removed first to make space for the mark."""
-
 
 MARK = f"""
 cd -- "$1" || exit 1
@@ -234,10 +185,20 @@ def cleaning(run: Removable, digests: Mapping[str, str], *, by: str, time: float
     return {"time": int(time), "by": by, "files": files}
 
 
+def remove_argv(root: str, ours: str) -> list[str]:
+    """Returns argv that follows `orders` on its standard input.
+
+    Args:
+        root: the folder of all runs.
+        ours: a file that now exists in the results folder.
+    """
+    return ["sh", "-c", shell_script("clean.sh", CLEANED=CLEANED), "sh", root, ours]
+
+
 def orders(
     run: Removable, digests: Mapping[str, str], mark: str, first: int
 ) -> tuple[bytes, list[RemoteFile]]:
-    """Returns the input of `REMOVE` for one run, and its files in the order of their numbers.
+    """Returns the input of `remove_argv` for one run, and its files in the order of their numbers.
 
     Args:
         run: the files to remove.

@@ -17,7 +17,7 @@ import pytest
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli import storage_clean as verb
-from clusterkit.results.cleaning import REMOVE
+from clusterkit.results.cleaning import remove_argv
 from clusterkit.results.code_copies import code_argv
 from tests.commands.conftest import Project
 from tests.doubles.full_disk import fill, small_disk
@@ -198,7 +198,7 @@ def test_a_run_that_becomes_a_link_meanwhile_loses_nothing(tmp_path: Path) -> No
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs/run-1").symlink_to(tmp_path / "results/run-1")
     lines = ["run", "1", "run-1", "0", hashlib.sha256(b"long\n").hexdigest(), "run-1/attempts/0/stderr"]
-    argv = ["sh", "-c", REMOVE, "sh", str(tmp_path / "runs"), ".clean-x"]
+    argv = remove_argv(str(tmp_path / "runs"), ".clean-x")
     said = "".join(f"{line}\n" for line in lines)
     done = subprocess.run(argv, input=said, capture_output=True, text=True, check=True)
     assert done.stdout == "end\n"

@@ -12,8 +12,7 @@ import pytest
 
 from clusterkit.errors import RunError
 from clusterkit.probes import MARK
-from clusterkit.probes.usage import Usage, UsageReader
-from clusterkit.probes.usage_script import usage_argv
+from clusterkit.probes.usage import Usage, UsageReader, usage_argv
 from tests.programs import write_program
 from tests.waiting import until
 
