@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import shlex
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +10,7 @@ from clusterkit.backends.checks import CheckPlace, Checks, Scope, Verdict, faile
 from clusterkit.checkup.node import Node
 from clusterkit.resources import trainer_packages
 from clusterkit.units import format_bytes
+from clusterkit.untrusted import parse_object
 
 _OWN = "your own program may not need it"
 
@@ -129,9 +128,5 @@ def nodes(node: Node) -> Verdict:
 
 def _measured(lines: Sequence[str]) -> dict[str, Any]:
     """Returns the measurement among lines; empty without one."""
-    for line in lines:
-        if line.startswith('{"seconds": '):
-            with contextlib.suppress(ValueError):
-                measured: dict[str, Any] = json.loads(line)
-                return measured
-    return {}
+    documents = (parse_object(line) for line in lines if line.startswith('{"seconds": '))
+    return next(filter(None, documents), {})

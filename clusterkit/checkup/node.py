@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +26,7 @@ from clusterkit.backends.checks import (
 from clusterkit.checkup.login import skew
 from clusterkit.images.image import Image
 from clusterkit.units import format_bytes, plural
-from clusterkit.untrusted import decimal, ordinal
+from clusterkit.untrusted import decimal, ordinal, parse_object
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile
@@ -85,14 +84,8 @@ class Node:
     @cached_property
     def inside(self) -> dict[str, Any]:
         """The answer from inside the container; empty if it did not run."""
-        for line in reversed(self.answer["inside"].lines):
-            if line.startswith("{"):
-                try:
-                    report: dict[str, Any] = json.loads(line)
-                except ValueError:
-                    break
-                return report
-        return {}
+        last = next((line for line in reversed(self.answer["inside"].lines) if line.startswith("{")), "")
+        return parse_object(last) or {}
 
 
 def as_far_as_it_came(checks: Sequence[Check[Node]]) -> tuple[Check[Node], ...]:

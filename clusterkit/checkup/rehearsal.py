@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ from clusterkit.backends.checks import Outcome, Verdict, failed, passed
 from clusterkit.backends.jobs import JobState, Way
 from clusterkit.runs.record import RunRecord
 from clusterkit.runs.state import RunState
+from clusterkit.untrusted import parse_object
 
 _SIGNAL = re.compile(
     r"(?P<attempt>\d+) .*caught (?P<name>SIG\w+)(?:, (?P<left>\d+) s (?P<side>before|after) the time limit)?"
@@ -42,9 +41,8 @@ def read_evidence(text: str, record: RunRecord, state: RunState, run_id: str) ->
     parts = [line.partition(" ")[::2] for line in text.split("\n")]
     metrics = []
     for kind, rest in parts:
-        if kind == "metric":
-            with contextlib.suppress(ValueError):
-                metrics.append(json.loads(rest))
+        if kind == "metric" and (row := parse_object(rest)) is not None:
+            metrics.append(row)
     return RehearsalEvidence(
         record,
         state,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,6 +9,7 @@ from typing import Any
 
 from clusterkit.errors import RunError
 from clusterkit.units import plural
+from clusterkit.untrusted import number, parse_json
 
 PROGRAM = ("python", "-m", "trainer", "bench")
 """The start of a measuring run's argv."""
@@ -113,7 +112,7 @@ def read_bench(text: bytes | str) -> Bench:
         RunError: it is not a valid bench.json.
     """
     try:
-        document = json.loads(text)
+        document = parse_json(text)
         device = document["device"]
         gpu = device.get("type") == "cuda"
         return Bench(
@@ -157,18 +156,15 @@ def _setting(row: Mapping[str, Any]) -> BenchSetting:
 
 
 def _number(value: Any) -> float | None:
-    if value is None:
-        return None
-    number = float(value)
-    if not math.isfinite(number) or number < 0:
-        raise ValueError(f"{value} is not a rate")
-    return number
+    amount = number(value)
+    if value is not None and (amount is None or amount < 0):
+        raise ValueError(f"{value} is no amount")
+    return amount
 
 
 def _whole(value: Any) -> int | None:
-    if value is not None and int(value) < 0:
-        raise ValueError(f"{value} bytes")
-    return None if value is None else int(value)
+    amount = _number(value)
+    return None if amount is None else int(amount)
 
 
 def _moment(value: Any) -> float:

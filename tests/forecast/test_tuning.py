@@ -186,6 +186,7 @@ def test_control_characters_of_a_node_are_replaced() -> None:
     "text",
     [
         "",
+        "[" * 100_000,
         "[]",
         "{}",
         json.dumps(DOCUMENT | {"rows": [{}]}),
