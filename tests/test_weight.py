@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BOUNDS = {
     "clusterkit": (361, 43_070, 0.113),
     "trainer": (155, 13_950, 0.114),
-    "tests": (491, 54_267, 0.094),
+    "tests": (492, 54_420, 0.094),
 }
 """Files, lines of code and the share of them that imports."""
 TESTBED = [path for path in (ROOT / "tests/cluster").rglob("*.py") if not path.name.startswith("test_")]

@@ -217,3 +217,59 @@ def test_a_gpu_computes_the_same_twice(changes: dict[str, Any]) -> None:
         for _ in range(100):
             each.update()
     assert all(same(first.agent.state_dict(), second.agent.state_dict()))
+
+
+@pytest.mark.cuda
+def test_loading_reaches_an_update_captured_before() -> None:
+    captured, other = OnCuda(True), OnCuda(False, seed=3)
+    captured.update()
+    captured.agent.load_state_dict(copy.deepcopy(other.agent.state_dict()))
+    for each in (captured, other):
+        torch.manual_seed(7)
+        each.update()
+    assert distance(captured.agent, other.agent) < 1e-5
+
+
+@pytest.mark.cuda
+def test_a_captured_update_skips_what_is_not_finite() -> None:
+    captured = OnCuda(True)
+    captured.update()
+    before = copy.deepcopy(captured.agent.state_dict())
+    rewards = captured.data.reward.clone()
+    captured.data.reward.fill_(float("nan"))
+    captured.update()
+    assert captured.agent.skipped.tolist() == [1, 1]
+    captured.agent.skipped.zero_()
+    assert all(same(captured.agent.state_dict(), before))
+    captured.data.reward.copy_(rewards)
+    captured.update()
+    assert captured.agent.skipped.tolist() == [0, 0]
+
+
+@pytest.mark.cuda
+def test_a_captured_update_reads_the_newest_factors_of_rewards() -> None:
+    captured, eager = OnCuda(True), OnCuda(False)
+    for factor in (1.0, 0.1):
+        for each in (captured, eager):
+            each.factor.fill_(factor)
+            torch.manual_seed(1)
+            each.update()
+        assert distance(captured.agent, eager.agent) < 1e-5
+
+
+@pytest.mark.cuda
+def test_a_step_that_cannot_be_captured_is_done_all_the_same() -> None:
+    learner, reference = OnCuda(False), OnCuda(False)
+
+    def waiting() -> dict[str, Tensor]:
+        losses = learner.step()
+        losses["loss/critic"].item()
+        return losses
+
+    update = CapturedUpdate(waiting, learner.agent.tensors, learner.device)
+    for step in (update, reference.update):
+        torch.manual_seed(1)
+        for _ in range(3):
+            step()
+    assert update.note
+    assert distance(learner.agent, reference.agent) < 1e-5

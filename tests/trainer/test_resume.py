@@ -7,6 +7,7 @@ import re
 import signal
 import time
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -67,6 +68,17 @@ def interrupted(run_dir, after: list[int], *argv: str) -> str:
         assert code == (0 if steps == TOTAL else 85)
     gc.collect()  # environments refer to themselves: 90 MB an attempt would stay for long
     return digest(run_dir)
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_twenty_interruptions_anywhere_change_nothing(tmp_path, whole):
+    """Four in each of five runs: what one of them changed, those after it would not change back."""
+    points = sorted(random.Random(0).sample(range(TOTAL // ENVS), 20))
+    for number in range(5):
+        at = points[number::5]
+        after = [at[0], *(there - here for here, there in pairwise(at))]
+        assert interrupted(tmp_path / str(number), after) == whole, f"interrupted after {at} vector steps"
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from trainer.algorithms.capture import CapturedUpdate
 from trainer.loops.generators import HostGenerators, Stream, restore_generators, stored_generators
 from trainer.machine.device import seed_everything
 
@@ -125,3 +126,37 @@ def test_without_a_gpu_the_others_go_on() -> None:
     drawn = rng.random(), torch.rand(1)
     restore_generators(stored, rng)
     assert (rng.random(), torch.rand(1)) == drawn
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("captured", [False, True])
+def test_each_draws_on_the_gpu_what_it_draws_alone(captured):
+    device = torch.device("cuda", torch.cuda.current_device())
+    before = torch.cuda.get_rng_state(device)
+
+    class Drawing:
+        """A step that draws, as a learner's does; captured at its first call or not."""
+
+        def __init__(self) -> None:
+            self.total = torch.zeros(3, device=device)
+            self.call = CapturedUpdate(self._draw, lambda: [self.total], device) if captured else self._draw
+
+        def _draw(self):
+            self.total += torch.rand(3, device=device)
+            return {"total": self.total}
+
+    def run(turns, streams):
+        drawings = [Drawing() for _ in streams]
+        for seed, stream in enumerate(streams):
+            with stream:
+                torch.manual_seed(seed)
+        for turn in turns:
+            with streams[turn]:
+                drawings[turn].call()
+        return [drawing.total.tolist() for drawing in drawings]
+
+    together = run((0, 1, 1, 0, 0, 1, 0), [Stream(device), Stream(device)])
+    assert together[0] == run((0, 0, 0, 0), [Stream(device)])[0]
+    assert together[1] == run((1, 1, 1), [Stream(device), Stream(device)])[1]
+    assert together[0] != together[1]
+    assert torch.equal(torch.cuda.get_rng_state(device), before)

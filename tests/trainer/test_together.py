@@ -87,6 +87,22 @@ def test_each_learns_what_it_learns_alone(runs):
     assert sha256(runs[0].run_dir) == expected[0]
 
 
+@pytest.mark.cuda
+def test_on_a_gpu_each_learns_about_what_it_learns_alone(runs):
+    def learnt(settings: TrainSettings) -> torch.Tensor:
+        held = torch.load(settings.run_dir / "checkpoints" / "final_model.pt", weights_only=True)["learner"]
+        return torch.cat([part.flatten().cpu() for part in held["policy"].values()])
+
+    few = 128 if runs[0].recipe.algorithm != "a2c" else 40
+    runs = [replace(settings, device="cuda", total_steps=few) for settings in runs]
+    for settings in runs:
+        alone(settings)
+    assert all_at_once(runs) == [(0, "")] * 3
+    for settings in runs:
+        by_itself = replace(settings, run_dir=settings.run_dir.parent / f"alone-{settings.seed}")
+        torch.testing.assert_close(learnt(settings), learnt(by_itself), rtol=1e-2, atol=1e-3)
+
+
 class Spoilt(Counter):
     """Gives rewards that are no numbers for ever, after some steps."""
 
