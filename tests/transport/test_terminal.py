@@ -29,10 +29,11 @@ LONG = f"4713.{os.getpid()}"
 
 CLIENT = """
 import sys
-from clusterkit.transport.factory import connect
-host, config, keep, *argv = sys.argv[1:]
 from pathlib import Path
-far = connect(host or None, ssh_config=Path(config), keep=int(keep) if keep else None)
+from clusterkit.transport import factory, local
+host, config, keep, *argv = sys.argv[1:]
+ssh = {"ssh_config": Path(config), "keep": int(keep) if keep else None}
+far = factory.connect(host, **ssh) if host else local.LocalTransport()
 status = far.attach(argv, terminal=True)
 far.close()
 print(f"status {status}")
