@@ -41,6 +41,11 @@ class Layout:
         return f"{self.root}/snapshots"
 
     @property
+    def environments(self) -> str:
+        """Content-addressed Python environments."""
+        return f"{self.root}/environments"
+
+    @property
     def runs(self) -> str:
         """Run directories."""
         return f"{self.root}/runs"
@@ -299,7 +304,8 @@ own_roots() {{
     printf '%s%s' "$own_faults" "$(id -un)"
     exit {ownership.EXIT_CODE}
 }}
-own_roots "$root" "$root/runs" "$root/groups" "$root/snapshots" "$root/cache" "$store" "$scratch/"
+own_roots "$root" "$root/runs" "$root/groups" "$root/snapshots" "$root/environments" "$root/cache" "$store" \
+    "$scratch/"
 """
 
 

@@ -105,6 +105,10 @@ class Scope:
         """Returns whether the project uses W&B."""
         return self.project.wandb.mode != "disabled"
 
+    def with_environment(self) -> bool:
+        """Returns whether the project has a Python environment of its own."""
+        return self.project.environment is not None
+
     def of_gpu(self) -> bool:
         """Returns whether the profile's runs need a GPU."""
         return self.gpu

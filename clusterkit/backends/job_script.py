@@ -66,6 +66,10 @@ class JobScript:
     image_bytes: int | None = None
     image_digest: str | None = None
     """SHA-256, with or without `sha256:`; compared with the image's name and run.json."""
+    environment: str | None = None
+    """Folder of the Python environment in which the program runs; None without one."""
+    environment_program: str = ""
+    """The program that starts others in the environment, and builds it (templates/environment.sh)."""
     binds: tuple[str, ...] = ()
     """Additional mounts, `source[:target[:options]]` as the runtime takes them."""
     wandb_login: bool = False
@@ -88,7 +92,8 @@ class JobScript:
             raise ConfigError(f"{self.run_id!r} is not a run id", hint="use only letters, digits and . _ -")
         for name in ("run_dir", "snapshot", "scratch_root", "cache_root"):
             _check_path(name, getattr(self, name), mounted=self.runtime.contained and name != "snapshot")
-        self.runtime.check_mounts((self.run_dir, self.scratch_root, *self.binds, *self.together))
+        mounts = (self.run_dir, self.scratch_root, *self.binds, *self.together, *self.environments)
+        self.runtime.check_mounts(mounts)
         if self.image and not self.from_registry:
             _check_path("image", self.image, mounted=False)
 
@@ -145,6 +150,11 @@ class JobScript:
         return self.profile.retry if self.backend.can.retries else None
 
     @property
+    def environments(self) -> tuple[str, ...]:
+        """The paths of its environment; none without one."""
+        return (self.environment, self.environment_program) if self.environment else ()
+
+    @property
     def backend(self) -> Backend:
         """The scheduler that starts it."""
         return backend_of(self.cluster)
@@ -172,44 +182,51 @@ def render(job: JobScript) -> str:
     Raises:
         ConfigError: an option cannot be written into a script.
     """
-    backend, options = job.backend, job.options
-    directives = backend.directives(options, job_name=job.job_name, folder=job.run_dir, log=SCHEDULER_LOG)
-    return _rendered("job.sh.j2", job, directives=directives, warning=backend.held_back(options))
+    warning = job.backend.held_back(job.options)
+    template = templates().get_template("job.sh.j2")
+    return _rendered(template, job, directives=_directives(job), warning=warning)
 
 
 def render_node(job: JobScript) -> str:
     """Returns the text of node.sh, which starts the program on one of several nodes."""
-    return _rendered("node.sh.j2", job)
+    return _rendered(templates().get_template("node.sh.j2"), job)
+
+
+def render_environment(job: JobScript) -> str:
+    """Returns the text of a script that only builds a job's environment; its run directory is any folder."""
+    frame = "build-environment.sh.j2"
+    return _rendered(starting(job.runtime), job, directives=_directives(job), frame=frame)
+
+
+def _directives(job: JobScript) -> Sequence[str]:
+    return job.backend.directives(job.options, job_name=job.job_name, folder=job.run_dir, log=SCHEDULER_LOG)
 
 
 def render_others(job: JobScript) -> str:
     """Returns the text of others.sh: submits the other jobs, of which the first to start takes the run."""
-    return _rendered("submit-others.sh.j2", job)
+    return _rendered(templates().get_template("submit-others.sh.j2"), job)
 
 
-def _rendered(template: str, job: JobScript, **values: object) -> str:
-    return (
-        templates()
-        .get_template(template)
-        .render(
-            job=job,
-            prelude=prelude(job.cluster.prelude),
-            runtime=job.runtime,
-            program=starting(job.runtime),
-            frame="program.sh.j2",
-            builder=BUILDER,
-            image_file=job.runtime.contained and not job.from_registry,
-            names=jobs,
-            partial=PARTIAL_DIR,
-            digest=(job.image_digest or "").removeprefix("sha256:"),
-            passthrough=passed_on(job.backend),
-            requeue_code=REQUEUE_CODE,
-            unsafe_code=EXIT_CODE,
-            mails=job.backend.mails(
-                (*job.options, *(option for options in job.alternatives for option in options))
-            ),
-            **values,
-        )
+def _rendered(
+    template: jinja2.Template, job: JobScript, frame: str = "program.sh.j2", **values: object
+) -> str:
+    several = (option for options in job.alternatives for option in options)
+    return template.render(
+        job=job,
+        prelude=prelude(job.cluster.prelude),
+        runtime=job.runtime,
+        program=starting(job.runtime),
+        frame=frame,
+        builder=BUILDER,
+        image_file=job.runtime.contained and not job.from_registry,
+        names=jobs,
+        partial=PARTIAL_DIR,
+        digest=(job.image_digest or "").removeprefix("sha256:"),
+        passthrough=passed_on(job.backend),
+        requeue_code=REQUEUE_CODE,
+        unsafe_code=EXIT_CODE,
+        mails=job.backend.mails((*job.options, *several)),
+        **values,
     )
 
 

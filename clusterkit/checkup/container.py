@@ -46,6 +46,26 @@ def temporary(node: Node) -> Verdict:
     return passed(str(report.get("folder", "")))
 
 
+@CHECKS.declare("the project's environment can be built", applies=Scope.with_environment)
+def environment(node: Node) -> Verdict:
+    """Judges whether Python, or conda, can build an environment, and whether packages can be fetched."""
+    report, file = _report(node, "installers"), node.environment
+    if file.endswith((".yml", ".yaml")):
+        if not report.get("conda"):
+            return failed(
+                f"{file} needs conda, mamba or micromamba", f"load one in `prelude` of {node.table}"
+            )
+        tool = str(report["conda"])
+    elif not report.get("venv") or not (report.get("ensurepip") or report.get("pip")):
+        return failed("its Python has no venv, or neither ensurepip nor pip", f"set `python` of {node.table}")
+    else:
+        tool = "venv and pip"
+    if node.cluster.packages == "node" and node.answer["internet"].status != 0:
+        cure = f'packages = "login" in {node.table}, or "laptop", unless pip is configured for an index here'
+        return warned(f"by {tool}; {node.name} cannot reach {node.server}", cure)
+    return passed(f"{file}, by {tool}")
+
+
 @CHECKS.declare("PyTorch can be imported")
 def torch(node: Node) -> Verdict:
     """Judges whether PyTorch imports, with its version and CUDA."""

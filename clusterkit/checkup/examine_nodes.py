@@ -136,6 +136,7 @@ def _judge(exam: Examination, profile: Profile, came: _Came) -> Iterator[Result]
         trains=_trains(exam.settings.project, profile),
         online=exam.settings.project.wandb.mode == "online",
         server=server,
+        environment=file.name if (file := exam.settings.project.environment) else "",
     )
     yield from exam.make(_IN_THE_JOB, evidence, profile)
 

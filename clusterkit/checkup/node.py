@@ -62,6 +62,8 @@ class Node:
     """Whether the node must reach W&B."""
     server: str
     """The host that the node tried to reach."""
+    environment: str = ""
+    """Name of the file of the project's Python environment; empty without one."""
 
     @property
     def name(self) -> str:

@@ -50,8 +50,8 @@ PANELS = {
     },
     "Housekeeping": {
         "storage": "See and free space on a cluster.",
-        "storage list": "List the images on a cluster.",
-        "storage prune": "Remove images and snapshots that no run uses.",
+        "storage list": "List the images and Python environments on a cluster.",
+        "storage prune": "Remove images, snapshots and environments that no run uses.",
         "storage clean": "Delete from the cluster what has come home.",
     },
 }

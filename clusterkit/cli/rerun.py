@@ -275,13 +275,13 @@ def _known(settings: Settings, ledger: Ledger, name: str, site_of: Callable[[str
 
 
 def _publish(settings: Settings, site: Site, origin: _RerunOrigin, secrets: SecretValues) -> None:
-    """Makes sure that the cluster has the run's image and code, uploading them if possible."""
+    """Makes sure that the cluster has the run's image, code and environment, uploading them if possible."""
     from clusterkit import snapshots
     from clusterkit.images.image import present as image_present
     from clusterkit.images.planning import plan as plan_image
     from clusterkit.images.upload import upload as upload_image
     from clusterkit.snapshots.copy import check as check_copy
-    from clusterkit.submit.materials import chunk_cache, must_have_image
+    from clusterkit.submit.materials import Materials, chunk_cache, must_have_image, send_environment
 
     image, path = origin.spec.stored_image, origin.image
     if path is None or image is None or image_present(site, image):
@@ -300,6 +300,10 @@ def _publish(settings: Settings, site: Site, origin: _RerunOrigin, secrets: Secr
             secrets.refuse_in_files(folder, (path.relative_to(folder).as_posix() for path in files))
             with transfer_bar("code", None):
                 snapshots.transplant(site, identity, folder)
+    environment = Materials.recorded(origin.spec).environment
+    send_environment(
+        site, environment, image, transfer_bar, lambda: origin.copy_of(origin.spec.code) / "project"
+    )
 
 
 def show_rerun(done: Submitted, *, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from clusterkit.cli.ui.lines import plain_table
 from clusterkit.units import format_bytes, plural
 
 if TYPE_CHECKING:
-    from clusterkit.commands.storage import ImageRow
+    from clusterkit.commands.storage import EnvironmentRow, ImageRow
 
 
 def storage_list(
@@ -21,10 +22,10 @@ def storage_list(
     as_json: options.Json = False,
     config: options.Config = None,
 ) -> None:
-    """List the images on a cluster.
+    """List the images and Python environments on a cluster.
 
-    Shows the size of each image, when it was last used and the runs that use it; * marks the image that
-    this project deploys.
+    Shows the size of each, when it was last used and the runs that use it; * marks the image that this
+    project deploys.
 
     Examples:
       clusterkit storage list
@@ -32,13 +33,17 @@ def storage_list(
 
     See also: clusterkit storage prune, clusterkit deploy, images.md
     """
-    from clusterkit.commands.storage import list_images
+    from clusterkit.commands.storage import list_stores
 
     settings = load(config)
     where = settings.cluster(cluster)
     with open_ledger(settings, only_reads=True) as ledger:
-        rows = list_images(where, ledger, bar=transfer_bar)
-    (print_json if as_json else show_images)(where.name, rows)
+        images, environments = list_stores(where, ledger, bar=transfer_bar)
+    if as_json:
+        print_json(where.name, images, environments)
+        return
+    show_images(where.name, images)
+    show_environments(environments)
 
 
 _NAMED = 5
@@ -57,15 +62,26 @@ def show_images(cluster: str, rows: Sequence[ImageRow]) -> None:
             row.image.digest[:12],
             format_bytes(row.image.bytes),
             f"{datetime.fromtimestamp(row.image.used):%Y-%m-%d %H:%M}",
-            "damaged" if row.image.damaged else _runs(row),
+            "damaged" if row.image.damaged else _runs(row, shared=row.image.shared),
         )
     out.print(table)
     note(f"{format_bytes(sum(row.image.bytes for row in rows))} on {cluster}; this project deploys *")
 
 
-def _runs(row: ImageRow) -> str:
+def show_environments(rows: Sequence[EnvironmentRow]) -> None:
+    """Prints one line per environment, the most recently used first; nothing without any."""
+    if not rows:
+        return
+    table = plain_table("environment", "size", "last used", "runs", right=("size",), fold=("runs",))
+    for row in rows:
+        size = format_bytes(row.bytes) if row.bytes else "not built"
+        table.add_row(row.digest[:12], size, f"{datetime.fromtimestamp(row.used):%Y-%m-%d %H:%M}", _runs(row))
+    out.print(table)
+
+
+def _runs(row: ImageRow | EnvironmentRow, *, shared: bool = False) -> str:
     if not row.runs:
-        return "none of yours; others may use it" if row.image.shared else "none"
+        return "none of yours; others may use it" if shared else "none"
     count = plural(len(row.runs), "run")
     if not row.unfinished:
         return f"{count}, all ended"
@@ -73,7 +89,7 @@ def _runs(row: ImageRow) -> str:
     return f"{count}, not ended: {names}"
 
 
-def print_json(cluster: str, rows: Sequence[ImageRow]) -> None:
+def print_json(cluster: str, rows: Sequence[ImageRow], environments: Sequence[EnvironmentRow]) -> None:
     """Prints one JSON object on standard output; see docs/json.md."""
     images = [
         {
@@ -88,4 +104,5 @@ def print_json(cluster: str, rows: Sequence[ImageRow]) -> None:
         }
         for row in rows
     ]
-    print_document({"schema": 1, "cluster": cluster, "images": images})
+    built = [asdict(row) for row in environments]
+    print_document({"schema": 1, "cluster": cluster, "images": images, "environments": built})

@@ -30,7 +30,7 @@ def storage_prune(
     as_json: options.Json = False,
     config: options.Config = None,
 ) -> None:
-    """Remove images and snapshots that no run uses.
+    """Remove images, snapshots and environments that no run uses.
 
     Keeps what a waiting or running run uses, what this project deploys, and images that others may read.
     Asks first.
@@ -88,6 +88,8 @@ def ask_first(to: Console, *, dry_run: bool, yes: bool) -> Callable[[str, Rubbis
             to.print(f"  image     {image.digest[:12]}  {format_bytes(image.bytes)}  {why}")
         for name in rubbish.snapshots:
             to.print(f"  snapshot  {name[:12]}")
+        for name, size in rubbish.environments.items():
+            to.print(f"  environment  {name[:12]}  {format_bytes(size)}")
         for kind, name in rubbish.left_over:
             to.print(f"  upload    {name} ({kind}), interrupted", soft_wrap=True)
         _say_what_stays(rubbish)
@@ -120,11 +122,11 @@ def show_pruned(done: Garbage) -> None:
     rubbish = done.rubbish
     if rubbish.empty:
         also = " besides" if rubbish.young or rubbish.kept_images else ""
-        note(f"{done.cluster}: nothing to remove; every image and snapshot{also} is in use")
+        note(f"{done.cluster}: nothing to remove; every image, snapshot and environment{also} is in use")
         _say_what_stays(rubbish)
     elif done.removed:
-        things = len(rubbish.images) + len(rubbish.snapshots) + len(rubbish.left_over)
-        went = things - len(done.kept)
+        kinds = (rubbish.images, rubbish.snapshots, rubbish.environments, rubbish.left_over)
+        went = sum(map(len, kinds)) - len(done.kept)
         out.print(f"{done.cluster}: {went} removed, {format_bytes(rubbish.bytes)} freed")
         if done.kept:
             note(f"kept, because a run began to use it: {', '.join(sorted(done.kept))}")
@@ -143,6 +145,9 @@ def print_json(done: Garbage) -> None:
                 {"digest": one.digest, "bytes": one.bytes, "damaged": one.damaged} for one in rubbish.images
             ],
             "snapshots": list(rubbish.snapshots),
+            "environments": [
+                {"digest": digest, "bytes": size} for digest, size in rubbish.environments.items()
+            ],
             "uploads": [{"kind": kind, "name": name} for kind, name in rubbish.left_over],
             "young": [
                 {"kind": one.kind, "name": one.name, "bytes": one.bytes, "seconds_left": one.left}

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterkit import snapshots
-from clusterkit.errors import ImageError
+from clusterkit.backends.base import backend_of
+from clusterkit.errors import ConfigError, ImageError, last_words
 from clusterkit.images.image import Image
 from clusterkit.images.image import present as image_present
 from clusterkit.images.planning import UploadPlan, Way
@@ -24,20 +26,25 @@ from clusterkit.images.planning import plan as plan_image
 from clusterkit.images.upload import upload as upload_image
 from clusterkit.probes import ask
 from clusterkit.probes.space import Space, space
+from clusterkit.resources import page
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.secret_values import values_at_hand
 from clusterkit.site import Site, open_site
 from clusterkit.snapshots import Allow
+from clusterkit.submit.handover import hand_over_job
 from clusterkit.submit.materials import (
     RATE_FROM,
     DeploymentPlan,
     TransferRate,
     chunk_cache,
+    environment_of,
     hash_image,
     publish_snapshot,
+    send_environment,
     take_snapshot,
 )
 from clusterkit.transport.base import Bar
+from clusterkit.units import format_duration
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
@@ -45,6 +52,7 @@ if TYPE_CHECKING:
     from clusterkit.transport.ahead import LoginAhead
 
 _PROBE_BYTES = 1 << 20
+_BUILD_SECONDS = 3600
 
 
 @contextmanager
@@ -90,7 +98,7 @@ def deploy(
     verify_image: bool = False,
     only_plan: bool = False,
 ) -> DeploymentPlan:
-    """Sends the image and a snapshot of the working tree to a cluster, over one login.
+    """Sends the image, a snapshot of the working tree and its environment to a cluster, over one login.
 
     If nothing is missing, this takes one remote command and writes nothing.
 
@@ -151,7 +159,44 @@ def deploy(
             if ledger.deployment(cluster.name) != (wanted.digest, wanted.bytes):
                 ledger.set_deployment(cluster.name, wanted.digest, wanted.bytes)
         publish_snapshot(site, found.standing, ledger, bar)
+        send_environment(site, found.environment, wanted, bar)
+        if found.environment and not found.built:
+            found = build_environment(site, found, bar)
         return found
+
+
+def build_environment(site: Site, plan: DeploymentPlan, bar: Bar) -> DeploymentPlan:
+    """Builds the environment: at once on a machine without a queue, else in a short job that goes on alone.
+
+    Raises:
+        ConfigError: it cannot be built; the message has the reason.
+        SchedulerError: the scheduler refused the job.
+        TransportError: the cluster cannot be reached.
+    """
+    from clusterkit.config.models import Profile
+    from clusterkit.environments.job import build_script
+    from clusterkit.environments.store import look
+
+    environment, cluster, layout = plan.environment, site.cluster, site.layout
+    assert environment is not None
+    image = plan.image.path(layout.images) if plan.image else cluster.registry_image
+    if not backend_of(cluster).can.queue:
+        script = build_script(cluster, layout, environment, image)
+        with bar(f"building the environment of {environment.file}", None):
+            done = site.transport.run(["bash", "-p", "-c", script], check=False, timeout=None)
+        if done.returncode != 0:
+            cause = last_words(done.text.rpartition("[clusterkit] ")[2] + done.error_text, 400)
+            raise ConfigError(f"{site.transport.where}: {cause}", hint=f"see {page('environments.md')}")
+        return replace(plan, built=look(site, environment).built)
+    backend, name = backend_of(cluster), f"environment-{environment.digest[:12]}-{secrets.token_hex(2)}"
+    seconds, owner = min(_BUILD_SECONDS, cluster.max_time or _BUILD_SECONDS), f"builds/{name}"
+    asked = {"name": "environment", "time": format_duration(seconds), "cpus": 2, "memory": "8G"}
+    options = backend.options(cluster, Profile.model_validate(asked), signal=None, extra=())
+    folder = f"{layout.root}/{owner}"
+    script = build_script(cluster, layout, environment, image, name=name, folder=folder, options=options)
+    files = {f"{owner}/job.sh": script.encode()}
+    job_id = hand_over_job(site, owner, files, job_name=name, options=options, new=True)
+    return replace(plan, build_job=job_id)
 
 
 def _wanted(
@@ -196,7 +241,10 @@ def _looked(
 ) -> Iterator[tuple[Site, DeploymentPlan]]:
     """Opens the cluster, to `use` it or only to plan, and compares it with what is to be deployed."""
     wanted, path = _wanted(cluster, ledger, image, bar)
-    snapshot = take_snapshot(settings, values_at_hand(settings), allow_large, ledger)
+    secrets_at_hand = values_at_hand(settings)
+    snapshot = take_snapshot(settings, secrets_at_hand, allow_large, ledger)
+    environment = environment_of(settings, cluster, wanted)
+    secrets_at_hand.refuse_shown(environment=environment)
     basis = ledger.snapshot(cluster.name)
     inquiries = [snapshots.inquiry(snapshot, basis=basis, use=use)]
     if wanted and path:
@@ -213,10 +261,23 @@ def _looked(
                 hint=f"`clusterkit build --cluster {cluster.name}` builds it again; or use --image FILE",
             )
         standing = snapshots.look(site, snapshot, basis=basis, use=use)
+        built: tuple[int, ...] = ()
+        if environment:
+            from clusterkit.environments.store import look
+
+            built = look(site, environment).built
         yield (
             site,
             DeploymentPlan(
-                cluster.name, site.layout.root, wanted, path, image_plan, standing, trusted=site.notes
+                cluster.name,
+                site.layout.root,
+                wanted,
+                path,
+                image_plan,
+                standing,
+                trusted=site.notes,
+                environment=environment,
+                built=built,
             ),
         )
 

@@ -14,6 +14,7 @@ from clusterkit.config.lines import Entry, Table
 from clusterkit.config.merge import added
 from clusterkit.config.settings import Settings
 from clusterkit.config.settings_file import Proposal, checked, read
+from clusterkit.environments.environment import find_file
 from clusterkit.errors import ConfigError
 from clusterkit.hardware import Hardware, recognise
 from clusterkit.submit.check import hardware_of
@@ -69,7 +70,10 @@ def init_local(
     has = hardware_of(settings.cluster("local"))
     assert has is not None
     elsewhere = settings.project.default_cluster != "local"
-    here = draft(has, chosen, _python(file.parent) if chosen else None, elsewhere=elsewhere)
+    packages = None if settings.project.environment else find_file(file.parent)
+    here = draft(
+        has, chosen, _python(file.parent) if chosen else None, elsewhere=elsewhere, packages=packages
+    )
     # What `init --local` writes without a program trains with the bundled trainer.
     demo = chosen and not own and settings.project.default_profile == DEMO
     without = ("project", "default_profile") if demo else None
@@ -133,7 +137,12 @@ class LocalDraft:
 
 
 def draft(
-    has: Hardware, program: Sequence[str] | None, python: str | None, *, elsewhere: bool = False
+    has: Hardware,
+    program: Sequence[str] | None,
+    python: str | None,
+    *,
+    elsewhere: bool = False,
+    packages: str | None = None,
 ) -> LocalDraft:
     """Returns the settings for running a project on this machine.
 
@@ -142,6 +151,7 @@ def draft(
         program: argv of the user's own program; None trains with the bundled trainer.
         python: the interpreter with the program's imports, if not clusterkit's own.
         elsewhere: whether the user's own settings send runs to another machine, which stays so.
+        packages: the file from which an environment of the program's packages could be built.
     """
     head: tuple[str, ...] = () if elsewhere else (_ABOUT,)
     project = [] if elsewhere else [Entry("default_cluster", "local", "this machine; no login")]
@@ -155,6 +165,8 @@ def draft(
             Entry("default_profile", DEMO, "shipped: four tasks in minutes; `clusterkit profiles`")
         )
         return LocalDraft(Table(("project",), tuple(project), head), tuple(tables))
+    if packages is not None:
+        head += (f'Its packages, built once wherever runs start: environment = "{packages}"',)
     project.append(Entry("default_profile", PROFILE, "what a run requests, below"))
     project.append(Entry("program", list(program), "`submit -- --lr 0.3` adds arguments"))
     cpus = has.cpus or 1

@@ -27,9 +27,10 @@ from clusterkit.runs.settling import settle_open
 from clusterkit.runs.spec import RunSpec
 from clusterkit.runs.state import RunState
 from clusterkit.site import Site, open_site
+from clusterkit.snapshots.copy import fetch
 from clusterkit.submit.check import check
 from clusterkit.submit.feeding import feed
-from clusterkit.submit.materials import Materials, must_have_image
+from clusterkit.submit.materials import Materials, must_have_image, send_environment, snapshots_home
 from clusterkit.submit.pipeline import Submitted, hand_over, prepare
 from clusterkit.submit.request import Changes
 from clusterkit.submit.resubmit import Ended, resume_plan
@@ -123,7 +124,7 @@ def _resume(
     ready = prepare(there, ledger, plan, materials, values)  # raises before anything is moved
     if there is not site:
         move(site, there, ended.run, ended.spec, settings.results_to_write(), bar=bar)
-    _must_be_there(there, ended.run, materials)
+    _must_be_there(settings, there, ended.run, materials, bar)
     newest = _newest(ended)
     _check_checkpoints(there, ready.placed[0].row, newest, settings.project.results)
     run_dir = ready.placed[0].row.run_dir
@@ -134,8 +135,8 @@ def _resume(
     return Resumed(done, ended.state, newest)
 
 
-def _must_be_there(site: Site, run: LedgerRun, materials: Materials) -> None:
-    """Raises ImageError or RunError if the image or the code of a run is gone."""
+def _must_be_there(settings: Settings, site: Site, run: LedgerRun, materials: Materials, bar: Bar) -> None:
+    """Raises ImageError, RunError or ConfigError if a run's image, code or environment is gone."""
     must_have_image(
         site, materials.image, hint="`clusterkit deploy --image FILE.sif` uploads the same file again"
     )
@@ -145,6 +146,11 @@ def _must_be_there(site: Site, run: LedgerRun, materials: Materials) -> None:
             f"{run.run_id}: its code, {code}, no longer exists",
             hint="`clusterkit submit` starts a new run",
         )
+
+    def code_here() -> Path:
+        return fetch(site, materials.code, snapshots_home(settings)) / "project"
+
+    send_environment(site, materials.environment, materials.image, bar, code_here)
 
 
 def _look(site: Site, ledger: Ledger, runs: Sequence[LedgerRun], changes: Changes) -> list[Ended | RunError]:

@@ -31,7 +31,13 @@ from clusterkit.search.study import RUNNING, SearchTrial, Study
 from clusterkit.search.summary import write_best
 from clusterkit.site import Site, open_site
 from clusterkit.submit.handover import SubmissionRefusedError
-from clusterkit.submit.materials import Materials, must_have_image, send_snapshot
+from clusterkit.submit.materials import (
+    Materials,
+    environment_of,
+    must_have_image,
+    send_environment,
+    send_snapshot,
+)
 from clusterkit.submit.pipeline import hand_over, prepare, take
 from clusterkit.submit.request import Changes, SubmitRequest
 from clusterkit.transport.base import Bar
@@ -138,12 +144,15 @@ class _Driver:
                 self._settings, plan, self._ledger, self._secrets, tools.bar
             )
             must_have_image(site, image, hint=hint)
+            environment = environment_of(self._settings, site.cluster, image)
+            send_environment(site, environment, image, tools.bar)
             send_snapshot(site, snapshot, self._ledger, tools.bar)
-            self._materials = Materials.taken(snapshot, image)
+            self._materials = Materials.taken(snapshot, image, environment)
             self._definition = self._definition.with_materials(self._materials)
             self._definition.write(tools.folder)
         else:
             must_have_image(site, self._materials.image, hint=hint)
+            send_environment(site, self._materials.environment, self._materials.image, tools.bar)
             code = f"{site.layout.snapshots}/{self._materials.code}"
             if not _is_folder(site, code):
                 raise RunError(

@@ -1,4 +1,4 @@
-"""storage list and storage prune: list a cluster's images with their users, and remove what no run uses."""
+"""storage list and storage prune: list a cluster's stores with their users, and remove what no run uses."""
 
 from __future__ import annotations
 
@@ -44,8 +44,22 @@ class ImageRow:
 
 
 @dataclass(frozen=True)
+class EnvironmentRow:
+    """A Python environment on a cluster and who uses it."""
+
+    digest: str
+    bytes: int
+    """Zero before it is built."""
+    used: int
+    """When it was made or last used in a submission, Unix seconds."""
+    runs: tuple[str, ...]
+    unfinished: tuple[str, ...]
+    """The subset of `runs` that are waiting, running or may resume."""
+
+
+@dataclass(frozen=True)
 class Young:
-    """An image or snapshot sent or used so recently that a submission may be about to use it."""
+    """An image, snapshot or environment sent or used so recently that a submission may be about to use it."""
 
     kind: str
     name: str
@@ -62,12 +76,12 @@ class Young:
 
 @dataclass(frozen=True)
 class Rubbish:
-    """Images, snapshots and uploads that no run uses."""
+    """Images, snapshots, environments and uploads that no run uses."""
 
     images: tuple[StoredImage, ...]
     snapshots: tuple[str, ...]
     left_over: tuple[tuple[str, str], ...]
-    """Uploads interrupted more than a day ago: kind and name."""
+    """Uploads and builds interrupted more than a day ago: kind and name."""
     bytes: int
     """Disk space that they use."""
     young: tuple[Young, ...] = ()
@@ -78,11 +92,13 @@ class Rubbish:
     """Links in the store -> work roots of this user that use it and cannot be read."""
     store: str = ""
     """The path of the image store."""
+    environments: Mapping[str, int] = field(default_factory=dict)
+    """Bytes by digest."""
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to remove."""
-        return not (self.images or self.snapshots or self.left_over)
+        return not (self.images or self.snapshots or self.environments or self.left_over)
 
 
 @dataclass(frozen=True)
@@ -96,8 +112,8 @@ class Garbage:
     """Items not removed because their use began in the meantime."""
 
 
-def list_images(cluster: Cluster, ledger: Ledger, *, bar: Bar) -> list[ImageRow]:
-    """Returns the images of a cluster, most recently used first.
+def list_stores(cluster: Cluster, ledger: Ledger, *, bar: Bar) -> tuple[list[ImageRow], list[EnvironmentRow]]:
+    """Returns the images and the environments of a cluster, most recently used first.
 
     Raises:
         TransportError: the cluster cannot be reached.
@@ -106,21 +122,27 @@ def list_images(cluster: Cluster, ledger: Ledger, *, bar: Bar) -> list[ImageRow]
         found = take_inventory(site)
         ended = _ended(site, found.uses, ledger)
     ours = _ours(cluster, ledger)
-    return [
-        ImageRow(
-            image,
-            runs := tuple(found.users(image.digest)),
-            tuple(run for run in runs if run not in ended),
-            image.digest in ours and not image.damaged,
-        )
+    images = [
+        ImageRow(image, *_users(found, image.digest, ended), image.digest in ours and not image.damaged)
         for image in sorted(found.images, key=lambda image: -image.used)
     ]
+    environments = [
+        EnvironmentRow(digest, found.weights.get(digest, 0), used, *_users(found, digest, ended))
+        for digest, used in sorted(found.environments.items(), key=lambda item: -item[1])
+    ]
+    return images, environments
+
+
+def _users(found: Inventory, digest: str, ended: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the runs that use a thing, and those of them that have not ended."""
+    runs = tuple(found.users(digest))
+    return runs, tuple(run for run in runs if run not in ended)
 
 
 def prune(
     cluster: Cluster, ledger: Ledger, *, ended: bool, agrees: Callable[[str, Rubbish], bool], bar: Bar
 ) -> Garbage:
-    """Removes images and snapshots that no run uses, and the remains of interrupted uploads.
+    """Removes images, snapshots and environments that no run uses, and what interrupted uploads have left.
 
     Images that a run out of sight may use stay: those that other users may read, and all if another work root
     of this user cannot be read.
@@ -153,7 +175,12 @@ def prune(
         things = [
             *(("image", image.used, image.name) for image in rubbish.images),
             *(("snapshot", found.snapshots[name], name) for name in rubbish.snapshots),
-            *((f"left-{kind}", 0, name) for kind, name in rubbish.left_over),
+            *(("environment", found.environments[name], name) for name in rubbish.environments),
+            *(
+                (f"left-{kind}", 0, name)
+                for kind, name in rubbish.left_over
+                if name.split("/")[0] not in rubbish.environments
+            ),
         ]
         return Garbage(cluster.name, rubbish, removed=True, kept=frozenset(remove(site, things, over)))
 
@@ -170,6 +197,8 @@ def _rubbish(site: Site, found: Inventory, ended: Collection[str], ours: Collect
     images = [image for image in removable if image.used < before]
     idle = {name: made for name, made in found.snapshots.items() if name not in here}
     snapshots = [name for name, made in idle.items() if made < before]
+    unneeded = {name: made for name, made in found.environments.items() if name not in here | found.building}
+    environments = {name: found.weights.get(name, 0) for name, made in unneeded.items() if made < before}
     young = [
         *(
             Young("image", image.name, image.bytes, found.now - image.used)
@@ -177,8 +206,13 @@ def _rubbish(site: Site, found: Inventory, ended: Collection[str], ours: Collect
             if image not in images
         ),
         *(Young("snapshot", name, None, found.now - idle[name]) for name in idle.keys() - set(snapshots)),
+        *(
+            Young("environment", name, found.weights.get(name, 0), found.now - unneeded[name])
+            for name in unneeded.keys() - environments.keys()
+        ),
     ]
-    size = sum(image.bytes for image in images) + sum(found.left_over.values())
+    size = sum(image.bytes for image in images) + sum(environments.values())
+    size += sum(size for (_, name), size in found.left_over.items() if name.split("/")[0] not in environments)
     if snapshots:
         size += weigh_snapshots(site, found.snapshots.keys() - set(snapshots))
     return Rubbish(
@@ -190,6 +224,7 @@ def _rubbish(site: Site, found: Inventory, ended: Collection[str], ours: Collect
         tuple(kept),
         found.lost,
         site.layout.images,
+        environments,
     )
 
 

@@ -135,6 +135,8 @@ class Cluster(SettingsModel):
     registry_image: Line | None = None
     """An image that each job takes from a registry instead, as a runtime that can do so names it."""
     python: Line | None = None
+    packages: Literal["node", "login", "laptop"] = "node"
+    """Where the packages of Python environments are fetched; they are installed on a node in any case."""
     binds: Annotated[Lines, AfterValidator(_binds)] = ()
     prelude: ShellLines = ()
     """Shell lines before the program, e.g. "module load apptainer"."""
@@ -349,6 +351,8 @@ class Project(SettingsModel):
     default_profile: Line = "local-demo"
     program: Program | None = None
     """Argv of what a run executes; None is the bundled trainer with the profile's settings."""
+    environment: LocalPath | None = None
+    """The file that says which packages the programs need; None lets them have what is there."""
     exclude: Lines = ()
     """Patterns of files that stay here, besides those git ignores."""
     include: Lines = ()

@@ -1,6 +1,7 @@
-"""The contents of a cluster's image and snapshot stores, and the runs that use them.
+"""The contents of a cluster's stores of images, snapshots and environments, and the runs that use them.
 
-A run uses whatever its run.json mentions anywhere: `sha256-<digest>` of an image, `snapshots/<id>`. Several
+A run uses whatever its run.json mentions anywhere: `sha256-<digest>` of an image, `snapshots/<id>`,
+`environments/<digest>`. Several
 work roots of one person may use an image store: each leaves a link `.root-<name>` in it (`open_site`).
 Another person's work roots are private: nobody can tell whether images that others may read are still in use.
 """
@@ -53,9 +54,10 @@ used() ( # $1 a folder of run directories, $2 its name
   for name in *; do
     if [ -e "$name/run.json" ] || { [ -d "$name" ] && [ ! -x "$name" ]; }; then echo "run $name"; fi
   done
-  find . -maxdepth 2 -name run.json -exec grep -oE "$what|snapshots/[0-9A-Za-z]+" /dev/null {} + |
-    sort -u | sed 's/^/use /'
-  find "${1%/*}/builds" -maxdepth 2 -type f -size -256 -exec grep -ohE "$what" {} + 2>/dev/null |
+  find . -maxdepth 2 -name run.json -exec \
+    grep -oE "$what|snapshots/[0-9A-Za-z]+|environments/[0-9a-f]+" /dev/null {} + | sort -u | sed 's/^/use /'
+  find "${1%/*}/builds" -maxdepth 2 -type f -size -256 -exec \
+    grep -ohE "$what|environments/[0-9a-f]+" {} + 2>/dev/null | sort -u |
     sed 's/^/build /'
 )
 """
@@ -64,7 +66,7 @@ _LIST = (
     COMMON
     + USES
     + """
-# $1 images, $2 snapshots, $3 runs. Prints a line a thing, then what runs use.
+# $1 images, $2 snapshots, $3 runs, $4 environments. Prints a line a thing, then what runs use.
 date '+now %s'
 echo "me $me"
 if [ ! -d "$1" ]; then echo end; exit 0; fi
@@ -86,6 +88,20 @@ if cd "$2" 2>/dev/null; then
     if [ -d "$name" ] && ! young "$name" 1440; then echo "left $(kilobytes "$name") snapshot $name"; fi
   done
 elif [ -e "$2" ]; then exit 1
+fi
+if cd "$4" 2>/dev/null; then
+  for name in *; do
+    [ ! -d "$name" ] || about environment "$name"
+  done
+  for file in */*.bytes; do
+    [ ! -f "$file" ] || echo "weighs $(cat "$file") ${file%%/*}"
+  done
+  for name in .*.part */.*.part */*/t-*; do
+    if [ ! -d "$name" ] || young "$name" 1440; then continue; fi
+    link=$(ls -ld "${name%/*}/current" 2>/dev/null)
+    [ "${link##* }" = "${name##*/}" ] || echo "left $(kilobytes "$name") environment $name"
+  done
+elif [ -e "$4" ]; then exit 1
 fi
 uses "$1" "$3" || exit 1
 echo end
@@ -133,17 +149,21 @@ class Inventory:
     images: list[StoredImage] = field(default_factory=list)
     snapshots: dict[str, int] = field(default_factory=dict)
     """When each was made or last used in a submission, Unix seconds."""
+    environments: dict[str, int] = field(default_factory=dict)
+    """The same of environments, by digest."""
+    weights: dict[str, int] = field(default_factory=dict)
+    """Bytes of environments that are built, with their fetched packages."""
     left_over: dict[tuple[str, str], int] = field(default_factory=dict)
-    """Uploads interrupted more than a day ago: bytes by kind (`image`, `snapshot`) and name."""
+    """Uploads and builds interrupted more than a day ago: bytes by kind and name."""
     uses: dict[str, set[str]] = field(default_factory=dict)
-    """Run, or in another work root its directory -> digests of images and ids of snapshots that it names."""
+    """Run, or in another work root its directory -> digests and ids of snapshots that it names."""
     building: set[str] = field(default_factory=set)
-    """Digests of images that builds start from."""
+    """Digests of images that builds start from, and of environments that are built."""
     lost: dict[str, str] = field(default_factory=dict)
     """Links in the image store -> other work roots that use it and cannot be read."""
 
     def users(self, what: str) -> list[str]:
-        """The runs that mention an image's digest or a snapshot's id."""
+        """The runs that mention a digest or a snapshot's id."""
         return sorted(run for run, named in self.uses.items() if what in named)
 
     @property
@@ -159,7 +179,7 @@ def take_inventory(site: Site) -> Inventory:
         TransportError: the cluster gave no answer.
     """
     layout = site.layout
-    argv = ["sh", "-c", _LIST, "sh", layout.images, layout.snapshots, layout.runs]
+    argv = ["sh", "-c", _LIST, "sh", layout.images, layout.snapshots, layout.runs, layout.environments]
     return parse_inventory(site.transport.run(argv, timeout=None).text)
 
 
@@ -187,6 +207,10 @@ def parse_inventory(text: str) -> Inventory:
                 )
             case ["snapshot", _, _, _, made, name]:
                 inventory.snapshots[name] = _whole(made)
+            case ["environment", _, _, _, made, name]:
+                inventory.environments[name] = _whole(made)
+            case ["weighs", size, name]:
+                inventory.weights[name] = inventory.weights.get(name, 0) + _whole(size)
             case ["left", kilobytes, kind, name]:
                 inventory.left_over[kind, name] = _whole(kilobytes) * 1024
             case ["in", *name]:
@@ -196,10 +220,9 @@ def parse_inventory(text: str) -> Inventory:
             case ["use", *rest]:
                 place, _, what = " ".join(rest).rpartition(":")
                 run = _run(folder, place.removeprefix("./").removesuffix("/run.json"))
-                digest = what.removeprefix("sha256-")
-                inventory.uses.setdefault(run, set()).add(digest.removeprefix("snapshots/"))
+                inventory.uses.setdefault(run, set()).add(_bare(what))
             case ["build", what]:
-                inventory.building.add(what.removeprefix("sha256-"))
+                inventory.building.add(_bare(what))
             case ["lost", link, *root]:
                 inventory.lost[link] = " ".join(root)
             case ["end"]:
@@ -207,6 +230,10 @@ def parse_inventory(text: str) -> Inventory:
     if not ended:
         raise TransportError("the list of images and runs was cut short", hint="run the same command again")
     return inventory
+
+
+def _bare(what: str) -> str:
+    return what.removeprefix("sha256-").rpartition("/")[2]
 
 
 def _run(folder: str, name: str) -> str:

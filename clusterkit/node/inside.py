@@ -98,12 +98,23 @@ def temporary() -> dict[str, object]:
     return {"folder": folder}
 
 
+def installers() -> dict[str, object]:
+    """Whether this Python could build an environment, and which conda there is."""
+    import shutil
+    from importlib.util import find_spec
+
+    conda = next((name for name in ("micromamba", "mamba", "conda") if shutil.which(name)), "")
+    found: dict[str, object] = {name: find_spec(name) is not None for name in ("venv", "ensurepip", "pip")}
+    return dict(found, conda=conda)
+
+
 def main(path: str) -> None:
     """Run the tests and print the result."""
     with open(path, encoding="utf-8") as file:
         request = json.load(file)
     env, end = dict(os.environ, **request["env"]), time.monotonic() + IN_ALL
     found: dict[str, object] = {"python": sys.version.split()[0], "temporary": temporary()}
+    found["installers"] = installers()
     found["torch"] = tried(TORCH, env, end)
     found["wandb"] = tried(WANDB, env, end)
     found["rendering"] = rendering(env, end)

@@ -66,7 +66,9 @@ def environment(run: dict[str, Any], run_dir: str) -> dict[str, str]:
     env["CLUSTERKIT_RUN_ID"] = str(run.get("run_id", os.path.basename(run_dir)))
     env.setdefault("CLUSTERKIT_ATTEMPT", "0")
     env.setdefault("CLUSTERKIT_SCRATCH", os.path.join(run_dir, "scratch"))
-    python_path = [*copied_places(os.path.join(run_dir, WORK)), env.get("PYTHONPATH", "")]
+    own = (run.get("environment") or {}).get("paths", [])  # its packages, which no environment has installed
+    python_path = [os.path.normpath(os.path.join(run_dir, WORK, path)) for path in own]
+    python_path += [*copied_places(os.path.join(run_dir, WORK)), env.get("PYTHONPATH", "")]
     argv = [str(argument) for argument in run["argv"]]
     if is_trainer(argv):  # it starts with -P, which leaves out the folder that a user's environment lies in
         python_path.insert(0, os.path.join(run_dir, WORK))

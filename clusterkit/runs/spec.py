@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
 
 SCHEMA = 1
-_OPTIONAL = {"project", "group", "sweep", "template", "rerun_of"}
+_OPTIONAL = {"project", "group", "sweep", "template", "rerun_of", "environment"}
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -49,6 +49,8 @@ class RunSpec:
     python_path: tuple[str, ...] = ()
     snapshot: Mapping[str, Any] = field(default_factory=dict)
     image: Mapping[str, Any] | None = None
+    environment: Mapping[str, Any] | None = None
+    """The Python environment's `digest`, `file`, `packages`, `paths` and `path`; None without one."""
     seed: int | None
     total_steps: int | None
     time_limit_seconds: int
@@ -86,6 +88,7 @@ class RunSpec:
             "argv": values.get("argv"),
             "profile": text(values.get("profile", {}).get("name")),
             "python_path": len(values.get("python_path", ())) == 1,
+            "environment": "environment" not in values or is_sound(values["environment"]),
             "image": _DIGEST.fullmatch(str(image.get("digest"))) and size is not None and size >= 0,
         }
         wrong = (needed | given).difference(values)
@@ -101,8 +104,9 @@ class RunSpec:
     def to_json(self) -> bytes:
         """Returns run.json."""
         values = asdict(self)
-        if self.rerun_of is None:
-            del values["rerun_of"]
+        for name in ("rerun_of", "environment"):
+            if values[name] is None:
+                del values[name]
         return json_file(SCHEMA, values)
 
     def program(self, newest: Submission, home: str) -> Program:
@@ -129,6 +133,18 @@ class RunSpec:
     def trainer(self) -> str:
         """Id of the snapshot with the run's trainer."""
         return _identity(self.python_path[0])
+
+
+def is_sound(environment: Mapping[str, Any]) -> bool:
+    """Returns whether a record may name an environment so; paths on the cluster are made of it."""
+    paths = environment.get("paths")
+    return (
+        re.fullmatch(r"[0-9a-f]{32}", str(environment.get("digest"))) is not None
+        and isinstance(environment.get("file"), str)
+        and whole(environment.get("packages")) is not None
+        and isinstance(paths, list)
+        and all(isinstance(path, str) and ".." not in path for path in paths)
+    )
 
 
 def _identity(folder: str) -> str:

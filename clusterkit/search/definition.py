@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from clusterkit.environments.environment import Environment
 from clusterkit.errors import ConfigError, RunError
 from clusterkit.folders import locked, make_private, replace_file
 from clusterkit.images.image import Image
@@ -92,8 +93,12 @@ class Definition:
         """Returns the code and the image of its trials; None before the first."""
         if self.materials is None:
             return None
-        image = self.materials["image"]
-        return Materials(**{**self.materials, "image": Image(**image) if image else None})
+        image, environment = self.materials["image"], self.materials.get("environment")
+        parts = {
+            "image": Image(**image) if image else None,
+            "environment": Environment(**environment) if environment else None,
+        }
+        return Materials(**{**self.materials, **parts})
 
     def write(self, folder: Path) -> None:
         """Writes the search into its folder, created if missing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterkit import snapshots
-from clusterkit.errors import ImageError
+from clusterkit.errors import ConfigError, ImageError
 from clusterkit.images.image import Image, local_image
 from clusterkit.images.image import present as image_present
 from clusterkit.runs.ledger import Ledger
@@ -26,6 +26,7 @@ from clusterkit.transport.base import Bar, ProgressCallback, TransferProgress
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
+    from clusterkit.environments.environment import Environment
     from clusterkit.images.planning import UploadPlan
     from clusterkit.images.upload import Sent
     from clusterkit.probes.space import Space
@@ -37,7 +38,7 @@ RATE_FROM = 4 << 20
 
 @dataclass(frozen=True)
 class Materials:
-    """A run's code, trainer and image, identified by content."""
+    """A run's code, trainer, image and environment, identified by content."""
 
     code: str
     """Id of the project's snapshot."""
@@ -46,16 +47,22 @@ class Materials:
     facts: Mapping[str, Any]
     """The snapshot's description in run.json."""
     image: Image | None
+    environment: Environment | None = None
 
     @classmethod
-    def taken(cls, snapshot: Snapshot, image: Image | None) -> Materials:
+    def taken(cls, snapshot: Snapshot, image: Image | None, environment: Environment | None) -> Materials:
         """Returns the materials for runs of the working tree."""
-        return cls(snapshot.id, f"{snapshot.bundle.id}/bundle", snapshot.facts, image)
+        return cls(snapshot.id, f"{snapshot.bundle.id}/bundle", snapshot.facts, image, environment)
 
     @classmethod
     def recorded(cls, spec: RunSpec) -> Materials:
         """Returns the materials of an earlier run."""
-        return cls(spec.code, f"{spec.trainer}/bundle", spec.snapshot, spec.stored_image)
+        environment = None
+        if spec.environment:
+            from clusterkit.environments.environment import Environment
+
+            environment = Environment.recorded(spec.environment)
+        return cls(spec.code, f"{spec.trainer}/bundle", spec.snapshot, spec.stored_image, environment)
 
 
 def without_values(secrets: SecretValues, materials: Materials) -> Materials:
@@ -89,6 +96,68 @@ def image_of(cluster: Cluster, ledger: Ledger, bar: Bar) -> Image | None:
         or f"`clusterkit build` makes one and `clusterkit deploy --cluster {cluster.name}` sends it; "
         f"or `clusterkit build --cluster {cluster.name}`",
     )
+
+
+def environment_of(settings: Settings, cluster: Cluster, image: Image | None) -> Environment | None:
+    """Returns the Python environment of new runs on a cluster; None if the project names none.
+
+    Raises:
+        ConfigError: its file is missing, or asks for what cannot travel.
+    """
+    file = settings.project.environment
+    if file is None:
+        return None
+    from clusterkit.environments.environment import read_environment
+
+    base = image.digest if image else cluster.registry_image or ""
+    return read_environment(settings.project_dir, file, base)
+
+
+def send_environment(
+    site: Site,
+    environment: Environment | None,
+    image: Image | None,
+    bar: Bar,
+    code: Callable[[], Path] | None = None,
+) -> None:
+    """Puts what an environment is built from on a cluster, and its packages where nodes cannot fetch them.
+
+    Args:
+        site: the cluster.
+        environment: of the runs, if they have one.
+        image: of the runs, if they have one.
+        bar: opens progress bars.
+        code: returns the folder of a recorded run's code here, from which a lost environment is read again.
+
+    Raises:
+        ConfigError: the cluster lacks it, and the code does not say any more what it was.
+        TransportError: the cluster cannot be reached or written to.
+    """
+    if environment is None:
+        return
+    from clusterkit.environments.environment import read_environment
+    from clusterkit.environments.store import look, publish
+
+    cluster = site.cluster
+    standing = look(site, environment)
+    fetched = cluster.packages == "node" or standing.wheels
+    if code and not environment.inputs and not (standing.there and fetched):
+        base = image.digest if image else cluster.registry_image or ""
+        again = read_environment(code(), code() / environment.file, base)
+        if again.digest != environment.digest:
+            raise ConfigError(
+                f"{site.transport.where}: the environment of {environment.file} is missing, and the code of "
+                "the run does not tell what it was",
+                hint="`clusterkit submit` starts a new run with a new environment",
+            )
+        environment = again
+    standing = publish(site, environment)
+    if not fetched and not standing.wheels:
+        from clusterkit.environments.job import build_script
+        from clusterkit.environments.wheels import fetch
+
+        path = image.path(site.layout.images) if image else cluster.registry_image
+        fetch(site, environment, build_script(cluster, site.layout, environment, path), bar=bar)
 
 
 def layout_of(cluster: Cluster) -> Layout:
@@ -237,6 +306,11 @@ class DeploymentPlan:
     rate: TransferRate | None = None
     trusted: tuple[str, ...] = ()
     """A line for each folder on the cluster that a trusted other user could change."""
+    environment: Environment | None = None
+    built: tuple[int, ...] = ()
+    """The environment's bytes for each Python that it is built for there."""
+    build_job: str = ""
+    """The job that builds it, if there is one."""
 
     @property
     def snapshot(self) -> Snapshot:

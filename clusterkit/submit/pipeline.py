@@ -30,9 +30,11 @@ from clusterkit.submit.check import check, check_script, check_trainer, parents
 from clusterkit.submit.handover import Parcel, hand_over_parcel, other_jobs, settle_unclear
 from clusterkit.submit.materials import (
     Materials,
+    environment_of,
     image_of,
     layout_of,
     must_have_image,
+    send_environment,
     send_snapshot,
     take_snapshot,
     without_values,
@@ -131,12 +133,14 @@ def submit(
     secrets = find_secrets(settings)
     secrets.refuse_shown(plan=plan)
     snapshot, image = take(settings, plan, ledger, secrets, bar)
+    environment = environment_of(settings, plan.cluster, image)
     if agree is not None:
         agree(plan)
     with open_site(plan.cluster, login=login) as site:
         settled = settle_unclear(site, ledger)
-        ready = prepare(site, ledger, plan, Materials.taken(snapshot, image), secrets)
+        ready = prepare(site, ledger, plan, Materials.taken(snapshot, image, environment), secrets)
         must_have_image(site, image, hint=f"run `clusterkit deploy --cluster {plan.cluster.name}` first")
+        send_environment(site, environment, image, bar)
         send_snapshot(site, snapshot, ledger, bar)
         done = hand_over(site, ledger, ready)
     return replace(done, settled=settled, lacking=lacking)
@@ -155,7 +159,8 @@ def dry_run(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> DryR
     secrets = find_secrets(settings)
     secrets.refuse_shown(plan=plan)
     snapshot, image = take(settings, plan, ledger, secrets, bar)
-    return foresee(settings, plan, Materials.taken(snapshot, image), secrets, snapshot)
+    environment = environment_of(settings, plan.cluster, image)
+    return foresee(settings, plan, Materials.taken(snapshot, image, environment), secrets, snapshot)
 
 
 def foresee(
@@ -171,7 +176,7 @@ def foresee(
         ConfigError, SchedulerError, TransportError: as `submit`.
     """
     materials = without_values(secrets, materials)
-    secrets.refuse_shown(plan=plan, snapshot=materials.facts)
+    secrets.refuse_shown(plan=plan, snapshot=materials.facts, environment=materials.environment)
     continuation = None
     if any(run.goes_on for run in plan.runs):
         with open_site(plan.cluster, create=False) as site:
@@ -218,7 +223,7 @@ def prepare(site: Site, ledger: Ledger, plan: Plan, materials: Materials, secret
         SchedulerError, TransportError: the cluster did not answer.
     """
     materials = without_values(secrets, materials)
-    secrets.refuse_shown(plan=plan, snapshot=materials.facts)
+    secrets.refuse_shown(plan=plan, snapshot=materials.facts, environment=materials.environment)
     after = parents(site, ledger, plan.after)
     backend, several = backend_of(site.cluster), plan.group is not None and plan.group.jobs > 1
     asks = any(run.goes_on for run in plan.runs) or (several and backend.can.arrays)

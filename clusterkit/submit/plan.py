@@ -7,7 +7,7 @@ job script, request.json and ledger row.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -169,9 +169,10 @@ class PlacedRun:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The absolute paths of the run's image and snapshots."""
+        """The absolute paths of the run's image, snapshots and environment."""
         image = (self.job.image,) if self.job.image and self.job.image_digest else ()
-        return (*image, *(posixpath.dirname(path) for path in (self.job.snapshot, *self.job.libraries)))
+        code = (posixpath.dirname(path) for path in (self.job.snapshot, *self.job.libraries))
+        return (*image, *code, *self.job.environments)
 
     def files(self, submissions: Iterable[Submission]) -> dict[str, bytes | str]:
         """Returns the run's files by path in the work root, with these submissions' request.json."""
@@ -251,6 +252,7 @@ def place(
         python_path=(f"{layout.snapshots}/{materials.trainer}",),
         snapshot=materials.facts,
         image={**asdict(image), "path": image.path(layout.images)} if image else None,
+        environment=_environment(materials, argv, layout),
         template=template if template != argv else None,
     )
     sealed = seal(secrets, run_id, alone=member is None)
@@ -290,6 +292,14 @@ def place(
     return PlacedRun(planned, spec, submissions, job, scripts, row, sealed)
 
 
+def _environment(materials: Materials, argv: Sequence[str], layout: Layout) -> dict[str, Any] | None:
+    """Returns the environment in run.json; None for the bundled trainer, which has its packages elsewhere."""
+    environment = materials.environment
+    if environment is None or list(argv[:3]) == ["python", "-m", "trainer"]:
+        return None
+    return {**environment.facts, "path": f"{layout.environments}/{environment.digest}"}
+
+
 def _job_script(
     planned: PlannedRun,
     spec: RunSpec,
@@ -308,6 +318,13 @@ def _job_script(
         folder = f"{layout.root}/groups/{planned.member.group['id']}"
         meeting = f"{folder}/together-{together[0].rpartition('-')[2]}"
     previous = spec.env.get(PREVIOUS) if previous_there else None
+    environment, program = (spec.environment or {}).get("path"), ""
+    binds = [f"{path}:{path}:ro" for path in (*spec.python_path, previous) if path]
+    if environment:
+        from clusterkit.environments.store import program_path
+
+        program = program_path(layout)
+        binds += [f"{environment}:{environment}", f"{program}:{program}:ro"]
     return JobScript(
         run_id=spec.run_id,
         run_dir=layout.run(spec.run_id),
@@ -320,7 +337,9 @@ def _job_script(
         image=image.path(layout.images) if image else drawn,
         image_bytes=image.bytes if image else None,
         image_digest=image.digest if image else None,
-        binds=(*cluster.binds, *(f"{path}:{path}:ro" for path in (*spec.python_path, previous) if path)),
+        environment=environment,
+        environment_program=program,
+        binds=(*cluster.binds, *binds),
         wandb_login=spec.env.get("WANDB_MODE") == "online",
         together=tuple(layout.run(each) for each in together),
         meeting=meeting,

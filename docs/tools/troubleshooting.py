@@ -25,6 +25,7 @@ THEMES = {
     "time": "Time",
     "node": "Nodes and cancellations",
     "container": "Image and container",
+    "environment": "Python environment",
     "storage": "Disks and quotas",
     "gpu": "GPU",
     "launcher": "Before the program starts",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -21,6 +21,7 @@ SHM = "Filesystem 1024-blocks Used Available Capacity Mounted on\ntmpfs 65536000
 INSIDE: dict[str, Any] = {
     "python": "3.11.2",
     "temporary": {"folder": "/tmp"},
+    "installers": {"venv": True, "ensurepip": False, "pip": True, "conda": ""},
     "torch": {"version": "2.9.0", "cuda": "12.8", "available": True, "device": "NVIDIA A40"},
     "rendering": {"backend": "egl", "version": "3.3.0", "faults": {}},
     "wandb": {"version": "0.31.0"},
@@ -35,6 +36,7 @@ def look(
     inside: dict[str, Any] | None = None,
     trains: bool = True,
     online: bool = False,
+    packages: Literal["node", "login"] = "login",
     **parts: tuple[int, str],
 ) -> Node:
     said = {
@@ -53,7 +55,9 @@ def look(
         "nodes": (0, f"[clusterkit] 2 nodes have met\n{PAIR}"),
         "inside": (0, "INFO: gocryptfs not found\n" + json.dumps({**INSIDE, **(inside or {})})),
     }
-    cluster = Cluster(name="uni", host="uni", root="/share/me", prelude=("a",), binds=("/etc:/x",))
+    cluster = Cluster(
+        name="uni", host="uni", root="/share/me", prelude=("a",), binds=("/etc:/x",), packages=packages
+    )
     profile = Profile.model_validate(
         {"name": "a40", "time": "4h", "gpu": "a40", "workers": 8, "scratch": "100M", "program": ("x",)}
     )
@@ -141,6 +145,13 @@ def test_a_driver_against_a_cuda(driver: str, cuda: str | None, outcome: Outcome
         ("node-clock", {"clock": (0, "1700")}, Outcome.FAIL, "697 s ahead of the login node's"),
         ("node-clock", {"clock": (0, "900")}, Outcome.WARN, "43 s behind the login node's"),
         ("internet", {"online": True}, Outcome.FAIL, "g1 cannot reach w.org"),
+        (
+            "environment",
+            {"inside": {"installers": {"venv": True}}},
+            Outcome.FAIL,
+            "neither ensurepip nor pip",
+        ),
+        ("environment", {"packages": "node"}, Outcome.WARN, "cannot reach w.org"),
         ("torch", {"inside": {"torch": {"fault": "no torch"}}}, Outcome.FAIL, "no torch"),
         ("torch", {"inside": {"torch": {"fault": "no torch"}}, "trains": False}, Outcome.SKIPPED, "your own"),
         ("cuda", {"inside": {"torch": {"version": "2+cpu", "cuda": None}}}, Outcome.FAIL, "without CUDA"),

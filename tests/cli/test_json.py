@@ -22,7 +22,7 @@ from clusterkit.cli.ui import tune as show_tune
 from clusterkit.cli.ui.model import ChosenModel, Evaluated, Score
 from clusterkit.cli.ui.tune import Tuned
 from clusterkit.commands.report import Reported, ReportRow
-from clusterkit.commands.storage import Garbage, ImageRow, Rubbish, Young
+from clusterkit.commands.storage import EnvironmentRow, Garbage, ImageRow, Rubbish, Young
 from clusterkit.commands.sync import Synced
 from clusterkit.config.models import Profile
 from clusterkit.forecast.bench import Bench, BenchRow, BenchSetting
@@ -183,7 +183,8 @@ def test_the_samples_of_uploads_advice_and_images_to_remove(capsys: pytest.Captu
     )
     assert_same(fields(samples()["report"]), fields(json.loads(capsys.readouterr().out)))
     young = Young("snapshot", "0a1b", None, 60)
-    rubbish = Rubbish((StoredImage("0123", 1, 1, False),), ("f25e",), (("image", ".upload"),), 1, (young,))
+    image, left_over = StoredImage("0123", 1, 1, False), (("image", ".upload"),)
+    rubbish = Rubbish((image,), ("f25e",), left_over, 1, (young,), environments={"0123": 1})
     storage_prune.print_json(Garbage("uni", rubbish, removed=True))
     assert_same(fields(samples()["storage prune"]), fields(json.loads(capsys.readouterr().out)))
 
@@ -199,7 +200,8 @@ def a_tuning(run: LedgerRun) -> Tuned:
 
 def test_the_samples_of_what_needs_a_site_or_a_model(capsys: pytest.CaptureFixture[str]) -> None:
     image = StoredImage("0123", 1, 1, False)
-    show_images.print_json("uni", [ImageRow(image, ("a",), (), True)])
+    environment = EnvironmentRow("0123", 1, 1, ("a",), ())
+    show_images.print_json("uni", [ImageRow(image, ("a",), (), True)], [environment])
     assert_same(fields(samples()["storage list"]), fields(json.loads(capsys.readouterr().out)))
     score = Score(0.5, 0.4, 0.6, 1.0, 500.0)
     model = ChosenModel(Path("m.pt"), "m", Path())

@@ -19,7 +19,8 @@ cd "$top/root"
 mkdir -p usr/bin usr/lib etc proc sys dev tmp var/tmp root home share opt/venv/bin
 for name in bin lib lib64 sbin; do ln -s "usr/$name" "$name"; done
 mkdir usr/lib64 usr/sbin
-tools="bash cat dash echo env grep head hostname id ls mkdir mv python3 rm sh sleep stty touch true tty"
+tools="bash cat chmod cp cut dash date dirname du echo env find grep head hostname id ln ls mkdir mkfifo mv"
+tools="$tools od python3 readlink rm sed sh sleep stty tail tee touch tr true tty uname wc"
 for tool in $tools; do cp -L "/usr/bin/$tool" usr/bin; done
 for python in usr/bin/python opt/venv/bin/python; do ln -s /usr/bin/python3 "$python"; done
 cp -r /usr/lib/python3* usr/lib

@@ -196,6 +196,29 @@ def test_the_exit_record_names_the_cause_of_a_container_that_did_not_start(
     assert diagnosis_of(make_run(tmp_path, ended=ended)).finding.cause.slug == REFUSED[detail]
 
 
+NOT_BUILT = {
+    "packages": "environment-packages",
+    "compile": "environment-packages",
+    "network": "environment-network",
+    "python": "environment-python",
+    "venv": "environment-tools",
+    "conda": "environment-tools",
+    "hash": "environment-hash",
+    "disk": "environment-disk",
+    "other": "environment-failed",
+}
+
+
+@pytest.mark.parametrize("cause", NOT_BUILT)
+def test_the_exit_record_names_the_cause_of_an_environment_that_was_not_built(
+    cause: str, tmp_path: Path
+) -> None:
+    detail = f"the environment of uv.lock could not be built ({cause}): ERROR: (so) it is"
+    finding = diagnosis_of(make_run(tmp_path, ended={"code": 1, "why": "failed", "detail": detail})).finding
+    assert finding.cause.slug == NOT_BUILT[cause]
+    assert [line.text for line in finding.evidence] == ["ERROR: (so) it is"]
+
+
 @pytest.mark.parametrize("reason", WAITS)
 def test_the_schedulers_reason_names_the_cause(reason: str) -> None:
     text = recorded("waiting--").replace("BeginTime", reason)

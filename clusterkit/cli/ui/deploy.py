@@ -35,6 +35,7 @@ def show_deployed(done: DeploymentPlan) -> None:
             )
     state = "already there" if done.standing.present else f"sent {format_bytes(done.standing.bytes_to_send)}"
     say(f"  code   {described(done.snapshot)}  {state}")
+    _say_environment(done, f"job {done.build_job} builds it" if done.build_job else "")
     warn_of(done.snapshot)
     warn_of_trusted(done.trusted)
 
@@ -48,6 +49,7 @@ def show_plan(plan: DeploymentPlan) -> None:
     standing = plan.standing
     state = _state(standing.present, standing.bytes_to_send, len(standing.missing))
     say(f"  code   {described(plan.snapshot)}  {state}")
+    _say_environment(plan, "not built: `deploy` starts a job that builds it")
     if plan.seconds is not None and plan.bytes_to_send and plan.rate:
         source = f"remembered from {plan.rate.measured}" if plan.rate.measured else "measured now"
         rate = f"{format_bytes(plan.rate.bytes_per_second)}/s, {source}"
@@ -61,6 +63,13 @@ def show_plan(plan: DeploymentPlan) -> None:
         warn("does not fit:", f" {plan.shortage}", colour="bold red")
     warn_of(plan.snapshot)
     console.note("dry run: nothing was changed" if plan.bytes_to_send else "dry run: nothing to send")
+
+
+def _say_environment(plan: DeploymentPlan, missing: str) -> None:
+    if plan.environment:
+        state = f"{format_bytes(max(plan.built))}  built" if plan.built else missing
+        packages = plural(plan.environment.packages, "package")
+        say(f"  python {plan.environment.digest[:12]}  {plan.environment.file}, {packages}  {state}")
 
 
 def print_plan_json(plan: DeploymentPlan, *, carried_out: bool) -> None:
@@ -93,6 +102,14 @@ def print_plan_json(plan: DeploymentPlan, *, carried_out: bool) -> None:
             "environments": snapshot.environments,
             "special": snapshot.special,
             "links_outside": snapshot.outside,
+        },
+        "environment": plan.environment
+        and {
+            "digest": plan.environment.digest,
+            "file": plan.environment.file,
+            "packages": plan.environment.packages,
+            "built": list(plan.built),
+            "build_job": plan.build_job or None,
         },
         "bytes_to_send": plan.bytes_to_send,
         "seconds": plan.seconds,

@@ -90,6 +90,9 @@ def _show_run(found: DryRun) -> None:
         labelled("python", printable(found.first.job.cluster.interpreter))
     variables = (f"{name}={shlex.quote(value)}" for name, value in spec.env.items())
     labelled("environment", printable(" ".join(variables)))
+    if facts := spec.environment:
+        packages = plural(facts["packages"], "package")
+        labelled("packages", f"{facts['file']}: {packages}, environment {facts['digest'][:12]}, built once")
     if image:
         labelled("image", f"{image.digest[:12]}, {format_bytes(image.bytes)}, uploaded by deploy")
     else:

@@ -14,6 +14,7 @@ from clusterkit.backends.survey import Choice
 from clusterkit.cli.ui.console import err, note, out
 from clusterkit.cli.ui.lines import plain_table
 from clusterkit.config.layers import display_path
+from clusterkit.environments.environment import find_file
 from clusterkit.errors import ConfigError
 from clusterkit.submit.own_program import OUTPUT
 from clusterkit.units import format_bytes, format_duration
@@ -139,6 +140,9 @@ def show_next(done: Described) -> None:
         profile = f"check-{done.draft.gpus[0].name}"
         words.append((f"clusterkit doctor{at} --profile {profile}", "everything from here to a node"))
         words.append((f"clusterkit submit{at} --profile {profile}", "the first run: container and GPU"))
+    project = done.settings.project
+    if project.program and not project.environment and (file := find_file(done.settings.project_dir)):
+        note(f'environment = "{file}" in [project] builds what the program needs there, once')
     _show_commands(words)
 
 

@@ -162,6 +162,12 @@ def _show_upload(forecast: Forecast) -> None:
     if not upload.image_plan.present:
         text += f" (`clusterkit deploy --cluster {upload.cluster}`)"
     labelled("upload", text)
+    if upload.environment:
+        state = (
+            f"is there, {format_bytes(max(upload.built))}" if upload.built else "is built by the first job"
+        )
+        packages = plural(upload.environment.packages, "package")
+        labelled("packages", f"the environment of {upload.environment.file} ({packages}) {state}")
     if upload.shortage:
         labelled("", f"does not fit: {upload.shortage}", "red")
 

@@ -13,6 +13,7 @@ from clusterkit.backends.causes import Cause, Finding
 from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules import (
     container,
+    environment,
     gpu,
     health,
     launcher,
@@ -34,6 +35,7 @@ _THEMES = (
     time,
     node,
     container,
+    environment,
     storage,
     gpu,
     launcher,
