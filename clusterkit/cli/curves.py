@@ -18,9 +18,9 @@ from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.ui.console import note, out, transfer_bar
 from clusterkit.cli.ui.curves import Curves, show_live, show_once, view, view_group
 from clusterkit.errors import ConfigError, RunError, SchedulerError, TransportError
-from clusterkit.results import metrics
-from clusterkit.results.growing import MetricsReader, read_metrics
-from clusterkit.results.metrics import MetricRows
+from clusterkit.results.growing import GrowingRun, read_logs
+from clusterkit.results.logs.run_logs import RunLogs, read_run
+from clusterkit.results.metrics import meant, no_such_metric, own_names
 from clusterkit.site import connected
 
 if TYPE_CHECKING:
@@ -32,13 +32,14 @@ if TYPE_CHECKING:
 
 def curves(
     name: options.RunOrGroup = "last",
+    metric: options.Metric = None,
     once: Annotated[bool, typer.Option("--once", help="Print the curves and exit.")] = False,
     config: options.Config = None,
 ) -> None:
     """Draw learning curves in the terminal, live.
 
-    Shows the success, return and speed of a run or group, read from its metrics on the cluster or from the
-    synced copy. Needs no account. Ctrl-C exits.
+    Shows the success, return and speed of a run or group, or the metrics of your own program, read from its
+    logs on the cluster or from the synced copy. Needs no account. Ctrl-C exits.
 
     Examples:
       clusterkit curves last
@@ -51,10 +52,31 @@ def curves(
         runs = ledger.find([name])
     live = out.is_terminal and not once
     show = show_live if live else show_once
+    looks = _checked(curves_of(settings, runs, follow=live, say=note), metric)
     if len(runs) > 1:
-        show(group_curves(settings, runs, follow=live, say=note), view_group)
+        show(looks, partial(view_group, metric=metric))
     else:
-        show(run_curves(settings, runs[0], follow=live, say=note), view)
+        show((one for (one,) in looks), partial(view, metric=metric))
+
+
+def _checked(looks: Iterator[tuple[Curves, ...]], metric: str | None) -> Iterator[tuple[Curves, ...]]:
+    """Yields the looks as long as there is, or may yet come, something to draw.
+
+    Raises:
+        RunError: all runs have ended and logged no number, or not the metric.
+    """
+    for look in looks:
+        if all(one.over for one in look):
+            names = {name for one in look for name in own_names(one.rows)}
+            group = look[0].run.group if len(look) > 1 else look[0].run.run_id
+            if not names:
+                raise RunError(
+                    f"{group} has ended and logged no numbers",
+                    hint=f"`clusterkit logs {group}` shows the output",
+                )
+            if metric is not None and meant(metric, names) not in names:
+                raise no_such_metric(metric, names)
+        yield look
 
 
 LOOK_SECONDS = 5.0
@@ -64,48 +86,42 @@ ASK_SECONDS = 30.0
 """Seconds between two queries of a remote scheduler."""
 
 
-def run_curves(
-    settings: Settings, run: LedgerRun, *, follow: bool, say: Callable[[str], None] = lambda _: None
-) -> Iterator[Curves]:
-    """Iterates over a run's metrics, until it has ended if `follow` is set, over one connection.
+def curves_of(
+    settings: Settings, runs: Sequence[LedgerRun], *, follow: bool, say: Callable[[str], None]
+) -> Iterator[tuple[Curves, ...]]:
+    """Iterates over the metrics of runs, until all have ended if `follow` is set, over one connection.
 
-    If the run had ended when it was synced, the local copy is read without a connection.
+    Of a run that had ended when it was synced, the local copy is read without a connection.
 
     Args:
         settings: of the project.
-        run: to watch.
-        follow: read repeatedly until the run has ended.
-        bar: opens a progress bar, for the first read.
+        runs: to watch; each item has their order.
+        follow: read repeatedly until all runs have ended.
         say: called with messages about network delays, and about why only the synced copy is shown.
 
     Raises:
-        RunError: the run has ended and wrote no metrics.
-        TransportError, ConfigError: the cluster cannot be reached, or is no longer configured, and the run
-            was not synced.
+        TransportError, ConfigError: a cluster cannot be reached, or is no longer configured, and a run was
+            not synced.
     """
     from clusterkit.runs.selection import known_state
 
     try:
-        for (look,) in group_curves(settings, [run], follow=follow, say=say):
-            over = not (look.state.state.active or (follow and look.state.state is JobState.UNKNOWN))
-            if over and not look.rows and look.synced is None:
-                raise RunError(
-                    f"{run.run_id} is {look.state.state} and has written no metrics",
-                    hint=f"`clusterkit why {run.run_id}` looks for the reason",
-                )
-            yield look
+        yield from _looks(settings, runs, follow=follow, say=say)
     except (TransportError, ConfigError) as error:
-        copy = settings.project.results / run.run_id / "metrics.jsonl"
-        if not copy.is_file():
+        copies = [settings.project.results / run.run_id for run in runs]
+        if not all((copy / "run.json").is_file() for copy in copies):
             raise
         say(f"{error.cause}; this is the synced copy")
-        yield synced(run, copy, known_state(run))
+        yield tuple(
+            synced(settings, run, copy, known_state(run)) for run, copy in zip(runs, copies, strict=True)
+        )
 
 
-def synced(run: LedgerRun, copy: Path, state: RunState) -> Curves:
+def synced(settings: Settings, run: LedgerRun, copy: Path, state: RunState) -> Curves:
     """Returns a run's metrics from its synced copy."""
-    written = datetime.fromtimestamp(copy.stat().st_mtime).astimezone()
-    return Curves(run, state, metrics.read(copy), synced=written)
+    logs = read_run(copy, own=not run.recipe, step=settings.project.step)
+    written = max((copy / path).stat().st_mtime for path in ("run.json", *logs.paths))
+    return Curves(run, state, logs.rows, datetime.fromtimestamp(written).astimezone(), logs.faults)
 
 
 def how_it_ended(run: LedgerRun, copy: Path) -> RunState | None:
@@ -130,21 +146,9 @@ def how_it_ended(run: LedgerRun, copy: Path) -> RunState | None:
     return RunState(JobState.COMPLETED if last.get("why") == "completed" else JobState.FAILED)
 
 
-def group_curves(
+def _looks(
     settings: Settings, runs: Sequence[LedgerRun], *, follow: bool, say: Callable[[str], None]
 ) -> Iterator[tuple[Curves, ...]]:
-    """Iterates over the metrics of several runs, until all have ended if `follow` is set.
-
-    Args:
-        settings: of the project.
-        runs: to watch; each item has their order.
-        follow: read repeatedly until all runs have ended.
-        bar: opens a progress bar, for the first read.
-        say: called with messages about network delays.
-
-    Raises:
-        TransportError, ConfigError: a cluster cannot be reached, or is no longer configured.
-    """
     from clusterkit.runs.log_source import LogSource
     from clusterkit.runs.selection import known_state
 
@@ -154,21 +158,29 @@ def group_curves(
     with ExitStack() as stack:
         transport_to = cache(lambda name: stack.enter_context(connected(settings.cluster(name))))
         sources = [LogSource(transport_to(run.cluster), run, "log", patient=follow, say=say) for run in going]
-        rows = {run.run_id: MetricRows() for run in going}
-        readers = {run.run_id: MetricsReader(run.run_dir, rows[run.run_id].add) for run in going}
+        logs = {run.run_id: RunLogs(settings.project.step) for run in going}
+        readers = {run.run_id: GrowingRun(run.run_dir, logs[run.run_id], own=not run.recipe) for run in going}
         states = {run.run_id: known_state(run) for run in going}
-        asked, first = float("-inf"), True
+        asked = looked = float("-inf")
+        first = True
         while True:
             with transfer_bar(f"metrics of {len(going):,} runs", None) if first and going else nullcontext():
+                before = dict(states)
                 if local or time.monotonic() - asked >= ASK_SECONDS:
                     states |= _states(settings, sources)
                     asked = time.monotonic()
+                find = time.monotonic() - looked >= (LOOK_SECONDS if local else ASK_SECONDS)
+                find = find or any(states[name].final and not before[name].final for name in states)
+                looked = time.monotonic() if find else looked
                 for mine in _by_cluster(sources):  # after the query: those of an ended run are complete
                     some = [readers[source.run.run_id] for source in mine]
-                    mine[0].patiently(partial(read_metrics, mine[0].transport, some))
+                    mine[0].patiently(partial(read_logs, mine[0].transport, some, find=find))
             first = False
             looks = here | {
-                run.run_id: Curves(run, states[run.run_id], rows[run.run_id].rows) for run in going
+                run.run_id: Curves(
+                    run, states[run.run_id], logs[run.run_id].rows, faults=dict(logs[run.run_id].faults)
+                )
+                for run in going
             }
             yield tuple(looks[run.run_id] for run in runs)
             if not follow or not any(_may_go_on(state) for state in states.values()):
@@ -178,9 +190,9 @@ def group_curves(
 
 def _copy_here(settings: Settings, run: LedgerRun) -> Curves | None:
     """Returns the synced copy of a run that had already ended when it was synced; None otherwise."""
-    copy = settings.project.results / run.run_id / "metrics.jsonl"
-    ended = how_it_ended(run, copy.parent) if copy.is_file() else None
-    return None if ended is None else synced(run, copy, ended)
+    copy = settings.project.results / run.run_id
+    ended = how_it_ended(run, copy) if (copy / "run.json").is_file() else None
+    return None if ended is None else synced(settings, run, copy, ended)
 
 
 def _by_cluster(sources: Sequence[LogSource]) -> list[list[LogSource]]:

@@ -101,7 +101,7 @@ def demonstrate(
     from clusterkit.commands.logs import logs
     from clusterkit.commands.report import report
     from clusterkit.commands.sync import SyncRequest, sync_results
-    from clusterkit.report.groups import group_runs, load_runs
+    from clusterkit.report.groups import group_runs, read_runs
     from clusterkit.runs.log_source import Wanted
     from clusterkit.runs.watching import watch
     from clusterkit.submit.pipeline import submit
@@ -132,7 +132,7 @@ def demonstrate(
     synced = sync_results(settings, SyncRequest(names=(run.run_id,)), ledger, bar=transfer_bar)
     folder = synced.results / run.run_id
     reported = report([folder], folder / "report", now=datetime.now(UTC))
-    (group,) = group_runs(load_runs([folder]))
+    (group,) = group_runs(read_runs([folder]))
     finals = {task: group.final(f"success/{task}") for task in (*group.tasks, "mean")}
     success = {task: point.value for task, point in finals.items() if point}
     return Demonstrated(row, success, synced, reported, time.monotonic() - start)

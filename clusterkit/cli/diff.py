@@ -16,7 +16,8 @@ from clusterkit.cli import options
 from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.ui.console import note, out, print_document, printable
 from clusterkit.errors import RunError
-from clusterkit.results import metrics
+from clusterkit.results.logs.run_logs import read_run
+from clusterkit.results.metrics import meant, no_such_metric
 from clusterkit.site import connected
 from clusterkit.units import beside, format_bytes, format_seconds, percents_beside, plural
 
@@ -37,6 +38,7 @@ def diff(
         str | None,
         typer.Argument(metavar="B", help="Another one; if left out, A and the run before it are compared."),
     ] = None,
+    metric: options.Metric = None,
     as_json: options.Json = False,
     config: options.Config = None,
 ) -> None:
@@ -58,7 +60,7 @@ def diff(
     settings = load(config)
     named = [name for name in (a, b) if name is not None]
     with open_ledger(settings, only_reads=True, of=named) as ledger:
-        comparison = compare_runs(settings, ledger, *pair(ledger, named))
+        comparison = compare_runs(settings, ledger, *pair(ledger, named), metric)
     (print_json if as_json else show_diff)(comparison)
 
 
@@ -90,7 +92,7 @@ def pair(ledger: Ledger, named: Sequence[str]) -> tuple[str, str]:
     return known[place - 1].run_id, later.run_id
 
 
-def compare_runs(settings: Settings, ledger: Ledger, a: str, b: str) -> Comparison:
+def compare_runs(settings: Settings, ledger: Ledger, a: str, b: str, metric: str | None = None) -> Comparison:
     """Compares two runs.
 
     Args:
@@ -98,24 +100,31 @@ def compare_runs(settings: Settings, ledger: Ledger, a: str, b: str) -> Comparis
         ledger: finds runs that were not synced.
         a: a run, or the path of a run directory.
         b: likewise.
+        metric: the only one to compare; None compares the main ones.
 
     Raises:
-        RunError: a run is unknown, or cannot be read.
+        RunError: a run is unknown, or cannot be read; or none logs the metric.
         TransportError: a run has no local copy and its cluster cannot be reached.
     """
     from clusterkit.sharing.comparison import compare
 
     with ExitStack() as stack:
         transport_to = cache(lambda name: stack.enter_context(connected(settings.cluster(name))))
-        old, new = (_describe(settings, ledger, name, transport_to) for name in (a, b))
+        old, new = (_describe(settings, ledger, name, transport_to, metric) for name in (a, b))
+    if metric is not None and not old.logged | new.logged >= {meant(metric, old.logged | new.logged)}:
+        raise no_such_metric(metric, old.logged | new.logged)
     return compare(old, new, _code(settings, old, new))
 
 
 def _describe(
-    settings: Settings, ledger: Ledger, name: str, transport_to: Callable[[str], Transport]
+    settings: Settings,
+    ledger: Ledger,
+    name: str,
+    transport_to: Callable[[str], Transport],
+    metric: str | None,
 ) -> Description:
     from clusterkit.results.pulled import read_recorded
-    from clusterkit.runs.run_dir import read_run_dir
+    from clusterkit.runs.run_dir import read_run_dir, table
     from clusterkit.sharing.description import describe
 
     found = read_recorded(settings.project.results, ledger, name, transport_to)
@@ -123,9 +132,9 @@ def _describe(
         assert found.run is not None, "else it is not known where it lies"
         where = f"{found.run.cluster}:{found.run.run_dir}"
         return describe(found.document, where, request=found.request)
-    rows = metrics.read(found.folder / "metrics.jsonl")
-    attempts = read_run_dir(found.folder).attempts
-    return describe(found.document, str(found.folder), request=found.request, rows=rows, attempts=attempts)
+    logs = read_run(found.folder, own=not table(found.document, "recipe"), step=settings.project.step)
+    where, attempts = str(found.folder), read_run_dir(found.folder).attempts
+    return describe(found.document, where, found.request, logs.rows, attempts, metric)
 
 
 def _code(settings: Settings, a: Description, b: Description) -> ComparedCode:

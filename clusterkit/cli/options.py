@@ -94,3 +94,7 @@ Unlock = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME", help="Allow a locked recipe value to change; marks the run as modified."),
 ]
+Metric = Annotated[
+    str | None,
+    typer.Option(metavar="METRIC", help="The metric, by its logged name; if left out, the main ones."),
+]

@@ -31,14 +31,7 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Folder to write the report to.")
     ] = None,
-    metric: Annotated[
-        str | None,
-        typer.Option(
-            metavar="METRIC",
-            help="Metric to report, by its logged name; if left out, the success rate, else the return, else "
-            "the first logged one.",
-        ),
-    ] = None,
+    metric: options.Metric = None,
     advice: Annotated[
         bool,
         typer.Option(
@@ -80,7 +73,8 @@ def report(
             show_advice(found)
         return
     folder = out or report_folder(settings.results_to_write(), folders)
-    reported = command(folders, folder, now=datetime.now(UTC), metric=metric)
+    step = settings.project.step
+    reported = command(folders, folder, now=datetime.now(UTC), metric=metric, step=step)
     if as_json:
         print_json(reported)
         return
@@ -124,6 +118,7 @@ def _group_object(row: ReportRow) -> dict[str, Any]:
         "value": point and point.value,
         "low": low,
         "high": high,
+        "last_tenth": found.last_tenth if found else False,
         "diverged": len(found.diverged) if found else 0,
     }
 
@@ -153,10 +148,13 @@ def show_reported(reported: Reported) -> None:
         steps = row.result.at if row.result else f"{row.step:,}"
         table.add_row(Text(row.group), str(row.runs), steps, *finals, _interval(row.result))
     out.print(table)
-    for meaning in dict.fromkeys(row.result.meaning for row in reported.rows if row.result):
-        note(meaning)
+    for row in {row.result.meaning: row for row in reported.rows if row.result}.values():
+        assert row.result
+        note(("mean of the last tenth of the steps; " if row.result.last_tenth else "") + row.result.meaning)
     for equal in reported.equal:
         warn("warning: ", str(equal))
+    if not any(row.result for row in reported.rows):
+        note("no run has logged a number: the page has their logs, times and machines")
     if reported.left_out:
         note(f"nothing to draw, left out: {', '.join(reported.left_out)}")
     for path in reported.files:

@@ -129,7 +129,6 @@ def search(
 
     See also: clusterkit submit, clusterkit report, search.md
     """
-    from clusterkit.report.main_metric import full_name
     from clusterkit.search.definition import folder_of, held, read_definition
     from clusterkit.search.space import read_space
     from clusterkit.search.study import load_optuna
@@ -142,7 +141,7 @@ def search(
         return
     given: dict[str, Any] = {
         "space": read_space(space) if space else None,
-        "metric": full_name(metric) if metric else None,
+        "metric": metric,
         "direction": direction and direction.value,
         "trials": trials,
         "at_once": at_once,
@@ -255,7 +254,7 @@ def _show_known(folder: Path, name: str, *, as_json: bool) -> None:
 
 
 def _new(settings: Settings, name: str, given: Mapping[str, Any]) -> Definition:
-    from clusterkit.report.main_metric import SUCCESS
+    from clusterkit.results.metrics import SUCCESS
     from clusterkit.runs.spec import run_id, timestamp
     from clusterkit.search.definition import TRIALS, Definition
 

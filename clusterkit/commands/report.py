@@ -14,7 +14,7 @@ from clusterkit.forecast.bench import PROGRAM
 from clusterkit.report.advice import GroupAdvice, advise
 from clusterkit.report.evidence import read_evidence
 from clusterkit.report.facts import EqualRuns, equal_runs
-from clusterkit.report.groups import ReportGroup, group_runs, load_runs, read_runs
+from clusterkit.report.groups import ReportGroup, group_runs, read_runs
 from clusterkit.report.main_metric import MainResult, result
 from clusterkit.report.main_metric import check as check_metric
 from clusterkit.report.measured import measure
@@ -48,7 +48,9 @@ class Reported:
     """Runs that are equal in every metric, although their seeds or swept values differ."""
 
 
-def report(folders: Sequence[Path], out: Path, *, now: datetime, metric: str | None = None) -> Reported:
+def report(
+    folders: Sequence[Path], out: Path, *, now: datetime, metric: str | None = None, step: str | None = None
+) -> Reported:
     """Write report.html, curves.png, curves.svg, machine.png and machine.svg.
 
     Args:
@@ -57,18 +59,20 @@ def report(folders: Sequence[Path], out: Path, *, now: datetime, metric: str | N
         now: the time shown on the page.
         metric: the report's main metric; None for the success rate, or the first logged one, see
             `clusterkit.report.main_metric.result`.
+        step: see `read_runs`.
 
     Raises:
-        RunError: a folder is not a run directory, there is nothing to plot, all are runs of `tune`, no run
-            logs the metric, or `out` is a file.
+        RunError: a folder is not a run directory, all are runs of `tune`, no run logs the metric, or `out` is
+            a file.
     """
     with chdir("/"):  # matplotlib would read the current folder's matplotlibrc
         from clusterkit.report.page import render  # loads matplotlib, which advice does not need
         from clusterkit.report.pictures import write_curves, write_machine
 
     trained = _trained(folders)
-    runs = load_runs(trained)
-    groups = group_runs(run for run in runs if run.drawable)
+    runs = read_runs(trained, step)
+    drawn = [run for run in runs if run.drawable] or runs
+    groups = group_runs(drawn)
     if metric:
         check_metric(groups, metric)
     if out.exists() and not out.is_dir():
@@ -83,7 +87,7 @@ def report(folders: Sequence[Path], out: Path, *, now: datetime, metric: str | N
     page.write_text(text, encoding="utf-8", errors="backslashreplace")
     pictures = write_curves(groups, out, metric)
     pictures += write_machine(groups, advice, out)
-    left_out = [run.directory.run_id for run in runs if not run.drawable]
+    left_out = [run.directory.run_id for run in runs if not run.drawable and drawn is not runs]
     left_out += [folder.name for folder in folders if folder not in trained]
     rows = tuple(_row(group, metric) for group in groups)
     return Reported(rows, (*pictures, page), tuple(left_out), tuple(advice), tuple(equal))

@@ -115,7 +115,8 @@ class _Driver:
         self.pause = _PACES.local if here else _PACES.heartbeat
         self._definition, self._tools = definition, tools
         self._settings, self._ledger, self._say = tools.settings, tools.ledger, tools.say
-        self._metric = MetricReader(definition.metric)
+        own = bool(tools.request.profile.program or tools.settings.project.program)
+        self._metric = MetricReader(definition.metric, own=own, step=tools.settings.project.step)
         self._materials: Materials | None = definition.recorded_materials()
         self._secrets = tools.secrets
         self._sent = False
@@ -167,7 +168,9 @@ class _Driver:
         rows = self._rows(trials)
         states = self._look(rows) if rows or self._search else {}
         dirs = {row.run_id: row.run_dir for row in self._rows(trials)}  # the look may have found more
-        self._metric.read(site.transport, dirs.values())  # after the look: those of an ended run are complete
+        ended = any(state.final for state in states.values())
+        # After the look: those of an ended run are complete.
+        self._metric.read(site.transport, dirs.values(), ended=ended)
         for trial in trials:
             state = states.get(trial.run_id)
             if state is not None and state.state is not JobState.NOT_SUBMITTED:
@@ -209,8 +212,8 @@ class _Driver:
                 self._end(site, trial, state)
             return
         self._full = False
-        if state.state is JobState.COMPLETED and series.last:
-            step, value = series.last
+        if state.state is JobState.COMPLETED and series.final:
+            step, value = series.final
             self.study.complete(trial.number, step, value)
             best = self._note_best()
             is_best = best is not None and best.number == trial.number

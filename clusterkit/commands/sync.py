@@ -210,7 +210,7 @@ def copy_to_trackers(
         return ()
     from clusterkit.commands.track import track  # imports much that few need, as `upload` does
 
-    return track(runs, project.results, places, project=project.name, waiting=waiting, tell=tell)
+    return track(runs, project, places, waiting=waiting, tell=tell)
 
 
 def upload(

@@ -7,14 +7,14 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from clusterkit.config.models import Project
 from clusterkit.errors import RunError, TrackerError, TrackerUnusableError
 from clusterkit.results.pull import alone
 from clusterkit.results.tracked import described, tracked_rows
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.run_dir import read_run_dir
 from clusterkit.trackers import tracker_named
-from clusterkit.trackers.base import TrackedRun, Tracker
-from clusterkit.untrusted import open_regular
+from clusterkit.trackers.base import TrackedRows, TrackedRun, Tracker
 
 
 @dataclass(frozen=True)
@@ -33,30 +33,29 @@ class Tracked:
 
 def track(
     runs: Sequence[LedgerRun],
-    results: Path,
+    project: Project,
     places: Mapping[str, str],
     *,
-    project: str,
     waiting: Callable[[], None] = lambda: None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[Tracked, ...]:
     """Copies what is new of some runs' metrics to each tracker. What fails for one does not stop the others.
 
     Args:
-        runs: of the project; those without run.json or metrics here are passed over.
-        results: the results folder.
+        runs: of the project; those without run.json or logs here are passed over.
+        project: its settings.
         places: where to, by the trackers' names.
-        project: its name.
         waiting: called if another process writes to the results folder.
         tell: called with a line about what takes long.
     """
-    here = [run for run in runs if (results / run.run_id / "metrics.jsonl").is_file()]
+    results = project.results
+    here = [run for run in runs if (results / run.run_id / "run.json").is_file()]
     if not here or not places:
         return ()
     with alone(results, waiting):  # nothing else writes to the trackers or the files then
-        metrics = list(_with_metrics(here, results))
+        metrics = list(_with_logs(here, results, project.step))
         return tuple(
-            _copy(tracker_named(name), place, project, metrics, tell) for name, place in places.items()
+            _copy(tracker_named(name), place, project.name, metrics, tell) for name, place in places.items()
         )
 
 
@@ -70,18 +69,22 @@ def joined(before: Sequence[Tracked], now: Sequence[Tracked]) -> tuple[Tracked, 
     return tuple(new or before)
 
 
-def _with_metrics(runs: Sequence[LedgerRun], results: Path) -> Iterator[tuple[TrackedRun, Path]]:
+def _with_logs(
+    runs: Sequence[LedgerRun], results: Path, step: str | None
+) -> Iterator[tuple[TrackedRun, TrackedRows]]:
     for run in runs:
         folder = results / run.run_id
         with suppress(RunError):  # the pull has already reported the missing run.json
-            yield described(read_run_dir(folder), run.state), folder / "metrics.jsonl"
+            rows = tracked_rows(folder, own=not run.recipe, step=step)
+            if rows.size:
+                yield described(read_run_dir(folder), run.state), rows
 
 
 def _copy(
     kind: type[Tracker],
     place: str,
     project: str,
-    metrics: Sequence[tuple[TrackedRun, Path]],
+    metrics: Sequence[tuple[TrackedRun, TrackedRows]],
     tell: Callable[[str], None],
 ) -> Tracked:
     """Brings each run up to date; what fails for one run is kept, and what fails for all ends it."""
@@ -90,11 +93,10 @@ def _copy(
     error: TrackerError | None = None
     try:
         with closing(kind(place, project, tell)) as tracker:
-            for run, path in metrics:
+            for run, rows in metrics:
                 try:
-                    with open_regular(path) as file:
-                        if tracker.log(run, tracked_rows(file)):
-                            runs.append(run.run_id)
+                    if tracker.log(run, rows):
+                        runs.append(run.run_id)
                 except TrackerUnusableError:
                     raise
                 except TrackerError as fault:

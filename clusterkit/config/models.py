@@ -353,6 +353,8 @@ class Project(SettingsModel):
     """Argv of what a run executes; None is the bundled trainer with the profile's settings."""
     environment: LocalPath | None = None
     """The file that says which packages the programs need; None lets them have what is there."""
+    step: Line | None = None
+    """The name of the steps in what `program` logs; None finds it."""
     exclude: Lines = ()
     """Patterns of files that stay here, besides those git ignores."""
     include: Lines = ()

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from clusterkit.report.chart_data import INK, STEPS, TIME, Chart, Curve, Scale, curve_colour
 from clusterkit.report.groups import Point, ReportGroup, ReportRun
-from clusterkit.report.main_metric import RETURN, SUCCESS, mean_curve, result
+from clusterkit.report.main_metric import mean_curve, result
 from clusterkit.report.statistics import iqm, iqm_interval
 from clusterkit.runs.run_dir import moment
 from clusterkit.units import GIB
@@ -36,10 +36,10 @@ def interval_meaning(groups: Sequence[ReportGroup]) -> str:
 
 
 def learning(groups: Sequence[ReportGroup]) -> list[Chart]:
-    """Returns charts over steps: success, its interquartile mean over seeds, return."""
-    return _with_curves(
-        _mean("Evaluation success", groups, "success"), _iqm(groups), _mean("Return", groups, "return")
-    )
+    """Returns charts over steps: success, its interquartile mean over seeds, the bundled trainer's return."""
+    trained = any(run.recipe for group in groups for run in group.runs)
+    returns = [_mean("Return", groups, "return")] if trained else []
+    return _with_curves(_mean("Evaluation success", groups, "success"), _iqm(groups), *returns)
 
 
 def by_task(groups: Sequence[ReportGroup]) -> list[Chart]:
@@ -74,11 +74,12 @@ def own(groups: Sequence[ReportGroup], metric: str | None = None) -> list[Chart]
 
 
 def own_numbers(groups: Sequence[ReportGroup], metric: str | None = None) -> list[str]:
-    """Returns names of program-specific numbers of users' own programs, the main one first."""
-    results = (result(group, metric) for group in groups)
-    mains = [main.name for main in results if main and (metric or main.name not in (SUCCESS, RETURN))]
-    logged = (name for group in groups for run in group.runs for name in run.own_names)
-    return list(dict.fromkeys([*mains, *logged]))[:_MOST_OWN]
+    """Returns names of numbers of users' own programs, the main one first, but no evaluated success rates."""
+    mains = [main.name for group in groups if (main := result(group, metric))]
+    logged = [name for group in groups for run in group.runs for name in run.own_names]
+    names = dict.fromkeys(name for name in (*mains, *logged) if metric or name in logged)
+    drawn = (name for name in names if metric or not any(group.evaluates(name) for group in groups))
+    return list(drawn)[:_MOST_OWN]
 
 
 def machine(groups: Sequence[ReportGroup]) -> list[Chart]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from clusterkit.backends.submission import Submission
 from clusterkit.config.kinds import BUILT_IN, DEFAULT
 from clusterkit.report.groups import ReportRun
 from clusterkit.runs.run_dir import newest_request, table
-from clusterkit.untrusted import read_object, whole
+from clusterkit.untrusted import open_regular, read_object, whole
 
 _GPU_MEMORY = re.compile(
     r"CUDA out of memory|torch\.(cuda\.)?OutOfMemoryError|CUDA error: out of memory"
@@ -63,7 +64,7 @@ def read_evidence(run: ReportRun) -> RunEvidence:
         folder / SCHEDULER_LOG,
         *(folder / "attempts" / str(a.number) / "log" for a in run.directory.attempts),
     ]
-    lines = [line for path in logs for line in _tail(path)]
+    lines = [line for path in logs for line in tail(path)]
     lines += [str(row.values.get("message", "")) for row in run.rows if row.kind == "event"]
     return RunEvidence(
         run,
@@ -103,10 +104,11 @@ def _resources(options: Sequence[str]) -> JobResources:
     return next((resources for resources in read.values() if resources.seconds is not None), read[DEFAULT])
 
 
-def _tail(path: Path) -> list[str]:
+def tail(path: Path) -> list[str]:
+    """Returns the lines at the end of a log; none if it cannot be read."""
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+        with open_regular(path) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
             return file.read(_TAIL_BYTES).decode("utf-8", "replace").splitlines()
     except OSError:
         return []

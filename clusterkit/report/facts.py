@@ -9,13 +9,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from clusterkit.report.evidence import tail
 from clusterkit.report.groups import ReportRun
 from clusterkit.report.measured import Measured
+from clusterkit.results.logs.run_logs import fault_words
+from clusterkit.results.metrics import KINDS
 from clusterkit.runs.record import Attempt
 from clusterkit.runs.run_dir import moment, table
 from clusterkit.units import format_bytes, format_seconds, plural, significant
 from trainer.recipe.tables import read_table
 
+_LINES, _LONGEST = 25, 300
+"""Most lines of a log's end, and most characters of one."""
+_CONTROLS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _NAMED = 4
 """Most runs that a sentence names."""
 _OF_THE_MACHINE = re.compile(r"(?i)^(gpu|cpu|memory)/|time|second|elapsed|duration|speed|fps|sps")
@@ -57,6 +63,8 @@ class RunFacts:
     """For each attempt its number, job, node, start, duration and end."""
     values: tuple[tuple[str, str], ...]
     """The recipe's values, by name."""
+    log: str
+    """The end of the newest attempt's log."""
 
 
 def equal_runs(runs: Iterable[ReportRun]) -> list[EqualRuns]:
@@ -66,7 +74,7 @@ def equal_runs(runs: Iterable[ReportRun]) -> list[EqualRuns]:
         numbers = {
             (row.kind, row.step, name): value
             for row in run.rows
-            if row.kind in ("train", "eval")
+            if row.kind in KINDS
             for name in row.values
             if not _OF_THE_MACHINE.search(name) and (value := row.number(name)) is not None
         }
@@ -157,14 +165,24 @@ def describe(run: ReportRun) -> RunFacts:
         Fact("W&B run", str(wandb.get("run_id") or "-")),
         Fact("versions", ", ".join(f"{name} {text}" for name, text in _versions(run).items()) or "-"),
         Fact("program", shlex.join(map(str, argv if isinstance(argv, list) else []))),
+        Fact("logs", "; ".join(fault_words(run.faults)) or "-", warn=True),
     ]
     values = table(run.recipe, "values")
     return RunFacts(
         run,
-        tuple(fact for fact in facts if run.recipe or fact.value != "-"),
+        tuple(fact for fact in facts if (run.recipe and not fact.warn) or fact.value != "-"),
         tuple(map(_attempt, run.directory.attempts)),
         tuple((name, _value(value)) for name, value in values.items()),
+        _log(run),
     )
+
+
+def _log(run: ReportRun) -> str:
+    """Returns the last lines of the newest log, of progress bars what was shown last."""
+    numbers = [attempt.number for attempt in run.directory.attempts]
+    lines = tail(run.directory.path / "attempts" / str(numbers[-1]) / "log") if numbers else []
+    shown = (_CONTROLS.sub("", line.rstrip("\r").rpartition("\r")[2])[:_LONGEST] for line in lines)
+    return "\n".join([line for line in shown if line.strip()][-_LINES:])
 
 
 def _recipe(recipe: Mapping[str, Any]) -> str:

@@ -6,17 +6,15 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from clusterkit.errors import RunError
 from clusterkit.report.statistics import Interval, student, wilson
-from clusterkit.resources import page
-from clusterkit.results import metrics
-from clusterkit.results.metrics import MetricRow, last_step, latest, own_names, stretched
+from clusterkit.results.logs.run_logs import read_run
+from clusterkit.results.metrics import LOG, MetricRow, last_step, latest, own_names, stretched
 from clusterkit.results.series import Series, series
 from clusterkit.runs.run_dir import RunDirectory, read_run_dir, table
 
@@ -31,6 +29,8 @@ class ReportRun:
 
     directory: RunDirectory
     rows: tuple[MetricRow, ...]
+    faults: Mapping[str, str] = field(default_factory=dict)
+    """Why log files, by path, were not read to their end."""
 
     @property
     def document(self) -> Mapping[str, Any]:
@@ -59,7 +59,7 @@ class ReportRun:
 
     @cached_property
     def own_names(self) -> list[str]:
-        """Program-specific names of a user's own program; empty for the bundled trainer."""
+        """The names that a user's own program logs; empty for the bundled trainer."""
         return [] if self.recipe else own_names(self.rows)
 
     @property
@@ -78,6 +78,8 @@ class ReportRun:
         return None if last is None or last.number(name) is not None else series(rows, name).lost_from
 
     def _rows_of(self, name: str) -> Sequence[MetricRow]:
+        if not self.recipe:
+            return self.rows
         if name.startswith(_RETURN):
             logged = any(key.startswith(_RETURN) for row in self.training for key in row.values)
             return self.training if logged else self.evaluations
@@ -96,7 +98,9 @@ class ReportRun:
     def steps_per_second(self) -> float | None:
         """Median over the training rows; for a program that logs no speed the mean from row to row."""
         rates = [rate for row in self.training if (rate := row.number("steps_per_second")) is not None]
-        return statistics.median(rates) if rates else _pace(self.training)
+        if rates:
+            return statistics.median(rates)
+        return _pace(self.training or [row for row in latest(self.rows, LOG) if row.time])
 
     @property
     def last_step(self) -> int:
@@ -137,6 +141,14 @@ class ReportGroup:
     def common_steps(self) -> list[int]:
         """Steps at which every run was evaluated, ascending."""
         return sorted(set.intersection(*({row.step for row in run.evaluations} for run in self.runs)))
+
+    def evaluates(self, name: str) -> bool:
+        """Whether a number is a success rate of evaluations, or a return of the bundled trainer."""
+        if name.startswith(_RETURN):
+            return any(run.recipe for run in self.runs)
+        return name.startswith(_SUCCESS) and any(
+            name in row.values for run in self.runs for row in run.evaluations
+        )
 
     def curve(self, key: str) -> list[Point]:
         """Returns the mean of a success rate or a return over runs, with its 95% interval, by step.
@@ -225,30 +237,12 @@ def _logged(row: MetricRow, task: str) -> Interval | None:
     return None if low is None or high is None else Interval(low, high)
 
 
-def load_runs(folders: Iterable[Path]) -> list[ReportRun]:
+def read_runs(folders: Iterable[Path], step: str | None = None) -> list[ReportRun]:
     """Reads pulled run directories.
 
-    Raises:
-        RunError: a folder is not a run, or no run has data to draw.
-    """
-    runs = read_runs(folders)
-    if not any(run.drawable for run in runs):
-        names = ", ".join(run.directory.run_id for run in runs[:3])
-        if not any(run.recipe for run in runs):
-            raise RunError(
-                f"no numbers are in metrics.jsonl of {names}: there is nothing to plot",
-                hint=f"let your program write them, as {page('own-project.md')} shows, "
-                "then `clusterkit sync-results`",
-            )
-        raise RunError(
-            f"no evaluation is in metrics.jsonl of {names}: there is nothing to plot",
-            hint="wait for the first evaluation, then `clusterkit sync-results`",
-        )
-    return runs
-
-
-def read_runs(folders: Iterable[Path]) -> list[ReportRun]:
-    """Reads pulled run directories, evaluated or not.
+    Args:
+        folders: of the runs.
+        step: the name of the steps in logs of users' own programs; None finds it.
 
     Raises:
         RunError: a folder is not a run.
@@ -256,7 +250,8 @@ def read_runs(folders: Iterable[Path]) -> list[ReportRun]:
     runs = []
     for folder in folders:
         directory = read_run_dir(folder)
-        runs.append(ReportRun(directory, metrics.read(folder / "metrics.jsonl")))
+        logs = read_run(folder, own=not table(directory.document, "recipe"), step=step)
+        runs.append(ReportRun(directory, logs.rows, logs.faults))
     return runs
 
 

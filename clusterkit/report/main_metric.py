@@ -6,16 +6,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from clusterkit.errors import RunError
 from clusterkit.report.groups import Point, ReportGroup
 from clusterkit.report.statistics import student
-from clusterkit.results.metrics import own_names
+from clusterkit.results.metrics import RETURN, SUCCESS, meant, no_such_metric, own_names, title_of
 from clusterkit.results.series import Series
-
-SUCCESS, RETURN = "success/mean", "return/mean"
-_SHORT = {"success": SUCCESS, "return": RETURN}
-_LISTED = 12
-"""Names that an error lists."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +19,8 @@ class MainResult:
     name: str
     """As the program logs it."""
     point: Point | None
-    """The mean over runs at the last common evaluation; for other numbers over each run's last value. Runs
-    that diverged are left out, and then there is no interval; None if all did."""
+    """The mean over runs at the last common evaluation; for other numbers over each run's mean of the last
+    tenth of its steps. Runs that diverged are left out, and then there is no interval; None if all did."""
     runs: int
     first_step: int
     """The step of the run that has come least far."""
@@ -34,6 +28,8 @@ class MainResult:
     """The step of the run that has come farthest."""
     diverged: tuple[str, ...] = ()
     """Of each run whose last value is not finite, in words."""
+    last_tenth: bool = False
+    """Whether it is of the last tenth of the steps."""
 
     @property
     def at(self) -> str:
@@ -44,7 +40,14 @@ class MainResult:
     @property
     def title(self) -> str:
         """The name as a column title."""
-        return next((short for short, name in _SHORT.items() if name == self.name), self.name)
+        return title_of(self.name)
+
+    @property
+    def described(self) -> str:
+        """What the number is."""
+        if self.last_tenth:
+            return f"{self.title}, mean of the last tenth of {self.at} steps"
+        return f"mean {self.title} at {self.at} steps"
 
     @property
     def rate(self) -> bool:
@@ -66,36 +69,34 @@ class MainResult:
 def result(group: ReportGroup, wanted: str | None = None) -> MainResult | None:
     """Returns the main number of a group.
 
-    It is the success rate, else the return, else the first number in the evaluations, else the first number
-    in training.
+    It is the success rate in evaluations, and of the bundled trainer else the return. Of users' own programs
+    it is else the first number in the evaluations, else the first in training, else in other logs, in the
+    order of `own_names`.
 
     Args:
         group: runs that differ in their seed.
         wanted: the name of another logged number.
     """
-    names = [full_name(wanted)] if wanted else [SUCCESS, RETURN, *_own(group)]
-    for name in names:
+    usual = dict.fromkeys((SUCCESS, *_own(group), RETURN))
+    for name in [meant(wanted, _all_names(group))] if wanted else usual:
         point, logged = final(group, name), _logged(group, name)
         steps = [values.points[-1][0] for values in logged]
-        if point and name.startswith(("success/", "return/")):
+        evaluated = group.evaluates(name)
+        if point and evaluated:
             steps = [point.step]
         if point or diverged(group, name):
-            return MainResult(name, point, len(logged), min(steps), max(steps), diverged(group, name))
+            whys = diverged(group, name)
+            return MainResult(name, point, len(logged), min(steps), max(steps), whys, not evaluated)
     return None
-
-
-def full_name(wanted: str) -> str:
-    """Returns the name of a metric as it is logged; `success` and `return` stand for their means."""
-    return _SHORT.get(wanted, wanted)
 
 
 def final(group: ReportGroup, name: str) -> Point | None:
     """Returns the final value of a group, with its 95% interval.
 
-    It is the mean over runs of the last value that each logged; of success rates and returns the last point
-    of the curve. If runs diverged, it is the others' and has no interval, because they are a selection.
+    It is the mean over runs of `Series.final`; of evaluations the last point of the curve. If runs diverged,
+    it is the others' and has no interval, because they are a selection.
     """
-    if name.startswith(("success/", "return/")):
+    if group.evaluates(name):
         return group.final(name)
     points = lasts(group, name)
     values = [value for _, value in points]
@@ -106,8 +107,8 @@ def final(group: ReportGroup, name: str) -> Point | None:
 
 
 def lasts(group: ReportGroup, name: str) -> list[tuple[int, float]]:
-    """Returns the last step and value of a number in each run that logged it and has not diverged."""
-    return [values.last for values in _logged(group, name) if values.last is not None]
+    """Returns the last step and final value of a number in each run that logged it and has not diverged."""
+    return [values.final for values in _logged(group, name) if values.final is not None]
 
 
 def diverged(group: ReportGroup, name: str) -> tuple[str, ...]:
@@ -132,16 +133,8 @@ def check(groups: Sequence[ReportGroup], wanted: str) -> None:
     Raises:
         RunError: as it says.
     """
-    if any(result(group, wanted) for group in groups):
-        return
-    rows = [
-        row for group in groups for run in group.runs for row in run.rows if row.kind in ("train", "eval")
-    ]
-    names = sorted({name for row in rows for name in row.values if row.logged(name) is not None})
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    raise RunError(
-        f"no run logs a number {wanted!r}", hint=f"--metric takes one of {', '.join(names[:_LISTED])}{more}"
-    )
+    if not any(result(group, wanted) for group in groups):
+        raise no_such_metric(wanted, (name for group in groups for name in _all_names(group)))
 
 
 def mean_curve(group: ReportGroup, name: str) -> list[Point]:
@@ -153,6 +146,11 @@ def mean_curve(group: ReportGroup, name: str) -> list[Point]:
 
 
 def _own(group: ReportGroup) -> list[str]:
-    """Returns program-specific names, those of evaluations first."""
+    """Returns the names of users' own programs, those of evaluations first."""
     rows = [row for run in group.runs if not run.recipe for row in run.rows]
     return list(dict.fromkeys([*own_names(row for row in rows if row.kind == "eval"), *own_names(rows)]))
+
+
+def _all_names(group: ReportGroup) -> list[str]:
+    """Returns the names of all numbers that the runs logged."""
+    return own_names(row for run in group.runs for row in run.rows)

@@ -83,7 +83,7 @@ def render(
     """Renders the page as HTML; everything from a run is escaped, including control characters.
 
     Args:
-        groups: groups of evaluated runs or of users' own programs.
+        groups: groups of runs.
         advice: advice for each group, in the same order.
         now: the time the page shows.
         metric: the main metric; None lets `main_metric.result` choose.
@@ -107,6 +107,7 @@ def render(
         _summarise(group, group_advice, curve_colour(number), groups[0], metric)
         for number, (group, group_advice) in enumerate(zip(groups, advice, strict=True))
     ]
+    own = charts.own(groups, metric)
     page = environment.get_template("report.html.j2").render(
         title=groups[0].label if len(groups) == 1 else f"{len(groups)} groups of runs",
         groups=groups,
@@ -116,8 +117,9 @@ def render(
         task_charts=charts.by_task(groups),
         bars=bar_charts(advice),
         machine=charts.machine(groups),
-        own=charts.own(groups, metric),
+        own=own,
         finals=_final_rows(groups, metric),
+        banded=any(point.interval for chart in own for curve in chart.curves for point in curve.points),
         health=charts.health(groups),
         tasks=charts.task_names(groups),
         meaning=charts.interval_meaning(groups),
@@ -165,14 +167,14 @@ def _finals(group: ReportGroup, main: MainResult | None) -> list[float]:
     """
     if main is not None and diverged(group, main.name):
         return []
-    if main is None or main.rate:
+    if main is None or (main.rate and not main.last_tenth):
         return group.final_means()
     return [value for _, value in lasts(group, main.name)]
 
 
 @dataclass(frozen=True)
 class FinalRow:
-    """The last values of one number of users' own programs."""
+    """The final values of one number of users' own programs."""
 
     name: str
     points: tuple[Point | None, ...]

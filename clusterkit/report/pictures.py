@@ -56,7 +56,7 @@ _MARK = re.compile(r'<use xlink:href="[^"]*" x=("[^"]*") y=("[^"]*")(.*?)/>')
 
 
 def write_curves(groups: Sequence[ReportGroup], folder: Path, metric: str | None = None) -> list[Path]:
-    """Writes curves.png and curves.svg: success and return, over steps.
+    """Writes curves.png and curves.svg: success and return, over steps; nothing without any.
 
     For programs without success rates, or with a chosen metric, all program-specific numbers are drawn, too.
     """
@@ -67,9 +67,8 @@ def write_curves(groups: Sequence[ReportGroup], folder: Path, metric: str | None
         drawn = [*curves, *charts.by_task(groups)]
     banded = any(point.interval for chart in drawn for curve in chart.curves for point in curve.points)
     label = f"{shortened(groups[0].label)}; " if len(groups) == 1 else ""
-    return _save_sheet(
-        drawn, folder / "curves", caption=label + charts.interval_meaning(groups) if banded else ""
-    )
+    caption = label + charts.interval_meaning(groups) if banded else ""
+    return _save_sheet(drawn, folder / "curves", caption=caption) if drawn else []
 
 
 def write_machine(groups: Sequence[ReportGroup], advice: Sequence[GroupAdvice], folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Reads metrics.jsonl (docs/run-directory.md), whatever its size."""
+"""The rows of what a run logs: how a line of metrics.jsonl becomes one, and which of them count."""
 
 from __future__ import annotations
 
@@ -6,40 +6,47 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, BinaryIO
 
-from clusterkit.untrusted import number, open_regular, whole_text
+from clusterkit.errors import RunError
+from clusterkit.untrusted import number, whole_text
 
-BUDGET = 24 << 20
-"""Bytes of lines up to which every row is kept; Python objects take several times as much."""
 LONGEST_LINE = 1 << 20
 """Most bytes of a row's line."""
 NO_LINE_BYTES = 64 << 20
 """Bytes without a line end after which reading stops: a sparse file may be huge."""
-_KINDS = 100
-"""Most kinds of rows in a file."""
+METRICS = "metrics.jsonl"
+"""The file of docs/run-directory.md, in the run directory."""
+LOG = "log"
+"""The kind of rows of other files than metrics.jsonl."""
+KINDS = ("eval", "train", LOG)
+"""The kinds of rows that hold metrics; of one name those of the first kind count."""
 LARGEST = 1e100
 """Larger numbers count as infinite, because their differences may be."""
+_LISTED = 12
+"""Names that an error lists."""
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 """What programs write in JSON that has no NaN, as text."""
 
-_OF_THE_FORM = re.compile(
-    r"(success|success_low|success_high|return|time|gpu|cpu|memory)/.*|schema|total_steps|steps_per_second"
-    r"|episodes|seconds|updates|updates_per_second|updates_skipped"
+_TELLING = re.compile(r"success|return|reward|(^|[/_])rew([/_]|$)|score|^r$", re.IGNORECASE)
+_OF_THE_MACHINE = re.compile(
+    r"(^|/)(time|gpu|cpu|memory|system)/|(^|[/_])(fps|sps|seconds?|time|epochs?|iterations?)($|[/_])|(^|/)episodes$"
+    r"|success_(low|high)/|^(schema|total_steps|updates.*|steps_per_second|[lt])$",
+    re.IGNORECASE,
 )
-"""Names defined in docs/run-directory.md."""
-_RATINGS = ("success/mean", "return/mean")
+SUCCESS, RETURN = "success/mean", "return/mean"
+SHORT = {"success": SUCCESS, "return": RETURN}
+"""Names that stand for the means over tasks if no metric has them."""
+_RATINGS = (SUCCESS, RETURN)
 """Metrics that rate a policy; the second counts only if no evaluation has the first."""
 
 
 @dataclass(frozen=True)
 class MetricRow:
-    """One line of metrics.jsonl."""
+    """What was logged at one moment: a line of metrics.jsonl, or a row or number of another file."""
 
     kind: str
     step: int
@@ -59,106 +66,19 @@ class MetricRow:
 
         Null is among the rest, because it may stand for NaN or for no value, see `clusterkit.results.series`.
         """
-        value = self.values.get(key)
-        if isinstance(value, str):
-            return float(value) if _NOT_FINITE.fullmatch(value) else None
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return None
-        try:
-            return float(value)
-        except OverflowError:  # a whole number of more than 300 digits
-            return math.inf if value > 0 else -math.inf
+        return as_number(self.values.get(key))
 
 
-class MetricRows:
-    """Rows of a metrics file in file order, in bounded memory.
-
-    Every row is kept up to `budget` bytes of lines. Beyond that, the kind of row that takes the most bytes
-    keeps every second row, then every fourth, and so on, and always the last. Evaluations stay complete as
-    long as they take less than the training rows.
-    """
-
-    def __init__(self, budget: int = BUDGET) -> None:
-        self._budget = budget
-        self._count = self._bytes = 0
-        self._kinds: dict[str, _Kind] = {}
-
-    def add(self, lines: Iterable[bytes]) -> None:
-        """Adds the rows in some lines.
-
-        Other lines are ignored: the last may be half written, and users' own programs may write anything.
-        """
-        for line in lines:
-            if (row := _row(line)) is None:
-                continue
-            if row.kind not in self._kinds and len(self._kinds) == _KINDS:
-                continue
-            kind = self._kinds.setdefault(row.kind, _Kind())
-            self._count += 1
-            self._bytes += kind.add(_BytePlace(self._count, len(line), row))
-            while self._bytes > self._budget:
-                most = max(self._kinds.values(), key=lambda candidate: candidate.bytes)
-                if not (freed := most.thin()):
-                    break
-                self._bytes -= freed
-
-    @property
-    def rows(self) -> tuple[MetricRow, ...]:
-        """The kept rows."""
-        places = [place for kind in self._kinds.values() for place in kind.kept()]
-        return tuple(place.row for place in sorted(places, key=lambda place: place.number))
-
-
-@dataclass(frozen=True)
-class _BytePlace:
-    """A row with its number in the file and its line's bytes."""
-
-    number: int
-    bytes: int
-    row: MetricRow
-
-
-class _Kind:
-    """The rows of one kind: every `stride`-th, and the last."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self._stride, self._seen = 1, 0
-        self._places: list[_BytePlace] = []
-        self._last: _BytePlace | None = None
-
-    def add(self, place: _BytePlace) -> int:
-        """Adds the next row; returns the increase in kept bytes."""
-        kept = self._seen % self._stride == 0
-        self._seen += 1
-        self._last = place
-        if kept:
-            self._places.append(place)
-            self.bytes += place.bytes
-        return place.bytes if kept else 0
-
-    def thin(self) -> int:
-        """Drops every second row; returns the bytes freed."""
-        if len(self._places) < 2:
-            return 0
-        self._stride *= 2
-        gone = sum(place.bytes for place in self._places[1::2])
-        del self._places[1::2]
-        self.bytes -= gone
-        return gone
-
-    def kept(self) -> Iterator[_BytePlace]:
-        yield from self._places
-        if self._last is not None and self._last is not self._places[-1]:
-            yield self._last
-
-
-def read(path: Path) -> tuple[MetricRow, ...]:
-    """Reads a metrics file's rows; empty if it is missing or not a regular file."""
-    rows = MetricRows()
-    with suppress(OSError), open_regular(path) as file:
-        rows.add(lines_of(file))
-    return rows.rows
+def as_number(value: object) -> float | None:
+    """Returns a number, see `MetricRow.logged`."""
+    if isinstance(value, str):
+        return float(value) if _NOT_FINITE.fullmatch(value) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:  # a whole number of more than 300 digits
+        return math.inf if value > 0 else -math.inf
 
 
 def lines_of(file: BinaryIO) -> Iterator[bytes]:
@@ -176,7 +96,8 @@ def lines_of(file: BinaryIO) -> Iterator[bytes]:
 
 def each(lines: Iterable[bytes]) -> Iterator[MetricRow]:
     """Returns all rows among some lines, one after another."""
-    return (row for line in lines if (row := _row(line)) is not None)
+    documents = (document for line in lines if (document := parse_object(line)) is not None)
+    return (row for document in documents if (row := row_in(document)) is not None)
 
 
 def latest(rows: Iterable[MetricRow], kind: str) -> list[MetricRow]:
@@ -234,14 +155,41 @@ def ratings(rows: Sequence[MetricRow]) -> tuple[str, dict[int, float]]:
 
 
 def own_names(rows: Iterable[MetricRow]) -> list[str]:
-    """Returns names of program-specific numbers, finite or not, in order of appearance."""
+    """Returns the names of all numbers, finite or not, in order of appearance.
+
+    Those of successes, returns, rewards and scores come first, those of clocks, machines and counters last.
+    """
     names: dict[str, None] = {}
     for row in rows:
-        if row.kind in ("train", "eval"):
+        if row.kind in KINDS:
             for name in row.values:
-                if name not in names and row.logged(name) is not None and not _OF_THE_FORM.fullmatch(name):
+                if name not in names and row.logged(name) is not None:
                     names[name] = None
-    return list(names)
+    return sorted(names, key=lambda name: bool(_OF_THE_MACHINE.search(name)) or -bool(_TELLING.search(name)))
+
+
+def meant(wanted: str, names: Container[str]) -> str:
+    """Returns the metric that a user asks for.
+
+    Args:
+        wanted: as the user wrote it.
+        names: of the metrics that there are.
+    """
+    return wanted if wanted in names else SHORT.get(wanted, wanted)
+
+
+def title_of(name: str) -> str:
+    """Returns how a metric is called where there is little room."""
+    return next((short for short, full in SHORT.items() if full == name), name)
+
+
+def no_such_metric(wanted: str, names: Iterable[str]) -> RunError:
+    """Returns the error for a metric that no run has logged."""
+    known = sorted(set(names))
+    more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
+    listed = ", ".join(name if name.isprintable() else ascii(name)[1:-1] for name in known[:_LISTED])
+    hint = f"--metric takes one of {listed}{more}" if known else None
+    return RunError(f"no run logs a number {wanted!r}", hint=hint)
 
 
 def stretched(rows: Iterable[MetricRow], prefix: str, stretch: int) -> list[MetricRow]:
@@ -265,13 +213,19 @@ def _mean(rows: Iterable[MetricRow], key: str) -> float | None:
     return statistics.fmean(finite) if finite else math.nan if numbers else None
 
 
-def _row(line: bytes) -> MetricRow | None:
+def parse_object(line: bytes) -> dict[str, Any] | None:
+    """Returns the object in a line; None if it has none, as a line that is half written."""
     try:
         document = whole_text(json.loads(line)) if b"\\ud" in line or b"\\uD" in line else json.loads(line)
-        kind, step = document.pop("kind"), document.pop("step")
-        time, attempt = document.pop("time", 0.0), document.pop("attempt", 0)
-    except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
+    except (ValueError, RecursionError):
         return None
+    return document if isinstance(document, dict) else None
+
+
+def row_in(document: dict[str, Any]) -> MetricRow | None:
+    """Returns the row that an object of metrics.jsonl is; None if it is none. The object is changed."""
+    kind, step = document.pop("kind", None), document.pop("step", None)
+    time, attempt = document.pop("time", 0.0), document.pop("attempt", 0)
     if not isinstance(kind, str) or any(number(value) is None for value in (step, time, attempt)):
         return None
     return MetricRow(kind, int(step), float(time), int(attempt), document)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, takewhile
 
-from clusterkit.results.metrics import LARGEST, MetricRow, latest
+from clusterkit.results.metrics import KINDS, LARGEST, MetricRow, latest, own_names, title_of
+from clusterkit.units import significant
 
 _NAMED = 3
 """Most metrics that a sentence about values that are not finite names."""
@@ -51,6 +52,18 @@ class Series:
         """The last point; None without one, and if its value is not finite."""
         return self.points[-1] if self.points and not self.lost else None
 
+    @cached_property
+    def final(self) -> Point | None:
+        """The last step, and the mean of the values in the last tenth of the steps; None as for `last`.
+
+        Of a success rate the last value: an evaluation is a mean already.
+        """
+        if self.last is None or self.name.startswith("success/"):
+            return self.last
+        first, (end, _) = self.points[0][0], self.last
+        tail = [value for step, value in self.finite if end - step <= (end - first) / 10]
+        return end, math.fsum(tail) / len(tail)
+
     @property
     def why(self) -> str | None:
         """Why a metric that was logged has no last value; None if it has one."""
@@ -61,7 +74,7 @@ class Series:
 
 
 def series(rows: Iterable[MetricRow], name: str) -> Series:
-    """Returns a metric's values, of evaluations or else of training.
+    """Returns a metric's values, of evaluations, or else of training, or else of other logs.
 
     A user's own program may write several lines for one step. JSON writers that cannot write NaN write null,
     which also stands for a value that was not measured. So nulls at the end count as not finite only if there
@@ -70,7 +83,7 @@ def series(rows: Iterable[MetricRow], name: str) -> Series:
     named = [row for row in rows if name in row.values]
     logged = [row for row in named if row.logged(name) is not None]
     missing = [row for row in named if row.values[name] is None]
-    for kind in ("eval", "train"):
+    for kind in KINDS:
         if not any(row.kind == kind for row in logged):
             continue
         # Of the lines of one step, one with a number counts.
@@ -85,6 +98,14 @@ def series(rows: Iterable[MetricRow], name: str) -> Series:
     return Series(name, ())
 
 
+def headline(rows: Sequence[MetricRow]) -> str | None:
+    """Says what the main metric of a user's own program came to; None without one."""
+    for name in own_names(rows)[:1]:
+        values = series(rows, name)
+        return values.why if values.final is None else f"{title_of(name)} {significant(values.final[1])}"
+    return None
+
+
 def not_finite(rows: Sequence[MetricRow]) -> list[Series]:
     """Returns the metrics that had values that were not finite, the worst first.
 
@@ -93,7 +114,7 @@ def not_finite(rows: Sequence[MetricRow]) -> list[Series]:
     names = {
         name: None
         for row in rows
-        if row.kind in ("train", "eval")
+        if row.kind in KINDS
         for name, value in row.values.items()
         if row.number(name) is None and (value is None or row.logged(name) is not None)
     }

@@ -1,18 +1,23 @@
-"""What trackers get of a pulled run: its description, and the numbers of its metrics, each step once."""
+"""What trackers get of a pulled run: its description, and the numbers that it logged, each step once."""
 
 from __future__ import annotations
 
-import os
 import shlex
-from collections.abc import Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from heapq import merge
+from pathlib import Path
 from typing import BinaryIO
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.results.metrics import LONGEST_LINE, MetricRow, each, lines_of, overtaken
+from clusterkit.results import metrics
+from clusterkit.results.logs.find import choose, files_below, is_start
+from clusterkit.results.logs.run_logs import read_run
+from clusterkit.results.metrics import METRICS, MetricRow, each, own_names
 from clusterkit.runs.program import trains
 from clusterkit.runs.run_dir import RunDirectory, moment, table
 from clusterkit.trackers.base import MetricPoint, RunStatus, TrackedRows, TrackedRun
+from clusterkit.untrusted import open_regular
 
 _BY_STATE: Mapping[str, RunStatus] = {
     JobState.COMPLETED: RunStatus.FINISHED,
@@ -70,12 +75,38 @@ def _tags(run: RunDirectory) -> Iterator[tuple[str, object]]:
     yield "git_branch", snapshot.get("git_branch")
 
 
-def tracked_rows(file: BinaryIO) -> TrackedRows:
-    """Returns the numbers of a metrics.jsonl, open at its start."""
-    return TrackedRows(os.fstat(file.fileno()).st_size, partial(_points, file))
+def tracked_rows(run_dir: Path, *, own: bool, step: str | None = None) -> TrackedRows:
+    """Returns the numbers that a pulled run has logged; see `read_run` for the arguments.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    paths, _ = choose(files_below(run_dir) if own else [METRICS])
+    logs = [path for path in paths if not is_start(path) and (run_dir / path).exists()]
+    mixed = any(path != METRICS for path in logs)
+    size = sum((run_dir / path).stat().st_size for path in logs)
+
+    def points(since: int | None = None) -> Iterator[MetricPoint]:
+        others = _points_of_others(read_run(run_dir, own=own, step=step).others) if mixed else iter(())
+        with ExitStack() as stack:
+            files = [stack.enter_context(open_regular(run_dir / path)) for path in logs if path == METRICS]
+            yield from merge(*(_points(file, since) for file in files), others, key=lambda point: point.step)
+
+    return TrackedRows(size, points, grows=not mixed)
 
 
-def _points(file: BinaryIO, since: int | None = None) -> Iterator[MetricPoint]:
+def _points_of_others(rows: Sequence[MetricRow]) -> Iterator[MetricPoint]:
+    """Yields each name and step once, by step."""
+    points = [
+        MetricPoint(name, row.step, _bounded(row.time), value)
+        for name in own_names(rows)
+        for row in metrics.latest((row for row in rows if name in row.values), metrics.LOG)
+        if (value := row.logged(name)) is not None
+    ]
+    yield from sorted(points, key=lambda point: point.step)
+
+
+def _points(file: BinaryIO, since: int | None) -> Iterator[MetricPoint]:
     """Yields each name and step once, by step.
 
     Of a step, the highest attempt counts, and its last line that has the number. Lines are read twice
@@ -90,7 +121,7 @@ def _points(file: BinaryIO, since: int | None = None) -> Iterator[MetricPoint]:
     places: dict[tuple[int, str], list[tuple[int, int, int]]] = {}
     first: dict[tuple[str, str], dict[int, int]] = {}
     end = 0
-    for line in lines_of(file):
+    for line in metrics.lines_of(file):
         start, end = end, end + len(line)
         for row in each((line,)):
             if row.kind in _KINDS:
@@ -100,7 +131,7 @@ def _points(file: BinaryIO, since: int | None = None) -> Iterator[MetricPoint]:
                 for name in _numbers(row) if since is None else ():
                     steps = first.setdefault((row.kind, name), {})
                     steps[row.attempt] = min(row.step, steps.get(row.attempt, row.step))
-    ends = {name: overtaken(steps) for name, steps in first.items()}
+    ends = {name: metrics.overtaken(steps) for name, steps in first.items()}
     for (step, kind), lines in sorted(places.items()):
         if since is not None and max(until for _, _, until in lines) <= since:
             continue
@@ -108,15 +139,18 @@ def _points(file: BinaryIO, since: int | None = None) -> Iterator[MetricPoint]:
         old: set[str] = set()
         for attempt, start, until in sorted(lines):
             file.seek(start)
-            for row in each((file.readline(LONGEST_LINE),)):
+            for row in each((file.readline(metrics.LONGEST_LINE),)):
                 numbers = _numbers(row)
                 if since is not None and until <= since:
                     old |= numbers.keys()
                 for name, value in numbers.items():
                     if since is not None or step < ends[kind, name][attempt]:
-                        time = min(max(row.time, 0.0), _YEAR_9999)
-                        numbered[name] = MetricPoint(f"{kind}/{name}", step, time, value)
+                        numbered[name] = MetricPoint(f"{kind}/{name}", step, _bounded(row.time), value)
         yield from (point for name, point in numbered.items() if name not in old)
+
+
+def _bounded(time: float) -> float:
+    return min(max(time, 0.0), _YEAR_9999)
 
 
 def _numbers(row: MetricRow) -> dict[str, float]:

@@ -2,56 +2,60 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
-from dataclasses import replace
 
-from clusterkit.results.growing import MetricsReader, read_metrics
-from clusterkit.results.metrics import MetricRow, each
+from clusterkit.results.growing import GrowingRun, read_logs
+from clusterkit.results.logs.run_logs import RunLogs
+from clusterkit.results.metrics import meant
 from clusterkit.results.series import Series, series
 from clusterkit.transport.base import Transport
 
-
-class _RunMetric:
-    """One run's rows that have the metric, and the names of all numbers that it logs."""
-
-    def __init__(self, run_dir: str, metric: str) -> None:
-        self._metric = metric
-        self.reader = MetricsReader(run_dir, self._add)
-        self.rows: list[MetricRow] = []
-        self.names: set[str] = set()
-
-    def _add(self, lines: Iterable[bytes]) -> None:
-        for row in each(lines):
-            if row.kind in ("train", "eval"):
-                self.names |= {name for name in row.values if row.logged(name) is not None}
-                if self._metric in row.values:
-                    self.rows.append(replace(row, values={self._metric: row.values[self._metric]}))
+FIND_SECONDS = 30.0
+"""Seconds between two looks for new log files."""
 
 
 class MetricReader:
-    """Reads a metric of runs on one cluster, each byte once."""
+    """Reads a metric of runs on one cluster, each byte once.
 
-    def __init__(self, metric: str) -> None:
-        self._metric = metric
-        self._runs: dict[str, _RunMetric] = {}
+    Args:
+        metric: its name.
+        own: whether the runs are of a program of the user's own.
+        step: the name of the steps; None finds it.
+    """
 
-    def read(self, transport: Transport, run_dirs: Iterable[str]) -> None:
-        """Reads what was appended to the metrics of some runs since the last call.
+    def __init__(self, metric: str, *, own: bool, step: str | None = None) -> None:
+        self._metric, self._own, self._step = metric, own, step
+        self._runs: dict[str, GrowingRun] = {}
+        self._found = float("-inf")
+
+    def read(self, transport: Transport, run_dirs: Iterable[str], *, ended: bool = False) -> None:
+        """Reads what was appended to the logs of some runs since the last call.
+
+        Args:
+            transport: to their cluster.
+            run_dirs: of the runs.
+            ended: whether one has ended, so that no more of its files will come.
 
         Raises:
             TransportError: the connection failed.
         """
-        read_metrics(transport, [self._run(run_dir).reader for run_dir in run_dirs])
+        runs = [self._run(run_dir) for run_dir in run_dirs]
+        find = ended or time.monotonic() - self._found >= FIND_SECONDS
+        read_logs(transport, runs, find=find and self._own)
+        self._found = time.monotonic() if find else self._found
 
     def series(self, run_dir: str) -> Series:
         """Returns a run's values of the metric so far."""
-        return series(self._run(run_dir).rows, self._metric)
+        logs = self._run(run_dir).logs
+        return series(logs.rows, meant(self._metric, logs.names))
 
     def names(self, run_dir: str) -> list[str]:
         """Returns the numbers that a run has logged so far."""
-        return sorted(self._run(run_dir).names)
+        return self._run(run_dir).logs.names
 
-    def _run(self, run_dir: str) -> _RunMetric:
+    def _run(self, run_dir: str) -> GrowingRun:
         if run_dir not in self._runs:
-            self._runs[run_dir] = _RunMetric(run_dir, self._metric)
+            logs = RunLogs(self._step, only=(self._metric, meant(self._metric, ())))
+            self._runs[run_dir] = GrowingRun(run_dir, logs, own=self._own)
         return self._runs[run_dir]

@@ -10,7 +10,7 @@ from typing import Any
 
 from clusterkit.backends.submission import Submission
 from clusterkit.config.options import NATIVE
-from clusterkit.results.metrics import MetricRow, last_step, latest, own_names
+from clusterkit.results.metrics import MetricRow, last_step, latest, meant, own_names
 from clusterkit.results.series import series
 from clusterkit.runs.program import trains
 from clusterkit.runs.record import Attempt
@@ -26,6 +26,8 @@ _IN_ARGUMENTS = frozenset(
     }
 )
 """Profile values that a training run gets as arguments; the arguments say what was used in the end."""
+_MOST_METRICS = 24
+"""Most metrics of a user's own program that are described."""
 _OF_ONE_RUN = frozenset({"WANDB_RUN_ID", "WANDB_DIR", "CLUSTERKIT_SEED"})
 
 
@@ -51,15 +53,17 @@ class Description:
     snapshot: Mapping[str, Any]
     """The snapshot section of run.json."""
     has_results: bool
+    logged: frozenset[str] = frozenset()
+    """Names of all numbers that it logged."""
 
 
 def describe(
     document: Mapping[str, Any],
     where: str,
-    *,
     request: Submission = Submission(0),  # noqa: B008 - immutable
     rows: Sequence[MetricRow] | None = None,
     attempts: Sequence[Attempt] = (),
+    metric: str | None = None,
 ) -> Description:
     """Describes a run by section and name.
 
@@ -67,8 +71,9 @@ def describe(
         document: run.json.
         where: the source that it was read from.
         request: its newest submission.
-        rows: of metrics.jsonl; None when only run.json is available.
+        rows: of its logs; None when only run.json is available.
         attempts: of the run.
+        metric: the only one to describe; None describes the main ones.
     """
     env = request.env or table(document, "env")
     own = str(env.get("WANDB_DIR") or "\0")  # the run directory; when unknown, in no text
@@ -109,7 +114,7 @@ def describe(
         },
         "image": {name: value for name, value in (image or no_file).items() if name != "path"},
         "versions": _versions(document, rows or ()),
-        "results": {} if rows is None else dict(_results(rows, attempts, own=not recipe)),
+        "results": {} if rows is None else dict(_results(rows, attempts, own=not recipe, metric=metric)),
     }
     return Description(
         str(document.get("run_id") or posixpath.basename(where)),
@@ -118,6 +123,7 @@ def describe(
         () if training else argv,
         snapshot,
         rows is not None,
+        frozenset(own_names(rows or ())),
     )
 
 
@@ -151,11 +157,13 @@ def _versions(document: Mapping[str, Any], rows: Sequence[MetricRow]) -> dict[st
 
 
 def _results(
-    rows: Sequence[MetricRow], attempts: Sequence[Attempt], *, own: bool
+    rows: Sequence[MetricRow], attempts: Sequence[Attempt], *, own: bool, metric: str | None
 ) -> Iterator[tuple[str, Any]]:
     evaluations, training = latest(rows, "eval"), latest(rows, "train")
-    if evaluations:
+    evaluated = set()
+    if evaluations and metric is None:
         final = evaluations[-1]
+        evaluated = {name for name in final.values if name.startswith("success")}
         yield "evaluated at step", final.step
         names = [key.removeprefix("success/") for key in final.values if key.startswith("success/")]
         for name in names:
@@ -165,9 +173,13 @@ def _results(
                 yield title, DescribedRate(value, low, high)
             elif (why := series(rows, f"success/{name}").why) is not None:
                 yield title, why.removeprefix(f"success/{name} was ")
-    for name in own_names(rows) if own else ():
+    names = own_names(rows)
+    shown = [name for name in names if name not in evaluated][:_MOST_METRICS] if own else []
+    if metric is not None:
+        shown = [name for name in names if name == meant(metric, names)]
+    for name in shown:
         values = series(rows, name)
-        yield name, values.last[1] if values.last else (values.why or "").removeprefix(f"{name} was ")
+        yield name, values.final[1] if values.final else (values.why or "").removeprefix(f"{name} was ")
     if rows:
         yield "steps", last_step(rows)
     speeds = [speed for row in training if (speed := row.number("steps_per_second")) is not None]

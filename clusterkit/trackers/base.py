@@ -57,11 +57,14 @@ class TrackedRows:
     """The metrics of a run, in bounded memory."""
 
     size: int
-    """Bytes of its metrics.jsonl: another size means that there are other rows."""
+    """Bytes of its logs: another size means that there are other rows."""
     points: Callable[[int | None], Iterator[MetricPoint]]
     """Yields each name and step once, by step: for a tracker that is written anew, called with None, those of
     the newest attempts; for one that can only add, called with an earlier size, those that it did not have.
     """
+    grows: bool = True
+    """Whether an earlier size says which those are; else such a tracker asks with 0 for all, and leaves out
+    the steps that it has."""
 
 
 class Tracker(ABC):

@@ -1,6 +1,6 @@
 """Logs pulled runs to MLflow through its own client, each step once.
 
-MLflow can only add numbers. So each run there has a tag that says how much of its metrics.jsonl has arrived;
+MLflow can only add numbers. So each run there has a tag that says how many bytes of its logs have arrived;
 what is in doubt after a crash is read back first.
 """
 
@@ -112,16 +112,16 @@ class Mlflow(Tracker):
             return False
         with self._explained(TrackerError):
             logged = ordinal(there.data.tags.get(LOGGED_TAG, "")) if there is not None else None
-            size = logged if logged is not None and logged <= rows.size else None
+            known = logged is not None and logged <= rows.size and rows.grows
             if there is None:
                 there = self._create(run)
-            if size != rows.size:
+            if logged != rows.size:
                 self._client.set_tag(there.info.run_id, LOGGED_TAG, _UNFINISHED)
-                if size is None:
+                if logged is None:
                     self._log_parameters(there, run)
-                self._log_points(there, rows.points(size or 0), in_doubt=size is None)
+                self._log_points(there, rows.points((known and logged) or 0), in_doubt=not known)
                 self._client.set_tag(there.info.run_id, LOGGED_TAG, str(rows.size))
-            return self._end(there, run) or size != rows.size
+            return self._end(there, run) or logged != rows.size
 
     def _open(self) -> MlflowClient:
         for name, value in _ENVIRONMENT.items():

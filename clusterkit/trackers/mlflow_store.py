@@ -14,7 +14,7 @@ from clusterkit.untrusted import ordinal
 
 RUN_TAG = "clusterkit.run"
 LOGGED_TAG = "clusterkit.logged"
-"""How many bytes of the run's metrics.jsonl have arrived, or another text while a sync is at it."""
+"""How many bytes of the run's logs have arrived, or another text while a sync is at it."""
 _WHOLE_LINE = re.compile(rb"-?[0-9]+ \S+( -?[0-9]+)?( \S+ \S+)?\n")
 _REFUSED = re.compile(r"[^\w.\- :/]|[\r\n]")
 _LONGEST = 240

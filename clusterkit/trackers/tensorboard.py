@@ -1,7 +1,7 @@
 """Writes runs' TensorBoard event files. Needs the package `tensorboard`, not TensorFlow.
 
 Event files are derived data, so a changed one is written anew. A file's name has the size of the
-metrics.jsonl that it was made from: this says whether it is up to date, and makes each file the next one of
+logs that it was made from: this says whether it is up to date, and makes each file the next one of
 its folder, which is how a running TensorBoard finds it.
 """
 

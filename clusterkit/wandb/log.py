@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from clusterkit.results.logs.find import files_below
+from clusterkit.results.logs.wandb import write
 from clusterkit.wandb import records
 from clusterkit.wandb.records import LogState, RecordKind
 
 _REPEATED = frozenset({RecordKind.HISTORY, RecordKind.OUTPUT, RecordKind.OUTPUT_RAW, RecordKind.STATS})
 """Records that the server appends: sending them again duplicates them. All others replace or merge."""
-
-
-_WITHOUT_LOGS = frozenset({"attempts", "checkpoints", "submissions"})
 
 
 @dataclass(frozen=True)
@@ -53,20 +51,8 @@ class WandbLog:
 
 def find_logs(run_dir: Path, *, online: bool = False) -> list[Path]:
     """Returns the offline logs of a pulled run directory, or those of its online starts."""
-    pattern = f"{'' if online else 'offline-'}run-*/run-*.wandb"
-    return sorted(log for folder in _wandb_folders(run_dir) for log in folder.glob(pattern))
-
-
-def _wandb_folders(folder: Path, depth: int = 8) -> Iterator[Path]:
-    """Yields the W&B client's folders below another; links and folders of checkpoints are not entered."""
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if not entry.is_dir(follow_symlinks=False) or entry.name in _WITHOUT_LOGS:
-                continue
-            if entry.name == "wandb":
-                yield Path(entry.path)
-            elif depth:
-                yield from _wandb_folders(Path(entry.path), depth - 1)
+    named = re.compile(rf"(.*/)?wandb/{'' if online else 'offline-'}run-[^/]+/run-[^/]+\.wandb")
+    return sorted(run_dir / path for path in files_below(run_dir) if named.fullmatch(path))
 
 
 def inspect(path: Path) -> WandbLog:
@@ -168,4 +154,4 @@ def write_part(
     with log.path.open("rb") as stream:
         records.scan(stream, see)
     with target.open("wb") as copy:
-        records.write(copy, [*kept, *(ending or ())])
+        write(copy, [*kept, *(ending or ())])

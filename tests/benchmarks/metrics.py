@@ -1,8 +1,8 @@
 """Reading a large metrics.jsonl for reports and curves, against a list of all its rows.
 
 Two gigabytes (`--quick`: 200 MB) of training rows with an evaluation after every hundredth. `memory_mb` is
-the peak of a process that reads them with `clusterkit.results.metrics.read`; `ratio_memory`: the peak of one
-that keeps every parsed line, over it. The full size is read by ours alone. `seconds` is the reading's time.
+the peak of a process that reads them with `read_run`; `ratio_memory`: the peak of one that keeps every parsed
+line, over it. The full size is read by ours alone. `seconds` is the reading's time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from pathlib import Path
 
 from tests.benchmarks._report import arguments, report
 
-_OURS = "from clusterkit.results.metrics import read; kept = read(Path(sys.argv[1]))"
+_OURS = """
+from clusterkit.results.logs.run_logs import read_run
+kept = read_run(Path(sys.argv[1]).parent, own=False).rows
+"""
 _ALL = "kept = [json.loads(line) for line in open(sys.argv[1])]"
 _MEASURE = """
 import json, resource, sys, time

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -65,15 +66,16 @@ def rows(count: int) -> tuple[MetricRow, ...]:
 @pytest.mark.parametrize("width", [40, 80, 119, 120, 160, 300])
 @pytest.mark.parametrize("height", [24, 50, None])
 @pytest.mark.parametrize("count", [0, 1, 100])
-def test_the_panels_fit_the_terminal(width: int, height: int | None, count: int) -> None:
+@pytest.mark.parametrize("recipe", ["", "mt10"])
+def test_the_panels_fit_the_terminal(width: int, height: int | None, count: int, recipe: str) -> None:
     stream = io.StringIO()
     Console(file=stream, width=width, height=height or 25).print(
-        view(Curves(RUN, RunState(JobState.RUNNING), rows(count)), width, height)
+        view(Curves(replace(RUN, recipe=recipe), RunState(JobState.RUNNING), rows(count)), width, height)
     )
     lines = stream.getvalue().splitlines()
     assert max(map(len, lines)) <= width
     assert height is None or len(lines) <= height
-    assert stream.getvalue().count("nothing yet") == (0 if count else 3)
+    assert stream.getvalue().count("nothing yet") == (0 if count else 3 if recipe else 0)
     assert "[bold]from[/]" in lines[1]
 
 

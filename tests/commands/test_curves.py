@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -12,14 +13,23 @@ import pytest
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli import curves as module
 from clusterkit.cli.common import load, open_ledger
-from clusterkit.cli.curves import run_curves
+from clusterkit.cli.curves import curves_of
 from clusterkit.cli.ui.curves import Curves
+from clusterkit.config.settings import Settings
 from clusterkit.errors import TransportError
+from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.state import RunState, to_text
 from tests.commands.conftest import Project
 from tests.doubles.slurm_site import Member, SlurmSite
 
 MEMBER = Member(1, JobState.RUNNING)
+
+
+def run_curves(
+    settings: Settings, run: LedgerRun, *, follow: bool, say: Callable[[str], None] = lambda _: None
+) -> Iterator[Curves]:
+    return (one for (one,) in curves_of(settings, [run], follow=follow, say=say))
+
 
 LEARN = """
 import json, os, time
@@ -71,7 +81,7 @@ def test_it_is_drawn(learning: tuple[Project, str]) -> None:
     project, run_id = learning
     shown = project.run("curves", "--once").stdout.splitlines()
     assert shown[0].startswith(f"{run_id}  RUNNING, step 1k of 2k")
-    for words in ("success  25%  best 25% at 1k", "return  300  best 300 at 1k", "steps/s  500"):
+    for words in ("success  25%  best 25% at 1k", "return  300  best 300 at 1k", "steps_per_second  500"):
         assert words in shown[1]
     (project.run_dir(run_id) / "go").touch()
     project.ended(run_id)
@@ -103,7 +113,7 @@ def test_a_run_without_metrics(project: Project) -> None:
     run_id = project.submit()
     project.ended(run_id)
     failed = project.run("curves", code=8)
-    assert f"{run_id} is COMPLETED and has written no metrics" in failed.stderr
+    assert f"{run_id} has ended and logged no numbers" in failed.stderr
     assert failed.stdout == ""
 
 

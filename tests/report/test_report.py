@@ -21,7 +21,7 @@ from clusterkit.commands.report import Reported, advise_runs, find_pulled, repor
 from clusterkit.errors import RunError
 from clusterkit.forecast.bench import PROGRAM
 from clusterkit.report.charts import own
-from clusterkit.report.groups import group_runs, load_runs
+from clusterkit.report.groups import group_runs, read_runs
 from clusterkit.runs.ledger import Ledger
 from tests.results.run_dirs import TASKS, evaluation, make_run_dir, write_metrics
 
@@ -250,9 +250,14 @@ def test_one_evaluation_and_a_run_without(tmp_path: Path) -> None:
     (empty / "metrics.jsonl").unlink()
     reported, _, _ = write([folder, empty], tmp_path / "out")
     assert reported.left_out == ("demo-2",)
-    with pytest.raises(RunError, match="nothing to plot"):
-        report([empty], tmp_path / "out2", now=NOW)
-    assert not (tmp_path / "out2").exists()
+    reported, page, _ = write([empty], tmp_path / "out2")
+    assert (reported.left_out, reported.rows[0].result) == ((), None)
+    assert "No number was logged yet" in page.text
+    assert reported.files == (
+        tmp_path / "out2/machine.png",
+        tmp_path / "out2/machine.svg",
+        tmp_path / "out2/report.html",
+    )
 
 
 @pytest.mark.usefixtures("page_only")
@@ -329,7 +334,7 @@ def test_a_program_of_ones_own_is_told_by_its_first_number(tmp_path: Path) -> No
     assert row.result.point.interval.low == pytest.approx(1.5 - 4.303 * 0.5 / 3**0.5, rel=1e-3)
     text = " ".join(page.text.split())
     assert "1.5 0.2579 to 2.742" in text
-    assert "mean loss at 30 steps; 95% Student interval over 3 runs" in text
+    assert "loss, mean of the last tenth of 30 steps; 95% Student interval over 3 runs" in text
     header = text[: text.index("1.5 0.2579")]
     assert "codemain@0123456789 with uncommitted changes" in header
     assert "submitted2026-01-02 03:04 UTC" in header
@@ -383,7 +388,7 @@ def test_runs_that_have_come_less_far_are_seen_in_the_steps(tmp_path: Path) -> N
     folders = [own_run(tmp_path, 1, losses(1.0)), own_run(tmp_path, 2, losses(1.0)[:2])]
     reported, page, _ = write(folders, tmp_path / "out")
     assert reported.rows[0].result.at == "20 to 30"
-    assert "mean loss at 20 to 30 steps" in " ".join(page.text.split())
+    assert "loss, mean of the last tenth of 20 to 30 steps" in " ".join(page.text.split())
 
 
 @pytest.mark.parametrize(
@@ -416,11 +421,11 @@ def test_speed_of_a_program_that_logs_none_comes_from_its_rows(tmp_path: Path) -
     rows = losses(1.0)
     for at, row in enumerate(rows):
         row |= {"time": 100.0 + 4 * at, "attempt": 0}
-    (run,) = load_runs([own_run(tmp_path, 1, rows)])
+    (run,) = read_runs([own_run(tmp_path, 1, rows)])
     assert run.steps_per_second == 2.5
     rows[2]["attempt"] = 1  # what passed between attempts was no work
     rows[2]["time"] += 1000
-    (run,) = load_runs([own_run(tmp_path / "again", 1, rows)])
+    (run,) = read_runs([own_run(tmp_path / "again", 1, rows)])
     assert run.steps_per_second == 2.5
 
 
@@ -444,7 +449,7 @@ def test_a_file_is_no_folder_for_a_report(tmp_path: Path) -> None:
 def test_one_run_has_no_interval_and_says_so(tmp_path: Path) -> None:
     reported, page, _ = write([own_run(tmp_path, 1, losses(0.25))], tmp_path / "out")
     assert reported.rows[0].result.meaning == "one run: no interval"
-    assert "mean loss at 30 steps; one run: no interval" in " ".join(page.text.split())
+    assert "loss, mean of the last tenth of 30 steps; one run: no interval" in " ".join(page.text.split())
 
 
 @pytest.mark.usefixtures("page_only")
@@ -462,7 +467,7 @@ def test_a_number_that_ends_in_nan_has_no_final_value(tmp_path: Path) -> None:
     assert (row.result.point, row.result.at, row.result.meaning) == (None, "30", why)
     assert "loss was not finite at 1 of 3 points, from step 30 to the end" in page.text
     text = " ".join(page.text.split())
-    assert f"not finite mean loss at 30 steps; {why}" in text
+    assert f"not finite loss, mean of the last tenth of 30 steps; {why}" in text
     assert ["loss", "-"] in cells(page)
     assert ["", why] in cells(page)
 
@@ -485,7 +490,7 @@ def test_a_seed_that_diverges_leaves_the_mean_of_the_others_without_an_interval(
     print_json(reported)
     (group,) = json.loads(capsys.readouterr().out)["groups"]
     assert (group["value"], group["low"], group["diverged"]) == (1.5, None, 1)
-    (chart, *_) = own(group_runs(load_runs(folders)))
+    (chart, *_) = own(group_runs(read_runs(folders)))
     assert {curve.label: curve.points[-1].step for curve in chart.curves} == {
         "mean": 20, "seed 0": 30, "seed 1": 20, "seed 2": 30,
     }  # fmt: skip
@@ -502,5 +507,5 @@ def test_success_and_return_end_where_a_seed_diverges(tmp_path: Path, name: str)
     reported, *_ = write(folders, tmp_path / "out")
     (row,) = reported.rows
     assert (row.result.name, row.result.point.value, row.result.point.interval) == (name, 0.5, None)
-    (group,) = group_runs(load_runs(folders))
+    (group,) = group_runs(read_runs(folders))
     assert [point.step for point in group.curve(name)] == [10, 20]

@@ -15,10 +15,10 @@ from clusterkit.cli.report import show_advice
 from clusterkit.errors import ClusterkitError
 from clusterkit.report.advice import advise
 from clusterkit.report.evidence import read_evidence
-from clusterkit.report.groups import group_runs, load_runs
+from clusterkit.report.groups import group_runs, read_runs
 from clusterkit.report.measured import measure
 from clusterkit.report.page import render
-from clusterkit.results.metrics import read
+from clusterkit.results.logs.run_logs import read_run
 from clusterkit.runs.run_dir import newest_request, read_run_dir
 from clusterkit.runs.spec import RunSpec
 from clusterkit.sharing.comparison import ComparedCode, as_json, compare
@@ -61,7 +61,7 @@ def test_a_report_a_comparison_and_an_export(tmp_path: Path, seed: int) -> None:
     spoil(folder, random.Random(seed))
 
     def reported() -> None:
-        groups = group_runs(load_runs([whole, folder]))
+        groups = group_runs(read_runs([whole, folder]))
         advice = advise(
             {group.label: [measure(read_evidence(run)) for run in group.runs] for group in groups}
         )
@@ -71,7 +71,7 @@ def test_a_report_a_comparison_and_an_export(tmp_path: Path, seed: int) -> None:
     def compared() -> None:
         sides = []
         for path in (whole, folder):
-            run, rows = read_run_dir(path), read(path / "metrics.jsonl")
+            run, rows = read_run_dir(path), read_run(path, own=False).rows
             request = newest_request(path)
             sides.append(describe(run.document, str(path), request=request, rows=rows, attempts=run.attempts))
         json.dumps(as_json(compare(*sides, ComparedCode())))

@@ -12,17 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterkit.results.growing import MetricsReader, read_metrics
-from clusterkit.results.metrics import (
-    LONGEST_LINE,
-    MetricRow,
-    MetricRows,
-    each,
-    last_step,
-    latest,
-    own_names,
-    read,
-)
+from clusterkit.results.growing import GrowingRun, read_logs
+from clusterkit.results.logs.run_logs import RunLogs, read_run
+from clusterkit.results.metrics import LONGEST_LINE, MetricRow, each, last_step, latest, own_names
 from clusterkit.results.series import series
 from clusterkit.transport.local import LocalTransport
 
@@ -40,9 +32,9 @@ ROWS = st.lists(
 
 
 def parse(lines: Iterable[bytes]) -> list[MetricRow]:
-    rows = MetricRows()
-    rows.add(lines)
-    return list(rows.rows)
+    logs = RunLogs()
+    logs.feed("metrics.jsonl", b"\n".join(line.rstrip(b"\n") for line in lines) + b"\n")
+    return list(logs.rows)
 
 
 def as_line(row: MetricRow) -> bytes:
@@ -125,7 +117,7 @@ def test_the_names_that_only_the_program_knows() -> None:
         b'{"kind": "eval", "step": 2, "loss": 0.4, "success/mean": 1, "elo": 1200, "bad": NaN, "none": null}',
         b'{"kind": "run", "step": 0, "width": 64}',
     ]
-    assert own_names(parse(lines)) == ["loss", "elo", "bad"]
+    assert own_names(parse(lines)) == ["return/mean", "success/mean", "loss", "elo", "bad", "schema"]
 
 
 def test_what_a_program_writes_of_one_step_in_two_lines_is_all_there() -> None:
@@ -152,11 +144,10 @@ def evaluation(step: int) -> bytes:
 
 @pytest.mark.slow
 def test_of_a_large_file_training_rows_are_thinned_and_the_last_ones_stay() -> None:
-    rows = MetricRows(budget=20_000)
-    rows.add(
-        line for step in range(10_001) for line in ([train(step)] + [evaluation(step)] * (step % 100 == 0))
-    )
-    kept = rows.rows
+    logs = RunLogs(budget=40_000)
+    for step in range(10_001):
+        logs.feed("metrics.jsonl", train(step) + evaluation(step) * (step % 100 == 0))
+    kept = logs.rows
     steps = [row.step for row in kept if row.kind == "train"]
     assert [row.step for row in kept if row.kind == "eval"] == list(range(0, 10_001, 100))
     assert 100 < len(steps) < 400
@@ -173,7 +164,7 @@ def test_a_small_file_is_kept_whole() -> None:
 def test_a_line_without_end_is_no_row_and_is_never_held(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(train(1) + b'{"kind": "train", "x": "' + b"y" * (3 * LONGEST_LINE) + b'"}\n' + train(2))
-    assert [row.step for row in read(path)] == [1, 2]
+    assert [row.step for row in read_run(tmp_path, own=False).rows] == [1, 2]
 
 
 @pytest.mark.slow
@@ -182,17 +173,18 @@ def test_a_terabyte_without_a_line_end_ends_the_file(tmp_path: Path) -> None:
     path.write_bytes(train(1))
     with path.open("r+b") as file:
         file.truncate(1 << 40)
-    assert [row.step for row in read(path)] == [1]
-    rows = MetricRows()
-    there = MetricsReader(str(tmp_path), rows.add)
+    assert [row.step for row in read_run(tmp_path, own=False).rows] == [1]
+    there = GrowingRun(str(tmp_path), RunLogs(), own=False)
     for _ in range(2):
-        read_metrics(LocalTransport(), [there])
-        assert [row.step for row in rows.rows] == [1]
+        read_logs(LocalTransport(), [there], find=False)
+        assert [row.step for row in there.logs.rows] == [1]
 
 
 def test_what_is_no_file_has_no_rows(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    assert read(tmp_path / "pipe") == read(tmp_path / "nothing") == read(tmp_path) == ()
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    (tmp_path / "folder/metrics.jsonl").mkdir(parents=True)
+    for folder in (tmp_path, tmp_path / "folder", tmp_path / "nothing"):
+        assert read_run(folder, own=False).rows == read_run(folder, own=True).rows == ()
 
 
 def test_hostile_values() -> None:

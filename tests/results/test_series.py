@@ -11,7 +11,8 @@ import pytest
 
 from clusterkit.cli.ui.curves import Curves, panels
 from clusterkit.results.checkpoints import best_step
-from clusterkit.results.metrics import MetricRow, MetricRows
+from clusterkit.results.logs.run_logs import RunLogs
+from clusterkit.results.metrics import MetricRow
 from clusterkit.results.series import not_finite, not_finite_words, series
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.selection import known_state
@@ -22,10 +23,11 @@ NAN = math.nan
 
 def rows_of(*values: Any, name: str = "loss", kind: str = "train") -> list[MetricRow]:
     """What is read of lines with these values at steps 1, 2, ..., as Python writes them."""
-    rows = MetricRows()
-    lines = [{"kind": kind, "step": step, name: value} for step, value in enumerate(values, 1)]
-    rows.add(json.dumps(line).encode() for line in lines)
-    return list(rows.rows)
+    logs = RunLogs()
+    for step, value in enumerate(values, 1):
+        line = {"kind": kind, "step": step, name: value}
+        logs.feed("metrics.jsonl", json.dumps(line).encode() + b"\n")
+    return list(logs.rows)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +103,7 @@ def test_the_note_names_which_metrics_were_not_finite_how_often_and_where() -> N
 
 def test_curves_say_nan_where_a_line_stops() -> None:
     run = LedgerRun("r-1", "here", "r", "p", "", 0, "", "", "/r", 0, "COMPLETED")
-    for name, panel in (("loss", 0), ("success/mean", 0), ("return/mean", 1)):
+    for name, panel in (("loss", 0), ("success/mean", 0), ("return/mean", 0)):
         rows = rows_of(1.0, 0.5, NAN, NAN, name=name, kind="eval")
         shown = panels(Curves(run, known_state(run), tuple(rows)))[panel]
         assert (shown.last, shown.lost_from) == ("nan", 3)
@@ -109,7 +111,7 @@ def test_curves_say_nan_where_a_line_stops() -> None:
 
 
 def test_the_mean_return_of_tasks_is_nan_where_one_of_them_is() -> None:
-    run = LedgerRun("r-1", "here", "r", "p", "", 0, "", "", "/r", 0, "COMPLETED")
+    run = LedgerRun("r-1", "here", "r", "p", "mt10", 0, "", "", "/r", 0, "COMPLETED")
     rows = [
         MetricRow("train", step, 0.0, 0, {"return/a": 1.0, "return/b": None if step > 2 else 3.0})
         for step in (1, 2, 3, 4)

@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusterkit.results.metrics import read
+from clusterkit.results.logs.run_logs import read_run
 from clusterkit.results.series import series
 from clusterkit.results.tracked import tracked_rows
 from clusterkit.trackers.base import MetricPoint
@@ -18,8 +18,7 @@ from tests.trackers.run_files import ALL_STEPS, STARTS, append, expected, line, 
 
 
 def points_of(metrics: Path, known: int | None = None) -> list[MetricPoint]:
-    with metrics.open("rb") as file:
-        return list(tracked_rows(file).points(known))
+    return list(tracked_rows(metrics.parent, own=False).points(known))
 
 
 def test_each_step_of_a_run_requeued_twice_comes_once_and_is_the_last_starts(tmp_path: Path) -> None:
@@ -47,7 +46,7 @@ def test_a_start_that_logs_at_other_steps_ends_the_numbers_of_the_one_before(tmp
 def test_the_report_draws_the_same_series(tmp_path: Path) -> None:
     metrics = append(tmp_path, "".join(lines(steps, attempt) for attempt, steps in enumerate(STARTS)))
     for name in ("loss", "speed"):
-        drawn = series(read(metrics), name).finite
+        drawn = series(read_run(metrics.parent, own=False).rows, name).finite
         assert [(one.step, one.value) for one in points_of(metrics) if one.name == f"train/{name}"] == drawn
 
 

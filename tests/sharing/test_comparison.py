@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterkit.backends.submission import Submission
-from clusterkit.results.metrics import read
+from clusterkit.results.logs.run_logs import read_run
 from clusterkit.runs.run_dir import read_run_dir
 from clusterkit.sharing.comparison import Changed, ComparedCode, changed_in, compare
 from clusterkit.sharing.description import DescribedRate, Description, describe
@@ -70,7 +70,7 @@ def test_results_only_where_both_have_some(tmp_path: Path) -> None:
         folder = make_run_dir(tmp_path, name)
         write_metrics(folder, [evaluation(10, {"reach-v3": success}), evaluation(5, {"reach-v3": 0.0})])
         run = read_run_dir(folder)
-        rows = read(folder / "metrics.jsonl")
+        rows = read_run(folder, own=False).rows
         return describe(run.document, str(folder), rows=rows, attempts=run.attempts)
 
     a, b = pulled("a", 0.5), pulled("b", 0.75)

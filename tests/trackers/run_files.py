@@ -43,8 +43,7 @@ def append(run_dir: Path, text: str) -> Path:
 
 def log(tracker: Tracker, run: TrackedRun, metrics: Path) -> bool:
     """Bring a run up to date in a tracker from its metrics.jsonl."""
-    with metrics.open("rb") as file:
-        return tracker.log(run, tracked_rows(file))
+    return tracker.log(run, tracked_rows(metrics.parent, own=True))
 
 
 def expected(starts: Sequence[Iterable[int]] = STARTS, *, first: bool = False) -> Mapping[int, float]:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusterkit.wandb.records import BLOCK, HEADER, Framing, LogState, scan, write
+from clusterkit.results.logs.wandb import BLOCK, HEADER, write
+from clusterkit.wandb.records import Framing, LogState, scan
 
 RECORDS = st.lists(
     st.one_of(st.binary(max_size=40), st.integers(0, 2 * BLOCK + 99).map(lambda n: bytes([n % 251]) * n)),

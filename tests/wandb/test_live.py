@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from clusterkit.results.logs.wandb import HEADER
 from clusterkit.wandb.ledger import RunUpload, SqliteUploads, UploadState
 from clusterkit.wandb.plan import UploadOutcome
-from clusterkit.wandb.records import HEADER
 from clusterkit.wandb.server import Credentials
 from clusterkit.wandb.upload import UploadTarget, upload_runs
 from tests.doubles import forked_wandb

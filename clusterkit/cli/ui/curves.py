@@ -1,11 +1,11 @@
-"""Draws a run's success, return and speed as curves in the terminal, live or once."""
+"""Draws a run's metrics as curves in the terminal, live or once."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,7 +17,8 @@ from rich.text import Text
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli.ui.console import format_count, out, printable
 from clusterkit.cli.ui.lines import plain_table
-from clusterkit.results.metrics import MetricRow, last_step, latest, own_names
+from clusterkit.results.logs.run_logs import fault_words
+from clusterkit.results.metrics import SHORT, MetricRow, last_step, latest, meant, own_names, title_of
 from clusterkit.results.series import Series, series
 from clusterkit.units import format_seconds, plural
 
@@ -54,9 +55,16 @@ class Curves:
     run: LedgerRun
     state: RunState
     rows: tuple[MetricRow, ...]
-    """All rows of metrics.jsonl so far."""
+    """All rows of its logs so far."""
     synced: datetime | None = None
     """When the synced copy was last written; None if the rows come from the cluster."""
+    faults: Mapping[str, str] = field(default_factory=dict)
+    """Why log files, by path, are not read to their end."""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will come."""
+        return self.state.state is not JobState.UNKNOWN and not self.state.state.active
 
     @property
     def total_steps(self) -> int | None:
@@ -78,6 +86,8 @@ class CurvePanel:
     """Whether higher is better; if so, the title names the highest value."""
     lost_from: int | None = None
     """The step from which no value was finite; None if the last one is."""
+    missing: str = "nothing yet"
+    """What is shown without a value."""
 
     @property
     def last(self) -> str:
@@ -104,18 +114,23 @@ def show_once(looks: Iterator[Look], draw: Draw[Look]) -> None:
         out.print(draw(one, out.width, None))
 
 
-def view(one: Curves, width: int, height: int | None = None) -> RenderableType:
+def view(one: Curves, width: int, height: int | None = None, *, metric: str | None = None) -> RenderableType:
     """Builds the view of one run.
 
     Args:
         one: the run and its metrics.
         width: the terminal's width in columns.
         height: the lines to fill; None if unlimited.
+        metric: the one to draw; None draws the main ones.
     """
-    shown = panels(one)
+    shown = panels(one, metric)
+    if not shown:
+        return Group(
+            *_head(one, width), Text("no numbers were logged" if one.over else "no numbers yet", "dim")
+        )
     beside = len(shown) if width >= _WIDE else 1
     stacked = -(-len(shown) // beside)
-    head = [_title(one), *_events(one)]
+    head = _head(one, width)
     cell = (width - 2 * (beside - 1)) // beside
     span = max((row.step for row in one.rows), default=1)
     lines = _ONCE_HEIGHT
@@ -125,9 +140,14 @@ def view(one: Curves, width: int, height: int | None = None) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     for first in range(0, len(shown), beside):
         grid.add_row(*(_draw(panel, span, cell, lines) for panel in shown[first : first + beside]))
+    return Group(*head, grid)
+
+
+def _head(one: Curves, width: int) -> list[Text]:
+    head = [_title(one), *_events(one), *(Text(line, style="yellow") for line in fault_words(one.faults)[:2])]
     for text in head:
         text.truncate(width, overflow="ellipsis")
-    return Group(*head, grid)
+    return head
 
 
 def _title(one: Curves) -> Text:
@@ -151,28 +171,34 @@ def _events(one: Curves) -> list[Text]:
     return [Text(printable(" ".join(str(texts[-1]).split())), style="dim")] if texts else []
 
 
-def panels(one: Curves) -> list[CurvePanel]:
-    """Selects a run's curves: success, return and speed, or what the user's own program reports."""
+def panels(one: Curves, metric: str | None = None) -> list[CurvePanel]:
+    """Selects a run's curves: the wanted metric, or else success, return and speed.
+
+    Of a program of the user's own they are the first of its metrics.
+    """
+    if metric is not None or not one.run.recipe:
+        names = own_names(one.rows)
+        shown = names[:_OWN] if metric is None else [meant(metric, names)]
+        found = [series(one.rows, name) for name in shown]
+        return [_panel(one, values, style) for values, style in zip(found, _STYLES, strict=False)]
     evaluations, training = latest(one.rows, "eval"), latest(one.rows, "train")
-    success = series(evaluations, "success/mean")
     returns = series(evaluations, "return/mean")
     returns = returns if returns.points else _means(training, "return/")
     speed = series(training, "steps_per_second")
-    if not one.run.recipe and not success.points and not returns.points and (names := own_names(one.rows)):
-        found = [series(one.rows, name) for name in names[:_OWN]]
-        return [_panel(values, style) for values, style in zip(found, _STYLES, strict=False)]
     return [
-        CurvePanel(
-            "success", success.finite, (0.0, 1.0), _percent, "green", best=True, lost_from=success.lost_from
-        ),
-        replace(_panel(returns, "cyan"), name="return", best=True),
-        replace(_panel(speed, "yellow"), name="steps/s"),
+        _panel(one, series(evaluations, "success/mean"), "green"),
+        replace(_panel(one, returns, "cyan"), name="return", best=True),
+        replace(_panel(one, speed, "yellow"), name="steps/s"),
     ]
 
 
-def _panel(values: Series, style: str) -> CurvePanel:
+def _panel(one: Curves, values: Series, style: str) -> CurvePanel:
     points = values.finite
-    return CurvePanel(values.name, points, _range(points), _short, style, lost_from=values.lost_from)
+    title, best = title_of(values.name), values.name in SHORT.values()
+    panel = CurvePanel(title, points, _range(points), _short, style, best, lost_from=values.lost_from)
+    if values.name.startswith("success/") and panel.up[1] <= 1 and panel.up[0] == 0:
+        panel = replace(panel, up=(0.0, 1.0), words=_percent)
+    return replace(panel, missing="none") if one.over else panel
 
 
 def _percent(share: float) -> str:
@@ -198,8 +224,8 @@ def _draw(panel: CurvePanel, span: float, width: int, height: int) -> Text:
     """Draws a title with the last and best value, the curve between two axes, and the steps below."""
     room = max(1, width - _AXIS - 1)
     text = Text(f"{'':{_AXIS}} ")
-    text.append(panel.name, "bold")
-    text.append(f"  {panel.last or 'nothing yet'}", panel.style if panel.last else "dim")
+    text.append(printable(panel.name), "bold")
+    text.append(f"  {panel.last or panel.missing}", panel.style if panel.last else "dim")
     if panel.lost_from is not None:
         text.append(f" since step {format_count(panel.lost_from)}", "dim")
     if panel.points and panel.best:
@@ -284,14 +310,18 @@ _VALUE, _STEP, _GAP = 7, 5, 2
 """Width in characters of a value, of the steps, and of the gap between columns."""
 
 
-def view_group(looks: Sequence[Curves], width: int, height: int | None) -> RenderableType:
+def view_group(
+    looks: Sequence[Curves], width: int, height: int | None, *, metric: str | None = None
+) -> RenderableType:
     """Builds one view of several runs; all small curves share one scale."""
-    shown = [panels(one) for one in looks]
-    names = list(dict.fromkeys(panel.name for mine in shown for panel in mine))
+    shown = [panels(one, metric) for one in looks]
+    names = list(dict.fromkeys(panel.name for mine in shown for panel in mine))[:_OWN]
     span = max((row.step for one in looks for row in one.rows), default=1) or 1
-    values = [y for mine in shown for panel in mine if panel.name == names[0] for _, y in panel.points]
+    values = [y for mine in shown for panel in mine if panel.name in names[:1] for _, y in panel.points]
     low, high = min(values, default=0.0), max(values, default=1.0)
     table = plain_table("run", "state", "step", right=("step",))
+    while len(names) > 1 and not (_room(looks, names, width) or looks[0].run.recipe):
+        names.pop()
     for name in names:
         table.add_column(printable(name), justify="right", no_wrap=True)
     columns = _room(looks, names, width)
@@ -302,7 +332,7 @@ def view_group(looks: Sequence[Curves], width: int, height: int | None) -> Rende
         found = {panel.name: panel for panel in mine}
         step = last_step(one.rows)
         cells = [found[name].last if name in found else "" for name in names]
-        first = found.get(names[0])
+        first = found.get(names[0]) if names else None
         small = [_spark(first.points if first else [], span, low, high, columns)] if columns else []
         table.add_row(
             one.run.run_id, str(one.state.state), "" if step is None else format_count(step), *cells, *small
