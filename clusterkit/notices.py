@@ -72,8 +72,14 @@ def failed(row: StatusRow) -> bool:
     return row.state.state not in _WELL
 
 
-def of_run(row: StatusRow, cause: FailureCause | None = None) -> Notice:
-    """Returns the notice of one ended run."""
+def of_run(row: StatusRow, cause: FailureCause | None = None, headline: str | None = None) -> Notice:
+    """Returns the notice of one ended run.
+
+    Args:
+        row: the run.
+        cause: why it failed.
+        headline: what its main metric came to.
+    """
     run, state = row.run, row.state
     if failed(row):
         sentence = cause.sentence if cause else state.why
@@ -82,6 +88,7 @@ def of_run(row: StatusRow, cause: FailureCause | None = None) -> Notice:
     else:
         facts = [f"after {format_seconds(state.elapsed_seconds)}"] if state.elapsed_seconds else []
         facts += [f"success {percent(state.success)}"] if state.success is not None else []
+        facts += [_tame(headline)] if headline else []
         lines = [", ".join(facts)] if facts else []
         lines.append(f"next: clusterkit sync-results {run.run_id}")
     title = f"{run.run_id} {_words(state.state)} on {run.cluster}"

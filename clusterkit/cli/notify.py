@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from clusterkit.backends.base import backend_of
@@ -96,7 +97,7 @@ class Notifier:
     def __init__(self, settings: Settings, ledger: Ledger) -> None:
         self.faults: list[str] = []
         """Why notices did not arrive; they are not sent again."""
-        self._notify, self._ledger = settings.notify, ledger
+        self._notify, self._ledger, self._step = settings.notify, ledger, settings.project.step
         self._silent = False
         """Whether the cluster has not given the evidence of a cause at this look."""
 
@@ -120,7 +121,10 @@ class Notifier:
         self._silent = False
         notices: list[Notice] = []
         for number, row in enumerate(sorted(runs, key=failed, reverse=True)):
-            notices.append(of_run(row, self._cause(cluster, transport, row) if number < _CAUSES else None))
+            looked = number < _CAUSES
+            cause = self._cause(cluster, transport, row) if looked else None
+            headline = self._headline(transport, row.run) if looked and not failed(row) else None
+            notices.append(of_run(row, cause, headline))
         for rows in groups[:_CAUSES]:
             bad = [row for row in rows if failed(row) and row.run.cluster == cluster.name]
             notices.append(of_group(rows, self._cause(cluster, transport, bad[-1]) if bad else None))
@@ -177,6 +181,19 @@ class Notifier:
             rows.append(now.get(run.run_id) or StatusRow(run, known_state(run)))
         cancelled = all(row.state.state is JobState.CANCELLED for row in rows)
         return [] if cancelled else rows
+
+    def _headline(self, transport: Transport, run: LedgerRun) -> str | None:
+        """Returns what the main metric of an own program came to; None of others, and if logs do not come."""
+        from clusterkit.results.growing import GrowingRun, read_logs
+        from clusterkit.results.logs.run_logs import RunLogs
+        from clusterkit.results.series import headline
+
+        if run.recipe:
+            return None
+        logs = RunLogs(self._step)
+        with suppress(ClusterkitError):
+            read_logs(transport, [GrowingRun(run.run_dir, logs, own=True)], find=True)
+        return headline(logs.rows)
 
     def _cause(self, cluster: Cluster, transport: Transport, row: StatusRow) -> FailureCause | None:
         """Returns why a run failed; its state's reason if the evidence says less or does not come."""
