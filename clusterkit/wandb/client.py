@@ -7,7 +7,6 @@ history. Only its debug log shows every abandoned request, as an ERROR.
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import re
 import signal
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clusterkit.errors import WandbError
+from clusterkit.untrusted import parse_object
 from clusterkit.wandb.server import Credentials
 from clusterkit_rl.distribution import install_command
 
@@ -208,7 +208,7 @@ def judge(returncode: int, output: str, debug_lines: Iterable[str], *, marked: b
         debug_lines: its debug log, JSON lines.
         marked: whether it wrote its marker beside every log.
     """
-    entries = [entry for line in debug_lines if (entry := _entry(line))]
+    entries = [entry for line in debug_lines if (entry := parse_object(line))]
     errors = [entry for entry in entries if str(entry.get("level", "")).startswith("ERROR")]
     printed = [line.partition("ERROR")[2].strip() for line in output.splitlines() if "ERROR" in line]
     lost = [entry for entry in errors if _is_history(entry)]
@@ -229,14 +229,6 @@ def judge(returncode: int, output: str, debug_lines: Iterable[str], *, marked: b
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
-
-
-def _entry(line: str) -> dict[str, object] | None:
-    try:
-        entry = json.loads(line)
-    except ValueError:
-        return None
-    return entry if isinstance(entry, dict) else None
 
 
 def _is_history(entry: Mapping[str, object]) -> bool:
