@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 
+from tests.allowing import allow
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
-from tests.cluster.rootfs import USERS
 
-SETTINGS = """
-[project]
-name = "environments"
-default_cluster = "site"
-program = ["python", "show.py"]
-environment = "environment.yml"
-
-[clusters.site]
-host = "login"
-ssh_config = "{ssh_config}"
-root = "/share/$USER/{root}"
-image = "{image}"
-binds = ["{tools}/micromamba:/usr/bin/micromamba"]
-
+OTHERS = """
 [clusters.bare]
 host = "login"
 ssh_config = "{ssh_config}"
@@ -33,7 +19,7 @@ root = "/share/$USER/{root}"
 container = "none"
 prelude = ["export PATH={tools}:$PATH"]
 
-[profiles.tiny]
+[profiles.small]
 cpus = 1
 time = "5m"
 """
@@ -50,22 +36,27 @@ sleep 3
 @pytest.fixture(scope="module")
 def person(cluster: Cluster, small_sif: Path, tmp_path_factory: pytest.TempPathFactory) -> User:
     home = tmp_path_factory.mktemp("environments")
-    tools = cluster.share / "alice" / f"{home.name}-tools"
-    tools.mkdir(parents=True, exist_ok=True)
+    tools = cluster.share / f"{home.name}-tools"
+    tools.mkdir()
     (tools / "micromamba").write_text(TOOL)
     for path in (tools / "micromamba", tools):
         path.chmod(0o755)
-        os.chown(path, USERS["alice"], USERS["alice"])
-    files = {"show.py": SHOW, "environment.yml": "dependencies:\n- alpha=1.0\n"}
     there = f"/share/{tools.relative_to(cluster.share)}"
-    return User.of(home, cluster, SETTINGS, files, image=str(small_sif), tools=there)
+    user = User.settle(home, cluster, small_sif)
+    project = 'program = ["python", "show.py"]\nenvironment = "environment.yml"\ndefault_profile = "small"'
+    site = f'[clusters.site]\nbinds = ["{there}/micromamba:/usr/bin/micromamba"]'
+    settings = user.folder / "clusterkit.toml"
+    text = settings.read_text().replace('default_profile = "tiny"', project).replace("[clusters.site]", site)
+    settings.write_text(text + OTHERS.format(ssh_config=cluster.ssh_config, root=home.name, tools=there))
+    (user.folder / "show.py").write_text(SHOW)
+    (user.folder / "environment.yml").write_text("dependencies:\n- alpha=1.0\n")
+    allow(user.folder)
+    return user
 
 
 @pytest.mark.parametrize("name", ["site", "bare"])
 def test_it_is_built_once_in_a_container_and_outside(person: User, name: str) -> None:
-    if name == "site":
-        person.types("deploy", "--cluster", name, "--dry-run")
-    words = ("--cluster", name, "--profile", "tiny", "--seeds", "1..4", "--yes")
+    words = ("--cluster", name, "--seeds", "1..4", "--yes")
     if name == "site":
         deployed = json.loads(person.types("deploy", "--cluster", name, "--json"))["environment"]
         assert deployed["build_job"]
