@@ -127,7 +127,7 @@ def test_a_run_that_began_without_a_container_resumes_without_one(tmp_path: Path
         found = ended(profile, run=replace(RUN, cluster="here"), root=site.layout.root)
         plan = resume_plan(here, found, Changes())
         (run,) = prepare(site, ledger, plan, Materials.recorded(found.spec), SecretValues()).placed
-    assert run.job.container == "none"
+    assert run.job.runtime.name == "none"
 
 
 @pytest.mark.parametrize(
