@@ -225,9 +225,10 @@ def test_a_trial_that_completes_without_the_metric_ends_the_search_with_the_name
 
 
 def test_status_and_report_show_the_best_trial_of_a_search(toy: Project) -> None:
-    toy.run("search", "toy", *SPACE, "--trials", "3", *ARGUMENTS)
+    told = toy.run("search", "toy", *SPACE, "--trials", "3", *ARGUMENTS).stderr
     found = known(toy)
     best = found["trials"][0]
+    assert f"best: {best['run_id']}; `clusterkit rerun {best['run_id']}` runs it again" in told
     group = json.loads(toy.run("status", "--json").stdout)["groups"][0]
     assert group["best"] == {
         "search": "toy",
