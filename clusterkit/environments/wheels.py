@@ -51,6 +51,11 @@ def fetch(site: Site, environment: Environment, script: str, *, bar: Bar) -> Non
             f"{environment.file}: conda fetches packages where it installs them",
             hint='set packages = "node" of the cluster; or use uv.lock or requirements.txt',
         )
+    if site.cluster.runtime.in_step:
+        raise ConfigError(
+            f"{site.cluster.runtime.title} starts containers in jobs alone, not where packages are fetched",
+            hint='set packages = "node" of the cluster',
+        )
     on_login = site.cluster.packages == "login"
     argv = ["bash", "-p", "-c", script, "bash", "--download" if on_login else "--python"]
     with bar(f"packages of {environment.file}", None):

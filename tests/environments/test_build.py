@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -244,7 +243,7 @@ def test_conda_makes_what_environment_yml_names(store: Store, monkeypatch: pytes
         (tools / name).chmod(0o700)
     show = ["sh", "-c", 'echo "$CONDA_PREFIX"']
     argv = ["sh", str(PROGRAM), str(store.folder), str(store.root), sys.executable, *show]
-    run = partial(subprocess.run, argv, capture_output=True, text=True, check=False)
-    done = run(env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"})
+    env = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
     assert done.stdout.splitlines()[-1] == str(store.current), done
     assert (store.root / "environment.txt").read_text() == "alpha==1.0\n"

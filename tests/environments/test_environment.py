@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from clusterkit.config.models import Cluster
 from clusterkit.environments.environment import Environment, find_file, read_environment
-from clusterkit.environments.wheels import platforms
+from clusterkit.environments.wheels import fetch, platforms
 from clusterkit.errors import ConfigError
 from clusterkit.runs.spec import is_sound
+from clusterkit.site import Layout, Site
 
 HASH = "--hash=sha256:" + "0" * 64
 PROJECT = """[project]
@@ -152,6 +155,14 @@ def test_the_most_exact_file_is_proposed(project: Path) -> None:
 def test_wheels_of_older_platforms_fit_a_newer_one() -> None:
     assert platforms("aarch64", "glibc", "2.17")[:2] == ["manylinux_2_17_aarch64", "manylinux2014_aarch64"]
     assert platforms("x86_64", "", "") == ["linux_x86_64"]
+
+
+@pytest.mark.parametrize(("runtime", "inputs"), [("pyxis", {}), ("none", {"environment.yml": ""})])
+def test_nothing_is_fetched_where_it_could_not_fit(runtime: str, inputs: dict[str, str]) -> None:
+    cluster = Cluster(name="uni", host="uni", root="/r", container=runtime, packages="login")
+    site = Site(cluster, cast("Any", None), Layout("/r", "/s"), None)
+    with pytest.raises(ConfigError, match="fetche"):
+        fetch(site, Environment("0" * 32, "x", 1, inputs=inputs), "", bar=cast("Any", None))
 
 
 def test_a_foreign_record_cannot_name_a_path() -> None:
