@@ -296,6 +296,13 @@ def test_any_bytes_are_read_or_refused(path: str, data: bytes, text: str) -> Non
         curves(logs)
 
 
+def test_an_event_may_leave_out_what_is_zero() -> None:
+    named = b"\x0a\x01a\x15" + struct.pack("<f", 2.5)
+    summary = b"\x0a" + bytes([len(named)]) + named
+    logs = logs_of({"a.tfevents.1": record(b"\x2a" + bytes([len(summary)]) + summary)})
+    assert logs.rows == (MetricRow("log", 0, 0.0, 0, {"a": 2.5}),)
+
+
 def test_a_damaged_event_file_is_read_to_the_damage_and_named() -> None:
     data = event(1, "a", 1.0) + event(2, "a", 2.0)
     wrong = bytearray(data + event(3, "a", 3.0))

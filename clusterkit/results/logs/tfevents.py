@@ -90,8 +90,8 @@ class EventFile(LogFormat):
 def _scalars(event: bytes) -> Iterator[MetricRow]:
     values = dict(fields(event))
     summary = as_bytes(values.get(_SUMMARY))
-    step, time = number(as_int(values.get(_STEP))), real(values.get(_TIME))
-    if not summary or step is None or time is None:
+    step, time = number(as_int(values.get(_STEP))), real(values.get(_TIME)) or 0.0  # zeros may be left out
+    if not summary or step is None:
         return
     time = time if math.isfinite(time) and 0 <= time < 1e11 else 0.0
     for field, value in fields(summary):
