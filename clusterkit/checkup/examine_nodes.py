@@ -43,13 +43,14 @@ from clusterkit.errors import ClusterkitError, WandbError
 from clusterkit.interruption import held_back
 from clusterkit.resources import NODE_PROGRAMS
 from clusterkit.runs.observe import ask_job
+from clusterkit.runs.program import needs_trainer
 from clusterkit.site import Site
 from clusterkit.submit.check import wants_gpu
 from clusterkit.submit.handover import SubmissionRefusedError, hand_over_job
 from clusterkit.wandb import server
 
 if TYPE_CHECKING:
-    from clusterkit.config.models import Profile, Project
+    from clusterkit.config.models import Profile
 
 _TINY = {"cpus": 2, "memory": 4 << 30, "gpus": 1, "nodes": 2}
 """Upper limits of the job's request, so that it starts soon."""
@@ -133,7 +134,7 @@ def _judge(exam: Examination, profile: Profile, came: _Came) -> Iterator[Result]
         answer=came.answer or parse_answer(""),
         image=exam.image,
         seen=came.seen,
-        trains=_trains(exam.settings.project, profile),
+        trains=needs_trainer(profile, exam.settings.project.program),
         online=exam.settings.project.wandb.mode == "online",
         server=server,
         environment=file.name if (file := exam.settings.project.environment) else "",
@@ -276,11 +277,3 @@ def _server() -> tuple[str, int]:
     except WandbError:
         address = urlsplit(server.DEFAULT_URL)
     return address.hostname or "api.wandb.ai", address.port or (443 if address.scheme == "https" else 80)
-
-
-def _trains(project: Project, profile: Profile) -> bool:
-    """Returns whether the run uses the bundled trainer, which imports PyTorch, MuJoCo and W&B."""
-    program = profile.program or project.program
-    if program:
-        return "trainer" in program and "-m" in program
-    return profile.recipe is not None

@@ -19,11 +19,12 @@ from clusterkit.checkup.login import rsync_version
 from clusterkit.config.models import Profile
 from clusterkit.errors import WandbError
 from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.program import needs_trainer
 from clusterkit.runs.secret_values import values_at_hand
 from clusterkit.submit.check import another, check_script, check_trainer, hardware_of, lacks
 from clusterkit.submit.materials import image_of, take_snapshot
 from clusterkit.submit.request import SubmitRequest, resolve
-from clusterkit.units import format_bytes
+from clusterkit.units import format_bytes, plural
 from clusterkit.wandb import client, server
 
 OLDEST_PYTHON, FIRST_UNTRIED_PYTHON = (3, 11), (3, 14)
@@ -119,13 +120,15 @@ def _code(exam: Examination) -> Verdict:
         return warned(
             "no clusterkit.toml here or above: this folder is no project", "clusterkit init --local"
         )
-    snapshot = take_snapshot(exam.settings, values_at_hand(exam.settings))
+    project = exam.settings.project
+    trainer = any(needs_trainer(profile, project.program) for profile in exam.profiles)
+    snapshot = take_snapshot(exam.settings, values_at_hand(exam.settings), trainer=trainer)
     for planned in exam.planned.values():
         check_script(snapshot.project, planned.program.argv)
         if planned.program.recipe is None:
             check_trainer(snapshot, planned.program.argv)
-    count = len(snapshot.project.files)
-    return passed(f"{count} file{'' if count == 1 else 's'}, {format_bytes(snapshot.bytes)} with the trainer")
+    size = format_bytes(snapshot.bytes) + (" with the trainer" if trainer else "")
+    return passed(f"{plural(len(snapshot.project.files), 'file')}, {size}")
 
 
 @CHECKS.declare("2 GiB are free (fails below 100 MiB)")

@@ -166,6 +166,7 @@ def _with_cluster(
                 settings,
                 run.cluster,
                 remembered.ledger,
+                profile=run.profile,
                 login=login,
                 bar=transfer_bar,
                 cache=remembered.chunks,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache
@@ -115,7 +115,7 @@ def rerun(
                 continue
             site = site_of(plan.cluster.name)
             ready = prepare(site, ledger, plan, materials, values)
-            _publish(settings, site, origin, values)
+            _publish(settings, site, origin, ready.placed[0].spec.trees, values)
             done.append(replace(hand_over(site, ledger, ready), lacking=lacking))
             show_rerun(done[-1], as_json=as_json)
     if as_json and dry_run:
@@ -242,13 +242,8 @@ def _unpacked(path: Path, new_folder: Callable[[], Path]) -> _RerunOrigin:
         )
     archive.read(path, folder, sizes.get)
     image = next((file for file in root.glob("image/*.sif") if not file.is_symlink()), None)
-    return _RerunOrigin(
-        spec,
-        newest,
-        None,
-        lambda identity: root / ("code" if identity == spec.code else "trainer"),
-        image,
-    )
+    folders = {identity: root / name for identity, name in zip(spec.trees, archive.TREES, strict=False)}
+    return _RerunOrigin(spec, newest, None, folders.__getitem__, image)
 
 
 def _known(settings: Settings, ledger: Ledger, name: str, site_of: Callable[[str], Site]) -> _RerunOrigin:
@@ -274,8 +269,10 @@ def _known(settings: Settings, ledger: Ledger, name: str, site_of: Callable[[str
     return _RerunOrigin(spec, recorded.request.whole(where), cluster, copy_of)
 
 
-def _publish(settings: Settings, site: Site, origin: _RerunOrigin, secrets: SecretValues) -> None:
-    """Makes sure that the cluster has the run's image, code and environment, uploading them if possible."""
+def _publish(
+    settings: Settings, site: Site, origin: _RerunOrigin, trees: Sequence[str], secrets: SecretValues
+) -> None:
+    """Makes sure that the cluster has the run's image, trees and environment, uploading them if possible."""
     from clusterkit import snapshots
     from clusterkit.images.image import present as image_present
     from clusterkit.images.planning import plan as plan_image
@@ -291,7 +288,7 @@ def _publish(settings: Settings, site: Site, origin: _RerunOrigin, secrets: Secr
         cache_folder = chunk_cache(settings)
         todo = plan_image(site, path, image, cache=cache_folder, verify=False)
         upload_image(site, path, image, todo, cache=cache_folder, bar=transfer_bar)
-    for identity in (origin.spec.code, origin.spec.trainer):
+    for identity in trees:
         there = f"{site.layout.snapshots}/{identity}"
         if site.transport.run(["sh", "-c", _THERE, "sh", there], check=False).returncode != 0:
             folder = origin.copy_of(identity)

@@ -28,6 +28,7 @@ from clusterkit.probes import ask
 from clusterkit.probes.space import Space, space
 from clusterkit.resources import page
 from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.program import needs_trainer
 from clusterkit.runs.secret_values import values_at_hand
 from clusterkit.site import Site, open_site
 from clusterkit.snapshots import Allow
@@ -47,7 +48,7 @@ from clusterkit.transport.base import Bar
 from clusterkit.units import format_duration
 
 if TYPE_CHECKING:
-    from clusterkit.config.models import Cluster
+    from clusterkit.config.models import Cluster, Profile
     from clusterkit.config.settings import Settings
     from clusterkit.transport.ahead import LoginAhead
 
@@ -61,19 +62,19 @@ def planning(
     cluster: Cluster,
     ledger: Ledger,
     *,
+    profile: Profile,
     login: LoginAhead,
     bar: Bar,
     cache: Path,
     allow_large: Allow | None = None,
 ) -> Iterator[tuple[Site, DeploymentPlan]]:
-    """Plans a deployment like `deploy`, and keeps the connection open for further commands.
+    """Plans a deployment for a run of a profile, and keeps the connection open for further commands.
 
     Chunk lists of images are stored in the folder `cache` instead of the project's.
     """
-    with _looked(settings, cluster, ledger, login, bar, use=False, allow_large=allow_large, cache=cache) as (
-        site,
-        found,
-    ):
+    with _looked(
+        settings, cluster, ledger, login, bar, profile, use=False, allow_large=allow_large, cache=cache
+    ) as (site, found):
         yield site, _weighed(site, found, ledger)
 
 
@@ -126,6 +127,7 @@ def deploy(
         ledger,
         login,
         bar,
+        settings.profile(),
         use=not only_plan,
         image=image,
         allow_large=allow_large,
@@ -232,6 +234,7 @@ def _looked(
     ledger: Ledger,
     login: LoginAhead,
     bar: Bar,
+    profile: Profile,
     *,
     use: bool,
     image: Path | None = None,
@@ -239,10 +242,11 @@ def _looked(
     verify_image: bool = False,
     cache: Path | None = None,
 ) -> Iterator[tuple[Site, DeploymentPlan]]:
-    """Opens the cluster, to `use` it or only to plan, and compares it with what is to be deployed."""
+    """Opens the cluster, to `use` it or only to plan, and compares it with what a profile's runs need."""
     wanted, path = _wanted(cluster, ledger, image, bar)
     secrets_at_hand = values_at_hand(settings)
-    snapshot = take_snapshot(settings, secrets_at_hand, allow_large, ledger)
+    trainer = needs_trainer(profile, settings.project.program)
+    snapshot = take_snapshot(settings, secrets_at_hand, allow_large, ledger, trainer=trainer)
     environment = environment_of(settings, cluster, wanted)
     secrets_at_hand.refuse_shown(environment=environment)
     basis = ledger.snapshot(cluster.name)

@@ -151,7 +151,7 @@ def _export(
         directory = read_run_dir(source.run_dir)
         document = directory.document
         spec = RunSpec.recorded(document, str(source.run_dir / "run.json"))
-        code, trainer = source.code(spec.code), source.code(spec.trainer)
+        trees = [source.code(identity) for identity in spec.trees]
         wanted = spec.stored_image
         image = source.image(wanted) if wanted and with_image else None
         models = models_here(source.run_dir, telling_rows(source.run_dir))
@@ -160,8 +160,7 @@ def _export(
         members = contents(
             source.run_dir,
             document,
-            code=code,
-            trainer=trainer,
+            trees=trees,
             packages=packages,
             image=image,
             model=model,

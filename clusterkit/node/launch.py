@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import sys
 from typing import Any, NoReturn
@@ -72,8 +71,7 @@ def environment(run: dict[str, Any], run_dir: str) -> dict[str, str]:
     argv = [str(argument) for argument in run["argv"]]
     if is_trainer(argv):  # it starts with -P, which leaves out the folder that a user's environment lies in
         python_path.insert(0, os.path.join(run_dir, WORK))
-    if names_trainer(argv):  # any other program may import a `trainer` of its own
-        python_path = [*run.get("python_path", []), *python_path]
+    python_path = [*run.get("python_path", []), *python_path]
     env["PYTHONPATH"] = os.pathsep.join(path for path in python_path if path)
     return env
 
@@ -101,11 +99,6 @@ def copied_places(work: str) -> list[str]:
 def is_trainer(argv: list[str]) -> bool:
     """Whether a program is the bundled trainer, whatever else is called `trainer` where it starts."""
     return argv[:3] == ["python", "-m", "trainer"]
-
-
-def names_trainer(argv: list[str]) -> bool:
-    """Whether a program starts the bundled trainer, as torchrun or a shell may, too."""
-    return re.search(r"(^|\s)-m\s+trainer(\s|$)", " ".join(argv)) is not None
 
 
 def restore_signals() -> None:

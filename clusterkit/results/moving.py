@@ -73,7 +73,7 @@ def move(source: Site, target: Site, run: LedgerRun, spec: RunSpec, results: Pat
         )
     _check_whole(run, pulled)
     with bar(f"{run.run_id} to {target.cluster.name}", None) as progress:
-        for identity in (spec.code, spec.trainer):
+        for identity in spec.trees:
             _move_snapshot(source, target, identity)
         there = target.layout.run(run.run_id)
         # By content: files left from an earlier stay on the target may have the same size.

@@ -26,6 +26,7 @@ _PLACE = re.compile(r"(?<!\$)(?:\{\{(?P<literal>[A-Za-z_][\w.-]*)\}\}|\{(?P<name
 _INNERMOST = re.compile(r"(?<!\$)\{([A-Za-z_][\w.-]*)\}")
 PLACES = ("seed", "total_steps", "run_id", "run_dir")
 """Placeholders that every own program has."""
+_NAMES_TRAINER = re.compile(r"(?<!\S)-m\s+trainer(?![\w.-])")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
@@ -324,6 +325,23 @@ def wandb_environment(wandb: Wandb) -> dict[str, str]:
 def trains(argv: Sequence[str]) -> bool:
     """Returns whether an argv runs the bundled trainer."""
     return list(argv[:4]) == _TRAIN
+
+
+def names_trainer(argv: Sequence[str]) -> bool:
+    """Returns whether a program starts the bundled trainer, as torchrun or a shell may, too.
+
+    Only such a program gets it: any other may import a `trainer` of its own.
+
+    >>> names_trainer(["bash", "-c", "python -m trainer check"])
+    True
+    """
+    return _NAMES_TRAINER.search(" ".join(argv)) is not None
+
+
+def needs_trainer(profile: Profile, own_program: Sequence[str] | None) -> bool:
+    """Returns whether runs of a profile use the bundled trainer; arguments as of `program`."""
+    fixed = profile.program or own_program
+    return names_trainer(fixed) if fixed else profile.recipe is not None
 
 
 def option_of(argv: Sequence[str], name: str) -> str | None:

@@ -87,7 +87,7 @@ class RunSpec:
         sound = {
             "argv": values.get("argv"),
             "profile": text(values.get("profile", {}).get("name")),
-            "python_path": len(values.get("python_path", ())) == 1,
+            "python_path": len(values.get("python_path", ())) <= 1,
             "environment": "environment" not in values or is_sound(values["environment"]),
             "image": _DIGEST.fullmatch(str(image.get("digest"))) and size is not None and size >= 0,
         }
@@ -125,14 +125,15 @@ class RunSpec:
         return Image(self.image["digest"], int(self.image["bytes"])) if self.image else None
 
     @property
-    def code(self) -> str:
-        """Id of the snapshot with the run's code."""
-        return _identity(self.workdir)
+    def trees(self) -> tuple[str, ...]:
+        """Ids of the snapshots with the run's code and, if it uses the bundled trainer, with that."""
+        folders = (self.workdir, *self.python_path)
+        return tuple(posixpath.basename(posixpath.dirname(folder)) for folder in folders)
 
     @property
-    def trainer(self) -> str:
-        """Id of the snapshot with the run's trainer."""
-        return _identity(self.python_path[0])
+    def code(self) -> str:
+        """Id of the snapshot with the run's code."""
+        return self.trees[0]
 
 
 def is_sound(environment: Mapping[str, Any]) -> bool:
@@ -145,11 +146,6 @@ def is_sound(environment: Mapping[str, Any]) -> bool:
         and isinstance(paths, list)
         and all(isinstance(path, str) and ".." not in path for path in paths)
     )
-
-
-def _identity(folder: str) -> str:
-    """Returns the id of the snapshot that has a folder."""
-    return posixpath.basename(posixpath.dirname(folder))
 
 
 def must_start_alike(spec: RunSpec, cluster: Cluster) -> None:

@@ -26,6 +26,8 @@ from clusterkit.sharing.entries import Content, entries
 from clusterkit.untrusted import of_tools
 
 SUMS = "SHA256SUMS"
+TREES = ("code", "trainer")
+"""Folders of a run's snapshots, in the order of `RunSpec.trees`."""
 _BLOCK = 1 << 20
 _LONGEST_SUMS = 64 << 20
 """Bytes; it is read into memory, and a received one is not trusted to be small."""

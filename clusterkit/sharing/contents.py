@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from clusterkit.backends.job_script import templates
 from clusterkit.backends.submission import Submission
 from clusterkit.runs.run_dir import newest_request
 from clusterkit.runtimes import BUILDER
-from clusterkit.sharing.archive import ArchiveMember, of_file
+from clusterkit.sharing.archive import TREES, ArchiveMember, of_file
 from clusterkit.snapshots.snapshot import ManifestEntry
 
 SCHEMA = 1
@@ -41,8 +41,7 @@ def contents(
     run_dir: Path,
     document: Mapping[str, Any],
     *,
-    code: Code,
-    trainer: Code,
+    trees: Sequence[Code],
     packages: Mapping[str, str],
     image: Path | None,
     model: Path | None,
@@ -52,8 +51,7 @@ def contents(
     Args:
         run_dir: of the pulled run.
         document: its run.json.
-        code: the snapshot of its working tree.
-        trainer: the snapshot of the trainer package it ran with.
+        trees: the snapshots of its working tree and, if it uses that, of the trainer package it ran with.
         packages: the image's packages, versions by name; empty when unknown.
         image: the image file, to include it.
         model: the chosen model, a file or a checkpoint in the run directory.
@@ -66,7 +64,8 @@ def contents(
     if model is not None and model.is_dir():
         for path in model.iterdir():  # every file: the trainer checks a checkpoint against its manifest
             members[f"run/{path.relative_to(run_dir).as_posix()}"] = of_file(path)
-    for place, snapshot in (("code", code), ("trainer", trainer)):
+    snapshots = dict(zip(TREES, trees, strict=False))
+    for place, snapshot in snapshots.items():
         members[f"{place}/manifest.gz"] = of_file(snapshot.folder / "manifest.gz")
         for name, entry in snapshot.entries.items():
             path = snapshot.folder / name
@@ -84,8 +83,7 @@ def contents(
         "schema": SCHEMA,
         "clusterkit": __version__,
         "run_id": str(document.get("run_id", run_dir.name)),
-        "code": code.identity,
-        "trainer": trainer.identity,
+        **{place: snapshots[place].identity if place in snapshots else None for place in TREES},
         "image": {**facts, "included": image is not None} if facts else None,
         "model": None if model is None else f"run/{model.relative_to(run_dir).as_posix()}",
         "packages": bool(listed),
@@ -126,6 +124,7 @@ def readme(document: Mapping[str, Any], request: Submission, about: Mapping[str,
         .render(
             run_id=about["run_id"],
             commit=commit + (changes if snapshot.get("dirty") else ""),
+            trainer=about["trainer"],
             packages=about["packages"],
             image=about["image"],
             registry=(document.get("versions") or {}).get("image"),

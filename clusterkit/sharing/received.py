@@ -14,6 +14,7 @@ from clusterkit.errors import RunError
 from clusterkit.results.pull import RUN_ID
 from clusterkit.runs.program import TOTAL_STEPS, option_of, trains
 from clusterkit.runs.spec import RunSpec
+from clusterkit.sharing.archive import TREES
 from clusterkit.snapshots.copy import listed
 from clusterkit.units import format_duration, format_size
 
@@ -49,7 +50,7 @@ def sizes_of(root: Path, spec: RunSpec) -> dict[str, int]:
         RunError: the manifest of a snapshot is missing or damaged.
     """
     sizes = {}
-    for place, identity in (("code", spec.code), ("trainer", spec.trainer)):
+    for place, identity in zip(TREES, spec.trees, strict=False):
         for name, entry in listed(root / place, identity).items():
             sizes[f"{place}/{name}"] = entry.bytes
     image = spec.stored_image
@@ -83,7 +84,7 @@ def check_received(spec: RunSpec, newest: Submission) -> Profile:
         steps = option_of(program.argv, "--total-steps") if trains(program.argv) else None
         sound = {
             "run_id": RUN_ID.fullmatch(spec.run_id),
-            "workdir and python_path": all(map(_SNAPSHOT.fullmatch, (spec.code, spec.trainer))),
+            "workdir and python_path": all(map(_SNAPSHOT.fullmatch, spec.trees)),
             "template": spec.template != (),
             "snapshot": isinstance(spec.snapshot.get("diff") or "", str),
             "recipe": isinstance((spec.recipe or {}).get("name", ""), str),

@@ -122,6 +122,8 @@ class Tree:
     stamps: tuple[tuple[int, int], ...] = ()
     """Size in bytes and modification time in nanoseconds of each file, before it was hashed."""
     manifest: Manifest = b""
+    name: str = "project"
+    """Of its folder in a snapshot's: `project` or `bundle`."""
 
     @property
     def id(self) -> str:
@@ -145,10 +147,10 @@ class Snapshot:
     """A working tree ready for upload, with its content address."""
 
     project: Tree
-    bundle: Tree
-    """The trainer package, shared by many snapshots."""
+    bundle: Tree | None
+    """The trainer package, shared by many snapshots; None for programs that do not use it."""
     bytes: int
-    """Size of both trees."""
+    """Size of all trees."""
     git: Git = field(default_factory=Git)
     withheld: tuple[str, ...] = ()
     """Files that look like secrets and are not uploaded."""
@@ -163,6 +165,11 @@ class Snapshot:
     def id(self) -> str:
         """The working tree's content address."""
         return self.project.id
+
+    @property
+    def trees(self) -> tuple[Tree, ...]:
+        """What is sent."""
+        return (self.project, self.bundle) if self.bundle else (self.project,)
 
     @property
     def facts(self) -> dict[str, str | bool | None]:
@@ -242,11 +249,12 @@ def take(
     exclude: Sequence[str],
     include: Sequence[str] = (),
     max_file_size: int,
+    trainer: bool = True,
     allow: Allow | None = None,
     look: Callable[[Path, Sequence[str]], None] | None = None,
     memory: sqlite3.Connection | None = None,
 ) -> Snapshot:
-    """Collect the working tree and the bundled trainer and compute their content address.
+    """Collect the working tree and the bundled trainer and compute their content addresses.
 
     Args:
         project_dir: the folder of clusterkit.toml.
@@ -254,6 +262,7 @@ def take(
         include: patterns of files to upload although git ignores them or they look like secrets, and of
             virtual environments.
         max_file_size: bytes; a larger file is uploaded only if `allow` returns true.
+        trainer: whether a program uses the bundled trainer, which is left out otherwise.
         allow: called once with all larger files, before any file is read; None refuses them.
         look: called with the folder and the names of all files before anything is kept of them; it raises to
             refuse them.
@@ -270,9 +279,11 @@ def take(
             look(project_dir, tuple(collected.files))
         except OSError as error:
             raise _unreadable(error.filename, error) from error
-    package = _trainer_package()
+    bundle, bundle_bytes = None, 0
     project, project_bytes = _hashed_tree("project", project_dir, collected.files, memory)
-    bundle, bundle_bytes = _hashed_tree("bundle", package.parent, _package_files(package), memory)
+    if trainer:
+        package = _trainer_package()
+        bundle, bundle_bytes = _hashed_tree("bundle", package.parent, _package_files(package), memory)
     return Snapshot(
         project,
         bundle,
@@ -320,7 +331,7 @@ def _hashed_tree(
     if digests:
         digests.save()
     stamps = tuple(_stamp(status) for status in files.values())
-    tree = Tree(root, tuple(files), stamps, render_manifest(entries))
+    tree = Tree(root, tuple(files), stamps, render_manifest(entries), part)
     return tree, sum(entry.bytes for entry in entries.values())
 
 

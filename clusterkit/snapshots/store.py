@@ -34,11 +34,11 @@ _TRIES = 9
 
 @dataclass(frozen=True)
 class Standing:
-    """The parts of a snapshot that a cluster already has."""
+    """What a cluster already has of a snapshot."""
 
     snapshot: Snapshot
-    project_there: bool
-    bundle_there: bool
+    absent: tuple[Tree, ...]
+    """The trees that it lacks."""
     basis: str | None = None
     """Id of the snapshot on the cluster to hard-link unchanged files from."""
     basis_manifest: bytes = b""
@@ -50,18 +50,13 @@ class Standing:
     @property
     def present(self) -> bool:
         """Whether nothing is missing."""
-        return self.project_there and self.bundle_there
+        return not self.absent
 
     @cached_property
     def missing(self) -> dict[str, ManifestEntry]:
         """The files to send, by name in the manifests."""
-        found: dict[str, ManifestEntry] = {}
-        if not self.project_there:
-            wanted = parse_manifest(self.snapshot.project.manifest)
-            found = missing_files(wanted, parse_manifest(self.basis_manifest))
-        if not self.bundle_there:
-            found |= parse_manifest(self.snapshot.bundle.manifest)
-        return found
+        wanted = parse_manifest(b"".join(tree.manifest for tree in self.absent))
+        return missing_files(wanted, parse_manifest(self.basis_manifest))
 
     @property
     def bytes_to_send(self) -> int:
@@ -71,7 +66,8 @@ class Standing:
 
 def inquiry(snapshot: Snapshot, *, basis: str | None = None, use: bool = False) -> Inquiry:
     """The inquiry that `look` sends to a cluster, with the same arguments."""
-    return Inquiry("snapshots", _LOOK, (snapshot.id, snapshot.bundle.id, basis or "", "use" if use else ""))
+    trees = (tree.id for tree in snapshot.trees)
+    return Inquiry("snapshots", _LOOK, (basis or "", "use" if use else "", *trees))
 
 
 def look(site: Site, snapshot: Snapshot, *, basis: str | None = None, use: bool = False) -> Standing:
@@ -90,15 +86,13 @@ def look(site: Site, snapshot: Snapshot, *, basis: str | None = None, use: bool 
     result = site.ask(inquiry(snapshot, basis=basis, use=use))
     if result.returncode != 0:
         raise TransportError(f"{site.transport.where}: cannot read {site.layout.snapshots}: {result.reason}")
-    first, second, rest = result.stdout.split(b"\n", 2)
-    project, bundle, *newest = first.decode().split()
-    arrived, *begun = second.decode().split()
+    *lines, packed = result.stdout.split(b"\n", 3)
+    absent, newest, (arrived, *begun) = (line.decode().split() for line in lines)
     return Standing(
         snapshot,
-        project == "yes",
-        bundle == "yes",
+        tuple(tree for tree in snapshot.trees if tree.id in absent),
         newest[0] if newest else None,
-        unpack_manifest(rest),
+        unpack_manifest(packed),
         tuple(begun),
         ordinal(arrived) or 0,
     )
@@ -114,25 +108,19 @@ def publish(site: Site, standing: Standing, *, progress: ProgressCallback | None
         ClusterkitError: a file changed while it was sent; the snapshot was not published.
         TransportError: the cluster cannot be written to, or the connection failed.
     """
-    snapshot, sent = standing.snapshot, []
-    if not standing.bundle_there:
-        sent.append(_bring(site, snapshot.bundle, "bundle", standing, progress))
-    if not standing.project_there:
-        sent.append(_bring(site, snapshot.project, "project", standing, progress))
+    sent = [_bring(site, tree, standing, progress) for tree in standing.absent]
     return Transferred(sum(one.files for one in sent), sum(one.bytes for one in sent))
 
 
-def _bring(
-    site: Site, tree: Tree, name: str, standing: Standing, progress: ProgressCallback | None
-) -> Transferred:
+def _bring(site: Site, tree: Tree, standing: Standing, progress: ProgressCallback | None) -> Transferred:
     """Send one tree, with a new connection whenever one is lost."""
     begun = [part for part in standing.begun if part.startswith(f".{tree.id}.")]
-    basis = [standing.basis] if standing.basis and name == "project" else []
+    basis = [standing.basis] if standing.basis and tree is standing.snapshot.project else []
     ours: list[str] = []
     while True:
         ours.insert(0, f".{tree.id}.{secrets.token_hex(4)}.part")
         try:
-            return _send(site, tree, name, ours, [*begun, *basis], progress)
+            return _send(site, tree, ours, [*begun, *basis], progress)
         except LostError:
             if len(ours) == _TRIES:
                 raise
@@ -145,7 +133,6 @@ def _bring(
 def _send(
     site: Site,
     tree: Tree,
-    name: str,
     ours: Sequence[str],
     others: Sequence[str],
     progress: ProgressCallback | None,
@@ -155,7 +142,6 @@ def _send(
     Args:
         site: the cluster.
         tree: the files to send.
-        name: of the tree, `project` or `bundle`.
         ours: the partial folder, followed by those of earlier tries, which are removed at the end.
         others: other folders that may have some of the files.
         progress: called with each progress report.
@@ -164,20 +150,20 @@ def _send(
     final, part = f"{snapshots}/{tree.id}", f"{snapshots}/{ours[0]}"
     options = SyncOptions(
         files_from=tree.files,
-        link_dest=tuple(f"{snapshots}/{folder}/{name}" for folder in (*ours[1:], *others)),
+        link_dest=tuple(f"{snapshots}/{folder}/{tree.name}" for folder in (*ours[1:], *others)),
         inplace=True,  # an unfinished file keeps its final name on the server, however the transfer ended
         checksum=True,  # rsync's quick check misses an edit of the same size within one second
         mode=site.sharing.tree,
     )
     sent = Transferred(0, 0)
     if tree.files:
-        sent = site.transport.push(tree.root, f"{part}/{name}", options=options, progress=progress)
+        sent = site.transport.push(tree.root, f"{part}/{tree.name}", options=options, progress=progress)
     changed = tree.changed()
     earlier = [f"{snapshots}/{folder}" for folder in ours[1:]]
     script = _DROP if changed else _PUBLISH
     sharing = [site.sharing.group or "", site.sharing.folder]
     result = site.transport.run(
-        ["sh", "-c", script, "sh", final, part, name, *sharing, *earlier],
+        ["sh", "-c", script, "sh", final, part, tree.name, *sharing, *earlier],
         stdin=pack_manifest(tree.manifest),
         check=False,
     )
@@ -214,42 +200,45 @@ def transplant(site: Site, identity: str, folder: Path) -> None:
 
 
 # A snapshot folder's mtime is when it was last wanted; `storage prune` keeps recent ones.
-# $1 the snapshots folder, $2 the project's id, $3 the bundle's, $4 the preferred basis, $5 whether they are
-# about to be used. Prints yes or no for each tree, and the basis; the bytes in the partial folders of both,
+# $1 the snapshots folder, $2 the preferred basis, $3 whether they are about to be used, the rest the ids of
+# the trees, the project's first. Prints those that are absent; the basis; the bytes in their partial folders,
 # and at most 8 of these folders; the basis's packed manifest. A bundle is never a basis. An interrupted
 # upload is useless once its snapshot exists, or after a day.
 _LOOK = r"""
+snapshots=$1 wanted=$2 use=$3
+shift 3
 idle() { test -z "$(find "$1" -mmin -1 2>/dev/null | head -n 1)"; }
 old() { test -n "$(find "$1" -prune -mmin +1440 2>/dev/null)"; }
-if test -n "$5"; then
-    for part in "$1"/.*.part; do
+if test -n "$use"; then
+    for part in "$snapshots"/.*.part; do
         test -d "$part" || continue
         id=${part##*/.}
-        if old "$part" || { test -d "$1/${id%%.*}" && idle "$part"; }; then
+        if old "$part" || { test -d "$snapshots/${id%%.*}" && idle "$part"; }; then
             find "$part" -type d -exec chmod u+rwx {} + 2>/dev/null
             rm -rf "$part" 2>/dev/null
         fi
     done
-    touch -c "$1/$2" "$1/$3" 2>/dev/null
+    for id; do touch -c "$snapshots/$id" 2>/dev/null; done
 fi
-project=no bundle=no basis=
-test ! -d "$1/$2" || project=yes
-test ! -d "$1/$3" || bundle=yes
-if test "$project" = no; then
-    basis=$4
-    test -n "$basis" && test -d "$1/$basis" || basis=$(
-        ls -t "$1" 2>/dev/null | while read -r name; do
-            if test -d "$1/$name/project"; then echo "$name"; break; fi
+absent= parts= basis=
+for id; do
+    test -d "$snapshots/$id" || absent="$absent $id" parts="$parts .$id.*.part"
+done
+if test ! -d "$snapshots/$1"; then
+    basis=$wanted
+    test -n "$basis" && test -d "$snapshots/$basis" || basis=$(
+        ls -t "$snapshots" 2>/dev/null | while read -r name; do
+            if test -d "$snapshots/$name/project"; then echo "$name"; break; fi
         done
     )
 fi
-echo "$project $bundle $basis"
+echo $absent
+echo "$basis"
 begun=
-test "$project $bundle" = 'yes yes' ||
-    begun=$(cd "$1" 2>/dev/null && ls -dt ".$2".*.part ".$3".*.part 2>/dev/null | head -n 8)
+test -z "$absent" || begun=$(cd "$snapshots" 2>/dev/null && ls -dt $parts 2>/dev/null | head -n 8)
 arrived=0
 test -z "$begun" || arrived=$(
-    cd "$1" && {
+    cd "$snapshots" && {
         test -z "$basis" || find "$basis" -type f -exec ls -lnid {} +
         echo
         find $begun -type f -exec ls -lnid {} +
@@ -257,7 +246,7 @@ test -z "$begun" || arrived=$(
         END { printf "%.0f", sum }'
 )
 echo "$arrived" $begun
-test -z "$basis" || cat "$1/$basis/manifest.gz" 2>/dev/null || true
+test -z "$basis" || cat "$snapshots/$basis/manifest.gz" 2>/dev/null || true
 """
 
 # $1 the final folder, $2 its partial folder, $3 the tree in it, $4 the group that may read it, $5 the mode of

@@ -274,7 +274,7 @@ def check_trainer(snapshot: Snapshot, argv: Sequence[str]) -> None:
     """
     tree = snapshot.project
     own = next((file for file in tree.files if file in _OWN_TRAINER), None)
-    if tree.root.resolve() == snapshot.bundle.root:  # a checkout of clusterkit itself
+    if snapshot.bundle is None or tree.root.resolve() == snapshot.bundle.root:  # a checkout of clusterkit
         return
     if own and list(argv[:3]) == ["python", "-m", "trainer"] and list(argv[3:4]) not in _OF_OURS:
         started = f"python {own}" if "/" not in own else "python -m trainer.__main__"

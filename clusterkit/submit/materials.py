@@ -42,8 +42,8 @@ class Materials:
 
     code: str
     """Id of the project's snapshot."""
-    trainer: str
-    """The trainer package's folder, relative to the snapshots."""
+    trainer: str | None
+    """The trainer package's folder, relative to the snapshots; None without it."""
     facts: Mapping[str, Any]
     """The snapshot's description in run.json."""
     image: Image | None
@@ -52,17 +52,19 @@ class Materials:
     @classmethod
     def taken(cls, snapshot: Snapshot, image: Image | None, environment: Environment | None) -> Materials:
         """Returns the materials for runs of the working tree."""
-        return cls(snapshot.id, f"{snapshot.bundle.id}/bundle", snapshot.facts, image, environment)
+        bundle = f"{snapshot.bundle.id}/bundle" if snapshot.bundle else None
+        return cls(snapshot.id, bundle, snapshot.facts, image, environment)
 
     @classmethod
     def recorded(cls, spec: RunSpec) -> Materials:
         """Returns the materials of an earlier run."""
+        bundle = next((f"{identity}/bundle" for identity in spec.trees[1:]), None)
         environment = None
         if spec.environment:
             from clusterkit.environments.environment import Environment
 
             environment = Environment.recorded(spec.environment)
-        return cls(spec.code, f"{spec.trainer}/bundle", spec.snapshot, spec.stored_image, environment)
+        return cls(spec.code, bundle, spec.snapshot, spec.stored_image, environment)
 
 
 def without_values(secrets: SecretValues, materials: Materials) -> Materials:
@@ -209,7 +211,12 @@ def excluded(settings: Settings) -> list[str]:
 
 
 def take_snapshot(
-    settings: Settings, secrets: SecretValues, allow: Allow | None = None, ledger: Ledger | None = None
+    settings: Settings,
+    secrets: SecretValues,
+    allow: Allow | None = None,
+    ledger: Ledger | None = None,
+    *,
+    trainer: bool,
 ) -> Snapshot:
     """Takes a snapshot of the project's working tree.
 
@@ -218,6 +225,7 @@ def take_snapshot(
         secrets: those whose values are known; they may not be in what is sent.
         allow: called about files over the size limit; None refuses them.
         ledger: caches the digests of unchanged files.
+        trainer: whether a program uses the bundled trainer.
 
     Raises:
         ConfigError: a file or the git branch's name contains a secret's value.
@@ -229,6 +237,7 @@ def take_snapshot(
         exclude=excluded(settings),
         include=project.include,
         max_file_size=project.max_file_size,
+        trainer=trainer,
         allow=allow,
         look=secrets.refuse_in_files,
         memory=ledger.connection if ledger else None,

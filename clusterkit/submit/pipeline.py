@@ -295,7 +295,8 @@ def take(
 ) -> tuple[Snapshot, Image | None]:
     """Reads the image and the working tree, and checks its programs: their scripts, and the runs' values."""
     image = image_of(plan.cluster, ledger, bar)
-    snapshot = take_snapshot(settings, secrets, plan.allow_large, ledger)
+    trainer = any(run.uses_trainer for run in plan.runs)
+    snapshot = take_snapshot(settings, secrets, plan.allow_large, ledger, trainer=trainer)
     check_reach(plan, snapshot.project.root, snapshot.project.files)
     for run in plan.runs:
         check_script(snapshot.project, run.program.argv)

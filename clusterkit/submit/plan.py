@@ -18,7 +18,7 @@ from clusterkit.backends.jobs import Continuation, JobResources, Kind, Parent
 from clusterkit.backends.submission import Submission
 from clusterkit.resources import NODE_PROGRAMS
 from clusterkit.runs.ledger import LedgerRun
-from clusterkit.runs.program import PREVIOUS, Program
+from clusterkit.runs.program import PREVIOUS, Program, names_trainer
 from clusterkit.runs.secret_values import Sealed, SecretValues, seal
 from clusterkit.runs.spec import RunSpec, ledger_row
 from clusterkit.site import Layout
@@ -69,6 +69,11 @@ class PlannedRun:
     def recipe(self) -> str:
         """Name of the recipe; "" if the run does not use the bundled trainer."""
         return str((self.program.recipe or {}).get("name", ""))
+
+    @property
+    def uses_trainer(self) -> bool:
+        """Whether the program starts the bundled trainer."""
+        return names_trainer(self.program.argv)
 
     @property
     def modified(self) -> tuple[str, ...]:
@@ -249,7 +254,7 @@ def place(
         argv=argv,
         env=env,
         workdir=f"{layout.snapshots}/{materials.code}/project",
-        python_path=(f"{layout.snapshots}/{materials.trainer}",),
+        python_path=(f"{layout.snapshots}/{materials.trainer}",) if planned.uses_trainer else (),
         snapshot=materials.facts,
         image={**asdict(image), "path": image.path(layout.images)} if image else None,
         environment=_environment(materials, argv, layout),

@@ -41,6 +41,7 @@ def test_an_archive_that_needs_nobody(project: Project, run_id: str, tmp_path: P
     root = tmp_path / "there" / run_id
     subprocess.run(["sha256sum", "-c", "--quiet", "SHA256SUMS"], cwd=root, check=True)
     assert (root / "code" / "project" / "a link").is_symlink()
+    assert not (root / "trainer").exists()
     assert json.loads((root / "run" / "run.json").read_text())["run_id"] == run_id
     assert json.loads((root / "export.json").read_text())["run_id"] == run_id
     # By hand, as the README says.
@@ -90,7 +91,7 @@ def test_what_run_json_may_not_name(project: Project, run_id: str) -> None:
     odds: dict[str, dict[str, Any]] = {
         "is not a run id": {"run_id": "../../outside"},
         "damaged: image": {"image": {"digest": "../../outside", "bytes": 1}},
-        "damaged: python_path": {"python_path": []},
+        "damaged: python_path": {"python_path": ["/a/bundle", "/b/bundle"]},
     }
     for said, odd in odds.items():
         path.write_text(json.dumps(whole | odd))

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from clusterkit.node.launch import says_done
+from clusterkit.runs.program import names_trainer
 from tests.backends.runs import LAUNCHER
 
 TELL = (
@@ -84,6 +85,8 @@ def two_trainers(tmp_path: Path) -> dict[str, Any]:
 def test_the_trainer_of_a_run_is_the_bundled_one_only_where_the_program_is(
     tmp_path: Path, two_trainers: dict[str, Any], argv: list[str], whose: str
 ) -> None:
+    if not names_trainer(argv):
+        two_trainers["python_path"] = []
     done = launch(tmp_path, {**two_trainers, "argv": argv})
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)[0] == str(tmp_path / whose / "trainer" / "__main__.py")

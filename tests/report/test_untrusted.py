@@ -81,7 +81,7 @@ def test_a_report_a_comparison_and_an_export(tmp_path: Path, seed: int) -> None:
         assert run.ended in (True, False)
         spec = RunSpec.recorded(run.document, str(folder))
         assert isinstance(spec.code, str)
-        assert isinstance(spec.trainer, str)
+        assert all(isinstance(tree, str) for tree in spec.trees)
         assert spec.stored_image is None or spec.stored_image.digest
 
     for work in (reported, compared, exported):

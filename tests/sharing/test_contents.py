@@ -42,6 +42,7 @@ def pack(
     image: Path | None = None,
     model: str | None = None,
     document: dict[str, Any] | None = None,
+    trees: int = 2,
 ) -> dict[str, ArchiveMember]:
     document = json.loads((run_dir / "run.json").read_text()) | {"image": IMAGE} | (document or {})
     code = run_dir.parent / "code"
@@ -52,8 +53,7 @@ def pack(
     return contents(
         run_dir,
         document,
-        code=snapshot,
-        trainer=snapshot,
+        trees=[snapshot] * trees,
         packages={"torch": "2.13.0", "numpy": "2.4.6"},
         image=image,
         model=run_dir / model if model else None,
@@ -95,6 +95,15 @@ def test_packages_and_what_can_be_executed(run_dir: Path) -> None:
     found = pack(run_dir)
     assert found["packages.txt"].content == b"numpy==2.4.6\ntorch==2.13.0\n"
     assert found["code/project/run me"].executable
+
+
+def test_the_trainer_is_there_only_if_the_run_used_it(run_dir: Path) -> None:
+    assert 'PYTHONPATH="$here/trainer/bundle"' in _readme(pack(run_dir))
+    plain = pack(run_dir, trees=1)
+    assert not [name for name in plain if name.startswith("trainer/")]
+    assert json.loads(plain["export.json"].content or b"")["trainer"] is None
+    assert "PYTHONPATH" not in _readme(plain)
+    assert "trainer" not in _readme(plain)
 
 
 def test_the_arguments_that_made_the_results(run_dir: Path) -> None:

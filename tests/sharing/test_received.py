@@ -73,7 +73,7 @@ def test_what_is_missing(document: dict[str, Any], key: str) -> None:
         {"workdir": "/root/snapshots/../project"},
         {"workdir": "/root/snapshots/$(id)/project"},
         {"python_path": ["/root/snapshots/../bundle"]},
-        {"python_path": []},
+        {"python_path": ["/root/snapshots/fedcba9876543210/bundle"] * 2},
         {"snapshot": {"diff": 5}},
         {"image": {"digest": "../../etc", "bytes": 1}},
         {"image": {"digest": "0" * 64, "bytes": "1"}},

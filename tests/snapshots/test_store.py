@@ -11,7 +11,7 @@ import pytest
 from clusterkit.config.models import Cluster
 from clusterkit.errors import ClusterkitError, TransportError
 from clusterkit.site import Site, open_site
-from clusterkit.snapshots import Snapshot, look
+from clusterkit.snapshots import Snapshot, look, take
 from clusterkit.snapshots import publish as publish_standing
 from clusterkit.transport.base import SyncOptions, Transferred
 from tests.images.uploads import age
@@ -37,6 +37,18 @@ def test_publish_once_and_edits_do_not_reach_it(project: Path, site: Site) -> No
     assert (bundle / "trainer/__init__.py").is_file()
     there = {path.name for path in Path(site.layout.snapshots).iterdir()}
     assert there == {snapshot.id, snapshot.bundle.id}
+
+
+def test_the_trainer_is_sent_only_for_a_program_that_uses_it(project: Path, site: Site) -> None:
+    plain, whole = (take(project, exclude=(), max_file_size=10_000, trainer=uses) for uses in (False, True))
+    assert publish(site, plain)
+    assert not publish(site, plain)
+    assert [path.name for path in Path(site.layout.snapshots).iterdir()] == [whole.id]
+    standing = look(site, whole)
+    assert {name.partition("/")[0] for name in standing.missing} == {"bundle"}
+    assert standing.bytes_to_send == whole.bytes - plain.bytes
+    assert publish(site, whole)
+    assert look(site, whole, use=True).present
 
 
 def test_a_second_snapshot_shares_what_did_not_change(project: Path, site: Site) -> None:
@@ -147,7 +159,7 @@ def test_a_file_that_changes_while_it_is_sent_is_not_published(project: Path, si
     (project / "pkg" / "a.py").write_text("a = 7\n")
     with pytest.raises(ClusterkitError, match=r"pkg/a\.py: was changed while"):
         publish_standing(site, standing)
-    assert [path.name for path in Path(site.layout.snapshots).iterdir()] == [standing.snapshot.bundle.id]
+    assert not list(Path(site.layout.snapshots).iterdir())
 
 
 def test_a_group_may_read_when_the_cluster_says_so(project: Path, tmp_path: Path) -> None:
@@ -218,7 +230,7 @@ def test_another_upload_of_the_same_snapshot_may_end_meanwhile(
     monkeypatch.setattr(site.transport, "push", pushed)
     publish_standing(site, standing)
     assert look(site, snapshot).present
-    assert shared[-2:] == [[f"{running}/project"], []]
+    assert shared[:2] == [[f"{running}/project"], []]
 
 
 def test_a_failing_upload_is_not_repeated_without_reason(

@@ -18,10 +18,10 @@ from clusterkit.runs.record import RunRecord
 from clusterkit.runs.secret_values import SecretValues
 from clusterkit.runs.spec import RunSpec, must_start_alike
 from clusterkit.runs.state import RunState
-from clusterkit.site import open_site
+from clusterkit.site import Layout, open_site
 from clusterkit.submit.materials import Materials
 from clusterkit.submit.pipeline import prepare
-from clusterkit.submit.plan import PlannedRun
+from clusterkit.submit.plan import PlannedRun, place
 from clusterkit.submit.request import Changes, early_signal
 from clusterkit.submit.resubmit import Ended, resume_plan
 
@@ -111,7 +111,7 @@ def test_what_the_program_sees_is_as_its_own_environment_says(tmp_path: Path) ->
             found = ended(profile, run=run, root=root, env=env)
             plan = resume_plan(here, found, Changes())
             made = prepare(site, ledger, plan, Materials.recorded(found.spec), SecretValues()).placed[0].job
-            return made.binds[1:], made.wandb_login
+            return made.binds, made.wandb_login
 
         assert job(CLUSTERKIT_PREVIOUS_RUN_DIR=before) == ((), False)
         Path(before).mkdir(parents=True)
@@ -128,6 +128,31 @@ def test_a_run_that_began_without_a_container_resumes_without_one(tmp_path: Path
         plan = resume_plan(here, found, Changes())
         (run,) = prepare(site, ledger, plan, Materials.recorded(found.spec), SecretValues()).placed
     assert run.job.runtime.name == "none"
+
+
+@pytest.mark.parametrize(
+    ("argv", "uses"),
+    [
+        (("./train",), False),
+        (("python", "-m", "trainer.mine"), False),
+        (("python", "-m", "trainer", "train"), True),
+        (("sh", "-c", "exec python -m trainer check;"), True),
+    ],
+)
+def test_only_a_program_that_starts_the_bundled_trainer_gets_it_again(
+    tmp_path: Path, argv: tuple[str, ...], uses: bool
+) -> None:
+    """Every run got it once, so one that is moved or repeated may leave it behind."""
+    there = Cluster(name="there", root=str(tmp_path), container="none")
+    found = ended(Profile.model_validate({"name": "mine", "time": "1h"}))
+    spec = replace(found.spec, argv=argv)
+    plan = resume_plan(there, replace(found, spec=spec), Changes())
+    layout = Layout(str(tmp_path), str(tmp_path), str(tmp_path))
+    placed = place(plan.runs[0], Materials.recorded(spec), there, layout, None, SecretValues())
+    bundle = (f"{layout.snapshots}/{'1' * 16}/bundle",) if uses else ()
+    assert placed.submission.python_path == placed.spec.python_path == placed.job.libraries == bundle
+    assert placed.spec.trees == ("0" * 16, *(("1" * 16,) if uses else ()))
+    assert len(placed.needs) == 1 + uses
 
 
 @pytest.mark.parametrize(

@@ -124,8 +124,8 @@ def described(snapshot: Snapshot) -> str:
     """Describes a snapshot in half a line."""
     git = snapshot.git
     place = f"  {git.branch}@{git.commit[:7]}{' + changes' if git.dirty else ''}" if git.commit else ""
-    files = plural(len(snapshot.project.files), "file")
-    return f"{snapshot.id[:12]}  {format_bytes(snapshot.bytes)}, {files} and the trainer{place}"
+    files = plural(len(snapshot.project.files), "file") + (" and the trainer" if snapshot.bundle else "")
+    return f"{snapshot.id[:12]}  {format_bytes(snapshot.bytes)}, {files}{place}"
 
 
 def warn_of(snapshot: Snapshot) -> None:
