@@ -32,9 +32,9 @@ _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 """What programs write in JSON that has no NaN, as text."""
 
 _TELLING = re.compile(r"success|return|reward|(^|[/_])rew([/_]|$)|score|^r$", re.IGNORECASE)
-_OF_THE_MACHINE = re.compile(
+_NOT_OF_LEARNING = re.compile(
     r"(^|/)(time|gpu|cpu|memory|system)/|(^|[/_])(fps|sps|seconds?|time|epochs?|iterations?)($|[/_])|(^|/)episodes$"
-    r"|success_(low|high)/|^(schema|total_steps|updates.*|steps_per_second|[lt])$",
+    r"|success_(low|high)/|(^|[/_])(learning_rate|lr)$|^(schema|total_steps|updates.*|steps_per_second|[lt])$",
     re.IGNORECASE,
 )
 SUCCESS, RETURN = "success/mean", "return/mean"
@@ -157,7 +157,8 @@ def ratings(rows: Sequence[MetricRow]) -> tuple[str, dict[int, float]]:
 def own_names(rows: Iterable[MetricRow]) -> list[str]:
     """Returns the names of all numbers, finite or not, in order of appearance.
 
-    Those of successes, returns, rewards and scores come first, those of clocks, machines and counters last.
+    Those of successes, returns, rewards and scores come first, those of clocks, machines, counters
+    and learning rates last.
     """
     names: dict[str, None] = {}
     for row in rows:
@@ -165,7 +166,7 @@ def own_names(rows: Iterable[MetricRow]) -> list[str]:
             for name in row.values:
                 if name not in names and row.logged(name) is not None:
                     names[name] = None
-    return sorted(names, key=lambda name: bool(_OF_THE_MACHINE.search(name)) or -bool(_TELLING.search(name)))
+    return sorted(names, key=lambda name: bool(_NOT_OF_LEARNING.search(name)) or -bool(_TELLING.search(name)))
 
 
 def meant(wanted: str, names: Container[str]) -> str:

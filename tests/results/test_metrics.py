@@ -113,11 +113,18 @@ def test_numbers_are_finite_numbers() -> None:
 
 def test_the_names_that_only_the_program_knows() -> None:
     lines = [
-        b'{"kind": "train", "step": 1, "schema": 1, "loss": 0.5, "note": "x", "return/mean": 2}',
+        b'{"kind": "train", "step": 1, "charts/learning_rate": 1e-3, "loss": 0.5, "return/mean": 2}',
         b'{"kind": "eval", "step": 2, "loss": 0.4, "success/mean": 1, "elo": 1200, "bad": NaN, "none": null}',
         b'{"kind": "run", "step": 0, "width": 64}',
     ]
-    assert own_names(parse(lines)) == ["return/mean", "success/mean", "loss", "elo", "bad", "schema"]
+    assert own_names(parse(lines)) == [
+        "return/mean",
+        "success/mean",
+        "loss",
+        "elo",
+        "bad",
+        "charts/learning_rate",
+    ]
 
 
 def test_what_a_program_writes_of_one_step_in_two_lines_is_all_there() -> None:

@@ -115,7 +115,7 @@ def test_the_source_is_not_run(tmp_path: Path) -> None:
         (TYPER.format("out_dir: str = 'x'"), "--out-dir"),
         ("from absl import flags\nflags.DEFINE_string('log_dir', None, 'Where.')\n", "--log_dir"),
         ("import hydra\n@hydra.main(config_name='c')\ndef main(c): ...\n", "hydra.run.dir"),
-        ("print('--logdir')\n", None),
+        ("print('--logdir is not read')\n", None),
     ],
 )
 def test_the_option_of_the_output_folder_is_found(source: str, option: str | None, tmp_path: Path) -> None:
