@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -13,6 +14,12 @@ if TYPE_CHECKING:
     from clusterkit.config.models import Cluster, Profile, Project
 
 Evidence = TypeVar("Evidence")
+LIBRARIES: Mapping[str, re.Pattern[str]] = {
+    "torch": re.compile(r"torch|lightning|stable_baselines3|transformers|deepspeed|rsl_rl|skrl|tianshou"),
+    "mujoco": re.compile(r"mujoco|gymnasium|metaworld|dm_control|robosuite"),
+    "wandb": re.compile(r"wandb"),
+}
+"""Libraries that have checks of their own -> words in the code of a program that may use them."""
 END = 'printf "\\n%s end\\n" "$ck_mark"\n'
 
 
@@ -84,6 +91,22 @@ class Scope:
     """None for the checks that are made once for all profiles."""
     gpu: bool = False
     """Whether the profile's runs need a GPU."""
+    uses: Collection[str] = frozenset(LIBRARIES)
+    """Those of `LIBRARIES` that the programs use, as far as is known."""
+
+    def imports(self) -> tuple[str, ...]:
+        """Returns the libraries that are to be imported on the node."""
+        return tuple(
+            name for name in LIBRARIES if (self.with_wandb() if name == "wandb" else name in self.uses)
+        )
+
+    def with_torch(self) -> bool:
+        """Returns whether the programs use PyTorch."""
+        return "torch" in self.uses
+
+    def with_mujoco(self) -> bool:
+        """Returns whether the programs use MuJoCo."""
+        return "mujoco" in self.uses
 
     def remote(self) -> bool:
         """Returns whether the cluster has a login node."""
@@ -102,8 +125,9 @@ class Scope:
         return self.cluster.contained
 
     def with_wandb(self) -> bool:
-        """Returns whether the project uses W&B."""
-        return self.project.wandb.mode != "disabled"
+        """Returns whether the project uses W&B: its settings say so, or its programs do."""
+        mode = self.project.wandb.mode
+        return mode == "online" or (mode == "offline" and "wandb" in self.uses)
 
     def with_environment(self) -> bool:
         """Returns whether the project has a Python environment of its own."""
@@ -115,7 +139,8 @@ class Scope:
 
     def computes_on_gpu(self) -> bool:
         """Returns whether the profile's runs compute on a GPU that they need."""
-        return self.gpu and self.profile is not None and self.profile.device != "cpu"
+        computes = self.profile is not None and self.profile.device != "cpu"
+        return self.gpu and computes and self.with_torch()
 
     def of_several_nodes(self) -> bool:
         """Returns whether a run of the profile has several nodes."""

@@ -66,7 +66,7 @@ def environment(node: Node) -> Verdict:
     return passed(f"{file}, by {tool}")
 
 
-@CHECKS.declare("PyTorch can be imported")
+@CHECKS.declare("PyTorch can be imported", applies=Scope.with_torch)
 def torch(node: Node) -> Verdict:
     """Judges whether PyTorch imports, with its version and CUDA."""
     report = _report(node, "torch")
@@ -93,7 +93,7 @@ def cuda(node: Node) -> Verdict:
     )
 
 
-@CHECKS.declare("MuJoCo renders without a display")
+@CHECKS.declare("MuJoCo renders without a display", applies=Scope.with_mujoco)
 def rendering(node: Node) -> Verdict:
     """Judges whether a small scene can be rendered."""
     report = _report(node, "rendering")

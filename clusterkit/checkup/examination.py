@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from clusterkit.backends.base import backend_of
-from clusterkit.backends.checks import Check, Evidence, Outcome, Scope, Verdict, failed, skipped
+from clusterkit.backends.checks import LIBRARIES, Check, Evidence, Outcome, Scope, Verdict, failed, skipped
 from clusterkit.checkup.login import Login
 from clusterkit.errors import ClusterkitError
 from clusterkit.images.image import Image
 from clusterkit.runs.ledger import Ledger
+from clusterkit.runs.program import needs_trainer
 from clusterkit.submit.check import wants_gpu
 from clusterkit.submit.plan import PlannedRun
 from clusterkit.transport.base import Bar
@@ -121,6 +122,8 @@ class Examination:
     """The login node's answer."""
     planned: dict[str, PlannedRun] = field(default_factory=dict)
     """A planned run of each profile."""
+    mentioned: Collection[str] = frozenset(LIBRARIES)
+    """Those of `LIBRARIES` that the code of the user's own program mentions; all, as long as it is unread."""
 
     @property
     def uploads(self) -> bool:
@@ -132,11 +135,18 @@ class Examination:
         """Whether an image of this project was ever sent there, as far as is known."""
         return self.ledger is None or self.ledger.deployment(self.cluster.name) is not None
 
+    def scope(self, profile: Profile | None) -> Scope:
+        """Returns the subject of the checks of a profile, or of those without one."""
+        project, profiles = self.settings.project, (profile,) if profile else self.profiles
+        trains = any(needs_trainer(each, project.program) for each in profiles)
+        scope = scope_of(self.cluster, project, profile)
+        return scope if trains else replace(scope, uses=self.mentioned)
+
     def make(
         self, checks: Sequence[Check[Evidence]], evidence: Evidence, profile: Profile | None = None
     ) -> Iterator[Result]:
         """Makes the checks that apply, either a profile's or those without one."""
-        scope = scope_of(self.cluster, self.settings.project, profile)
+        scope = self.scope(profile)
         for check in checks:
             if check.of_profile == (profile is not None) and check.applies(scope):
                 name = profile.name if profile else ""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from clusterkit import folders
-from clusterkit.backends.checks import CheckPlace, Checks, Scope, Verdict, failed, passed, warned
+from clusterkit.backends.checks import LIBRARIES, CheckPlace, Checks, Scope, Verdict, failed, passed, warned
 from clusterkit.checkup.examination import Examination, Result, fault
 from clusterkit.checkup.login import rsync_version
 from clusterkit.config.models import Profile
@@ -23,6 +23,7 @@ from clusterkit.runs.program import needs_trainer
 from clusterkit.runs.secret_values import values_at_hand
 from clusterkit.submit.check import another, check_script, check_trainer, hardware_of, lacks
 from clusterkit.submit.materials import image_of, take_snapshot
+from clusterkit.submit.own_program import mentioned
 from clusterkit.submit.request import SubmitRequest, resolve
 from clusterkit.units import format_bytes, plural
 from clusterkit.wandb import client, server
@@ -127,6 +128,8 @@ def _code(exam: Examination) -> Verdict:
         check_script(snapshot.project, planned.program.argv)
         if planned.program.recipe is None:
             check_trainer(snapshot, planned.program.argv)
+    own = [planned.program.argv for planned in exam.planned.values() if not planned.uses_trainer]
+    exam.mentioned = mentioned(LIBRARIES, snapshot.project.root, snapshot.project.files, own)
     size = format_bytes(snapshot.bytes) + (" with the trainer" if trainer else "")
     return passed(f"{plural(len(snapshot.project.files), 'file')}, {size}")
 

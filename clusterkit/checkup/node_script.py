@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -73,6 +73,6 @@ def node_script(job: NodeJob) -> str:
     )
 
 
-def inside_request(env: Mapping[str, str]) -> bytes:
-    """Returns its input: the environment of the run's program."""
-    return json.dumps({"env": dict(env)}).encode()
+def inside_request(env: Mapping[str, str], libraries: Sequence[str]) -> bytes:
+    """Returns its input: the environment of the run's program, and the libraries to import."""
+    return json.dumps({"env": dict(env), "libraries": libraries}).encode()

@@ -16,7 +16,7 @@ import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from clusterkit.config.layers import PROJECT_FILE
 from clusterkit.config.lines import toml_value
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
     from clusterkit.submit.plan import Plan
 
+Key = TypeVar("Key")
 _INTERPRETER = re.compile(
     r"(.*/)?(python[0-9.]*|(ba|z|da|k)?sh|node|julia|Rscript|perl|ruby|java|torchrun|accelerate|deepspeed"
     r"|mpirun|mpiexec|srun|uv|poetry|conda)"
@@ -234,17 +235,39 @@ def check_reach(plan: Plan, root: Path, files: Iterable[str]) -> None:
                 lost.setdefault((name, mention), run.program.argv)
     if plan.allow_unread or not lost:
         return
-    outside = (file for argv in dict.fromkeys(map(tuple, lost.values())) for file in _outside(root, argv))
-    inside = (root / name for name in files if name != PROJECT_FILE)
-    for text in itertools.chain(_texts(inside), _texts(outside)):
-        lost = {asked: argv for asked, argv in lost.items() if not asked[1].search(text)}
-        if not lost:
-            return
+    found = mentioned({asked: asked[1] for asked in lost}, root, files, lost.values())
+    lost = {asked: argv for asked, argv in lost.items() if asked not in found}
+    if not lost:
+        return
     from clusterkit.submit.program_options import option_words
 
     raise refusal(
         plan, {name: option_words(root, argv, name, guess=True) for (name, _), argv in lost.items()}
     )
+
+
+def mentioned(
+    wanted: Mapping[Key, re.Pattern[str]],
+    root: Path,
+    files: Iterable[str],
+    programs: Iterable[Sequence[str]],
+) -> set[Key]:
+    """Returns which patterns match in a project's code, but not in its settings.
+
+    Args:
+        wanted: the patterns, each by a key.
+        root: the project's folder.
+        files: its files, as paths relative to it.
+        programs: argv of its programs: the words, and the files outside the project that they name.
+    """
+    programs, missing = dict.fromkeys(map(tuple, programs)), dict(wanted)
+    inside = (root / name for name in files if name != PROJECT_FILE)
+    outside = (file for argv in programs for file in _outside(root, argv))
+    for text in itertools.chain(*programs, _texts(inside), _texts(outside)):
+        missing = {key: pattern for key, pattern in missing.items() if not pattern.search(text)}
+        if not missing:
+            break
+    return wanted.keys() - missing.keys()
 
 
 def refusal(plan: Plan, lost: Mapping[str, Sequence[str]]) -> ConfigError:

@@ -187,6 +187,28 @@ def test_mps_is_looked_for_where_packs_are_to_use_it(wanted: bool, gpu: str | No
     assert ("mps" in names) == (wanted and gpu is not None)
 
 
+@pytest.mark.parametrize(
+    ("uses", "mode", "expected"),
+    [
+        ((), "offline", set()),
+        ((), "online", {"wandb"}),
+        (("torch",), "offline", {"torch", "cuda"}),
+        (("mujoco", "wandb"), "offline", {"rendering", "wandb"}),
+        (("wandb",), "disabled", set()),
+    ],
+)
+def test_a_library_is_checked_where_the_program_uses_it(
+    uses: tuple[str, ...], mode: str, expected: set[str]
+) -> None:
+    project = Project.model_validate({"name": "p", "wandb": {"mode": mode}})
+    profile = Profile.model_validate({"name": "p", "time": "4h", "gpu": "a40", "program": ("x",)})
+    scope = replace(scope_of(Cluster(name="uni", host="uni", root="/r"), project, profile), uses=uses)
+    names = {check.name for check in container.CHECKS if check.applies(scope)}
+    assert names & {"torch", "cuda", "rendering", "wandb"} == expected
+    module = {"cuda": "torch", "rendering": "mujoco"}
+    assert set(scope.imports()) == {module.get(name, name) for name in expected}
+
+
 def test_this_machine_without_a_gpu() -> None:
     """It has no table of GPUs to be mended."""
     there = look(devices=(0, "null"), nvidia_smi=(127, ""))

@@ -166,6 +166,7 @@ def healthy(home: Path, cluster: Cluster, image: Path, small: Path) -> User:
     for each in (image, small):
         user.has_image(each)
     shutil.copy(PROGRAM, user.folder)
+    (user.folder / "requirements.txt").write_text("mujoco\ntorch\nwandb\n")
     tiny = home / "tiny.sif"
     tiny_image(cluster, tiny)
     site_images = f"/share/alice/{home.name}/images"

@@ -43,6 +43,19 @@ def test_without_any_cluster_it_looks_at_this_machine_and_says_so(offline: Proje
     assert not (offline.folder / ".clusterkit/local").exists()
 
 
+def test_a_library_is_looked_for_where_the_code_mentions_it(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    libraries = {"torch", "rendering", "wandb", "wandb-login", "wandb-server"}
+    assert not libraries & set(asks(project))
+    (project.folder / "agent.py").write_text("import mujoco\n")
+    assert libraries & set(asks(project)) == {"rendering"}
+    settings = project.folder / "clusterkit.toml"
+    settings.write_text(settings.read_text().replace('"train.py"', '"-m", "trainer", "check"'))
+    assert libraries <= set(asks(project, "--no-job"))
+
+
 def test_what_is_safe_is_mended(offline: Project) -> None:
     root = offline.folder / ".clusterkit/local"
     (root / "runs").mkdir(parents=True)

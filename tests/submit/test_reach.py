@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from clusterkit.backends.checks import LIBRARIES
 from clusterkit.config.settings import Settings
 from clusterkit.config.settings_file import checked
 from clusterkit.errors import ConfigError
-from clusterkit.submit.own_program import check_reach
+from clusterkit.submit.own_program import check_reach, mentioned
 from clusterkit.submit.plan import Plan
 from clusterkit.submit.request import SubmitRequest, resolve
 from clusterkit.submit.sweep import axes
@@ -120,6 +121,25 @@ def test_a_file_of_the_project_that_reads_the_variable_is_enough(
         code.check(axes=RATES)
     else:
         assert "takes lr" in code.refused(axes=RATES)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "argv", "found"),
+    [
+        ("a.py", "import numpy", "python a.py", set()),
+        ("a.py", "import torch\nimport wandb", "python a.py", {"torch", "wandb"}),
+        ("a.py", "from stable_baselines3 import PPO", "python a.py", {"torch"}),
+        ("requirements.txt", "gymnasium[mujoco]", "python a.py", {"mujoco"}),
+        ("clusterkit.toml", "[project.wandb]", "python a.py", set()),
+        ("README.md", "PyTorch", "python a.py", set()),
+        ("a.py", "", "torchrun a.py", {"torch"}),
+    ],
+)
+def test_the_libraries_of_a_program_are_those_that_its_code_mentions(
+    tmp_path: Path, name: str, text: str, argv: str, found: set[str]
+) -> None:
+    (tmp_path / name).write_text(text)
+    assert mentioned(LIBRARIES, tmp_path, [name], [argv.split()]) == found
 
 
 def test_an_installed_module_that_reads_the_variable_is_enough(
