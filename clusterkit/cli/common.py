@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from clusterkit.cli.guide import Command
+from clusterkit.cli.ui.console import note
 from clusterkit.errors import ConfigError
 from clusterkit.units import parse_duration
 
 if TYPE_CHECKING:
+    from clusterkit.config.models import Profile
     from clusterkit.config.settings import Settings
     from clusterkit.runs.ledger import Ledger
     from clusterkit.snapshots import Allow, Large
@@ -138,6 +140,14 @@ def asking_for(
     given = {key: value for key, value in asked.items() if value}
     changed = {settings.profile(name).name: given for name in profiles}
     return settings.with_values({"profiles": changed}) if given else settings
+
+
+def note_unread(settings: Settings, profiles: Iterable[Profile]) -> None:
+    """Says what the user's files set in these profiles and the user's own program does not get."""
+    for profile in {profile.name: profile for profile in profiles}.values():
+        if keys := settings.unread(profile):
+            words = ", ".join(keys)
+            note(f"{profile.name}: only the bundled trainer reads {words}; your program gets nothing of it")
 
 
 def given_words(time: str | None, total_steps: int | None, nodes: int | None) -> tuple[str, ...]:

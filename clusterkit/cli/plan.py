@@ -17,6 +17,7 @@ from clusterkit.cli.common import (
     large_files,
     load_project,
     native_words,
+    note_unread,
 )
 from clusterkit.cli.ui.console import transfer_bar
 from clusterkit.cli.ui.plan import print_json, show_forecast
@@ -110,6 +111,7 @@ def plan(
         allow_large=large_files(send_large),
         until_done=until_done,
     )
+    note_unread(settings, [run.profile])
     spaces = _spaces(observation_dim, action_dim, action_choices)
     forecast = predict(settings, run, spaces, times=_durations(times), gpus=_words(gpus))
     (print_json if as_json else show_forecast)(forecast)

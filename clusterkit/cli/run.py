@@ -12,7 +12,15 @@ import typer
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli import options
-from clusterkit.cli.common import asking_for, chosen_profile, given_words, large_files, load, open_ledger
+from clusterkit.cli.common import (
+    asking_for,
+    chosen_profile,
+    given_words,
+    large_files,
+    load,
+    note_unread,
+    open_ledger,
+)
 from clusterkit.cli.guide import Command
 from clusterkit.cli.streams import LogPrinter
 from clusterkit.cli.submit import agree
@@ -91,6 +99,7 @@ def run(
     )
     with open_ledger(settings) as ledger:
         planned = resolve(settings, request)
+        note_unread(settings, (run.profile for run in planned.runs))
         submitted = pipeline.submit(
             settings, planned, ledger, bar=transfer_bar, agree=lambda plan: agree(plan, yes=yes)
         )

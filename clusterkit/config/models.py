@@ -331,6 +331,13 @@ class Profile(SettingsModel):
         return self.nodes * max(self.gpu_count, 1)
 
 
+TRAINER_ONLY = (
+    *("recipe", "num_envs", "precision", "eval_every", "eval_episodes", "stop_at", "checkpoint_every"),
+    "workers",
+)
+"""Keys of a profile that only the bundled trainer reads, and then as arguments of its own."""
+
+
 class Wandb(SettingsModel):
     """Where the runs appear in W&B. The key is never a setting: it comes from the environment or netrc.
 

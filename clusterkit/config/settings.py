@@ -28,7 +28,7 @@ from clusterkit.config.layers import (
     user_path,
 )
 from clusterkit.config.lines import Key, join_key, split_key
-from clusterkit.config.models import Cluster, Document, Profile, Project, SecretsTable
+from clusterkit.config.models import TRAINER_ONLY, Cluster, Document, Profile, Project, SecretsTable
 from clusterkit.config.notify import Notify, refuse_shared_webhook, without_secret
 from clusterkit.config.permission import RESULTS, Permission
 from clusterkit.config.values import written
@@ -147,6 +147,13 @@ class Settings:
                 hint="`clusterkit init --local` finds your program; `clusterkit profiles` lists the profiles",
             )
         return self.profile(name)
+
+    def unread(self, profile: Profile) -> tuple[str, ...]:
+        """Keys of a profile that the user's files set, but that no program of the user's own can get."""
+        if not (profile.program or self.project.program):
+            return ()
+        sources = {key: self.merged.sources.get(("profiles", profile.name, key)) for key in TRAINER_ONLY}
+        return tuple(key for key, source in sources.items() if source and source.layer.file in self.files)
 
     def with_values(self, values: Mapping[str, object]) -> Settings:
         """These settings overridden by values of the command line.

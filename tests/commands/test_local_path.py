@@ -129,6 +129,14 @@ def test_a_dry_run_fits_a_screen_and_changes_nothing(project: Project) -> None:
     assert not (project.folder / ".clusterkit" / "local").exists()
 
 
+@pytest.mark.parametrize("words", [("submit", "--dry-run"), ("submit",), ("plan",)])
+def test_settings_that_a_program_cannot_get_are_noted(project: Project, words: tuple[str, ...]) -> None:
+    text = "tiny: only the bundled trainer reads num_envs, stop_at; your program gets nothing of it\n"
+    assert text not in project.run(*words).stderr
+    project.add("stop_at = 0.9\nnum_envs = 4\n")
+    assert project.run(*words).stderr.count(text) == 1
+
+
 @pytest.mark.parametrize("words", [("--script",), ("--dry-run", "--script")])
 def test_the_script_alone_is_a_script(project: Project, words: tuple[str, ...]) -> None:
     shown = project.run("submit", *words, "--", "a b").stdout

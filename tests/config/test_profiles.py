@@ -90,3 +90,28 @@ def test_the_datalab_asks_for_gpus_as_its_guide_does(place: Place) -> None:
     settings = place.load((TEMPLATES / "clusters" / "tu-wien-datalab.toml").read_text())
     assert "--gpus=a40:1" in sbatch_options(settings.cluster(), settings.profile("a40-2m"))
     assert settings.cluster().root == "/share/$USER/clusterkit"
+
+
+def test_what_a_file_sets_for_a_program_that_cannot_get_it_is_known(place: Place) -> None:
+    profiles = """
+        [profiles.base]
+        time = "5m"
+        stop_at = 0.9
+        [profiles.mine]
+        extends = "base"
+        threads = 2
+        workers = 0
+        [profiles.local-demo]
+        eval_every = 1000
+        [profiles.checked]
+        extends = "base"
+        program = ["python", "-m", "trainer", "check"]
+        """
+    own = place.load(f'[project]\nprogram = ["./x"]\n{profiles}')
+    assert own.unread(own.profile("mine")) == ("stop_at", "workers")
+    assert own.unread(own.profile("local-demo")) == ("eval_every",)
+    assert own.unread(own.profile("check")) == ()
+    again = own.with_values({"profiles": {"mine": {"precision": "fp32"}}})
+    assert again.unread(again.profile("mine")) == ("stop_at", "workers")
+    bundled = place.load(profiles)
+    assert [bundled.unread(bundled.profile(name)) for name in ("mine", "checked")] == [(), ("stop_at",)]

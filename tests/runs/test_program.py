@@ -6,9 +6,17 @@ from typing import Any
 
 import pytest
 
-from clusterkit.config.models import Profile, Wandb
+from clusterkit.config.models import TRAINER_ONLY, Profile, Wandb
 from clusterkit.errors import ConfigError, RecipeLockedError
-from clusterkit.runs.program import Program, assignments, option_of, program, trains, with_option
+from clusterkit.runs.program import (
+    Program,
+    assignments,
+    option_of,
+    program,
+    train_options,
+    trains,
+    with_option,
+)
 from clusterkit.runs.recipe_names import choose_recipe
 from clusterkit.submit.sweep import meaning
 from trainer import recipe as recipes
@@ -52,6 +60,13 @@ def planned(chosen: Profile, **more: Any) -> Placed:
     found = program(chosen, **{**arguments, **more})
     argv, env = found.placed("p-1", "/r/p-1")
     return Placed(argv, env, found.recipe, found.argv if found.argv != argv else None)
+
+
+def test_what_only_the_trainer_reads_are_its_options_but_those_that_every_program_gets() -> None:
+    names = {name: 1 for name in TRAINER_ONLY if name not in ("recipe", "precision")}
+    whole = profile(**names, device="cuda", threads=2)
+    options = {word[2:].replace("-", "_") for word in train_options(whole, 1)[::2]}
+    assert options | {"recipe"} == {*TRAINER_ONLY, "total_steps", "seed", "device", "threads"}
 
 
 def option(argv: tuple[str, ...], name: str) -> str:
