@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from clusterkit.cli.guide import Command
-from clusterkit.cli.ui.console import note
 from clusterkit.errors import ConfigError
 from clusterkit.units import parse_duration
 
@@ -146,6 +145,8 @@ def note_unread(settings: Settings, profiles: Iterable[Profile]) -> None:
     """Says what the user's files set in these profiles and the user's own program does not get."""
     for profile in {profile.name: profile for profile in profiles}.values():
         if keys := settings.unread(profile):
+            from clusterkit.cli.ui.console import note  # deferred: most settings are worth no note
+
             words = ", ".join(keys)
             note(f"{profile.name}: only the bundled trainer reads {words}; your program gets nothing of it")
 

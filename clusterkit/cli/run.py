@@ -99,7 +99,7 @@ def run(
     )
     with open_ledger(settings) as ledger:
         planned = resolve(settings, request)
-        note_unread(settings, (run.profile for run in planned.runs))
+        note_unread(settings, [run.profile for run in planned.runs])
         submitted = pipeline.submit(
             settings, planned, ledger, bar=transfer_bar, agree=lambda plan: agree(plan, yes=yes)
         )

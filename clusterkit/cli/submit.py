@@ -171,7 +171,7 @@ def submit(
         )
     with open_ledger(settings, only_reads=dry_run or script) as ledger:
         planned = resolve(settings, request)
-        note_unread(settings, (run.profile for run in planned.runs))
+        note_unread(settings, [run.profile for run in planned.runs])
         if dry_run or script:
             from clusterkit.cli.ui.dry_run import show_dry_run
 
