@@ -24,13 +24,13 @@ shift 3
 own_umask=$(umask) child='' token='' place='' path='' out=/dev/null
 readable=a-w,go=
 umask 077
-case $(ls -ld -- "$folder") in ????r*) umask 027 && readable=a-w,o= ;; esac # the group may read it
+case $(ls -ld -- "$folder" 2>/dev/null) in ????r*) umask 027 && readable=a-w,o= ;; esac # the group may read it
 scratch=${CLUSTERKIT_SCRATCH:-}
 exec 3>&1
 [ ! -e "$scratch/launched" ] || exec 3>&2 # somebody enters a running program: the output is theirs
 
 say() { printf '[clusterkit] %s\n' "$*" >&3; }
-about() { sed -n "s/^$1 //p" "$folder/about"; }
+about() { sed -n "s/^$1 //p" "$folder/about" 2>/dev/null; }
 one_line() { tr '\n\t' '  ' | tr -d '\000-\037' | cut -c 1-400; }
 name() { od -An -N6 -tx1 /dev/urandom | tr -d ' \n'; }
 
@@ -42,12 +42,18 @@ give_up() {
   exit 1
 }
 
-# fail CAUSE WORDS: this build is over; those who wait for it take up the reason. A full disk has room again.
-fail() {
+end() {
   if [ -n "$token" ]; then
     printf '%s\n%s\n' "$1" "$2" >"$place/$token.part" && mv -- "$place/$token.part" "$place/$token.ended"
   fi 2>/dev/null
+}
+
+# fail CAUSE WORDS: this build is over; those who wait for it take up the reason. A full disk has room again once
+# the tree is gone.
+fail() {
+  end "$1" "$2"
   [ -z "$path" ] || erase "$path"
+  [ -z "$token" ] || [ -e "$place/$token.ended" ] || end "$1" "$2"
   [ "$1" = interrupted ] || give_up "$1" "$2"
 }
 
@@ -103,11 +109,16 @@ disk No space left on device|[Dd]isk quota exceeded
 hash DO NOT MATCH THE HASHES|Hashes are required
 network NewConnectionError|ConnectTimeout|ReadTimeout|ConnectionError|ProxyError|CondaHTTPError|[Cc]ould not resolve host
 network Temporary failure in name resolution|Network is unreachable|[Cc]onnection refused
-python requires a different Python|Requires-Python|is not a supported wheel on this platform
+python requires a different Python|is not a supported wheel on this platform
 packages ResolutionImpossible|[Cc]onflicting dependencies|No matching distribution|Could not find a version
 packages Invalid requirement|ResolvePackageNotFound|PackagesNotFound|Unsatisfiable
 compile [Ff]ailed (building|to build)|subprocess-exited-with-error|metadata-generation-failed
 END
+  for file in "$out.full" "${TMPDIR:-/tmp}/.environment-$$"; do # the tool's own words may not have found room
+    if ! printf '%65536s' '' >"$file"; then cause=disk words="cannot write to ${file%/*}"; fi
+    rm -f -- "$file"
+  done 2>/dev/null
+  [ "$cause" != disk ] || return 0
   cause=other words=$(grep -E -e '^ *(ERROR|[Ee]rror|critical)' "$out" | tail -n 1 | one_line)
   words=${words:-$(tail -n 1 "$out" | one_line)}
 }
@@ -131,27 +142,25 @@ install() {
   run "$python" "$@" "$path"
   [ "$(about on_image)" != yes ] || run "$python" -c "$inherit" "$path" # from an image's own virtual environment
   find_pip
-  requirements "$path"
-  # shellcheck disable=SC2046,SC2086  # options of ours, without blanks
-  eval "run_pip install $arguments $(about options)"
-  PYTHONPATH='' "$path/bin/python" -c "$list" >"$place/$token.packages" || fail other "the environment's Python does not start"
+  with_pip "$path" install
+  run "$path/bin/python" -c "$list" "$place/$token.packages"
 }
 
 has_venv() {
-  "$python" -c 'import venv' 2>/dev/null || fail venv "$python has no module venv, or does not start"
+  PYTHONPATH='' "$python" -c 'import venv' 2>/dev/null || fail venv "$python has no module venv, or does not start"
 }
 
 # find_pip: a new pip of this Python installs into other environments; else the environment gets one of its own.
 find_pip() {
   new='import sys, pip; sys.exit(tuple(map(int, pip.__version__.split(".")[:2])) < (22, 3))'
   pip=$python
-  if ! "$python" -c "$new" 2>/dev/null; then
-    "$python" -c 'import ensurepip' 2>/dev/null || fail venv "$python has neither pip 22.3 nor ensurepip"
+  if ! PYTHONPATH='' "$python" -c "$new" 2>/dev/null; then
+    PYTHONPATH='' "$python" -c 'import ensurepip' 2>/dev/null || fail venv "$python has neither pip 22.3 nor ensurepip"
     run "$path/bin/python" -m ensurepip
     pip=$path/bin/python
   fi
   wanted=$(about python)
-  [ -z "$wanted" ] || "$pip" -c "$suits" "$wanted" 2>/dev/null ||
+  [ -z "$wanted" ] || PYTHONPATH='' "$pip" -c "$suits" "$wanted" 2>/dev/null ||
     fail python "the project needs Python $wanted, and $python is $("$python" -c 'import platform; print(platform.python_version())')"
 }
 
@@ -163,27 +172,40 @@ run_pip() {
   fi
 }
 
-# requirements FOLDER: sets $arguments, which name the packages: from the folder of wheels alone, if there is one.
-requirements() {
-  arguments='' work=$1
-  [ ! -d "$folder/wheels" ] || arguments='--no-index --find-links "$folder/wheels"'
-  for kind in requirements constraints; do
-    [ -f "$folder/$kind.txt" ] || continue
-    file='$folder'
-    if [ -d "$folder/wheels" ]; then
-      grep -Ev -e '^ *(-i|-f|--(index-url|extra-index-url|find-links|trusted-host))' "$folder/$kind.txt" >"$work/$kind.txt"
-      file='$work'
-    fi
-    [ "$kind" = requirements ] && arguments="$arguments -r \"$file/$kind.txt\"" || arguments="$arguments -c \"$file/$kind.txt\""
-  done
+# with_pip FOLDER COMMAND...: for what the files ask for, from the folder of wheels alone, if there is one.
+with_pip() {
+  work=$1 from=$folder index=yes
+  shift
+  if [ -d "$folder/wheels" ]; then
+    from=$work index=no
+    for file in "$folder"/*.txt; do
+      [ ! -f "$file" ] || grep -Ev -e "$indexes" "$file" >"$from/${file##*/}"
+    done
+  fi
+  # shellcheck disable=SC2046  # options of ours, without blanks
+  [ ! -f "$from/requirements.txt" ] || all_with_pip requirements "$@" $(about options)
+  [ ! -f "$from/unhashed.txt" ] || all_with_pip unhashed "$@" --no-deps
+}
+indexes='^ *(-i|-f|--(index-url|extra-index-url|find-links|trusted-host))'
+
+# all_with_pip FILE COMMAND...
+all_with_pip() {
+  named=$from/$1.txt
+  shift
+  set -- "$@" -r "$named"
+  [ ! -f "$from/constraints.txt" ] || set -- "$@" -c "$from/constraints.txt"
+  [ "$index" = yes ] || set -- "$@" --no-index --find-links "$folder/wheels"
+  run_pip "$@"
 }
 
 suits='import platform, sys
 from pip._vendor.packaging.specifiers import SpecifierSet
 sys.exit(not SpecifierSet(sys.argv[1]).contains(platform.python_version(), prereleases=True))'
-list='from importlib.metadata import distributions
+list='import sys
+from importlib.metadata import distributions
 names = {(one.metadata["Name"] or "").lower(): one.version for one in reversed(list(distributions()))}
-print("\n".join(name + "==" + names[name] for name in sorted(filter(None, names))))'
+with open(sys.argv[1], "w") as file:
+    file.writelines(name + "==" + names[name] + "\n" for name in sorted(filter(None, names)))'
 inherit='import os, site, sys
 packages = os.path.join(sys.argv[1], "lib", "python%d.%d" % sys.version_info[:2], "site-packages")
 if sys.prefix != sys.base_prefix:
@@ -191,10 +213,17 @@ if sys.prefix != sys.base_prefix:
         file.writelines("import site; site.addsitedir(%r)\n" % folder for folder in site.getsitepackages())'
 tag='import hashlib, os, platform, sys
 base = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
-own = hashlib.sha256(os.fsencode(base)).hexdigest()[:6]
+what = [base]
+if sys.argv[1] == "yes": # another image may come under the same name, with other packages
+    folders = [folder for folder in sys.path if os.path.isdir(folder)]
+    what += sorted(name for folder in folders for name in os.listdir(folder) if name.endswith("-info"))
+own = hashlib.sha256(os.fsencode("\0".join(what))).hexdigest()[:6]
 print("%s-%s-%s" % (sys.implementation.cache_tag, platform.machine(), own))'
 fits='import platform, sys
-print(platform.python_version(), platform.machine(), platform.system(), *platform.libc_ver())'
+libc = [word or "none" for word in platform.libc_ver()]
+print(platform.python_version(), platform.machine(), platform.system(), *libc)'
+
+[ -f "$folder/about" ] || give_up other "$folder is gone: submit again"
 
 # --- the other uses
 if [ "$run_dir" = --python ]; then
@@ -207,10 +236,10 @@ elif [ "$run_dir" = --download ]; then
   has_venv
   run "$python" -m venv --without-pip "$path"
   find_pip
-  requirements "$work"
-  eval "run_pip download --dest \"\$work/wheels\" $arguments $(about options)"
-  size_of "$work/wheels" >"$folder/wheels.bytes"
-  mv -- "$work/wheels" "$folder/wheels"
+  mkdir -p -- "$work/wheels" || exit 1
+  with_pip "$work" download --dest "$work/wheels"
+  size_of "$work/wheels" >"$work/bytes" && mv -- "$work/bytes" "$folder/wheels.bytes" &&
+    mv -- "$work/wheels" "$folder/wheels"
   exit
 fi
 
@@ -267,17 +296,21 @@ take_turn() {
   [ "$(readlink "$place/turn-$1")" != "$token" ] || return 0
   rm -f -- "$place/$token.builder"
   token=''
+  [ -L "$place/turn-$1" ] || give_up disk "cannot make a symbolic link in $place"
   return 1
 }
 
-# sweep: removes what earlier builders have left; no half of a tree is ever seen under its name.
+# sweep: removes what the builders of earlier turns have left, and nothing of later ones, should this job have slept
+# that long; no half of a tree is ever seen under its name.
 sweep() {
   current
-  for left in "$place"/t-*; do
-    base=${left##*/} base=${base%%.*}
-    if [ "$base" = "$token" ] || [ "$place/$base" = "$whole" ]; then continue; fi
-    if [ "$left" = "$place/$base" ]; then mv -- "$left" "$left.gone" 2>/dev/null && left=$left.gone; fi
-    erase "$left"
+  until [ "$turn" -eq 0 ]; do
+    base=$(readlink "$place/turn-$turn") turn=$((turn - 1))
+    if [ "$place/$base" = "$whole" ]; then continue; fi
+    [ ! -e "$place/$base" ] || mv -- "$place/$base" "$place/$base.gone" 2>/dev/null
+    for left in "$place/$base" "$place/$base".*; do
+      [ ! -e "$left" ] || erase "$left"
+    done
   done
 }
 
@@ -287,6 +320,7 @@ beat_on() {
   while [ "$(started $$)" = "$began" ]; do
     n=$((n + 1))
     echo "$n" >"$place/$token.beat"
+    touch -c "$folder" # and keeps `storage prune` off it
     sleep 3
   done
   kill "$(cat "$place/$token.tool")" && sleep 1
@@ -306,7 +340,7 @@ build() {
   find "$path" -type d -exec chmod "$readable" {} +
   find "$path" -type f -links 1 -exec chmod "$readable" {} + # what conda has linked is conda's
   bytes=$(size_of "$path")
-  echo "$bytes" >"$place.bytes"
+  { echo "$bytes" >"$place.part" && mv -- "$place.part" "$place.bytes"; } || fail disk "cannot write to $folder"
   rm -f -- "$out" "$place/$token.tool"
   kill "$beater" 2>/dev/null
   wait "$beater" 2>/dev/null
@@ -324,7 +358,7 @@ build() {
 if [ -f "$folder/environment.yml" ]; then
   place=$folder/conda-$(uname -m)
 else
-  place=$("$python" -c "$tag") || give_up venv "$python does not start"
+  place=$(PYTHONPATH='' "$python" -s -c "$tag" "$(about on_image)") || give_up venv "$python does not start"
   place=$folder/$place
 fi
 mkdir -p -- "$place" || give_up disk "cannot write to $folder"

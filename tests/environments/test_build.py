@@ -30,8 +30,8 @@ class Store:
         slow_source(self.index)
         self.asks("slow\n")
 
-    def asks(self, requirements: str, *, python: str = "", on_image: str = "no") -> None:
-        about = f"on_image {on_image}\npython {python}\noptions \nfile lock.txt\n"
+    def asks(self, requirements: str, *, python: str = "", on_image: str = "no", options: str = "") -> None:
+        about = f"on_image {on_image}\npython {python}\noptions {options}\nfile lock.txt\n"
         (self.folder / "about").write_text(about)
         (self.folder / "requirements.txt").write_text(requirements)
 
@@ -218,6 +218,46 @@ def test_packages_that_were_fetched_are_all_that_is_used(store: Store) -> None:
     assert store.builds() == 0
 
 
+def test_what_has_no_hash_is_installed_apart_from_what_has_one(store: Store) -> None:
+    path = wheel(store.index, "slow")
+    wheel(store.index, "alpha", requires=["not-there"])
+    store.asks(f"slow==1.0 --hash={digest(path)}\n", options="--no-deps --require-hashes")
+    (store.folder / "unhashed.txt").write_text("alpha==1.0\n")
+    assert store.start().wait(60) == 0
+    assert (store.root / "run-0/environment.txt").read_text() == "alpha==1.0\nslow==1.0\n"
+
+
+def test_a_project_that_names_no_package_has_an_empty_environment(store: Store) -> None:
+    (store.folder / "requirements.txt").unlink()
+    output = store.start(code="import sys; print(sys.prefix)").communicate(timeout=60)[0]
+    assert output.splitlines()[-1] == str(store.current), output
+
+
+def test_where_no_link_can_be_made_nobody_waits_for_ever(store: Store) -> None:
+    tools = store.root / "tools"
+    tools.mkdir()
+    (tools / "ln").write_text("#!/bin/sh\nexit 1\n")
+    (tools / "ln").chmod(0o700)
+    output = store.start(PATH=f"{tools}:{os.environ['PATH']}").communicate(timeout=60)[0]
+    assert f"{FAILED} (disk): cannot make a symbolic link in " in output
+
+
+def test_of_an_environment_that_was_removed_nothing_is_made(store: Store) -> None:
+    (store.folder / "about").unlink()
+    assert "an env is gone: submit again" in store.start().communicate(timeout=60)[0]
+    assert [path.name for path in store.folder.iterdir()] == ["requirements.txt"]
+
+
+def test_a_builder_removes_nothing_of_a_later_turn(store: Store) -> None:
+    store.go.write_text("refuse")
+    assert store.start().wait(60) == 1
+    later = store.place / "t-later"
+    later.mkdir()
+    store.go.write_text("")
+    assert store.start(1).wait(60) == 0
+    assert sorted(store.trees()) == sorted([later, store.current])
+
+
 def test_an_environment_on_an_image_has_what_its_own_environment_has(store: Store) -> None:
     wheel(store.index, "alpha")
     wheel(store.index, "slow")
@@ -230,6 +270,9 @@ def test_an_environment_on_an_image_has_what_its_own_environment_has(store: Stor
     environment = {**os.environ, **index(store.index)}
     done = subprocess.run([*argv, f"import alpha; {SHOW}"], check=False, env=environment, capture_output=True)
     assert b"in 1.0 True" in done.stdout, done.stdout + done.stderr
+    (image / f"lib/python3.{sys.version_info[1]}/site-packages/beta-1.dist-info").mkdir()  # a newer image
+    subprocess.run([*argv, SHOW], check=True, env=environment, capture_output=True)
+    assert len([path for path in store.folder.iterdir() if path.is_dir()]) == 2
 
 
 def test_conda_makes_what_environment_yml_names(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
