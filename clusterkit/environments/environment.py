@@ -24,8 +24,10 @@ from clusterkit.errors import ConfigError, last_words
 
 FILES = ("uv.lock", "requirements.txt", "environment.yml", "pyproject.toml")
 """What `init` looks for, the most exact first."""
-_SHOWN = re.compile(r"(?:\w+\+)?https?://[^\s/@]+@|://[^\s/@:]+:[^\s/@]+@|\$\{\w+\}")
+_SHOWN = re.compile(r"(?:\w+\+)?https?://[^\s/@]+@|://[^\s/@:]+:[^\s/@]+@|\$\{\w+\}", re.IGNORECASE)
 _CONDA = (".yml", ".yaml")
+_INCLUDED = re.compile(r"[\"']?(?:-[rce]|--requirement|--constraint|--editable)\b(?!.*://)")
+_PYPI = "https://pypi.org/simple"
 _FORM = "1"
 """Raised where the same file is built in another way."""
 
@@ -85,7 +87,7 @@ def read_environment(project: Path, file: Path, image: str) -> Environment:
     """
     name = _inside(project, file)
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
         found = _read(project, file, text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(
@@ -111,13 +113,11 @@ def _read(project: Path, file: Path, text: str) -> Requirements:
         return _exported(project, file)
     if file.suffix in _CONDA:
         lines = re.findall(r"^\s*- (.*[^:\s])\s*$", text, re.MULTILINE)
-        if wrong := next(filter(not_portable, lines), None):
-            raise ConfigError(
-                f"{file.name}: {wrong} is a file of this machine", hint="name a package instead"
-            )
+        if wrong := next((line for line in lines if not_portable(line) or _INCLUDED.match(line)), None):
+            raise ConfigError(f"{file.name}: {wrong} is a file of this machine", hint="name packages instead")
         return Requirements(count=len(lines))
     if file.name == "pyproject.toml":
-        return project_requirements(file, text)
+        return project_requirements(project, file, text)
     if file.suffix in (".txt", ".in"):
         return read_requirements(project, file)
     raise ConfigError(
@@ -138,14 +138,27 @@ def _exported(project: Path, file: Path) -> Requirements:
     done = subprocess.run([*argv, "--quiet"], cwd=file.parent, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         words = last_words(done.stderr)
-        raise ConfigError(f"uv cannot read {file.name}: {words}", hint="`uv lock` writes it anew")
+        hint = "`uv lock` writes it anew; `uv self update` brings a uv that knows these options"
+        raise ConfigError(f"uv cannot read {file.name}: {words}", hint=hint)
     settings = file.with_name("pyproject.toml")
     own = tomllib.loads(settings.read_text(encoding="utf-8")) if settings.is_file() else {}
+    lock = tomllib.loads(file.read_text(encoding="utf-8"))
+    found = parsed(project, file, _other_indexes(lock) + done.stdout)
+    plain = tuple(line for line in found.lines if not line.startswith("-") and "--hash=" not in line)
     return replace(
-        parsed(project, file, done.stdout),
-        requires_python=tomllib.loads(file.read_text(encoding="utf-8")).get("requires-python", ""),
-        paths=package_folders(file.parent) if "build-system" in own else (),
+        found,
+        lines=tuple(line for line in found.lines if line not in plain),
+        unhashed=plain,
+        requires_python=lock.get("requires-python", ""),
+        paths=package_folders(project, file.parent) if "build-system" in own else (),
     )
+
+
+def _other_indexes(lock: Mapping[str, Any]) -> str:
+    """Returns pip's options for the indexes that a lock names beside PyPI; `uv export` leaves them out."""
+    sources = [package.get("source", {}).get("registry", "") for package in lock.get("package", ())]
+    others = sorted({url.rstrip("/") for url in sources if url.startswith("http")} - {_PYPI})
+    return "".join(f"--extra-index-url {url}\n" for url in others)
 
 
 def _inside(project: Path, file: Path) -> str:

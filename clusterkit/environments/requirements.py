@@ -13,6 +13,8 @@ from clusterkit.errors import ConfigError
 
 _INCLUDE = re.compile(r"(?P<kind>-r|--requirement|-c|--constraint)(?:\s*=?\s*)(?P<file>\S.*)")
 _EDITABLE = re.compile(r"(?:-e|--editable)(?:\s*=?\s*)(?P<what>\S.*)")
+_ADDRESS = re.compile(r"[\w.-]+\s*(?:\[[^\]]*\])?\s*@\s*(.*)")
+_LINKS = re.compile(r"(?:-f|--find-links)[\s=]*")
 _PIN = re.compile(r"[\w.-]+(?:\[[^\]]*\])?\s*==\s*[^\s*;]+(?:\s*;.*?)?\s+--hash=")
 
 
@@ -27,6 +29,8 @@ class Requirements:
     """Folders of the project's own packages."""
     count: int = 0
     """Packages that are named."""
+    unhashed: tuple[str, ...] = ()
+    """Packages of a lock that have no hash, such as a commit; pip takes them only apart from the others."""
 
     @property
     def locked(self) -> bool:
@@ -37,16 +41,23 @@ class Requirements:
     @property
     def files(self) -> dict[str, str]:
         """The files for pip."""
-        texts = {"requirements.txt": self.lines, "constraints.txt": self.constraints}
+        options = tuple(line for line in self.lines if line.startswith("-"))
+        unhashed = (*options, *self.unhashed) if self.unhashed else ()
+        texts = {
+            "requirements.txt": self.lines,
+            "constraints.txt": self.constraints,
+            "unhashed.txt": unhashed,
+        }
         return {name: "".join(f"{line}\n" for line in lines) for name, lines in texts.items() if lines}
 
 
 def not_portable(requirement: str) -> bool:
     """Returns whether a requirement is a path or file of this machine."""
-    target = (requirement.partition(" @ ")[2] or requirement).removeprefix("--find-links").lstrip(" =")
-    first = re.split(r"[\s;]", target, maxsplit=1)[0]
-    archive = first.endswith((".whl", ".tar.gz", ".zip")) and "://" not in first
-    return first.startswith((".", "/", "~", "file:")) or archive
+    target = address[1] if (address := _ADDRESS.match(requirement)) else requirement
+    links = _LINKS.match(target)
+    first = re.split(r"[\s;]", target[links.end() :] if links else target, maxsplit=1)[0].strip("\"'")
+    path = links is not None or first.endswith((".whl", ".tar.gz", ".zip"))
+    return first.startswith((".", "/", "~", "file:")) or (path and "://" not in first)
 
 
 def read_requirements(project: Path, file: Path) -> Requirements:
@@ -56,7 +67,7 @@ def read_requirements(project: Path, file: Path) -> Requirements:
         ConfigError: a line names what other machines do not have, or an included file is outside the project.
         OSError, UnicodeDecodeError: a file cannot be read.
     """
-    return parsed(project, file, file.read_text(encoding="utf-8"))
+    return parsed(project, file, file.read_text(encoding="utf-8-sig"))
 
 
 def parsed(project: Path, file: Path, text: str) -> Requirements:
@@ -92,13 +103,18 @@ def _expanded(
                     hint="copy what is needed of it into the project",
                 )
             option = "-c" if match["kind"] in ("-c", "--constraint") else kind
-            content = inner.read_text(encoding="utf-8")
+            content = inner.read_text(encoding="utf-8-sig")
             yield from _expanded(project, inner, content, (*above, file.resolve()), option)
         elif line:
             yield kind, line
 
 
-def project_requirements(file: Path, text: str) -> Requirements:
+def has_address(requirement: str) -> bool:
+    """Returns whether a package is fetched from its own address instead of an index."""
+    return not requirement.startswith("-") and "://" in requirement
+
+
+def project_requirements(project: Path, file: Path, text: str) -> Requirements:
     """Reads the dependencies in a pyproject.toml.
 
     Raises:
@@ -113,11 +129,12 @@ def project_requirements(file: Path, text: str) -> Requirements:
             hint="write them to requirements.txt, e.g. with `poetry export`, and name that file instead",
         )
     lines = "".join(f"{' '.join(line.split())}\n" for line in table["dependencies"])
-    found = parsed(file.parent, file, lines)
-    paths = package_folders(file.parent) if "build-system" in document else ()
+    found = parsed(project, file, lines)
+    paths = package_folders(project, file.parent) if "build-system" in document else ()
     return Requirements(found.lines, (), table.get("requires-python", ""), paths, found.count)
 
 
-def package_folders(project: Path) -> tuple[str, ...]:
-    """Returns the folder to import the project's own packages from, in the two usual layouts."""
-    return ("src" if (project / "src").is_dir() else ".",)
+def package_folders(project: Path, folder: Path) -> tuple[str, ...]:
+    """Returns where in a project a folder's own packages are imported from, in the two usual layouts."""
+    source = folder / "src" if (folder / "src").is_dir() else folder
+    return (source.resolve().relative_to(project.resolve()).as_posix(),)

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from clusterkit.environments.environment import Environment
+from clusterkit.environments.requirements import has_address
 from clusterkit.errors import ConfigError, last_words
 from clusterkit.site import Site
 from clusterkit.transport import faults
@@ -55,6 +56,12 @@ def fetch(site: Site, environment: Environment, script: str, *, bar: Bar) -> Non
         raise ConfigError(
             f"{site.cluster.runtime.title} starts containers in jobs alone, not where packages are fetched",
             hint='set packages = "node" of the cluster',
+        )
+    lines = "".join(environment.inputs.values()).splitlines()
+    if address := next(filter(has_address, lines), None):
+        raise ConfigError(
+            f"{environment.file}: {address.split()[0]} comes from its own address, at its installation",
+            hint='set packages = "node" of the cluster; or name a release of it in an index',
         )
     on_login = site.cluster.packages == "login"
     argv = ["bash", "-p", "-c", script, "bash", "--download" if on_login else "--python"]
@@ -96,11 +103,13 @@ def _download(environment: Environment, python: Sequence[str], folder: Path) -> 
         )
     for name, text in environment.inputs.items():
         (folder / name).write_text(text)
-    wanted, chosen = folder / "requirements.txt", folder / "chosen.txt"
+    wanted = [name for name in ("requirements.txt", "unhashed.txt") if name in environment.inputs]
+    chosen = folder / "chosen.txt"
     pins = ["-c", str(folder / "constraints.txt")] if "constraints.txt" in environment.inputs else []
-    pins += ["--no-deps"] if environment.locked else []
+    pins += ["--no-deps", "--index-strategy", "unsafe-best-match"] if environment.locked else []
     target = ["--python-platform", f"{machine}-manylinux_2_28", "--python-version", version, "--no-build"]
-    compiled = [uv, "pip", "compile", str(wanted), *pins, *target, "--generate-hashes", "-o", str(chosen)]
+    compiled = [uv, "pip", "compile", *wanted, *pins, *target, "--generate-hashes", "--emit-index-url"]
+    compiled += ["-o", str(chosen)]
     options = ["--only-binary=:all:", "--no-deps", "--python-version", version, "--implementation", "cp"]
     options += [word for name in platforms(machine, libc, libc_version) for word in ("--platform", name)]
     pip = [sys.executable, "-m", "pip", "download", "-r", str(chosen), "-d", str(folder / "wheels"), *options]

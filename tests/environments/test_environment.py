@@ -71,6 +71,18 @@ def test_a_project_table_is_read_and_its_package_is_imported_from_the_code(proje
     assert read(project, f'{PROJECT}[build-system]\nrequires = ["x"]\n', "pyproject.toml").paths == ("src",)
 
 
+def test_the_marks_of_windows_are_no_part_of_a_package(project: Path) -> None:
+    (project / "requirements.txt").write_bytes(b"\xef\xbb\xbfalpha==1\r\nbeta\r\n")
+    found = read_environment(project, project / "requirements.txt", "")
+    assert found.inputs["requirements.txt"] == "alpha==1\nbeta\n"
+
+
+def test_the_package_of_a_folder_in_the_project_is_imported_from_there(project: Path) -> None:
+    (project / "sub/src").mkdir(parents=True)
+    found = read(project, f'{PROJECT}[build-system]\nrequires = ["x"]\n', "sub/pyproject.toml")
+    assert found.paths == ("sub/src",)
+
+
 def test_conda_s_file_travels_as_it_is(project: Path) -> None:
     text = "dependencies:\n  - python=3.11\n  - pip:\n    - alpha==1\n"
     found = read(project, text, "environment.yml")
@@ -79,7 +91,8 @@ def test_conda_s_file_travels_as_it_is(project: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["-e .", ".", "./lib", "alpha @ file:///x.whl", "x.whl", "--find-links ./w", "../x"]
+    "line",
+    ["-e .", ".", "./lib", "alpha @ file:///x.whl", "alpha@./x", "x.whl", "--find-links w", "-f ./w", "../x"],
 )
 def test_what_is_only_on_this_machine_is_refused(project: Path, line: str) -> None:
     with pytest.raises(ConfigError, match="does not travel"):
@@ -92,6 +105,7 @@ def test_what_is_only_on_this_machine_is_refused(project: Path, line: str) -> No
         "--extra-index-url https://me:secret@index.example/simple",
         "alpha @ git+https://secret@git.example/alpha",
         "--index-url https://${TOKEN}/simple",
+        "--index-url HTTPS://secret@index.example/simple",
     ],
 )
 def test_a_password_is_refused_and_not_repeated(project: Path, line: str) -> None:
@@ -109,6 +123,7 @@ def test_a_password_is_refused_and_not_repeated(project: Path, line: str) -> Non
         ("pyproject.toml", '[project]\nname = "x"\ndynamic = ["dependencies"]', "has no list"),
         ("pyproject.toml", "[project", "cannot be read"),
         ("Pipfile", "", "none of the files"),
+        ("environment.yml", "dependencies:\n- pip:\n  - -r requirements.txt\n", "of this machine"),
         ("environment.yml", "dependencies:\n- pip:\n  - -e .\n  - ./x\n", "of this machine"),
     ],
 )
@@ -130,13 +145,19 @@ def test_uv_reads_its_own_lock(project: Path, monkeypatch: pytest.MonkeyPatch) -
     """A program of its name stands for uv, which prints what it has locked."""
     tool = project.parent / "uv"
     lock = 'version = 1\nrequires-python = ">=3.11"\n'
+    for url in ("https://pypi.org/simple", "https://wheels.example/cpu", "/a/folder"):
+        lock += f'[[package]]\nname = "x"\nsource = {{ registry = "{url}" }}\n'
+    commit = "gamma @ git+https://git.example/gamma@0123456"
     monkeypatch.setenv("PATH", str(project.parent))
     with pytest.raises(ConfigError, match="not on PATH"):
         read(project, lock, "uv.lock")
-    tool.write_text(f'#!/bin/sh\necho "alpha==1 {HASH}"\necho "$*" >&2\n')
+    tool.write_text(f'#!/bin/sh\necho "alpha==1 {HASH}"\necho "{commit}"\necho "$*" >&2\n')
     tool.chmod(0o700)
     found = read_environment(project, project / "uv.lock", "")
-    assert (found.locked, found.packages) == (True, 1)
+    assert (found.locked, found.packages) == (True, 2)
+    other = "--extra-index-url https://wheels.example/cpu\n"
+    assert found.inputs["requirements.txt"] == f"{other}alpha==1 {HASH}\n"
+    assert found.inputs["unhashed.txt"] == f"{other}{commit}\n"
     assert "python >=3.11\n" in found.inputs["about"]
     tool.write_text("#!/bin/sh\necho 'error: of another version' >&2\nexit 2\n")
     with pytest.raises(ConfigError, match="of another version"):
@@ -157,11 +178,14 @@ def test_wheels_of_older_platforms_fit_a_newer_one() -> None:
     assert platforms("x86_64", "", "") == ["linux_x86_64"]
 
 
-@pytest.mark.parametrize(("runtime", "inputs"), [("pyxis", {}), ("none", {"environment.yml": ""})])
+@pytest.mark.parametrize(
+    ("runtime", "inputs"),
+    [("pyxis", {}), ("none", {"environment.yml": ""}), ("none", {"x": "alpha @ https://a/b.zip"})],
+)
 def test_nothing_is_fetched_where_it_could_not_fit(runtime: str, inputs: dict[str, str]) -> None:
     cluster = Cluster(name="uni", host="uni", root="/r", container=runtime, packages="login")
     site = Site(cluster, cast("Any", None), Layout("/r", "/s"), None)
-    with pytest.raises(ConfigError, match="fetche"):
+    with pytest.raises(ConfigError, match=r"fetche|address"):
         fetch(site, Environment("0" * 32, "x", 1, inputs=inputs), "", bar=cast("Any", None))
 
 
