@@ -94,11 +94,15 @@ class Scope:
     uses: Collection[str] = frozenset(LIBRARIES)
     """Those of `LIBRARIES` that the programs use, as far as is known."""
 
-    def imports(self) -> tuple[str, ...]:
-        """Returns the libraries that are to be imported on the node."""
-        return tuple(
-            name for name in LIBRARIES if (self.with_wandb() if name == "wandb" else name in self.uses)
-        )
+    def tests(self) -> tuple[str, ...]:
+        """Returns what is tried where the program runs: the tests of `node/inside.py` by name."""
+        tests = {
+            "installers": self.with_environment(),
+            "torch": self.with_torch(),
+            "wandb": self.with_wandb(),
+            "rendering": self.with_mujoco(),
+        }
+        return tuple(name for name, wanted in tests.items() if wanted)
 
     def with_torch(self) -> bool:
         """Returns whether the programs use PyTorch."""

@@ -110,7 +110,7 @@ def examine_nodes(exam: Examination, wait: int) -> Iterator[Result]:
             yield from exam.leave_out(CHECKS, skipped(because or "the profile does not fit"), profile)
             continue
         options = _options(exam, profile)
-        key = (*options, repr(sorted(planned.program.env.items())), *exam.scope(profile).imports())
+        key = (*options, repr(sorted(planned.program.env.items())), *exam.scope(profile).tests())
         came = jobs.get(key) or _run(exam, profile, seen, options, wait)
         jobs[key] = came
         yield from _judge(exam, profile, came)
@@ -197,7 +197,7 @@ def _run(exam: Examination, profile: Profile, seen: Login, options: tuple[str, .
         f"{owner}/job.sh": node_script(job).encode("utf-8", "surrogateescape"),
         f"{owner}/inside.py": (NODE_PROGRAMS / "inside.py").read_bytes(),
         f"{owner}/inside.json": inside_request(
-            exam.planned[profile.name].program.env, exam.scope(profile).imports()
+            exam.planned[profile.name].program.env, exam.scope(profile).tests()
         ),
         f"{owner}/token": token.encode(),
     }

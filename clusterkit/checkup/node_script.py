@@ -73,6 +73,6 @@ def node_script(job: NodeJob) -> str:
     )
 
 
-def inside_request(env: Mapping[str, str], libraries: Sequence[str]) -> bytes:
-    """Returns its input: the environment of the run's program, and the libraries to import."""
-    return json.dumps({"env": dict(env), "libraries": libraries}).encode()
+def inside_request(env: Mapping[str, str], tests: Sequence[str]) -> bytes:
+    """Returns its input: the environment of the run's program, and the tests to make."""
+    return json.dumps({"env": dict(env), "tests": tests}).encode()

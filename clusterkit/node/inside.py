@@ -42,6 +42,7 @@ renderer.update_scene(data)
 print(json.dumps({"version": mujoco.__version__, "contrast": float(renderer.render().std())}))
 """
 WANDB = "import json, wandb; print(json.dumps({'version': wandb.__version__}))"
+IMPORTS = {"torch": TORCH, "wandb": WANDB}
 BACKENDS = ("cgl",) if sys.platform == "darwin" else ("egl", "osmesa")
 
 
@@ -100,12 +101,21 @@ def temporary() -> dict[str, object]:
 
 def installers() -> dict[str, object]:
     """Whether this Python could build an environment, and which conda there is."""
-    import shutil
-    from importlib.util import find_spec
-
+    try:
+        import shutil
+        from importlib.util import find_spec
+    except ImportError:  # Debian's python3-minimal can build none
+        return {}
     conda = next((name for name in ("micromamba", "mamba", "conda") if shutil.which(name)), "")
     found: dict[str, object] = {name: find_spec(name) is not None for name in ("venv", "ensurepip", "pip")}
     return dict(found, conda=conda)
+
+
+def tested(name: str, env: dict[str, str], end: float) -> dict[str, object]:
+    """What a test finds."""
+    if name == "installers":
+        return installers()
+    return rendering(env, end) if name == "rendering" else tried(IMPORTS[name], env, end)
 
 
 def main(path: str) -> None:
@@ -114,13 +124,7 @@ def main(path: str) -> None:
         request = json.load(file)
     env, end = dict(os.environ, **request["env"]), time.monotonic() + IN_ALL
     found: dict[str, object] = {"python": sys.version.split()[0], "temporary": temporary()}
-    found["installers"] = installers()
-    if "torch" in request["libraries"]:
-        found["torch"] = tried(TORCH, env, end)
-    if "wandb" in request["libraries"]:
-        found["wandb"] = tried(WANDB, env, end)
-    if "mujoco" in request["libraries"]:
-        found["rendering"] = rendering(env, end)
+    found.update({name: tested(name, env, end) for name in request["tests"]})
     print("\n" + json.dumps(found), flush=True)
 
 

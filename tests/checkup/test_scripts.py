@@ -133,7 +133,7 @@ def job_of(folder: Path, **cluster: object) -> tuple[NodeJob, Path]:
         server=("127.0.0.1", 9),
     )
     (own / "inside.py").write_bytes((NODE_PROGRAMS / "inside.py").read_bytes())
-    (own / "inside.json").write_bytes(inside_request({"MUJOCO_GL": "osmesa"}, ["mujoco"]))
+    (own / "inside.json").write_bytes(inside_request({"MUJOCO_GL": "osmesa"}, ["rendering"]))
     (own / "token").write_text("secret")
     (own / "job.sh").write_text(node_script(job))
     return job, own
@@ -202,25 +202,23 @@ def test_the_options_keep_the_job_out_of_everybodys_way() -> None:
     assert not [option for option in options if option.startswith(("--hold", "--mail"))]
 
 
-@pytest.mark.parametrize("libraries", [(), ("torch",), ("torch", "mujoco", "wandb")])
-def test_the_program_for_the_container_imports_what_is_asked_for_with_the_standard_library_only(
-    tmp_path: Path, libraries: tuple[str, ...]
+@pytest.mark.parametrize("tests", [(), ("torch",), ("installers", "torch", "rendering", "wandb")])
+def test_the_program_for_the_container_tries_what_is_asked_for_with_the_standard_library_only(
+    tmp_path: Path, tests: tuple[str, ...]
 ) -> None:
     """In an isolated Python every import fails, and each failure is told in one line."""
     (tmp_path / "inside.py").write_bytes((NODE_PROGRAMS / "inside.py").read_bytes())
-    (tmp_path / "request.json").write_bytes(inside_request({"PYTHONPATH": str(tmp_path)}, libraries))
+    (tmp_path / "request.json").write_bytes(inside_request({"PYTHONPATH": str(tmp_path)}, tests))
     for name in ("torch", "mujoco", "wandb"):
         (tmp_path / f"{name}.py").write_text(f"raise ImportError('no {name}\\nhere')\n")
     argv = [sys.executable, "-I", str(tmp_path / "inside.py"), str(tmp_path / "request.json")]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout.strip().splitlines()[-1])
     assert found["temporary"]["folder"]
-    assert found.keys() & {"torch", "rendering", "wandb"} == {
-        {"mujoco": "rendering"}.get(name, name) for name in libraries
-    }
-    if "torch" in libraries:
+    assert found.keys() == {"python", "temporary", *tests}
+    if "torch" in tests:
         assert found["torch"]["fault"] == "here"
-    if "mujoco" in libraries:
+    if "rendering" in tests:
         assert found["rendering"]["backend"] == ""
         assert set(found["rendering"]["faults"]) == {"egl", "osmesa"}
 

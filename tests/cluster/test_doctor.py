@@ -86,7 +86,7 @@ def green(person: User) -> dict[str, Any]:
 def test_a_healthy_site_is_green(green: dict[str, Any]) -> None:
     assert green["works"]
     assert [check for check in green["checks"] if check["outcome"] != "pass"] == []
-    of_settings = {"prelude", "binds", "cuda", "mps", "nodes"}
+    of_settings = {"prelude", "binds", "cuda", "mps", "nodes", "environment"}
     assert {check["name"] for check in green["checks"]} == {check.name for check in CHECKS} - of_settings
 
 
