@@ -12,8 +12,9 @@ from typing import BinaryIO
 from clusterkit.backends.jobs import JobState
 from clusterkit.results import metrics
 from clusterkit.results.logs.find import choose, files_below, is_start
+from clusterkit.results.logs.jsonl import JsonLines
 from clusterkit.results.logs.run_logs import read_run
-from clusterkit.results.metrics import METRICS, MetricRow, each, own_names
+from clusterkit.results.metrics import KINDS, LOG, METRICS, MetricRow, own_names
 from clusterkit.runs.program import trains
 from clusterkit.runs.run_dir import RunDirectory, moment, table
 from clusterkit.trackers.base import MetricPoint, RunStatus, TrackedRows, TrackedRun
@@ -27,9 +28,6 @@ _BY_STATE: Mapping[str, RunStatus] = {
     JobState.OUT_OF_MEMORY: RunStatus.FAILED,
     JobState.NODE_FAIL: RunStatus.FAILED,
 }
-
-
-_KINDS = ("train", "eval")
 _YEAR_9999 = 253_370_764_800.0
 
 
@@ -90,7 +88,8 @@ def tracked_rows(run_dir: Path, *, own: bool, step: str | None = None) -> Tracke
         others = _points_of_others(read_run(run_dir, own=own, step=step).others) if mixed else iter(())
         with ExitStack() as stack:
             files = [stack.enter_context(open_regular(run_dir / path)) for path in logs if path == METRICS]
-            yield from merge(*(_points(file, since) for file in files), others, key=lambda point: point.step)
+            mine = (_points(file, since, JsonLines(METRICS, step)) for file in files)
+            yield from merge(*mine, others, key=lambda point: point.step)
 
     return TrackedRows(size, points, grows=not mixed)
 
@@ -106,7 +105,7 @@ def _points_of_others(rows: Sequence[MetricRow]) -> Iterator[MetricPoint]:
     yield from sorted(points, key=lambda point: point.step)
 
 
-def _points(file: BinaryIO, since: int | None) -> Iterator[MetricPoint]:
+def _points(file: BinaryIO, since: int | None, reader: JsonLines) -> Iterator[MetricPoint]:
     """Yields each name and step once, by step.
 
     Of a step, the highest attempt counts, and its last line that has the number. Lines are read twice
@@ -117,14 +116,15 @@ def _points(file: BinaryIO, since: int | None) -> Iterator[MetricPoint]:
         since: for a tracker that can only add: what the first so many bytes have, by name and step, is left
             out. None for one that is written anew: a name's numbers of earlier attempts end, as in `series`,
             where those of a later one begin.
+        reader: of its lines.
     """
     places: dict[tuple[int, str], list[tuple[int, int, int]]] = {}
     first: dict[tuple[str, str], dict[int, int]] = {}
     end = 0
     for line in metrics.lines_of(file):
         start, end = end, end + len(line)
-        for row in each((line,)):
-            if row.kind in _KINDS:
+        for row in reader.parse(line):
+            if row.kind in KINDS:
                 # Without its line end: the last line may get it later.
                 place = (row.attempt, start, start + len(line.rstrip(b"\n")))
                 places.setdefault((row.step, row.kind), []).append(place)
@@ -139,13 +139,14 @@ def _points(file: BinaryIO, since: int | None) -> Iterator[MetricPoint]:
         old: set[str] = set()
         for attempt, start, until in sorted(lines):
             file.seek(start)
-            for row in each((file.readline(metrics.LONGEST_LINE),)):
+            for row in reader.parse(file.readline(metrics.LONGEST_LINE)):
                 numbers = _numbers(row)
                 if since is not None and until <= since:
                     old |= numbers.keys()
                 for name, value in numbers.items():
                     if since is not None or step < ends[kind, name][attempt]:
-                        numbered[name] = MetricPoint(f"{kind}/{name}", step, _bounded(row.time), value)
+                        full = name if kind == LOG else f"{kind}/{name}"
+                        numbered[name] = MetricPoint(full, step, _bounded(row.time), value)
         yield from (point for name, point in numbered.items() if name not in old)
 
 

@@ -50,6 +50,15 @@ def test_the_report_draws_the_same_series(tmp_path: Path) -> None:
         assert [(one.step, one.value) for one in points_of(metrics) if one.name == f"train/{name}"] == drawn
 
 
+def test_lines_without_a_kind_have_bare_names(tmp_path: Path) -> None:
+    metrics = append(tmp_path, '{"step": 1, "loss": 2}\n{"loss": 3}\n{"step": 4, "loss": 5}\n')
+    for known in (None, 0):
+        assert [(one.name, one.step, one.value) for one in points_of(metrics, known)] == [
+            ("loss", 1, 2.0),
+            ("loss", 4, 5.0),
+        ]
+
+
 def test_several_lines_of_a_step_are_joined(tmp_path: Path) -> None:
     metrics = append(tmp_path, line(1, loss=1.0, speed=5) + line(1, accuracy=0.5) + line(1, loss=2.0))
     assert {one.name: one.value for one in points_of(metrics)} == {
