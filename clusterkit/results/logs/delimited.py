@@ -16,6 +16,7 @@ _NAMES = re.compile(
 )
 """Names of files that hold metrics even if no column has the name of steps: then rows are counted."""
 _NUMBER = re.compile(r"[-+]?(\d{1,40}\.?\d{0,40}|\.\d{1,40})([eE][-+]?\d{1,4})?|[-+]?(nan|inf(inity)?)", re.I)
+_QUOTED = re.compile(r'"[^"]*"')
 _MONITOR = ["r", "l", "t"]
 """First columns of Gym's and Stable-Baselines3's Monitor: return, length and time of an episode."""
 
@@ -24,7 +25,11 @@ class Delimited(TextFormat):
     """A file of values between commas, semicolons or tabs."""
 
     _names: list[str] | None = None
+    _has_steps = False
+    """Whether a column has the name of steps."""
     _delimiter = ","
+    _comment = ""
+    """The last one, which holds the names if no header does."""
     _monitor_start: float | None = None
     _count = _steps = 0
     """Rows so far; of a Monitor's, the steps of its episodes."""
@@ -43,18 +48,26 @@ class Delimited(TextFormat):
         if text.startswith("#"):
             facts = parse_object(text[1:]) or {}  # the first line of a Monitor's file
             self._monitor_start = number(facts.get("t_start")) or self._monitor_start
+            self._comment = text[1:]
             return
         if self._names is None:
-            self._delimiter = max(",;\t", key=text.count)
+            bare = _QUOTED.sub("", text)
+            self._delimiter = next((mark for mark in "\t;" if mark in bare), ",")
         cells = self._cells(text)
         if self._names is None and not self._see_header(cells):
             return
         names = self._names or []
+        while len(cells) > len(names) and not cells[-1]:  # a delimiter ends the line
+            cells.pop()
+        pairs = zip(names, cells, strict=False)
+        values = {name: float(cell) for name, cell in pairs if _NUMBER.fullmatch(cell)}
+        if not values and (step_name(cells) or not set(names).isdisjoint(cells)):
+            self._name(cells)  # a program that was started again appended
+            return
         if len(cells) != len(names):
             return
-        pairs = zip(names, cells, strict=True)
-        values = {name: float(cell) for name, cell in pairs if _NUMBER.fullmatch(cell)}
-        row = self._episode(values) if names[:3] == _MONITOR else row_of(values, self._count, self.step)
+        count = None if self._has_steps else self._count
+        row = self._episode(values) if names[:3] == _MONITOR else row_of(values, count, self.step)
         self._count += 1
         if row is not None and row.values:
             yield row
@@ -81,12 +94,23 @@ class Delimited(TextFormat):
             UnreadableLogError: the file does not hold metrics.
         """
         is_row = all(_NUMBER.fullmatch(cell) for cell in cells)
-        names = [f"c{place}" for place in range(len(cells))] if is_row else cells
-        self._names = [name or f"c{place}" for place, name in enumerate(names)]
+        said = self._cells(self._comment) if is_row else cells
+        self._name(said if len(said) == len(cells) else [""] * len(cells))
         stem = self.path.rpartition("/")[2].rpartition(".")[0]
-        if not (step_name(self._names) or self.step in self._names or _NAMES.search(stem)):
+        if not (self._has_steps or _NAMES.search(stem)):
             raise UnreadableLogError
         return is_row
+
+    def _name(self, cells: list[str]) -> None:
+        """Takes the names of the columns; a name that is there twice gets its place."""
+        names: dict[str, None] = {}
+        for place, cell in enumerate(cells):
+            name = cell or f"c{place}"
+            while name in names:
+                name += f".{place}"
+            names[name] = None
+        self._names = list(names)
+        self._has_steps = bool(step_name(names) or self.step in names)
 
     def _episode(self, values: dict[str, float]) -> MetricRow | None:
         """Returns the row of a Monitor's episode, at the end of its steps."""
