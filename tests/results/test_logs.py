@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 from clusterkit.results.growing import GrowingRun, read_logs
 from clusterkit.results.logs import run_logs
+from clusterkit.results.logs.find import MOST_FILES, choose
 from clusterkit.results.logs.format import MOST_COLUMNS
+from clusterkit.results.logs.kept import KeptRows
 from clusterkit.results.logs.run_logs import RunLogs, fault_words, read_run
 from clusterkit.results.logs.tfevents import masked_crc
 from clusterkit.results.logs.wandb import HEADER, write
@@ -350,6 +352,13 @@ def test_hostile_files_are_bounded_and_named(monkeypatch: pytest.MonkeyPatch) ->
     named = {f"\x1b]0;{n}": "why" for n in range(8)}
     assert all(line.isprintable() for line in fault_words(named))
     assert fault_words(named)[-1] == "and 3 more log files"
+
+
+def test_a_row_of_many_short_numbers_counts_for_what_it_takes_in_memory() -> None:
+    kept = KeptRows(budget=50_000)
+    for step in range(100):
+        kept.add("a.csv", MetricRow("log", step, 0.0, 0, {str(n): 0.0 for n in range(100)}), size=200)
+    assert 10 < len(kept.rows("a.csv")) < 40
 
 
 def test_no_more_bytes_are_read_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:

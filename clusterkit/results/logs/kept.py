@@ -9,8 +9,8 @@ from clusterkit.results.metrics import KINDS, LOG, MetricRow
 
 BUDGET = 24 << 20
 """Bytes up to which every row is kept; Python objects take several times as much."""
-_LEAST = 100
-"""Bytes for which a row counts at least."""
+_LEAST, _EACH = 100, 16
+"""Bytes for which a row, and each of its numbers, counts at least."""
 _SORTS = 200
 """Most sorts of rows of a run."""
 
@@ -40,7 +40,7 @@ class KeptRows:
             key = source, row.kind, ()
         sort = self._sorts.setdefault(key, _Sort())
         self._count += 1
-        self._bytes += sort.add(_Place(self._count, max(size, _LEAST), row))
+        self._bytes += sort.add(_Place(self._count, max(size, _LEAST, _EACH * len(row.values)), row))
         while self._bytes > self._budget:
             most = max(self._sorts.values(), key=lambda candidate: candidate.bytes)
             if not (freed := most.thin()):
