@@ -266,6 +266,22 @@ def test_steps_that_begin_anew_in_one_attempt_go_on_counting() -> None:
     }
 
 
+def test_numbers_counted_in_another_unit_do_not_begin_anew() -> None:
+    lines = [f'{{"step": {n * 100}, "loss": 1}}\n{{"episode": {n}, "return": 2}}\n' for n in range(1, 4)]
+    assert curves(logs_of(start(0, START) | {"a.jsonl": "".join(lines)})) == {
+        "loss": [(100, 1), (200, 1), (300, 1)],
+        "return": [(1, 2), (2, 2), (3, 2)],
+    }
+
+
+def test_the_starts_of_attempts_are_read_however_many_logs_there_are() -> None:
+    logs = [f"a/{n}.csv" for n in range(MOST_FILES + 5)]
+    starts = [f"attempts/{n}/start.json" for n in range(MOST_FILES + 5)]
+    chosen, more = choose([*starts, *logs])
+    assert (chosen[:MOST_FILES], more) == (sorted(logs)[:MOST_FILES], 5)
+    assert chosen[MOST_FILES:] == starts[5:]
+
+
 FILES: dict[str, Callable[[Path], bytes]] = {
     "metrics.jsonl": lambda _: b"".join(b'{"kind": "train", "step": %d, "a": 1}\n' % n for n in range(30)),
     "x/progress.csv": lambda _: b"step,a\n" + b"".join(b"%d,0.5\n" % n for n in range(30)),

@@ -43,16 +43,15 @@ def is_start(path: str) -> bool:
 
 
 def choose(paths: Iterable[str]) -> tuple[list[str], int]:
-    """Returns which files of a run are read, and how many more there are.
+    """Returns which files of a run are read, also of its starts, and how many more logs there are.
 
     Args:
         paths: inside the run.
     """
-    logs = sorted(
-        (path for path in paths if is_start(path) or format_of(path)),
-        key=lambda path: (path != METRICS, is_start(path), path.count("/"), path),
-    )
-    return logs[:MOST_FILES], max(0, len(logs) - MOST_FILES)
+    listed = list(paths)
+    logs = sorted(filter(format_of, listed), key=lambda path: (path != METRICS, path.count("/"), path))
+    starts = sorted(filter(is_start, listed), key=lambda path: (len(path), path))
+    return [*logs[:MOST_FILES], *starts[-MOST_FILES:]], max(0, len(logs) - MOST_FILES)
 
 
 def files_below(folder: Path, inside: str = "", depth: int = _DEEPEST) -> Iterator[str]:

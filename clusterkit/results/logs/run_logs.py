@@ -11,7 +11,7 @@ from functools import partial
 from itertools import chain, combinations
 from pathlib import Path
 
-from clusterkit.results.logs.find import FORMATS, choose, files_below, format_of, is_start
+from clusterkit.results.logs.find import FORMATS, MOST_FILES, choose, files_below, format_of, is_start
 from clusterkit.results.logs.format import LogFormat, UnreadableLogError
 from clusterkit.results.logs.kept import BUDGET, KeptRows
 from clusterkit.results.metrics import KINDS, LOG, METRICS, MetricRow
@@ -200,7 +200,7 @@ def read_run(run_dir: Path, *, own: bool, step: str | None = None) -> RunLogs:
                     break
             logs.feed(path, b"\n" if path.endswith(".jsonl") else b"")
     if more:
-        logs.faults[f"{more:,} more files"] = f"more than {len(paths)} of a run"
+        logs.faults[f"{more:,} more files"] = f"more than {MOST_FILES} of a run"
     return logs
 
 
@@ -215,17 +215,23 @@ def _with_attempts(rows: Iterable[MetricRow], starts: Sequence[float]) -> Iterat
     """Yields the rows of a source with their attempts.
 
     A row's time tells its attempt. Without times, steps that go back begin another attempt, as long as there
-    are any; in the last one, steps that begin anew, such as those of each epoch, go on counting.
+    are any; in the last one, steps that begin anew, such as those of each epoch, go on counting. Only rows
+    with the same names are compared: a program may count some in episodes and others in steps.
     """
-    attempt, behind, last = 0, 0, 0
+    attempt, behind = 0, 0
+    reached: dict[tuple[str, ...], int] = {}
     for row in rows:
+        names = tuple(row.values)
+        last = reached.get(names, row.step)
         if row.time and starts:
             attempt = max(0, bisect_right(starts, row.time) - 1)
         elif row.step < last and (not starts or attempt + 1 < len(starts)):
             attempt, behind = attempt + 1, 0
+            reached.clear()
         elif 2 * row.step < last:
             behind += last + (row.step == 0)
-        step, last = row.step + behind, row.step
+            reached.clear()
+        step, reached[names] = row.step + behind, row.step
         same = row.attempt == attempt and row.step == step
         yield row if same else replace(row, attempt=attempt, step=step)
 
