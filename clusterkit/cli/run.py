@@ -25,7 +25,7 @@ from clusterkit.cli.guide import Command
 from clusterkit.cli.streams import LogPrinter
 from clusterkit.cli.submit import agree
 from clusterkit.cli.ui.console import note, transfer_bar
-from clusterkit.errors import RunError
+from clusterkit.errors import ConfigError, RunError
 from clusterkit.interruption import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _program(config: Path | None, words: Sequence[str]) -> tuple[Settings, list[
     folder = settings.project_dir
     named, arguments = split_command(folder, words)
     if not settings.of_project:
-        _begin(config, named)
+        _begin(config, named, arguments)
         return load(config), arguments
     own = list(settings.project.program or ())
     argv = command_argv(folder, named) if named else own
@@ -139,15 +139,27 @@ def _program(config: Path | None, words: Sequence[str]) -> tuple[Settings, list[
     return settings, arguments
 
 
-def _begin(config: Path | None, named: Sequence[str]) -> None:
-    """Writes settings for the program; without one, for the script that is found."""
+def _begin(config: Path | None, named: Sequence[str], arguments: Sequence[str]) -> None:
+    """Writes settings for the program; without one, for the script that is found.
+
+    Raises:
+        ConfigError: there is no such program.
+    """
     from clusterkit.asking import at_terminal
     from clusterkit.cli.ui.init import choose, show_here, show_saved
     from clusterkit.commands.init_local import init_local
     from clusterkit.config.settings_file import save, target
+    from clusterkit.submit.check import check_script_here
 
+    if not named and arguments and not arguments[0].startswith("-") and "=" not in arguments[0]:
+        raise ConfigError(
+            f"there is no program {arguments[0]!r} here or on PATH",
+            hint="name the program in front of its arguments: `clusterkit run python train.py`",
+        )
     program = shlex.join(named) if named else None
-    proposal = init_local(target(config, user=False), program, choose=choose if at_terminal() else None)
+    file = target(config, user=False)
+    proposal = init_local(file, program, choose=choose if at_terminal() else None)
+    check_script_here(file.parent, proposal.settings.project.program or named)
     save(proposal)
     show_here(proposal)
     show_saved(proposal)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import os
 import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterkit.backends.base import Backend, backend_of
@@ -255,9 +257,28 @@ def check_script(tree: Tree, argv: Sequence[str]) -> None:
             "like a secret",
             hint=f'include = ["/{name}"] in [project] includes it, unless `exclude` names it',
         )
-    close = difflib.get_close_matches(name, tree.files, n=1)
-    raise ConfigError(
-        f"the program {script} is not in {tree.root}" + (f"; did you mean {close[0]}?" if close else ""),
+    raise _no_script(script, tree.root, tree.files)
+
+
+def check_script_here(folder: Path, argv: Sequence[str]) -> None:
+    """Checks, before settings name a program, that its script exists.
+
+    Args:
+        folder: of the project.
+        argv: the program.
+
+    Raises:
+        ConfigError: there is no such script.
+    """
+    script = _script(argv)
+    if script is not None and not os.path.exists(folder / script):  # noqa: PTH110 - any text, however long
+        raise _no_script(script, folder, [path.name for path in folder.iterdir()])
+
+
+def _no_script(script: str, folder: Path, files: Iterable[str]) -> ConfigError:
+    close = difflib.get_close_matches(posixpath.normpath(script), files, n=1)
+    return ConfigError(
+        f"the program {script} is not in {folder}" + (f"; did you mean {close[0]}?" if close else ""),
         hint="programs start in the folder of clusterkit.toml; give the script's path relative to it",
     )
 

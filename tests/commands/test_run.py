@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import tomllib
 from pathlib import Path
@@ -77,6 +78,21 @@ def test_another_program_takes_the_place_of_the_one_that_is_set(program: Project
     assert "learning rate 2.0 seed 1" in program.run("run", "python", "train.py", "--lr", "2").stdout
     assert "learning rate 3.0 seed 1" in program.run("run", "--", "--lr", "3").stdout
     assert (program.folder / "clusterkit.toml").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["python", "trian.py"], "the program trian.py is not in"),
+        (["python", "x" * 5000], "is not in"),
+        (["trainn", "--lr", "2"], "there is no program 'trainn' here or on PATH"),
+    ],
+)
+def test_no_settings_are_written_for_a_program_that_is_not_there(
+    program: Project, words: list[str], said: str
+) -> None:
+    assert re.search(said, program.run("run", *words, code=3).stderr)
+    assert not (program.folder / "clusterkit.toml").exists()
 
 
 def test_seeds_are_compared(program: Project) -> None:
