@@ -50,6 +50,9 @@ def temporary(node: Node) -> Verdict:
 def environment(node: Node) -> Verdict:
     """Judges whether Python, or conda, can build an environment, and whether packages can be fetched."""
     report, file = _report(node, "installers"), node.environment
+    if missing := report.get("missing"):
+        where = f"the image of {node.table}" if node.cluster.contained else node.name
+        return failed(f"it is built with {', '.join(missing)}, not there", f"install it in {where}")
     if file.endswith((".yml", ".yaml")):
         if not report.get("conda"):
             return failed(

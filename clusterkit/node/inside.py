@@ -43,6 +43,8 @@ print(json.dumps({"version": mujoco.__version__, "contrast": float(renderer.rend
 """
 WANDB = "import json, wandb; print(json.dumps({'version': wandb.__version__}))"
 IMPORTS = {"torch": TORCH, "wandb": WANDB}
+TOOLS = "sh cat chmod cp cut date du find grep ln ls mkdir mkfifo mv od readlink rm sed sleep tail tee tr wc"
+"""What templates/environment.sh needs."""
 BACKENDS = ("cgl",) if sys.platform == "darwin" else ("egl", "osmesa")
 
 
@@ -100,15 +102,16 @@ def temporary() -> dict[str, object]:
 
 
 def installers() -> dict[str, object]:
-    """Whether this Python could build an environment, and which conda there is."""
+    """Whether this Python could build an environment, which conda there is, and which tools are missing."""
     try:
         import shutil
         from importlib.util import find_spec
     except ImportError:  # Debian's python3-minimal can build none
         return {}
+    missing = [name for name in TOOLS.split() if not shutil.which(name)]
     conda = next((name for name in ("micromamba", "mamba", "conda") if shutil.which(name)), "")
     found: dict[str, object] = {name: find_spec(name) is not None for name in ("venv", "ensurepip", "pip")}
-    return dict(found, conda=conda)
+    return dict(found, conda=conda, missing=missing)
 
 
 def tested(name: str, env: dict[str, str], end: float) -> dict[str, object]:

@@ -151,6 +151,7 @@ def test_a_driver_against_a_cuda(driver: str, cuda: str | None, outcome: Outcome
             Outcome.FAIL,
             "neither ensurepip nor pip",
         ),
+        ("environment", {"inside": {"installers": {"missing": ["find"]}}}, Outcome.FAIL, "with find"),
         ("environment", {"packages": "node"}, Outcome.WARN, "cannot reach w.org"),
         ("torch", {"inside": {"torch": {"fault": "no torch"}}}, Outcome.FAIL, "no torch"),
         ("torch", {"inside": {"torch": {"fault": "no torch"}}, "trains": False}, Outcome.SKIPPED, "your own"),
