@@ -56,7 +56,9 @@ used() ( # $1 a folder of run directories, $2 its name
   done
   find . -maxdepth 2 -name run.json -exec \
     grep -oE "$what|snapshots/[0-9A-Za-z]+|environments/[0-9a-f]+" /dev/null {} + | sort -u | sed 's/^/use /'
-  find "${1%/*}/builds" -maxdepth 2 -type f -size -256 -exec \
+  # nobody removes the folder of a job that has built an environment but `storage prune`, after a week
+  find "${1%/*}/builds" -maxdepth 2 -type f -size -256 \
+    \( ! -path '*/builds/environment-*' -o -mtime -7 \) -exec \
     grep -ohE "$what|environments/[0-9a-f]+" {} + 2>/dev/null | sort -u |
     sed 's/^/build /'
 )
@@ -95,6 +97,10 @@ if cd "$4" 2>/dev/null; then
   done
   for file in */*.bytes; do
     [ ! -f "$file" ] || echo "weighs $(cat "$file") ${file%%/*}"
+  done
+  for name in ../builds/environment-*; do
+    if [ ! -d "$name" ] || young "$name" 10080; then continue; fi
+    echo "left $(kilobytes "$name") environment $name"
   done
   for name in .*.part */.*.part */*/t-*; do
     if [ ! -d "$name" ] || young "$name" 1440; then continue; fi
