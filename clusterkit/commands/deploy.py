@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
 _PROBE_BYTES = 1 << 20
 _BUILD_SECONDS = 3600
+_BUILDS = 'cat "$(ls -dt "$1"/environment-"$2"-*/submissions/0/answer 2>/dev/null | head -n 1)" 2>/dev/null'
+"""$1 the folder of builds, $2 the environment: what was answered to the newest submission of its job."""
 
 
 @contextmanager
@@ -181,6 +183,7 @@ def build_environment(site: Site, plan: DeploymentPlan, bar: Bar) -> DeploymentP
 
     environment, cluster, layout = plan.environment, site.cluster, site.layout
     assert environment is not None
+    brief = environment.digest[:12]
     image = plan.image.path(layout.images) if plan.image else cluster.registry_image
     if not backend_of(cluster).can.queue:
         script = build_script(cluster, layout, environment, image)
@@ -190,7 +193,9 @@ def build_environment(site: Site, plan: DeploymentPlan, bar: Bar) -> DeploymentP
             cause = last_words(done.text.rpartition("[clusterkit] ")[2] + done.error_text, 400)
             raise ConfigError(f"{site.transport.where}: {cause}", hint=f"see {page('environments.md')}")
         return replace(plan, built=look(site, environment).built)
-    backend, name = backend_of(cluster), f"environment-{environment.digest[:12]}-{secrets.token_hex(2)}"
+    if job_id := _building(site, brief):
+        return replace(plan, build_job=job_id)
+    backend, name = backend_of(cluster), f"environment-{brief}-{secrets.token_hex(2)}"
     seconds, owner = min(_BUILD_SECONDS, cluster.max_time or _BUILD_SECONDS), f"builds/{name}"
     asked = {"name": "environment", "time": format_duration(seconds), "cpus": 2, "memory": "8G"}
     options = backend.options(cluster, Profile.model_validate(asked), signal=None, extra=())
@@ -199,6 +204,16 @@ def build_environment(site: Site, plan: DeploymentPlan, bar: Bar) -> DeploymentP
     files = {f"{owner}/job.sh": script.encode()}
     job_id = hand_over_job(site, owner, files, job_name=name, options=options, new=True)
     return replace(plan, build_job=job_id)
+
+
+def _building(site: Site, brief: str) -> str | None:
+    """Returns the job that builds an environment, by the start of its digest; None without one."""
+    from clusterkit.runs.observe import ask_job
+
+    argv = ["sh", "-c", _BUILDS, "sh", f"{site.layout.root}/builds", brief]
+    job_id = backend_of(site.cluster).accepted(site.transport.run(argv, check=False).text)
+    job = ask_job(site, job_id) if job_id else None
+    return job_id if job and job.state.active else None
 
 
 def _wanted(

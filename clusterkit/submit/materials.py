@@ -121,7 +121,7 @@ def send_environment(
     image: Image | None,
     bar: Bar,
     code: Callable[[], Path] | None = None,
-) -> None:
+) -> bool:
     """Puts what an environment is built from on a cluster, and its packages where nodes cannot fetch them.
 
     Args:
@@ -131,12 +131,15 @@ def send_environment(
         bar: opens progress bars.
         code: returns the folder of a recorded run's code here, from which a lost environment is read again.
 
+    Returns:
+        Whether a job has to build it.
+
     Raises:
         ConfigError: the cluster lacks it, and the code does not say any more what it was.
         TransportError: the cluster cannot be reached or written to.
     """
     if environment is None:
-        return
+        return False
     from clusterkit.environments.environment import read_environment
     from clusterkit.environments.store import look, publish
 
@@ -160,6 +163,7 @@ def send_environment(
 
         path = image.path(site.layout.images) if image else cluster.registry_image
         fetch(site, environment, build_script(cluster, site.layout, environment, path), bar=bar)
+    return not standing.built
 
 
 def layout_of(cluster: Cluster) -> Layout:

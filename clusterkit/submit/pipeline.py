@@ -67,6 +67,8 @@ class Submitted(Ready):
     """A line for each folder on the cluster that a trusted other user could change."""
     lacking: tuple[str, ...] = ()
     """Descriptions of requested hardware that the machine lacks, for runs that can start anyway."""
+    to_build: bool = False
+    """Whether the first job has to build the project's environment."""
     others: tuple[str, ...] = ()
     """Ids of the run's further jobs, of which the first to start takes it."""
     refused: tuple[str, ...] = ()
@@ -140,10 +142,10 @@ def submit(
         settled = settle_unclear(site, ledger)
         ready = prepare(site, ledger, plan, Materials.taken(snapshot, image, environment), secrets)
         must_have_image(site, image, hint=f"run `clusterkit deploy --cluster {plan.cluster.name}` first")
-        send_environment(site, environment, image, bar)
+        to_build = send_environment(site, environment, image, bar)
         send_snapshot(site, snapshot, ledger, bar)
         done = hand_over(site, ledger, ready)
-    return replace(done, settled=settled, lacking=lacking)
+    return replace(done, settled=settled, lacking=lacking, to_build=to_build)
 
 
 def dry_run(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> DryRun:

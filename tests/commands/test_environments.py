@@ -44,7 +44,10 @@ def test_the_environment_is_built_once_and_anew_when_its_file_changes(own: Proje
     dry = own.run("submit", "--dry-run").stdout
     assert "requirements.txt: 1 package, environment " in dry
     assert "is built by the first job" in own.run("plan").stdout
-    group = own.run("submit", "--seeds", "1..3", "--yes").stdout.strip()
+    assert json.loads(own.run("plan", "--json").stdout)["upload"]["environment"]["built"] == []
+    submitted = own.run("submit", "--seeds", "1..3", "--yes")
+    assert "builds the environment of requirements.txt" in submitted.stderr
+    group = submitted.stdout.strip()
     names = [run["run_id"] for run in json.loads(own.run("status", group, "--json").stdout)["runs"]]
     for name in names:
         own.ended(name)
@@ -78,10 +81,14 @@ def test_deploy_builds_it_and_prune_removes_what_no_run_uses(own: Project) -> No
     assert {row["digest"]: row["runs"] for row in rows} == {unused: [], deployed["digest"]: [run_id]}
     assert unused[:12] in own.run("storage", "prune", "--yes").stderr
     assert (store / unused).is_dir(), "it may be about to be used"
-    for path in store.iterdir():
+    job = store.parent / "builds/environment-1/job.sh"  # of a job that has built it long ago
+    job.parent.mkdir(parents=True)
+    job.write_text(f"environments/{unused}\n")
+    for path in (*store.iterdir(), job, job.parent):
         os.utime(path, (1, 1))
     done = json.loads(own.run("storage", "prune", "--yes", "--json").stdout)
     assert [one["digest"] for one in done["environments"]] == [unused]
+    assert not job.parent.exists()
     assert {path.name for path in store.iterdir() if path.name[0] != "."} == {deployed["digest"]}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
@@ -103,14 +103,7 @@ def print_plan_json(plan: DeploymentPlan, *, carried_out: bool) -> None:
             "special": snapshot.special,
             "links_outside": snapshot.outside,
         },
-        "environment": plan.environment
-        and {
-            "digest": plan.environment.digest,
-            "file": plan.environment.file,
-            "packages": plan.environment.packages,
-            "built": list(plan.built),
-            "build_job": plan.build_job or None,
-        },
+        "environment": environment_as_json(plan),
         "bytes_to_send": plan.bytes_to_send,
         "seconds": plan.seconds,
         "rate": plan.rate and asdict(plan.rate),
@@ -118,6 +111,18 @@ def print_plan_json(plan: DeploymentPlan, *, carried_out: bool) -> None:
         "shortage": plan.shortage,
     }
     print_document(document)
+
+
+def environment_as_json(plan: DeploymentPlan) -> dict[str, Any] | None:
+    """Returns what a plan says of the project's Python environment; None without one."""
+    environment = plan.environment
+    return environment and {
+        "digest": environment.digest,
+        "file": environment.file,
+        "packages": environment.packages,
+        "built": list(plan.built),
+        "build_job": plan.build_job or None,
+    }
 
 
 def described(snapshot: Snapshot) -> str:

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.cli.ui.console import format_count, note, out, print_document, warn
+from clusterkit.cli.ui.deploy import environment_as_json
 from clusterkit.cli.ui.lines import labelled
 from clusterkit.cli.ui.submit import continuation_values
 from clusterkit.config.options import NATIVE
@@ -343,4 +344,5 @@ def _upload(upload: DeploymentPlan) -> dict[str, Any]:
         "seconds": upload.seconds,
         "rate": upload.rate and asdict(upload.rate),
         "shortage": upload.shortage,
+        "environment": environment_as_json(upload),
     }

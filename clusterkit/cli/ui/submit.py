@@ -117,6 +117,7 @@ def note_submitted(done: Submitted) -> None:
             changed = ", ".join(f"{name}: {old} -> {new}" for name, (old, new) in recipe["modified"].items())
             warn("modified recipe", f" ({changed}): the run is marked for ever")
     note_name(spec.name, spec.run_id)
+    note_environment(done)
     warn_lacking(done.lacking)
     warn_of_trusted(done.trusted)
     warn_of_settled(done.settled)
@@ -129,6 +130,13 @@ def note_name(name: str, identity: str) -> None:
     written = "-".join(identity.split("-")[:-_ID_PARTS])
     if written != name:
         note(f"in ids {name!r} becomes {written!r}: they take up to 40 letters a-z, digits, '_', '.' and '-'")
+
+
+def note_environment(done: Submitted) -> None:
+    """Says that the project's environment is not there yet."""
+    environment = done.placed[0].spec.environment
+    if done.to_build and environment:
+        note(f"the first job builds the environment of {environment['file']}, before its program starts")
 
 
 def warn_lacking(lacking: Sequence[str]) -> None:

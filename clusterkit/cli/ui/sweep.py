@@ -11,7 +11,13 @@ from rich.text import Text
 from clusterkit.asking import agree
 from clusterkit.cli.ui.console import err, listed, note, say, warn, warn_of_trusted
 from clusterkit.cli.ui.lines import plain_table
-from clusterkit.cli.ui.submit import note_name, print_submitted, warn_lacking, warn_of_settled
+from clusterkit.cli.ui.submit import (
+    note_environment,
+    note_name,
+    print_submitted,
+    warn_lacking,
+    warn_of_settled,
+)
 from clusterkit.units import format_duration, format_size, plural
 
 if TYPE_CHECKING:
@@ -62,6 +68,7 @@ def confirmed(plan: Plan) -> bool:
 
 def show_group(done: Submitted, *, as_json: bool = False) -> None:
     """Prints only the group's id, or a JSON object, on standard output; the rest goes to standard error."""
+    note_environment(done)
     warn_lacking(done.lacking)
     warn_of_settled(done.settled)
     warn_of_trusted(done.trusted)
