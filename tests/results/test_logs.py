@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from clusterkit.results.growing import GrowingRun, read_logs
 from clusterkit.results.logs import run_logs
-from clusterkit.results.logs.find import MOST_FILES, choose
+from clusterkit.results.logs.find import choose
 from clusterkit.results.logs.format import MOST_COLUMNS
 from clusterkit.results.logs.kept import KeptRows
 from clusterkit.results.logs.run_logs import RunLogs, fault_words, read_run
@@ -275,11 +275,8 @@ def test_numbers_counted_in_another_unit_do_not_begin_anew() -> None:
 
 
 def test_the_starts_of_attempts_are_read_however_many_logs_there_are() -> None:
-    logs = [f"a/{n}.csv" for n in range(MOST_FILES + 5)]
-    starts = [f"attempts/{n}/start.json" for n in range(MOST_FILES + 5)]
-    chosen, more = choose([*starts, *logs])
-    assert (chosen[:MOST_FILES], more) == (sorted(logs)[:MOST_FILES], 5)
-    assert chosen[MOST_FILES:] == starts[5:]
+    logs, starts = [[name.format(n) for n in range(205)] for name in ("a/{}.csv", "attempts/{}/start.json")]
+    assert choose([*starts, *logs]) == ([*sorted(logs)[:200], *starts[5:]], 5)
 
 
 FILES: dict[str, Callable[[Path], bytes]] = {
@@ -383,6 +380,18 @@ def test_no_more_bytes_are_read_than_the_bound(monkeypatch: pytest.MonkeyPatch) 
     assert logs.closed("a.csv")
     assert 10 < len(logs.rows) < 30
     assert list(logs.faults) == ["a.csv", "b.csv"]
+
+
+@pytest.mark.parametrize(("why", "rows"), [("completed", 2), ("timeout", 1)])
+def test_the_last_line_may_lack_its_end_if_the_program_came_to_its_own(
+    why: str, rows: int, tmp_path: Path
+) -> None:
+    for number, said in ((9, "requeue"), (10, why)):
+        (tmp_path / f"attempts/{number}").mkdir(parents=True)
+        for name in ("start", "exit"):
+            (tmp_path / f"attempts/{number}/{name}.json").write_text(json.dumps({"started": 1, "why": said}))
+    (tmp_path / "a.csv").write_text("step,a\n1,2\n2,3")
+    assert len(read_run(tmp_path, own=True).rows) == rows
 
 
 def test_links_pipes_and_folders_are_not_read(tmp_path: Path) -> None:

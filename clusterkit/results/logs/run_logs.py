@@ -15,7 +15,7 @@ from clusterkit.results.logs.find import FORMATS, MOST_FILES, choose, files_belo
 from clusterkit.results.logs.format import LogFormat, UnreadableLogError
 from clusterkit.results.logs.kept import BUDGET, KeptRows
 from clusterkit.results.metrics import KINDS, LOG, METRICS, MetricRow
-from clusterkit.untrusted import can_be_shown, number, open_regular, parse_object
+from clusterkit.untrusted import can_be_shown, number, open_regular, parse_object, read_object
 
 MOST_BYTES = 256 << 20
 """Bytes of a run's log files, besides metrics.jsonl, that are read."""
@@ -192,13 +192,17 @@ def read_run(run_dir: Path, *, own: bool, step: str | None = None) -> RunLogs:
     """
     logs = RunLogs(step)
     paths, more = choose(files_below(run_dir) if own else [METRICS])
+    last = next((run_dir / path for path in reversed(paths) if is_start(path)), None)
+    ended = read_object(last.with_name("exit.json")) if last else None
+    # The last line of a table may lack its end; one that was cut short would be another number.
+    whole = (".jsonl", ".csv", ".tsv") if ended and ended.get("why") == "completed" else ".jsonl"
     for path in paths:
         with suppress(OSError), open_regular(run_dir / path) as file:
             for data in iter(partial(file.read, _CHUNK), b""):
                 logs.feed(path, data)
                 if logs.closed(path):
                     break
-            logs.feed(path, b"\n" if path.endswith(".jsonl") else b"")
+            logs.feed(path, b"\n" if path.endswith(whole) else b"")
     if more:
         logs.faults[f"{more:,} more files"] = f"more than {MOST_FILES} of a run"
     return logs
