@@ -103,7 +103,7 @@ def test_the_trainer_is_there_only_if_the_run_used_it(run_dir: Path) -> None:
     assert not [name for name in plain if name.startswith("trainer/")]
     assert json.loads(plain["export.json"].content or b"")["trainer"] is None
     assert "PYTHONPATH" not in _readme(plain)
-    assert "trainer" not in _readme(plain)
+    assert "trainer/" not in _readme(plain)
 
 
 def test_the_arguments_that_made_the_results(run_dir: Path) -> None:
