@@ -174,16 +174,18 @@ run_pip() {
 
 # with_pip FOLDER COMMAND...: for what the files ask for, from the folder of wheels alone, if there is one.
 with_pip() {
-  work=$1 from=$folder index=yes
+  work=$1 from=$folder index=yes hashes='^$' options=$(about options)
   shift
   if [ -d "$folder/wheels" ]; then
     from=$work index=no
+    # what was made of sources has no hash of the lock; the sources were compared with it then
+    [ ! -f "$folder/wheels/.checked" ] || hashes=' --hash=[^ ]*' options=${options%--require-hashes}
     for file in "$folder"/*.txt; do
-      [ ! -f "$file" ] || grep -Ev -e "$indexes" "$file" >"$from/${file##*/}"
+      [ ! -f "$file" ] || grep -Ev -e "$indexes" "$file" | sed "s/$hashes//g" >"$from/${file##*/}"
     done
   fi
-  # shellcheck disable=SC2046  # options of ours, without blanks
-  [ ! -f "$from/requirements.txt" ] || all_with_pip requirements "$@" $(about options)
+  # shellcheck disable=SC2086  # options of ours, without blanks
+  [ ! -f "$from/requirements.txt" ] || all_with_pip requirements "$@" $options
   [ ! -f "$from/unhashed.txt" ] || all_with_pip unhashed "$@" --no-deps
 }
 indexes='^ *(-i|-f|--(index-url|extra-index-url|find-links|trusted-host))'
@@ -237,8 +239,8 @@ elif [ "$run_dir" = --download ]; then
   run "$python" -m venv --without-pip "$path"
   find_pip
   mkdir -p -- "$work/wheels" || exit 1
-  with_pip "$work" download --dest "$work/wheels"
-  size_of "$work/wheels" >"$work/bytes" && mv -- "$work/bytes" "$folder/wheels.bytes" &&
+  with_pip "$work" wheel --wheel-dir "$work/wheels" # of sources, too: their builds fetch what they need
+  : >"$work/wheels/.checked" && size_of "$work/wheels" >"$work/bytes" && mv -- "$work/bytes" "$folder/wheels.bytes" &&
     mv -- "$work/wheels" "$folder/wheels"
   exit
 fi

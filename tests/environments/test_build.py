@@ -211,11 +211,23 @@ def test_packages_that_were_fetched_are_all_that_is_used(store: Store) -> None:
     for _ in range(2):
         environment = {**os.environ, **index(store.index)}
         subprocess.run(argv, check=True, capture_output=True, env=environment)
-    assert [file.name for file in (store.folder / "wheels").iterdir()] == [path.name]
+    assert [file.name for file in (store.folder / "wheels").glob("[!.]*")] == [path.name]
     assert {file.name for file in store.folder.iterdir() if file.is_dir()} == {"wheels"}
     path.unlink()
     assert store.start().wait(60) == 0
     assert store.builds() == 0
+
+
+def test_what_is_fetched_as_sources_is_built_where_it_is_fetched(store: Store) -> None:
+    pin = f"slow==1.0 --hash={digest(store.index / 'slow-1.0.tar.gz')}\n"
+    store.asks(pin, options="--no-deps --require-hashes")
+    store.go.touch()
+    argv = ["sh", str(PROGRAM), str(store.folder), "--download", sys.executable]
+    more = {"BUILDS": str(store.log), "GO": str(store.go)}
+    subprocess.run(argv, check=True, capture_output=True, env={**os.environ, **index(store.index), **more})
+    assert [file.name for file in (store.folder / "wheels").glob("[!.]*")] == ["slow-1.0-py3-none-any.whl"]
+    assert store.start().wait(60) == 0
+    assert store.builds() == 1
 
 
 def test_what_has_no_hash_is_installed_apart_from_what_has_one(store: Store) -> None:
