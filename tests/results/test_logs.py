@@ -227,6 +227,11 @@ def test_one_number_in_several_formats_is_there_once(tmp_path: Path) -> None:
     )
 
 
+def test_a_number_that_is_there_once_hides_no_curve() -> None:
+    text = "step,loss\n1,2\n2,3\n"
+    assert curves(logs_of({"end.jsonl": '{"loss": 3}\n', "a.csv": text})) == {"loss": [(1, 2), (2, 3)]}
+
+
 def test_names_have_the_folder_only_where_they_collide() -> None:
     files = {
         "work/keras/train/events.out.tfevents.1": event(1, "loss", 1.0) + event(1, "lr", 0.5),

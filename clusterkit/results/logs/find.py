@@ -26,7 +26,7 @@ FORMATS: tuple[tuple[re.Pattern[str], type[LogFormat]], ...] = (
     (re.compile(r"run-.+\.wandb"), WandbHistory),
     (re.compile(r".+\.(csv|tsv)"), Delimited),
 )
-"""By the name of a file. What is in several files counts from the first format that has it."""
+"""By the name of a file. A number in several files counts from the first format that has more than one."""
 
 
 def format_of(path: str) -> type[LogFormat] | None:

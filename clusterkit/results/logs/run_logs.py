@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -159,26 +160,35 @@ class RunLogs:
             dated[source] = list(_with_attempts(rows, starts))
         return dated
 
-    def _told_apart(self, dated: Mapping[str, Sequence[MetricRow]]) -> dict[str, dict[str, str | None]]:
-        """Returns for each source the new names of its numbers; None for one that another format has."""
+    def _told_apart(self, dated: Mapping[str, Sequence[MetricRow]]) -> dict[str, dict[str, str]]:
+        """Returns for each source the new names of its numbers, without those that count from another format.
+
+        A number that a format has once may be a summary, such as a last line with the result: another
+        format that has the curve goes before it.
+        """
         kinds = [kind for _, kind in FORMATS]
-        holders: dict[int, dict[str, dict[str, None]]] = {}
-        for path, file in self._files.items():
-            source = file.format.source(path)
-            if source in dated:
-                mine = holders.setdefault(kinds.index(type(file.format)), {})
-                for name in file.names:
-                    mine.setdefault(name, {})[source] = None
+        kind_of = {
+            file.format.source(path): kinds.index(type(file.format)) for path, file in self._files.items()
+        }
+        has = {
+            source: Counter(chain.from_iterable(row.values for row in rows)) for source, rows in dated.items()
+        }
         attempts = {source: {row.attempt for row in rows} for source, rows in dated.items()}
-        taken = set(self._files[METRICS].names) if METRICS in self._files else set()
-        names: dict[str, dict[str, str | None]] = {source: {} for source in dated}
-        for _, mine in sorted(holders.items()):
-            for name, sources in mine.items():
-                apart = all(attempts[a].isdisjoint(attempts[b]) for a, b in combinations(sources, 2))
-                labels = dict.fromkeys(sources, "") if apart else _labels(list(sources))
-                for source, label in labels.items():
-                    names[source][name] = None if name in taken else f"{label}/{name}" if label else name
-            taken |= mine.keys()
+        taken = self._files[METRICS].names if METRICS in self._files else {}
+        names: dict[str, dict[str, str]] = {source: {} for source in dated}
+        for name in dict.fromkeys(chain.from_iterable(has.values())):
+            holders: dict[int, list[str]] = {}
+            for source in dated:
+                if name in has[source] and name not in taken:
+                    holders.setdefault(kind_of[source], []).append(source)
+            rank = {
+                kind: (sum(has[source][name] for source in mine) == 1, kind) for kind, mine in holders.items()
+            }
+            sources = holders[min(rank, key=rank.__getitem__)] if rank else []
+            apart = all(attempts[a].isdisjoint(attempts[b]) for a, b in combinations(sources, 2))
+            labels = dict.fromkeys(sources, "") if apart else _labels(sources)
+            for source, label in labels.items():
+                names[source][name] = f"{label}/{name}" if label else name
         return names
 
 
@@ -249,7 +259,7 @@ def _side_by_side(parts: Sequence[Sequence[MetricRow]]) -> Iterator[MetricRow]:
         yield replace(row, step=sum(reached))
 
 
-def _renamed(row: MetricRow, names: Mapping[str, str | None]) -> MetricRow:
+def _renamed(row: MetricRow, names: Mapping[str, str]) -> MetricRow:
     if all(names.get(name) == name for name in row.values):
         return row
     values = {new: value for name, value in row.values.items() if (new := names.get(name)) is not None}
