@@ -116,7 +116,7 @@ def print_plan_json(plan: DeploymentPlan, *, carried_out: bool) -> None:
 def environment_as_json(plan: DeploymentPlan) -> dict[str, Any] | None:
     """Returns what a plan says of the project's Python environment; None without one."""
     environment = plan.environment
-    return environment and {
+    return None if environment is None else {
         "digest": environment.digest,
         "file": environment.file,
         "packages": environment.packages,
