@@ -116,13 +116,17 @@ def print_plan_json(plan: DeploymentPlan, *, carried_out: bool) -> None:
 def environment_as_json(plan: DeploymentPlan) -> dict[str, Any] | None:
     """Returns what a plan says of the project's Python environment; None without one."""
     environment = plan.environment
-    return None if environment is None else {
-        "digest": environment.digest,
-        "file": environment.file,
-        "packages": environment.packages,
-        "built": list(plan.built),
-        "build_job": plan.build_job or None,
-    }
+    return (
+        None
+        if environment is None
+        else {
+            "digest": environment.digest,
+            "file": environment.file,
+            "packages": environment.packages,
+            "built": list(plan.built),
+            "build_job": plan.build_job or None,
+        }
+    )
 
 
 def described(snapshot: Snapshot) -> str:
