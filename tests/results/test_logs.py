@@ -109,6 +109,7 @@ def wandb_log(rows: Iterable[dict[str, Any]], folder: Path) -> bytes:
             {"loss": [(1, 2), (5, 6)], "acc": [(3, 4), (5, 7)]},
         ),
         ("log.csv", "x\n1\nx\n2\n", {"x": [(0, 1), (1, 2)]}),
+        ("a.csv", "step,x\n-1,1\n0,2\n", {"x": [(-1, 1), (0, 2)]}),
         ("a.csv", "step,x,x,x\n1,2,3,4\n", {"x": [(1, 2)], "x.2": [(1, 3)], "x.3": [(1, 4)]}),
         ("a.csv", "step,x\n1,2,\n,3\n2,4,5\n", {"x": [(1, 2)]}),
         ("a.csv", "# step, x\n1,2\n3,4\n", {"x": [(1, 2), (3, 4)]}),

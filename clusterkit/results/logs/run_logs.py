@@ -242,7 +242,7 @@ def _with_attempts(rows: Iterable[MetricRow], starts: Sequence[float]) -> Iterat
         elif row.step < last and (not starts or attempt + 1 < len(starts)):
             attempt, behind = attempt + 1, 0
             reached.clear()
-        elif 2 * row.step < last:
+        elif max(row.step, 2 * row.step) < last:
             behind += last + (row.step == 0)
             reached.clear()
         step, reached[names] = row.step + behind, row.step
