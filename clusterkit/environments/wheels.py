@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from clusterkit.environments.environment import Environment
@@ -63,6 +64,8 @@ def fetch(site: Site, environment: Environment, script: str, *, bar: Bar) -> Non
             f"{environment.file}: {address.split()[0]} comes from its own address, at its installation",
             hint='set packages = "node" of the cluster; or name a release of it in an index',
         )
+    if not {"requirements.txt", "unhashed.txt"}.intersection(environment.inputs):
+        return  # no package is named
     on_login = site.cluster.packages == "login"
     argv = ["bash", "-p", "-c", script, "bash", "--download" if on_login else "--python"]
     with bar(f"packages of {environment.file}", None):
@@ -108,11 +111,13 @@ def _download(environment: Environment, python: Sequence[str], folder: Path) -> 
     pins = ["-c", str(folder / "constraints.txt")] if "constraints.txt" in environment.inputs else []
     pins += ["--no-deps", "--index-strategy", "unsafe-best-match"] if environment.locked else []
     target = ["--python-platform", f"{machine}-manylinux_2_28", "--python-version", version, "--no-build"]
-    compiled = [uv, "pip", "compile", *wanted, *pins, *target, "--generate-hashes", "--emit-index-url"]
-    compiled += ["-o", str(chosen)]
+    compiled = [uv, "pip", "compile", *wanted, *pins, *target, "--generate-hashes", "-o", "pins.txt"]
     options = ["--only-binary=:all:", "--no-deps", "--python-version", version, "--implementation", "cp"]
     options += [word for name in platforms(machine, libc, libc_version) for word in ("--platform", name)]
-    pip = [sys.executable, "-m", "pip", "download", "-r", str(chosen), "-d", str(folder / "wheels"), *options]
+    pip = [sys.executable, "-m", "pip"] if find_spec("pip") else [uv, "tool", "run", "--quiet", "pip"]
+    pip += ["download", "-r", str(chosen), "-d", str(folder / "wheels"), *options]
+    indexes = [f"{line}\n" for line in environment.inputs[wanted[0]].splitlines() if line.startswith("-")]
+    chosen.write_text("".join([*indexes, "-r pins.txt\n"]))
     for argv in ([*compiled, "--quiet"], pip):
         done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
         if done.returncode != 0:

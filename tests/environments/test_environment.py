@@ -189,6 +189,16 @@ def test_nothing_is_fetched_where_it_could_not_fit(runtime: str, inputs: dict[st
         fetch(site, Environment("0" * 32, "x", 1, inputs=inputs), "", bar=cast("Any", None))
 
 
+def test_where_no_package_is_named_nobody_is_asked(project: Path) -> None:
+    site = Site(
+        Cluster(name="uni", host="uni", root="/r", packages="login"),
+        cast("Any", None),
+        Layout("/r", "/s"),
+        None,
+    )
+    fetch(site, read(project, "# none\n"), "", bar=cast("Any", None))
+
+
 def test_a_foreign_record_cannot_name_a_path() -> None:
     sound = {"digest": "0" * 32, "file": "uv.lock", "packages": 3, "paths": ["src"]}
     assert is_sound(sound)
