@@ -142,6 +142,8 @@ install() {
   run "$python" "$@" "$path"
   [ "$(about on_image)" != yes ] || run "$python" -c "$inherit" "$path" # from an image's own virtual environment
   find_pip
+  elsewhere=$(PYTHONPATH='' "$pip" -m pip config list 2>/dev/null | grep -E -m 1 '[.](target|prefix|root|dry.run)=')
+  [ -z "$elsewhere" ] || fail other "pip is configured to install elsewhere: ${elsewhere%%=*}"
   with_pip "$path" install
   run "$path/bin/python" -c "$list" "$place/$token.packages"
 }

@@ -245,6 +245,12 @@ def test_a_project_that_names_no_package_has_an_empty_environment(store: Store) 
     assert output.splitlines()[-1] == str(store.current), output
 
 
+def test_a_pip_that_installs_elsewhere_leaves_no_empty_environment(store: Store) -> None:
+    output = store.start(PIP_TARGET=str(store.root / "target")).communicate(timeout=60)[0]
+    assert f"{FAILED} (other): pip is configured to install elsewhere: :env:.target" in output
+    assert not store.trees()
+
+
 def test_where_no_link_can_be_made_nobody_waits_for_ever(store: Store) -> None:
     tools = store.root / "tools"
     tools.mkdir()
