@@ -57,6 +57,9 @@ def test_lines_without_a_kind_have_bare_names(tmp_path: Path) -> None:
             ("loss", 1, 2.0),
             ("loss", 4, 5.0),
         ]
+    metrics.write_text('{"loss": 3}\n{"loss": 4, "acc": 1}\n')
+    for known in (None, 0):
+        assert [one.step for one in points_of(metrics, known)] == [0, 1, 1]
 
 
 def test_several_lines_of_a_step_are_joined(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from clusterkit.results.logs.format import MOST_COLUMNS, TextFormat, row_of
+from clusterkit.results.logs.format import MOST_COLUMNS, TextFormat, row_of, step_name
 from clusterkit.results.metrics import METRICS, MetricRow, as_number, parse_object, row_in
 
 _DEEPEST = 4
@@ -15,12 +15,16 @@ class JsonLines(TextFormat):
     """A file of objects. Those with a `kind` are rows as they are, of others the numbers are."""
 
     _count = 0
+    _counted = True
+    """Whether lines without a step are counted: not in a metrics.jsonl whose first line has kind or step."""
 
     def parse(self, line: bytes) -> Iterator[MetricRow]:
         """Yields the row of a line, if it is one."""
         values = parse_object(line)
         if values is None:
             return
+        if self._count == 0 and self.path == METRICS:
+            self._counted = "kind" not in values and not step_name(flat(values)) and self.step not in values
         row = row_in(values) if "kind" in values else self._plain(values)
         self._count += 1
         if row is not None:
@@ -28,7 +32,7 @@ class JsonLines(TextFormat):
 
     def _plain(self, values: Mapping[str, Any]) -> MetricRow | None:
         numbers = flat(values)
-        return row_of(numbers, None if self.path == METRICS else self._count, self.step) if numbers else None
+        return row_of(numbers, self._count if self._counted else None, self.step) if numbers else None
 
 
 def flat(values: Mapping[str, Any], above: str = "", depth: int = _DEEPEST) -> dict[str, float]:
