@@ -355,6 +355,7 @@ build() {
   fi
   current || rm -f -- "$place/current"
   ln -sn "$token" "$place/current" || current || fail disk "cannot write to $place"
+  current || fail other "what was built has no Python that starts" # or it would wait for itself
   say "the environment is built: $(($(wc -l <"$place/$token.packages"))) packages, $bytes bytes, $(($(date +%s) - begin)) s"
   token=''
 }

@@ -308,3 +308,7 @@ def test_conda_makes_what_environment_yml_names(store: Store, monkeypatch: pytes
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
     assert done.stdout.splitlines()[-1] == str(store.current), done
     assert (store.root / "environment.txt").read_text() == "alpha==1.0\n"
+    (store.place / "current").unlink()
+    (tools / "micromamba").write_text('#!/bin/sh\nmkdir "$4"\n')
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout.endswith("(other): what was built has no Python that starts\n")
