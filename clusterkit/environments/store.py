@@ -50,7 +50,7 @@ exit 0
 
 
 @dataclass(frozen=True)
-class Standing:
+class StoredEnvironment:
     """What of an environment a cluster has."""
 
     there: bool
@@ -67,7 +67,7 @@ def program_path(layout: Layout) -> str:
     return f"{layout.environments}/.program-{hashlib.sha256(text).hexdigest()[:12]}.sh"
 
 
-def look(site: Site, environment: Environment) -> Standing:
+def look(site: Site, environment: Environment) -> StoredEnvironment:
     """Looks what a cluster has; nothing there changes.
 
     Raises:
@@ -76,7 +76,7 @@ def look(site: Site, environment: Environment) -> Standing:
     return _ask(site, environment, b"", "yes")
 
 
-def publish(site: Site, environment: Environment) -> Standing:
+def publish(site: Site, environment: Environment) -> StoredEnvironment:
     """Puts what an environment is built from on the cluster, and keeps `storage prune` off it for a while.
 
     Raises:
@@ -101,7 +101,7 @@ def publish(site: Site, environment: Environment) -> Standing:
     return standing
 
 
-def _ask(site: Site, environment: Environment, stdin: bytes, only_look: str) -> Standing:
+def _ask(site: Site, environment: Environment, stdin: bytes, only_look: str) -> StoredEnvironment:
     layout, sharing = site.layout, site.sharing
     arguments = [layout.environments, environment.digest, program_path(layout).rpartition("/")[2]]
     arguments += [sharing.group or "", sharing.folder, sharing.file, secrets.token_hex(6), only_look]
@@ -111,4 +111,6 @@ def _ask(site: Site, environment: Environment, stdin: bytes, only_look: str) -> 
         raise faults.unwritable(layout.environments, answer.error_text, where=site.transport.where)
     lines = answer.text.split()
     sizes = (ordinal(line) for line in lines)
-    return Standing("there" in lines, "wheels" in lines, tuple(size for size in sizes if size is not None))
+    return StoredEnvironment(
+        "there" in lines, "wheels" in lines, tuple(size for size in sizes if size is not None)
+    )

@@ -72,7 +72,7 @@ class SecretValues:
         if self.all_values:
             from clusterkit.runs.shown import refuse_shown  # most projects have no secrets
 
-            refuse_shown(self, shown)
+            refuse_shown(self.all_values, shown)
 
     def refuse_in_files(self, root: Path, names: Iterable[str]) -> None:
         """Checks files and links that would be sent: their names and contents.
@@ -88,7 +88,7 @@ class SecretValues:
         if self.all_values:
             from clusterkit.runs.shown import refuse_in_files
 
-            refuse_in_files(self, root, names)
+            refuse_in_files(self.all_values, root, names)
 
     def masked(self, text: str) -> str:
         """Returns a text with the values masked."""
@@ -96,7 +96,7 @@ class SecretValues:
             return text
         from clusterkit.runs.shown import masked
 
-        return masked(self, text)
+        return masked(self.all_values, text)
 
 
 def find_secrets(settings: Settings) -> SecretValues:

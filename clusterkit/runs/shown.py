@@ -1,7 +1,7 @@
 """Refuses what would show a secret's value to others: a plan, a command's words, the files of a snapshot.
 
 Values are compared in memory alone. Neither they nor anything computed from them is kept, and no message
-repeats one.
+repeats one. `secrets` are the values, by the name of each in a message.
 """
 
 from __future__ import annotations
@@ -11,13 +11,10 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from clusterkit.errors import ConfigError
 from clusterkit.node.with_secrets import Masker, Texts, forms
-
-if TYPE_CHECKING:
-    from clusterkit.runs.secret_values import SecretValues
 
 _Path = tuple[str | int, ...]
 _KEY = "(key)"
@@ -29,7 +26,7 @@ _NAMED = 3
 """Files in a message."""
 
 
-def refuse_shown(secrets: SecretValues, shown: Mapping[str, object]) -> None:
+def refuse_shown(secrets: Mapping[str, str], shown: Mapping[str, object]) -> None:
     """See `SecretValues.refuse_shown`."""
     owners, texts = _owners(secrets), list(_texts(shown, (), set()))
     known = Texts(owners)
@@ -40,7 +37,7 @@ def refuse_shown(secrets: SecretValues, shown: Mapping[str, object]) -> None:
             raise _refusal(secrets, owners[value], _words(place, text))
 
 
-def refuse_in_files(secrets: SecretValues, root: Path, names: Iterable[str]) -> None:
+def refuse_in_files(secrets: Mapping[str, str], root: Path, names: Iterable[str]) -> None:
     """See `SecretValues.refuse_in_files`."""
     owners = _owners(secrets)
     known, overlap = Texts(owners), max(map(len, owners)) - 1
@@ -56,24 +53,24 @@ def refuse_in_files(secrets: SecretValues, root: Path, names: Iterable[str]) -> 
         raise _refusal(secrets, name, ", ".join([*found][:_NAMED]) + more, also=exclude)
 
 
-def _refusal(secrets: SecretValues, name: str, place: str, also: str = "") -> ConfigError:
+def _refusal(secrets: Mapping[str, str], name: str, place: str, also: str = "") -> ConfigError:
     what, gets = f"the value of {name}", f": the program gets it in its environment, as {name}"
-    if name not in secrets.values:
+    if not name.isidentifier():  # it is no variable
         what, gets = name, ""
     cause, hint = f"{what} is in {place}, where others could read it", f"take it out{gets}{also}"
     return ConfigError(masked(secrets, cause), hint=masked(secrets, hint))
 
 
-def masked(secrets: SecretValues, text: str) -> str:
+def masked(secrets: Mapping[str, str], text: str) -> str:
     """See `SecretValues.masked`."""
-    masker = Masker([_raw(value) for value in secrets.all_values.values()])
+    masker = Masker([_raw(value) for value in secrets.values()])
     return (masker.add(_raw(text)) + masker.end()).decode("utf-8", "surrogateescape")
 
 
-def _owners(secrets: SecretValues) -> dict[bytes, str]:
+def _owners(secrets: Mapping[str, str]) -> dict[bytes, str]:
     """Returns what each value may look like, and whose it is."""
     owners: dict[bytes, str] = {}
-    for name, value in secrets.all_values.items():
+    for name, value in secrets.items():
         raw = _raw(value).strip()
         longest = max((line.strip() for line in raw.splitlines()), key=len)
         for text in {raw, longest} if len(longest) >= _SHORTEST_LINE else {raw}:

@@ -19,9 +19,7 @@ from clusterkit.resources import TEMPLATES
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    from clusterkit.runtimes.apptainer import Apptainer
-
-    BUILDER: Apptainer
+    BUILDER: ImageBuilder
 
 ENTRY_POINTS = "clusterkit.runtimes"
 
@@ -134,6 +132,20 @@ class Runtime:
         )
 
 
+class ImageBuilder(Runtime):
+    """A runtime whose program also builds images."""
+
+    image: ImageFormat
+    commands: tuple[str, ...]
+    """The names of its program, the likelier one first."""
+    gpu_option: str
+    """Makes the GPUs of NVIDIA available."""
+
+    def temporary(self, folder: str) -> dict[str, str]:
+        """Returns the variables that have it, by any of its names, unpack images in a folder."""
+        return {f"{command.upper()}_TMPDIR": folder for command in self.commands}
+
+
 class NoContainer(Runtime):
     """Programs run as they are, with the node's own Python."""
 
@@ -153,13 +165,13 @@ BUILT_IN = (*_MODULES, NONE.name)
 """The names of our own."""
 
 
-def __getattr__(name: str) -> Apptainer:
+def __getattr__(name: str) -> ImageBuilder:
     """Imports `BUILDER` where it is first used: the runtime whose images `clusterkit build` makes."""
     if name != "BUILDER":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from clusterkit.runtimes.apptainer import BUILDER
-
-    return BUILDER
+    builder = runtime_of(DEFAULT)
+    assert isinstance(builder, ImageBuilder)
+    return builder
 
 
 @cache

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from clusterkit.runtimes import ImageFormat, Runtime
+from clusterkit.runtimes import ImageBuilder, ImageFormat
 
 # Its own `buildcfg` would say whether it is setuid, and leave a folder in the home.
 _SURVEY = r"""
@@ -45,7 +45,7 @@ fi
 """
 
 
-class Apptainer(Runtime):
+class Apptainer(ImageBuilder):
     """Starts programs by `apptainer exec`."""
 
     name, title = "apptainer", "Apptainer"
@@ -60,9 +60,7 @@ class Apptainer(Runtime):
         convert="convert it: `clusterkit build --from docker-archive:FILE`",
     )
     commands = ("apptainer", "singularity")
-    """The names of its program, the likelier one first."""
     gpu_option = "--nv"
-    """Makes the GPUs of NVIDIA available."""
     find = "command -v apptainer && apptainer --version"
     survey = _SURVEY
     enter = (
@@ -87,10 +85,6 @@ class Apptainer(Runtime):
     def template(self) -> Path:
         """As `Runtime`; both names have one."""
         return super().template.with_name("apptainer.sh.j2")
-
-    def temporary(self, folder: str) -> dict[str, str]:
-        """Returns the variables that have it, by either name, unpack images in a folder."""
-        return {f"{command.upper()}_TMPDIR": folder for command in self.commands}
 
     def add(self, mount: str) -> str:
         """As `Runtime`."""
