@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from clusterkit.cli.app import children
+from clusterkit.cli.catalogue import children
 from docs.tools import pictures, scratch
 from tests.documented import ROOT, Shown, called, commands, group, invoke, options, pages, shown
 from tests.waiting import until

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.cli.app import children
-from clusterkit.cli.catalogue import SHORT
+from clusterkit.cli.catalogue import SHORT, children
 from clusterkit.resources import page
 from tests import forked
 

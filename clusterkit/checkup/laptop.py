@@ -24,7 +24,8 @@ from clusterkit.runs.secret_values import values_at_hand
 from clusterkit.submit.check import another, check_script, check_trainer, hardware_of, lacks
 from clusterkit.submit.materials import image_of, take_snapshot
 from clusterkit.submit.own_program import mentioned
-from clusterkit.submit.request import SubmitRequest, resolve
+from clusterkit.submit.pipeline import resolve
+from clusterkit.submit.request import SubmitRequest
 from clusterkit.units import format_bytes, plural
 from clusterkit.wandb import client, server
 

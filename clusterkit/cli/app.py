@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from clusterkit import __version__
-from clusterkit.cli.catalogue import FILES, PANELS, SHORT
+from clusterkit.cli.catalogue import FILES, PANELS, SHORT, children
 from clusterkit.cli.edge import run
 from clusterkit.cli.guide import Command
 
@@ -32,13 +32,6 @@ _REMOVED = {
 
 _LEAST, _CLICKS_LEAST = 30, 50
 """The narrowest help, in columns: ours, and that of click."""
-
-
-def children(group: str) -> dict[str, str]:
-    """Returns what stands in a group of commands: the last word of each name -> the name."""
-    start = f"{group} " if group else ""
-    rest = {name.removeprefix(start): name for name in SHORT if name.startswith(start)}
-    return {word: name for word, name in rest.items() if " " not in word}
 
 
 class _Commands(Mapping[str, Any]):

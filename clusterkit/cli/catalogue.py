@@ -66,3 +66,10 @@ FILES = {
     "play": "model",
 }
 """Command -> the module of this package that holds it, where that is not named like it."""
+
+
+def children(group: str) -> dict[str, str]:
+    """Returns what stands in a group of commands: the last word of each name -> the name."""
+    start = f"{group} " if group else ""
+    rest = {name.removeprefix(start): name for name in SHORT if name.startswith(start)}
+    return {word: name for word, name in rest.items() if " " not in word}

@@ -17,8 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from clusterkit import folders
-from clusterkit.cli.app import children
-from clusterkit.cli.catalogue import SHORT
+from clusterkit.cli.catalogue import SHORT, children
 from clusterkit.cli.complete import FILES, Candidate, ProjectFolder, project, values_of
 from clusterkit.errors import ClusterkitError, ConfigError
 

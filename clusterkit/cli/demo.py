@@ -104,8 +104,8 @@ def demonstrate(
     from clusterkit.report.groups import group_runs, read_runs
     from clusterkit.runs.log_source import Wanted
     from clusterkit.runs.watching import watch
-    from clusterkit.submit.pipeline import submit
-    from clusterkit.submit.request import SubmitRequest, resolve
+    from clusterkit.submit.pipeline import resolve, submit
+    from clusterkit.submit.request import SubmitRequest
 
     start = time.monotonic()
     request = SubmitRequest(settings.cluster("local"), settings.profile(profile), given=given)

@@ -136,8 +136,8 @@ def open_session(
     """
     from clusterkit.interactive.ssh_keys import forget_ended
     from clusterkit.runs.observe import query
-    from clusterkit.submit.pipeline import submit
-    from clusterkit.submit.request import SubmitRequest, resolve
+    from clusterkit.submit.pipeline import resolve, submit
+    from clusterkit.submit.request import SubmitRequest
 
     session = _session(profile)
     request = SubmitRequest(

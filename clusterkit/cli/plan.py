@@ -142,7 +142,7 @@ def predict(
     """
     from clusterkit.forecast.planned_run import ask_queue, foresee
     from clusterkit.submit.materials import copies
-    from clusterkit.submit.request import resolve
+    from clusterkit.submit.pipeline import resolve
 
     (planned,) = resolve(settings, run).runs
     _check_gpus(run.cluster, gpus)

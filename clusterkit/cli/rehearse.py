@@ -146,8 +146,8 @@ def rehearse_run(
     """
     from clusterkit.checkup.rehearsal import checklist, over
     from clusterkit.cli.ui.submit import note_jobs, show_submitted
-    from clusterkit.submit.pipeline import submit
-    from clusterkit.submit.request import SubmitRequest, resolve
+    from clusterkit.submit.pipeline import resolve, submit
+    from clusterkit.submit.request import SubmitRequest
 
     shortest = _SECONDS[backend_of(cluster).can.queue]
     if seconds is not None and seconds < shortest:

@@ -80,7 +80,8 @@ def run(
     See also: clusterkit submit, own-project.md
     """
     from clusterkit.submit import pipeline
-    from clusterkit.submit.request import SubmitRequest, resolve
+    from clusterkit.submit.pipeline import resolve
+    from clusterkit.submit.request import SubmitRequest
     from clusterkit.submit.sweep import axes
 
     settings, arguments = _program(config, command or ())

@@ -117,7 +117,8 @@ def submit(
     """
     from clusterkit.runs.program import assignments
     from clusterkit.submit import pipeline
-    from clusterkit.submit.request import SubmitRequest, parse_after, resolve
+    from clusterkit.submit.pipeline import resolve
+    from clusterkit.submit.request import SubmitRequest, parse_after
 
     if script and as_json:
         raise ConfigError(

@@ -80,7 +80,7 @@ def tune(
     from clusterkit.cli.ui.submit import note_jobs, show_submitted
     from clusterkit.runs.program import assignments
     from clusterkit.submit import pipeline
-    from clusterkit.submit.request import resolve
+    from clusterkit.submit.pipeline import resolve
 
     settings = load_project(config)
     with open_ledger(settings) as ledger:

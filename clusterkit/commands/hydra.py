@@ -15,9 +15,9 @@ from clusterkit.resources import NODE_PROGRAMS
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.program import PLACES, literal, variable_of
 from clusterkit.submit import pipeline
-from clusterkit.submit.pipeline import Submitted
+from clusterkit.submit.pipeline import Submitted, resolve
 from clusterkit.submit.plan import Plan
-from clusterkit.submit.request import SubmitRequest, resolve
+from clusterkit.submit.request import SubmitRequest
 from clusterkit.submit.sweep import OF_THE_RUN, POINT
 from clusterkit.transport.base import Bar
 

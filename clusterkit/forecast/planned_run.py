@@ -27,7 +27,8 @@ from clusterkit.probes import Answers, Probe, ask
 from clusterkit.runs.program import option_of
 from clusterkit.runs.recipe_names import choose_recipe
 from clusterkit.submit.check import another, hardware_of, lacks
-from clusterkit.submit.request import SubmitRequest, resolve
+from clusterkit.submit.pipeline import resolve
+from clusterkit.submit.request import SubmitRequest
 from trainer.recipe import Recipe, RecipeError, check_shares
 from trainer.recipe.environments import METAWORLD
 from trainer.recipe.sizes import Sizes

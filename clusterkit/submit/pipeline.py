@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from clusterkit.backends.base import backend_of
@@ -24,6 +26,7 @@ from clusterkit.probes import ask
 from clusterkit.runs.ledger import ALONE, Ledger, LedgerRun
 from clusterkit.runs.program import PREVIOUS
 from clusterkit.runs.secret_values import SecretValues, find_secrets
+from clusterkit.runs.spec import run_id
 from clusterkit.site import Site, open_site
 from clusterkit.snapshots import Snapshot
 from clusterkit.submit.check import check, check_script, check_trainer, parents
@@ -41,6 +44,7 @@ from clusterkit.submit.materials import (
 )
 from clusterkit.submit.own_program import check_reach, with_program_python
 from clusterkit.submit.plan import PlacedRun, Plan, PlannedRun, Ready, place
+from clusterkit.submit.request import SubmitRequest, plan_of, resolve_run
 from clusterkit.transport.base import Bar
 
 if TYPE_CHECKING:
@@ -101,6 +105,21 @@ class DryRun:
     """None for a run with the code of an earlier one."""
     image: Image | None
     continuation: Continuation | None
+
+
+def resolve(settings: Settings, request: SubmitRequest) -> Plan:
+    """Resolves and checks every requested run, without a connection.
+
+    Raises:
+        ConfigError, RecipeLockedError: the request is wrong.
+    """
+    if request.several:
+        from clusterkit.submit.resolve_group import resolve_group
+
+        return resolve_group(settings, request)
+    now = datetime.now(UTC)
+    identity = run_id(request.name or request.profile.name, now, token_hex(2))
+    return plan_of(request, [resolve_run(settings, request, identity, now)])
 
 
 def submit(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from secrets import token_hex
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from clusterkit.backends.base import backend_of
@@ -14,7 +13,7 @@ from clusterkit.backends.submission import Submission
 from clusterkit.config.options import NATIVE_OPTION
 from clusterkit.errors import ConfigError
 from clusterkit.runs.program import Program, program
-from clusterkit.runs.spec import RunSpec, run_id, timestamp, versions
+from clusterkit.runs.spec import RunSpec, timestamp, versions
 from clusterkit.snapshots import Allow
 from clusterkit.submit.own_program import check_arguments
 from clusterkit.submit.plan import After, GroupMember, Plan, PlannedGroup, PlannedRun
@@ -109,21 +108,6 @@ def parse_after(texts: Sequence[str]) -> tuple[After, ...]:
             raise ConfigError(f"--after {text}: not of the form RUN or RUN:any")
         found.append(After(name, "any" if kind == "any" else "ok"))
     return tuple(found)
-
-
-def resolve(settings: Settings, request: SubmitRequest) -> Plan:
-    """Resolves and checks every requested run, without a connection.
-
-    Raises:
-        ConfigError, RecipeLockedError: the request is wrong.
-    """
-    if request.several:
-        from clusterkit.submit.resolve_group import resolve_group
-
-        return resolve_group(settings, request)
-    now = datetime.now(UTC)
-    identity = run_id(request.name or request.profile.name, now, token_hex(2))
-    return plan_of(request, [resolve_run(settings, request, identity, now)])
 
 
 def plan_of(request: SubmitRequest, runs: Iterable[PlannedRun], group: PlannedGroup | None = None) -> Plan:

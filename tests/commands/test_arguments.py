@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from clusterkit.config.settings import load_settings
 from clusterkit.runs.ledger import Ledger
-from clusterkit.submit.pipeline import submit
-from clusterkit.submit.request import SubmitRequest, resolve
+from clusterkit.submit.pipeline import resolve, submit
+from clusterkit.submit.request import SubmitRequest
 from clusterkit.transport.base import ProgressCallback
 from tests.commands.conftest import Project
 

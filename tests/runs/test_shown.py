@@ -18,8 +18,9 @@ from clusterkit.config.settings import Settings, load_settings
 from clusterkit.errors import ConfigError
 from clusterkit.runs.secret_values import SecretValues, values_at_hand
 from clusterkit.submit.materials import Materials, without_values
+from clusterkit.submit.pipeline import resolve
 from clusterkit.submit.plan import Plan
-from clusterkit.submit.request import SubmitRequest, resolve
+from clusterkit.submit.request import SubmitRequest
 from clusterkit.submit.sweep import axes
 
 VALUE = 'hf_Q7"ö/&0123$abc'

@@ -13,8 +13,9 @@ from clusterkit.config.settings import Settings
 from clusterkit.config.settings_file import checked
 from clusterkit.errors import ConfigError
 from clusterkit.submit.own_program import check_reach, mentioned
+from clusterkit.submit.pipeline import resolve
 from clusterkit.submit.plan import Plan
-from clusterkit.submit.request import SubmitRequest, resolve
+from clusterkit.submit.request import SubmitRequest
 from clusterkit.submit.sweep import axes
 
 SEEDS = axes("1..3", ())

@@ -57,12 +57,14 @@ def choose(paths: Iterable[str]) -> tuple[list[str], int]:
 def files_below(folder: Path, inside: str = "", depth: int = _DEEPEST) -> Iterator[str]:
     """Yields the regular files below a pulled run, by path inside it, except where no program logs.
 
-    Links are not followed.
+    Links are not followed. A folder in the place of a W&B log is yielded, too: whoever reads it says so.
     """
     with suppress(OSError), os.scandir(folder / inside) as entries:
         for entry in entries:
             path = f"{inside}{entry.name}"
-            if entry.is_file(follow_symlinks=False):
+            if entry.is_file(follow_symlinks=False) or (
+                entry.name.endswith(".wandb") and not entry.is_symlink()
+            ):
                 yield path
             elif depth and entry.is_dir(follow_symlinks=False) and not _WITHOUT_LOGS.match(f"{path}/"):
                 yield from files_below(folder, f"{path}/", depth - 1)
