@@ -22,8 +22,15 @@ _PARTS = {
     "rest": NAMES["other"],
 }
 """Names of the parts of the loop, in the order of `PARTS`, by colour."""
-_ENDS = {"completed": "c2", "requeue": "c0", "timeout": "c4"}
-_NAMES = {"rest": "waiting", "c2": "completed", "c0": "requeued", "c4": "time limit", "warn": "failed"}
+_ENDS = {"completed": "c2", "requeue": "c0", "timeout": "c4", "cancelled": "c5"}
+_NAMES = {
+    "rest": "waiting",
+    "c2": "completed",
+    "c0": "requeued",
+    "c4": "time limit",
+    "c5": "cancelled, or no record of its end",
+    "warn": "failed",
+}
 """Outcomes of attempts, by colour."""
 
 
@@ -86,6 +93,8 @@ def _attempts(run: ReportRun) -> tuple[Stretch, ...]:
         if (wait := start - now) >= 1:
             stretches.append(Stretch(now - origin, wait, "rest", f"waited {format_seconds(wait)}"))
         why = str((attempt.exit or {}).get("why") or "no record of its end")
+        if why == "signalled" and attempt.cancel is not None:
+            why = "cancelled"
         colour = _ENDS.get(why, "warn" if attempt.exit else "c5")
         reasons = [why, (attempt.exit or {}).get("detail"), (attempt.start or {}).get("retry")]
         text = ", ".join(one_line(reason) for reason in reasons if reason)

@@ -242,6 +242,17 @@ def test_attempts_and_use_over_time(tmp_path: Path) -> None:
     assert "Work lost between attempts" in page.text
 
 
+@pytest.mark.usefixtures("page_only")
+def test_a_cancelled_attempt_has_not_failed(tmp_path: Path) -> None:
+    attempt = make_run_dir(tmp_path, "demo-1") / "attempts/0"
+    ended = json.loads((attempt / "exit.json").read_text())
+    (attempt / "exit.json").write_text(json.dumps({**ended, "why": "signalled", "signal": "TERM"}))
+    (attempt / "cancel.json").write_text("{}")
+    _, page, text = write([attempt.parents[1]], tmp_path / "out")
+    assert any(re.fullmatch("attempt 0: .*, cancelled", title) for title in page.titles)
+    assert "failed" not in text
+
+
 @pytest.mark.slow
 def test_one_evaluation_and_a_run_without(tmp_path: Path) -> None:
     folder = make_run_dir(tmp_path, "demo-1")
