@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +15,9 @@ from clusterkit.cli.ui.console import note, print_document, printable, transfer_
 from clusterkit.errors import ConfigError
 
 if TYPE_CHECKING:
+    from clusterkit.config.settings import Settings
     from clusterkit.runs.ledger import LedgerRun
+    from clusterkit.runs.log_source import Wanted
 
 
 _LINES, _LEAST = 50, 5
@@ -94,6 +96,25 @@ def logs(
         logs = [{"run_id": run.run_id, "lines": text.lines, "cut": text.cut} for run, text in texts]
         print_document({"schema": 1, "runs": logs})
         return
+    print_logs(settings, shown, wanted, raw=raw)
+    if len(shown) < len(runs):
+        note(f"{len(shown)} of {len(runs):,} runs shown; -n N shows the last N lines of each")
+
+
+def print_logs(settings: Settings, runs: Sequence[LedgerRun], wanted: Wanted, *, raw: bool = False) -> None:
+    """Prints the logs of runs, with a heading for each of several; follows a single one if that is wanted.
+
+    Args:
+        settings: of the project.
+        runs: whose logs to print.
+        wanted: the part of their logs.
+        raw: byte for byte at a terminal, too.
+
+    Raises:
+        ConfigError, RunError, TransportError: as `clusterkit.commands.logs.logs`.
+    """
+    from clusterkit.commands.logs import logs
+
     printer = LogPrinter(raw=raw)
     printed: LedgerRun | None = None
 
@@ -102,8 +123,8 @@ def logs(
         note(line)
 
     try:
-        for run, data in command(settings, shown, wanted, bar=transfer_bar, say=say):
-            if len(shown) > 1 and run != printed:  # as `tail` does with several files
+        for run, data in logs(settings, runs, wanted, bar=transfer_bar, say=say):
+            if len(runs) > 1 and run != printed:  # as `tail` does with several files
                 printer.end()
                 head = f"==> {run.run_id} <==\n"
                 printer.print((f"\n{head}" if printed else head).encode())
@@ -111,8 +132,6 @@ def logs(
             printer.print(data)
     finally:
         printer.end()
-    if len(shown) < len(runs):
-        say(f"{len(shown)} of {len(runs):,} runs shown; -n N shows the last N lines of each")
 
 
 LINE = 2_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,7 +22,6 @@ from clusterkit.cli.common import (
     open_ledger,
 )
 from clusterkit.cli.guide import Command
-from clusterkit.cli.streams import LogPrinter
 from clusterkit.cli.submit import agree
 from clusterkit.cli.ui.console import note, transfer_bar
 from clusterkit.errors import ConfigError, RunError
@@ -180,54 +179,26 @@ def _show(submitted: Submitted) -> None:
 
 def _follow(settings: Settings, ledger: Ledger, runs: Sequence[LedgerRun]) -> Sequence[StatusRow]:
     """Shows the log of a run, or the table of several, until all have ended; returns how they ended."""
+    from clusterkit.cli.logs import print_logs
+    from clusterkit.cli.ui.watch import show_watch
+    from clusterkit.runs.log_source import Wanted
     from clusterkit.runs.watching import watch
 
+    last: Watched | None
     looks = watch(settings, ledger, names=[run.run_id for run in runs])
     name = runs[0].group if len(runs) > 1 else runs[0].run_id
     try:
         if len(runs) == 1:
-            _print_log(settings, runs[0])
+            print_logs(settings, runs, Wanted(lines=None, follow=True))
             *_, last = looks
         else:
-            last = _show_table(looks)
+            last = show_watch(looks, expand=False, as_json=False)
     except KeyboardInterrupt:
         note(f"{name} goes on; `clusterkit cancel {name}` ends it")
         note(f"next: clusterkit status, clusterkit sync-results {name} --watch, clusterkit report {name}")
         raise typer.Exit(INTERRUPTED) from None
+    assert last is not None  # there was a first look
     return last.report.rows
-
-
-def _print_log(settings: Settings, run: LedgerRun) -> None:
-    """Prints a run's log until the run has ended."""
-    from clusterkit.commands.logs import logs
-    from clusterkit.runs.log_source import Wanted
-
-    printer = LogPrinter()
-
-    def say(line: str) -> None:
-        printer.end()
-        note(line)
-
-    try:
-        for _, data in logs(settings, [run], Wanted(lines=None, follow=True), bar=transfer_bar, say=say):
-            printer.print(data)
-    finally:
-        printer.end()
-
-
-def _show_table(looks: Iterator[Watched]) -> Watched:
-    """Shows the table of runs until all have ended; returns the last look."""
-    from clusterkit.cli.ui.watch import show_watch
-
-    seen: list[Watched] = []
-
-    def watched() -> Iterator[Watched]:
-        for look in looks:
-            seen[:] = [look]
-            yield look
-
-    show_watch(watched(), expand=False, as_json=False)
-    return seen[-1]
 
 
 def _bring_home(settings: Settings, ledger: Ledger, runs: Sequence[LedgerRun]) -> list[Path]:

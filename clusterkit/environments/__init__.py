@@ -2,7 +2,7 @@
 
     environment = read_environment(project, file, image)     what the project's lock asks for
     publish(site, environment)                               the place on the cluster, with all that it needs
-                                                             (node/environment.py builds it there, once)
+                                                             (templates/environment.sh builds it there, once)
 
 The first job that needs an environment builds it. docs/environments.md explains how.
 """

@@ -92,13 +92,13 @@ def publish(site: Site, environment: Environment) -> StoredEnvironment:
             entry = tarfile.TarInfo(name)
             entry.size, entry.mode = len(content), 0o600
             archive.addfile(entry, io.BytesIO(content))
-    standing = _ask(site, environment, buffer.getvalue(), "")
-    if not standing.there:
+    stored = _ask(site, environment, buffer.getvalue(), "")
+    if not stored.there:
         raise ConfigError(
             f"{site.transport.where}: the environment {environment.digest} of {environment.file} is missing",
             hint="`clusterkit deploy`, with that file in the project as it was, sends it again",
         )
-    return standing
+    return stored
 
 
 def _ask(site: Site, environment: Environment, stdin: bytes, only_look: str) -> StoredEnvironment:

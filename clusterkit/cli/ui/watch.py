@@ -38,20 +38,19 @@ def show_watch(
     as_json: bool,
     foot: Callable[[], str] | None = None,
     bests: Callable[[], Mapping[str, Best]] = dict,
-) -> None:
+) -> Watched | None:
     """Redraws the table on a terminal; otherwise prints changes, or with `as_json` a document per update.
 
-    The last update stays on the screen, even after Ctrl-C. On a terminal, `foot` is shown below the table.
-    `bests` returns the best trials of searches, by group.
+    The last update stays on the screen, even after Ctrl-C, and is returned. On a terminal, `foot` is shown
+    below the table. `bests` returns the best trials of searches, by group.
     """
-    if as_json:
-        for watched in looks:
-            print_json(watched.report, indent=None, bests=bests())
-        return
-    if not out.is_terminal:
-        _tell_changes(looks, expand=expand)
-        return
     watched_last = None
+    if as_json:
+        for watched_last in looks:
+            print_json(watched_last.report, indent=None, bests=bests())
+        return watched_last
+    if not out.is_terminal:
+        return _tell_changes(looks, expand=expand)
     try:
         with Live(console=out, transient=True, auto_refresh=False, vertical_overflow="crop") as live:
             for watched in looks:
@@ -60,9 +59,10 @@ def show_watch(
     finally:
         if watched_last is not None:
             _show_last(watched_last.report, expand=expand)
+    return watched_last
 
 
-def _tell_changes(looks: Iterator[Watched], *, expand: bool) -> None:
+def _tell_changes(looks: Iterator[Watched], *, expand: bool) -> Watched | None:
     seen: dict[str, JobState] = {}
     watched = None
     for watched in looks:
@@ -72,6 +72,7 @@ def _tell_changes(looks: Iterator[Watched], *, expand: bool) -> None:
                 note(f"{row.run.run_id}  {row.state.state}" + (f": {row.state.why}" if row.state.why else ""))
     if watched is not None:
         _show_last(watched.report, expand=expand)
+    return watched
 
 
 def _show_last(report: StatusReport, *, expand: bool) -> None:
