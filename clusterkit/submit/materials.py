@@ -140,30 +140,37 @@ def send_environment(
     """
     if environment is None:
         return False
-    from clusterkit.environments.environment import read_environment
     from clusterkit.environments.store import look, publish
 
     cluster = site.cluster
-    standing = look(site, environment)
-    fetched = cluster.packages == "node" or standing.wheels
-    if code and not environment.inputs and not (standing.there and fetched):
-        base = image.digest if image else cluster.registry_image or ""
-        again = read_environment(code(), code() / environment.file, base)
-        if again.digest != environment.digest:
-            raise ConfigError(
-                f"{site.transport.where}: the environment of {environment.file} is missing, and the code of "
-                "the run does not tell what it was",
-                hint="`clusterkit submit` starts a new run with a new environment",
-            )
-        environment = again
-    standing = publish(site, environment)
-    if not fetched and not standing.wheels:
+    on_node = cluster.packages == "node"
+    if code and not environment.inputs:
+        recorded = look(site, environment)
+        if not (recorded.there and (on_node or recorded.wheels)):
+            environment = _read_again(site, environment, image, code())
+    stored = publish(site, environment)
+    if not (on_node or stored.wheels):
         from clusterkit.environments.job import build_script
         from clusterkit.environments.wheels import fetch
 
         path = image.path(site.layout.images) if image else cluster.registry_image
         fetch(site, environment, build_script(cluster, site.layout, environment, path), bar=bar)
-    return not standing.built
+    return not stored.built
+
+
+def _read_again(site: Site, recorded: Environment, image: Image | None, code: Path) -> Environment:
+    """Reads the environment of a recorded run from the run's code."""
+    from clusterkit.environments.environment import read_environment
+
+    base = image.digest if image else site.cluster.registry_image or ""
+    environment = read_environment(code, code / recorded.file, base)
+    if environment.digest != recorded.digest:
+        raise ConfigError(
+            f"{site.transport.where}: the environment of {recorded.file} is missing, and the code of "
+            "the run does not tell what it was",
+            hint="`clusterkit submit` starts a new run with a new environment",
+        )
+    return environment
 
 
 def layout_of(cluster: Cluster) -> Layout:

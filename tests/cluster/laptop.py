@@ -21,7 +21,13 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.rootfs import USERS
 from tests.waiting import until
 
-SETTINGS = """
+_GPUS = """
+[clusters.site.gpus]
+a40 = {{ partition = "gpu-a40", request = "--gpus={{type}}:{{count}}" }}
+a100 = {{ partition = "gpu-a100" }}
+"""
+SETTINGS = (
+    """
 [project]
 name = "journey"
 default_cluster = "site"
@@ -32,11 +38,9 @@ host = "login"
 ssh_config = "{ssh_config}"
 root = "/share/$USER/{root}"
 image = "{image}"
-
-[clusters.site.gpus]
-a40 = {{ partition = "gpu-a40", request = "--gpus={{type}}:{{count}}" }}
-a100 = {{ partition = "gpu-a100" }}
-
+"""
+    + _GPUS
+    + """
 [profiles.tiny]
 gpu = "a40"
 cpus = 2
@@ -60,7 +64,9 @@ program = ["true"]
 extends = "tiny"
 gpu = "a100"
 """
-BARE = """
+)
+BARE = (
+    """
 [project]
 name = "bare"
 default_cluster = "site"
@@ -71,11 +77,9 @@ host = "login"
 ssh_config = "{ssh_config}"
 root = "/share/$USER/{root}"
 container = "none"
-
-[clusters.site.gpus]
-a40 = {{ partition = "gpu-a40", request = "--gpus={{type}}:{{count}}" }}
-a100 = {{ partition = "gpu-a100" }}
 """
+    + _GPUS
+)
 """Of a project whose programs run without a container; it needs a profile `tiny`."""
 
 
