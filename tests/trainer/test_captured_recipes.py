@@ -22,7 +22,7 @@ from tests.trainer.cuda_model import CudaModel
 from tests.trainer.learners import live
 from tests.trainer.toys import CounterFactory
 from trainer import recipe as recipes
-from trainer.algorithms import capture
+from trainer.algorithms import capture, pieces
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.envs.interface import EnvFactory
 from trainer.loops import learner_group
@@ -105,7 +105,8 @@ def settings_for(folder: Path, name: str, precision: str) -> tuple[TrainSettings
 
 @pytest.fixture
 def cuda() -> Iterator[CudaModel]:
-    with CudaModel() as model:
+    small = patch.object(pieces, "_LEAST", 16)  # networks this small would else be left whole
+    with CudaModel() as model, small:
         yield model
     assert model.order.races == []
     assert model.faults == []

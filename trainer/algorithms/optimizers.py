@@ -7,8 +7,9 @@ from functools import reduce
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from trainer.algorithms.pieces import cut, piece
 from trainer.nn.stacking import place
 
 Part = TypeVar("Part")
@@ -95,15 +96,17 @@ class GuardedAdam:
         """The arithmetic of a step whose counters have moved on already.
 
         Scale and flag are for loss scaling, and fused Adam reads them on the device: it divides by the one,
-        and does nothing if the other is 1.
+        and does nothing if the other is 1. All pieces of a parameter read its one counter.
         """
+        size = piece(self._parameters)
+        counted = zip(self._parameters, self._counters, strict=True)
         self._compute(
-            list(self._parameters),
-            list(gradients),
-            self._means,
-            self._squares,
+            cut(self._parameters, size),
+            cut(gradients, size),
+            cut(self._means, size),
+            cut(self._squares, size),
             [],
-            self._counters,
+            [counter for parameter, counter in counted for _ in cut([parameter], size)],
             lr=self._learning_rate,
             grad_scale=scale,
             found_inf=blocked,
@@ -240,9 +243,10 @@ class GuardedAverage:
     @torch.no_grad()
     def step(self, blocked: Tensor) -> None:
         """Moves the targets, or leaves them if `blocked` is 1.0."""
+        size = piece(self._targets)
         torch._fused_sgd_(
-            self._targets,
-            self._aims,
+            cut(self._targets, size),
+            cut(self._aims, size),
             [],
             weight_decay=1.0,
             momentum=0.0,
@@ -300,11 +304,6 @@ def accumulate(
         del gradients
     assert total is not None
     return total, sums
-
-
-def global_norm(gradients: Sequence[Tensor]) -> Tensor:
-    """Returns the Euclidean norm of all gradients together, a scalar."""
-    return nn.utils.get_total_norm(gradients, foreach=True)
 
 
 def norms(gradient: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from trainer.algorithms.off_policy import StoredLearner
 from trainer.algorithms.optimizers import AdamOfEach, AverageOfEach, GuardedAdam, GuardedAverage
+from trainer.algorithms.pieces import global_norm_of_each
 from trainer.algorithms.sac_config import SACConfig, make_policy
 from trainer.algorithms.sac_update import CRITICS, SACUpdate
 from trainer.nn.mlp import EnsembleMLP
@@ -189,8 +190,4 @@ class SACGroup(SACUpdate):
         return noise
 
     def _norm(self, gradients: Sequence[Tensor]) -> Tensor:
-        norms = torch._foreach_norm(
-            [own for gradient in gradients for own in gradient.chunk(len(self._agents))]
-        )
-        norm: Tensor = torch.linalg.vector_norm(torch.stack(norms).view(len(gradients), -1), dim=0)
-        return norm
+        return global_norm_of_each(gradients, len(self._agents))

@@ -19,7 +19,8 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from trainer.algorithms.optimizers import GuardedAdam, GuardedAverage, accumulate, global_norm, not_finite
+from trainer.algorithms.optimizers import GuardedAdam, GuardedAverage, accumulate, not_finite
+from trainer.algorithms.pieces import global_norm
 from trainer.algorithms.sac_config import SACConfig
 from trainer.nn.mlp import EnsembleMLP
 from trainer.nn.policy import Policy, squashed_gaussian

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from trainer.algorithms.off_policy import OffPolicy
-from trainer.algorithms.optimizers import GuardedAdam, GuardedAverage, accumulate, global_norm, not_finite
+from trainer.algorithms.optimizers import GuardedAdam, GuardedAverage, accumulate, not_finite
+from trainer.algorithms.pieces import global_norm
 from trainer.nn.deterministic_policy import DeterministicPolicy, squashed
 from trainer.nn.mlp import EnsembleMLP
 from trainer.replay import Batch

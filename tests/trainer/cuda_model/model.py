@@ -78,6 +78,7 @@ class CudaModel:
         self._stack.enter_context(
             patch.object(torch, "autocast", lambda _, *args, **how: autocast("cpu", *args, **how))
         )
+        self._stack.enter_context(patch.object(torch.version, "cuda", "13.0"))
         self._stack.enter_context(patch.object(capture, "_free", defaultdict(list)))
         self._stack.enter_context(_Devices(self))
         self._stack.enter_context(_Operations(self))
