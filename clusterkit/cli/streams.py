@@ -18,7 +18,7 @@ from clusterkit.terminal import TerminalFilter, plain_output
 READER_GONE = 141
 """Exit code when the reader of standard output has exited; programs killed by SIGPIPE have the same code."""
 _DEGRADE = "clusterkit.degrade"
-_PLAIN = {"━": "=", "─": "-", "●": "o", "│": "|", "┤": "|", "→": ">", "…": "."} | dict(
+_PLAIN = {"━": "=", "╌": ".", "─": "-", "●": "o", "│": "|", "┤": "|", "→": ">", "…": "."} | dict(
     zip("▁▂▃▄▅▆▇█", "__--==##", strict=True)
 )
 """Substitutes for clusterkit's symbols when the encoding lacks them; equally wide, to keep tables aligned."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -18,7 +18,7 @@ from clusterkit.backends.base import backend_of
 from clusterkit.cli import options
 from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.ui.console import format_count, note, out, print_document
-from clusterkit.cli.ui.lines import plain_table
+from clusterkit.cli.ui.lines import plain_table, share_bar
 from clusterkit.errors import RunError, TransportError
 from clusterkit.probes.usage import Usage, UsageReader, usage_argv
 from clusterkit.runs.outlook import time_left
@@ -89,14 +89,14 @@ def sample(
 
     if len(runs) == 1:
         with inside(settings, runs[0]) as place:
-            yield from _samples(place, once=once)
+            yield from _samples(settings, place, once=once)
         return
     with inside_all(settings, runs) as places:
         going = list(places)
         while going:
             for place in list(going):
                 sampled = False
-                for sample in _samples(place, once=True):
+                for sample in _samples(settings, place, once=True):
                     sampled = True
                     yield sample
                 if not sampled:
@@ -105,8 +105,10 @@ def sample(
                 return
 
 
-def _samples(place: Inside, *, once: bool) -> Generator[tuple[Inside, Usage], None, None]:
+def _samples(settings: Settings, place: Inside, *, once: bool) -> Generator[tuple[Inside, Usage], None, None]:
     backend = backend_of(place.cluster)
+    profile = settings.profiles.get(place.run.profile)
+    gpu_asked = profile is None or profile.gpu_count > 0
     sampler = usage_argv(
         place.run.run_dir,
         place.attempt,
@@ -125,7 +127,7 @@ def _samples(place: Inside, *, once: bool) -> Generator[tuple[Inside, Usage], No
                 for usage in reader.feed(data):
                     seen += 1
                     if not once or seen == 2:
-                        yield place, usage
+                        yield place, usage if gpu_asked else replace(usage, gpu_problem=None)
         except LostError:
             raise
         except TransportError as error:
@@ -256,8 +258,9 @@ def _resources(usage: Usage) -> Table:
 
     for gpu in usage.gpus:
         row(f"GPU {gpu.index}", gpu.utilization, _gpu_words(gpu))
-    if usage.gpu_problem:
-        row("GPU", None, usage.gpu_problem, "yellow")
+    if not usage.gpus:
+        problem = usage.gpu_problem
+        row("GPU", None, problem or "none asked for", "yellow" if problem else "dim")
     share = None if usage.cpu is None or not usage.cpus else usage.cpu / usage.cpus
     used = "?" if usage.cpu is None else f"{usage.cpu:.1f}"
     row("CPU", share, f"{used} of {usage.cpus or '?'} processors")
@@ -297,9 +300,7 @@ def _of(used: int, limit: int | None) -> str:
 def _bar(share: float | None) -> Text:
     if share is None:
         return Text(" " * _BAR)
-    filled = round(min(1.0, max(0.0, share)) * _BAR)
-    colour = "green" if share < 0.9 else "yellow"
-    return Text("━" * filled, style=colour) + Text("─" * (_BAR - filled), style="grey37")
+    return share_bar(min(1.0, max(0.0, share)), _BAR, "green" if share < 0.9 else "yellow")
 
 
 def _positive(value: object) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 from dataclasses import replace
 
@@ -9,8 +10,9 @@ import pytest
 from rich.console import Console
 
 from clusterkit.backends.jobs import JobState
+from clusterkit.cli.streams import _DEGRADE, _degrade
 from clusterkit.cli.top import view as top_view
-from clusterkit.cli.ui.lines import plain_table
+from clusterkit.cli.ui.lines import plain_table, share_bar
 from clusterkit.cli.ui.status import (
     Folded,
     _folded_cells,
@@ -198,6 +200,12 @@ def test_other_tables_of_runs_keep_the_id_whole_too(width: int) -> None:
     assert "…" not in screen.getvalue()
 
 
+@pytest.mark.parametrize(("encoding", "expected"), [("utf-8", "━━━━━╌╌╌╌╌"), ("ascii", "=====.....")])
+def test_a_bar_tells_how_much_without_colours(encoding: str, expected: str) -> None:
+    codecs.register_error(_DEGRADE, _degrade)
+    assert share_bar(0.5, 10).plain.encode(encoding, _DEGRADE).decode(encoding) == expected
+
+
 USAGE = Usage(
     time=1.0,
     node="n1",
@@ -223,3 +231,11 @@ def test_a_long_command_line_takes_no_room_from_the_numbers(width: int) -> None:
     line = next(line for line in capture.get().splitlines() if "4711" in line)
     assert line.split()[:5] == ["4711", "1.25", "1.0", "GiB", "/opt/venv/bin/python"]
     assert line.rstrip().endswith("…")
+
+
+def test_a_run_that_asked_for_no_gpu_has_no_problem_with_one() -> None:
+    place = Inside(RUN, RunState(JobState.RUNNING), None, None)  # type: ignore[arg-type]
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(top_view(place, replace(USAGE, gpu_problem=None), processes=5))
+    assert "none asked for" in capture.get()

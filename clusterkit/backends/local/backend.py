@@ -44,7 +44,11 @@ ck_job() {
   fi
   case $ck_args in
     *clusterkit.backends.local.wait*--after=*) echo "$1-$2 Dependency" ;;
-    *clusterkit.backends.local.wait*) echo "$1-$2 JobArrayTaskLimit" ;;
+    *clusterkit.backends.local.wait*--slot*)
+      ck_limit=${ck_args##*--slot}
+      ck_limit=${ck_limit%%:*}
+      echo "$1-$2 JobArrayTaskLimit ${ck_limit# }"
+      ;;
     *) echo "$1-$2" ;;
   esac
 }
@@ -94,7 +98,7 @@ fi
 
 _REASONS = {
     "Dependency": "it waits for the job it depends on",
-    "JobArrayTaskLimit": "the array's own limit of tasks at a time is reached",
+    "JobArrayTaskLimit": "waits for an earlier run ({} at a time)",
     UNSUPERVISED: "its supervisor was killed: it ends in seconds, or with `clusterkit cancel`",
 }
 
@@ -162,17 +166,17 @@ def _parse_query(stdout: str) -> QueryResult:
     jobs = next((section for section in sections(stdout) if section.name == "jobs"), None)
     if jobs is None:
         raise SchedulerError(f"cannot list the jobs on this machine: {last_words(stdout)}")
-    return QueryResult({words[0]: _job(*words[:2]) for words in map(str.split, jobs.lines)})
+    return QueryResult({words[0]: _job(*words[:3]) for words in map(str.split, jobs.lines)})
 
 
-def _job(identifier: str, reason: str | None = None) -> Job:
+def _job(identifier: str, reason: str | None = None, limit: str = "") -> Job:
     state = JobState.PENDING if reason and reason != UNSUPERVISED else JobState.RUNNING
     return Job(
         identifier,
         state,
         state.value,
         reason=reason,
-        explained=_REASONS.get(reason or ""),
+        explained=_REASONS.get(reason or "", "").format(limit) or None,
         depends=reason == "Dependency",
     )
 

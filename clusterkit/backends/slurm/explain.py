@@ -13,7 +13,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
     (r"None", "just submitted; the scheduler has not considered it yet"),
     (r"BeginTime", "it waits for its earliest start time; after a requeue that takes about two minutes"),
     (r"Dependency", "it waits for the job it depends on"),
-    (r"JobArrayTaskLimit", "the array's own limit of tasks at a time is reached"),
+    (r"JobArrayTaskLimit", "waits for an earlier run of its group"),
     (r"Licenses", "it waits for a licence"),
     (r"Cleaning", "the previous start of this job is still being cleaned up"),
     (r"Prolog|Nodes_?Not_?Ready", "its nodes are being prepared"),

@@ -7,6 +7,7 @@ first used. `say` and `note` print plain lines without them.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +33,8 @@ LINE_SECONDS = 15.0
 _PIPED_WIDTH = 220
 """Columns without a terminal: wide enough that no table is truncated for a program that reads it."""
 
+_WORD = re.compile(r"(?:`[^`]*`|\S)+")
+"""A word, or a command in backquotes with what adjoins it."""
 _BOLD, _DIM = 1, 2
 """Styles, as terminals number them."""
 
@@ -100,20 +103,51 @@ def print_document(document: Mapping[str, Any], *, indent: int | None = 2) -> No
     sys.stdout.flush()  # a reader of a live command gets each document at once
 
 
+def wrapped(text: str, stream: TextIO, *, indent: int = 0) -> str:
+    """Wraps text at words on a terminal, but breaks no command in backquotes, nor one after `next:`.
+
+    Args:
+        text: of any number of lines.
+        stream: where it will be written.
+        indent: columns before its first line, and of the spaces before each further one.
+    """
+    width = _columns(stream)
+    if width is None:
+        return text
+    lines: list[str] = []
+    for line in text.split("\n"):
+        fits = indent + len(line) <= width or line.startswith(("next:", " "))
+        first, *rest = [line] if fits else _WORD.findall(line)
+        lines.append(first)
+        for word in rest:
+            if indent + len(lines[-1]) + 1 + len(word) <= width:
+                lines[-1] += f" {word}"
+            else:
+                lines.append(word)
+    return f"\n{' ' * indent}".join(lines)
+
+
+def _columns(stream: TextIO) -> int | None:
+    """Returns the width of a terminal; None for any other stream."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or None if stream.isatty() else None
+    except (OSError, ValueError):
+        return None
+
+
 def show_error(error: ClusterkitError) -> None:
     """Prints one line for the cause and one for the next step."""
     from clusterkit.cli.ui.console import err
 
-    err.print("error:", style="bold red", end=" ")
-    err.print(error.cause, soft_wrap=True)
-    if error.hint:
-        err.print("next:", style="bold", end="  ")
-        err.print(error.hint, soft_wrap=True)
+    for head, style, text in (("error: ", "bold red", error.cause), ("next:  ", "bold", error.hint)):
+        if text:
+            err.print(head, style=style, end="")
+            err.print(wrapped(text, sys.stderr, indent=len(head)), soft_wrap=True)
 
 
 def note(message: str) -> None:
     """Prints an informational line on standard error."""
-    sys.stderr.write(f"{_styled(sys.stderr, message, _DIM)}\n")
+    sys.stderr.write(f"{_styled(sys.stderr, wrapped(message, sys.stderr), _DIM)}\n")
 
 
 def warn(lead: str, text: str = "", *, colour: str = "yellow") -> None:
@@ -122,7 +156,9 @@ def warn(lead: str, text: str = "", *, colour: str = "yellow") -> None:
 
     from clusterkit.cli.ui.console import err
 
-    err.print(Text.assemble((lead, colour), text), soft_wrap=True)
+    whole = wrapped(lead + text, sys.stderr)
+    start = min(len(lead), len(whole))
+    err.print(Text.assemble((whole[:start], colour), whole[start:]), soft_wrap=True)
 
 
 def listed(names: Sequence[str], most: int) -> str:

@@ -25,6 +25,12 @@ def labelled(name: str, text: str, style: str = "") -> None:
         out.print(Text.assemble((f"{'' if place else name:<{NAMES}}", "bold"), part), soft_wrap=True)
 
 
+def share_bar(share: float, width: int, style: str = "green") -> Text:
+    """Draws a bar whose filled and empty parts differ without colours, too; `share` is from 0 to 1."""
+    filled = round(share * width)
+    return Text("━" * filled, style=style) + Text("╌" * (width - filled), style="grey50")
+
+
 def plain_table(
     *headings: str,
     right: Collection[str] = (),

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli.ui.console import format_count, note, out, print_document, printable, warn_of_silence
+from clusterkit.cli.ui.lines import share_bar
 from clusterkit.cli.ui.submit import run_object
 from clusterkit.units import format_seconds, percent, plural, significant
 
@@ -372,5 +373,4 @@ def _progress(progress: float | None, total: int, *, bar: bool) -> Text:
     text = Text(f"{int(share * 100):>3}%" + (f" of {format_count(total)}" if total else ""))
     if not bar:
         return text
-    filled = round(progress * _BAR)
-    return Text("━" * filled, style="green") + Text("━" * (_BAR - filled), style="grey37") + Text(" ") + text
+    return share_bar(progress, _BAR) + Text(" ") + text

@@ -96,17 +96,15 @@ def _picture(watched: Watched, *, expand: bool, also: str) -> Group:
         notes.append(Text(also))
     room = max(1, out.height - 4 - len(notes))
     table, beside = status_table(lines[:room], width=out.width)
-    below = [] if beside else remarks(lines[:room])
+    below = [] if beside else [part for text in remarks(lines[:room]) for part in text.wrap(out, _room())]
     if len(lines) + len(below) > room:
         below = below[: max(0, room - len(lines))]
     hidden = len(lines) - room
-    foot = [summary(report.rows)]
+    foot = [summary(report.rows), "Ctrl-C stops watching only"]
     if hidden > 0:
-        foot.append(f"{hidden} more do not fit here")
+        foot.append(f"{hidden} more do not fit")
     if watched.next_question:
-        soonest = min(watched.next_question.values())
-        foot.append(f"the scheduler will be asked again in {format_seconds(soonest)}")
-    foot.append("Ctrl-C stops watching, not the runs")
+        foot.append(f"asked again in {format_seconds(min(watched.next_question.values()))}")
     return Group(
         table,
         *(_one_line(text) for text in below),
@@ -116,9 +114,13 @@ def _picture(watched: Watched, *, expand: bool, also: str) -> Group:
 
 
 def _one_line(text: Text) -> Text:
-    """Truncates text to the terminal's width, with space for an echoed `^C`."""
-    text.truncate(max(1, out.width - 3), overflow="ellipsis")
+    text.truncate(_room(), overflow="ellipsis")
     return text
+
+
+def _room() -> int:
+    """Returns the terminal's width, without space for an echoed `^C`."""
+    return max(1, out.width - 3)
 
 
 def _liveliness(line: StatusRow | Folded) -> int:

@@ -194,6 +194,7 @@ def test_a_slot_is_free_when_nothing_of_its_job_lives(tmp_path: Path, started: l
     until((runs[0].dir / "ready").exists)
     waiting = living_pid(second)
     assert waiting is not None
+    assert jobs(second)[second].explained == "waits for an earlier run (1 at a time)"
     os.kill(waiting, signal.SIGKILL)
     until(lambda: start_token(waiting) is None)
     assert fold(runs[1].record, None).state is JobState.FAILED
