@@ -125,6 +125,17 @@ def test_copies_of_a_task_share_what_is_remembered_and_nothing_else():
         assert_same_step(second, official, action)
 
 
+def test_no_bounding_volume_is_marked_for_a_drawing():
+    task = "push-v3"
+    ours, official = fast_class(task)(), ALL_V3_ENVIRONMENTS[task]()
+    for env in (ours, official):
+        env.set_task(official_task(task, goal_vectors(task, 50, 42)[0]))
+        env.reset()
+        env.step(np.ones(4, np.float32))
+    assert official.data.bvh_active.any()
+    assert not ours.data.bvh_active.any()
+
+
 def test_the_goal_is_hidden_where_the_task_hides_it():
     task = "reach-v3"
     hidden = official_task(task, goal_vectors(task, 50, 42)[0])
