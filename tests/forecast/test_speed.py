@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from clusterkit.forecast.speed import Rate, expect, lasts, shipped, shipped_rates
+from clusterkit.resources import DOCS
 
 OWN = Rate("a40", "guide-mt10", 1000.0, 900.0, 1200.0, "you", "r1", "A40", "2026-01-01", 32, "tf32", own=True)
 OTHER = replace(OWN, steps_per_second=5e3, low=5e3, high=5e3, by="somebody", own=False, machine="A40")
@@ -85,3 +87,18 @@ def test_a_rate_on_another_number_of_gpus_is_not_scaled() -> None:
     assert speed.caveats == ("measured on 2 GPUs, not 1",)
     both = expect([OWN, replace(OWN, gpus=2, steps_per_second=1700.0)], gpus=2, **ASKED)  # type: ignore[arg-type]
     assert (both.steps_per_second, both.caveats) == (1700.0, ())
+
+
+@pytest.mark.parametrize("steps", [2_000_000, 20_000_000])
+@pytest.mark.parametrize(("num_envs", "with_envs"), [(10, "mt10"), (30, "mt10_30")])
+@pytest.mark.parametrize(("recipe", "of"), [("guide-mt10", ""), ("mclean2025-mt10", "paper_")])
+def test_a_run_on_an_h200_is_predicted_as_it_was_measured_on_one(
+    recipe: str, of: str, num_envs: int, with_envs: str, steps: int
+) -> None:
+    speed = expect(shipped_rates(), gpu="h200", recipe=recipe, num_envs=num_envs, precision="tf32")
+    assert speed is not None
+    assert speed.caveats == ()
+    measured = json.loads((DOCS / "gpu.json").read_text())[of + with_envs]
+    seconds = steps * measured["wall_seconds"] / measured["steps"]  # of the whole run, its warm-up too
+    duration = lasts(steps, speed, gpus=1, limit=3600, checkpoint_every=None)
+    assert duration.seconds == pytest.approx(seconds, rel=0.15)
