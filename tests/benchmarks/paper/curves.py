@@ -21,11 +21,9 @@ the 90% Welch interval of the difference: ours and theirs are equivalent if it l
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import math
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -41,6 +39,7 @@ import numpy as np
 import torch
 
 from tests.benchmarks.paper.lockstep import RECIPE as PAPER
+from tests.benchmarks.paper.page import PICTURES, STYLE, rewrite, save, table
 from trainer import arguments, recipe
 from trainer.algorithms.sac_config import SACConfig
 from trainer.algorithms.sac_learner import SAC
@@ -55,8 +54,8 @@ FIRST, MARGIN, CONFIDENCE, POWER = 60_000, 0.10, 0.90, 0.80
 STRONG = "strong-mt10"
 SIDES = {"ours": "#1f6fb4", "theirs": "#d1701f", "strong": "#3f9a4a"}
 ROOT = Path(__file__).parents[3]
-RESULTS, PICTURE = ROOT / "docs" / "paper-curves.json", ROOT / "docs" / "pictures" / "paper-curves.svg"
-PAGE, BEGIN, END = ROOT / "docs" / "paper.md", "<!-- paper-curves -->", "<!-- end of paper-curves -->"
+NAME = "paper-curves"
+RESULTS = ROOT / "docs" / f"{NAME}.json"
 Piece = dict[str, Any]
 
 
@@ -206,20 +205,18 @@ def page() -> None:
     """Draw the curves, and write the table and the verdicts into docs/paper.md."""
     found = pieces()
     draw(found)
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    text = f"{before}{BEGIN}\n\n{render(found)}\n{END}{rest.partition(END)[2]}"
-    atomic_write_bytes(PAGE, text.encode())
+    rewrite(NAME, render(found))
 
 
 def render(found: Sequence[Piece]) -> str:
     """Returns what docs/paper.md says of the pieces."""
-    head = ["code", "seed", *TASKS, "area", "device", "minutes"]
-    lines = [f"| {' | '.join(head)} |", "|---" + "|---:" * (len(head) - 1) + "|"]
+    rows = []
     for one in found:
         ends = [f"{one['success'][task][-1]:.2f}" for task in TASKS]
         cells = [one["side"], str(one["seed"]), *ends, f"{area(one):.3f}"]
         cells += [one["device"], f"{one['minutes']:.0f}"]
-        lines.append(f"| {' | '.join(cells)} |")
+        rows.append(cells)
+    lines = table(["code", "seed", *TASKS, "area", "device", "minutes"], rows)
     areas = {side: [area(one) for one in found if one["side"] == side] for side in SIDES}
     for side, other, verdict in (("ours", "theirs", equivalence), ("strong", "ours", strength)):
         if min(len(areas[side]), len(areas[other])) < 2:
@@ -287,7 +284,7 @@ def draw(found: Sequence[Piece]) -> None:
     from matplotlib.figure import Figure
 
     steps = np.arange(EVERY, STEPS + 1, EVERY) / 1000
-    with rc_context({"svg.hashsalt": "paper-curves", "svg.fonttype": "none", "font.size": 9}):
+    with rc_context({"svg.hashsalt": NAME, **STYLE}):
         figure = Figure(figsize=(11, 2.6), layout="constrained")
         for axes, name in zip(figure.subplots(1, 1 + len(TASKS), sharey=True), ("mean", *TASKS), strict=True):
             for side, colour in SIDES.items():
@@ -301,11 +298,7 @@ def draw(found: Sequence[Piece]) -> None:
             axes.set(title=name, xlabel="thousand steps", ylim=(-0.02, 1.02))
         figure.axes[0].set_ylabel("success")
         figure.axes[0].legend(loc="upper left", frameon=False)
-        text = io.StringIO()
-        figure.savefig(text, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
-    # a tenth of a point is finer than the eye
-    short = re.sub(r"\d+\.\d{2,}", lambda found: f"{float(found[0]):.1f}", text.getvalue())
-    atomic_write_bytes(PICTURE, short.encode())
+        save(figure, PICTURES / f"{NAME}.svg")
 
 
 def some_sides(text: str) -> list[str]:
