@@ -3,8 +3,10 @@
 Batch 512, observation 49 with the task's id, action 4, actor 2x256, two critics 3x1024, float32, all on the
 same threads. `ratio_sb3`: against `SAC.train(gradient_steps=1, batch_size=512)`, `ratio_eager`: against
 one network after the other as single-file implementations have it. `ratio_products`: against ours by the
-library it does not choose here, of MKL and oneDNN. `ratio_bf16`: our bfloat16 against our float32, where the
-processor computes in it. The sides take turns, and the median of the ratios of neighbours
+library it does not choose here, of MKL and oneDNN. `ratio_apart`: of `mclean2025-mt10`, whose actor is
+1,024 wide, that actor evaluated for observations and next ones apart against both at once, and
+`ratio_apart_guide` the same of the guide's, where it is not done. `ratio_bf16`: our bfloat16 against our
+float32, where the processor computes in it. The sides take turns, and the median of the ratios of neighbours
 counts, for other programs slow down both.
 
 On a machine with a GPU also, for batches of 512 and 1280 and each precision: updates a second captured,
@@ -111,6 +113,18 @@ def on_the_cpu(rounds: int) -> tuple[list[Row], dict[str, float]]:
     return rows, metrics
 
 
+def apart(name: str, rounds: int) -> tuple[list[Row], float]:
+    """An actor evaluated for observations and next ones apart, which spares half of its way back."""
+    data = make_data("cpu")
+    sides = {side: Ours(name, data, BATCH) for side in ("apart", "at once")}
+    for side, ours in sides.items():
+        ours.agent._apart = side == "apart"
+    times = interleaved({side: ours.update for side, ours in sides.items()}, rounds)
+    one, other = (1 / statistics.median(times[side]) for side in sides)
+    ratio = statistics.median(b / a for a, b in zip(*times.values(), strict=True))
+    return [(f"update of {name}, fp32", "actor apart", one, "at once", other, "updates/s")], ratio
+
+
 def on_the_gpu(seconds: float) -> tuple[list[Row], dict[str, float]]:
     """Ours, eager and captured, and the plain one, eager and compiled."""
     rows: list[Row] = []
@@ -132,10 +146,14 @@ def on_the_gpu(seconds: float) -> tuple[list[Row], dict[str, float]]:
 def main() -> None:
     """Run and report."""
     chosen = arguments(__doc__)
-    rows, metrics = on_the_cpu(30 if chosen.quick else 100)
+    rounds = 30 if chosen.quick else 100
+    rows, metrics = on_the_cpu(rounds)
+    for key, name in (("ratio_apart", "mclean2025-mt10"), ("ratio_apart_guide", "guide-mt10")):
+        further, metrics[key] = apart(name, rounds)
+        rows += further
     if torch.cuda.is_available():
-        further_rows, further = on_the_gpu(1.0 if chosen.quick else 3.0)
-        rows, metrics = rows + further_rows, metrics | further
+        further, found = on_the_gpu(1.0 if chosen.quick else 3.0)
+        rows, metrics = rows + further, metrics | found
     report("learner", rows, metrics)
 
 

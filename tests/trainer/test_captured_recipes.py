@@ -33,6 +33,7 @@ from trainer.loops.rollout_group import RolloutGroup
 from trainer.loops.rollout_learner import RolloutLearner
 from trainer.ranks.parallel import Ranks
 from trainer.recipe.environments import METAWORLD
+from trainer.recipe.share import evaluates_apart
 from trainer.replay import TransitionReplay
 from trainer.seeds.group import join_learners
 from trainer.settings import TrainSettings, read_settings
@@ -65,8 +66,12 @@ def way(name: str) -> tuple[Any, ...]:
 
     values = {key: kind(value) for key, value in recipe.values.items() if key not in IGNORED}
     layers = {key: len(recipe.values[key]) > 1 for key in ("actor_hidden", "critic_hidden") if key in values}
-    categorical = bool(recipe.values.get("value_bins"))
-    return recipe.algorithm, recipe.environment, categorical, *sorted({**values, **layers}.items())
+    categorical, apart = bool(recipe.values.get("value_bins")), is_wide(recipe)
+    return recipe.algorithm, recipe.environment, categorical, apart, *sorted({**values, **layers}.items())
+
+
+def is_wide(recipe: recipes.Recipe) -> bool:
+    return recipe.algorithm == "sac" and evaluates_apart(recipe.values["actor_hidden"])
 
 
 def ways() -> list[str]:
@@ -89,7 +94,8 @@ def settings_for(folder: Path, name: str, precision: str) -> tuple[TrainSettings
     changes: dict[str, Any] = {key: value for key, value in SMALL.items() if values.get(key)}
     for key in ("actor_hidden", "critic_hidden", "hidden"):
         if key in changes:
-            changes[key] = ",".join([str(changes[key])] * min(len(values[key]), 2))
+            width = 512 if key == "actor_hidden" and is_wide(recipe) else changes[key]
+            changes[key] = ",".join([str(width)] * min(len(values[key]), 2))
     if several:
         changes["tasks"] = "reach,push,door-close"
     if values.get("normalize_rewards") == "returns":

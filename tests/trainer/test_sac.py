@@ -6,9 +6,11 @@ import torch
 
 from tests.trainer.sacs import ACTION, CONFIG, STRONG, TASKS, make, make_batch, same
 from tests.trainer.textbooks import TextbookSAC
+from trainer.recipe import share
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("wide", [512, 16], ids=["together", "apart"])
 @pytest.mark.parametrize(
     ("changes", "ends"),
     [
@@ -25,7 +27,8 @@ from tests.trainer.textbooks import TextbookSAC
     ],
     ids=str,
 )
-def test_updates_equal_a_plain_implementation(changes, ends):
+def test_updates_equal_a_plain_implementation(monkeypatch, changes, ends, wide):
+    monkeypatch.setattr(share, "_WIDE", wide)  # from where the actor is evaluated in next observations apart
     config = replace(CONFIG, **changes)
     agent = make(config)
     reference = TextbookSAC(agent, config)

@@ -45,6 +45,7 @@ def together(batches: list[Batch]) -> Batch:
         ({}, False, 1),
         ({"layer_norm": True, "max_grad_norm": 0.05}, False, 3),
         ({"heads": "multi-head"}, True, 1),
+        ({"heads": "multi-head", "actor_hidden": (16, 512)}, False, 2),
         (STRONG, False, 2),
         ({**STRONG, "critic_reduction": "min", "heads": "multi-head"}, True, 1),
     ],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from trainer.recipe.algorithm import OffPolicyAlgorithm, Values
 from trainer.recipe.environments import task_count
 from trainer.recipe.errors import RecipeError
-from trainer.recipe.share import FLOAT, LONG, ParameterCount, Share, dense, head_count
+from trainer.recipe.share import FLOAT, LONG, ParameterCount, Share, dense, evaluates_apart, head_count
 from trainer.recipe.spaces import Spaces
 
 if TYPE_CHECKING:
@@ -75,7 +75,8 @@ class SACAlgorithm(OffPolicyAlgorithm):
     def workspace_bytes(self, share: Share, micro_batches: int = 1) -> int:
         """Estimates an update's activations, their gradients, and new ones of the critics.
 
-        The policy's activations are kept for the whole batch while the critics go through their parts of it.
+        The policy's activations are kept for the whole batch while the critics go through their parts of it,
+        a wide policy's only where it is learnt from.
         A measurement, tests/trainer/test_memory.py, agrees within a tenth.
         """
         values, count, heads = share.values, share.count, share.heads
@@ -84,7 +85,8 @@ class SACAlgorithm(OffPolicyAlgorithm):
         inputs, width = share.inputs, share.width
         hidden, outputs = critic_layers(share.values), max(1, int(values.get("value_bins", 0)))
         acting = _last_bytes(values["actor_hidden"][-1], heads * 2 * share.spaces.action, width)
-        actor: int = 2 * batch * (inputs * FLOAT + sum(values["actor_hidden"]) * width + acting)
+        learnt = batch if evaluates_apart(values["actor_hidden"]) else 2 * batch
+        actor: int = 2 * batch * inputs * FLOAT + learnt * (sum(values["actor_hidden"]) * width + acting)
         kept = (
             (2 if values["layer_norm"] else 1) * sum(hidden) + 2 * max(hidden) + inputs + share.spaces.action
         )

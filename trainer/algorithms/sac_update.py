@@ -25,6 +25,7 @@ from trainer.algorithms.sac_config import SACConfig
 from trainer.nn.mlp import EnsembleMLP
 from trainer.nn.policy import Policy, squashed_gaussian
 from trainer.nn.value import Value
+from trainer.recipe.share import evaluates_apart
 from trainer.replay import Batch
 
 CRITICS = 2
@@ -111,6 +112,7 @@ class SACUpdate:
         self._target_entropy = (
             -float(policy.action_dim) if config.target_entropy is None else config.target_entropy
         )
+        self._apart = evaluates_apart(config.actor_hidden)
         self._one_hot = torch.eye(log_alpha.shape[-1], device=log_alpha.device)
         self._actor_parameters: list[Tensor] = list(policy.actor.parameters())
         self._critic_parameters: list[Tensor] = list(critics.parameters())
@@ -195,15 +197,22 @@ class SACUpdate:
         return [(Batch(*part), own) for part, own in zip(parts, noises, strict=True)]
 
     def _play(self, batch: Batch, noise: Tensor, alpha: Tensor) -> _UpdatePart:
-        """Lets the policy act in the observations and the next ones, in one evaluation."""
-        task = torch.cat([batch.task, batch.task], -1)
-        features = self.policy.encoder(torch.cat([batch.observation, batch.next_observation], -2), task)
-        with self._precision:
-            mean, log_std = self.policy.distribution(features, task)
-        action, log_density = squashed_gaussian(mean, log_std, noise.flatten(-3, -2))
-        now, then = features.chunk(2, -2)
-        own, following = action.chunk(2, -2)
-        density, next_density = log_density.chunk(2, -1)
+        """Lets the policy act in the observations, where it learns, and in the next ones, where it does not.
+
+        In one evaluation, which takes fewer operations, or in two, see `evaluates_apart`.
+        """
+        if self._apart:
+            own_noise, next_noise = noise.unbind(-3)
+            with torch.no_grad():
+                then, following, next_density = self._act(batch.next_observation, batch.task, next_noise)
+            now, own, density = self._act(batch.observation, batch.task, own_noise)
+        else:
+            task = torch.cat([batch.task, batch.task], -1)
+            observations = torch.cat([batch.observation, batch.next_observation], -2)
+            features, action, log_density = self._act(observations, task, noise.flatten(-3, -2))
+            now, then = features.chunk(2, -2)
+            own, following = action.chunk(2, -2)
+            density, next_density = log_density.chunk(2, -1)
         return _UpdatePart(
             batch,
             now,
@@ -214,6 +223,13 @@ class SACUpdate:
             following.detach(),
             next_density.detach(),
         )
+
+    def _act(self, observation: Tensor, task: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns the features of observations, and the actions drawn there with their log-densities."""
+        features = self.policy.encoder(observation, task)
+        with self._precision:
+            mean, log_std = self.policy.distribution(features, task)
+        return features, *squashed_gaussian(mean, log_std, noise)
 
     @torch.no_grad()
     def _td_target(self, part: _UpdatePart) -> Tensor:
