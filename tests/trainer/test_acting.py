@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -115,6 +116,31 @@ def test_restored_acting_goes_on_as_the_first_would_have(place: tuple[torch.devi
 def test_without_a_lag_there_is_nothing_to_store() -> None:
     acting = Acting(make_policy(), ENVS, OBSERVATION, lag=0)
     assert acting.state_dict() == {"held": [], "newest": []}
+
+
+def test_weights_are_stored_alike_wherever_it_acts() -> None:
+    """So that a checkpoint goes on on another device, and one from before there were other ways to act."""
+    policy = make_policy()
+    plain = Acting(policy, ENVS, OBSERVATION, lag=1)
+    with CudaModel() as model:
+        copied = Acting(copy.deepcopy(policy).to(model.device), ENVS, OBSERVATION, lag=1, on_host=True)
+        copied.load_state_dict(copy.deepcopy(plain.state_dict()))
+        stored = copied.state_dict()
+    assert stored.keys() == plain.state_dict().keys()
+    for name, tensors in plain.state_dict().items():
+        for tensor, other in zip(tensors, stored[name], strict=True):
+            assert torch.equal(tensor, other)
+            assert other.untyped_storage().nbytes() == other.nbytes, "stored without its neighbours"
+
+
+def test_the_weights_of_an_actor_on_the_host_come_from_the_gpu_in_one_copy() -> None:
+    with CudaModel() as model:
+        policy = make_policy().to(model.device)
+        acting = Acting(policy, ENVS, OBSERVATION, lag=1, on_host=True)
+        with patch.object(model, "touch", wraps=model.touch) as touched:
+            acting.learnt()
+    names = [call.args[0] for call in touched.call_args_list]
+    assert [name for name in names if name != "aten::view"] == ["aten::cat", "aten::copy_"]
 
 
 def test_other_lags_do_not_exist() -> None:

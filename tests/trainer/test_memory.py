@@ -110,7 +110,8 @@ def test_what_acts_beside_the_updates_to_the_byte(
     agent, sizes = off_policy_learner(name, given=given, **changes)
     spaces, envs = sizes.spaces, sizes.environments
     acting = Acting(agent.policy, envs, spaces.observation, lag=1)
-    copies = [*acting._actor.parameters(), *acting._actor.buffers(), *acting._newest]
+    actor = acting._placement._actor
+    copies = [*actor.parameters(), *actor.buffers(), *acting._placement.newest]
     inputs = envs * (spaces.observation + agent.policy.noise_dim + 1 + spaces.action) * 4
     assert sizes.recipe.entry.acting_bytes(sizes.share) == stored_bytes(copies) + inputs
 

@@ -2,14 +2,13 @@
 
 With a lag of 0 the policy acts that has learnt from all updates so far. With a lag of 1 it acts with the
 weights from before the last vector step's updates, whatever the timing, while these updates are still being
-computed. Beside a GPU a small policy acts on the host, with a copy of the weights; a large one on the GPU.
+computed. Beside a GPU a small policy acts on the host, with a copy of the weights that comes in one
+piece; a large one on the GPU.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,11 @@ from torch import Tensor
 from trainer.algorithms.capture import HIGH_PRIORITY, CudaRecorder, why_not, without_trace
 from trainer.machine.device import raise_memory_fault
 from trainer.nn.policy import ExploringActor
+from trainer.nn.stacking import place
 from trainer.recipe.share import acts_on_host
+
+Numbers = npt.NDArray[np.floating[Any]]
+Tasks = npt.NDArray[np.integer[Any]]
 
 
 class Acting:
@@ -60,30 +63,26 @@ class Acting:
         copied = device.type == "cuda" and on_host
         self.lag = lag
         self._policy = policy
-        self._actor = copy.deepcopy(policy).requires_grad_(False) if lag or copied else policy
-        self._live = list(policy.state_dict().values())
-        self._mean = policy.encoder.mean.detach()  # where it lies now
         self._num_envs = num_envs
+        self._apart = copied or lag > 0
+        self._refreshes = copied and not lag  # the weights may have changed since the last call
+        actor = copy.deepcopy(policy).requires_grad_(False) if self._apart else policy
         self._placement: _OnCpu
         if copied:
-            self._placement = _OnHost(self._actor.cpu(), device)
+            self._placement = _OnHost(actor.cpu(), device)
         elif device.type == "cuda":
-            self._placement = _OnGpu(self._actor, num_envs, observation_dim, own_stream=lag > 0)
+            self._placement = _OnGpu(actor, num_envs, observation_dim, own_stream=lag > 0)
         else:
-            self._placement = _OnCpu(self._actor)
-        self._own = list(self._actor.state_dict().values()) if lag or copied else []
-        self._held = self._own if lag else []
-        self._newest = [_like(tensor, pinned=copied) for tensor in self._held]
-        self._refreshed = [_like(tensor, pinned=True) for tensor in self._own] if copied and not lag else []
+            self._placement = _OnCpu(actor, apart=self._apart)
+        self._live = list(policy.state_dict().values())
+        self._mean = policy.encoder.mean.detach()  # where it lies now
 
     @property
     def note(self) -> str:
         """Why acting is not captured on a GPU, once that has failed; empty otherwise."""
         return self._placement.note
 
-    def act(
-        self, observation: npt.NDArray[np.float32], task: npt.NDArray[np.integer[Any]]
-    ) -> npt.NDArray[np.float32]:
+    def act(self, observation: npt.NDArray[np.float32], task: Tasks) -> Numbers:
         """Draws an action for each environment.
 
         Args:
@@ -91,48 +90,48 @@ class Acting:
             task: (num_envs,).
 
         Returns:
-            Shape (num_envs, action_dim), as the policy's `sample` gives them.
+            Shape (num_envs, action_dim), as the policy's `sample` gives them; in new memory.
         """
         self._find_tensors()
-        if self._refreshed:  # without a lag, by weights that may have changed since the last call
-            with self._placement.keeping():
-                torch._foreach_copy_(self._refreshed, self._live, non_blocking=True)
-            with self._placement.promoting():
-                torch._foreach_copy_(self._own, self._refreshed)
-        noise = self._policy.draw_noise(self._num_envs)
-        action = self._placement.act(torch.from_numpy(observation), torch.from_numpy(task), noise)
-        array: npt.NDArray[np.float32] = action.numpy()
-        return array
+        if self._refreshes:
+            self._placement.keep(self._live)
+            self._placement.promote()
+        return self._placement.act(observation, task, self._policy.draw_noise(self._num_envs))
 
     def learnt(self) -> None:
         """Says that the updates of a vector step have been made, or at least given to the device."""
         if not self.lag:
             return
         self._find_tensors()
-        with self._placement.promoting():
-            torch._foreach_copy_(self._held, self._newest)
-        with self._placement.keeping():
-            torch._foreach_copy_(self._newest, self._live, non_blocking=True)
+        self._placement.promote()
+        self._placement.keep(self._live)
 
     def release(self) -> None:
         """Drops what was captured on a GPU, without waiting for it."""
         self._placement.release()
 
     def state_dict(self) -> dict[str, list[Tensor]]:
-        """Returns the weights that act and those that will next; none without a lag."""
-        self._placement.settle()
-        return {"held": [*self._held], "newest": [*self._newest]}
+        """Returns the weights that act and those that will next, in the order of the policy's own state.
+
+        Without a lag there are none.
+        """
+        if not self.lag:
+            return {"held": [], "newest": []}
+        placement = self._placement
+        placement.settle()
+        return {
+            "held": [tensor.clone() for tensor in placement.held],
+            "newest": [tensor.clone() for tensor in placement.newest],
+        }
 
     def load_state_dict(self, state: dict[str, list[Tensor]]) -> None:
         """Takes over what `state_dict` returned, in place; of another lag, the policy as it is now."""
-        self._placement.settle()
+        if not self.lag:
+            return
         self._find_tensors()
-        if len(state["held"]) != len(self._held):
-            state = {"held": self._live, "newest": self._live} if self.lag else self.state_dict()
-        for tensors, values in ((self._held, state["held"]), (self._newest, state["newest"])):
-            for tensor, value in zip(tensors, values, strict=True):
-                tensor.copy_(value)
-        self._placement.settle()
+        stored = bool(state["held"])
+        held, newest = (state["held"], state["newest"]) if stored else (self._live, self._live)
+        self._placement.load(held, newest)
 
     def _find_tensors(self) -> None:
         """Looks whether the policy's tensors have been moved, and finds them where they are."""
@@ -140,7 +139,7 @@ class Acting:
             return
         self._mean = self._policy.encoder.mean.detach()
         self._live = list(self._policy.state_dict().values())
-        if not self._own:
+        if not self._apart:
             self._placement.release()
 
 
@@ -148,28 +147,43 @@ class _OnCpu:
     """Acts where it learns, on the processor, where everything happens at once.
 
     Args:
-        actor: the policy to act with, on the host.
+        actor: the policy to act with.
+        apart: whether it has weights of its own, not those that learn.
 
     Attributes:
         note: why acting is slower than it could be; empty where there is nothing to say.
+        held: the actor's tensors, if it has its own.
+        newest: those that it is to have next.
     """
 
     note = ""
 
-    def __init__(self, actor: ExploringActor) -> None:
+    def __init__(self, actor: ExploringActor, *, apart: bool) -> None:
         self._actor = actor
+        self.held = list(actor.state_dict().values()) if apart else []
+        self.newest = [tensor.clone() for tensor in self.held]
 
-    def act(self, observation: Tensor, task: Tensor, noise: Tensor) -> Tensor:
-        """Acts on tensors of the host; returns a new one there."""
-        return self._actor.sample(observation, task.long(), noise)
+    def act(self, observation: Numbers, task: Tasks, noise: Tensor) -> Numbers:
+        """Acts on what lies on the host; returns an array of its own."""
+        action = self._actor.sample(torch.from_numpy(observation), torch.from_numpy(task).long(), noise)
+        array: Numbers = action.numpy()
+        return array
 
-    def promoting(self) -> AbstractContextManager[None]:
-        """Within, copies to the actor's weights come after what was last kept, and before it acts."""
-        return nullcontext()
+    def promote(self) -> None:
+        """Gives the actor the newest weights, once they are there, and before it acts again."""
+        torch._foreach_copy_(self.held, self.newest)
 
-    def keeping(self) -> AbstractContextManager[None]:
-        """Within, copies of the policy's weights come after the updates and after the promotion."""
-        return nullcontext()
+    def keep(self, live: list[Tensor]) -> None:
+        """Has the newest weights become those that learn, after the updates and after the promotion."""
+        torch._foreach_copy_(self.newest, live)
+
+    def load(self, held: list[Tensor], newest: list[Tensor]) -> None:
+        """Takes over weights, the actor's and the newest."""
+        self.settle()
+        for own, values in ((self.held, held), (self.newest, newest)):
+            for tensor, value in zip(own, values, strict=True):
+                tensor.copy_(value)
+        self.settle()
 
     def settle(self) -> None:
         """Waits until all copies have been made."""
@@ -181,24 +195,30 @@ class _OnCpu:
 class _OnHost(_OnCpu):
     """Acts on the host with weights copied from the GPU, faster for a small policy than the GPU.
 
+    The weights come side by side, for each copy from a GPU takes as long as a small kernel. They are put side
+    by side there for each copy, not for good: learners move their tensors when they meet others.
+
     Args:
         actor: the policy to act with, on the host.
         device: where it learns.
     """
 
     def __init__(self, actor: ExploringActor, device: torch.device) -> None:
-        super().__init__(actor)
+        tensors = [*actor.state_dict(keep_vars=True).values()]
+        self._held = torch.cat([tensor.detach().flatten() for tensor in tensors])
+        place(tensors, self._held)
+        super().__init__(actor, apart=True)
+        self._newest = self._held.pin_memory()
+        place(self.newest, self._newest)
         self._device = device
         self._kept = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
-    @contextmanager
-    def promoting(self) -> Iterator[None]:
+    def promote(self) -> None:
         self._kept.synchronize()
-        yield
+        self._held.copy_(self._newest)
 
-    @contextmanager
-    def keeping(self) -> Iterator[None]:
-        yield
+    def keep(self, live: list[Tensor]) -> None:
+        self._newest.copy_(torch.cat([tensor.flatten() for tensor in live]), non_blocking=True)
         self._kept.record(torch.cuda.current_stream(self._device))
 
     def settle(self) -> None:
@@ -218,7 +238,7 @@ class _OnGpu(_OnCpu):
     def __init__(
         self, actor: ExploringActor, num_envs: int, observation_dim: int, *, own_stream: bool
     ) -> None:
-        super().__init__(actor)
+        super().__init__(actor, apart=own_stream)
         device = actor.encoder.mean.device
         self._device = device
         self._widths = [observation_dim, actor.noise_dim, 1]
@@ -234,29 +254,29 @@ class _OnGpu(_OnCpu):
         self._recorded = False
         torch.cuda.synchronize(device)
 
-    def act(self, observation: Tensor, task: Tensor, noise: Tensor) -> Tensor:
-        torch.cat([observation, noise, task[:, None].float()], 1, out=self._staged)
+    def act(self, observation: Numbers, task: Tasks, noise: Tensor) -> Numbers:
+        number = torch.from_numpy(task)[:, None].float()
+        torch.cat([torch.from_numpy(observation), noise, number], 1, out=self._staged)
         stream = self._stream or torch.cuda.current_stream(self._device)
         with torch.cuda.stream(stream):
             self._inputs.copy_(self._staged, non_blocking=True)
             self._run()
             self._fetched.copy_(self._output, non_blocking=True)
         stream.synchronize()
-        return self._fetched.clone()
+        array: Numbers = self._fetched.clone().numpy()
+        return array
 
-    @contextmanager
-    def promoting(self) -> Iterator[None]:
+    def promote(self) -> None:
         assert self._stream is not None
         with torch.cuda.stream(self._stream):
             self._stream.wait_event(self._kept)
-            yield
+            super().promote()
             self._promoted.record(self._stream)
 
-    @contextmanager
-    def keeping(self) -> Iterator[None]:
+    def keep(self, live: list[Tensor]) -> None:
         current = torch.cuda.current_stream(self._device)
         current.wait_event(self._promoted)
-        yield
+        super().keep(live)
         self._kept.record(current)
 
     def settle(self) -> None:
@@ -283,8 +303,3 @@ class _OnGpu(_OnCpu):
     def _step(self) -> None:
         observation, noise, task = torch.split(self._inputs, self._widths, 1)
         self._output.copy_(self._actor.sample(observation, task[:, 0].long(), noise))
-
-
-def _like(tensor: Tensor, *, pinned: bool) -> Tensor:
-    """Returns a tensor with the same numbers, in pinned memory if the GPU is to write it."""
-    return tensor.pin_memory() if pinned else tensor.clone()

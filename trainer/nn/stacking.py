@@ -94,7 +94,7 @@ def place(parameters: Sequence[Tensor], flat: Tensor) -> None:
     """Makes parameters the parts of a tensor (size,), or of as many as are stacked in (count, size)."""
     sizes = [parameter.numel() for parameter in parameters]
     for parameter, own in zip(parameters, torch.split(flat, sizes, -1), strict=True):
-        parameter.data = own.view(*flat.shape[:-1], *parameter.shape)
+        parameter.data = own.view((*flat.shape[:-1], *parameter.shape))
 
 
 def beside(statistic: Tensor, rows: Tensor) -> Tensor:
