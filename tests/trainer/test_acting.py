@@ -12,7 +12,7 @@ from tests.trainer.cuda_model import CudaModel
 from trainer.algorithms.acting import Acting
 from trainer.algorithms.capture import CapturedUpdate
 from trainer.nn.epsilon_greedy import EpsilonGreedyPolicy
-from trainer.nn.policy import Policy
+from trainer.nn.policy import ExploringActor, Policy
 from trainer.nn.stacking import part
 
 ENVS, OBSERVATION, ACTION, TASKS = 6, 5, 2, 3
@@ -141,6 +141,15 @@ def test_the_weights_of_an_actor_on_the_host_come_from_the_gpu_in_one_copy() -> 
             acting.learnt()
     names = [call.args[0] for call in touched.call_args_list]
     assert [name for name in names if name != "aten::view"] == ["aten::cat", "aten::copy_"]
+
+
+def test_a_policy_without_a_lean_form_acts_on_the_host_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Policy, "lean", ExploringActor.lean)
+    policy = make_policy()
+    with CudaModel() as model:
+        acting = Acting(copy.deepcopy(policy).to(model.device), ENVS, OBSERVATION, lag=1, on_host=True)
+        found = act(acting, 0)
+    np.testing.assert_array_equal(found, expected(policy, 0))
 
 
 def test_other_lags_do_not_exist() -> None:

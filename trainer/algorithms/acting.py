@@ -2,8 +2,8 @@
 
 With a lag of 0 the policy acts that has learnt from all updates so far. With a lag of 1 it acts with the
 weights from before the last vector step's updates, whatever the timing, while these updates are still being
-computed. Beside a GPU a small policy acts on the host, with a copy of the weights that comes in one
-piece; a large one on the GPU.
+computed. Beside a GPU a small policy acts on the host, with a copy of the weights that comes as one piece and
+in a form that suits a few rows; a large one acts on the GPU.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from torch import Tensor
 
 from trainer.algorithms.capture import HIGH_PRIORITY, CudaRecorder, why_not, without_trace
 from trainer.machine.device import raise_memory_fault
+from trainer.nn.lean import Numbers
 from trainer.nn.policy import ExploringActor
 from trainer.nn.stacking import place
 from trainer.recipe.share import acts_on_host
 
-Numbers = npt.NDArray[np.floating[Any]]
 Tasks = npt.NDArray[np.integer[Any]]
 
 
@@ -69,7 +69,7 @@ class Acting:
         actor = copy.deepcopy(policy).requires_grad_(False) if self._apart else policy
         self._placement: _OnCpu
         if copied:
-            self._placement = _OnHost(actor.cpu(), device)
+            self._placement = _OnHost(actor.cpu(), num_envs, device)
         elif device.type == "cuda":
             self._placement = _OnGpu(actor, num_envs, observation_dim, own_stream=lag > 0)
         else:
@@ -200,29 +200,45 @@ class _OnHost(_OnCpu):
 
     Args:
         actor: the policy to act with, on the host.
+        rows: of every call.
         device: where it learns.
     """
 
-    def __init__(self, actor: ExploringActor, device: torch.device) -> None:
+    def __init__(self, actor: ExploringActor, rows: int, device: torch.device) -> None:
         tensors = [*actor.state_dict(keep_vars=True).values()]
         self._held = torch.cat([tensor.detach().flatten() for tensor in tensors])
         place(tensors, self._held)
         super().__init__(actor, apart=True)
         self._newest = self._held.pin_memory()
         place(self.newest, self._newest)
+        self._lean = actor.lean(rows)
         self._device = device
         self._kept = torch.cuda.Event()  # type: ignore[no-untyped-call]
+
+    def act(self, observation: Numbers, task: Tasks, noise: Tensor) -> Numbers:
+        if self._lean is None:
+            return super().act(observation, task, noise)
+        return self._lean(observation, task, noise.numpy())
 
     def promote(self) -> None:
         self._kept.synchronize()
         self._held.copy_(self._newest)
+        self._refresh()
 
     def keep(self, live: list[Tensor]) -> None:
         self._newest.copy_(torch.cat([tensor.flatten() for tensor in live]), non_blocking=True)
         self._kept.record(torch.cuda.current_stream(self._device))
 
+    def load(self, held: list[Tensor], newest: list[Tensor]) -> None:
+        super().load(held, newest)
+        self._refresh()
+
     def settle(self) -> None:
         torch.cuda.synchronize(self._device)
+
+    def _refresh(self) -> None:
+        if self._lean is not None:
+            self._lean.refresh()
 
 
 class _OnGpu(_OnCpu):

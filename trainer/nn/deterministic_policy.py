@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from trainer.nn.lean import LeanActor, Numbers
 from trainer.nn.mlp import EnsembleMLP
 from trainer.nn.policy import ExploringActor, ObservationEncoder
 
@@ -73,6 +74,16 @@ class DeterministicPolicy(ExploringActor):
     def mode(self, observation: Tensor, task: Tensor) -> Tensor:
         """Returns the actions (batch, action_dim) for observations (batch, observation_dim)."""
         return squashed(self.actor, self.encoder(observation, task), task)
+
+    def lean(self, rows: int) -> LeanActor:
+        """Returns what draws as `sample` does, faster, for so many rows on the host."""
+        encoder, actor = self.encoder, self.actor
+        return LeanActor((encoder.mean, encoder.std), actor.layers(), rows, self._noisy, heads=actor.heads)
+
+    def _noisy(self, outputs: Numbers, noise: Numbers) -> Numbers:
+        noisy = np.tanh(outputs) + self._exploration_noise * noise
+        actions: Numbers = np.minimum(np.maximum(noisy, -1.0), 1.0)
+        return actions
 
     def draw_noise(self, rows: int) -> Tensor:
         """Draws standard normal noise (rows, action_dim) from the host's default generator."""

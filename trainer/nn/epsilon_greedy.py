@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from trainer.nn.lean import LeanActor, Numbers
 from trainer.nn.perceptron import Perceptron
 from trainer.nn.policy import ExploringActor, ObservationEncoder
 
@@ -60,6 +61,19 @@ class EpsilonGreedyPolicy(ExploringActor):
         """Returns the choices of the greatest values, (batch, 1)."""
         values: Tensor = self.actor(self.encoder(observation, task))
         return values.argmax(-1, keepdim=True).float()
+
+    def lean(self, rows: int) -> LeanActor:
+        """Returns what draws as `sample` does, faster, for so many rows on the host."""
+        weights, biases = [*self.actor.parameters()][::2], [*self.actor.parameters()][1::2]
+        layers = [(weight.t(), bias) for weight, bias in zip(weights, biases, strict=True)]
+        return LeanActor((self.encoder.mean, self.encoder.std), layers, rows, self._chosen)
+
+    def _chosen(self, outputs: Numbers, noise: Numbers) -> Numbers:
+        choices = self.actor.choices
+        greatest = outputs[:, -choices:].argmax(-1)  # of a dueling network, which has the state's value first
+        any_choice = np.floor(noise[:, 1] * choices)
+        chosen = np.where(noise[:, 0] < self.epsilon.numpy(), any_choice, greatest)
+        return chosen[:, None].astype(np.float32)
 
     def draw_noise(self, rows: int) -> Tensor:
         """Draws uniform noise (rows, 2) in [0, 1) from the host's default generator."""

@@ -122,6 +122,10 @@ class EnsembleMLP(nn.Module):
         self._batched(rows, list(self.weights), list(self.biases), layers)
         return layers
 
+    def layers(self) -> list[tuple[Tensor, Tensor]]:
+        """Returns weight (inputs, outputs) and bias (outputs,) of each layer of the only member."""
+        return [(weight[0], bias[0, 0]) for weight, bias in zip(self.weights, self.biases, strict=True)]
+
     def neurons(self, layers: Sequence[Tensor]) -> Sequence[Tensor]:
         """Returns those of the layers that `hidden` returns which are given on by neurons: all of them."""
         return layers

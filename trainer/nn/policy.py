@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainer.nn.actor import Actor
+from trainer.nn.lean import LeanActor, Numbers
 from trainer.nn.mlp import EnsembleMLP
 
 _LOG_SCALE = 0.5 * math.log(2.0 * math.pi) + 2.0 * math.log(2.0)
@@ -101,6 +102,14 @@ class ExploringActor(Actor):
     @abstractmethod
     def mode(self, observation: Tensor, task: Tensor) -> Tensor:
         """Returns the greedy actions (batch, action_dim); arguments as those of `sample`."""
+
+    def lean(self, rows: int) -> LeanActor | None:
+        """Returns what draws as `sample` does, faster, for so many rows on the host; None where nothing does.
+
+        It reads the tensors that are the policy's now.
+        """
+        del rows
+        return None
 
     def act(
         self, observation: npt.NDArray[np.float32], task: npt.NDArray[np.integer[Any]], *, greedy: bool
@@ -193,6 +202,21 @@ class Policy(ExploringActor):
     def mode(self, observation: Tensor, task: Tensor) -> Tensor:
         """Returns the deterministic actions tanh(mean), (batch, action_dim)."""
         return torch.tanh(self.distribution(self.encoder(observation, task), task)[0])
+
+    def lean(self, rows: int) -> LeanActor:
+        """Returns what draws as `sample` does, faster, for so many rows on the host."""
+        encoder, actor = self.encoder, self.actor
+        return LeanActor((encoder.mean, encoder.std), actor.layers(), rows, self._squashed, heads=actor.heads)
+
+    def _squashed(self, outputs: Numbers, noise: Numbers) -> Numbers:
+        mean, log_std = outputs[:, : self.action_dim], outputs[:, self.action_dim :]
+        low, high = self._log_std_bounds
+        if self._tanh_bounds:
+            log_std = low + 0.5 * (high - low) * (1.0 + np.tanh(log_std))
+        else:
+            log_std = np.minimum(np.maximum(log_std, low), high)
+        actions: Numbers = np.tanh(mean + np.exp(log_std) * noise)
+        return actions
 
 
 def squashed_gaussian(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
