@@ -19,8 +19,8 @@ def shell_script(name: str, **values: object) -> str:
 
 
 def page(name: str) -> str:
-    """The path of a documentation page on this machine, e.g. ``page("configuration.md")``."""
-    return str(DOCS / name)
+    """The command that shows a documentation page, e.g. of ``page("configuration.md")``."""
+    return f"clusterkit docs {name.removesuffix('.md')}"
 
 
 def trainer_packages() -> list[str]:

@@ -17,18 +17,13 @@ import typer
 from typer.core import TyperGroup
 
 from clusterkit import __version__
+from clusterkit.cli import options
 from clusterkit.cli.catalogue import FILES, PANELS, SHORT, children
 from clusterkit.cli.edge import run
 from clusterkit.cli.guide import Command
 
 LINE, SHELL = "_CLUSTERKIT_LINE", "_CLUSTERKIT_SHELL"
 """Environment variables that a completing shell sets; see `clusterkit.cli.completion`."""
-
-_REMOVED = {
-    "--compare": "`clusterkit plan` for each profile or cluster",
-    "command 'work'": "`clusterkit ssh-config`, then rsync, sftp or an editor",
-}
-"""What a usage error names -> what to use instead of it."""
 
 _LEAST, _CLICKS_LEAST = 30, 50
 """The narrowest help, in columns: ours, and that of click."""
@@ -119,11 +114,17 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _main(
-    version: Annotated[
+    context: typer.Context,
+    version: Annotated[  # noqa: ARG001 - its callback reads it
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    config: options.Config = None,
 ) -> None:
-    pass
+    if config is not None:
+        given = {"config": str(config)}  # as if it stood behind the command
+        context.default_map = {
+            word: {**dict.fromkeys(children(name), given), **given} for word, name in children("").items()
+        }
 
 
 def _complete() -> None:
@@ -144,7 +145,8 @@ def command() -> None:
     """Runs the command line. `clusterkit.cli.edge` reports whatever it raises.
 
     Raises:
-        SystemExit: the command line is invalid, or the command sets its own exit code.
+        SystemExit: the command sets its own exit code.
+        CommandLineError: the command line is invalid.
     """
     if LINE in os.environ:
         with suppress(Exception):
@@ -162,11 +164,12 @@ def command() -> None:
     except Exception as error:
         if not hasattr(error, "format_message"):  # Typer's usage errors have this method
             raise
-        error.show()  # type: ignore[attr-defined]
-        for words, instead in _REMOVED.items():
-            if words in error.format_message():
-                sys.stderr.write(f"next:  {instead}\n")
-        sys.exit(error.exit_code)  # type: ignore[attr-defined]
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()  # type: ignore[attr-defined]
+            sys.exit(error.exit_code)  # type: ignore[attr-defined]
+        from clusterkit.cli.usage import usage_error
+
+        raise usage_error(error, sys.argv[1:]) from None
     finally:
         gc.freeze()  # otherwise Python runs several pointless full collections at exit
 

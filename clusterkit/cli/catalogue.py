@@ -13,6 +13,7 @@ PANELS = {
         "profiles": "List the profiles; * marks the default one.",
         "demo": "Train a small run on this machine, from submit to report.",
         "completion": "Print or install completion for your shell.",
+        "docs": "Show a page of the documentation.",
         "skill": "Print a one-page guide to this version for coding agents.",
         "logout": "End a kept login and the commands that use it.",
     },

@@ -134,7 +134,13 @@ def asking_for(
     gpus: int | None = None,
     nodes: int | None = None,
 ) -> Settings:
-    """Returns the settings with the command line's values applied to these profiles."""
+    """Returns the settings with the command line's values applied to these profiles.
+
+    Raises:
+        ConfigError: a value is wrong.
+    """
+    if time:
+        parsed("--time", parse_duration, time)
     asked = {"time": time, "total_steps": total_steps, "gpus": gpus, "nodes": nodes}
     given = {key: value for key, value in asked.items() if value}
     changed = {settings.profile(name).name: given for name in profiles}

@@ -115,6 +115,8 @@ def _profiles(at: ProjectFolder) -> Iterator[Candidate]:
     from clusterkit.resources import TEMPLATES
 
     shipped = sorted(file.stem for file in (TEMPLATES / "profiles").glob("*.toml"))
+    if "program" in at.keys("project"):  # the bundled trainer's are not for it
+        shipped = []
     return ((name, "") for name in dict.fromkeys([*at.keys("profiles"), *shipped]))
 
 
@@ -187,6 +189,12 @@ def _examples(_at: ProjectFolder) -> Iterator[Candidate]:
     return ((file.stem, "") for file in sorted((TEMPLATES / "clusters").glob("*.toml")))
 
 
+def _pages(_at: ProjectFolder) -> Iterator[Candidate]:
+    from clusterkit.resources import DOCS
+
+    return ((file.stem, "") for file in sorted(DOCS.glob("*.md")))
+
+
 def _these(*values: str) -> Source:
     return lambda _at: ((value, "") for value in values)
 
@@ -219,6 +227,7 @@ BY_METAVAR: Mapping[str, Source] = {
     "TASK": _tasks,
     "KEY": _keys,
     "HOST": _hosts,
+    "PAGE": _pages,
     "RUNTIME": _these(*BUILT_IN),
 }
 

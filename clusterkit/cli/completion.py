@@ -151,6 +151,9 @@ def answer(group: Any, line: str, shell: str) -> str:
 def _complete(group: Any, words: list[str]) -> tuple[str, list[Candidate], str]:
     """Returns the kind, the candidates as whole words, and the word they complete."""
     *before, start = words[1:] or [""]
+    config, before = (before[:2], before[2:]) if before[:1] == ["--config"] else ([], before)
+    if config == ["--config"]:
+        return "files", [], start
     command, path = group, ""
     while hasattr(command, "commands"):  # a group of commands
         word = next((word for word in before if not word.startswith("-")), None)
@@ -162,7 +165,7 @@ def _complete(group: Any, words: list[str]) -> tuple[str, list[Candidate], str]:
             return "words", [], start
         command, path = command.commands[word], f"{path} {word}".strip()
         before = before[before.index(word) + 1 :]
-    kind, found = _words_of_command(command, before, start)
+    kind, found = _words_of_command(command, [*config, *before], start)
     return kind, found, start
 
 

@@ -6,6 +6,7 @@ It uses only the standard library at import, because it also guards the import o
 from __future__ import annotations
 
 import gc
+import itertools
 import signal
 import sys
 import threading
@@ -92,8 +93,10 @@ def _fault(error: BaseException) -> ClusterkitError:
 
 def _tell(fault: ClusterkitError) -> None:
     try:
-        from clusterkit.cli.ui.console import show_error
+        from clusterkit.cli.ui.console import print_fault, show_error
 
         show_error(fault)
+        if "--json" in itertools.takewhile(lambda word: word != "--", sys.argv):
+            print_fault(fault)
     except Exception:
         sys.stderr.write(f"error: {fault.cause}\n" + (f"next:  {fault.hint}\n" if fault.hint else ""))

@@ -6,6 +6,7 @@ The help is plain text, because rich panels would double the startup time.
 from __future__ import annotations
 
 import re
+import textwrap
 from inspect import getdoc
 from typing import Any
 
@@ -88,9 +89,9 @@ def part(docstring: str) -> tuple[str, str]:
     about, _, rest = docstring.partition("\n\nExamples:\n")
     examples, _, see = rest.partition("\n\nSee also: ")
     names = see.split(", ")
-    others = ", ".join(name for name in names if not _PAGE.fullmatch(name))
-    pages = [f"  {page(name)}" for name in names if _PAGE.fullmatch(name)]
-    lines = ["\b", "Examples:", examples, "", "\b", f"See also: {others}".rstrip(), *pages]
+    named = ", ".join(page(name) if _PAGE.fullmatch(name) else name for name in names)
+    also = textwrap.wrap(f"See also: {named}", 76, break_on_hyphens=False, subsequent_indent="  ")
+    lines = ["\b", "Examples:", examples, "", "\b", *also]
     return about, "\n".join(lines)
 
 

@@ -80,7 +80,7 @@ def _send_trial(settings: Settings) -> list[tuple[str, str | None]]:
         own = user_path()
         raise ConfigError(
             "notices go nowhere: [notify] has no mail, webhook or command",
-            hint=f"add one to {display_path(own) if own else 'your settings file'}; see {page('notify.md')}",
+            hint=f"add one to {display_path(own) if own else 'your settings'}; see `{page('notify.md')}`",
         )
     return sent
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.text import Text
 
 from clusterkit.cli import options
 from clusterkit.cli.common import load
-from clusterkit.cli.ui.console import out, print_document
+from clusterkit.cli.ui.console import note, out, print_document
 from clusterkit.cli.ui.lines import plain_table
 from clusterkit.units import format_duration
 
@@ -17,7 +18,13 @@ if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
 
 
-def profiles(as_json: options.Json = False, config: options.Config = None) -> None:
+def profiles(
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also the bundled trainer's, if your program is another.")
+    ] = False,
+    as_json: options.Json = False,
+    config: options.Config = None,
+) -> None:
     """List the profiles; * marks the default one.
 
     Examples:
@@ -32,24 +39,33 @@ def profiles(as_json: options.Json = False, config: options.Config = None) -> No
     if as_json:
         print_json(settings)
         return
+    names = list(settings.profiles) if everything else settings.offered_profiles
+    rows = [_cells(settings, settings.profiles[name]) for name in names]
     titles = ("profile", "gpu", "cpus", "time", "recipe", "steps", "envs")
-    table = plain_table(*titles, right=("cpus", "time", "steps", "envs"), padding=(0, 1))
-    wide = out.width >= 110
+    used = [at for at, title in enumerate(titles) if at < 4 or any(row[at] != "-" for row in rows)]
+    table = plain_table(*(titles[at] for at in used), right=("cpus", "time", "steps", "envs"), padding=(0, 1))
+    described = [settings.profiles[name].description for name in names]
+    wide = any(described) and (out.width >= 110 or len(used) == 4)
     if wide:
         table.add_column("what it is", overflow="fold", style="dim")
-    for profile in settings.profiles.values():
-        default = profile.name == settings.project.default_profile
-        cells: list[str | Text] = [
-            Text(f"{profile.name}{' *' if default else ''}", style="bold" if default else ""),
-            "-" if not profile.gpu else profile.gpu + (f" x{profile.gpus}" if profile.gpus > 1 else ""),
-            str(profile.cpus),
-            format_duration(profile.time),
-            profile.recipe or "-",
-            _count(profile.total_steps),
-            "-" if profile.num_envs is None else str(profile.num_envs),
-        ]
-        table.add_row(*cells, *([Text(profile.description)] if wide else []))
+    for row, description in zip(rows, described, strict=True):
+        table.add_row(*(row[at] for at in used), *([Text(description)] if wide else []))
     out.print(table)
+    if hidden := len(settings.profiles) - len(names):
+        note(f"{hidden} of the bundled trainer are not shown; --all lists them")
+
+
+def _cells(settings: Settings, profile: Profile) -> list[str | Text]:
+    default = profile.name == settings.project.default_profile
+    return [
+        Text(f"{profile.name}{' *' if default else ''}", style="bold" if default else ""),
+        "-" if not profile.gpu else profile.gpu + (f" x{profile.gpus}" if profile.gpus > 1 else ""),
+        str(profile.cpus),
+        format_duration(profile.time),
+        profile.recipe or "-",
+        _count(profile.total_steps),
+        "-" if profile.num_envs is None else str(profile.num_envs),
+    ]
 
 
 def print_json(settings: Settings) -> None:

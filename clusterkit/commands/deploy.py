@@ -191,7 +191,7 @@ def build_environment(site: Site, plan: DeploymentPlan, bar: Bar) -> DeploymentP
             done = site.transport.run(["bash", "-p", "-c", script], check=False, timeout=None)
         if done.returncode != 0:
             cause = last_words(done.text.rpartition("[clusterkit] ")[2] + done.error_text, 400)
-            raise ConfigError(f"{site.transport.where}: {cause}", hint=f"see {page('environments.md')}")
+            raise ConfigError(f"{site.transport.where}: {cause}", hint=f"see `{page('environments.md')}`")
         return replace(plan, built=look(site, environment).built)
     if job_id := _building(site, brief):
         return replace(plan, build_job=job_id)

@@ -236,7 +236,7 @@ class _Driver:
                     f"{trial.run_id} completed, but logged no number {self._definition.metric!r}",
                     hint=f"begin another search with --metric, one of {names}"
                     if names
-                    else f"let the program write its metrics, as {page('own-project.md')} says",
+                    else f"let the program write its metrics, as `{page('own-project.md')}` says",
                 )
 
     def _end(self, site: Site, trial: SearchTrial, state: RunState) -> None:

@@ -40,7 +40,7 @@ def config_error(error: ValidationError, merged: Merged, root: type[BaseModel]) 
     lines = [f"{_place(key, merged)}{found[key][0]}" for key in ordered]
     hints = [hint for _, hint in found.values() if hint]
     if len(lines) == 1:
-        return ConfigError(lines[0], hint=hints[0] if hints else f"see {page('configuration.md')}")
+        return ConfigError(lines[0], hint=hints[0] if hints else f"see `{page('configuration.md')}`")
     return ConfigError("\n".join(lines), hint="correct these, then check the result with `clusterkit config`")
 
 
@@ -70,7 +70,7 @@ def _describe(detail: ErrorDetails, key: Key, root: type[BaseModel]) -> tuple[st
         case "extra_forbidden":
             return _unknown_key(key, root)
         case "missing":
-            return "is missing", f"add it to [{join_key(key[:-1])}]; see {page('configuration.md')}"
+            return "is missing", f"add it to [{join_key(key[:-1])}]; see `{page('configuration.md')}`"
         case "value_error":
             return str(context["error"]), None
         case "literal_error":

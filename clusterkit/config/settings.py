@@ -131,7 +131,18 @@ class Settings:
         Raises:
             ConfigError: the name is unknown; the hint names the nearest and lists all.
         """
-        return self._named("profile", self.profiles, name, "default_profile")
+        return self._named("profile", self.profiles, name, "default_profile", self.offered_profiles)
+
+    @property
+    def offered_profiles(self) -> tuple[str, ...]:
+        """Names of profiles without the bundled trainer's where the project's program is another."""
+        if self.project.program is None:
+            return tuple(self.profiles)
+        tables = (layer.data.get("profiles") for layer in self.layers)
+        named = {name for table in tables if isinstance(table, Mapping) for name in table}
+        if self._origin(("project", "default_profile")) != DEFAULT:
+            named.add(self.project.default_profile)
+        return tuple(name for name in self.profiles if name in named)
 
     def profile_to_run(self, name: str | None = None) -> Profile:
         """A profile as `profile` returns it, for a run whose program a setting or the command line names.
@@ -214,12 +225,21 @@ class Settings:
             notify["webhook"] = without_secret(self.notify.webhook)
         yield from _walk(self.notify, notify, ("notify",))
 
-    def _named(self, kind: str, known: Mapping[str, _Named], name: str | None, default: str) -> _Named:
+    def _named(
+        self,
+        kind: str,
+        known: Mapping[str, _Named],
+        name: str | None,
+        default: str,
+        offered: Sequence[str] | None = None,
+    ) -> _Named:
         wanted = name if name is not None else getattr(self.project, default)
         if wanted in known:
             return known[wanted]
         where = "" if name is not None else f"{self._origin(('project', default))}: project.{default}: "
-        raise ConfigError(f"{where}there is no {kind} {wanted!r}", hint=nearest(wanted, known))
+        raise ConfigError(
+            f"{where}there is no {kind} {wanted!r}", hint=nearest(wanted, offered or list(known))
+        )
 
 
 def settings_from(

@@ -67,6 +67,7 @@ ANSWERS = {
     "config": "config",
     "profiles": "profiles",
     "completion": "completion bash",
+    "docs": "docs",
     "skill": "skill",
     "demo": "demo --config größe.toml",
 }

@@ -188,7 +188,6 @@ def test_the_presets_memory_table_is_what_is_reckoned() -> None:
         (["--profile", "a40-2m", "--times", "5s"], 3, "no time limit"),
         (["--profile", "a40-2m", "--gpus", "h100", "--cluster", "far"], 3, "available: a40, tiny"),
         (["a40-2m"], 3, "unexpected argument"),
-        (["--profile", "a40-2m", "--compare"], 2, "next:  `clusterkit plan` for each profile or cluster"),
     ],
 )
 def test_what_is_wrong_ends_in_one_line(trains: Project, words: list[str], code: int, said: str) -> None:

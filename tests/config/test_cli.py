@@ -8,7 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from clusterkit.cli.app import app
+from clusterkit.cli.complete import project, values_of
 from clusterkit.cli.ui.console import out
+from clusterkit.config.settings import load_settings
 from clusterkit.errors import ConfigError
 from tests.config.conftest import Place
 
@@ -83,6 +85,18 @@ def test_another_file(run: Run) -> None:
     other.write_text('[profiles.theirs]\nextends = "check"\n')
     assert "[profiles.theirs]" in run("config", "--config", str(other))
     assert "theirs" in run("profiles", "--config", str(other))
+
+
+def test_a_program_of_one_s_own_is_offered_its_own_profiles(run: Run) -> None:
+    run.place.write(
+        '[project]\nprogram = ["python", "x.py"]\ndefault_profile = "mine"\n[profiles.mine]\ntime = "1h"\n'
+    )
+    assert [line.split()[0] for line in run("profiles").splitlines()] == ["profile", "mine"]
+    assert len(run("profiles", "--all").splitlines()) > 29
+    with pytest.raises(ConfigError) as refused:
+        load_settings().profile("a40")
+    assert refused.value.hint == "available: mine"
+    assert [name for name, _ in values_of("--profile", "PROFILE", project(None, ()))] == ["mine"]
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])

@@ -33,6 +33,8 @@ LINE_SECONDS = 15.0
 _PIPED_WIDTH = 220
 """Columns without a terminal: wide enough that no table is truncated for a program that reads it."""
 
+_printed: list[bool] = []
+"""Not empty once a JSON document was printed."""
 _WORD = re.compile(r"(?:`[^`]*`|\S)+")
 """A word, or a command in backquotes with what adjoins it."""
 _BOLD, _DIM = 1, 2
@@ -99,8 +101,15 @@ def print_document(document: Mapping[str, Any], *, indent: int | None = 2) -> No
     """Prints a JSON document on standard output; without indent it takes one line."""
     import json  # deferred: completion and help print none
 
+    _printed.append(True)
     sys.stdout.write(json.dumps(document, indent=indent) + "\n")
     sys.stdout.flush()  # a reader of a live command gets each document at once
+
+
+def print_fault(fault: ClusterkitError) -> None:
+    """Prints an error as the JSON document that a command could not print; none after another document."""
+    if not _printed:
+        print_document({"error": fault.cause, "next": fault.hint, "code": fault.exit_code})
 
 
 def wrapped(text: str, stream: TextIO, *, indent: int = 0) -> str:

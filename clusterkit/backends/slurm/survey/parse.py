@@ -76,7 +76,7 @@ def parse(answer: str) -> SlurmSurvey:
     if len(me) < 3 or "done" not in texts:
         raise TransportError(
             f"the survey of the site was cut short: {last_words(answer)}",
-            hint=f"try again, or write clusterkit.toml by hand as {page('first-cluster.md')} shows",
+            hint=f"try again, or write clusterkit.toml by hand as `{page('first-cluster.md')}` shows",
         )
     host, user, how = me[:3]
     return SlurmSurvey(
