@@ -8,6 +8,8 @@ import torch
 
 from tests.trainer.sacs import ACTION, CONFIG, OBSERVATION, STRONG, TASKS, make_batch, same
 from trainer.algorithms.acting import Acting
+from trainer.algorithms.kernels.plain import plain
+from trainer.algorithms.sac_explicit import constants
 from trainer.algorithms.sac_learner import SAC, SACGroup
 from trainer.loops.generators import Stream
 from trainer.nn import mlp
@@ -43,6 +45,8 @@ def together(batches: list[Batch]) -> Batch:
     ("changes", "ends", "parts"),
     [
         ({}, False, 1),
+        ({"max_grad_norm": 0.05}, True, "explicit"),
+        ({"heads": "multi-head", "temperature": "shared"}, False, "explicit"),
         ({"layer_norm": True, "max_grad_norm": 0.05}, False, 3),
         ({"heads": "multi-head"}, True, 1),
         ({"heads": "multi-head", "actor_hidden": (16, 512)}, False, 2),
@@ -56,7 +60,10 @@ def test_each_seed_learns_what_it_learns_alone_whatever_another_is_given(
 ):
     monkeypatch.setattr(mlp, "PREFER_ONEDNN", onednn)
     config = replace(CONFIG, **changes)
-    alone, grouped = (make_agents(config, micro_batches=parts) for _ in range(2))
+    how = {"micro_batches": parts}
+    if parts == "explicit":
+        how = {"operations": plain(constants(config, ACTION))}
+    alone, grouped = (make_agents(config, **how) for _ in range(2))
     streams, others = ([seeded(10 + seed) for seed in range(SEEDS)] for _ in range(2))
     group = SACGroup(grouped, others)
     for update in range(4):

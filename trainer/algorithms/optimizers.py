@@ -90,7 +90,8 @@ class GuardedAdam:
         torch._foreach_sub_(self._counters, [blocked] * len(self._counters))
 
     def _scale(self, norm: Tensor) -> Tensor | None:
-        return (norm / self._max_norm).clamp_min(1.0) if self._max_norm > 0 else None
+        # a float32 also for parameters in float64
+        return (norm / self._max_norm).clamp_min(1.0).float() if self._max_norm > 0 else None
 
     def _move(self, gradients: Sequence[Tensor], scale: Tensor | None, blocked: Tensor) -> None:
         """The arithmetic of a step whose counters have moved on already.

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainer.algorithms.kernels.operations import Operations
 from trainer.algorithms.off_policy import StoredLearner
 from trainer.algorithms.optimizers import AdamOfEach, AverageOfEach, GuardedAdam, GuardedAverage
 from trainer.algorithms.pieces import global_norm_of_each
@@ -50,6 +51,7 @@ class SAC(SACUpdate, StoredLearner):
             every update. None for 1.
         average: returns the means of tensors over all learners that have an equal part of each batch; this
             one is alone by default. Each then takes the same step.
+        operations: see `SACUpdate`.
 
     Attributes:
         value: how the critics' outputs are read.
@@ -74,6 +76,7 @@ class SAC(SACUpdate, StoredLearner):
         micro_batches: int = 1,
         reward_factor: Tensor | None = None,
         average: Callable[[Sequence[Tensor]], list[Tensor]] = list,
+        operations: Operations | None = None,
     ) -> None:
         policy = make_policy(config, observation_dim, action_dim, num_tasks).to(device)
         value = _make_value(config, device)
@@ -91,6 +94,7 @@ class SAC(SACUpdate, StoredLearner):
             micro_batches,
             reward_factor,
             average,
+            operations,
         )
         eps, how = config.adam_eps, (config.adam_eps, config.max_grad_norm, config.weight_decay)
         momentum = {"beta1": _SHARED_BETA1} if config.temperature == "shared" else {}
@@ -103,9 +107,10 @@ class SAC(SACUpdate, StoredLearner):
         self._networks = {"policy": policy, "critics": critics, "targets": self.targets}
         self._notes = {"log_alpha": self.log_alpha, "skipped": self.skipped}
 
-    def joined(self) -> None:
-        """Takes note that its tensors have become parts of others."""
+    def moved(self) -> None:
+        """Takes note that its tensors lie elsewhere now."""
         self.polyak.aim()
+        self._explicit = None
 
     def leave(self) -> None:
         """Moves its tensors, views of those of a `SACGroup`, into memory of their own."""
@@ -114,7 +119,7 @@ class SAC(SACUpdate, StoredLearner):
         part([self.log_alpha, self.skipped])
         if self.reward_factor is not None:
             part([self.reward_factor])
-        self.polyak.aim()
+        self.moved()
 
 
 def _make_value(config: SACConfig, device: torch.device | str) -> Value:
@@ -163,6 +168,7 @@ class SACGroup(SACUpdate):
             first.micro_batches,
             stack(factors, dense=True) if factors else None,
             list,
+            first._operations,
         )
         self._agents = agents
         self._streams = streams
@@ -171,7 +177,7 @@ class SACGroup(SACUpdate):
         }
         self.polyak = AverageOfEach([agent.polyak for agent in agents])
         for agent in agents:
-            agent.joined()
+            agent.moved()
 
     def tensors(self) -> list[Tensor]:
         """Returns all that `update` writes to."""

@@ -19,9 +19,11 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from trainer.algorithms.kernels.operations import Operations
 from trainer.algorithms.optimizers import GuardedAdam, GuardedAverage, accumulate, not_finite
 from trainer.algorithms.pieces import global_norm
 from trainer.algorithms.sac_config import SACConfig
+from trainer.algorithms.sac_explicit import ExplicitUpdate
 from trainer.nn.mlp import EnsembleMLP
 from trainer.nn.policy import Policy, squashed_gaussian
 from trainer.nn.value import Value
@@ -70,6 +72,8 @@ class SACUpdate:
         micro_batches: parts in which a batch is computed.
         reward_factor: ([seeds,] num_tasks), what each task's rewards are multiplied by, or None.
         average: returns the means of tensors over all learners that have an equal part of each batch.
+        operations: those of an update with explicit gradients, or None for autograd. An update of a batch in
+            parts takes autograd whatever is given.
 
     Attributes:
         turns: kinds of update that take turns; one: each update is like the one before.
@@ -96,6 +100,7 @@ class SACUpdate:
         micro_batches: int,
         reward_factor: Tensor | None,
         average: Callable[[Sequence[Tensor]], list[Tensor]],
+        operations: Operations | None,
     ) -> None:
         self.config = config
         self.policy = policy
@@ -109,6 +114,8 @@ class SACUpdate:
         self.autocast = autocast
         self._precision = autocast()
         self._over_learners = average
+        self._operations = operations
+        self._explicit: ExplicitUpdate | None = None
         self._target_entropy = (
             -float(policy.action_dim) if config.target_entropy is None else config.target_entropy
         )
@@ -138,6 +145,8 @@ class SACUpdate:
             say why it was skipped.
         """
         del turn  # every update is like the others
+        if self._operations is not None and self.micro_batches == 1:
+            return self._update_explicitly(self._operations, batch)
         alpha = self.alpha  # all losses use the temperatures before this update
         parts = [self._play(*part, alpha) for part in self._split(batch)]
         size = batch.reward.shape[-1]
@@ -177,6 +186,27 @@ class SACUpdate:
             "grad_norm/critic": critic_norm,
             "grad_norm/actor": actor_norm,
         }
+
+    def _update_explicitly(self, operations: Operations, batch: Batch) -> dict[str, Tensor]:
+        """Does the same with explicit gradients."""
+        if self._explicit is None:
+            self._explicit = ExplicitUpdate(
+                operations,
+                self.policy,
+                self.critics,
+                self.targets,
+                self.log_alpha,
+                self.skipped,
+                self.reward_factor,
+                self.optimizers,
+                self.polyak,
+                self._norm,
+            )
+        noise = self._noise(batch.action)
+        if self.log_alpha.dim() > 1:
+            return self._explicit.update(batch, noise)
+        numbers = self._explicit.update(Batch(*(tensor[None] for tensor in batch.tensors)), noise[None])
+        return {name: number[0] for name, number in numbers.items()}
 
     @property
     def alpha(self) -> Tensor:

@@ -1,0 +1,1 @@
+"""What an update of SAC with explicit gradients is made of beside its matrix products."""
