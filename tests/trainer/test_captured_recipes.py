@@ -22,7 +22,8 @@ from tests.trainer.cuda_model import CudaModel
 from tests.trainer.learners import live
 from tests.trainer.toys import CounterFactory
 from trainer import recipe as recipes
-from trainer.algorithms import capture, pieces
+from trainer.algorithms import capture, pieces, sac_explicit
+from trainer.algorithms.kernels.plain import plain
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.envs.interface import EnvFactory
 from trainer.loops import learner_group
@@ -157,11 +158,24 @@ def of_seeds(count: int, cuda: CudaModel, make: Callable[[int], L]) -> tuple[lis
     return streams, made
 
 
+EXPLICIT = ("guide-mt10", "mclean2025-mt10", "sac")
+"""Recipes whose updates have explicit gradients on a GPU that has kernels."""
+
+
+@pytest.fixture(autouse=True)
+def operations(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has updates computed with autograd, or with explicit gradients where a test names this fallback."""
+    explicit = request.node.callspec.params.get("fallback") == "explicit"
+    chosen = plain if explicit else lambda _: None
+    monkeypatch.setattr(sac_explicit, "on_device", lambda _, constants: (chosen(constants), ""))
+
+
 FALLBACKS = {
     "device": {"replay_on_host": False, "micro_batches": 1},
     "host": {"replay_on_host": True, "micro_batches": 1},
     "parts": {"replay_on_host": True, "micro_batches": 2},
 }
+FALLBACKS["explicit"] = FALLBACKS["device"]
 
 
 @pytest.mark.slow
@@ -170,6 +184,7 @@ FALLBACKS = {
     [
         *((name, "device", precision) for name in OFF_POLICY for precision in PRECISIONS),
         *((name, "parts", "fp32") for name in OFF_POLICY),
+        *((name, "explicit", "fp32") for name in EXPLICIT),
         *((name, "host", "bf16") for name in [*OFF_POLICY[:1], "sac"]),
     ],
 )
@@ -187,14 +202,20 @@ def test_an_update_off_policy(
             losses = learner.update()
             found.append(snapshot([*learner.agent.tensors(), *losses.values()]))
         assert learner.note == ""
+        assert (getattr(learner.agent, "operations", None) is not None) == (fallback == "explicit")
         return found
 
     check_captured_and_not(learnt)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("fallback", "precision"), [("device", "fp32"), ("parts", "bf16")])
-@pytest.mark.parametrize("name", JOINING)
+@pytest.mark.parametrize(
+    ("name", "fallback", "precision"),
+    [
+        *((name, *how) for name in JOINING for how in [("device", "fp32"), ("parts", "bf16")]),
+        *((name, "explicit", "fp32") for name in EXPLICIT),
+    ],
+)
 def test_the_updates_of_several_seeds_off_policy(
     cuda: CudaModel, tmp_path: Path, name: str, fallback: str, precision: str
 ) -> None:

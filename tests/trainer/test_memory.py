@@ -14,6 +14,8 @@ from tests.trainer.allocated import CPU, batch_for, made, off_policy_learner, pe
 from trainer import recipe as recipes
 from trainer.algorithms import sac
 from trainer.algorithms.acting import Acting
+from trainer.algorithms.kernels.plain import plain
+from trainer.algorithms.sac_explicit import constants
 from trainer.envs.metaworld import MetaworldFactory
 from trainer.loops.rollout_learner import RolloutLearner
 from trainer.nn import mlp
@@ -163,6 +165,14 @@ def test_the_peak_of_an_update_is_forecast_within_a_tenth_of_sac_and_an_eighth_o
     peak = max(peak_bytes(partial(agent.update, batch, turn), tmp_path) for turn in range(agent.turns))
     within = 0.1 if entry.name == "sac" else 0.125
     assert entry.workspace_bytes(sizes.share, micro_batches) == pytest.approx(peak, rel=within)
+
+
+@pytest.mark.parametrize("name", ["guide-mt10", "mclean2025-mt10"])
+def test_explicit_gradients_need_no_more_than_the_forecast(name: str, tmp_path: Path) -> None:
+    agent, sizes = off_policy_learner(name)
+    agent.operations = plain(constants(agent.config, agent.policy.action_dim))
+    peak = peak_bytes(partial(agent.update, batch_for(sizes)), tmp_path)
+    assert peak <= sizes.recipe.entry.workspace_bytes(sizes.share)
 
 
 def rollout_learner(folder: Path, **values: str) -> tuple[RolloutLearner, Sizes]:

@@ -25,8 +25,10 @@ class StoredLearner:
 
     Attributes:
         optimizers: by name.
+        remark: how updates are computed, for the run's record; empty where there is no choice.
     """
 
+    remark = ""
     optimizers: dict[str, GuardedAdam]
     _networks: dict[str, nn.Module]
     """By the names that they are stored under."""
@@ -168,10 +170,12 @@ class OffPolicyAgent(Protocol):
     Attributes:
         skipped: int64 (2,) on the device: updates skipped in all, and in a row now.
         micro_batches: parts in which a batch is computed; may be changed between updates.
+        remark: how updates are computed, for the run's record; empty where there is no choice.
     """
 
     skipped: Tensor
     micro_batches: int
+    remark: str
 
     @property
     def policy(self) -> ExploringActor:

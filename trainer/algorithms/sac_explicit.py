@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from trainer.algorithms.kernels.operations import Constants, Operations
+from trainer.algorithms.kernels.choice import on_device
+from trainer.algorithms.kernels.operations import Constants, Inputs, Operations
 from trainer.algorithms.optimizers import GuardedAdam, GuardedAverage
 from trainer.algorithms.sac_config import SACConfig
 from trainer.nn.mlp import EnsembleMLP, spread
@@ -21,15 +22,25 @@ from trainer.nn.policy import Policy
 from trainer.replay import Batch
 
 
-def explicit(config: SACConfig) -> bool:
-    """Returns whether `ExplicitUpdate` computes what a configuration asks for."""
-    return (
+def operations_for(
+    config: SACConfig, action_dim: int, device: torch.device
+) -> tuple[Operations | None, str]:
+    """Chooses what computes the updates of one learner in full precision.
+
+    Returns:
+        The operations of `ExplicitUpdate`, or None where autograd computes: on a processor, for networks or
+        losses that it does not have, and where there are no kernels. And a remark for the run's record, empty
+        where there was no choice.
+    """
+    has = (
         config.critic_network == "mlp"
         and not config.layer_norm
         and not config.value_bins
         and config.critic_reduction == "min"
-        and bool(config.actor_hidden and config.critic_hidden)
+        and config.actor_hidden
+        and config.critic_hidden
     )
+    return on_device(device, constants(config, action_dim)) if has else (None, "")
 
 
 def constants(config: SACConfig, action_dim: int) -> Constants:
@@ -116,13 +127,7 @@ class ExplicitUpdate:
         alpha_gradient = self._alpha_gradient.view(-1, self._tasks)
         alpha_loss, entropy = operations.temperature(log_alpha, own_density, task, alpha_gradient)
 
-        target_values = self._values(self._targets, self._through(self._targets, given.following), task)
-        taken = self._through(self._critics, given.taken)
-        values = self._values(self._critics, taken, task)
-        slope, critic_loss, q_mean = operations.td_slope(
-            values, target_values, next_density, log_alpha, batch, self._reward_factor
-        )
-        self._learn_critics(taken, slope, task)
+        critic_loss, q_mean = self._learn_critics(given, batch, next_density)
         critic_norm, blocked = self._steps["critics"]([critic_loss, alpha_loss])
 
         proposed = self._through(self._critics, given.proposed)
@@ -154,19 +159,33 @@ class ExplicitUpdate:
             "grad_norm/actor": actor_norm,
         }
 
-    def _through(self, network: _Layers, rows: Tensor) -> list[Tensor]:
-        """Returns the rows (seeds, batch, inputs) of each member, and what the hidden layers make of them."""
+    def _through(self, network: _Layers, rows: Tensor, *, last: bool = False) -> list[Tensor]:
+        """Returns rows (seeds, batch, inputs) as each member has them, and what the hidden layers give on.
+
+        Of these only what the last one gives on, if it is wanted alone.
+        """
         layers = [spread(rows, len(network.weights[0]))]
         for weight, bias in zip(network.weights[:-1], network.biases[:-1], strict=True):
-            layers.append(self._operations.bias_relu_(torch.bmm(layers[-1], weight), bias))
+            values = self._operations.bias_relu_(torch.bmm(layers[-1], weight), bias)
+            layers = [values] if last else [*layers, values]
         return layers
 
     def _values(self, critics: _Layers, layers: list[Tensor], task: Tensor) -> Tensor:
         return self._operations.values(layers[-1], critics.weights[-1], critics.biases[-1], task)
 
-    def _learn_critics(self, layers: list[Tensor], slope: Tensor, task: Tensor) -> None:
-        """Writes the critics' gradients, from the loss's slope by their values (members, batch)."""
-        critics = self._critics
+    def _learn_critics(self, given: Inputs, batch: Batch, next_density: Tensor) -> tuple[Tensor, Tensor]:
+        """Writes the critics' gradients; returns their loss and mean value, (seeds,) both."""
+        critics, targets, task = self._critics, self._targets, batch.task
+        target_values = self._values(targets, self._through(targets, given.following, last=True), task)
+        layers = self._through(critics, given.taken)
+        slope, loss, mean = self._operations.td_slope(
+            self._values(critics, layers, task),
+            target_values,
+            next_density,
+            self._log_alpha,
+            batch,
+            self._reward_factor,
+        )
         flow = self._operations.last_layer(
             slope,
             layers[-1],
@@ -177,6 +196,7 @@ class ExplicitUpdate:
             critics.bias_gradients[-2],
         )
         self._back(critics, layers[:-1], flow)
+        return loss, mean
 
     def _back(self, network: _Layers, layers: list[Tensor], flow: Tensor) -> None:
         """Writes the gradients of weights and of the biases before them.

@@ -20,6 +20,7 @@ from trainer.algorithms.off_policy import StoredLearner
 from trainer.algorithms.optimizers import AdamOfEach, AverageOfEach, GuardedAdam, GuardedAverage
 from trainer.algorithms.pieces import global_norm_of_each
 from trainer.algorithms.sac_config import SACConfig, make_policy
+from trainer.algorithms.sac_explicit import operations_for
 from trainer.algorithms.sac_update import CRITICS, SACUpdate
 from trainer.nn.mlp import EnsembleMLP
 from trainer.nn.residual import ResidualMLP
@@ -51,13 +52,14 @@ class SAC(SACUpdate, StoredLearner):
             every update. None for 1.
         average: returns the means of tensors over all learners that have an equal part of each batch; this
             one is alone by default. Each then takes the same step.
-        operations: see `SACUpdate`.
+        operations: see `SACUpdate`; by default what `operations_for` chooses.
 
     Attributes:
         value: how the critics' outputs are read.
         skipped: int64 (2,) on the device: updates skipped in all, and in a row now.
         micro_batches: parts of a batch; may be changed between updates.
         joins: whether learners of several seeds can be joined, see `SACGroup`.
+        remark: see `StoredLearner`.
     """
 
     configuration = SACConfig
@@ -96,6 +98,8 @@ class SAC(SACUpdate, StoredLearner):
             average,
             operations,
         )
+        if operations is None and average is list and isinstance(self._precision, nullcontext):
+            self.operations, self.remark = operations_for(config, action_dim, self.log_alpha.device)
         eps, how = config.adam_eps, (config.adam_eps, config.max_grad_norm, config.weight_decay)
         momentum = {"beta1": _SHARED_BETA1} if config.temperature == "shared" else {}
         self.optimizers = {
@@ -168,7 +172,7 @@ class SACGroup(SACUpdate):
             first.micro_batches,
             stack(factors, dense=True) if factors else None,
             list,
-            first._operations,
+            first.operations,
         )
         self._agents = agents
         self._streams = streams

@@ -79,6 +79,7 @@ class SACUpdate:
         turns: kinds of update that take turns; one: each update is like the one before.
         optimizers: of `actor`, `critics` and `alpha`.
         polyak: moves the targets.
+        operations: as given; what is captured knows nothing of a change.
     """
 
     turns: ClassVar[int] = 1
@@ -114,7 +115,7 @@ class SACUpdate:
         self.autocast = autocast
         self._precision = autocast()
         self._over_learners = average
-        self._operations = operations
+        self.operations = operations
         self._explicit: ExplicitUpdate | None = None
         self._target_entropy = (
             -float(policy.action_dim) if config.target_entropy is None else config.target_entropy
@@ -145,8 +146,8 @@ class SACUpdate:
             say why it was skipped.
         """
         del turn  # every update is like the others
-        if self._operations is not None and self.micro_batches == 1:
-            return self._update_explicitly(self._operations, batch)
+        if self.operations is not None and self.micro_batches == 1:
+            return self._update_explicitly(self.operations, batch)
         alpha = self.alpha  # all losses use the temperatures before this update
         parts = [self._play(*part, alpha) for part in self._split(batch)]
         size = batch.reward.shape[-1]
