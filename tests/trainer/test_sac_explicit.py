@@ -27,7 +27,7 @@ CONFIGS = {
     "without an id": {"one_hot": False},
     "shared temperature": {"temperature": "shared", "log_std_bounding": "tanh", "log_std_max": 0.5},
     "deviations at their bounds": {"log_std_min": -0.1, "log_std_max": 0.1},
-    "weight decay": {"weight_decay": 0.1, "reward_scale": 3.0},
+    "weight decay": {"weight_decay": 0.1, "reward_scale": 3.0, "target_entropy": -0.7},
 }
 
 
