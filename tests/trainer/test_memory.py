@@ -63,7 +63,7 @@ def test_networks_targets_and_optimisers_of_off_policy_learners_to_the_byte(
     assert parts[sizes.recipe.entry.targets[0]] == sizes.count.targets * 4 == targets
     optimizers = agent.optimizers.values()
     assert parts["optimiser"] == sum(tensor.nbytes for one in optimizers for tensor in one.tensors())
-    assert parts["gradients"] == sum(each.nbytes for one in optimizers for each in one._parameters)
+    assert parts["gradients"] == sum(each.nbytes for one in optimizers for each in one.parameters)
 
 
 @pytest.mark.parametrize("num_envs", [None, 7, 10, 32])
@@ -250,7 +250,7 @@ def built(sizes: Sizes) -> int:
         agent = made(sizes, device=META)
     if sizes.recipe.entry.loop == "on-policy":
         return int(agent._flat.numel())
-    return sum(tensor.numel() for one in agent.optimizers.values() for tensor in one._parameters)
+    return sum(tensor.numel() for one in agent.optimizers.values() for tensor in one.parameters)
 
 
 @pytest.mark.parametrize("name", recipes.names())

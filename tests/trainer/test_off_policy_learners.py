@@ -223,7 +223,7 @@ def test_gradients_lie_in_memory_as_their_parameters_do(kind: Kind, monkeypatch:
     agent = kind.make()
     teach(agent, drawn(kind.draw, agent.turns))
     for optimizer in agent.optimizers.values():
-        for parameter in optimizer._parameters:
+        for parameter in optimizer.parameters:
             assert parameter.grad.stride() == parameter.stride()
 
 

@@ -66,7 +66,7 @@ def test_steps_of_several_are_those_of_each_to_the_bit(max_norm, decay):
             one.step(*how)
         group.step(stacked, torch.stack(norms), torch.stack(blocked))
     for one, other in zip(ones, others, strict=True):
-        pairs = zip([*one._parameters, *one.tensors()], [*other._parameters, *other.tensors()], strict=True)
+        pairs = zip([*one.parameters, *one.tensors()], [*other.parameters, *other.tensors()], strict=True)
         assert all(torch.equal(left, right) for left, right in pairs)
     assert [float(other.tensors()[0]) for other in others] == [3.0, 3.0, 3.0]
 

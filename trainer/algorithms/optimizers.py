@@ -38,6 +38,10 @@ class GuardedAdam:
         beta1: decay of the first moment.
 
     Attributes:
+        parameters: as given.
+        learning_rate: as given.
+        max_norm: as given.
+        constants: the other ones, as PyTorch's fused Adam takes them.
         state: of each parameter: `step`, `exp_avg` and `exp_avg_sq`, which stay where they are.
     """
 
@@ -50,11 +54,11 @@ class GuardedAdam:
         weight_decay: float = 0.0,
         beta1: float = _BETA1,
     ) -> None:
-        self._parameters = parameters
-        self._max_norm = max_norm
-        self._learning_rate = learning_rate
+        self.parameters = parameters
+        self.max_norm = max_norm
+        self.learning_rate = learning_rate
         self._compute = torch._fused_adamw_ if weight_decay else torch._fused_adam_
-        self._constants: dict[str, Any] = {
+        self.constants: dict[str, Any] = {
             "beta1": beta1,
             "beta2": _BETA2,
             "weight_decay": weight_decay,
@@ -64,7 +68,7 @@ class GuardedAdam:
         }
         self.state = [
             {
-                "step": torch.zeros((), device=parameter.device),
+                "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
                 "exp_avg": torch.zeros_like(parameter),
                 "exp_avg_sq": torch.zeros_like(parameter),
             }
@@ -83,7 +87,7 @@ class GuardedAdam:
             norm: of all gradients together.
             blocked: 1.0 to leave everything, 0.0 to step.
         """
-        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = gradient  # stays until the next one comes, as forecasts of memory count it
         torch._foreach_add_(self._counters, 1.0)
         self._move(gradients, self._scale(norm), blocked)
@@ -91,7 +95,7 @@ class GuardedAdam:
 
     def _scale(self, norm: Tensor) -> Tensor | None:
         # a float32 also for parameters in float64
-        return (norm / self._max_norm).clamp_min(1.0).float() if self._max_norm > 0 else None
+        return (norm / self.max_norm).clamp_min(1.0).float() if self.max_norm > 0 else None
 
     def _move(self, gradients: Sequence[Tensor], scale: Tensor | None, blocked: Tensor) -> None:
         """The arithmetic of a step whose counters have moved on already.
@@ -99,19 +103,19 @@ class GuardedAdam:
         Scale and flag are for loss scaling, and fused Adam reads them on the device: it divides by the one,
         and does nothing if the other is 1. All pieces of a parameter read its one counter.
         """
-        size = piece(self._parameters)
-        counted = zip(self._parameters, self._counters, strict=True)
+        size = piece(self.parameters)
+        counted = zip(self.parameters, self._counters, strict=True)
         self._compute(
-            cut(self._parameters, size),
+            cut(self.parameters, size),
             cut(gradients, size),
             cut(self._means, size),
             cut(self._squares, size),
             [],
             [counter for parameter, counter in counted for _ in cut([parameter], size)],
-            lr=self._learning_rate,
+            lr=self.learning_rate,
             grad_scale=scale,
             found_inf=blocked,
-            **self._constants,
+            **self.constants,
         )
 
     def tensors(self) -> list[Tensor]:
@@ -137,11 +141,14 @@ class AdamOfEach(GuardedAdam):
 
     Args:
         optimizers: the Adams, whose parameters and states they stay.
+
+    Attributes:
+        members: the Adams.
     """
 
     def __init__(self, optimizers: Sequence[GuardedAdam]) -> None:
-        self._members = optimizers
-        self._max_norm = optimizers[0]._max_norm
+        self.members = optimizers
+        self.max_norm = optimizers[0].max_norm
         self._counters = [counter for optimizer in optimizers for counter in optimizer._counters]
 
     @torch.no_grad()
@@ -155,20 +162,20 @@ class AdamOfEach(GuardedAdam):
             blocked: 1.0 to leave everything of a learner, 0.0 to step, (learners,).
         """
         scale = self._scale(norm)
-        scales = [None] * len(self._members) if scale is None else scale.unbind()
+        scales = [None] * len(self.members) if scale is None else scale.unbind()
         flags = blocked.unbind()
-        shapes = [(len(self._members), *parameter.shape) for parameter in self._members[0]._parameters]
+        shapes = [(len(self.members), *parameter.shape) for parameter in self.members[0].parameters]
         stacks = zip(gradients, shapes, strict=True)
         own = zip(*(gradient.view(shape).unbind() for gradient, shape in stacks), strict=True)
         torch._foreach_add_(self._counters, 1.0)
-        for optimizer, parts, divisor, flag in zip(self._members, own, scales, flags, strict=True):
+        for optimizer, parts, divisor, flag in zip(self.members, own, scales, flags, strict=True):
             optimizer._move(parts, divisor, flag)
-        held = zip(self._members, flags, strict=True)
+        held = zip(self.members, flags, strict=True)
         torch._foreach_sub_(self._counters, [flag for optimizer, flag in held for _ in optimizer._counters])
 
     def tensors(self) -> list[Tensor]:
         """Returns the tensors of all states."""
-        return [tensor for optimizer in self._members for tensor in optimizer.tensors()]
+        return [tensor for optimizer in self.members for tensor in optimizer.tensors()]
 
 
 class GuardedRMSprop:
@@ -230,28 +237,33 @@ class GuardedAverage:
         targets: what to move.
         sources: where to, one per target.
         tau: share of the way.
+
+    Attributes:
+        targets: as given.
+        sources: as given.
+        tau: as given.
     """
 
     def __init__(self, targets: Iterable[Tensor], sources: Iterable[Tensor], tau: float) -> None:
-        self._targets, self._sources = list(targets), list(sources)
-        self._tau = tau
+        self.targets, self.sources = list(targets), list(sources)
+        self.tau = tau
         self.aim()
 
     def aim(self) -> None:
         """Finds the sources where they are now; to be called after they have been moved."""
-        self._aims = [source.detach() for source in self._sources]  # the same storage: the newest values
+        self._aims = [source.detach() for source in self.sources]  # the same storage: the newest values
 
     @torch.no_grad()
     def step(self, blocked: Tensor) -> None:
         """Moves the targets, or leaves them if `blocked` is 1.0."""
-        size = piece(self._targets)
+        size = piece(self.targets)
         torch._fused_sgd_(
-            cut(self._targets, size),
+            cut(self.targets, size),
             cut(self._aims, size),
             [],
             weight_decay=1.0,
             momentum=0.0,
-            lr=self._tau,
+            lr=self.tau,
             dampening=0.0,
             nesterov=False,
             maximize=True,
@@ -265,14 +277,17 @@ class AverageOfEach(GuardedAverage):
 
     Args:
         averages: of the learners.
+
+    Attributes:
+        members: the averages.
     """
 
     def __init__(self, averages: Sequence[GuardedAverage]) -> None:
-        self._members = averages
+        self.members = averages
 
     def step(self, blocked: Tensor) -> None:
         """Moves the targets of each, or leaves them where `blocked` (learners,) is 1.0."""
-        for average, own in zip(self._members, blocked.unbind(), strict=True):
+        for average, own in zip(self.members, blocked.unbind(), strict=True):
             average.step(own)
 
 

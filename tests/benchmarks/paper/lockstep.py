@@ -94,13 +94,13 @@ def adam_in_double(
 ) -> None:
     """Takes the step of `GuardedAdam._move` (Kingma and Ba 2015, algorithm 1) for any precision."""
     beta1, beta2, eps = (float(adam._constants[name]) for name in ("beta1", "beta2", "eps"))
-    for parameter, gradient, state in zip(adam._parameters, gradients, adam.state, strict=True):
+    for parameter, gradient, state in zip(adam.parameters, gradients, adam.state, strict=True):
         clipped = gradient if scale is None else gradient / scale
         state["exp_avg"].lerp_(clipped, 1.0 - beta1)
         state["exp_avg_sq"].mul_(beta2).addcmul_(clipped, clipped, value=1.0 - beta2)
         mean = state["exp_avg"] / (1.0 - beta1 ** state["step"])
         square = state["exp_avg_sq"] / (1.0 - beta2 ** state["step"])
-        parameter.sub_(adam._learning_rate * mean / (square.sqrt() + eps))
+        parameter.sub_(adam.learning_rate * mean / (square.sqrt() + eps))
 
 
 def weights(agent: SAC) -> Arrays:
