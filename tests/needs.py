@@ -8,12 +8,14 @@ and how to have it.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import socket
 import subprocess
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,6 +36,7 @@ _PACKAGES = {
     "dash": "dash",
     "ffmpeg": "ffmpeg",
     "fish": "fish",
+    "g++": "g++",
     "gcc": "gcc libc6-dev",
     "kadmin.local": "krb5-admin-server",
     "kinit": "krb5-user",
@@ -117,6 +120,15 @@ def _lacks_security_key() -> str | None:
     return None if SECURITY_KEY.exists() else "apt-get install openssh-tests"
 
 
+def _lacks_nvrtc() -> str | None:
+    from trainer.algorithms.kernels.nvrtc import libraries  # which takes PyTorch's time
+
+    for library in libraries():
+        with suppress(OSError):
+            return ctypes.CDLL(library) and None
+    return "pip install nvidia-cuda-nvrtc"
+
+
 def _lacks_pypi() -> str | None:
     try:
         socket.create_connection(("pypi.org", 443), timeout=5).close()
@@ -135,6 +147,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "a small disk": _lacks_small_disk,
     "one-time codes": _lacks_one_time_codes,
     "Kerberos": _lacks_kerberos,
+    "NVRTC": _lacks_nvrtc,
     "PyPI": _lacks_pypi,
     "a security key": _lacks_security_key,
 }

@@ -20,6 +20,7 @@ PACKAGES = [
     "csh",
     "debootstrap",
     "fish",
+    "g++",
     "gcc",
     "git",
     "iproute2",

@@ -58,7 +58,7 @@ def make_batch(size: int = 12, *, ends: bool = False) -> Batch:
         torch.randn(size),
         torch.randn(size, OBSERVATION),
         torch.arange(size) % TASKS,
-        (torch.arange(size) % 5 > 0).float() if ends else None,
+        (torch.arange(size) % 5 > 0).to(torch.get_default_dtype()) if ends else None,
     )
 
 

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.trainer.cuda_model.order import HOST, Clock, Order
 from tests.trainer.cuda_model.tape import NotCapturableError, Tape, place_of, tensors_of, written
 from trainer.algorithms import capture
+from trainer.algorithms.kernels import launch
 
 _PRODUCTS = ("mm", "linear", "matmul")
 _POOL = 32
@@ -80,6 +81,7 @@ class CudaModel:
         )
         self._stack.enter_context(patch.object(torch.version, "cuda", "13.0"))
         self._stack.enter_context(patch.object(capture, "_free", defaultdict(list)))
+        self._stack.enter_context(patch.object(launch, "DRIVER", "that of a model"))
         self._stack.enter_context(_Devices(self))
         self._stack.enter_context(_Operations(self))
         return self
