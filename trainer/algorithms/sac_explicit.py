@@ -22,9 +22,7 @@ from trainer.nn.policy import Policy
 from trainer.replay import Batch
 
 
-def operations_for(
-    config: SACConfig, action_dim: int, device: torch.device
-) -> tuple[Operations | None, str]:
+def operations_for(config: SACConfig, action_dim: int, device: torch.device) -> tuple[Operations | None, str]:
     """Chooses what computes the updates of one learner in full precision.
 
     Returns:

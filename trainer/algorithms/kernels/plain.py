@@ -51,7 +51,7 @@ class _Plain:
         action, log_density = squashed_gaussian(mean, self._bounded(log_std), noise.flatten(1, 2))
         for room, own in zip((proposed, following), action.chunk(2, -2), strict=True):
             room[..., -actions:].copy_(own)
-        return log_density.unflatten(-1, (2, -1))
+        return log_density.view(len(task), 2, -1)
 
     def temperature(
         self, log_alpha: Tensor, log_density: Tensor, task: Tensor, gradient: Tensor
@@ -169,7 +169,7 @@ class _Plain:
 
     def _heads(self, outputs: Tensor, bias: Tensor, task: Tensor, actions: int) -> tuple[Tensor, Tensor]:
         """Returns mean and unbounded log deviation, (S, rows, A), of each row's own head."""
-        outputs = (outputs + bias).unflatten(-1, (-1, 2 * actions))
+        outputs = (outputs + bias).view(*outputs.shape[:-1], -1, 2 * actions)
         heads = outputs.shape[-2]
         if heads == 1:
             own = outputs[..., 0, :]
