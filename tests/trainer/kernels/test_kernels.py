@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tests.trainer.kernels.emulator import EmulationError, Emulator
 from tests.trainer.kernels.redzones import Redzones
-from trainer.algorithms.kernels.check import CASES, SIZES, Material, Sizes, check
+from trainer.algorithms.kernels.check import CASES, SIZES, CheckSizes, Material, check
 from trainer.algorithms.kernels.cuda import operations
 from trainer.algorithms.kernels.nvrtc import SOURCES, KernelError
 from trainer.algorithms.kernels.operations import Constants, Operations
@@ -23,11 +23,11 @@ CPU = torch.device("cpu")
 CONSTANTS = Constants(0.97, 2.5, -3.0, False, (-1.5, 1.0), False)
 OTHER_CONSTANTS = replace(CONSTANTS, shared=True, tanh_bounds=True)
 MORE_SIZES = (
-    Sizes(3, 1, 1, 1, 1, 1),
-    Sizes(1, 33, 8, 2, 6, 2),
-    Sizes(2, 65, 33, 1, 2, 5),
-    Sizes(1, 700, 4, 20, 1, 20),
-    Sizes(4, 129, 160, 1, 4, 40),
+    CheckSizes(3, 1, 1, 1, 1, 1),
+    CheckSizes(1, 33, 8, 2, 6, 2),
+    CheckSizes(2, 65, 33, 1, 2, 5),
+    CheckSizes(1, 700, 4, 20, 1, 20),
+    CheckSizes(4, 129, 160, 1, 4, 40),
 )
 pytestmark = pytest.mark.xdist_group("kernels")
 
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.xdist_group("kernels")
 @pytest.mark.parametrize("sizes", [*SIZES, *MORE_SIZES], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_kernels_compute_what_pytorch_does_and_write_nothing_else(
-    emulated: Callable[[torch.dtype], Emulator], dtype: torch.dtype, sizes: Sizes, constants: Constants
+    emulated: Callable[[torch.dtype], Emulator], dtype: torch.dtype, sizes: CheckSizes, constants: Constants
 ) -> None:
     for name, case in CASES.items():
         for seed in range(2):

@@ -19,7 +19,7 @@ _MEMBERS = 2
 _OBSERVATIONS = 5
 
 
-class Sizes(NamedTuple):
+class CheckSizes(NamedTuple):
     """Of what operations are compared on.
 
     Attributes:
@@ -39,7 +39,7 @@ class Sizes(NamedTuple):
     tasks: int
 
 
-SIZES = Sizes(1, 150, 36, 1, 4, 3), Sizes(2, 37, 13, 3, 3, 3)
+SIZES = CheckSizes(1, 150, 36, 1, 4, 3), CheckSizes(2, 37, 13, 3, 3, 3)
 """One seed whose layers are moved in packs of numbers, and two whose layers cannot be."""
 
 
@@ -75,7 +75,7 @@ class Material:
         seed: of the numbers.
     """
 
-    def __init__(self, sizes: Sizes, device: torch.device, dtype: torch.dtype, seed: int = 0) -> None:
+    def __init__(self, sizes: CheckSizes, device: torch.device, dtype: torch.dtype, seed: int = 0) -> None:
         self.sizes = sizes
         self.members = _MEMBERS * sizes.seeds
         self._generator = torch.Generator().manual_seed(seed)
