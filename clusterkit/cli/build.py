@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clusterkit.cli import options
-from clusterkit.cli.common import load, native_words, open_ledger
 from clusterkit.cli.ui.console import note, out, print_document, say, transfer_bar, warn
-from clusterkit.config.options import NATIVE, NATIVE_OPTION
+from clusterkit.config.options import NATIVE, NATIVE_OPTION, native_words
 from clusterkit.errors import ImageError
 from clusterkit.folders import make_ignored, replace_file
 from clusterkit.images.building import local
 from clusterkit.images.building.packages import compare
 from clusterkit.images.building.work import Request, definition_text, prepare
+from clusterkit.project import load, open_ledger
 from clusterkit.units import format_bytes, plural
 from clusterkit.untrusted import read_object, table_of_texts
 

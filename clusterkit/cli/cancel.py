@@ -12,11 +12,11 @@ import typer
 from clusterkit.asking import agree, at_terminal
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli import options
-from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.ui.console import err, note, print_document, say, transfer_bar, warn
 from clusterkit.cli.ui.status import status_table
 from clusterkit.errors import ConfigError, RunError, SchedulerError, TransportError
 from clusterkit.interruption import InterruptedChange, held_back, tell
+from clusterkit.project import load, open_ledger
 from clusterkit.site import connected
 from clusterkit.units import plural
 

@@ -9,13 +9,13 @@ import typer
 from rich.text import Text
 
 from clusterkit.cli import options
-from clusterkit.cli.common import load
 from clusterkit.cli.ui.console import note, out, print_document
 from clusterkit.config.layers import COMMAND_LINE, display_path
 from clusterkit.config.lines import join_key, toml_value
 from clusterkit.config.permission import printable
 from clusterkit.config.settings import Setting, Settings
 from clusterkit.errors import ConfigError
+from clusterkit.project import load
 
 _ALLOW = "allow"
 """In place of a key; no setting has this name."""

@@ -14,10 +14,10 @@ import typer
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli import options
-from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.ui.console import note, out, transfer_bar
 from clusterkit.cli.ui.curves import Curves, show_live, show_once, view, view_group
 from clusterkit.errors import ConfigError, RunError, SchedulerError, TransportError
+from clusterkit.project import load, open_ledger
 from clusterkit.results.growing import GrowingRun, read_logs
 from clusterkit.results.logs.run_logs import RunLogs, read_run
 from clusterkit.results.metrics import meant, no_such_metric, own_names

@@ -19,10 +19,10 @@ from rich.text import Text
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli import options
-from clusterkit.cli.common import asking_for, given_words, load, open_ledger
 from clusterkit.cli.ui.console import err, format_count, out, stage_lines, transfer_bar
 from clusterkit.cli.ui.status import status_table
 from clusterkit.errors import ConfigError, RunError
+from clusterkit.project import load, open_ledger, request_of
 from clusterkit.runs.program import trains
 from clusterkit.units import format_bytes, format_seconds, percent, plural, significant
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
     from clusterkit.runs.ledger import Ledger
     from clusterkit.runs.status import StatusRow
+    from clusterkit.submit.request import SubmitRequest
 
 
 def demo(
@@ -54,10 +55,9 @@ def demo(
 
     See also: clusterkit report, index.md
     """
-    settings = asking_for(load(config), [profile], time=None, total_steps=total_steps)
-    given = given_words(None, total_steps, None)
+    settings, request = request_of(load(config), profile=profile, cluster="local", total_steps=total_steps)
     with open_ledger(settings) as ledger, live_row() as show_row:
-        done = demonstrate(settings, ledger, profile, given, show_row)
+        done = demonstrate(settings, ledger, request, show_row)
     show_demonstrated(done)
 
 
@@ -80,8 +80,7 @@ class Demonstrated:
 def demonstrate(
     settings: Settings,
     ledger: Ledger,
-    profile: str,
-    given: tuple[str, ...],
+    request: SubmitRequest,
     show_row: Callable[[StatusRow], None],
 ) -> Demonstrated:
     """Runs a profile on the local cluster, from submission to report.
@@ -89,8 +88,7 @@ def demonstrate(
     Args:
         settings: of the project.
         ledger: of the project.
-        profile: the profile's name.
-        given: options that changed the profile, as typed.
+        request: for a run of the bundled trainer.
         show_row: called every second with the run's status.
 
     Raises:
@@ -105,14 +103,13 @@ def demonstrate(
     from clusterkit.runs.log_source import Wanted
     from clusterkit.runs.watching import watch
     from clusterkit.submit.pipeline import resolve, submit
-    from clusterkit.submit.request import SubmitRequest
 
     start = time.monotonic()
-    request = SubmitRequest(settings.cluster("local"), settings.profile(profile), given=given)
     plan = resolve(settings, request)
     if not trains(plan.runs[0].program.argv):
         raise ConfigError(
-            f"the profile {profile} runs a program of this project, and the demo shows the bundled trainer",
+            f"the profile {request.profile.name} runs a program of this project, and the demo shows the "
+            "bundled trainer",
             hint="run the demo in another folder; `clusterkit submit` submits this project's program",
         )
     submitted = submit(settings, plan, ledger, bar=transfer_bar)

@@ -12,10 +12,11 @@ import typer
 from clusterkit.backends.base import backend_of
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli import options
-from clusterkit.cli.common import asking_for, large_files, load_project, native_words, open_ledger
 from clusterkit.cli.shell import own_terminal, run_in
-from clusterkit.cli.ui.console import note, say, stage_lines, transfer_bar, warn
+from clusterkit.cli.ui.console import large_files, note, say, stage_lines, transfer_bar, warn
+from clusterkit.config.options import native_words
 from clusterkit.errors import ClusterkitError, RunError
+from clusterkit.project import load_project, open_ledger, request_of
 from clusterkit.site import log_in_ahead
 from clusterkit.units import format_duration, format_seconds, plural
 
@@ -60,13 +61,13 @@ def dev(
     settings = load_project(config)
     chosen = settings.profile(profile)
     limit = time or format_duration(min(chosen.time, USUAL_SECONDS))
-    settings = asking_for(settings, [chosen.name], time=limit, total_steps=None)
+    settings, request = request_of(settings, profile=chosen.name, cluster=cluster, time=limit)
     with open_ledger(settings) as ledger:
         left = open_session(
             settings,
             ledger,
-            settings.cluster(cluster),
-            settings.profile(chosen.name),
+            request.cluster,
+            request.profile,
             native=native_words(native),
             allow_large=large_files(send_large),
             keep=keep,

@@ -13,9 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.cli import options
-from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.ui.console import note, out, print_document, printable
 from clusterkit.errors import RunError
+from clusterkit.project import load, open_ledger
 from clusterkit.results.logs.run_logs import read_run
 from clusterkit.results.metrics import meant, no_such_metric
 from clusterkit.site import connected

@@ -14,8 +14,9 @@ from rich.text import Text
 
 from clusterkit.backends.checks import CheckPlace, Outcome
 from clusterkit.cli import options
-from clusterkit.cli.common import load, parsed
+from clusterkit.cli.options import parsed
 from clusterkit.cli.ui.console import err, out, print_document, printable, transfer_bar
+from clusterkit.project import load
 from clusterkit.transport.base import ProgressCallback
 from clusterkit.transport.questions import Ask, Question
 from clusterkit.units import parse_duration

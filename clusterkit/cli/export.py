@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clusterkit.cli import options
-from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.ui.console import note, print_document, say, transfer_bar
+from clusterkit.project import load, open_ledger
 from clusterkit.units import format_bytes, plural
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ import typer
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli import options
-from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.ui.console import note, say, warn
 from clusterkit.errors import ConfigError, RunError, last_words
 from clusterkit.interactive.entering import enter_argv
+from clusterkit.project import load, open_ledger
 from clusterkit.resources import NODE_PROGRAMS
 from clusterkit.transport.faults import LostError
 

@@ -49,11 +49,11 @@ class ClusterkitLauncher(Launcher):
     ) -> Sequence[JobReturn]:
         """Submits the jobs; their results are not known yet."""
         from clusterkit import interruption
-        from clusterkit.cli.common import load_project, open_ledger
         from clusterkit.cli.ui.console import show_error, transfer_bar
         from clusterkit.cli.ui.sweep import show_group, show_plan
         from clusterkit.commands.hydra import Multirun, launch
         from clusterkit.errors import ClusterkitError
+        from clusterkit.project import load_project, open_ledger
 
         _ = self._hydra.sweep.dir  # whose time the jobs share
         sources = self._hydra.runtime.config_sources

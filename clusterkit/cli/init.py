@@ -9,10 +9,10 @@ import typer
 
 from clusterkit.asking import at_terminal
 from clusterkit.cli import options
-from clusterkit.cli.common import without_plugins
 from clusterkit.cli.ui.console import note, print_document
 from clusterkit.config.options import SCHEDULER
 from clusterkit.errors import ConfigError
+from clusterkit.project import without_plugins
 from clusterkit.runtimes import BUILT_IN
 
 if TYPE_CHECKING:

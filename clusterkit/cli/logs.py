@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clusterkit.cli import options
-from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.streams import LogPrinter
 from clusterkit.cli.ui.console import note, print_document, printable, transfer_bar
 from clusterkit.errors import ConfigError
+from clusterkit.project import load, open_ledger
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings

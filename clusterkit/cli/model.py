@@ -16,7 +16,6 @@ import typer
 
 import clusterkit
 from clusterkit.cli import options
-from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.ui.model import (
     ChosenModel,
     Evaluated,
@@ -28,6 +27,7 @@ from clusterkit.cli.ui.model import (
     working,
 )
 from clusterkit.errors import ClusterkitError, RunError
+from clusterkit.project import load, open_ledger
 from clusterkit.results.checkpoints import choose, models_here, telling_rows
 from clusterkit.units import plural
 from clusterkit_rl.distribution import install_command

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from clusterkit.backends.base import backend_of
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli import options
-from clusterkit.cli.common import load
 from clusterkit.cli.ui.console import note, print_document, say, warn
 from clusterkit.config.layers import display_path, user_path
 from clusterkit.errors import ClusterkitError, ConfigError
+from clusterkit.project import load
 from clusterkit.resources import page
 
 if TYPE_CHECKING:

@@ -10,18 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clusterkit.cli import options
-from clusterkit.cli.common import (
-    ProgramCommand,
-    asking_for,
-    chosen_profile,
-    large_files,
-    load_project,
-    native_words,
-    note_unread,
-)
-from clusterkit.cli.ui.console import transfer_bar
+from clusterkit.cli.submit import ProgramCommand
+from clusterkit.cli.ui.console import large_files, note_unread, transfer_bar
 from clusterkit.cli.ui.plan import print_json, show_forecast
+from clusterkit.config.options import native_words
 from clusterkit.errors import ClusterkitError, ConfigError, ImageError
+from clusterkit.project import load_project, request_of
 from clusterkit.site import log_in_ahead, open_site
 from clusterkit.units import parse_duration
 
@@ -91,20 +85,24 @@ def plan(
     See also: clusterkit submit, plan.md
     """
     from clusterkit.runs.program import assignments
-    from clusterkit.submit.request import SubmitRequest
 
-    settings = load_project(config)
-    chosen = chosen_profile(settings, profile, arguments)
-    settings = asking_for(settings, [chosen], time=time, total_steps=total_steps, gpus=ranks, nodes=nodes)
-    if ranks and settings.profile(chosen).gpu is None:
+    settings, run = request_of(
+        load_project(config),
+        profile=profile,
+        cluster=cluster,
+        arguments=arguments or (),
+        time=time,
+        total_steps=total_steps,
+        gpus=ranks,
+        nodes=nodes,
+    )
+    if ranks and run.profile.gpu is None:
         raise ConfigError(
-            f"--ranks: profile {chosen} asks for no GPU",
+            f"--ranks: profile {run.profile.name} asks for no GPU",
             hint="for several processes without a GPU, put `-- --ranks N` after all options",
         )
-    run = SubmitRequest(
-        cluster=settings.cluster(cluster),
-        profile=settings.profile(chosen),
-        arguments=tuple(arguments or ()),
+    run = replace(
+        run,
         overrides=assignments(overrides or (), "--set"),
         unlock=tuple(unlock or ()),
         native=native_words(native),

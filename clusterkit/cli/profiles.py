@@ -8,9 +8,9 @@ import typer
 from rich.text import Text
 
 from clusterkit.cli import options
-from clusterkit.cli.common import load
 from clusterkit.cli.ui.console import note, out, print_document
 from clusterkit.cli.ui.lines import plain_table
+from clusterkit.project import load
 from clusterkit.units import format_duration
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.cli import options
-from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.ui.console import err, note, out, print_document, printable, say, warn
 from clusterkit.cli.ui.lines import best_line, plain_table
+from clusterkit.project import load, open_ledger
 from clusterkit.units import beside, percents_beside
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clusterkit.cli import options
-from clusterkit.cli.common import changes, load, open_ledger
+from clusterkit.cli.resume import changes
 from clusterkit.cli.ui.console import note, transfer_bar, warn_of_trusted
 from clusterkit.cli.ui.submit import (
     note_continuation,
@@ -24,6 +24,7 @@ from clusterkit.cli.ui.submit import (
 )
 from clusterkit.errors import ConfigError, RunError
 from clusterkit.folders import work_folder
+from clusterkit.project import load, open_ledger
 from clusterkit.sharing import archive
 from clusterkit.site import open_site
 from clusterkit.units import format_size

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clusterkit.cli import options
-from clusterkit.cli.common import changes, load, open_ledger
+from clusterkit.cli.options import parsed
 from clusterkit.cli.ui.console import note, transfer_bar
+from clusterkit.config.options import native_words
+from clusterkit.project import load, open_ledger
+from clusterkit.units import parse_duration
+
+if TYPE_CHECKING:
+    from clusterkit.config.settings import Settings
+    from clusterkit.submit.request import Changes
 
 
 def resume(
@@ -61,3 +68,30 @@ def resume(
             done.append(one)
     if as_json:
         print_submitted([one.done for one in done], [resumed_object(one) for one in done])
+
+
+def changes(
+    settings: Settings,
+    *,
+    profile: str | None,
+    cluster: str | None,
+    time: str | None,
+    total_steps: int | None,
+    until_done: bool | None,
+    native: list[str] | None,
+) -> Changes:
+    """Collects the options of `resume` and `rerun` that change a run when it is submitted again.
+
+    Raises:
+        ConfigError: the profile or cluster does not exist, or the time is invalid.
+    """
+    from clusterkit.submit.request import Changes
+
+    return Changes(
+        profile=None if profile is None else settings.profile(profile),
+        cluster=None if cluster is None else settings.cluster(cluster).name,
+        time=None if time is None else parsed("--time", parse_duration, time),
+        total_steps=total_steps,
+        until_done=until_done,
+        native=native_words(native),
+    )

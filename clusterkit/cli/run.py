@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,20 +13,12 @@ import typer
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli import options
-from clusterkit.cli.common import (
-    asking_for,
-    chosen_profile,
-    given_words,
-    large_files,
-    load,
-    note_unread,
-    open_ledger,
-)
 from clusterkit.cli.guide import Command
 from clusterkit.cli.submit import agree
-from clusterkit.cli.ui.console import note, transfer_bar
+from clusterkit.cli.ui.console import large_files, note, note_unread, transfer_bar
 from clusterkit.errors import ConfigError, RunError
 from clusterkit.interruption import INTERRUPTED
+from clusterkit.project import load, open_ledger, request_of, with_command
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
@@ -80,23 +73,20 @@ def run(
     """
     from clusterkit.submit import pipeline
     from clusterkit.submit.pipeline import resolve
-    from clusterkit.submit.request import SubmitRequest
     from clusterkit.submit.sweep import axes
 
     settings, arguments = _program(config, command or ())
-    chosen = chosen_profile(settings, profile, arguments)
-    settings = asking_for(settings, [chosen], time=time, total_steps=total_steps)
-    request = SubmitRequest(
-        cluster=settings.cluster(cluster),
-        profile=settings.profile(chosen),
-        name=name,
-        seed=seed,
-        arguments=tuple(arguments),
-        allow_large=large_files(send_large),
-        allow_unread=yes,
-        given=given_words(time, total_steps, None),
+    settings, request = request_of(
+        settings,
+        profile=profile,
+        cluster=cluster,
+        arguments=arguments,
         axes=axes(seeds, ()) if seeds else (),
+        time=time,
+        total_steps=total_steps,
     )
+    allow_large = large_files(send_large)
+    request = replace(request, name=name, seed=seed, allow_large=allow_large, allow_unread=yes)
     with open_ledger(settings) as ledger:
         planned = resolve(settings, request)
         note_unread(settings, [run.profile for run in planned.runs])
@@ -122,20 +112,17 @@ def _program(config: Path | None, words: Sequence[str]) -> tuple[Settings, list[
     A project without settings gets a file that names the program. In any other project, a program of the
     command takes the place of the one that is set, for this run.
     """
-    from clusterkit.submit.own_program import command_argv, split_command, with_places
+    from clusterkit.submit.own_program import split_command
 
     settings = load(config)
-    folder = settings.project_dir
-    named, arguments = split_command(folder, words)
     if not settings.of_project:
+        named, arguments = split_command(settings.project_dir, words)
         _begin(config, named, arguments)
         return load(config), arguments
-    own = list(settings.project.program or ())
-    argv = command_argv(folder, named) if named else own
-    if argv and argv != own[: len(argv)]:
-        program = with_places(folder, argv, arguments)
+    own = settings.project.program
+    settings, arguments = with_command(settings, words)
+    if (program := settings.project.program) and program != own:
         note(f"program  {shlex.join(program)}")
-        settings = settings.with_values({"project": {"program": program}})
     return settings, arguments
 
 

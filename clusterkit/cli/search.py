@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -14,19 +14,12 @@ import typer
 from rich.text import Text
 
 from clusterkit.cli import options
-from clusterkit.cli.common import (
-    ProgramCommand,
-    asking_for,
-    chosen_profile,
-    given_words,
-    large_files,
-    load_project,
-    native_words,
-    open_ledger,
-)
-from clusterkit.cli.ui.console import note, out, print_document, printable
+from clusterkit.cli.submit import ProgramCommand
+from clusterkit.cli.ui.console import large_files, note, out, print_document, printable
 from clusterkit.cli.ui.lines import plain_table
+from clusterkit.config.options import native_words
 from clusterkit.errors import ConfigError, RunError
+from clusterkit.project import chosen_profile, load_project, open_ledger, request_of
 from clusterkit.units import plural
 
 if TYPE_CHECKING:
@@ -286,21 +279,23 @@ def _request(
 ) -> tuple[Settings, SubmitRequest]:
     """Returns the request for a trial without its values, and the settings with the search's changes."""
     from clusterkit.runs.program import assignments
-    from clusterkit.submit.request import SubmitRequest
 
-    time, total_steps = definition.time, definition.total_steps
-    settings = asking_for(settings, [definition.profile], time=time, total_steps=total_steps)
-    request = SubmitRequest(
-        cluster=settings.cluster(definition.cluster),
-        profile=settings.profile(definition.profile),
-        name=definition.name,
+    settings, request = request_of(
+        settings,
+        profile=definition.profile,
+        cluster=definition.cluster,
         arguments=definition.arguments,
+        time=definition.time,
+        total_steps=definition.total_steps,
+    )
+    request = replace(
+        request,
+        name=definition.name,
         overrides=assignments(definition.overrides, "--set"),
         unlock=definition.unlock,
         native=definition.native,
         allow_large=large_files(send_large),
         allow_unread=yes,
-        given=given_words(time, total_steps, None),
     )
     return settings, request
 

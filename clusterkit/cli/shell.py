@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clusterkit.cli import options
-from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.guide import Command
 from clusterkit.cli.ui.console import note
 from clusterkit.errors import RunError
 from clusterkit.interactive.entering import SHELL, enter_argv
+from clusterkit.project import load, open_ledger
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings

@@ -19,10 +19,10 @@ import typer
 from clusterkit import folders
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli import options
-from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.shell import ShellCommand
 from clusterkit.errors import ClusterkitError, ConfigError, RunError, last_words
 from clusterkit.interactive.node_sshd import sshd_argv, sshd_input
+from clusterkit.project import load, open_ledger
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clusterkit.cli import options
-from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.notify import Notifier
 from clusterkit.errors import ClusterkitError, NotAllowedError, TransportError
+from clusterkit.project import load, open_ledger
 from clusterkit.site import connected
 
 if TYPE_CHECKING:

@@ -20,11 +20,11 @@ from rich.text import Text
 
 from clusterkit import folders
 from clusterkit.cli import options
-from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.storage_prune import may_remove
 from clusterkit.cli.ui.console import err, note, out, print_document, transfer_bar, warn, warn_of_silence
 from clusterkit.cli.ui.lines import plain_table
 from clusterkit.errors import ClusterkitError, ConfigError, NotAllowedError, RunError, TransportError
+from clusterkit.project import load, open_ledger
 from clusterkit.results.cleaning import MARK, cleaning, orders, removable, remove_argv
 from clusterkit.results.code_copies import NO_CODE, code_argv, parse_code
 from clusterkit.results.listing import RemoteFile

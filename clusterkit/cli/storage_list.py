@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from clusterkit.cli import options
-from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.ui.console import note, out, print_document, transfer_bar
 from clusterkit.cli.ui.lines import plain_table
+from clusterkit.project import load, open_ledger
 from clusterkit.units import format_bytes, plural
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import typer
 
 from clusterkit.asking import agree
 from clusterkit.cli import options
-from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.ui.console import err, note, out, print_document, transfer_bar
 from clusterkit.errors import ConfigError
+from clusterkit.project import load, open_ledger
 from clusterkit.units import format_bytes
 
 if TYPE_CHECKING:

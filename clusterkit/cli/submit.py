@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from clusterkit.cli import options
-from clusterkit.cli.common import (
-    ProgramCommand,
-    asking_for,
-    chosen_profile,
-    given_words,
-    large_files,
-    load_project,
-    native_words,
-    note_unread,
-    open_ledger,
-)
-from clusterkit.cli.ui.console import transfer_bar
+from clusterkit.cli.guide import Command
+from clusterkit.cli.ui.console import large_files, note_unread, transfer_bar
+from clusterkit.config.options import native_words
 from clusterkit.errors import ConfigError
+from clusterkit.project import load_project, open_ledger, request_of
 
 if TYPE_CHECKING:
     from clusterkit.runs.alternatives import First
     from clusterkit.submit.plan import Plan
     from clusterkit.submit.sweep import SweepAxis
+
+
+class ProgramCommand(Command):
+    """Accepts program arguments only after `--`, so that forgetting `--profile` does not submit a run."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Rejects program arguments before `--`."""
+        behind = args[args.index("--") + 1 :] if "--" in args else []
+        rest = super().parse_args(ctx, args)
+        given = ctx.params.get("arguments") or []
+        if len(given) > len(behind) and not ctx.resilient_parsing:  # not during shell completion
+            raise ConfigError(
+                f"unexpected argument {given[0]!r}",
+                hint="name a profile with `--profile`; put the program's own arguments last, after `--`",
+            )
+        return rest
 
 
 COMMAND = ProgramCommand
@@ -118,29 +127,28 @@ def submit(
     from clusterkit.runs.program import assignments
     from clusterkit.submit import pipeline
     from clusterkit.submit.pipeline import resolve
-    from clusterkit.submit.request import SubmitRequest, parse_after
+    from clusterkit.submit.request import parse_after
 
     if script and as_json:
         raise ConfigError(
             "--script and --json both decide what is printed",
             hint="leave one out; `--dry-run --json` describes the runs",
         )
-    settings = load_project(config)
-    over = _axes(seeds, sweep) if seeds or sweep else ()
-    swept = any(axis.name in ("profile", "recipe") for axis in over)
-    chosen = settings.profile(profile).name if swept else chosen_profile(settings, profile, arguments)
-    stages = {
-        chosen,
-        *(then or ()),
-        *(value for axis in over if axis.name == "profile" for value in axis.values),
-    }
-    settings = asking_for(settings, stages, time=time, total_steps=total_steps, nodes=nodes)
-    request = SubmitRequest(
-        cluster=settings.cluster(cluster),
-        profile=settings.profile(chosen),
+    settings, request = request_of(
+        load_project(config),
+        profile=profile,
+        cluster=cluster,
+        arguments=arguments or (),
+        axes=_axes(seeds, sweep) if seeds or sweep else (),
+        then=then or (),
+        time=time,
+        total_steps=total_steps,
+        nodes=nodes,
+    )
+    request = replace(
+        request,
         name=name,
         seed=seed,
-        arguments=tuple(arguments or ()),
         overrides=assignments(overrides or (), "--set"),
         unlock=tuple(unlock or ()),
         native=native_words(native),
@@ -149,27 +157,12 @@ def submit(
         allow_unread=yes,
         until_done=until_done,
         after=parse_after(after or ()),
-        given=given_words(time, total_steps, nodes),
-        axes=over,
         max_parallel=max_parallel,
         pack=pack,
-        then=tuple(then or ()),
         then_always=then_always,
         in_one=in_one,
         first=_first(first) if first else None,
     )
-    if max_parallel and not request.several:
-        raise ConfigError(
-            "--max-parallel is for runs that are submitted together",
-            hint="use it with --seeds, --sweep or --then; `--after RUN` makes one run wait for another",
-        )
-    if then_always and not then:
-        raise ConfigError("--then-always needs --then", hint="add --then PROFILE, or leave it out")
-    if in_one and pack == 1:
-        raise ConfigError(
-            "--in-one trains all runs of a pack in one process, and there is no --pack",
-            hint="add --seeds and --pack: --seeds 1..8 --pack 8 --in-one",
-        )
     with open_ledger(settings, only_reads=dry_run or script) as ledger:
         planned = resolve(settings, request)
         note_unread(settings, [run.profile for run in planned.runs])

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clusterkit.cli import options
-from clusterkit.cli.common import load, open_ledger, parsed
 from clusterkit.cli.notify import Notifier
+from clusterkit.cli.options import parsed
 from clusterkit.cli.ui.console import note, print_document, say, show_error, transfer_bar, warn
+from clusterkit.project import load, open_ledger
 from clusterkit.results.selection import Checkpoints
 from clusterkit.trackers import BUILT_IN, tracker_named
 from clusterkit.units import format_bytes, parse_size, plural

@@ -16,11 +16,11 @@ from rich.text import Text
 
 from clusterkit.backends.base import backend_of
 from clusterkit.cli import options
-from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.ui.console import format_count, note, out, print_document
 from clusterkit.cli.ui.lines import plain_table, share_bar
 from clusterkit.errors import RunError, TransportError
 from clusterkit.probes.usage import Usage, UsageReader, usage_argv
+from clusterkit.project import load, open_ledger
 from clusterkit.runs.outlook import time_left
 from clusterkit.transport.faults import LostError
 from clusterkit.units import format_bytes, format_seconds, percent, significant

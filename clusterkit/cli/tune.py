@@ -11,13 +11,13 @@ import typer
 
 from clusterkit.asking import agree, at_terminal
 from clusterkit.cli import options
-from clusterkit.cli.common import load_project, open_ledger
 from clusterkit.cli.ui.console import note, print_document, transfer_bar
 from clusterkit.cli.ui.tune import Tuned, print_json, show_goes_on, show_tuned, waiting
 from clusterkit.config.layers import PROJECT_FILE, display_path, user_file
 from clusterkit.errors import ConfigError, RunError
 from clusterkit.forecast.bench import PROGRAM, read_bench
 from clusterkit.forecast.tuning import changes, choose, remark
+from clusterkit.project import load_project, open_ledger
 from clusterkit.runs.program import train_options
 from clusterkit.runs.recipe_names import choose_recipe
 from clusterkit.site import connected

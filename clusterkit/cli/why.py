@@ -8,8 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.cli import options
-from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.ui.console import listed, note, out, print_document, printable
+from clusterkit.project import load, open_ledger
 from clusterkit.units import plural
 
 if TYPE_CHECKING:

@@ -114,3 +114,8 @@ def rivals(name: str) -> tuple[str, ...]:
     """Options that sbatch does not take beside this one."""
     group = next((group for group in _RIVALS if name in group), ())
     return tuple(other for other in group if other != name)
+
+
+def native_words(texts: list[str] | None) -> tuple[str, ...]:
+    """Normalizes `--sbatch` values, given with or without leading dashes, to `--name=value`."""
+    return tuple(text if text.startswith("-") else f"--{text}" for text in texts or ())

@@ -359,18 +359,18 @@ def _walk(model: BaseModel, raw: Mapping[str, Any], key: Key) -> Iterator[tuple[
             yield (*key, name), value if derived else field.default
 
 
-def load_settings(*, config: Path | None = None) -> Settings:
+def load_settings(*, config: Path | None = None, start: Path | None = None) -> Settings:
     """Reads and checks all settings of files: built-in < user file < project file.
 
     Args:
-        config: the project's file (`--config`); None looks for clusterkit.toml from the current folder
-            upwards.
+        config: the project's file (`--config`); None looks for clusterkit.toml from `start` upwards.
+        start: a folder; None is the current one.
 
     Raises:
         ConfigError: the file found belongs to another user or came with results, or a file cannot be
             read, is not TOML, or has a wrong key or value; then one line per fault.
     """
-    begin = Path.cwd()
+    begin = start.resolve() if start else Path.cwd()
     found = config.resolve() if config else find_project_file(begin)
     if found and not config:
         refuse_foreign(found, begin)

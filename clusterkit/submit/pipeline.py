@@ -44,7 +44,7 @@ from clusterkit.submit.materials import (
 )
 from clusterkit.submit.own_program import check_reach, with_program_python
 from clusterkit.submit.plan import PlacedRun, Plan, PlannedRun, Ready, place
-from clusterkit.submit.request import SubmitRequest, plan_of, resolve_run
+from clusterkit.submit.request import SubmitRequest, check_together, plan_of, resolve_run
 from clusterkit.transport.base import Bar
 
 if TYPE_CHECKING:
@@ -113,6 +113,7 @@ def resolve(settings: Settings, request: SubmitRequest) -> Plan:
     Raises:
         ConfigError, RecipeLockedError: the request is wrong.
     """
+    check_together(request)
     if request.several:
         from clusterkit.submit.resolve_group import resolve_group
 

@@ -95,6 +95,22 @@ class Changes:
     """Scheduler options."""
 
 
+def check_together(request: SubmitRequest) -> None:
+    """Raises ConfigError for options about several runs that the request does not have."""
+    if request.max_parallel and not request.several:
+        raise ConfigError(
+            "--max-parallel is for runs that are submitted together",
+            hint="use it with --seeds, --sweep or --then; `--after RUN` makes one run wait for another",
+        )
+    if request.then_always and not request.then:
+        raise ConfigError("--then-always needs --then", hint="add --then PROFILE, or leave it out")
+    if request.in_one and request.pack == 1:
+        raise ConfigError(
+            "--in-one trains all runs of a pack in one process, and there is no --pack",
+            hint="add --seeds and --pack: --seeds 1..8 --pack 8 --in-one",
+        )
+
+
 def parse_after(texts: Sequence[str]) -> tuple[After, ...]:
     """Parses `RUN`, `RUN:ok` and `RUN:any`.
 

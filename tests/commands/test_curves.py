@@ -12,11 +12,11 @@ import pytest
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli import curves as module
-from clusterkit.cli.common import load, open_ledger
 from clusterkit.cli.curves import curves_of
 from clusterkit.cli.ui.curves import Curves
 from clusterkit.config.settings import Settings
 from clusterkit.errors import TransportError
+from clusterkit.project import load, open_ledger
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.state import RunState, to_text
 from tests.commands.conftest import Project

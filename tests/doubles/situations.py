@@ -88,9 +88,7 @@ def mistake() -> None:
 
 def mistake_in_a_thread() -> None:
     """The same while another thread goes on."""
-    import clusterkit.cli.common as common
-
-    load = common.load
+    from clusterkit.project import load
 
     def loaded(*given: Any) -> Any:
         thread = threading.Thread(target=_planted)

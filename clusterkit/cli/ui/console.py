@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
@@ -21,7 +21,10 @@ from clusterkit.units import format_bytes, format_seconds
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from clusterkit.config.models import Profile
+    from clusterkit.config.settings import Settings
     from clusterkit.runs.status import StatusRow
+    from clusterkit.snapshots import Allow, Large
     from clusterkit.transport.base import ProgressCallback, TransferProgress
 
     out: Console
@@ -159,6 +162,14 @@ def note(message: str) -> None:
     sys.stderr.write(f"{_styled(sys.stderr, wrapped(message, sys.stderr), _DIM)}\n")
 
 
+def note_unread(settings: Settings, profiles: Iterable[Profile]) -> None:
+    """Says what the user's files set in these profiles and the user's own program does not get."""
+    for profile in {profile.name: profile for profile in profiles}.values():
+        if keys := settings.unread(profile):
+            words = ", ".join(keys)
+            note(f"{profile.name}: only the bundled trainer reads {words}; your program gets nothing of it")
+
+
 def warn(lead: str, text: str = "", *, colour: str = "yellow") -> None:
     """Prints one line on standard error: a coloured lead, and text that follows it without a space."""
     from rich.text import Text
@@ -274,3 +285,15 @@ def stage_lines(
             note(words(row))
 
     return show
+
+
+def large_files(send: bool) -> Allow:
+    """Returns what approves files over the size limit: the option, or the user at the terminal."""
+
+    def approved(files: Sequence[Large], limit: int) -> bool:
+        from clusterkit.asking import at_terminal
+        from clusterkit.cli.ui.deploy import ask_about_large
+
+        return send or (at_terminal() and ask_about_large(files, limit))
+
+    return approved
