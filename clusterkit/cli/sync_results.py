@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clusterkit.cli import options
-from clusterkit.cli.notify import Notifier
+from clusterkit.cli.notify import show_faults
 from clusterkit.cli.options import parsed
 from clusterkit.cli.ui.console import note, print_document, say, show_error, transfer_bar, warn
+from clusterkit.commands.notifier import Notifier
 from clusterkit.project import load, open_ledger
 from clusterkit.results.selection import Checkpoints
 from clusterkit.trackers import BUILT_IN, tracker_named
@@ -112,7 +113,7 @@ def sync_results(
     settings = load(config)
     with open_ledger(settings, of=runs or ()) as ledger, ExitStack() as stack:
         notifier = Notifier(settings, ledger)
-        stack.callback(notifier.show_faults)
+        stack.callback(show_faults, notifier)
         login = None if watch else _log_in_ahead(settings, ledger, runs or (), cluster, stack)
 
         from clusterkit.commands.sync import SyncRequest

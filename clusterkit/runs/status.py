@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from clusterkit.backends.jobs import JobState
+from clusterkit.errors import ClusterkitError, NotAllowedError
 from clusterkit.probes import shell_path
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import Observer
@@ -16,11 +17,13 @@ from clusterkit.runs.secret_values import forget_secrets
 from clusterkit.runs.selection import Selection, known_state, recent, settled
 from clusterkit.runs.settling import settle_open
 from clusterkit.runs.state import RunState, to_text
+from clusterkit.site import connected
 from clusterkit.transport.base import Transport
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
     from clusterkit.config.settings import Settings
+    from clusterkit.transport.ahead import LoginAhead
 
 
 @dataclass(frozen=True)
@@ -71,10 +74,77 @@ class ClusterAnswer:
     """Runs that the ledger knew as active and that have ended."""
 
 
+def query_runs(
+    settings: Settings,
+    ledger: Ledger,
+    *,
+    names: Sequence[str] = (),
+    everything: bool = False,
+    selection: Selection,
+    login: tuple[str, LoginAhead] | None = None,
+    ended: Ended | None = None,
+) -> StatusReport:
+    """Queries the state of runs, in order of submission.
+
+    Ended runs are not queried again. Without names, the default cluster (or the selected ones) is also
+    searched for runs that the ledger does not know.
+
+    Args:
+        settings: of the project.
+        ledger: of the project; new states are recorded.
+        names: runs, as `Ledger.find` takes them; empty for all that may still run and the last few ended.
+        everything: without names, all runs.
+        selection: filters; with any, all matching runs.
+        login: a cluster and a login to it already in progress; other clusters are logged in to as needed.
+        ended: called with the runs that have ended since the last query.
+
+    Raises:
+        RunError: a name matches no run.
+        ConfigError: the cluster is unknown.
+    """
+    chosen = choose(ledger, names=names, everything=everything, selection=selection)
+    searched = frozenset() if names else searched_clusters(settings, selection)
+    states = {run.run_id: known_state(run) for run in chosen}
+    silent: dict[str, str] = {}
+    mute: dict[str, str] = {}
+    found: dict[str, int] = {}
+    for cluster_name in dict.fromkeys(
+        [*(run.cluster for run in chosen if not settled(run)), *sorted(searched)]
+    ):
+        mine = [run for run in chosen if run.cluster == cluster_name]
+        try:
+            cluster = settings.cluster(cluster_name)
+            with connected(cluster, login=login) as transport:
+                observer = Observer(cluster, transport)
+                answer = ask_cluster(settings, ledger, observer, mine, search=cluster_name in searched)
+                if ended is not None:
+                    ended(cluster, transport, answer.ended)
+        except NotAllowedError:
+            raise
+        except ClusterkitError as error:
+            silent[cluster_name] = error.cause
+            states |= {run.run_id: as_remembered(run) for run in mine}
+            continue
+        states |= answer.states
+        chosen += [run for run in answer.found if selection.matches(run)]
+        if answer.found:
+            found[cluster_name] = len(answer.found)
+        if answer.mute:
+            mute[cluster_name] = answer.mute
+    if found:
+        order = {run.run_id: number for number, run in enumerate(ledger.runs())}
+        chosen.sort(key=lambda run: order[run.run_id])
+    rows = [StatusRow(run, states[run.run_id]) for run in dict.fromkeys(chosen)]
+    rows = [row for row in rows if selection.shows(row.state)]
+    known = len(ledger.ids())
+    left_out = 0 if names or selection else known - len(rows)
+    return StatusReport(tuple(rows), silent, mute, found, left_out, known)
+
+
 def choose(
     ledger: Ledger, *, names: Sequence[str], everything: bool, selection: Selection
 ) -> list[LedgerRun]:
-    """Returns the selected runs; see `clusterkit.cli.status`."""
+    """Returns the selected runs; see `query_runs`."""
     if names:
         return [run for run in ledger.find(names) if selection.matches(run)]
     known = ledger.runs()

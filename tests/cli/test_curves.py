@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.ui.curves import Curves, plot, view
+from clusterkit.cli.ui.curves import plot, view
+from clusterkit.commands.curves import Curves
 from clusterkit.results.metrics import MetricRow
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.state import RunState

@@ -12,8 +12,8 @@ import pytest
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli import curves as module
-from clusterkit.cli.curves import curves_of
-from clusterkit.cli.ui.curves import Curves
+from clusterkit.cli.ui.console import transfer_bar
+from clusterkit.commands.curves import Curves, curves_of
 from clusterkit.config.settings import Settings
 from clusterkit.errors import TransportError
 from clusterkit.project import load, open_ledger
@@ -28,7 +28,7 @@ MEMBER = Member(1, JobState.RUNNING)
 def run_curves(
     settings: Settings, run: LedgerRun, *, follow: bool, say: Callable[[str], None] = lambda _: None
 ) -> Iterator[Curves]:
-    return (one for (one,) in curves_of(settings, [run], follow=follow, say=say))
+    return (one for (one,) in curves_of(settings, [run], follow=follow, bar=transfer_bar, say=say))
 
 
 LEARN = """

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.notify import Notifier
+from clusterkit.commands.notifier import Notifier
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.watching import Paces, watch
 from tests.allowing import allow

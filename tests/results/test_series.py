@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from clusterkit.cli.ui.curves import Curves, panels
+from clusterkit.cli.ui.curves import panels
+from clusterkit.commands.curves import Curves
 from clusterkit.results.checkpoints import best_step
 from clusterkit.results.logs.run_logs import RunLogs
 from clusterkit.results.metrics import MetricRow

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli.cancel import choose
+from clusterkit.commands.cancel import choose
 from clusterkit.errors import ClusterkitError, RunError
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.ledger_faults import ledger_fault

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -17,14 +16,11 @@ from rich.text import Text
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli.ui.console import format_count, out, printable
 from clusterkit.cli.ui.lines import plain_table
+from clusterkit.commands.curves import Curves
 from clusterkit.results.logs.run_logs import fault_words
 from clusterkit.results.metrics import SHORT, MetricRow, last_step, latest, meant, own_names, title_of
 from clusterkit.results.series import Series, series
 from clusterkit.units import format_seconds, plural
-
-if TYPE_CHECKING:
-    from clusterkit.runs.ledger import LedgerRun
-    from clusterkit.runs.state import RunState
 
 _WIDE = 120
 """Minimum number of columns to draw the curves side by side."""
@@ -46,31 +42,6 @@ _BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 Look = TypeVar("Look")
 Draw = Callable[[Look, int, int | None], RenderableType]
 """Draws one state with the given width in columns and height in lines; a height of None is unlimited."""
-
-
-@dataclass(frozen=True)
-class Curves:
-    """A run's state and metrics at one moment."""
-
-    run: LedgerRun
-    state: RunState
-    rows: tuple[MetricRow, ...]
-    """All rows of its logs so far."""
-    synced: datetime | None = None
-    """When the synced copy was last written; None if the rows come from the cluster."""
-    faults: Mapping[str, str] = field(default_factory=dict)
-    """Why log files, by path, are not read to their end."""
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing more will come."""
-        return self.state.state is not JobState.UNKNOWN and not self.state.state.active
-
-    @property
-    def total_steps(self) -> int | None:
-        """Environment steps that the run aims for."""
-        totals = [row.number("total_steps") for row in self.rows if row.kind == "run"]
-        return next((int(total) for total in reversed(totals) if total), None)
 
 
 @dataclass(frozen=True)
