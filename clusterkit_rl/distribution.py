@@ -96,8 +96,12 @@ def _import_own_trainer() -> None:
 
 
 def _folder(package: str) -> Path | None:
-    """Where an import would find a package; None without the package or without its __init__.py."""
-    spec = PathFinder.find_spec(package)
+    """Where an import would find a package; None without the package or without its __init__.py.
+
+    In a run, the file `clusterkit.py` of its lib folder gives way to the package.
+    """
+    of_run = os.environ.get("CLUSTERKIT_RUN_DIR", "") + "/lib"
+    spec = PathFinder.find_spec(package, [place for place in sys.path if place != of_run])
     return Path(spec.origin).resolve().parent if spec and spec.origin else None
 
 

@@ -17,6 +17,8 @@ from typing import Any, NoReturn
 
 WORK = "work"
 """The program's working directory in the run directory: the run's own copy of its code."""
+LIB = "lib"
+"""In the run directory: a clusterkit.py with `log`, for programs whose Python has no clusterkit."""
 SETTINGS = "clusterkit.toml"
 """In the project's folder, and so in the copy."""
 
@@ -67,7 +69,11 @@ def environment(run: dict[str, Any], run_dir: str) -> dict[str, str]:
     env.setdefault("CLUSTERKIT_SCRATCH", os.path.join(run_dir, "scratch"))
     own = (run.get("environment") or {}).get("paths", [])  # its packages, which no environment has installed
     python_path = [os.path.normpath(os.path.join(run_dir, WORK, path)) for path in own]
-    python_path += [*copied_places(os.path.join(run_dir, WORK)), env.get("PYTHONPATH", "")]
+    python_path += [
+        *copied_places(os.path.join(run_dir, WORK)),
+        env.get("PYTHONPATH", ""),
+        os.path.join(run_dir, LIB),
+    ]
     argv = [str(argument) for argument in run["argv"]]
     if is_trainer(argv):  # it starts with -P, which leaves out the folder that a user's environment lies in
         python_path.insert(0, os.path.join(run_dir, WORK))

@@ -195,6 +195,7 @@ class PlacedRun:
         return {
             f"{self.folder}/run.json": self.spec.to_json(),
             f"{self.folder}/launch.py": (NODE_PROGRAMS / "launch.py").read_bytes(),
+            f"{self.folder}/lib/clusterkit.py": (NODE_PROGRAMS / "log.py").read_bytes(),
             **files,
             f"{self.folder}/attempts/": "",
         }

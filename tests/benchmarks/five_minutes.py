@@ -2,9 +2,9 @@
 
 A wheel of this tree goes into a fresh virtual environment, without the trainer's packages. Its dependencies
 come from the package index, or where that gives no answer from the packages that are here (the first line
-says which). The folder holds the program that docs/index.md shows, docs/examples/own-project/progress.py, and
-nothing else. Everything runs on this machine: at most eight commands and 90 s on two quiet cores, including
-the build of the wheel. Thinking and reading are not in the clock.
+says which). The folder holds the program that docs/index.md shows, and nothing else. Everything runs on this
+machine: at most eight commands and 90 s on two quiet cores, including the build of the wheel. Thinking and
+reading are not in the clock.
 
 The peer is what can be typed without clusterkit: the three seeds in the shell, one after the other, as they
 run here. States, curves and a report would need a program of one's own first, so they have no peer.
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 import tempfile
 import time
@@ -31,11 +30,10 @@ WAITS = "clusterkit sync-results --watch"
 
 
 def project(folder: Path) -> None:
-    """Make the newcomer's folder: a program, and the function that reports its progress."""
+    """Make the newcomer's folder: a program."""
     folder.mkdir()
     (program,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/index.md").read_text(), re.M | re.S)
     (folder / "train.py").write_text(program)
-    shutil.copy(ROOT / "docs/examples/own-project/progress.py", folder)
 
 
 def with_clusterkit(folder: Path, built: Path) -> tuple[Person, str]:

@@ -24,8 +24,7 @@ def runs(user: User) -> dict[str, str]:
     text = settings.read_text().replace('default_profile = "tiny"', program.replace("[project]", ""))
     text = text.replace("[clusters.site]", '[clusters.site]\npython = "/opt/venv/bin/python"')
     settings.write_text(f'{text}\n[profiles.mine]\ngpu = "a40"\nmemory = "1G"{profile}')
-    for name in ("train.py", "progress.py"):
-        shutil.copy(EXAMPLE / name, user.folder)
+    shutil.copy(EXAMPLE / "train.py", user.folder)
     user.types("deploy")
     beside = user.submits("--", "--out", "runs", "--steps", "100")
     later = user.submits("--", "--out", "runs", "--steps", "100")

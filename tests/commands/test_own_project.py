@@ -42,17 +42,6 @@ def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 def test_the_page_shows_the_files() -> None:
     assert fences("toml")[0] == (EXAMPLE / "clusterkit.toml").read_text()
-    assert fences("python")[0] == (EXAMPLE / "progress.py").read_text()
-
-
-def test_several_processes_may_call_heartbeat(tmp_path: Path) -> None:
-    code = "import progress\nfor step in range(100):\n    progress.heartbeat(step, 100, loss=step)"
-    env = os.environ | {"CLUSTERKIT_RUN_DIR": str(tmp_path), "CLUSTERKIT_ATTEMPT": "0"}
-    env["PYTHONDONTWRITEBYTECODE"] = "1"
-    together = [subprocess.Popen([sys.executable, "-c", code], cwd=EXAMPLE, env=env) for _ in range(4)]
-    assert [process.wait(60) for process in together] == [0, 0, 0, 0]
-    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 400
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["heartbeat.json", "metrics.jsonl"]
 
 
 def test_the_commands_of_the_page(foreign: Project) -> None:

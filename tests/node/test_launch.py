@@ -47,7 +47,7 @@ def test_environment_of_the_program(tmp_path: Path) -> None:
         "CLUSTERKIT_RUN_ID": "r-1",
         "CLUSTERKIT_ATTEMPT": "3",
         "CLUSTERKIT_SCRATCH": str(tmp_path),
-        "PYTHONPATH": "/bundle:/site",
+        "PYTHONPATH": f"/bundle:/site:{tmp_path}/lib",
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
     }

@@ -1,4 +1,4 @@
-"""Random search on a hill: stands for a trainer that knows nothing of clusterkit but `heartbeat`."""
+"""Random search on a hill: stands for a trainer that knows nothing of clusterkit but `log`."""
 
 import argparse
 import csv
@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from progress import heartbeat
+import clusterkit
 
 stopping = []
 
@@ -43,7 +43,9 @@ def main() -> int:
             if state["step"] % 10 == 0:
                 rows.writerow([state["step"], reward])
                 print(f"step {state['step']}: reward {reward:.3f}", flush=True)
-                heartbeat(state["step"], arguments.steps, reward=reward, x=state["x"])
+                clusterkit.log(
+                    step=state["step"], total_steps=arguments.steps, reward=reward, x=state["x"]
+                )
 
     beside = checkpoint.with_suffix(".tmp")
     beside.write_text(json.dumps(state))
