@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 
 from clusterkit.backends.jobs import JobState
-from clusterkit.cli import curves as module
 from clusterkit.cli.ui.console import transfer_bar
+from clusterkit.commands import curves as module
 from clusterkit.commands.curves import Curves, curves_of
 from clusterkit.config.settings import Settings
 from clusterkit.errors import TransportError
