@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import clusterkit
 from clusterkit.cli.catalogue import SHORT, children
 from clusterkit.resources import page
 from tests import forked
@@ -27,6 +28,9 @@ print(sorted(p.name for p in CONTAINERS.iterdir() if p.name != "__pycache__"))
 print(recipe.names())
 print(len((NODE_PROGRAMS / "launch.py").read_bytes()))
 print(sorted(p.name for p in DOCS.glob("*.md")))
+print(len((DOCS / "clusterkit.schema.json").read_bytes()))
+package = NODE_PROGRAMS.parent
+print(sorted(p.name for p in package.iterdir() if p.suffix in (".pyi", ".typed")))
 """
 
 
@@ -52,6 +56,26 @@ def test_help_imports_nothing_heavy() -> None:
     assert python(code).splitlines()[-1] == "[]"
 
 
+def test_importing_the_package_imports_nothing_else_and_finds_what_its_types_say() -> None:
+    code = (
+        "import sys\nbefore = set(sys.modules)\nimport clusterkit\nprint(sorted(set(sys.modules) - before))"
+    )
+    assert python(code) == "['clusterkit']\n"
+    stub = ast.parse((ROOT / "clusterkit" / "__init__.pyi").read_text())
+    typed = {
+        name.asname: (node.module, name.name)
+        for node in stub.body
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
+    }
+    assert typed == clusterkit._HOMES
+    assert all(callable(getattr(clusterkit, str(name))) for name in typed)
+    assert {*typed, "__version__"} == set(clusterkit.__all__) <= set(dir(clusterkit))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        clusterkit.nothing  # noqa: B018
+
+
+@pytest.mark.slow
 def test_completing_options_imports_nothing_heavy() -> None:
     code = (
         "import sys, typer\nfrom clusterkit.cli.app import app\n"

@@ -9,13 +9,14 @@ import typer
 from rich.text import Text
 
 from clusterkit.cli import options
-from clusterkit.cli.ui.console import note, out, print_document
+from clusterkit.cli.ui.console import note, out, print_document, say
 from clusterkit.config.layers import COMMAND_LINE, display_path
 from clusterkit.config.lines import join_key, toml_value
 from clusterkit.config.permission import printable
 from clusterkit.config.settings import Setting, Settings
 from clusterkit.errors import ConfigError
 from clusterkit.project import load
+from clusterkit.resources import DOCS
 
 _ALLOW = "allow"
 """In place of a key; no setting has this name."""
@@ -39,6 +40,9 @@ def config(
     revoke: Annotated[
         bool, typer.Option("--revoke", help="With `allow`: take back what was allowed.")
     ] = False,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print what editors can know of settings files, as JSON Schema.")
+    ] = False,
     as_json: options.Json = False,
     config: options.Config = None,
 ) -> None:
@@ -53,9 +57,14 @@ def config(
       clusterkit config profiles.a40-2m
       # let this project start what it names for this machine
       clusterkit config allow
+      # for editors
+      clusterkit config --schema >clusterkit.schema.json
 
     See also: clusterkit profiles, configuration.md, security.md
     """
+    if schema:
+        say((DOCS / "clusterkit.schema.json").read_text(encoding="utf-8").rstrip())
+        return
     settings = load(config)
     if key == _ALLOW or revoke:
         if key != _ALLOW or show_origin or everything:

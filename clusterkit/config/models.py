@@ -102,13 +102,19 @@ class GpuTable(SettingsModel):
     """How one cluster spells one GPU type. What is set here wins over the cluster's own value."""
 
     request: Annotated[Line, AfterValidator(_request)] = GPU_REQUEST
+    """The option that asks for such GPUs, with {type} and {count}."""
     partition: Line | None = None
+    """The partition; None is the cluster's."""
     account: Line | None = None
+    """The account; None is the cluster's."""
     qos: Line | None = None
+    """The QOS; None is the cluster's."""
     constraint: Line | None = None
+    """The constraint; None is the cluster's."""
     memory: Size | None = None
     """Memory of one GPU in bytes."""
     sbatch: NativeOptions = Field(default_factory=dict)
+    """Further options, over those of the cluster."""
 
 
 class Cluster(SettingsModel):
@@ -122,6 +128,7 @@ class Cluster(SettingsModel):
     root: RemotePath
     """Everything clusterkit keeps on the cluster lies below it."""
     scratch: RemotePath | None = None
+    """Where per-job scratch folders are made; None is `scratch` in the work root."""
     image_store: RemotePath | None = None
     """Where images are kept; None is `images` in the work root."""
     group: Line | None = None
@@ -135,33 +142,43 @@ class Cluster(SettingsModel):
     registry_image: Line | None = None
     """An image that each job takes from a registry instead, as a runtime that can do so names it."""
     python: Line | None = None
+    """The interpreter of programs; None is `python3`."""
     packages: Literal["node", "login", "laptop"] = "node"
     """Where the packages of Python environments are fetched; they are installed on a node in any case."""
     binds: Annotated[Lines, AfterValidator(_binds)] = ()
+    """Folders that containers see: "source:target:ro"."""
     prelude: ShellLines = ()
     """Shell lines before the program, e.g. "module load apptainer"."""
     strict_prelude: bool = False
     """Whether one of them that fails ends the run."""
     login_shell: bool = False
+    """Whether commands there run in a login shell, to find the scheduler."""
     keep_login: Duration | None = None
     """Let OpenSSH keep each login for later commands, until so many seconds have passed without one."""
     transport: Literal["auto", "paramiko", "openssh"] = "auto"
     """What logs in to the host."""
     partition: Line | None = None
+    """The partition of jobs without a GPU type that has one."""
     account: Line | None = None
+    """The account, likewise."""
     qos: Line | None = None
+    """The QOS, likewise."""
     constraint: Line | None = None
+    """The constraint, likewise."""
     max_time: Duration | None = None
     """Longest time limit the site accepts, in seconds."""
     continue_by: Literal["auto", "requeue", "array", "chain"] = "auto"
     """How runs go on past their time limit."""
     gpus: dict[Name, GpuTable] = Field(default_factory=dict)
+    """How the cluster spells its GPU types."""
     interface: Interface | None = None
     """Network interface by which the nodes of a run talk to each other; None finds one."""
     mps: bool = False
     """Whether the runs of a pack use its GPU through NVIDIA MPS, which their job starts."""
     sbatch: NativeOptions = Field(default_factory=dict)
+    """Options of its jobs."""
     ssh_config: SshConfigHere | None = None
+    """An ssh configuration in place of the user's own."""
 
     @model_validator(mode="after")
     def _has_host_or_is_here(self) -> Cluster:
@@ -244,12 +261,15 @@ class Profile(SettingsModel):
 
     name: str
     description: Line = ""
+    """What the profile is for."""
     gpu: Line | None = None
     """A GPU type of the cluster's table; "none" takes back that of an extended profile."""
     nodes: int = Field(default=1, ge=1)
     """Nodes of one run. GPUs, processors, memory and scratch are those of each node."""
     gpus: int = Field(default=1, ge=1)
+    """GPUs of each node."""
     cpus: int = Field(default=1, ge=1)
+    """Processors of each node."""
     memory: Size | None = None
     """Host memory in bytes; None leaves it to the site."""
     time: Duration
@@ -257,9 +277,11 @@ class Profile(SettingsModel):
     scratch: Size | None = None
     """Room the run needs below the cluster's scratch root, in bytes."""
     recipe: Line | None = None
+    """The hyperparameters of the bundled trainer."""
     total_steps: int | None = Field(default=None, ge=1)
     """Environment steps over all tasks."""
     num_envs: int | None = Field(default=None, ge=1)
+    """Environments that step together."""
     precision: Literal["fp32", "tf32", "bf16"]
     """Of matrix products. Left out: "tf32" when the profile names a GPU, else "fp32"."""
     device: Literal["auto", "cpu", "cuda"]
@@ -273,6 +295,7 @@ class Profile(SettingsModel):
     checkpoint_every: int | None = Field(default=None, ge=1)
     """Environment steps between checkpoints."""
     seed: int = Field(default=1, ge=0)
+    """The seed of a run that is given none."""
     threads: int | None = Field(default=None, ge=1)
     """OMP_NUM_THREADS and MKL_NUM_THREADS; None sets neither, and the trainer takes as many as pay off."""
     workers: int | None = Field(default=None, ge=0)
@@ -280,6 +303,7 @@ class Profile(SettingsModel):
     mujoco_gl: Literal["egl", "osmesa", "glfw"] | None = None
     """MUJOCO_GL; left out: "egl" when the profile names a GPU, else not set."""
     env: Environment = Field(default_factory=dict)
+    """Environment variables of the program."""
     program: Program | None = None
     """What to run instead of the project's program."""
     until_done: bool | None = None
@@ -291,6 +315,7 @@ class Profile(SettingsModel):
     retry: Retry | None = None
     """What is tried again; None follows the project."""
     sbatch: NativeOptions = Field(default_factory=dict)
+    """Options of its jobs, over those of the cluster."""
 
     @model_validator(mode="before")
     @classmethod
@@ -345,8 +370,11 @@ class Wandb(SettingsModel):
     """
 
     project: Line = "clusterkit"
+    """The W&B project."""
     entity: Line | None = None
+    """The W&B user or team; None is the user's own."""
     mode: Literal["offline", "online", "disabled"] = "offline"
+    """Whether runs write to W&B's folders, to its server, or not at all."""
 
 
 class Project(SettingsModel):
@@ -355,7 +383,9 @@ class Project(SettingsModel):
     name: Line
     """Left out: the name of the project folder."""
     default_cluster: Line = "local"
+    """The cluster of runs that name none."""
     default_profile: Line = "local-demo"
+    """The profile of runs that name none."""
     program: Program | None = None
     """Argv of what a run executes; None is the bundled trainer with the profile's settings."""
     environment: LocalPath | None = None
@@ -367,12 +397,15 @@ class Project(SettingsModel):
     include: Lines = ()
     """Patterns of files that travel although git ignores them or they look like a secret."""
     results: LocalPath = Field(default="results", validate_default=True)
+    """The folder of fetched results."""
     max_file_size: Size = Field(default="100M", validate_default=True)
     """Files above this size (bytes) do not travel without being asked for."""
     until_done: bool = False
     """Whether runs go on past their time limit."""
     retry: Retry = Retry()
+    """What is tried again, unless the profile says."""
     wandb: Wandb = Wandb()
+    """Where the runs appear in W&B."""
     trackers: TrackerPlaces = Field(default_factory=dict)
     """Where the metrics of fetched runs are copied to."""
 
@@ -396,7 +429,12 @@ class Document(SettingsModel):
     """A whole merged settings document."""
 
     clusters: dict[Name, Cluster]
+    """Clusters by name; `local` is this machine."""
     profiles: dict[Name, Profile]
+    """Profiles by name; a shipped one may be changed."""
     project: Project
+    """The user's own project."""
     secrets: SecretsTable = SecretsTable()
+    """The secrets that programs get."""
     notify: Notify = Field(default_factory=Notify)
+    """Notices of runs that have ended."""

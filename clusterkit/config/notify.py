@@ -89,10 +89,11 @@ class Notify(SettingsModel):
     mail: MailAddress | None = None
     """The scheduler mails there; not of runs on this machine."""
     webhook: WebhookUrl | None = Field(default=None, repr=False)
+    """The address that notices are sent to; only in the user's own file."""
     webhook_command: ProgramHere | None = None
     """Argv of a program that prints the webhook's address."""
     webhook_kind: WebhookKind | None = None
-    """What the webhook expects; None for a host that tells."""
+    """What the webhook expects; None is as its host tells."""
     from_job: bool = False
     """Whether a job tells the webhook of its own end, if its node reaches it; not of a group's runs."""
     command: ProgramHere | None = None

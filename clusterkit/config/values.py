@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, GetPydanticSchema, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    GetPydanticSchema,
+    ValidationInfo,
+    WithJsonSchema,
+)
 from pydantic_core import core_schema
 
 from clusterkit.config.exposure import assigned_secret, names_secret
@@ -139,9 +147,17 @@ def _option_value(value: str | int | bool) -> str | int | bool:
     return _one_line(value) if isinstance(value, str) else value
 
 
-Size = Annotated[int, BeforeValidator(_size), AfterValidator(_positive)]
+def _text(pattern: str, *examples: str) -> WithJsonSchema:
+    """What an editor may know of a value: it is text of this form."""
+    known = {"examples": [*examples]} if examples else {}
+    return WithJsonSchema({"type": "string", "pattern": f"^{pattern}$", **known})
+
+
+_SIZE_TEXT = r"\s*\d+(\.\d+)?\s*[KMGTkmgt](i?[Bb])?\s*"
+_DURATION_TEXT = r"\s*((\d+-)?\d+:[0-5]\d:[0-5]\d|(\d+[dD])?(\d+[hH])?(\d+[mM])?(\d+[sS])?)\s*"
+Size = Annotated[int, BeforeValidator(_size), AfterValidator(_positive), _text(_SIZE_TEXT, "64G")]
 """Bytes; written as text such as "64G"."""
-Duration = Annotated[int, BeforeValidator(_duration), AfterValidator(_positive)]
+Duration = Annotated[int, BeforeValidator(_duration), AfterValidator(_positive), _text(_DURATION_TEXT, "4h")]
 """Seconds; written as text such as "4h"."""
 Line = Annotated[str, AfterValidator(_one_line)]
 """Text without control characters."""
@@ -156,8 +172,8 @@ TrackerPlaces = Annotated[
     dict[str, Annotated[str, BeforeValidator(_tracker_place)]], BeforeValidator(_with_names)
 ]
 """Where to log to, by the names of trackers; a relative path starts at the project folder."""
-Name = Annotated[str, AfterValidator(_name)]
-EnvironmentName = Annotated[str, AfterValidator(_environment_name)]
+Name = Annotated[str, AfterValidator(_name), _text(_NAME.pattern)]
+EnvironmentName = Annotated[str, AfterValidator(_environment_name), _text(_ENVIRONMENT_NAME.pattern)]
 Environment = Mapping[Annotated[EnvironmentName, AfterValidator(_open_name)], Line]
 NativeOptions = Mapping[
     Annotated[str, AfterValidator(_option_name)], Annotated[bool | int | str, AfterValidator(_option_value)]
