@@ -29,6 +29,8 @@ class ClusterkitError(Exception):
         super().__init__(cause)
         self.cause = cause
         self.hint = hint
+        if hint:
+            self.add_note(f"next:  {hint}")  # Python prints it below the error
 
 
 class ConfigError(ClusterkitError):

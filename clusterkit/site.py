@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from clusterkit import ownership
+import clusterkit.ownership as ownership
 from clusterkit.errors import TransportError
 from clusterkit.probes import shell_path
 from clusterkit.transport.base import Completed, Transport

@@ -11,9 +11,9 @@ from tests.weight import RUNTIMES, SLURM, files_with, walk_of_submit, weight
 
 ROOT = Path(__file__).resolve().parent.parent
 BOUNDS = {
-    "clusterkit": (380, 45_030, 0.114),
+    "clusterkit": (390, 45_700, 0.114),
     "trainer": (168, 15_190, 0.114),
-    "tests": (513, 56_750, 0.095),
+    "tests": (516, 57_400, 0.095),
 }
 """Files, lines of code and the share of them that imports."""
 TESTBED = [path for path in (ROOT / "tests/cluster").rglob("*.py") if not path.name.startswith("test_")]

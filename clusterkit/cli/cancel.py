@@ -12,12 +12,12 @@ from clusterkit.backends.jobs import JobState
 from clusterkit.cli import options
 from clusterkit.cli.ui.console import err, note, print_document, say, transfer_bar, warn
 from clusterkit.cli.ui.status import status_table
-from clusterkit.commands.cancel import Cancellation, cancel_runs, choose, had_ended
 from clusterkit.errors import ConfigError, SchedulerError, TransportError
 from clusterkit.project import load, open_ledger
 from clusterkit.units import plural
 
 if TYPE_CHECKING:
+    from clusterkit.commands.cancel import Cancellation
     from clusterkit.runs.status import StatusRow
 
 
@@ -52,6 +52,8 @@ def cancel(
 
     See also: clusterkit resume, clusterkit status
     """
+    from clusterkit.commands.cancel import cancel_runs, choose, had_ended
+
     settings = load(config)
     together = everything or group is not None
     with open_ledger(settings, of=names or ()) as ledger:
@@ -76,15 +78,7 @@ def print_json(result: Cancellation) -> None:
         {
             "schema": 1,
             "carried_out": not result.refused,
-            "runs": [
-                {
-                    "run_id": row.run.run_id,
-                    "cluster": row.run.cluster,
-                    "state_before": row.state.state.value,
-                    "cancelled": not had_ended(row),
-                }
-                for row in result.done
-            ],
+            "runs": result.as_objects(),
             "unclear": [run.run_id for run in result.unclear],
             "silent": result.silent,
         }
@@ -113,6 +107,8 @@ def agreed(rows: Sequence[StatusRow], *, together: bool, yes: bool) -> bool:
 
 def show_cancelled(result: Cancellation, *, as_json: bool = False) -> int:
     """Prints one line per run, or a JSON object; returns the command's exit code."""
+    from clusterkit.commands.cancel import had_ended
+
     if as_json:
         print_json(result)
     for row in () if as_json else result.done:

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from clusterkit.cli import options
-from clusterkit.cli.ui.console import large_files, transfer_bar
+from clusterkit.cli.submit import large_files
+from clusterkit.cli.ui.console import transfer_bar
 from clusterkit.project import load_project, open_ledger
 
 

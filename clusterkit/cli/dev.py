@@ -13,7 +13,8 @@ from clusterkit.backends.base import backend_of
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli import options
 from clusterkit.cli.shell import own_terminal, run_in
-from clusterkit.cli.ui.console import large_files, note, say, stage_lines, transfer_bar, warn
+from clusterkit.cli.submit import large_files
+from clusterkit.cli.ui.console import note, say, stage_lines, transfer_bar, warn
 from clusterkit.config.options import native_words
 from clusterkit.errors import ClusterkitError, RunError
 from clusterkit.project import load_project, open_ledger, request_of

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clusterkit.cli import options
-from clusterkit.cli.submit import ProgramCommand
-from clusterkit.cli.ui.console import large_files, note_unread, transfer_bar
+from clusterkit.cli.submit import ProgramCommand, large_files
+from clusterkit.cli.ui.console import note_unread, transfer_bar
 from clusterkit.cli.ui.plan import print_json, show_forecast
 from clusterkit.config.options import native_words
 from clusterkit.errors import ClusterkitError, ConfigError, ImageError

@@ -14,8 +14,8 @@ import typer
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli import options
 from clusterkit.cli.guide import Command
-from clusterkit.cli.submit import agree
-from clusterkit.cli.ui.console import large_files, note, note_unread, transfer_bar
+from clusterkit.cli.submit import agree, large_files
+from clusterkit.cli.ui.console import note, note_unread, transfer_bar
 from clusterkit.errors import ConfigError, RunError
 from clusterkit.interruption import INTERRUPTED
 from clusterkit.project import load, open_ledger, request_of, with_command

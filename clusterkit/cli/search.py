@@ -14,8 +14,8 @@ import typer
 from rich.text import Text
 
 from clusterkit.cli import options
-from clusterkit.cli.submit import ProgramCommand
-from clusterkit.cli.ui.console import large_files, note, out, print_document, printable
+from clusterkit.cli.submit import ProgramCommand, large_files
+from clusterkit.cli.ui.console import note, out, print_document, printable
 from clusterkit.cli.ui.lines import plain_table
 from clusterkit.config.options import native_words
 from clusterkit.errors import ConfigError, RunError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,13 +10,14 @@ import typer
 
 from clusterkit.cli import options
 from clusterkit.cli.guide import Command
-from clusterkit.cli.ui.console import large_files, note_unread, transfer_bar
+from clusterkit.cli.ui.console import note_unread, transfer_bar
 from clusterkit.config.options import native_words
 from clusterkit.errors import ConfigError
 from clusterkit.project import load_project, open_ledger, request_of
 
 if TYPE_CHECKING:
     from clusterkit.runs.alternatives import First
+    from clusterkit.snapshots import Allow, Large
     from clusterkit.submit.plan import Plan
     from clusterkit.submit.sweep import SweepAxis
 
@@ -215,3 +217,15 @@ def agree(plan: Plan, *, yes: bool) -> None:
             )
         if not confirmed(plan):
             raise typer.Exit(1)
+
+
+def large_files(send: bool) -> Allow:
+    """Returns what approves files over the size limit: the option, or the user at the terminal."""
+
+    def approved(files: Sequence[Large], limit: int) -> bool:
+        from clusterkit.asking import at_terminal
+        from clusterkit.cli.ui.deploy import ask_about_large
+
+        return send or (at_terminal() and ask_about_large(files, limit))
+
+    return approved

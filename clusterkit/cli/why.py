@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
@@ -14,7 +14,7 @@ from clusterkit.units import plural
 
 if TYPE_CHECKING:
     from clusterkit.commands.why import Causes
-    from clusterkit.diagnosis import Diagnosis, Finding
+    from clusterkit.diagnosis import Diagnosis
 
 
 def why(
@@ -82,17 +82,13 @@ def print_group_json(causes: Causes) -> None:
             {
                 "cause": one.exemplar.finding.cause.slug,
                 "run_ids": one.run_ids,
-                "exemplar": as_object(one.exemplar),
+                "exemplar": one.exemplar.as_object(),
             }
             for one in causes.shared
         ],
         "not_asked": causes.not_asked,
     }
     print_document(document)
-
-
-_LONGEST = 400
-"""The maximum number of characters of a line to show; a line of a log may be a megabyte long."""
 
 
 def show_diagnosis(diagnosis: Diagnosis) -> None:
@@ -138,39 +134,11 @@ def show_finding(diagnosis: Diagnosis) -> None:
 
 def print_json(diagnosis: Diagnosis) -> None:
     """Prints one JSON object on standard output; see docs/why.md."""
-    print_document({"schema": 1, **as_object(diagnosis)})
-
-
-def as_object(diagnosis: Diagnosis) -> dict[str, Any]:
-    """Converts a diagnosis to plain values."""
-    evidence = diagnosis.evidence
-    return {
-        "run_id": evidence.subject.run_id,
-        "job_id": evidence.subject.job_id,
-        "state": evidence.state.state.value,
-        "node": evidence.state.node,
-        "attempt": evidence.state.attempt,
-        **_object(diagnosis.finding),
-        "also": [_object(other) for other in diagnosis.also],
-    }
-
-
-def _object(finding: Finding) -> dict[str, Any]:
-    return {
-        "cause": finding.cause.slug,
-        "trouble": finding.cause.trouble,
-        "sentence": _short(finding.sentence),
-        "evidence": [{"source": line.source, "text": _short(line.text)} for line in finding.evidence],
-        "cure": finding.cure,
-        "next": finding.next,
-        "sure": finding.sure.name.lower(),
-    }
+    print_document({"schema": 1, **diagnosis.as_object()})
 
 
 def _shown(text: str) -> str:
     """Shortens text that may come from a log, and escapes terminal control sequences."""
-    return printable(_short(text))
+    from clusterkit.diagnosis.diagnose import shortened
 
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return printable(shortened(text))

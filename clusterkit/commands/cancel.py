@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ConfigError, RunError, TransportError
@@ -44,6 +44,18 @@ class Cancellation:
     """Cluster -> why it did not answer; its runs were not cancelled."""
     unclear: list[LedgerRun] = field(default_factory=list)
     """Runs that may or may not have a job yet; they were not cancelled."""
+
+    def as_objects(self) -> list[dict[str, Any]]:
+        """Returns the runs as plain values, as `cancel --json` prints them."""
+        return [
+            {
+                "run_id": row.run.run_id,
+                "cluster": row.run.cluster,
+                "state_before": row.state.state.value,
+                "cancelled": not had_ended(row),
+            }
+            for row in self.done
+        ]
 
 
 def cancel_runs(

@@ -17,9 +17,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from clusterkit import folders
 from clusterkit.config.lines import Key, join_key, key_lines
 from clusterkit.errors import ConfigError
+from clusterkit.folders import home, local_path
 from clusterkit.resources import TEMPLATES
 from clusterkit.runtimes import NONE
 from clusterkit.untrusted import DOCUMENT_BYTES, parse_object, read_limited
@@ -304,8 +304,8 @@ def display_path(file: Path) -> str:
 
 def home_folder() -> Path | None:
     """The home folder; None for a user without one, as in some containers."""
-    home = folders.home()
-    return home and home.resolve()
+    found = home()
+    return found and found.resolve()
 
 
 def _is_there(file: Path) -> bool:
@@ -332,7 +332,7 @@ def _in_results(folder: Path) -> bool:
     try:
         project = tomllib.loads(file.read_text(encoding="utf-8-sig")).get("project", {})
         named = project.get("results", "results")
-        results = folders.local_path(named, file.parent).resolve()
+        results = local_path(named, file.parent).resolve()
     except (OSError, ValueError, TypeError, AttributeError):
         return False  # its own settings are not ours to judge
     return folder.is_relative_to(results) and not file.parent.is_relative_to(results)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from clusterkit.backends.causes import Cause, Finding, Line, Sure, Text
 from clusterkit.backends.jobs import SCHEDULER_LOG
@@ -10,6 +11,8 @@ from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules import findings
 from clusterkit.runs.state import tried_again
 
+_LONGEST = 400
+"""The maximum number of characters of a line to show."""
 UNKNOWN = Cause(
     "unknown",
     "the cause is not known",
@@ -26,6 +29,19 @@ class Diagnosis:
     """The one cause."""
     also: tuple[Finding, ...] = ()
     """Other findings, the most certain first."""
+
+    def as_object(self) -> dict[str, Any]:
+        """Returns plain values, as `why --json` prints them."""
+        state = self.evidence.state
+        return {
+            "run_id": self.evidence.subject.run_id,
+            "job_id": self.evidence.subject.job_id,
+            "state": state.state.value,
+            "node": state.node,
+            "attempt": state.attempt,
+            **_object(self.finding),
+            "also": [_object(other) for other in self.also],
+        }
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:
@@ -67,3 +83,20 @@ def _said(evidence: Evidence) -> Line | None:
     """The scheduler's name of the state, with its reason."""
     story = evidence.story
     return Line("scheduler", f"{story.raw_state} {story.reason}".strip()) if story.raw_state else None
+
+
+def _object(finding: Finding) -> dict[str, Any]:
+    return {
+        "cause": finding.cause.slug,
+        "trouble": finding.cause.trouble,
+        "sentence": shortened(finding.sentence),
+        "evidence": [{"source": line.source, "text": shortened(line.text)} for line in finding.evidence],
+        "cure": finding.cure,
+        "next": finding.next,
+        "sure": finding.sure.name.lower(),
+    }
+
+
+def shortened(text: str) -> str:
+    """Returns at most as much of a line as is shown; a line of a log may be a megabyte long."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -11,7 +11,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import astuple, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,15 @@ class LedgerRun:
     part: int = 0
     """Number, within the group, of the submission that it belongs to; ALONE for one of its own."""
 
+    def as_object(self) -> dict[str, Any]:
+        """Returns the run as plain values, as `--json` of the commands prints it."""
+        values = asdict(self)
+        del values["last"]
+        return values | {name: values[name] or None for name in _NULL_IF_EMPTY}
 
+
+_NULL_IF_EMPTY = ("recipe", "job_id", "submitted", "total_steps", "group", "until_done")
+"""Fields that the ledger leaves empty, or 0, where there is no value."""
 _COLUMNS = [f'"{field.name}"' for field in fields(LedgerRun)]
 _KINDS = tuple(int if field.type == "int" else str for field in fields(LedgerRun))
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}")

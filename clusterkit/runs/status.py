@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ClusterkitError, NotAllowedError
@@ -32,6 +32,18 @@ class StatusRow:
 
     run: LedgerRun
     state: RunState
+
+    def as_object(self) -> dict[str, Any]:
+        """Returns the run and its state as plain values, as `status --json` prints them."""
+        state = asdict(self.state)
+        del state["seen_step"], state["seen_time"]
+        state |= {
+            "state": self.state.state.value,
+            "until_done": self.run.until_done or None,
+            "job_id": self.state.job_id or self.run.job_id or None,
+            "submission": max(self.state.submission or 0, self.run.submission),
+        }
+        return self.run.as_object() | state
 
 
 Ended = Callable[["Cluster", Transport, Sequence[StatusRow]], None]

@@ -47,7 +47,7 @@ def test_diff_of_the_first_run_says_that_none_was_before_it(ledger: Ledger) -> N
 def test_diff_where_there_are_not_two_runs_says_so(tmp_path: Path, count: int, words: str) -> None:
     with Ledger(tmp_path / "ledger.sqlite3") as ledger:
         ledger.add_all([run("first-a", "1")][:count])
-        with pytest.raises(RunError, match=f"this project has {words}$"):
+        with pytest.raises(RunError, match=f"(?m)this project has {words}$"):
             pair(ledger, [])
 
 

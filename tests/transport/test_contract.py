@@ -102,7 +102,9 @@ def test_a_signal_openssh_does_not_tell(openssh: Transport) -> None:
 
 def test_a_missing_program(transport: Transport) -> None:
     assert transport.run(["no-such-program"], check=False).returncode == 127
-    with pytest.raises(TransportError, match=f"^no-such-program: command not found on {transport.where}$"):
+    with pytest.raises(
+        TransportError, match=f"(?m)^no-such-program: command not found on {transport.where}$"
+    ):
         transport.run(["no-such-program"])
 
 

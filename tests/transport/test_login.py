@@ -158,7 +158,7 @@ def test_a_refused_port_names_host_and_port(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with pytest.raises(
-        TransportError, match=rf"^away \(127\.0\.0\.1:{port}\) cannot be reached: Connection refused$"
+        TransportError, match=rf"(?m)^away \(127\.0\.0\.1:{port}\) cannot be reached: Connection refused$"
     ):
         connect("away", ssh_config=config_for(tmp_path, port))
 

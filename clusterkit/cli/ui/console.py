@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from clusterkit.config.models import Profile
     from clusterkit.config.settings import Settings
     from clusterkit.runs.status import StatusRow
-    from clusterkit.snapshots import Allow, Large
     from clusterkit.transport.base import ProgressCallback, TransferProgress
 
     out: Console
@@ -285,15 +284,3 @@ def stage_lines(
             note(words(row))
 
     return show
-
-
-def large_files(send: bool) -> Allow:
-    """Returns what approves files over the size limit: the option, or the user at the terminal."""
-
-    def approved(files: Sequence[Large], limit: int) -> bool:
-        from clusterkit.asking import at_terminal
-        from clusterkit.cli.ui.deploy import ask_about_large
-
-        return send or (at_terminal() and ask_about_large(files, limit))
-
-    return approved

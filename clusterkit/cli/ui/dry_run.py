@@ -18,7 +18,6 @@ from clusterkit.cli.ui.submit import (
     note_name,
     print_runs,
     retry_words,
-    run_object,
 )
 from clusterkit.cli.ui.sweep import show_plan
 from clusterkit.units import format_bytes, format_duration, plural
@@ -126,7 +125,7 @@ def _planned(found: DryRun) -> list[dict[str, Any]]:
     folder = PurePosixPath(first.run_dir).parent
     part_of = {index: part.number for part in found.parts for index in part.members}
     return [
-        run_object(first)
+        first.as_object()
         | {
             "run_id": one.spec.run_id,
             "profile": one.profile.name,

@@ -15,7 +15,6 @@ from rich.text import Text
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli.ui.console import format_count, note, out, print_document, printable, warn_of_silence
 from clusterkit.cli.ui.lines import share_bar
-from clusterkit.cli.ui.submit import run_object
 from clusterkit.units import format_seconds, percent, plural, significant
 
 if TYPE_CHECKING:
@@ -40,24 +39,13 @@ def document(report: StatusReport, bests: Mapping[str, Best] = MappingProxyType(
     return {
         "schema": SCHEMA,
         "time": time.time(),
-        "runs": [_run(row) for row in report.rows],
+        "runs": [row.as_object() for row in report.rows],
         "groups": [_group(line, bests.get(line.group)) for line in folded],
         "silent": dict(report.silent),
         "mute": dict(report.mute),
         "found": dict(report.found),
         "left_out": report.left_out,
     }
-
-
-def _run(row: StatusRow) -> Mapping[str, Any]:
-    state = asdict(row.state)
-    del state["seen_step"], state["seen_time"]
-    state |= {
-        "until_done": row.run.until_done or None,
-        "job_id": row.state.job_id or row.run.job_id or None,
-        "submission": max(row.state.submission or 0, row.run.submission),
-    }
-    return run_object(row.run) | state
 
 
 def _group(line: Folded, best: Best | None) -> Mapping[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from clusterkit.backends.base import backend_of
@@ -14,20 +13,8 @@ if TYPE_CHECKING:
     from clusterkit.backends.jobs import Continuation
     from clusterkit.backends.submission import SubmissionOutcome
     from clusterkit.commands.resume import Resumed
-    from clusterkit.runs.ledger import LedgerRun
     from clusterkit.submit.pipeline import DryRun, Submitted
     from clusterkit.submit.plan import Plan
-
-
-_NULL_IF_EMPTY = ("recipe", "job_id", "submitted", "total_steps", "group", "until_done")
-"""Fields that the ledger leaves empty, or 0, where there is no value."""
-
-
-def run_object(run: LedgerRun) -> dict[str, Any]:
-    """Converts a run to plain values."""
-    values = asdict(run)
-    del values["last"]
-    return values | {name: values[name] or None for name in _NULL_IF_EMPTY}
 
 
 def print_submitted(submissions: Sequence[Submitted], more: Sequence[Mapping[str, Any]] = ()) -> None:
@@ -39,7 +26,7 @@ def print_submitted(submissions: Sequence[Submitted], more: Sequence[Mapping[str
     """
     print_runs(
         submissions[0],
-        [[run_object(run) for run in submission.runs] for submission in submissions],
+        [[run.as_object() for run in submission.runs] for submission in submissions],
         more,
         carried_out=True,
         missing=[run_id for submission in submissions for run_id in submission.missing],
