@@ -21,11 +21,17 @@ def ran(run: Run) -> bool:
 
 
 @pytest.mark.parametrize(
-    "planted", ["runs/run-1/launch.py", "runs/run-1", "runs", "runs/run-1/attempts", "."]
+    "planted",
+    [
+        *("runs/run-1/launch.py", "runs/run-1/lib/clusterkit.py", "runs/run-1/attempts"),
+        *("runs/run-1", "runs", "."),
+    ],
 )
 def test_a_run_directory_of_anothers_is_not_touched(tmp_path: Path, planted: str) -> None:
     run = Run(tmp_path / "root", python("ready()"))
     (run.dir / "attempts").mkdir()
+    (run.dir / "lib").mkdir()
+    (run.dir / "lib" / "clusterkit.py").touch()
     os.chown(run.root / planted, BOB, BOB)
     before = sorted(tmp_path.rglob("*"))
     assert run.run() == 77
