@@ -112,13 +112,14 @@ def _given_total() -> int | None:
 
 
 def _give_way() -> None:
-    """Puts the whole package in the place of this file where it is installed."""
+    """Puts the whole package in the place of this file where it is installed, with `log` if it has none."""
     here = os.path.dirname(os.path.abspath(__file__))
     others = [path for path in sys.path if os.path.abspath(path) != here]
     spec = PathFinder.find_spec(NAME, others)
     if spec and spec.origin and spec.loader:
         sys.modules[NAME] = module = module_from_spec(spec)
         spec.loader.exec_module(module)
+        vars(module).setdefault("log", log)
 
 
 if __name__ == NAME:

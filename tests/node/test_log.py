@@ -129,6 +129,6 @@ def test_the_file_of_a_run_gives_way_to_an_installed_package(run_dir: Path) -> N
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("whole = True\n")
     (package / "part.py").write_text("there = True\n")
-    code = "from clusterkit import part\nprint(clusterkit.whole, part.there, hasattr(clusterkit, 'log'))"
+    code = "from clusterkit import part\nprint(clusterkit.whole, part.there, clusterkit.log.__module__)"
     done = program(run_dir, code, PYTHONPATH=f"{run_dir}/lib:{run_dir}/site")
-    assert done.stdout == "True True False\n", done.stderr
+    assert done.stdout == "True True clusterkit\n", done.stderr
