@@ -57,8 +57,6 @@ def config(
       clusterkit config profiles.a40-2m
       # let this project start what it names for this machine
       clusterkit config allow
-      # for editors
-      clusterkit config --schema >clusterkit.schema.json
 
     See also: clusterkit profiles, configuration.md, security.md
     """

@@ -262,7 +262,7 @@ def _new(settings: Settings, name: str, given: Mapping[str, Any]) -> Definition:
         "direction": Direction.MAXIMIZE.value,
         "sampler": Sampler.TPE.value,
         "prune": Prune.ASHA.value,
-        "profile": chosen_profile(settings, given["profile"], given["arguments"]),
+        "profile": chosen_profile(settings, given["profile"], given["arguments"] or ()),
         "cluster": settings.cluster(given["cluster"]).name,
     }
     return Definition(
