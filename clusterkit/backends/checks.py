@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from clusterkit.probes import MARK, Section, sections
 
 if TYPE_CHECKING:
-    from clusterkit.config.models import Cluster, Profile, Project
+    from clusterkit.config.models import Cluster, Profile, ProjectTable
 
 Evidence = TypeVar("Evidence")
 LIBRARIES: Mapping[str, re.Pattern[str]] = {
@@ -82,7 +82,7 @@ class Scope:
     """The subject of an examination, which decides what is checked."""
 
     cluster: Cluster
-    project: Project
+    project: ProjectTable
     queue: bool
     """Whether jobs wait in a queue, and so run on nodes of their own."""
     arrays: bool

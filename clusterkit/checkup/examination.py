@@ -21,7 +21,7 @@ from clusterkit.transport.base import Bar
 from clusterkit.transport.questions import Ask
 
 if TYPE_CHECKING:
-    from clusterkit.config.models import Cluster, Profile, Project
+    from clusterkit.config.models import Cluster, Profile, ProjectTable
     from clusterkit.config.settings import Settings
     from clusterkit.transport.base import Transport
 
@@ -166,7 +166,7 @@ class Examination:
         return self.make([replace(check, judge=lambda _: verdict) for check in left], None, profile)
 
 
-def scope_of(cluster: Cluster, project: Project, profile: Profile | None) -> Scope:
+def scope_of(cluster: Cluster, project: ProjectTable, profile: Profile | None) -> Scope:
     """Returns the subject of the checks, for a profile or for those without one."""
     gpu, can = profile is not None and wants_gpu(cluster, profile), backend_of(cluster).can
     return Scope(cluster, project, can.queue, can.arrays, profile, gpu)

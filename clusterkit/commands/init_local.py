@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clusterkit.backends.survey import Choice, Option
-from clusterkit.config.lines import Entry, Table
+from clusterkit.config.lines import Entry, WrittenTable
 from clusterkit.config.merge import added
 from clusterkit.config.settings import Settings
 from clusterkit.config.settings_file import Proposal, checked, read
@@ -132,8 +132,8 @@ def _python(project: Path) -> str | None:
 class LocalDraft:
     """The tables for this machine."""
 
-    project: Table
-    tables: tuple[Table, ...]
+    project: WrittenTable
+    tables: tuple[WrittenTable, ...]
 
 
 def draft(
@@ -158,13 +158,13 @@ def draft(
     cluster = []
     if python is not None:
         cluster.append(Entry("python", python, "has what the program imports"))
-    tables = [Table(("clusters", "local"), tuple(cluster))] if cluster else []
+    tables = [WrittenTable(("clusters", "local"), tuple(cluster))] if cluster else []
     if program is None:
         head += ('Your own program instead of the bundled trainer: program = ["python", "train.py"]',)
         project.append(
             Entry("default_profile", DEMO, "shipped: four tasks in minutes; `clusterkit profiles`")
         )
-        return LocalDraft(Table(("project",), tuple(project), head), tuple(tables))
+        return LocalDraft(WrittenTable(("project",), tuple(project), head), tuple(tables))
     if packages is not None:
         head += (f'Its packages, built once wherever runs start: environment = "{packages}"',)
     project.append(Entry("default_profile", PROFILE, "what a run requests, below"))
@@ -183,5 +183,5 @@ def draft(
         advice = "`submit --seed 7` fills in {seed}; `submit --seeds 1..3` runs three seeds."
     else:
         advice = 'If it takes a seed, add "--seed", "{seed}" to `program`; `submit --seeds 1..3` runs three.'
-    tables.append(Table(("profiles", PROFILE), tuple(entries), (about, advice)))
-    return LocalDraft(Table(("project",), tuple(project), head), tuple(tables))
+    tables.append(WrittenTable(("profiles", PROFILE), tuple(entries), (about, advice)))
+    return LocalDraft(WrittenTable(("project",), tuple(project), head), tuple(tables))

@@ -7,7 +7,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from clusterkit.config.models import Project
+from clusterkit.config.models import ProjectTable
 from clusterkit.errors import RunError, TrackerError, TrackerUnusableError
 from clusterkit.results.pull import alone
 from clusterkit.results.tracked import described, tracked_rows
@@ -33,7 +33,7 @@ class Tracked:
 
 def track(
     runs: Sequence[LedgerRun],
-    project: Project,
+    project: ProjectTable,
     places: Mapping[str, str],
     *,
     waiting: Callable[[], None] = lambda: None,

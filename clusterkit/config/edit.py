@@ -18,7 +18,7 @@ from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import AbstractTable, AoT, Comment, Null, Whitespace
 from tomlkit.items import Table as HeaderTable
 
-from clusterkit.config.lines import Entry, Key, Table, join_key, toml_value
+from clusterkit.config.lines import Entry, Key, WrittenTable, join_key, toml_value
 from clusterkit.errors import ConfigError
 
 _FIGURE = re.compile(r"\S*\d\S*")
@@ -75,14 +75,14 @@ class Editor:
             node = node.get(part) if isinstance(node, dict) else None
         return node
 
-    def add_missing(self, table: Table) -> None:
+    def add_missing(self, table: WrittenTable) -> None:
         """Add missing keys to a table; a missing table is put first in the file."""
         new = tuple(one for one in table.entries if self.value((*table.key, one.key)) is None)
         if not (places := _places(self._document, table.key)):
             self.insert(table, first=True)
             return
         comments = ""
-        for name, item in tomlkit.parse("\n".join(Table((), new).key_lines()) + "\n").body:
+        for name, item in tomlkit.parse("\n".join(WrittenTable((), new).key_lines()) + "\n").body:
             if name is None:
                 comments += item.as_string()
             elif isinstance(places[0], HeaderTable):
@@ -90,9 +90,9 @@ class Editor:
                 places[0].raw_append(name, item)
             else:
                 places[0].append(name, item)
-        self._means(Table(table.key, new))
+        self._means(WrittenTable(table.key, new))
 
-    def update(self, table: Table) -> None:
+    def update(self, table: WrittenTable) -> None:
         """Set a table's keys, and update clusterkit's comments in it whose figures have changed.
 
         A missing table is inserted.
@@ -106,7 +106,7 @@ class Editor:
             self._set(table.key, entry)
         self.add_missing(table)
 
-    def insert(self, table: Table, *, first: bool = False) -> None:
+    def insert(self, table: WrittenTable, *, first: bool = False) -> None:
         """Insert a new table last or first or, if its key has more than two parts, after its siblings."""
         text = "\n".join(table.lines()) + "\n"
         family = table.key[:2] if len(table.key) > 2 else None
@@ -165,7 +165,7 @@ class Editor:
             raise self._refusal
         return text.replace("\n", self._end)
 
-    def _means(self, table: Table) -> None:
+    def _means(self, table: WrittenTable) -> None:
         """Record a value that the final text must have."""
         node = self._meaning
         for part in table.key:
@@ -181,7 +181,7 @@ class Editor:
                 if name is None or name.key != entry.key:
                     continue
                 if self.value((*table, entry.key)) != entry.value:
-                    self._means(Table(table, (entry,)))
+                    self._means(WrittenTable(table, (entry,)))
                     item = tomlkit.value(toml_value(entry.value))
                     place[entry.key] = item
                 item.trivia.comment = _renewed(item.trivia.comment, (entry.why,))
@@ -214,7 +214,7 @@ def with_keys(text: str, table: Key, values: Mapping[str, str | int], comment: s
         new = [name for name in values if name not in there]
         first = (new or [name for name in there if name in values])[0]
         entries = [replace(one, above=mark + comment if one.key == first else "") for one in entries]
-    editor.update(Table(table, tuple(entries)))
+    editor.update(WrittenTable(table, tuple(entries)))
     return editor.text()
 
 

@@ -85,7 +85,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Table:
+class WrittenTable:
     """A table with its header and the comment above it."""
 
     key: Key

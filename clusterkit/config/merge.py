@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clusterkit.config.edit import Editor
-from clusterkit.config.lines import Key, Table
+from clusterkit.config.lines import Key, WrittenTable
 
 _HINT = "write to another file with --config FILE, and copy what you want from there"
 
@@ -15,12 +15,12 @@ _HINT = "write to another file with --config FILE, and copy what you want from t
 class SettingsDraft:
     """The drafted settings of one cluster."""
 
-    cluster: tuple[Table, ...]
+    cluster: tuple[WrittenTable, ...]
     """`[clusters.NAME]` and its subtables; other existing ones stay."""
     gone: tuple[Key, ...]
     """Existing keys and tables of the cluster to remove."""
-    profiles: tuple[Table, ...]
-    project: Table
+    profiles: tuple[WrittenTable, ...]
+    project: WrittenTable
 
 
 def merged(text: str, draft: SettingsDraft) -> str:
@@ -49,7 +49,9 @@ def merged(text: str, draft: SettingsDraft) -> str:
     return editor.text()
 
 
-def added(text: str, project: Table, tables: Sequence[Table], *, without: Key | None = None) -> str:
+def added(
+    text: str, project: WrittenTable, tables: Sequence[WrittenTable], *, without: Key | None = None
+) -> str:
     """Adds missing settings to the file's text; every existing line stays.
 
     Args:

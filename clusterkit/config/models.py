@@ -377,7 +377,7 @@ class Wandb(SettingsModel):
     """Whether runs write to W&B's folders, to its server, or not at all."""
 
 
-class Project(SettingsModel):
+class ProjectTable(SettingsModel):
     """The user's own project: what runs by default, what travels, where results go."""
 
     name: Line
@@ -432,7 +432,7 @@ class Document(SettingsModel):
     """Clusters by name; `local` is this machine."""
     profiles: dict[Name, Profile]
     """Profiles by name; a shipped one may be changed."""
-    project: Project
+    project: ProjectTable
     """The user's own project."""
     secrets: SecretsTable = SecretsTable()
     """The secrets that programs get."""

@@ -28,7 +28,7 @@ from clusterkit.config.layers import (
     user_path,
 )
 from clusterkit.config.lines import Key, join_key, split_key
-from clusterkit.config.models import TRAINER_ONLY, Cluster, Document, Profile, Project, SecretsTable
+from clusterkit.config.models import TRAINER_ONLY, Cluster, Document, Profile, ProjectTable, SecretsTable
 from clusterkit.config.notify import Notify, refuse_shared_webhook, without_secret
 from clusterkit.config.permission import RESULTS, Permission
 from clusterkit.config.values import written
@@ -94,7 +94,7 @@ class Settings:
 
     clusters: Mapping[str, Cluster]
     profiles: Mapping[str, Profile]
-    project: Project
+    project: ProjectTable
     secrets: SecretsTable
     notify: Notify
     project_dir: Path

@@ -12,7 +12,7 @@ from clusterkit.backends.checks import Answer, Outcome, Verdict
 from clusterkit.checkup import container, node
 from clusterkit.checkup.examination import scope_of
 from clusterkit.checkup.node import Node
-from clusterkit.config.models import Cluster, Profile, Project
+from clusterkit.config.models import Cluster, Profile, ProjectTable
 from clusterkit.images.image import Image
 from clusterkit.probes import Section
 from tests.checkup.sites import answer
@@ -183,7 +183,7 @@ def test_a_node_on_which_something_is_not(
 def test_mps_is_looked_for_where_packs_are_to_use_it(wanted: bool, gpu: str | None) -> None:
     cluster = Cluster(name="uni", host="uni", root="/share/me", mps=wanted)
     profile = Profile.model_validate({"name": "p", "time": "4h", "gpu": gpu, "program": ("x",)})
-    scope = scope_of(cluster, Project(name="p"), profile)
+    scope = scope_of(cluster, ProjectTable(name="p"), profile)
     names = {check.name for check in CHECKS if check.applies(scope)}
     assert ("mps" in names) == (wanted and gpu is not None)
 
@@ -201,7 +201,7 @@ def test_mps_is_looked_for_where_packs_are_to_use_it(wanted: bool, gpu: str | No
 def test_a_library_is_checked_where_the_program_uses_it(
     uses: tuple[str, ...], mode: str, expected: set[str]
 ) -> None:
-    project = Project.model_validate({"name": "p", "wandb": {"mode": mode}})
+    project = ProjectTable.model_validate({"name": "p", "wandb": {"mode": mode}})
     profile = Profile.model_validate({"name": "p", "time": "4h", "gpu": "a40", "program": ("x",)})
     scope = replace(scope_of(Cluster(name="uni", host="uni", root="/r"), project, profile), uses=uses)
     names = {check.name for check in container.CHECKS if check.applies(scope)}

@@ -18,7 +18,7 @@ from clusterkit.config.models import (
     GpuTable,
     Interface,
     Profile,
-    Project,
+    ProjectTable,
     RemotePath,
     Retry,
     Wandb,
@@ -41,7 +41,7 @@ from tests.config.conftest import Place
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TABLES = [
-    ("[project]", Project, set()),
+    ("[project]", ProjectTable, set()),
     ("[project.retry]", Retry, set()),
     ("[project.wandb]", Wandb, set()),
     ("[clusters.NAME]", Cluster, {"name"}),
@@ -99,7 +99,7 @@ def type_of(model: type[BaseModel], name: str) -> str:
 def default_of(model: type[BaseModel], name: str) -> str | None:
     """The default as the page should write it; None where the page explains it in words."""
     field = model.model_fields[name]
-    derived = {(Profile, "device"), (Profile, "precision"), (Profile, "mujoco_gl"), (Project, "name")}
+    derived = {(Profile, "device"), (Profile, "precision"), (Profile, "mujoco_gl"), (ProjectTable, "name")}
     if (model, name) in derived:
         return None
     if field.is_required():
@@ -115,7 +115,7 @@ def test_every_key_is_documented_with_its_default_or_its_type(
     section: str, model: type[BaseModel], internal: set[str]
 ) -> None:
     documented = rows(section)
-    subtables = {"retry", "wandb", "trackers"} if model is Project else set()
+    subtables = {"retry", "wandb", "trackers"} if model is ProjectTable else set()
     assert list(documented) == [key for key in model.model_fields if key not in internal | subtables]
     for name, cells in documented.items():
         expected = default_of(model, name)

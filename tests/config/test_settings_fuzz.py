@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusterkit.config.layers import Layer, built_in_layer
-from clusterkit.config.models import Cluster, GpuTable, Profile, Project, Wandb
+from clusterkit.config.models import Cluster, GpuTable, Profile, ProjectTable, Wandb
 from clusterkit.config.settings import settings_from
 from clusterkit.errors import ConfigError
 
 HERE = Path("/project")
 BUILT_IN = (built_in_layer(HERE),)
 
-_fields = {name for model in (Cluster, GpuTable, Profile, Project, Wandb) for name in model.model_fields}
+_fields = {name for model in (Cluster, GpuTable, Profile, ProjectTable, Wandb) for name in model.model_fields}
 _keys = st.one_of(
     st.sampled_from(sorted(_fields | {"extends", "a40-2m", "local", "a b", "mem"})), st.text(max_size=3)
 )

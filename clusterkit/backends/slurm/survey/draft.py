@@ -18,7 +18,7 @@ from clusterkit.backends.slurm.survey.gpus import (
 from clusterkit.backends.slurm.survey.missing import missing
 from clusterkit.backends.slurm.survey.parse import Slurm, SlurmSurvey
 from clusterkit.backends.survey import FoundGpu, FoundRuntime, SiteDraft, Wishes
-from clusterkit.config.lines import Entry, Key, Table
+from clusterkit.config.lines import Entry, Key, WrittenTable
 from clusterkit.config.models import Profile
 from clusterkit.hardware import sizes_of
 from clusterkit.runtimes import BUILDER, runtime_of
@@ -46,7 +46,7 @@ def draft(
     runtime = next((row for row in survey.runtimes if wishes.container in (None, row.name)), None)
     limits = {offer.name: longest(slurm, wishes.account, offer.partition) for offer in types}
     entries = _cluster(survey, wishes, limits, runtime, before)
-    cluster = Table(("clusters", wishes.name), tuple(entries), _about(survey))
+    cluster = WrittenTable(("clusters", wishes.name), tuple(entries), _about(survey))
     gone = _gone(cluster, before, _SETTLED_ANEW)
     old = before.get("gpus", {})
     gpus = [_gpu(offer, slurm, wishes, limits[offer.name], old.get(offer.name, {})) for offer in types]
@@ -60,7 +60,7 @@ def draft(
         cluster=(cluster, *gpus),
         gone=tuple(gone),
         profiles=fitting_profiles(types, limits, shipped),
-        project=Table(("project",), tuple(project)),
+        project=WrittenTable(("project",), tuple(project)),
         gpus=tuple(
             FoundGpu(
                 offer.name, offer.partition.name, offer.nodes, offer.per_node, offer.cpus, limits[offer.name]
@@ -79,7 +79,7 @@ def types_for(survey: SlurmSurvey, partition: str | None, before: Mapping[str, A
     return gpu_types(survey, partitions=[str(table["partition"]) for table in tables if "partition" in table])
 
 
-def _gone(table: Table, before: Mapping[str, Any], anew: tuple[str, ...]) -> list[Key]:
+def _gone(table: WrittenTable, before: Mapping[str, Any], anew: tuple[str, ...]) -> list[Key]:
     """Returns earlier keys that the new survey removes."""
     wanted = {entry.key for entry in table.entries}
     return [(*table.key, key) for key in anew if key in before and key not in wanted]
@@ -184,7 +184,9 @@ def _partition(
     return max(usable, key=lambda row: (not row.has_gpus, sum(nodes.count for nodes in row.nodes))).name
 
 
-def _gpu(offer: Offer, slurm: Slurm, wishes: Wishes, limit: int | None, before: Mapping[str, Any]) -> Table:
+def _gpu(
+    offer: Offer, slurm: Slurm, wishes: Wishes, limit: int | None, before: Mapping[str, Any]
+) -> WrittenTable:
     partition = offer.partition
     about = f"jobs of at most {format_duration(limit)}" if limit else "no time limit"
     entries = [Entry("partition", partition.name, about)]
@@ -200,7 +202,7 @@ def _gpu(offer: Offer, slurm: Slurm, wishes: Wishes, limit: int | None, before: 
         )
     if offer.memory is not None:
         entries.append(_kept(Entry("memory", format_size(offer.memory), "of one GPU"), before))
-    return Table(
+    return WrittenTable(
         ("clusters", wishes.name, "gpus", offer.name), tuple(entries), _about_gpu(offer, slurm, wishes)
     )
 
@@ -238,7 +240,7 @@ _TESTS = (
 
 def fitting_profiles(
     types: Sequence[Offer], limits: Mapping[str, int | None], shipped: Mapping[str, Profile]
-) -> tuple[Table, ...]:
+) -> tuple[WrittenTable, ...]:
     """Returns profiles for the first GPU types: two small ones each, and shipped ones that request too much.
 
     Args:
@@ -253,13 +255,13 @@ def fitting_profiles(
                 changes = _changes(shipped[base], offer, limits.get(offer.name))
                 entries = (Entry("extends", base), Entry("gpu", offer.name), *changes)
                 key = ("profiles", name.format(offer.name))
-                tables.append(Table(key, entries, (about.format(offer.name),)))
+                tables.append(WrittenTable(key, entries, (about.format(offer.name),)))
         for profile in shipped.values():
             if profile.gpu == offer.name and not _fits(profile, offer, limits.get(offer.name)):
                 head = (f"The shipped {profile.name} requests more than a job may have there",)
                 changes = _changes(profile, offer, limits.get(offer.name))
                 if profile.name not in (base for base, _, _ in _TESTS):
-                    tables.append(Table(("profiles", profile.name), changes, head))
+                    tables.append(WrittenTable(("profiles", profile.name), changes, head))
     return tuple(tables)
 
 
