@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import webbrowser
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -32,6 +33,7 @@ def report(
         Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Folder to write the report to.")
     ] = None,
     metric: options.Metric = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     advice: Annotated[
         bool,
         typer.Option(
@@ -49,8 +51,8 @@ def report(
     Examples:
       # curves and one HTML page
       clusterkit report last
-      # all seeds of a sweep
-      clusterkit report mt10-20260102-030405-k3f9 --out paper
+      # all seeds of a sweep, shown in the browser
+      clusterkit report mt10-20260102-030405-k3f9 --open
       # what to request next time
       clusterkit report last --advice
 
@@ -77,9 +79,11 @@ def report(
     reported = command(folders, folder, now=datetime.now(UTC), metric=metric, step=step)
     if as_json:
         print_json(reported)
-        return
-    show_reported(reported)
-    _note_best(settings, folders)
+    else:
+        show_reported(reported)
+        _note_best(settings, folders)
+    if show and not webbrowser.open(reported.page.resolve().as_uri()):
+        note(f"no browser was found; open {reported.page.resolve()}")
 
 
 def _note_best(settings: Settings, folders: Sequence[Path]) -> None:
@@ -135,7 +139,7 @@ def _advice_object(advice: GroupAdvice) -> dict[str, Any]:
 
 
 def show_reported(reported: Reported) -> None:
-    """Prints each group's final results, and the files that were written, one path per line."""
+    """Prints each group's final results, and where the page is."""
     table = plain_table("group", padding=(0, 1))
     table.add_column("runs", justify="right")
     table.add_column("steps", justify="right")
@@ -157,8 +161,9 @@ def show_reported(reported: Reported) -> None:
         note("no run has logged a number: the page has their logs, times and machines")
     if reported.left_out:
         note(f"nothing to draw, left out: {', '.join(reported.left_out)}")
-    for path in reported.files:
-        say(str(path))
+    say(str(reported.page))
+    if pictures := sorted({path.name for path in reported.files} - {reported.page.name}):
+        note(f"beside it: {', '.join(pictures)}")
     show_headlines(reported.advice)
 
 

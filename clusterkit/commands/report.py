@@ -47,6 +47,11 @@ class Reported:
     equal: tuple[EqualRuns, ...]
     """Runs that are equal in every metric, although their seeds or swept values differ."""
 
+    @property
+    def page(self) -> Path:
+        """The page, which is the last of the files."""
+        return self.files[-1]
+
 
 def report(
     folders: Sequence[Path], out: Path, *, now: datetime, metric: str | None = None, step: str | None = None
@@ -83,7 +88,7 @@ def report(
     page = out / "report.html"
     advice = _advice(groups)
     equal = equal_runs(runs)
-    text = render(groups, advice, now=now, metric=metric, equal=equal)
+    text = render(groups, advice, now=now, metric=metric, equal=equal, folder=out)
     page.write_text(text, encoding="utf-8", errors="backslashreplace")
     pictures = write_curves(groups, out, metric)
     pictures += write_machine(groups, advice, out)

@@ -12,7 +12,13 @@ from clusterkit.units import format_duration, format_seconds
 
 INK = "ink"
 """The colour of text, and of a mean among other curves."""
-_CURVE_COLOURS = 6
+SOFT = "soft"
+"""The colour of single runs behind their mean, or among more than there are colours."""
+CURVE_COLOURS = 6
+_BAND_SPACE = 0.5
+"""Share of the values' range by which bands may extend the y axis at each end."""
+_MOST_LABELLED = 10
+"""Most bars with their names beside them; more are thin, and a pointer shows their names."""
 _NARROWEST = 1e-11
 """Relative distance below which values coincide on an axis."""
 _TIME_STEPS = (5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
@@ -57,6 +63,8 @@ class Curve:
     colour: str
     points: Sequence[Point]
     thick: bool = False
+    faint: bool = False
+    """Whether it is one run of many: a thin line without marks."""
 
 
 @dataclass(frozen=True)
@@ -82,18 +90,22 @@ class Chart:
     @property
     def legend(self) -> dict[str, str]:
         """Colours by label; empty if there is nothing to distinguish."""
-        named = {curve.label: curve.colour for curve in self.curves}
+        named = {
+            "single runs" if curve.colour == SOFT else curve.label: curve.colour for curve in self.curves
+        }
         return named if len(named) > 1 and not self.small else {}
 
     @property
     def limits(self) -> tuple[float, float]:
-        """Lower and upper end of the y axis."""
+        """Lower and upper end of the y axis: the values', and some more where bands reach farther."""
         if self.scale is Scale.RATES:
             return 0.0, 1.0
         points = [point for curve in self.curves for point in curve.points]
-        values = [value for point in points for value in (point.value, *(point.interval or ()))]
-        finite = [value for value in values if math.isfinite(value)]
-        low, high = min(finite, default=0.0), max(finite, default=1.0)
+        values = [point.value for point in points if math.isfinite(point.value)]
+        bounds = [bound for point in points for bound in point.interval or () if math.isfinite(bound)]
+        low, high = min(values, default=0.0), max(values, default=1.0)
+        space = _BAND_SPACE * (high - low)
+        low, high = max(low - space, min([low, *bounds])), min(high + space, max([high, *bounds]))
         if self.scale is not Scale.AS_FOUND or 0 < low < high / 2:
             low = min(0.0, low)  # a zero nearby belongs to the picture
         if high - low < _NARROWEST:
@@ -152,6 +164,11 @@ class BarChart:
         """Alternative text for readers who cannot see it."""
         return self.title
 
+    @property
+    def labelled(self) -> bool:
+        """Whether the names of the runs stand above their bars."""
+        return len(self.bars) <= _MOST_LABELLED
+
 
 def visible(text: str) -> str:
     """Returns a text with U+FFFD in place of control characters, with which a run could mislead readers."""
@@ -165,7 +182,7 @@ def shortened(name: str) -> str:
 
 def curve_colour(number: int) -> str:
     """Returns the colour of the n-th curve."""
-    return f"c{number % _CURVE_COLOURS}"
+    return f"c{number % CURVE_COLOURS}"
 
 
 def time_ticks(end: float) -> list[float]:

@@ -6,13 +6,25 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from clusterkit.report.chart_data import INK, STEPS, TIME, Chart, Curve, Scale, curve_colour
+from clusterkit.report.chart_data import (
+    CURVE_COLOURS,
+    INK,
+    SOFT,
+    STEPS,
+    TIME,
+    Chart,
+    Curve,
+    Scale,
+    curve_colour,
+)
 from clusterkit.report.groups import Point, ReportGroup, ReportRun
 from clusterkit.report.main_metric import mean_curve, result
 from clusterkit.report.statistics import iqm, iqm_interval
 from clusterkit.runs.run_dir import moment
 from clusterkit.units import GIB
 
+_BANDED = 4
+"""Fewest runs of a group whose mean has a band; of fewer the runs are drawn themselves."""
 _OVERLAID_TASKS = 6
 """Most tasks of one group that share a chart; more get a small chart each."""
 _MOST_POINTS = 150
@@ -28,15 +40,18 @@ def task_names(groups: Sequence[ReportGroup]) -> list[str]:
 
 
 def interval_meaning(groups: Sequence[ReportGroup]) -> str:
-    """Returns the meaning of the bands, in words."""
-    if all(len(group.runs) == 1 for group in groups):
+    """Returns the meaning of the bands and of thin lines, in words."""
+    counts = sorted({len(group.runs) for group in groups})
+    if counts == [1]:
         return "band: 95% Wilson interval over the evaluation episodes"
-    counts = sorted({len(group.runs) for group in groups if len(group.runs) > 1})
-    return f"band: 95% Student interval over {' or '.join(map(str, counts))} runs"
+    banded = " or ".join(str(count) for count in counts if count >= _BANDED)
+    parts = [f"band: 95% Student interval over {banded} runs"] if banded else []
+    parts += ["thin lines: single runs, where a group has fewer than four"] if {2, 3} & {*counts} else []
+    return "; ".join(parts)
 
 
 def learning(groups: Sequence[ReportGroup]) -> list[Chart]:
-    """Returns charts over steps: success, its interquartile mean over seeds, the bundled trainer's return."""
+    """Returns charts over steps: success, its interquartile mean, the bundled trainer's return."""
     trained = any(run.recipe for group in groups for run in group.runs)
     returns = [_mean("Return", groups, "return")] if trained else []
     return _with_curves(_mean("Evaluation success", groups, "success"), _iqm(groups), *returns)
@@ -49,8 +64,9 @@ def by_task(groups: Sequence[ReportGroup]) -> list[Chart]:
     charts = []
     for task in task_names(groups):
         curves = [
-            Curve(group.label, curve_colour(number), group.curve(f"success/{task}"))
+            curve
             for number, group in enumerate(groups)
+            for curve in _means(group, f"success/{task}", curve_colour(number), thick=False)
         ]
         charts.append(_over_steps(task, curves, groups, Scale.RATES, small=True))
     return _with_curves(*charts)
@@ -68,7 +84,8 @@ def health(groups: Sequence[ReportGroup]) -> list[Chart]:
 def own(groups: Sequence[ReportGroup], metric: str | None = None) -> list[Chart]:
     """Returns charts over steps of each of `own_numbers`.
 
-    One line per run, and a group's mean if its runs log the same steps; with several groups only the means.
+    One line per run, and a group's mean if its runs log the same steps; several groups of four runs or more
+    have only the means.
     """
     return _with_curves(*(_by_seed(name, groups) for name in own_numbers(groups, metric)))
 
@@ -109,23 +126,44 @@ def _mean(title: str, groups: Sequence[ReportGroup], metric: str) -> Chart:
             Curve(task, curve_colour(number), _without_interval(group.curve(f"{metric}/{task}")))
             for number, task in enumerate(group.tasks)
         ]
-        curves.append(Curve("mean", INK, group.curve(f"{metric}/mean"), thick=True))
+        curves += _means(group, f"{metric}/mean", INK)
     else:
-        title += ", mean over tasks"
+        title += ", mean over tasks" if task_names(groups) else ""
         curves = [
-            Curve(group.label, curve_colour(number), group.curve(f"{metric}/mean"), thick=True)
+            curve
             for number, group in enumerate(groups)
+            for curve in _means(group, f"{metric}/mean", curve_colour(number))
         ]
     return _over_steps(title, curves, groups, Scale.RATES if metric == "success" else Scale.AS_FOUND)
+
+
+def _means(group: ReportGroup, key: str, colour: str, *, thick: bool = True) -> list[Curve]:
+    """Returns a group's mean of a success rate or a return; of two or three runs also the runs."""
+    alone = colour == INK
+    label, points = "mean" if alone else group.label, group.curve(key)
+    if not 1 < len(group.runs) < _BANDED:
+        return [Curve(label, colour, points, thick)]
+    runs = [
+        Curve(
+            f"seed {run.document.get('seed')}" if alone else label,
+            SOFT if alone else colour,
+            _without_interval(ReportGroup(label, (run,)).curve(key)),
+            faint=True,
+        )
+        for run in group.runs
+    ]
+    return [*runs, Curve(label, colour, _without_interval(points), thick)]
 
 
 def _iqm(groups: Sequence[ReportGroup]) -> Chart:
     curves = [
         Curve(group.label, curve_colour(number) if len(groups) > 1 else INK, _iqm_curve(group), thick=True)
         for number, group in enumerate(groups)
-        if len(group.runs) > 1
+        if len(group.runs) >= _BANDED
     ]
-    return _over_steps("Interquartile mean of success, over tasks and seeds", curves, groups, Scale.RATES)
+    return _over_steps(
+        "Interquartile mean of success, with its bootstrap interval", curves, groups, Scale.RATES
+    )
 
 
 def _iqm_curve(group: ReportGroup) -> list[Point]:
@@ -145,7 +183,7 @@ def _iqm_curve(group: ReportGroup) -> list[Point]:
 
 def _by_run(title: str, groups: Sequence[ReportGroup], key: str, scale: Scale = Scale.AS_FOUND) -> Chart:
     """Returns a curve of each run, from its evaluations or else from its training."""
-    curves = [Curve(label, colour, _thinned(run.series(key).finite)) for run, label, colour in _runs(groups)]
+    curves = [replace(line, points=_thinned(run.series(key).finite)) for run, line in _runs(groups)]
     return _over_steps(title, curves, groups, scale)
 
 
@@ -153,18 +191,21 @@ def _by_seed(name: str, groups: Sequence[ReportGroup]) -> Chart:
     chart = _by_run(name, groups, name)
     if not any(run.recipe for group in groups for run in group.runs):
         chart = replace(chart, axis=replace(chart.axis, name="steps"))
-    means = {group.label: _spread(mean_curve(group, name)) for group in groups if len(group.runs) > 1}
-    if not any(means.values()):
-        return chart
-    if len(groups) == 1:
-        mean = Curve("mean", INK, means[groups[0].label], thick=True)
-        return replace(chart, curves=(mean, *chart.curves))
-    curves = [curve for curve in chart.curves if not means.get(curve.label)]
-    curves += [
-        Curve(group.label, curve_colour(number), means[group.label], thick=True)
-        for number, group in enumerate(groups)
-        if means.get(group.label)
-    ]
+    curves: list[Curve] = []
+    for number, group in enumerate(groups):
+        runs = [line for line in chart.curves if len(groups) == 1 or line.label == group.label]
+        mean = _spread(mean_curve(group, name)) if len(group.runs) > 1 else []
+        banded = len(group.runs) >= _BANDED
+        if mean and len(groups) == 1:
+            thick = Curve("mean", INK, mean if banded else _without_interval(mean), thick=True)
+            faint = [replace(line, colour=SOFT, faint=True) for line in runs]
+            curves += [*faint, thick] if banded else [thick, *runs]
+        elif mean:
+            curves += [] if banded else [replace(line, faint=True) for line in runs]
+            shown = mean if banded else _without_interval(mean)
+            curves.append(Curve(group.label, curve_colour(number), shown, thick=True))
+        else:
+            curves += runs
     return replace(chart, curves=tuple(curves))
 
 
@@ -178,14 +219,14 @@ def _over_time(
     title: str, groups: Sequence[ReportGroup], key: str, scale: Scale = Scale.FROM_ZERO, *, unit: float = 1.0
 ) -> Chart:
     curves, starts = [], []
-    for run, label, colour in _runs(groups):
+    for run, line in _runs(groups):
         origin = _began(run)
         for attempt in sorted({row.attempt for row in run.rows}):  # a line each: between them is a wait
             rows = [row for row in run.rows if row.kind == "train" and row.attempt == attempt]
             found = [
                 (row.time - origin, value / unit) for row in rows if (value := row.number(key)) is not None
             ]
-            curves.append(Curve(label, colour, _thinned(found)))
+            curves.append(replace(line, points=_thinned(found)))
         starts += [
             (row.time - origin, f"{run.directory.run_id}: attempt {row.attempt}")
             for row in run.rows
@@ -207,14 +248,16 @@ def _began(run: ReportRun) -> float:
     return min(times or [row.time for row in run.rows if row.kind == "train"], default=0.0)
 
 
-def _runs(groups: Sequence[ReportGroup]) -> Iterator[tuple[ReportRun, str, str]]:
-    """Yields every run with its label and colour, by seed or, with several groups, by group."""
+def _runs(groups: Sequence[ReportGroup]) -> Iterator[tuple[ReportRun, Curve]]:
+    """Yields every run with a line without points: by seed or, with several groups, by group."""
+    many = any(len(group.runs) > CURVE_COLOURS for group in groups)
     for number, group in enumerate(groups):
         for place, run in enumerate(group.runs):
-            if len(groups) == 1:
-                yield run, f"seed {run.document.get('seed')}", curve_colour(place)
+            if len(groups) > 1:
+                yield run, Curve(group.label, curve_colour(number), (), faint=many)
             else:
-                yield run, group.label, curve_colour(number)
+                colour = SOFT if many else curve_colour(place)
+                yield run, Curve(f"seed {run.document.get('seed')}", colour, (), faint=many)
 
 
 def _over_steps(

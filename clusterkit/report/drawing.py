@@ -93,7 +93,7 @@ def place(
 
 def bars_height(chart: BarChart, em: float) -> float:
     """Returns the height of a box for bars and the ticks below, in points."""
-    return 3.5 * em * len(chart.bars) + _below_bars(chart, em)
+    return (3.5 if chart.labelled else 1.0) * em * len(chart.bars) + _below_bars(chart, em)
 
 
 def make_visible(figure: Figure) -> None:
@@ -140,14 +140,21 @@ def _draw_curves(axes: Axes, chart: Chart, end: float) -> list[str]:
         axes.axvline(at, color=COLOURS["soft"], linestyle="--", gid=HOVER)
     few = max(len(curve.points) for curve in chart.curves) < _FEW
     for curve in chart.curves:
-        marked = len(curve.points) == 1 or not chart.small
+        steps = [_inside(0, point.step, end) for point in curve.points]
+        values = [_inside(low, point.value, high) for point in curve.points]
+        colour = COLOURS[curve.colour]
+        if curve.faint and len(steps) > 1:
+            texts.append(curve.label)
+            axes.plot(steps, values, color=colour, alpha=0.5, linewidth=1, gid=HOVER)
+            continue
+        marked = len(steps) == 1 or not chart.small
         texts += [chart.describe(curve, point) for point in curve.points if marked]
         (line,) = axes.plot(
-            [_inside(0, point.step, end) for point in curve.points],
-            [_inside(low, point.value, high) for point in curve.points],
-            color=COLOURS[curve.colour],
+            steps,
+            values,
+            color=colour,
             marker="o" if marked else "",
-            markerfacecolor=to_rgba(COLOURS[curve.colour], 1.0 if few or len(curve.points) == 1 else 0.0),
+            markerfacecolor=to_rgba(colour, 1.0 if few or len(steps) == 1 else 0.0),
             clip_on=False,
         )
         if curve.thick:
@@ -170,27 +177,31 @@ def _draw_band(axes: Axes, curve: Curve) -> None:
 
 
 def _draw_bars(axes: Axes, chart: BarChart) -> list[str]:
-    """Draws each bar below its run's name, so that a long name takes no space from the bars."""
+    """Draws each bar below its run's name, so that a long name takes no space from them."""
     axes.set_ylim(len(chart.bars), 0)
     axes.yaxis.set_visible(False)
     axes.spines["bottom"].set_visible(False)
+    middle, thickness = (0.72, 0.5) if chart.labelled else (0.5, 0.8)
     for row, bar in enumerate(chart.bars):
-        axes.text(0, row + 0.4, shortened(bar.label), gid=HOVER)
+        if chart.labelled:
+            axes.text(0, row + 0.4, shortened(bar.label), gid=HOVER)
         for stretch in bar.stretches:
             colour = COLOURS[stretch.colour]
             axes.barh(
-                row + 0.72,
+                row + middle,
                 stretch.length,
-                0.5,
+                thickness,
                 stretch.start,
                 color=colour,
                 edgecolor=COLOURS["on"],
                 gid=HOVER,
             )
-            if stretch.label:
+            if stretch.label and chart.labelled:
                 ink = COLOURS[INK if stretch.colour == "rest" else "on"]
-                middle = stretch.start + stretch.length / 2
-                axes.text(middle, row + 0.72, stretch.label, color=ink, ha="center", va="center_baseline")
+                centre = stretch.start + stretch.length / 2
+                axes.text(centre, row + middle, stretch.label, color=ink, ha="center", va="center_baseline")
+    if not chart.labelled:
+        return [f"{bar.label}: {stretch.text}" for bar in chart.bars for stretch in bar.stretches]
     stretches = [stretch.text for bar in chart.bars for stretch in bar.stretches]
     return [*stretches, *(bar.label for bar in chart.bars)]
 

@@ -1,4 +1,4 @@
-"""A report's facts about one run: provenance, settings, attempts, and the published result of its recipe."""
+"""A report's facts about its runs: provenance, settings, attempts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from clusterkit.report.evidence import tail
@@ -17,13 +18,14 @@ from clusterkit.results.metrics import KINDS
 from clusterkit.runs.record import Attempt
 from clusterkit.runs.run_dir import moment, table
 from clusterkit.units import format_bytes, format_seconds, plural, significant
-from trainer.recipe.tables import read_table
 
 _LINES, _LONGEST = 25, 300
 """Most lines of a log's end, and most characters of one."""
 _CONTROLS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _NAMED = 4
 """Most runs that a sentence names."""
+_PLACES = re.compile(r"[\w@%+=:,./{}-]+")
+"""Words of a command with the names of values in braces, which need no quotes here."""
 _OF_THE_MACHINE = re.compile(r"(?i)^(gpu|cpu|memory)/|time|second|elapsed|duration|speed|fps|sps")
 """Names of metrics that no two runs share, even if they compute the same."""
 
@@ -65,6 +67,13 @@ class RunFacts:
     """The recipe's values, by name."""
     log: str
     """The end of the newest attempt's log."""
+    log_file: Path | None
+    """The log; None if it was not brought home."""
+
+    @property
+    def ended(self) -> str:
+        """How its last attempt ended."""
+        return self.attempts[-1][-1] if self.attempts else "never started"
 
 
 def equal_runs(runs: Iterable[ReportRun]) -> list[EqualRuns]:
@@ -91,7 +100,7 @@ def equal_runs(runs: Iterable[ReportRun]) -> list[EqualRuns]:
 
 
 def provenance(measured: Sequence[Measured]) -> list[Fact]:
-    """Returns the provenance of a report's runs: code, dates, durations and machines."""
+    """Returns the provenance of a report's runs: commands, code, dates, durations and machines."""
     runs = [use.run for use in measured]
     dates = sorted(
         str(run.document["created"])[:16].replace("T", " ") for run in runs if "created" in run.document
@@ -100,11 +109,23 @@ def provenance(measured: Sequence[Measured]) -> list[Fact]:
     attempts = [attempt.start or {} for run in runs for attempt in run.directory.attempts]
     machines = [f"{run.document.get('cluster')}: {_machine(run)}" for run in runs]
     return [
+        Fact("program", _few(map(_command, runs))),
         Fact("code", _few(map(_code, runs))),
         Fact("submitted", f"{_range(dates)} UTC" if dates else "-"),
         Fact("duration", f"{_range([format_seconds(span) for span in spans])} a run" if spans else "-"),
         Fact("machine", _few(machines) if attempts else "-"),
     ]
+
+
+def _command(run: ReportRun) -> str:
+    """Returns a command line, as it was before its seed and swept values were filled in."""
+    words = run.document.get("template") or run.document.get("argv")
+    return " ".join(map(_quoted, words)) if isinstance(words, list) else "-"
+
+
+def _quoted(word: object) -> str:
+    """Returns a word as a shell takes it, but a name in braces as clusterkit does."""
+    return str(word) if _PLACES.fullmatch(str(word)) else shlex.quote(str(word))
 
 
 def _machine(run: ReportRun) -> str:
@@ -168,26 +189,34 @@ def describe(run: ReportRun) -> RunFacts:
         Fact("logs", "; ".join(fault_words(run.faults)) or "-", warn=True),
     ]
     values = table(run.recipe, "values")
+    log = _log_file(run)
     return RunFacts(
         run,
         tuple(fact for fact in facts if (run.recipe and not fact.warn) or fact.value != "-"),
         tuple(map(_attempt, run.directory.attempts)),
         tuple((name, _value(value)) for name, value in values.items()),
-        _log(run),
+        _log(log) if log else "",
+        log,
     )
 
 
-def _log(run: ReportRun) -> str:
-    """Returns the last lines of the newest log, of progress bars what was shown last."""
+def _log_file(run: ReportRun) -> Path | None:
+    """Returns the newest attempt's log."""
     numbers = [attempt.number for attempt in run.directory.attempts]
-    lines = tail(run.directory.path / "attempts" / str(numbers[-1]) / "log") if numbers else []
+    path = run.directory.path / "attempts" / str(numbers[-1]) / "log" if numbers else None
+    return path if path and path.is_file() else None
+
+
+def _log(path: Path) -> str:
+    """Returns the last lines of a log, of progress bars what was shown last."""
+    lines = tail(path)
     shown = (_CONTROLS.sub("", line.rstrip("\r").rpartition("\r")[2])[:_LONGEST] for line in lines)
     return "\n".join([line for line in shown if line.strip()][-_LINES:])
 
 
 def _recipe(recipe: Mapping[str, Any]) -> str:
     if not recipe.get("name"):
-        return "none: a program of the user's own"
+        return "-"
     return f"{recipe['name']} ({recipe['label']})" if recipe.get("label") else str(recipe["name"])
 
 
@@ -253,59 +282,3 @@ def _attempt(attempt: Attempt) -> tuple[str, ...]:
     how += [f"exit code {end['code']}"] if end.get("code") not in (None, 0) else []
     job, node = (str(start.get(key) or "-") for key in ("job_id", "node"))
     return str(attempt.number), job, node, began, lasted, ", ".join(how)
-
-
-@dataclass(frozen=True)
-class Published:
-    """A published result of the same tasks and algorithm."""
-
-    source: str
-    benchmark: str
-    network: str
-    success: float
-    """Final, interquartile mean over 10 seeds, 0..1."""
-    steps: int
-    dormant: float | None
-    """Share of dormant neurons in the critics at the end; None where it is not plotted."""
-    exact: bool
-    """False for the closest published network."""
-
-
-def published(recipe: Mapping[str, Any]) -> Published | None:
-    """Returns the published result for a recipe's tasks and networks.
-
-    Args:
-        recipe: its values (`tasks`, `actor_hidden`, `critic_hidden`, `critic_network`).
-
-    Returns:
-        None if nothing close was published: other tasks, or critics without three layers of such a width.
-    """
-    tasks, actor, critics = (
-        recipe.get("tasks"),
-        _widths(recipe, "actor_hidden"),
-        _widths(recipe, "critic_hidden"),
-    )
-    if recipe.get("critic_network", "mlp") != "mlp" or not isinstance(tasks, list) or not actor:
-        return None
-    document = read_table("benchmarks/published")
-    near = [
-        row for row in document["results"] if [row["benchmark"]] == tasks and [row["critics"]] * 3 == critics
-    ]
-    if not near:
-        return None
-    row = min(near, key=lambda row: (abs(row["actor"] - actor[0]), row["actor"]))
-    return Published(
-        source=document["source"],
-        benchmark=row["benchmark"],
-        network=f"actor 3x{row['actor']:,}, critics 3x{row['critics']:,}",
-        success=row["success"],
-        steps=document["steps"][row["benchmark"]],
-        dormant=row.get("dormant"),
-        exact=actor == [row["actor"]] * 3,
-    )
-
-
-def _widths(recipe: Mapping[str, Any], key: str) -> list[int]:
-    """Returns the widths of a network's layers; empty if the recipe's value is malformed."""
-    value = recipe.get(key)
-    return value if isinstance(value, list) and all(isinstance(width, int) for width in value) else []

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from statistics import fmean
+from urllib.parse import quote
 
 import jinja2
 from markupsafe import Markup, escape
@@ -17,8 +20,8 @@ from clusterkit.report.advice import GroupAdvice
 from clusterkit.report.bars import bar_charts
 from clusterkit.report.chart_data import curve_colour, visible
 from clusterkit.report.charts import own_numbers
-from clusterkit.report.facts import EqualRuns, Published, describe, provenance, published
-from clusterkit.report.groups import Point, ReportGroup
+from clusterkit.report.facts import EqualRuns, RunFacts, describe, provenance
+from clusterkit.report.groups import Point, ReportGroup, ReportRun
 from clusterkit.report.main_metric import (
     MainResult,
     diverged,
@@ -28,6 +31,7 @@ from clusterkit.report.main_metric import (
     result,
 )
 from clusterkit.report.measured import known, share
+from clusterkit.report.paper import Published, published
 from clusterkit.report.pictures import inline_svg
 from clusterkit.report.statistics import Interval, difference, iqm, iqm_interval
 from clusterkit.resources import TEMPLATES
@@ -35,7 +39,9 @@ from clusterkit.runs.run_dir import table
 from clusterkit.units import format_seconds, significant
 
 _MOST_SEEDS = 10
-"""Most runs of a group whose last values have a column each."""
+"""Most runs of a group whose last values have a column each, and whose logs are in the header."""
+_MOST_NAMES = 3
+"""Most names in a title."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +74,23 @@ class Summary:
 
     @property
     def seeds(self) -> str:
-        """The seeds in use."""
-        return ", ".join(str(run.document.get("seed")) for run in self.group.runs)
+        """The seeds in use, of many in a row the first and the last."""
+        seeds = [run.document.get("seed") for run in self.group.runs]
+        numbers = sorted(seed for seed in seeds if isinstance(seed, int))
+        if len(numbers) == len(seeds) > _MOST_SEEDS and numbers == [*range(numbers[0], numbers[-1] + 1)]:
+            return f"{numbers[0]} to {numbers[-1]}"
+        return ", ".join(map(str, seeds))
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """One run in the list of all."""
+
+    facts: RunFacts
+    value: Point | None
+    """The final value of its group's main number."""
+    log: str | None
+    """Where the page links to its log."""
 
 
 def render(
@@ -79,6 +100,7 @@ def render(
     now: datetime,
     metric: str | None = None,
     equal: Sequence[EqualRuns] = (),
+    folder: Path,
 ) -> str:
     """Renders the page as HTML; everything from a run is escaped, including control characters.
 
@@ -88,6 +110,7 @@ def render(
         now: the time the page shows.
         metric: the main metric; None lets `main_metric.result` choose.
         equal: runs that are equal in every metric.
+        folder: of the page, from which it links to logs.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
@@ -108,8 +131,9 @@ def render(
         for number, (group, group_advice) in enumerate(zip(groups, advice, strict=True))
     ]
     own = charts.own(groups, metric)
+    lines = [_line(run, summary, folder) for summary in summaries for run in summary.group.runs]
     page = environment.get_template("report.html.j2").render(
-        title=groups[0].label if len(groups) == 1 else f"{len(groups)} groups of runs",
+        title=_title(groups),
         groups=groups,
         summaries=summaries,
         equal=equal,
@@ -124,12 +148,30 @@ def render(
         tasks=charts.task_names(groups),
         meaning=charts.interval_meaning(groups),
         advice=advice,
-        runs=[describe(run) for group in groups for run in group.runs],
+        runs=lines,
+        names=list(dict.fromkeys(summary.result.title for summary in summaries if summary.result)),
+        logs=[line for line in lines if line.log and len(lines) <= _MOST_SEEDS],
         provenance=provenance([run for group_advice in advice for run in group_advice.measured]),
         written=f"{now.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
         version=__version__,
     )
     return visible(page)
+
+
+def _title(groups: Sequence[ReportGroup]) -> str:
+    if len(groups) == 1:
+        return groups[0].label
+    names = list(dict.fromkeys(str(run.document.get("name")) for group in groups for run in group.runs))
+    return ", ".join(names) if len(names) <= _MOST_NAMES else f"{len(groups)} groups of runs"
+
+
+def _line(run: ReportRun, summary: Summary, folder: Path) -> RunLine:
+    facts, main = describe(run), summary.result
+    value = final(ReportGroup(summary.group.label, (run,)), main.name) if main else None
+    log = None
+    if facts.log_file:
+        log = quote(os.path.relpath(facts.log_file.resolve(), folder.resolve()))
+    return RunLine(facts, value, log)
 
 
 def _summarise(

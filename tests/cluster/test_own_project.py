@@ -49,7 +49,7 @@ def test_its_outputs_come_home(user: User, runs: dict[str, str]) -> None:
     argv = json.loads((home / "run.json").read_text())["argv"]
     assert Path(argv[3]).name == "out"
     assert argv[4:] == ["--seed", "3", "--steps", "100", "--pause", "0.1"]
-    assert "curves.png" in user.types("report", runs["good"])
+    assert "report.html" in user.types("report", runs["good"])
 
 
 def test_outputs_beside_the_code_come_home_and_no_run_sees_those_of_another(

@@ -90,8 +90,16 @@ def test_home_uploaded_once_and_reported(project: Project) -> None:
     printed = project.run("sync-results", "last")
     assert printed.count("up to date") == 2
     assert len(project.server.requests) == asked
-    printed = project.run("report", "last")
+    opened, browser = project.folder / "opened", project.folder / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" >{opened}\n')
+    browser.chmod(0o700)
+    project.environment["BROWSER"] = f"{browser} %s"
+    printed = project.run("report", "last", "--open")
     assert "256,000" in printed
+    assert "beside it: curves.png, curves.svg, machine.png, machine.svg" in printed
+    assert opened.read_text() == f"{(home / 'report/report.html').as_uri()}\n"
+    project.environment |= {"BROWSER": "/nowhere", "PATH": "/nowhere"}
+    assert f"no browser was found; open {home / 'report/report.html'}" in project.run("report", "--open")
     assert {path.name for path in (home / "report").iterdir()} == {
         "curves.png",
         "curves.svg",

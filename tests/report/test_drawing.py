@@ -11,6 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from clusterkit.report.chart_data import (
+    INK,
+    SOFT,
     STEPS,
     TIME,
     BarChart,
@@ -104,6 +106,20 @@ def test_coordinates_of_a_success_curve() -> None:
     assert texts(svg, "text")[-5:] == ["0%", "25%", "50%", "75%", "100%"]
 
 
+def test_a_band_widens_the_axis_by_half_of_what_the_values_span() -> None:
+    points = [Point(step, value, Interval(-10.0, 12.25)) for step, value in ((0, 11.0), (100, 12.0))]
+    assert chart(points).limits == (10.5, 12.25)
+
+
+def test_single_runs_are_thin_lines_that_say_whose_they_are() -> None:
+    points = [Point(0, 1.0, None), Point(100, 2.0, None)]
+    runs = tuple(Curve(f"seed {seed}", SOFT, points, faint=True) for seed in (1, 2))
+    one = Chart("t", (*runs, Curve("mean", INK, points, thick=True)), 100, STEPS)
+    svg = drawn(one)
+    assert (len(marks(svg)), texts(svg, "title")[:2]) == (2, ["seed 1", "seed 2"])
+    assert one.legend == {"single runs": SOFT, "mean": INK}
+
+
 def test_one_point_has_no_band() -> None:
     svg = drawn(chart([Point(5, 0.5, Interval(0.1, 0.9))]))
     assert not [path for path in svg.iter("path") if "opacity" in path.attrib["style"]]
@@ -124,6 +140,15 @@ def test_bars_say_what_they_are() -> None:
         "fill: var(--c0)",
         "fill: var(--warn)",
     ]
+
+
+def test_many_bars_are_thin_and_a_pointer_names_them() -> None:
+    bars = tuple(RunBar(f"seed {seed}", (Stretch(0, 30, "c0", "attempt 0", "50%"),)) for seed in range(50))
+    chart = BarChart("Attempts", bars, 60.0, {}, TIME)
+    svg = drawn(chart)
+    assert texts(svg, "title")[7] == "seed 7: attempt 0"
+    assert "50%" not in texts(svg, "text")
+    assert float(svg.attrib["viewBox"].split()[3]) < 700
 
 
 def test_a_name_stays_text_and_nothing_has_an_id() -> None:

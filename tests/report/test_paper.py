@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterkit.report.facts import published
+from clusterkit.report.paper import published
 from trainer.recipe import load
 
 DOCS = Path(__file__).parents[2] / "docs" / "paper.md"

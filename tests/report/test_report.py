@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from matplotlib.image import imread
@@ -20,7 +21,7 @@ from clusterkit.cli.report import print_json, show_reported
 from clusterkit.commands.report import Reported, advise_runs, find_pulled, report, report_folder
 from clusterkit.errors import RunError
 from clusterkit.forecast.bench import PROGRAM
-from clusterkit.report.charts import own
+from clusterkit.report.charts import learning, own
 from clusterkit.report.groups import group_runs, read_runs
 from clusterkit.runs.ledger import Ledger
 from tests.results.run_dirs import TASKS, evaluation, make_run_dir, write_metrics
@@ -147,7 +148,7 @@ def test_a_recipe_beyond_the_paper_says_so(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("page_only")
 def test_the_page_needs_no_network(tmp_path: Path) -> None:
     _, page, text = write([make_run_dir(tmp_path, "demo-1")], tmp_path / "out")
-    assert not re.search(r"https?:|//|url\(|@import|src=|href=", text)
+    assert not re.search(r"https?:|//|url\(|@import|src=|href=\"(?!#|\.\./)", text)
     assert {tag for tag, _ in page.tags}.isdisjoint({"script", "link", "img", "iframe", "object"})
 
 
@@ -386,6 +387,67 @@ def test_runs_of_several_seeds_that_are_equal_to_the_digit_are_named(
     reported, page, _ = write(folders[:2], tmp_path / "out")
     assert reported.equal == ()
     assert words not in " ".join(page.text.split())
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_of_fewer_than_four_runs_the_runs_are_drawn_and_of_more_a_band(tmp_path: Path, count: int) -> None:
+    folders = [own_run(tmp_path, seed, losses(seed)) for seed in range(count)]
+    (chart, _) = own(group_runs(read_runs(folders)))
+    means = [curve for curve in chart.curves if curve.label == "mean"]
+    assert [curve.faint for curve in chart.curves].count(True) == (0 if count < 4 else count)
+    assert all((point.interval is None) == (count < 4) for point in means[0].points[-1:])
+    trained = [make_run_dir(tmp_path, f"demo-{seed}", seed=seed) for seed in range(count)]
+    titles = {chart.title: chart for chart in learning(group_runs(read_runs(trained)))}
+    assert any(title.startswith("Interquartile") for title in titles) == (count >= 4)
+    labels = [curve.label for curve in titles["Evaluation success"].curves if curve.faint]
+    assert labels == (["seed 0", "seed 1"] if count < 4 else [])
+
+
+def test_groups_of_few_runs_show_them_in_their_colour(tmp_path: Path) -> None:
+    folders = []
+    for rate in ("0.1", "0.3"):
+        for seed in (1, 2):
+            made = make_run_dir(tmp_path, f"{rate}-{seed}", recipe=None, seed=seed, sweep={"lr": rate})
+            write_metrics(made, losses(seed))
+            folders.append(made)
+    (chart, _) = own(group_runs(read_runs(folders)))
+    assert [(curve.colour, curve.faint) for curve in chart.curves] == [
+        *[("c0", True), ("c0", True), ("c0", False)],
+        *[("c1", True), ("c1", True), ("c1", False)],
+    ]
+    assert chart.legend == {"local-demo lr=0.1": "c0", "local-demo lr=0.3": "c1"}
+
+
+@pytest.mark.usefixtures("page_only")
+def test_the_header_has_the_command_and_links_to_the_logs(tmp_path: Path) -> None:
+    folder = own_run(tmp_path, 1, losses(1.0))
+    log = folder / "attempts/0/log"
+    log.write_text("step 1\n")
+    document = json.loads((folder / "run.json").read_text())
+    document["template"] = ["python", "train.py", "--seed", "{seed}", "--name", "two words"]
+    (folder / "run.json").write_text(json.dumps(document))
+    out = tmp_path / "elsewhere" / "out ü"
+    _, page, _ = write([folder], out)
+    assert "python train.py --seed {seed} --name 'two words'" in page.text
+    links = [attributes["href"] or "" for tag, attributes in page.tags if tag == "a"]
+    logs = [link for link in links if not link.startswith("#")]
+    assert [(out / unquote(link)).resolve() for link in logs] == [log, log]
+    ids = {attributes["id"] for _, attributes in page.tags if "id" in attributes}
+    sections = ["what-the-program-logged", "time-and-machine", "resources-and-advice", "runs"]
+    assert [link for link in links if link.startswith("#")] == [f"#{name}" for name in sections]
+    assert ids >= {*sections}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("page_only")
+def test_fifty_runs_are_a_line_each(tmp_path: Path) -> None:
+    folders = [own_run(tmp_path, seed, losses(seed)) for seed in range(50)]
+    _, page, text = write(folders, tmp_path / "out")
+    lines = [dict(attributes) for tag, attributes in page.tags if tag == "details"]
+    assert (len(lines), [line for line in lines if "open" in line]) == (50, [])
+    assert "seeds 0 to 49" in page.text
+    assert ">49<" in text[text.index('<div class="runs">') :]
+    assert len(text) < 500_000
 
 
 @pytest.mark.usefixtures("page_only")

@@ -65,7 +65,7 @@ def test_a_report_a_comparison_and_an_export(tmp_path: Path, seed: int) -> None:
         advice = advise(
             {group.label: [measure(read_evidence(run)) for run in group.runs] for group in groups}
         )
-        render(groups, advice, now=datetime.now(UTC))
+        render(groups, advice, now=datetime.now(UTC), folder=tmp_path)
         show_advice(advice)
 
     def compared() -> None:
