@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -155,11 +154,13 @@ def test_a_run_that_was_killed_stopped_and_carried_elsewhere_ends_as_if_nothing_
     assert run_piece(argv, here, 300, "c", kill_at=2_500) == -signal.SIGKILL
     pack(here, tmp_path / "first.zip")
     unpack(tmp_path / "first.zip", there)
-    stopper = threading.Thread(target=stop_at, args=(here / "metrics.jsonl", 7_000))
-    stopper.start()
-    with pytest.raises(SystemExit, match="85"):
-        run_piece(argv, here, 300, "c", kill_at=2_500)
-    stopper.join()
+    over = threading.Event()
+    threading.Thread(target=stop_at, args=(here / "metrics.jsonl", 7_000, over)).start()
+    try:
+        with pytest.raises(SystemExit, match="85"):
+            run_piece(argv, here, 300, "c", kill_at=2_500)
+    finally:
+        over.set()
     pack(here, tmp_path / "second.zip", after=tmp_path / "first.zip")
     with pytest.raises(CheckpointError, match="missing"):
         unpack(tmp_path / "second.zip", tmp_path / "elsewhere")
@@ -175,8 +176,9 @@ def test_a_run_that_was_killed_stopped_and_carried_elsewhere_ends_as_if_nothing_
     assert found["evaluations"]["step"] == [6_000, 12_000]
 
 
-def stop_at(metrics: Path, step: int) -> None:
-    """Ends this very process, as a scheduler would, once a run has come so far."""
-    while progress(metrics)["steps"] < step:
-        time.sleep(0.05)
-    os.kill(os.getpid(), signal.SIGTERM)
+def stop_at(metrics: Path, step: int, over: threading.Event) -> None:
+    """Ends this very process, as a scheduler would, once a run has come so far and is not over."""
+    while not over.wait(0.05):
+        if progress(metrics)["steps"] >= step:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
