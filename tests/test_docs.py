@@ -154,7 +154,7 @@ def test_every_clusterkit_command_in_the_docs_exists() -> None:
 
 
 def test_the_pictures_are_used_small_and_of_nobodys_machine() -> None:
-    used = {name for page in pages() for name in re.findall(r"pictures/([a-z-]+\.svg)", page.read_text())}
+    used = {name for page in pages() for name in re.findall(r"pictures/([a-z0-9-]+\.svg)", page.read_text())}
     files = list(pictures.FOLDER.glob("*"))
     assert {file.name for file in files} == used
     for file in files:
