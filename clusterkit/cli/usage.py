@@ -21,6 +21,11 @@ _OF_THE_PROFILE = {
 _OF_THE_CLUSTER = {"--partition": "partition", "--account": "account", "--qos": "qos"}
 """Options that people expect -> the setting that says it."""
 _NATIVE = {"gpus": "gpus=1", "cpus": "cpus-per-task=8", "memory": "mem=32G"}
+_REMOVED = {
+    "--compare": "`clusterkit plan` for each profile or cluster",
+    "command 'work'": "`clusterkit ssh-config`, then rsync, sftp or an editor",
+}
+"""What an error of click names that once was -> what to use instead of it."""
 _ALIKE = 0.75
 _VALUE = re.compile(r"Invalid value for '([^']*)': (?:Value error, )?(.)", re.DOTALL)
 
@@ -40,13 +45,16 @@ def usage_error(error: Any, words: Sequence[str]) -> CommandLineError:
     """
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "clusterkit"
+    removed = next((use for named, use in _REMOVED.items() if named in error.format_message()), "")
     if hasattr(error, "possibilities"):
         instead = _instead(error.option_name, context.command, words) if context else ""
         cause = f"`{path}` has no option {error.option_name}"
-        return CommandLineError(cause, hint=instead or f"`{path} -h` shows its options")
+        return CommandLineError(cause, hint=removed or instead or f"`{path} -h` shows its options")
     said = _VALUE.sub(lambda found: f"{found[1]}: {found[2].lower()}", error.format_message())
     said = said.removesuffix(".").partition(", unable to parse")[0]
-    return CommandLineError(f"{said[:1].lower()}{said[1:]}", hint=f"`{path} -h` shows what it takes")
+    return CommandLineError(
+        f"{said[:1].lower()}{said[1:]}", hint=removed or f"`{path} -h` shows what it takes"
+    )
 
 
 def _instead(option: str, command: Any, words: Sequence[str]) -> str:
