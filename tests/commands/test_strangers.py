@@ -35,6 +35,7 @@ COMMANDS = (
     "deploy --dry-run",
     "sync-results",
     "config",
+    "docs own-project",
     "profiles",
     "storage list",
     "storage prune --ended --dry-run",
