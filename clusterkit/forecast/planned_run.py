@@ -172,7 +172,11 @@ def foresee(settings: Settings, run: SubmitRequest, spaces: Spaces | None, plann
         )
         if speed and total
         else None,
-        elsewhere=tuple(rate for rate in rates if rate.gpu != gpu or not rate.same_work),
+        elsewhere=tuple(
+            rate
+            for rate in sorted(rates, key=lambda rate: not rate.own)  # the user's own first
+            if rate.gpu != gpu or not rate.same_work
+        ),
     )
 
 

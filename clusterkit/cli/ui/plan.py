@@ -188,7 +188,7 @@ def _show_time(forecast: Forecast) -> None:
                 + ("" if profile.gpu is None else _gpu_hours(duration)),
             )
         labelled("" if duration else "time", _speed_words(speed))
-    for rate in sorted(forecast.elsewhere, key=lambda rate: rate.by != "you")[:2]:  # their own first
+    for rate in forecast.elsewhere[:2]:
         other = "" if rate.same_work else ", of other work"
         place = rate.gpu or "no GPU"
         labelled(
