@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterkit.errors import ConfigError
-from clusterkit.units import parse_duration
+from clusterkit.units import parse_duration, parsed
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings
@@ -137,10 +137,7 @@ def request_of(
     chosen = settings.profile(profile).name if swept else chosen_profile(settings, profile, arguments)
     stages = {chosen, *then, *(value for axis in axes if axis.name == "profile" for value in axis.values)}
     if time:
-        try:
-            parse_duration(time)
-        except ValueError as error:
-            raise ConfigError(f"--time: {error}") from None
+        parsed("--time", parse_duration, time)
     asked = {"time": time, "total_steps": total_steps, "gpus": gpus, "nodes": nodes}
     changed = {key: value for key, value in asked.items() if value}
     if changed:

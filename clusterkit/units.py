@@ -5,6 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from clusterkit.errors import ConfigError
+
+Value = TypeVar("Value")
 
 GIB = 1 << 30
 SIZE_EXAMPLES = '"500M", "64G", "1.5T"'
@@ -24,6 +29,23 @@ _MOST_DIGITS = 17
 
 CLOCKS_DIFFER = 60.0
 """Seconds; clocks of machines that differ by more are badly kept."""
+
+
+def parsed(option: str, parse: Callable[[str], Value], text: str) -> Value:
+    """Parses an option's value, such as a time or a size.
+
+    Args:
+        option: the option's name, for the error.
+        parse: raises ValueError for an invalid value.
+        text: the value as given.
+
+    Raises:
+        ConfigError: the value is invalid.
+    """
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise ConfigError(f"{option}: {error}") from None
 
 
 def parse_size(text: str) -> int:

@@ -14,12 +14,11 @@ from rich.text import Text
 
 from clusterkit.backends.checks import CheckPlace, Outcome
 from clusterkit.cli import options
-from clusterkit.cli.options import parsed
 from clusterkit.cli.ui.console import err, out, print_document, printable, transfer_bar
 from clusterkit.project import load
 from clusterkit.transport.base import ProgressCallback
 from clusterkit.transport.questions import Ask, Question
-from clusterkit.units import parse_duration
+from clusterkit.units import parse_duration, parsed
 
 if TYPE_CHECKING:
     from rich.status import Status

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clusterkit.cli import options
-from clusterkit.cli.options import parsed
 from clusterkit.cli.ui.console import print_document, say
 from clusterkit.errors import ConfigError, TransportError
 from clusterkit.project import load
 from clusterkit.transport.openssh import kept
 from clusterkit.transport.resolve import resolve
-from clusterkit.units import format_duration, parse_duration
+from clusterkit.units import format_duration, parse_duration, parsed
 
 if TYPE_CHECKING:
     from clusterkit.config.models import Cluster

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
 from clusterkit.config.options import NATIVE, NATIVE_OPTION
-from clusterkit.errors import ConfigError
-
-Value = TypeVar("Value")
 
 Config = Annotated[
     Path | None,
@@ -102,20 +98,3 @@ Metric = Annotated[
     str | None,
     typer.Option(metavar="METRIC", help="The metric, by its logged name; if left out, the main ones."),
 ]
-
-
-def parsed(option: str, parse: Callable[[str], Value], text: str) -> Value:
-    """Parses an option's value, such as a time or a size.
-
-    Args:
-        option: the option's name, for the error.
-        parse: raises ValueError for an invalid value.
-        text: the value as given.
-
-    Raises:
-        ConfigError: the value is invalid.
-    """
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise ConfigError(f"{option}: {error}") from None

@@ -16,13 +16,12 @@ from clusterkit.backends.base import backend_of
 from clusterkit.backends.checks import Outcome
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli import options
-from clusterkit.cli.options import parsed
 from clusterkit.cli.ui.console import out, print_document, say, stage_lines, transfer_bar
 from clusterkit.errors import ConfigError
 from clusterkit.probes import ask
 from clusterkit.project import load_project, open_ledger
 from clusterkit.site import connected
-from clusterkit.units import format_duration, parse_duration
+from clusterkit.units import format_duration, parse_duration, parsed
 
 if TYPE_CHECKING:
     from clusterkit.backends.checks import Verdict

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clusterkit.cli import options
-from clusterkit.cli.options import parsed
 from clusterkit.cli.ui.console import note, transfer_bar
 from clusterkit.config.options import native_words
 from clusterkit.project import load, open_ledger
-from clusterkit.units import parse_duration
+from clusterkit.units import parse_duration, parsed
 
 if TYPE_CHECKING:
     from clusterkit.config.settings import Settings

@@ -14,13 +14,12 @@ import typer
 
 from clusterkit.cli import options
 from clusterkit.cli.notify import show_faults
-from clusterkit.cli.options import parsed
 from clusterkit.cli.ui.console import note, print_document, say, show_error, transfer_bar, warn
 from clusterkit.commands.notifier import Notifier
 from clusterkit.project import load, open_ledger
 from clusterkit.results.selection import Checkpoints
 from clusterkit.trackers import BUILT_IN, tracker_named
-from clusterkit.units import format_bytes, parse_size, plural
+from clusterkit.units import format_bytes, parse_size, parsed, plural
 from clusterkit.wandb.ledger import UploadState
 
 if TYPE_CHECKING:
