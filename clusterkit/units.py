@@ -74,7 +74,8 @@ def parse_duration(text: str) -> int:
     elif stripped and (counted := _COUNTED.fullmatch(stripped)):
         days, hours, minutes, seconds = (int(part or 0) for part in counted.groups())
     elif stripped.isdecimal():
-        raise ValueError(f"{text!r} has no unit; write {stripped}h or {stripped}m")
+        units = f"{stripped}h or {stripped}m"
+        raise ValueError(f"{text!r} is not a duration; write {units}, or e.g. {DURATION_EXAMPLES}")
     else:
         raise ValueError(f"{text!r} is not a duration; write e.g. {DURATION_EXAMPLES}")
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds

@@ -177,7 +177,7 @@ def test_values_of_the_command_line_are_checked_like_a_file(place: Place) -> Non
     settings = load_settings()
     assert settings.with_values({"profiles": {"a40-2m": {"time": "2h"}}}).profile("a40-2m").time == 7200
     assert settings.profile("a40-2m").time == 4 * 3600
-    with pytest.raises(ConfigError, match=r"^command line: profiles\.a40-2m\.time: '2' has no unit"):
+    with pytest.raises(ConfigError, match=r"^command line: profiles\.a40-2m\.time: '2' is not a duration"):
         settings.with_values({"profiles": {"a40-2m": {"time": "2"}}})
 
 
