@@ -72,6 +72,10 @@ class SACConfig:
     temperature: str = "per-task"
     log_std_bounding: str = "clip"
 
+    def entropy_aimed_at(self, action_dim: int) -> float:
+        """Returns what the temperatures steer the policy's entropy to, in nats."""
+        return -float(action_dim) if self.target_entropy is None else self.target_entropy
+
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> SACConfig:
         """Picks the fields out of a recipe's values."""

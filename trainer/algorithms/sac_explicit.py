@@ -46,7 +46,7 @@ def constants(config: SACConfig, action_dim: int) -> Constants:
     return Constants(
         config.gamma,
         config.reward_scale,
-        -float(action_dim) if config.target_entropy is None else config.target_entropy,
+        config.entropy_aimed_at(action_dim),
         config.temperature == "shared",
         (config.log_std_min, config.log_std_max),
         config.log_std_bounding == "tanh",

@@ -117,9 +117,7 @@ class SACUpdate:
         self._over_learners = average
         self.operations = operations
         self._explicit: ExplicitUpdate | None = None
-        self._target_entropy = (
-            -float(policy.action_dim) if config.target_entropy is None else config.target_entropy
-        )
+        self._target_entropy = config.entropy_aimed_at(policy.action_dim)
         self._apart = evaluates_apart(config.actor_hidden)
         self._one_hot = torch.eye(log_alpha.shape[-1], device=log_alpha.device)
         self._actor_parameters: list[Tensor] = list(policy.actor.parameters())
@@ -148,6 +146,7 @@ class SACUpdate:
         del turn  # every update is like the others
         if self.operations is not None and self.micro_batches == 1:
             return self._update_explicitly(self.operations, batch)
+        self._explicit = None  # whose gradients would take memory that is short
         alpha = self.alpha  # all losses use the temperatures before this update
         parts = [self._play(*part, alpha) for part in self._split(batch)]
         size = batch.reward.shape[-1]

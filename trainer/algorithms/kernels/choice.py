@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from trainer.algorithms.kernels.check import check
-from trainer.algorithms.kernels.cuda import kernels
-from trainer.algorithms.kernels.nvrtc import KernelError
 from trainer.algorithms.kernels.operations import Constants, Operations
-from trainer.algorithms.kernels.plain import plain
 
 
 def on_device(device: torch.device, constants: Constants) -> tuple[Operations | None, str]:
@@ -18,6 +14,11 @@ def on_device(device: torch.device, constants: Constants) -> tuple[Operations | 
     """
     if device.type != "cuda":
         return None, ""
+    from trainer.algorithms.kernels.check import check
+    from trainer.algorithms.kernels.cuda import kernels
+    from trainer.algorithms.kernels.nvrtc import KernelError
+    from trainer.algorithms.kernels.plain import plain
+
     try:
         found, name = kernels(device, constants)
         check(found, plain(constants), device)
