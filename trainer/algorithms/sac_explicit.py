@@ -19,6 +19,7 @@ from trainer.algorithms.optimizers import GuardedAdam, GuardedAverage
 from trainer.algorithms.sac_config import SACConfig
 from trainer.nn.mlp import EnsembleMLP, spread
 from trainer.nn.policy import Policy
+from trainer.recipe.share import evaluates_apart
 from trainer.replay import Batch
 
 
@@ -89,6 +90,7 @@ class ExplicitUpdate:
         self._skipped = skipped.view(-1, 2)
         self._reward_factor = None if reward_factor is None else reward_factor.view(-1, self._tasks)
         self._actor = _Layers(policy.actor)
+        self._apart = evaluates_apart([bias.shape[-1] for bias in self._actor.biases[:-1]])
         self._critics = _Layers(critics)
         self._targets = _Layers(targets)
         self._alpha_gradient = torch.empty_like(log_alpha)
@@ -118,6 +120,9 @@ class ExplicitUpdate:
         given = operations.inputs(batch, self._policy.encoder)
         actor = self._through(self._actor, given.actor)
         outputs = torch.bmm(actor[-1], self._actor.weights[-1])
+        actor = [values[:, : task.shape[1]] for values in actor]  # the next actions have no way back
+        if self._apart:
+            actor = [values.clone() for values in actor]  # without them, until the actor learns
         density = operations.act(
             outputs, self._actor.biases[-1], noise, task, given.proposed, given.following
         )
@@ -141,8 +146,7 @@ class ExplicitUpdate:
             log_alpha,
             self._actor.bias_gradients[-1],
         )
-        rows = task.shape[1]
-        self._back(self._actor, [values[:, :rows] for values in actor], flow)
+        self._back(self._actor, actor, flow)
         actor_norm, blocked = self._steps["actor"]([actor_loss], blocked)
         self._steps["alpha"].follow(blocked)
         self._move_targets(blocked)
