@@ -98,11 +98,11 @@ def test_packages_and_what_can_be_executed(run_dir: Path) -> None:
 
 
 def test_the_trainer_is_there_only_if_the_run_used_it(run_dir: Path) -> None:
-    assert 'PYTHONPATH="$here/trainer/bundle"' in _readme(pack(run_dir))
+    assert 'PYTHONPATH="$here/trainer/bundle:$here/run/lib"' in _readme(pack(run_dir))
     plain = pack(run_dir, trees=1)
     assert not [name for name in plain if name.startswith("trainer/")]
     assert json.loads(plain["export.json"].content or b"")["trainer"] is None
-    assert "PYTHONPATH" not in _readme(plain)
+    assert 'PYTHONPATH="$here/run/lib"' in _readme(plain)  # where clusterkit.log is
     assert "trainer/" not in _readme(plain)
 
 
