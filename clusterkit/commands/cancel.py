@@ -13,7 +13,7 @@ from clusterkit.interactive.ssh_keys import forget_ended
 from clusterkit.interruption import InterruptedChange, held_back, tell
 from clusterkit.runs.ending import end_runs
 from clusterkit.runs.observe import query
-from clusterkit.runs.settling import settle
+from clusterkit.runs.settling import settle_open
 from clusterkit.runs.status import StatusRow
 from clusterkit.site import connected
 
@@ -93,7 +93,7 @@ def cancel_runs(
                 cluster = settings.cluster(name)
                 transport = stack.enter_context(connected(cluster))
                 with bar(f"{len(mine):,} runs on {name}", None):
-                    mine = _settled(cluster, transport, ledger, mine)
+                    mine = settle_open(cluster, transport, ledger, mine)
                     states = query(cluster, transport, mine)
             except (TransportError, ConfigError) as error:
                 result.silent[name] = error.cause
@@ -175,16 +175,6 @@ def _group(ledger: Ledger, wanted: str) -> list[LedgerRun]:
             hint=f"groups: {', '.join(names)}" if names else "no runs were submitted together here yet",
         )
     return [run for run in known if run.group == matches[0] and run.state in _MAY_GO_ON]
-
-
-def _settled(
-    cluster: Cluster, transport: Transport, ledger: Ledger, runs: Sequence[LedgerRun]
-) -> list[LedgerRun]:
-    """Returns the runs, updated from the cluster if their submission was interrupted."""
-    unclear = [run for run in runs if run.state == JobState.SUBMITTING]
-    if unclear:
-        settle(cluster, transport, ledger, unclear)
-    return [ledger.get(run.run_id) or run for run in runs]
 
 
 def had_ended(row: StatusRow) -> bool:
