@@ -36,6 +36,7 @@ LINES: dict[str, list[list[str]]] = {
     "deploy": [["--dry-run"]],
     "dev": [[]],
     "diff": [[RUN, DEAD]],
+    "docs": [[], [WORDS]],
     "doctor": [[]],
     "evaluate": [[DEAD]],
     "export": [[DEAD, "-o", "out.tar.gz"]],
