@@ -11,8 +11,10 @@ from clusterkit import probes
 from clusterkit.backends.base import Backend, backend_of
 from clusterkit.backends.jobs import JobState
 from clusterkit.diagnosis import Diagnosis, Evidence, Subject, diagnose, parse_evidence, question
+from clusterkit.diagnosis.arguments import OWN_PROGRAM
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.observe import query
+from clusterkit.runs.run_dir import read_run_dir
 from clusterkit.runs.selection import known_state, settled
 from clusterkit.runs.settling import settle_open
 from clusterkit.site import connected
@@ -40,7 +42,24 @@ def why(settings: Settings, ledger: Ledger, run: LedgerRun) -> Diagnosis:
     cluster = settings.cluster(run.cluster)
     with connected(cluster) as transport:
         (text,) = ask(cluster, transport, ledger, [run])
-        return diagnose(parse_evidence(text))
+    return _for_here(settings, diagnose(parse_evidence(text)), run.run_id)
+
+
+def _for_here(settings: Settings, found: Diagnosis, name: str) -> Diagnosis:
+    """Returns a diagnosis that says where the settings name the program, and fetches nothing twice.
+
+    Args:
+        settings: of the project.
+        found: what the cluster tells.
+        name: of the run, or of its group.
+    """
+    subject, finding = found.evidence.subject, found.finding
+    profile, copy = settings.profiles.get(subject.profile), settings.project.results / subject.run_id
+    key = ("profiles", subject.profile, "program") if profile and profile.program else ("project", "program")
+    cure = finding.cure.replace(OWN_PROGRAM, f"{OWN_PROGRAM} ({settings.merged.origin(key)})")
+    synced = finding.next.startswith("clusterkit sync-results") and (copy / "run.json").is_file()
+    command = f"clusterkit report {name}" if synced and read_run_dir(copy).ended else finding.next
+    return replace(found, finding=replace(finding, cure=cure, next=command))
 
 
 def ask(
@@ -181,7 +200,8 @@ def why_group(settings: Settings, ledger: Ledger, runs: Sequence[LedgerRun], *, 
             examined, left = examined[:left], left - len(examined[:left])
             texts = ask(cluster, transport, ledger, examined)
         diagnoses = {
-            run.run_id: diagnose(parse_evidence(text)) for run, text in zip(examined, texts, strict=True)
+            run.run_id: _for_here(settings, diagnose(parse_evidence(text)), run.group)
+            for run, text in zip(examined, texts, strict=True)
         }
         for run in mine:
             diagnosis = diagnoses.get(like.get(run.run_id, run.run_id))

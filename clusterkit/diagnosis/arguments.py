@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import shlex
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ _OPTIONS = (
     "--total-steps",
 )
 _FLAGS = ("--until-done", "--not-until-done", "--verify-image")
+OWN_PROGRAM = "`program` of the settings"
 _MOST = 16_384
 """Most characters of a command line that can be pasted."""
 _PLACEHOLDER = "VALUE"
@@ -52,12 +54,16 @@ def command_words(words: tuple[str, ...] | None) -> tuple[str, ...] | None:
     return words
 
 
-def without_fault(words: Sequence[str], said: str) -> tuple[str, list[str] | None]:
+def without_fault(
+    words: Sequence[str], said: str, usage: Sequence[str] = (), program: str = OWN_PROGRAM
+) -> tuple[str, list[str] | None]:
     """Returns the change to a command line, and the changed line.
 
     Args:
         words: the arguments of `submit`.
         said: the program's error message.
+        usage: the options that the program says it has.
+        program: where the arguments that are not in `words` are set.
 
     Returns:
         The advice, "" if the message names no argument; and the corrected arguments, None if the faulty one
@@ -66,12 +72,15 @@ def without_fault(words: Sequence[str], said: str) -> tuple[str, list[str] | Non
     at = words.index("--") + 1 if "--" in words else len(words)
     head, own = list(words[:at]), list(words[at:])
     if match := _UNKNOWN.search(said):
-        return _unknown(head, own, said, match)
+        refused, given = _refused(match), _MEANT.search(said)
+        close = difflib.get_close_matches(refused[0].partition("=")[0], usage, n=1)
+        meant = given[1] if given else "".join(close)
+        return _unknown(head, own, refused, meant, program, listed=bool(match["several"]))
     if match := _VALUE.search(said):
         name, why = match["name"] or match["click"], (match["why"] or match["told"]).strip()
         place = next((i for i, word in enumerate(own) if word == name or word.startswith(f"{name}=")), None)
         if place is None:
-            return f"change {name}, which is set by the profile or by the program's own settings: {why}", None
+            return f"change {name} in {program}: {why}", None
         wrong = own[place : place + _span(own, place)]
         right = [f"{name}={_PLACEHOLDER}"] if "=" in own[place] else [name, _PLACEHOLDER]
         changed = [*own[:place], *right, *own[place + len(wrong) :]]
@@ -82,23 +91,25 @@ def without_fault(words: Sequence[str], said: str) -> tuple[str, list[str] | Non
     return "", None
 
 
+def _refused(match: re.Match[str]) -> list[str]:
+    """Returns the option that a program does not know, and what followed it as far as the message tells."""
+    return (match["several"] or match["option"] or match["other"] or match["quoted"].strip("'")).split()
+
+
 def _unknown(
-    head: list[str], own: list[str], said: str, match: re.Match[str]
+    head: list[str], own: list[str], names: list[str], meant: str, program: str, *, listed: bool
 ) -> tuple[str, list[str] | None]:
-    refused = match["option"] or match["other"] or (match["quoted"] or "").strip("'")
-    names = match["several"].split() if match["several"] else [refused]
     place = next(
         (i for i, word in enumerate(own) if word.partition("=")[0] == names[0].partition("=")[0]), None
     )
     if place is None:
-        return f"change {names[0]}, which is set by the profile or by the program's own settings", None
-    if (meant := _MEANT.search(said)) is not None:
+        return f"change {names[0]} in {program}" + (f"; did you mean {meant}?" if meant else ""), None
+    if meant:
         value = own[place].partition("=")[2]
-        right = f"{meant[1]}={value}" if value else meant[1]
+        right = f"{meant}={value}" if value else meant
         changed = [*own[:place], right, *own[place + 1 :]]
-        return f"change `{names[0]}`: the command below uses {meant[1]} instead", _joined(head, changed)
-    listed = match["several"] and own[place : place + len(names)] == names
-    count = len(names) if listed else _span(own, place)
+        return f"change `{names[0]}`: the command below uses {meant} instead", _joined(head, changed)
+    count = len(names) if listed and own[place : place + len(names)] == names else _span(own, place)
     gone = own[place : place + count]
     rest = own[:place] + own[place + count :]
     return (

@@ -45,6 +45,17 @@ def test_a_run_that_failed(project: Project) -> None:
     assert shown.splitlines()[-1] == f"next  clusterkit logs {run_id} -n 200"
 
 
+def test_a_wrong_option_of_the_settings_is_named_with_its_line(project: Project) -> None:
+    (project.folder / "train.py").write_text("import argparse\nargparse.ArgumentParser().parse_args()\n")
+    settings = project.folder / "clusterkit.toml"
+    settings.write_text(settings.read_text().replace('"train.py"', '"train.py", "--logdir"'))
+    run_id = project.submit()
+    project.ended(run_id)
+    line = [line.startswith("program") for line in settings.read_text().splitlines()].index(True) + 1
+    wanted = f"change --logdir in `program` of the settings (clusterkit.toml:{line})"
+    assert why(project, run_id)["cure"] == wanted
+
+
 def test_a_log_cannot_give_orders_to_the_terminal(project: Project) -> None:
     (project.folder / "train.py").write_text(r"""raise ValueError("\x1b]0;owned\x07 \x1b[31mred")""")
     run_id = project.submit()
@@ -85,6 +96,8 @@ def test_a_run_that_completed_and_its_documented_json(project: Project) -> None:
     project.ended(run_id)
     answer = why(project, run_id)
     assert (answer["cause"], answer["next"]) == ("completed", f"clusterkit sync-results {run_id}")
+    project.run("sync-results", "--no-wandb")
+    assert why(project, run_id)["next"] == f"clusterkit report {run_id}"
     page = (Path(__file__).resolve().parents[2] / "docs" / "why.md").read_text()
     section = page[page.index("## JSON") :]
     for key in answer:

@@ -61,7 +61,12 @@ USAGE = "usage: train.py [-h]\ntrain.py: error: "
             None,
             "add --data, --out after --",
         ),
-        ("--lr 1", "argument --steps: invalid int value: 'x'", None, "change --steps, which is set by"),
+        (
+            "--lr 1",
+            "argument --steps: invalid int value: 'x'",
+            None,
+            "change --steps in `program` of the settings: ",
+        ),
         ("--lr 1", "Flags parsing error", None, "correct the arguments after `--`"),
     ],
 )
@@ -80,6 +85,21 @@ def test_the_argument_at_fault_is_named(
         assert finding.next == f"clusterkit submit {ASKED} --dry-run -- {arguments}"
     else:
         assert finding.next == f"clusterkit submit {ASKED}" + (f" -- {rest}" if rest else "")
+
+
+def test_a_wrong_option_of_the_settings_is_named_with_what_was_meant(tmp_path: Path) -> None:
+    log = "usage: train.py [-h] [--logdir LOGDIR]\n                [--lr LR]\n"
+    run = make_run(
+        tmp_path, f"{log}train.py: error: unrecognized arguments: --logdirr x\n", ended={"code": 2}
+    )
+    (run / "submissions" / "0").mkdir(parents=True)
+    (run / "submissions/0/request.json").write_text(
+        json.dumps({"command": ["--profile", "p", "--", "--lrr=3"]})
+    )
+    finding = diagnose(parse_evidence(ask(run))).finding
+    assert finding.cure == "change --logdirr in `program` of the settings; did you mean --logdir?"
+    (run / "attempts/0/log").write_text(f"{log}train.py: error: unrecognized arguments: --lrr=3\n")
+    assert diagnose(parse_evidence(ask(run))).finding.next == "clusterkit submit --profile p -- --lr=3"
 
 
 def test_other_causes_keep_all_arguments(tmp_path: Path) -> None:

@@ -417,6 +417,30 @@ def test_a_run_of_this_machine_is_not_sent_to_this_machine(tmp_path: Path, sched
     assert ("--cluster local" in finding.cure) is (scheduler == "slurm")
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ('  File "{}syn.py", line 2', "    x = (1,", "        ^", "SyntaxError: '(' was never closed"),
+        ('  File "{}a.py", line 1, in <module>', "    1 / 0", "ZeroDivisionError: division by zero"),
+        ('  File "{}b.py", line 1, in f', "KeyError: 'a'"),
+    ],
+)
+def test_an_exception_shows_its_place(tmp_path: Path, lines: tuple[str, ...]) -> None:
+    run = make_run(tmp_path)
+    log = "\n".join(("x", *lines, ""))
+    (run / "attempts/0/log").write_text(log.format(f"{run}/work/"))
+    shown = [line.text for line in diagnosis_of(run).finding.evidence]
+    assert shown[:-1] == [line.format("") for line in lines]
+
+
+def test_a_module_is_missing_from_the_python_that_runs_the_program(tmp_path: Path) -> None:
+    log = "ModuleNotFoundError: No module named 'cv2.x'\n"
+    run = make_run(tmp_path / "bare", log, script="python=/opt/py/bin/python\n")
+    assert "`/opt/py/bin/python -m pip install cv2`" in diagnosis_of(run).finding.cure
+    run = make_run(tmp_path / "image", log, script="python=python\nimage=/x/i.sif\n")
+    assert "to the image (`clusterkit build`)" in diagnosis_of(run).finding.cure
+
+
 def test_bytes_that_are_no_text_do_no_harm(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     (run / "attempts/0/log").write_bytes(b"\xff\xfe\x00\x1b[31mred\n")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
+from dataclasses import replace
 
 from clusterkit.backends.causes import Cause, Finding, Line, Sure
 from clusterkit.backends.jobs import JobState
 from clusterkit.backends.story import Topic
-from clusterkit.diagnosis.arguments import without_fault
+from clusterkit.diagnosis.arguments import OWN_PROGRAM, without_fault
 from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules.commands import logs, preview, resume, words
 from clusterkit.diagnosis.rules.said import by_message, exited, last_words, said
@@ -157,12 +159,11 @@ def program_failed(evidence: Evidence) -> Finding | None:
     code = evidence.exit.get("code")
     if not evidence.ended_badly or evidence.exit.get("why") != "failed":
         return None
-    error = next(
-        (line for line in reversed(evidence.program_log.tail(80)) if _ERROR.match(line.text.strip())), None
-    )
+    spoken = evidence.program_log.tail(80)
+    at = next((at for at in reversed(range(len(spoken))) if _ERROR.match(spoken[at].text.strip())), None)
+    error = None if at is None else spoken[at]
     return PROGRAM_FAILED.found(
-        error,
-        *(() if error else evidence.program_log.tail(4)),
+        *(spoken[-4:] if at is None else (*_raised_at(evidence, spoken[:at]), spoken[at])),
         exited(evidence),
         detail=error.text.strip() if error else f"exit code {code}",
         command=logs(evidence),
@@ -171,12 +172,23 @@ def program_failed(evidence: Evidence) -> Finding | None:
     )
 
 
+def _raised_at(evidence: Evidence, lines: Sequence[Line]) -> list[Line]:
+    """Returns the end of a Python traceback: the file and line, the code there and the marks below it."""
+    ends = (lines[-count:] for count in (1, 2, 3))
+    frame = next((end for end in ends if end and end[0].text.startswith('  File "')), ())
+    copy = f"{evidence.subject.run_dir}/work/"
+    return [replace(line, text=line.text.replace(copy, "")) for line in frame]
+
+
 def _mended(evidence: Evidence, text: str) -> tuple[str, str]:
     """The argument to change and the command for it; a dry run if the user must decide."""
     known = words(evidence)
     if known is None:
         return "", preview(evidence)
-    cure, changed = without_fault(known, text)
+    log = "\n".join(line.text for line in evidence.program_log.tail(40))
+    usage = re.findall(r"--[a-zA-Z][\w-]*", log.partition("usage:")[2].partition("error:")[0])
+    program = "the profile" if evidence.subject.recipe else OWN_PROGRAM
+    cure, changed = without_fault(known, text, usage, program)
     if changed is None:
         return cure, preview(evidence)
     return cure, shlex.join(["clusterkit", "submit", *changed])

@@ -7,7 +7,7 @@ import re
 from clusterkit.backends.causes import Cause, Finding
 from clusterkit.diagnosis.evidence import Evidence
 from clusterkit.diagnosis.rules.commands import logs
-from clusterkit.diagnosis.rules.said import by_message, said
+from clusterkit.diagnosis.rules.said import by_message, last_words, said
 
 IMPORT_ERROR = Cause(
     "import-error",
@@ -56,6 +56,24 @@ def no_internet(evidence: Evidence) -> Finding | None:
     return said(evidence, NO_INTERNET, pattern, command=logs(evidence))
 
 
+def import_error(evidence: Evidence) -> Finding | None:
+    """Python found no such module, or not what the program wanted of it."""
+    found = last_words(evidence, r"ModuleNotFoundError: |ImportError: (?!.*\.so)|No module named ")
+    if found is None:
+        return None
+    line, sure = found
+    module, cure = _module(line.text), ""
+    python = evidence.line(r"^python=", "script")
+    if python and not evidence.about.get("image"):
+        install = f"{python.text.partition('=')[2]} -m pip install {module.partition('.')[0] or 'NAME'}"
+        cure = (
+            "install its package, which may have another name, for the Python that runs the program, "
+            f"`{install}`, or name it in the file that `environment` of [project] names; or add it to the "
+            "project if it is your own code"
+        )
+    return IMPORT_ERROR.found(line, command=logs(evidence), detail=module, cure=cure, sure=sure)
+
+
 def _module(text: str) -> str:
     name = re.search(r"No module named '?([\w.]+)", text)
     return name[1] if name else ""
@@ -75,12 +93,7 @@ RULES = (
         r"|X11: The DISPLAY environment variable is missing|GLFWError|nothing can be rendered here",
         command=logs,
     ),
-    by_message(
-        IMPORT_ERROR,
-        r"ModuleNotFoundError: |ImportError: (?!.*\.so)|No module named ",
-        detail=_module,
-        command=logs,
-    ),
+    import_error,
     by_message(
         LIBRARY_MISSING,
         r"cannot open shared object file|error while loading shared libraries",
