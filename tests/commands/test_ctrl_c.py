@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -47,6 +49,24 @@ def test_ctrl_c_ends_a_command_that_goes_on_with_130(running: tuple[Project, str
     if line.startswith("sync-results") and "--json" in line:
         assert json.loads(said)["runs"][0]["run_id"] == run_id
     assert project.states(run_id) == ["RUNNING"]
+
+
+def test_ctrl_c_while_it_is_still_being_imported_is_said_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'clusterkit.interruption': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+    )
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "-m", "clusterkit", "submit"],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{root}"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (130, "\ninterrupted; nothing was done\n")
 
 
 HELD = "interrupted: waiting for the answer; Ctrl-C again ends this at once"
