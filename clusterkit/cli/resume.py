@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clusterkit.asking import agree, at_terminal
+from clusterkit.backends.jobs import JobState
 from clusterkit.cli import options
 from clusterkit.cli.ui.console import note, transfer_bar
 from clusterkit.config.options import native_words
@@ -32,13 +34,14 @@ def resume(
     ] = None,
     until_done: options.UntilDoneAsBefore = None,
     native: options.Native = None,
+    yes: options.Yes = False,
     as_json: options.Json = False,
     config: options.Config = None,
 ) -> None:
     """Continue a run that ended too early.
 
     A run that failed, was cancelled or ran out of time continues from its newest checkpoint, with its
-    original code and image.
+    original code and image. On a terminal it asks first about the runs of a group.
 
     Examples:
       clusterkit resume last                  # from its newest checkpoint
@@ -61,6 +64,10 @@ def resume(
         native=native,
     )
     with open_ledger(settings, of=[name]) as ledger:
+        ended = [run for run in ledger.find([name]) if run.state != JobState.COMPLETED]
+        asks = len(ended) > 1 and not yes and at_terminal()
+        if asks and not agree(f"Continue {len(ended)} runs of {ended[0].group}, which have not completed?"):
+            raise typer.Exit(1)
         done = []
         for one in command(settings, request, ledger, name, bar=transfer_bar, say=note):
             show_resumed(one, as_json=as_json)

@@ -10,6 +10,7 @@ import pytest
 
 from clusterkit.runs.ledger import Ledger
 from tests.commands.conftest import Project, Tool
+from tests.commands.test_cancel import answers
 
 pytestmark = pytest.mark.slow  # real jobs or servers, half a second or more each
 
@@ -111,6 +112,10 @@ def test_a_waiting_group_is_cancelled_as_a_whole(project: Project, gated: Path) 
     group = project.submit("--seeds", "1..3", "--max-parallel", "1", "--", "wait")
     project.run("cancel", group)
     assert over(project, group) == ["CANCELLED"] * 3
+    code, said = answers(project, "resume", "last", answer="n")
+    assert code == 1
+    assert f"Continue 3 runs of {group}" in said
+    assert project.states() == ["CANCELLED"] * 3
 
 
 def test_after_and_then_follow_success_and_failure(project: Project, gated: Path) -> None:
