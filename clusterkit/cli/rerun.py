@@ -110,7 +110,7 @@ def rerun(
             values, materials = secrets(), Materials.recorded(origin.spec)
             must_start_alike(origin.spec, plan.cluster)
             if dry_run:
-                foreseen.append(foresee(settings, plan, materials, values))
+                foreseen.append(replace(foresee(settings, plan, materials, values), lacking=lacking))
                 if not as_json:
                     show_dry_run(foreseen[-1])
                 continue

@@ -221,7 +221,7 @@ def show_trials(definition: Definition, trials: Sequence[SearchTrial], *, as_jso
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     note(f"{plural(len(trials), 'trial')}: {counts}" if trials else "no trials yet")
     if best is not None:
-        note(f"best: {best.run_id}; `clusterkit rerun {best.run_id}` runs it again")
+        note(f"best: {best.run_id}; `clusterkit rerun {best.run_id} --seed N` runs it with another seed")
 
 
 def _object(one: SearchTrial) -> dict[str, Any]:

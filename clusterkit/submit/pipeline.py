@@ -105,6 +105,8 @@ class DryRun:
     """None for a run with the code of an earlier one."""
     image: Image | None
     continuation: Continuation | None
+    lacking: tuple[str, ...] = ()
+    """As of `Submitted`."""
 
 
 def resolve(settings: Settings, request: SubmitRequest) -> Plan:
@@ -177,12 +179,13 @@ def dry_run(settings: Settings, plan: Plan, ledger: Ledger, *, bar: Bar) -> DryR
     Raises:
         ConfigError, RunError, ImageError, SchedulerError, TransportError: as `submit`.
     """
-    check(settings, plan, ledger)
+    lacking = check(settings, plan, ledger)
     secrets = find_secrets(settings)
     secrets.refuse_shown(plan=plan)
     snapshot, image = take(settings, plan, ledger, secrets, bar)
     environment = environment_of(settings, plan.cluster, image)
-    return foresee(settings, plan, Materials.taken(snapshot, image, environment), secrets, snapshot)
+    would = foresee(settings, plan, Materials.taken(snapshot, image, environment), secrets, snapshot)
+    return replace(would, lacking=lacking)
 
 
 def foresee(

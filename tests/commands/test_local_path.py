@@ -114,17 +114,13 @@ def test_nothing_is_sent_while_git_fails(project: Project) -> None:
 
 def test_a_dry_run_fits_a_screen_and_changes_nothing(project: Project) -> None:
     shown = project.run("submit", "--dry-run", "--", "a b").stdout
-    assert len(shown.splitlines()) <= 23
+    assert len(shown.splitlines()) <= 8
     told = {line[:12].strip(): line[12:] for line in shown.splitlines()}
     assert told["program"] == "python train.py 'a b'"
     assert told["where"].startswith(f"local: {project.folder}/.clusterkit/local/runs/tiny-")
     assert told["resources"] == "5m, 1 CPU (profile tiny)"
-    assert told["options"].startswith("--time-limit=300")
-    assert "CLUSTERKIT_SEED=1" in told["environment"]
-    assert told["code"].endswith(", 2 files")
-    assert told[""] == "clusterkit.toml, train.py"
-    assert "of code" in told["upload"]
-    assert told["image"].startswith("none")
+    assert list(told)[:4] == ["run", "program", "resources", "code"]
+    assert told["code"].endswith(", 2 files: clusterkit.toml, train.py")
     assert "#!/bin/bash" not in shown
     assert not (project.folder / ".clusterkit" / "local").exists()
 

@@ -228,7 +228,7 @@ def test_status_and_report_show_the_best_trial_of_a_search(toy: Project) -> None
     told = toy.run("search", "toy", *SPACE, "--trials", "3", *ARGUMENTS).stderr
     found = known(toy)
     best = found["trials"][0]
-    assert f"best: {best['run_id']}; `clusterkit rerun {best['run_id']}` runs it again" in told
+    assert f"best: {best['run_id']}; `clusterkit rerun {best['run_id']} --seed N` runs it with" in told
     group = json.loads(toy.run("status", "--json").stdout)["groups"][0]
     assert group["best"] == {
         "search": "toy",

@@ -18,6 +18,7 @@ from clusterkit.cli.ui.submit import (
     note_name,
     print_runs,
     retry_words,
+    warn_lacking,
 )
 from clusterkit.cli.ui.sweep import show_plan
 from clusterkit.units import format_bytes, format_duration, plural
@@ -53,6 +54,7 @@ def show_dry_run(found: DryRun, *, script: bool = False, as_json: bool = False) 
             labelled(f"part {part.number}", _size(part))
         out.print(Text(f"\nthe first of {plural(len(found.plan.runs), 'run')}", "bold"))
     _show_run(found)
+    warn_lacking(found.lacking)
     if found.snapshot is None:
         note("dry run: nothing was sent or changed")
         return
@@ -76,33 +78,32 @@ def _size(part: GroupPart) -> str:
 
 def _show_run(found: DryRun) -> None:
     spec, image, snapshot = found.first.spec, found.image, found.snapshot
+    here = found.plan.cluster.here
     labelled("run", spec.run_id)
-    labelled("where", f"{spec.cluster}: {found.first.row.run_dir}")
+    labelled("program", printable(shlex.join(spec.argv)))
     labelled("resources", _resources(spec.profile))
+    if snapshot is None:
+        labelled("code", f"{spec.snapshot['id'][:12]}, of {spec.rerun_of}; sent if it is not there")
+    else:
+        names = [printable(name) for name in snapshot.project.files]
+        labelled("code", f"{described(snapshot)}: {listed(names, _FILES)}")
+    if image:
+        labelled("image", f"{image.digest[:12]}, {format_bytes(image.bytes)}, uploaded by deploy")
+    elif not here:
+        labelled("image", spec.versions.get("image") or "none: it runs without a container")
+    if here and list(spec.argv[:1]) == ["python"]:
+        labelled("python", printable(found.first.job.cluster.interpreter))
+    if facts := spec.environment:
+        packages = plural(facts["packages"], "package")
+        labelled("packages", f"{facts['file']}: {packages}, environment {facts['digest'][:12]}, built once")
+    if env := found.first.planned.profile.env:
+        labelled("environment", printable(" ".join(f"{name}={shlex.quote(env[name])}" for name in env)))
     if found.continuation and found.first.planned.goes_on:
         labelled("time limit", f"continues past it by {described_way(found.continuation)}")
     if words := retry_words(found.plan):
         labelled("failures", words)
     labelled(backend_of(found.plan.cluster).tool, shlex.join(found.first.submission.options))
-    labelled("program", printable(shlex.join(spec.argv)))
-    if found.plan.cluster.here and list(spec.argv[:1]) == ["python"]:
-        labelled("python", printable(found.first.job.cluster.interpreter))
-    variables = (f"{name}={shlex.quote(value)}" for name, value in spec.env.items())
-    labelled("environment", printable(" ".join(variables)))
-    if facts := spec.environment:
-        packages = plural(facts["packages"], "package")
-        labelled("packages", f"{facts['file']}: {packages}, environment {facts['digest'][:12]}, built once")
-    if image:
-        labelled("image", f"{image.digest[:12]}, {format_bytes(image.bytes)}, uploaded by deploy")
-    else:
-        labelled("image", spec.versions.get("image") or "none: it runs without a container")
-    if snapshot is None:
-        labelled("code", f"{spec.snapshot['id'][:12]}, of {spec.rerun_of}; sent if it is not there")
-        return
-    labelled("code", described(snapshot))
-    names = [printable(name) for name in snapshot.project.files]
-    labelled("", listed(names, _FILES))
-    labelled("upload", f"at most {format_bytes(snapshot.bytes)} of code, minus what is already there")
+    labelled("where", f"{spec.cluster}: {found.first.row.run_dir}")
 
 
 def _resources(profile: Mapping[str, Any]) -> str:
@@ -117,7 +118,9 @@ def _resources(profile: Mapping[str, Any]) -> str:
 
 def print_dry_run(*plans: DryRun, more: Sequence[Mapping[str, Any]] = ()) -> None:
     """Prints the runs that would be submitted, in the same form; arguments as of `print_submitted`."""
-    print_runs(plans[0], [_planned(plan) for plan in plans], more, carried_out=False)
+    print_runs(
+        plans[0], [_planned(plan) for plan in plans], more, carried_out=False, lacking=plans[0].lacking
+    )
 
 
 def _planned(found: DryRun) -> list[dict[str, Any]]:

@@ -98,8 +98,8 @@ def _title(forecast: Forecast) -> Text:
 def _show_memory(forecast: Forecast) -> None:
     memory = forecast.memory
     if memory is None:
-        whose = "your own program, not a recipe of the trainer"
-        labelled("memory", f"not known: {forecast.sizes.unknown if forecast.sizes else whose}")
+        why = f": {forecast.sizes.unknown}" if forecast.sizes else " for your own program"
+        labelled("memory", f"not predicted{why}")
         return
     if memory.gpu:
         ranks = forecast.sizes.ranks if forecast.sizes else 1
@@ -152,7 +152,7 @@ def _show_upload(forecast: Forecast) -> None:
     words = []
     for what, plan in (("image", upload.image_plan), ("code", upload.standing)):
         if what == "code" or upload.image:
-            state = "is there" if plan.present else format_bytes(plan.bytes_to_send)
+            state = "already there" if plan.present else format_bytes(plan.bytes_to_send)
             words.append(f"{what} {state}")
     text = ", ".join(words)
     if upload.bytes_to_send and upload.seconds is not None:
