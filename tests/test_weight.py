@@ -12,7 +12,7 @@ from tests.weight import RUNTIMES, SLURM, files_with, walk_of_submit, weight
 ROOT = Path(__file__).resolve().parent.parent
 BOUNDS = {
     "clusterkit": (390, 45_700, 0.114),
-    "trainer": (168, 15_190, 0.114),
+    "trainer": (168, 15_213, 0.114),
     "tests": (516, 57_400, 0.095),
 }
 """Files, lines of code and the share of them that imports."""

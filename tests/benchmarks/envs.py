@@ -3,9 +3,10 @@
 `ratio_async_10`, `ratio_async_40`: environment steps a second with random actions and 10 or 40
 environments, whole episodes with their resets, against gymnasium's AsyncVectorEnv; `ratio_subproc_10`: the
 same against stable-baselines3's SubprocVecEnv. `ratio_contact_10`: 10 environments that replay what the
-scripted policies do, which is rich in contacts. `share_of_limit`, `share_of_limit_10`: of ours with 40 and
-10 environments, against two processes that do nothing but the physics of the same steps, five physics
-steps and a forward pass each. Interleaved; the median block counts.
+scripted policies do, which is rich in contacts. `share_of_limit_40`, `share_of_limit_10`: of ours with 40
+and 10 environments, against two processes that do nothing but the official physics of ten such
+environments, five physics steps and a forward pass each; `share_of_own_limit_40` and `..._10`: against our
+physics, which marks nothing for a viewer. Interleaved; the median block counts.
 """
 
 from __future__ import annotations
@@ -131,9 +132,9 @@ def pure_physics(share: int, orders: Any, answers: Any) -> None:
     actions = rng.uniform(-1, 1, (LIMIT_STEPS, 4)).astype(np.float32)
     simulations = [PurePhysics(task, actions) for task in TASKS[share::WORKERS]]
     answers.put(0.0)
-    while orders.get():
+    while (official := orders.get()) is not None:
         for simulation in simulations:
-            simulation.rewind()
+            simulation.rewind(official=official)
         start = time.perf_counter()
         for number in range(LIMIT_STEPS):
             for simulation in simulations:
@@ -155,18 +156,23 @@ class Limit:
         for process in self._processes:
             process.start()
         self._gathered()
-        self.rates: list[float] = []
+        self._rates: dict[bool, list[float]] = {True: [], False: []}
 
     def measure(self) -> None:
-        """Lets all of them run at once."""
-        for orders in self._orders:
-            orders.put(True)
-        self.rates.append(WORKERS * min(self._gathered()))  # in lock-step the slower half decides
+        """Lets all of them run at once, by the official physics and by ours."""
+        for official, rates in self._rates.items():
+            for orders in self._orders:
+                orders.put(official)
+            rates.append(WORKERS * min(self._gathered()))  # in lock-step the slower half decides
+
+    def rate(self, *, official: bool) -> float:
+        """Returns the median."""
+        return statistics.median(self._rates[official])
 
     def close(self) -> None:
         """Ends the processes."""
         for orders in self._orders:
-            orders.put(False)
+            orders.put(None)
         for process in self._processes:
             process.join()
 
@@ -194,8 +200,10 @@ def main() -> None:
         finally:
             race.close()
     pure.close()
-    small, large, limit = races[10], races[40], statistics.median(pure.rates)
-    peer, other, alone = "AsyncVectorEnv", "SubprocVecEnv", "physics only"
+    small, large = races[10], races[40]
+    limit, own_limit = (pure.rate(official=official) for official in (True, False))
+    peer, other = "AsyncVectorEnv", "SubprocVecEnv"
+    alone, own_alone = "official physics only", "our physics only"
     report(
         "envs",
         [
@@ -218,14 +226,17 @@ def main() -> None:
                 "steps/s",
             ),
             ("40 environments, random", "ours", large["ours random"], alone, limit, "steps/s"),
+            ("40 environments, random", "ours", large["ours random"], own_alone, own_limit, "steps/s"),
         ],
         {
             "ratio_async_10": small["ours random"] / small["peer random"],
             "ratio_async_40": large["ours random"] / large["peer random"],
             "ratio_subproc_10": small["ours random"] / small["other random"],
             "ratio_contact_10": small["ours contact"] / small["peer contact"],
-            "share_of_limit": large["ours random"] / limit,
+            "share_of_limit_40": large["ours random"] / limit,
             "share_of_limit_10": small["ours random"] / limit,
+            "share_of_own_limit_40": large["ours random"] / own_limit,
+            "share_of_own_limit_10": small["ours random"] / own_limit,
         },
     )
 

@@ -1,3 +1,4 @@
+import copy
 import importlib
 import math
 import pickle
@@ -39,6 +40,15 @@ def assert_same_step(ours, official, action) -> tuple:
         assert bits(found[4][key]) == bits(value), key
         assert type(found[4][key]) is type(value), key
     return expected
+
+
+def saved_model(model, like=None) -> bytes:
+    """All of a model, with the drawing's settings of another one."""
+    model = copy.copy(model)
+    model.vis.global_.bvactive = (like or model).vis.global_.bvactive
+    saved = np.empty(mujoco.mj_sizeModel(model), np.uint8)
+    mujoco.mj_saveModel(model, None, saved)
+    return saved.tobytes()
 
 
 def play_both(task: str, episodes: list[tuple[int, int, float]]) -> bool:
@@ -112,17 +122,37 @@ def test_actions_of_other_types_are_taken_as_the_official_class_takes_them(kind)
         assert_same_step(ours, official, action.tolist() if kind is list else action)
 
 
-def test_copies_of_a_task_share_what_is_remembered_and_nothing_else():
-    task = "drawer-open-v3"
-    goals = goal_vectors(task, 50, 42)
-    first, second, official = fast_class(task)(), fast_class(task)(), official_class(task)()
-    for env, goal in ((first, 3), (second, 7), (official, 7)):
-        env.set_task(official_task(task, goals[goal]))
+@pytest.mark.slow
+@pytest.mark.parametrize("task", sampled(ALL_V3_ENVIRONMENTS, 3, always=("drawer-open-v3",)))
+def test_copies_of_a_task_step_in_turn_as_if_each_was_alone(task):
+    goals, rng = goal_vectors(task, 50, 42), np.random.default_rng(4)
+    pairs = [(make(task)(), ALL_V3_ENVIRONMENTS[task]()) for make in (fast_class, fast_class, official_class)]
+    for round_ in range(2):
+        for number, pair in enumerate(pairs):
+            for env in pair:
+                env.set_task(official_task(task, goals[10 * number + 3 * round_]))
+            assert bits(pair[0].reset()[0]) == bits(pair[1].reset()[0])
+        assert len({id(ours.model) for ours, _ in pairs}) == 1
+        for _ in range(15):
+            for ours, alone in pairs:
+                assert_same_step(ours, alone, rng.uniform(-1, 1, 4).astype(np.float32))
+    for ours, alone in pairs:
+        assert saved_model(ours.model, alone.model) == saved_model(alone.model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", sampled(ALL_V3_ENVIRONMENTS, 3, always=("assembly-v3",)))
+def test_a_goal_moves_a_body_and_a_site_of_the_model_and_changes_nothing_else(task):
+    env = ALL_V3_ENVIRONMENTS[task]()
+    parsed = copy.copy(env.model)
+    for goal in goal_vectors(task, 50, 42)[::7]:
+        env.set_task(official_task(task, goal))
         env.reset()
-    action = np.full(4, 0.5, np.float32)
-    for _ in range(30):
-        first.step(-action)
-        assert_same_step(second, official, action)
+        env.step(np.ones(4, np.float32))
+        for ours, theirs in ((parsed.body_pos, env.model.body_pos), (parsed.site_pos, env.model.site_pos)):
+            assert (ours != theirs).any(1).sum() <= 1
+            ours[:] = theirs
+        assert saved_model(parsed) == saved_model(env.model)
 
 
 def test_no_bounding_volume_is_marked_for_a_drawing():

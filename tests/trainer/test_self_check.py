@@ -6,10 +6,10 @@ from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 
 from tests.sampling import sampled
 from tests.trainer.runs import rows, run, settings_of_counters
-from trainer.envs import fast_helpers, fast_metaworld, self_check
+from trainer.envs import fast_helpers, fast_metaworld, official, self_check
 from trainer.envs.fast_metaworld import fast_class
 from trainer.envs.metaworld import MetaworldFactory
-from trainer.envs.official import official_class
+from trainer.envs.official import STANDARD, goal_vectors, official_class, scratch_environment
 from trainer.envs.self_check import difference, environment_class
 
 TASKS = ("reach-v3", "door-close-v3")
@@ -59,6 +59,29 @@ def test_a_wrong_memory_of_the_start_is_caught(monkeypatch):
         return made
 
     assert difference("reach-v3", made_forgetful).startswith("reset with goal")
+
+
+@pytest.mark.slow
+def test_a_copy_that_plays_with_anothers_positions_is_caught(monkeypatch):
+    monkeypatch.setattr(official.SharedModel, "use", lambda self, positions: self.model)
+    assert difference("door-close-v3", made_now) == "observation at step 0 with goal 0"
+
+
+@pytest.mark.slow
+def test_a_goal_that_changes_more_of_a_model_than_positions_is_caught(monkeypatch):
+    task = "door-close-v3"
+    goal_vectors(task, **STANDARD)
+    sound = ALL_V3_ENVIRONMENTS[task].reset_model
+
+    def heavy(self):
+        self.model.dof_damping[:] *= 1 + self._last_rand_vec[0]
+        return sound(self)
+
+    # no other test gets what this one has spoilt
+    monkeypatch.setattr(official, "_parsed", {})
+    monkeypatch.setattr(self_check, "scratch_environment", scratch_environment.__wrapped__)
+    monkeypatch.setattr(ALL_V3_ENVIRONMENTS[task], "reset_model", heavy)
+    assert " at step " in difference(task, made_now)
 
 
 def test_a_class_that_fails_is_a_difference(monkeypatch):

@@ -87,6 +87,7 @@ class _Fast:
         assert len(action) == 4, f"Actions should be size 4, got {len(action)}"
         if self.curr_path_length >= self.max_path_length:
             raise ValueError("You must reset the env manually once truncate==True")
+        self._shared.use(self._positions)
         self._tell(action)
         self._physics.advance(self.frame_skip)
         self.curr_path_length += 1

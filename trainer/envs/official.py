@@ -1,7 +1,7 @@
 """Meta-World's classes as installed, extended so that a second copy of a task is cheap.
 
-The installed package is not modified. Environments of one class read the model's XML file once a process and
-copy the parsed model, and a reset can skip its slow parts when only its random draws are wanted.
+The installed package is not modified. Environments whose model is the same XML file read it once a process
+and share what was read, and a reset can skip its slow parts when only its random draws are wanted.
 
 A hand reaches its start by the same path for every goal if the goal moves nothing that the hand or a loose
 object meets on the way: then the physics is bit-identical, and simulating the path for one goal is enough.
@@ -22,26 +22,71 @@ from metaworld.types import Task
 
 from trainer.recipe.environments import FIXED_GOALS
 
-_parsed: dict[str, mujoco.MjModel] = {}
+
+class SharedModel:
+    """A parsed model, 21 MB, that environments use in turn.
+
+    Of a model a goal changes the positions of a body and a site and nothing else. So each environment has
+    positions of its own, which lie in the model while it is the one that uses it. The environments of one
+    process belong to one thread.
+
+    Args:
+        model: as parsed.
+    """
+
+    def __init__(self, model: mujoco.MjModel) -> None:
+        # a viewer's flags of 134,000 volumes, cleared in each pass: an eighth of the physics
+        model.vis.global_.bvactive = 0
+        self.model = model
+        self._now = [memoryview(array).cast("B") for array in (model.body_pos, model.site_pos)]
+        self._parsed = self._users = [bytearray(array) for array in self._now]
+
+    def own_copy(self) -> SharedModel:
+        """Returns the model as parsed, for an environment that shares it with no other."""
+        return SharedModel(copy.copy(self.use(self._parsed)))
+
+    def positions(self) -> list[bytearray]:
+        """Returns the positions of a new environment, for `use`."""
+        return [array.copy() for array in self._parsed]
+
+    def use(self, positions: list[bytearray]) -> mujoco.MjModel:
+        """Returns the model with the positions of an environment in it, until another one uses it."""
+        if self._users is not positions:
+            for now, last, wanted in zip(self._now, self._users, positions, strict=True):
+                last[:] = now
+                now[:] = wanted
+            self._users = positions
+        return self.model
+
+
+_parsed: dict[str, SharedModel] = {}
 
 
 @cache
-def official_class(task: str) -> Any:
+def official_class(task: str, shares_model: bool = True) -> Any:
     """Returns the official class, extended to share parsed models and, if asked, only draw in a reset."""
     official: Any = ALL_V3_ENVIRONMENTS[task]
 
-    class SharedModel(official):  # type: ignore[misc]
+    class Extended(official):  # type: ignore[misc]
         only_draws = False
         """Skip the parts of a reset that its draws do not depend on: the hand's path and the observation."""
 
+        @property
+        def model(self) -> mujoco.MjModel:
+            """The model, which others may share, with this environment's positions in it."""
+            return self._shared.use(self._positions)
+
+        @model.setter
+        def model(self, _model: mujoco.MjModel) -> None:
+            """Takes no notice: the official class keeps what `_initialize_simulation` returned."""
+
         def _initialize_simulation(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
             if self.fullpath not in _parsed:
-                parsed = super()._initialize_simulation()[0]
-                # a viewer's flags of 134,000 volumes, cleared in each pass: an eighth of the physics
-                parsed.vis.global_.bvactive = 0
-                _parsed[self.fullpath] = parsed
-            model = copy.copy(_parsed[self.fullpath])
-            return model, mujoco.MjData(model)
+                _parsed[self.fullpath] = SharedModel(super()._initialize_simulation()[0])
+            shared = _parsed[self.fullpath]
+            self._shared = shared if shares_model else shared.own_copy()
+            self._positions = self._shared.positions()
+            return self.model, mujoco.MjData(self.model)
 
         def begin(self, action: npt.NDArray[Any]) -> None:
             self._stepped = self.step(action)
@@ -62,7 +107,7 @@ def official_class(task: str) -> Any:
             frame: npt.NDArray[np.float64] = super()._get_curr_obs_combined_no_goal()
             return frame
 
-    return SharedModel
+    return Extended
 
 
 def model_file(task: str) -> str:
@@ -73,8 +118,8 @@ def model_file(task: str) -> str:
 
 @lru_cache(maxsize=1)
 def scratch_environment(task: str) -> Any:
-    """Returns an official environment to try things in; the last one is kept, so that it is made once."""
-    return official_class(task)()
+    """Returns an official environment with its own model; the last one is kept, so that it is made once."""
+    return official_class(task, shares_model=False)()
 
 
 def official_task(task: str, goal: npt.NDArray[np.float64]) -> Task:

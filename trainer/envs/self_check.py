@@ -1,7 +1,8 @@
 """Checks that a task's fast class agrees with the official one bit for bit before it is used.
 
 Other package versions or another processor could break the equality. So before the first environment of a
-task in a process, both classes play three short episodes; if they differ, the official class is used.
+task in a process, both classes play three short episodes; if they differ, the official class is used. Between
+the steps of the fast one a copy of it plays another goal, with which it shares what copies share.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from trainer.envs.official import (
 
 _EPISODES = ((0, 36), (1, 2), (0, 2))
 """Goal and steps of each: long enough to touch the object, another goal, and a start that is remembered."""
+_COPYS_GOAL = 3
 
 
 @cache
@@ -48,16 +50,19 @@ def difference(task: str, make: Callable[[str], Any]) -> str | None:
     rng = np.random.default_rng(0)
     goals = goal_vectors(task, **STANDARD)
     try:
-        ours = make(task)()
-        ours.way_depends_on_goal = way_depends_on_goal(task, goals)
+        ours, copy = make(task)(), make(task)()
+        ours.way_depends_on_goal = copy.way_depends_on_goal = way_depends_on_goal(task, goals)
+        copy.set_task(official_task(task, goals[_COPYS_GOAL]))
         for goal, steps in _EPISODES:
             for env in (ours, theirs):
                 env.set_task(official_task(task, goals[goal]))
             observation = theirs.reset()[0]
             if not same(ours.reset()[0], observation):
                 return f"reset with goal {goal}"
+            copy.reset()
             for step in range(steps):
                 action = _towards_object(observation, rng)
+                copy.step(action)
                 expected = theirs.step(action)
                 observation = expected[0].copy()
                 for what, a, b in zip(_PARTS, ours.step(action), expected, strict=True):

@@ -32,7 +32,7 @@ class EnvironmentKind(ABC):
         folder: where the schemas of its recipes are, below `recipes/schemas`.
         worker_bytes: memory of a process that steps environments; all three measured on Linux.
         environment_bytes: memory of an environment.
-        model_bytes: memory that all environments of a task in a process share.
+        model_bytes: memory that all environments of a model in a process share.
     """
 
     key: ClassVar[str]
@@ -79,7 +79,7 @@ class MetaworldTasks(EnvironmentKind):
     """
 
     key, folder = "tasks", "metaworld"
-    worker_bytes, environment_bytes, model_bytes = 100 * _MIB, 21 * _MIB, 46 * _MIB
+    worker_bytes, environment_bytes, model_bytes = 100 * _MIB, 2 * _MIB, 46 * _MIB
 
     def tasks(self, values: Mapping[str, Any]) -> tuple[str, ...]:
         """Expands the recipe's `tasks`."""
