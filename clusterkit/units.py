@@ -173,6 +173,12 @@ def _apart(values: Sequence[float | None], precisions: range, show: Callable[[fl
     return ["-" if value is None else show(value, precision) for value in values]
 
 
+def listed(names: Sequence[str], most: int) -> str:
+    """Joins names with commas; of more than `most`, the rest is counted."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def plural(count: int | str, noun: str) -> str:
     """Returns a count and its noun: "1 run", "3 runs", "0.5 hours"."""
     return f"{count} {noun}" if str(count) == "1" else f"{count} {noun}s"

@@ -65,6 +65,7 @@ FILES = {
     "ssh-config": "ssh",
     "evaluate": "model",
     "play": "model",
+    "skill": "docs",
 }
 """Command -> the module of this package that holds it, where that is not named like it."""
 

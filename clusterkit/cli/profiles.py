@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from clusterkit.cli import options
-from clusterkit.cli.ui.console import note, out, print_document
+from clusterkit.cli.ui.console import format_count, note, out, print_document
 from clusterkit.cli.ui.lines import plain_table
 from clusterkit.project import load
 from clusterkit.units import format_duration
@@ -63,7 +63,7 @@ def _cells(settings: Settings, profile: Profile) -> list[str | Text]:
         str(profile.cpus),
         format_duration(profile.time),
         profile.recipe or "-",
-        _count(profile.total_steps),
+        "-" if profile.total_steps is None else format_count(profile.total_steps),
         "-" if profile.num_envs is None else str(profile.num_envs),
     ]
 
@@ -92,13 +92,3 @@ def _object(profile: Profile) -> dict[str, Any]:
         "total_steps": profile.total_steps,
         "num_envs": profile.num_envs,
     }
-
-
-def _count(steps: int | None) -> str:
-    """Formats a number of steps for reading: "2M", "100k"."""
-    if steps is None:
-        return "-"
-    for size, unit in ((10**6, "M"), (10**3, "k")):
-        if steps >= size and steps % (size // 10) == 0:
-            return f"{steps / size:g}{unit}"
-    return str(steps)

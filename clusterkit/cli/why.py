@@ -8,9 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterkit.cli import options
-from clusterkit.cli.ui.console import listed, note, out, print_document, printable
+from clusterkit.cli.ui.console import note, out, print_document, printable
 from clusterkit.project import load, open_ledger
-from clusterkit.units import plural
+from clusterkit.units import listed, plural
 
 if TYPE_CHECKING:
     from clusterkit.commands.why import Causes

@@ -17,7 +17,7 @@ from clusterkit.results.logs.run_logs import fault_words
 from clusterkit.results.metrics import KINDS
 from clusterkit.runs.record import Attempt
 from clusterkit.runs.run_dir import moment, table
-from clusterkit.units import format_bytes, format_seconds, plural, significant
+from clusterkit.units import format_bytes, format_seconds, listed, plural, significant
 
 _LINES, _LONGEST = 25, 300
 """Most lines of a log's end, and most characters of one."""
@@ -48,9 +48,8 @@ class EqualRuns:
     """What they should differ by: `seed`, and the names of swept values."""
 
     def __str__(self) -> str:
-        more = f" and {len(self.run_ids) - _NAMED} more" if len(self.run_ids) > _NAMED else ""
         return (
-            f"the runs {', '.join(self.run_ids[:_NAMED])}{more} are equal to the digit in every metric: "
+            f"the runs {listed(self.run_ids, _NAMED)} are equal to the digit in every metric: "
             f"{' and '.join(self.names)} probably never reached the program"
         )
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, BinaryIO
 
 from clusterkit.errors import RunError
+from clusterkit.units import listed
 from clusterkit.untrusted import number, whole_text
 
 LONGEST_LINE = 1 << 20
@@ -187,9 +188,8 @@ def title_of(name: str) -> str:
 def no_such_metric(wanted: str, names: Iterable[str]) -> RunError:
     """Returns the error for a metric that no run has logged."""
     known = sorted(set(names))
-    more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
-    listed = ", ".join(name if name.isprintable() else ascii(name)[1:-1] for name in known[:_LISTED])
-    hint = f"--metric takes one of {listed}{more}" if known else None
+    shown = [name if name.isprintable() else ascii(name)[1:-1] for name in known]
+    hint = f"--metric takes one of {listed(shown, _LISTED)}" if known else None
     return RunError(f"no run logs a number {wanted!r}", hint=hint)
 
 

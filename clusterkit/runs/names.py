@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from clusterkit.errors import RunError
+from clusterkit.units import listed
 
 
 class Named(Protocol):
@@ -52,7 +53,7 @@ def find(known: list[_Run], names: Iterable[str]) -> list[_Run]:
             )
         if len(matches) > 1 and not _is_group(name, matches):
             raise RunError(
-                f"{name!r} may mean {_listed(_choices(matches))}",
+                f"{name!r} may mean {listed(_choices(matches), _NAMED)}",
                 hint="give more of the run id, or of the group's",
             )
         found += matches
@@ -77,7 +78,7 @@ def only(runs: Sequence[_Run], name: str) -> _Run:
     if len(runs) > 1:
         raise RunError(
             f"{name!r} means the {len(runs)} runs of group {runs[0].group}; this command needs one run",
-            hint=f"name one of them: {_listed([run.run_id for run in runs])}",
+            hint=f"name one of them: {listed([run.run_id for run in runs], _NAMED)}",
         )
     return runs[0]
 
@@ -110,8 +111,3 @@ def _choices(runs: Sequence[_Run]) -> list[str]:
     for run in runs:
         sizes[run.group or run.run_id] = sizes.get(run.group or run.run_id, 0) + 1
     return [f"{name} ({size} runs)" if size > 1 else name for name, size in sizes.items()]
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more

@@ -15,7 +15,7 @@ from clusterkit.backends.jobs import Job, JobState, unix_seconds
 from clusterkit.runs.outlook import Pace, Sighting, at_the_limit, pace, smoothed, time_left
 from clusterkit.runs.record import RunRecord
 from clusterkit.runs.verdict import STALE_SECONDS, StateVerdict, number, silence, verdict
-from clusterkit.units import CLOCKS_DIFFER
+from clusterkit.units import CLOCKS_DIFFER, listed
 from clusterkit.untrusted import Shape, flag, one_line, parse_object, shaped, text, texts, whole
 from clusterkit.untrusted import number as finite
 
@@ -182,8 +182,7 @@ def _with_unreadable(state: RunState, record: RunRecord) -> RunState:
     names = record.unreadable
     if not names:
         return state
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    said = f"cannot be read: {', '.join(names[:_NAMED])}{more}"
+    said = f"cannot be read: {listed(names, _NAMED)}"
     return replace(state, why=f"{state.why}; {said}" if state.why else said)
 
 

@@ -109,4 +109,4 @@ def test_a_settings_file_may_be_named_before_the_command(tmp_path: Path, command
 def test_a_page_is_shown(tmp_path: Path) -> None:
     assert "own-project      Your own program\n" in typed(tmp_path, "docs").stdout
     assert typed(tmp_path, "docs", "own-project").stdout.startswith("# Your own program\n")
-    assert "did you mean own-project?" in typed(tmp_path, "docs", "own-projct").stderr
+    assert "did you mean own-project? available: " in typed(tmp_path, "docs", "own-projct").stderr

@@ -180,12 +180,6 @@ def warn(lead: str, text: str = "", *, colour: str = "yellow") -> None:
     err.print(Text.assemble((whole[:start], colour), whole[start:]), soft_wrap=True)
 
 
-def listed(names: Sequence[str], most: int) -> str:
-    """Joins names with commas; of more than `most`, the rest is counted."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
 def format_count(count: float) -> str:
     """Formats a count of steps, e.g. "2M", "256k", "1.25M"."""
     for factor, unit in ((1_000_000, "M"), (1_000, "k")):

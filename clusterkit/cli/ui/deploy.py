@@ -10,8 +10,8 @@ from rich.text import Text
 
 from clusterkit.asking import agree
 from clusterkit.cli.ui import console
-from clusterkit.cli.ui.console import listed, print_document, printable, say, warn, warn_of_trusted
-from clusterkit.units import format_bytes, format_seconds, plural
+from clusterkit.cli.ui.console import print_document, printable, say, warn, warn_of_trusted
+from clusterkit.units import format_bytes, format_seconds, listed, plural
 
 if TYPE_CHECKING:
     from clusterkit.snapshots import Large, Snapshot

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from clusterkit.backends.base import backend_of
-from clusterkit.cli.ui.console import listed, note, out, printable
+from clusterkit.cli.ui.console import note, out, printable
 from clusterkit.cli.ui.deploy import described, warn_of
 from clusterkit.cli.ui.lines import labelled
 from clusterkit.cli.ui.submit import (
@@ -21,7 +21,7 @@ from clusterkit.cli.ui.submit import (
     warn_lacking,
 )
 from clusterkit.cli.ui.sweep import show_plan
-from clusterkit.units import format_bytes, format_duration, plural
+from clusterkit.units import format_bytes, format_duration, listed, plural
 
 if TYPE_CHECKING:
     from clusterkit.submit.group import GroupPart

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from clusterkit.asking import agree
-from clusterkit.cli.ui.console import err, listed, note, say, warn, warn_of_trusted
+from clusterkit.cli.ui.console import err, note, say, warn, warn_of_trusted
 from clusterkit.cli.ui.lines import plain_table
 from clusterkit.cli.ui.submit import (
     note_environment,
@@ -18,7 +18,7 @@ from clusterkit.cli.ui.submit import (
     warn_lacking,
     warn_of_settled,
 )
-from clusterkit.units import format_duration, format_size, plural
+from clusterkit.units import format_duration, format_size, listed, plural
 
 if TYPE_CHECKING:
     from clusterkit.submit.pipeline import Submitted
