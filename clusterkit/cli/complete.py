@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterkit.errors import ClusterkitError
+from clusterkit.resources import DOCS
+from clusterkit.runs.names import group_label
 from clusterkit.runtimes import BUILT_IN
 
 if TYPE_CHECKING:
@@ -89,8 +91,8 @@ def _runs(at: ProjectFolder) -> Iterator[Candidate]:
     runs = at.runs()
     if runs:
         yield "last", runs[0].run_id
-    for run in runs[:_MOST]:
-        yield run.run_id, f"{run.state}, {run.profile}"
+    yield from ((run.short, f"{run.state}, {run.run_id}") for run in runs[:_MOST] if run.short)
+    yield from ((run.run_id, f"{run.state}, {run.profile}") for run in runs[:_MOST])
 
 
 def _runs_and_groups(at: ProjectFolder) -> Iterator[Candidate]:
@@ -99,7 +101,8 @@ def _runs_and_groups(at: ProjectFolder) -> Iterator[Candidate]:
 
 
 def _groups(at: ProjectFolder) -> Iterator[Candidate]:
-    sizes = Counter(run.group for run in at.runs() if run.group)
+    runs = [run for run in at.runs() if run.group]
+    sizes = Counter(name for run in runs for name in dict.fromkeys((group_label(run), run.group)))
     return ((group, f"{size} run{'s' * (size != 1)}") for group, size in list(sizes.items())[:_MOST])
 
 
@@ -189,12 +192,6 @@ def _examples(_at: ProjectFolder) -> Iterator[Candidate]:
     return ((file.stem, "") for file in sorted((TEMPLATES / "clusters").glob("*.toml")))
 
 
-def _pages(_at: ProjectFolder) -> Iterator[Candidate]:
-    from clusterkit.resources import DOCS
-
-    return ((file.stem, "") for file in sorted(DOCS.glob("*.md")))
-
-
 def _these(*values: str) -> Source:
     return lambda _at: ((value, "") for value in values)
 
@@ -227,7 +224,7 @@ BY_METAVAR: Mapping[str, Source] = {
     "TASK": _tasks,
     "KEY": _keys,
     "HOST": _hosts,
-    "PAGE": _pages,
+    "PAGE": lambda _at: ((file.stem, "") for file in sorted(DOCS.glob("*.md"))),
     "RUNTIME": _these(*BUILT_IN),
 }
 

@@ -21,6 +21,7 @@ from clusterkit.cli.ui.lines import plain_table, share_bar
 from clusterkit.errors import RunError, TransportError
 from clusterkit.probes.usage import Usage, UsageReader, usage_argv
 from clusterkit.project import load, open_ledger
+from clusterkit.runs.names import label
 from clusterkit.runs.outlook import time_left
 from clusterkit.transport.faults import LostError
 from clusterkit.units import format_bytes, format_seconds, percent, significant
@@ -210,7 +211,7 @@ def print_json(samples: Samples) -> None:
 def view(place: Inside, usage: Usage, *, processes: int) -> RenderableType:
     """Builds the view of one run."""
     title = Text.assemble(
-        (place.run.run_id, "bold"),
+        (label(place.run), "bold"),
         (f"  {place.run.cluster}, {usage.node}, job {place.job_id}, attempt {place.attempt}", "dim"),
     )
     parts: list[RenderableType] = [title]
@@ -259,8 +260,7 @@ def _resources(usage: Usage) -> Table:
     for gpu in usage.gpus:
         row(f"GPU {gpu.index}", gpu.utilization, _gpu_words(gpu))
     if not usage.gpus:
-        problem = usage.gpu_problem
-        row("GPU", None, problem or "none asked for", "yellow" if problem else "dim")
+        row("GPU", None, usage.gpu_problem or "none asked for", "yellow" if usage.gpu_problem else "dim")
     share = None if usage.cpu is None or not usage.cpus else usage.cpu / usage.cpus
     used = "?" if usage.cpu is None else f"{usage.cpu:.1f}"
     row("CPU", share, f"{used} of {usage.cpus or '?'} processors")

@@ -12,6 +12,7 @@ from clusterkit.errors import ConfigError, RunError, TransportError
 from clusterkit.interactive.ssh_keys import forget_ended
 from clusterkit.interruption import InterruptedChange, held_back, tell
 from clusterkit.runs.ending import end_runs
+from clusterkit.runs.names import in_group
 from clusterkit.runs.observe import query
 from clusterkit.runs.settling import settle_open
 from clusterkit.runs.status import StatusRow
@@ -165,16 +166,15 @@ def choose(
 
 def _group(ledger: Ledger, wanted: str) -> list[LedgerRun]:
     """Returns the runs of a group that may still run."""
-    known = ledger.runs()
-    names = dict.fromkeys(run.group for run in known if run.group)
-    matches = [wanted] if wanted in names else [name for name in names if wanted and name.startswith(wanted)]
-    if len(matches) != 1:
-        several = f"{wanted!r} matches the groups {', '.join(matches)}" if matches else None
+    runs = [run for run in ledger.runs() if wanted and in_group(run, wanted)]
+    groups = dict.fromkeys(run.group for run in runs)
+    if len(groups) != 1:
+        several = f"{wanted!r} matches the groups {', '.join(groups)}" if groups else None
         raise RunError(
             several or f"no group {wanted!r} is known in this project",
-            hint=f"groups: {', '.join(names)}" if names else "no runs were submitted together here yet",
+            hint="`clusterkit status` shows the runs with their groups",
         )
-    return [run for run in known if run.group == matches[0] and run.state in _MAY_GO_ON]
+    return [run for run in runs if run.state in _MAY_GO_ON]
 
 
 def had_ended(row: StatusRow) -> bool:

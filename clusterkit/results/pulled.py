@@ -14,10 +14,11 @@ from clusterkit.backends.submission import Submission
 from clusterkit.errors import RunError
 from clusterkit.probes import ask
 from clusterkit.runs import names as naming
-from clusterkit.runs.ledger import Ledger, LedgerRun
+from clusterkit.runs.ledger import SHORT, Ledger, LedgerRun
 from clusterkit.runs.record import records
 from clusterkit.runs.roster import document
 from clusterkit.runs.run_dir import newest_request, read_run_dir, table
+from clusterkit.runs.spec import short_of
 from clusterkit.transport.base import Transport
 
 
@@ -28,6 +29,7 @@ class _Stranger:
     run_id: str
     group: str
     job_id: str = ""
+    short: str = ""
 
 
 def folder_of(name: str) -> Path | None:
@@ -44,10 +46,15 @@ def runs_meant(results: Path, name: str, ledger: Ledger) -> Sequence[naming.Name
     """
     of_ledger: list[naming.Named] = [*ledger.runs()]
     ids = {run.run_id for run in of_ledger}
-    # A member's run id begins with its group's id, so no other folder can match.
-    here = sorted(path.parent for path in results.glob("*/run.json") if path.parent.name.startswith(name))
-    strangers = [_Stranger(folder.name, group_of(folder)) for folder in here if folder.name not in ids]
+    # A member's run id begins with its group's id; only a short name is that of any folder.
+    begin = "" if SHORT.fullmatch(name) else name
+    here = sorted(path.parent for path in results.glob("*/run.json") if path.parent.name.startswith(begin))
+    strangers = [_stranger(folder) for folder in here if folder.name not in ids]
     return naming.find([*strangers, *of_ledger] if name else of_ledger, [name])
+
+
+def _stranger(folder: Path) -> _Stranger:
+    return _Stranger(folder.name, group_of(folder), short=short_of(read_run_dir(folder).document))
 
 
 def group_of(folder: Path) -> str:

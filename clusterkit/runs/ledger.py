@@ -21,9 +21,13 @@ from clusterkit.folders import make_ignored
 from clusterkit.runs.ledger_faults import damaged, ledger_fault
 from clusterkit.untrusted import RECORD_BYTES, number, text, whole
 
+SHORT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,39}-([0-9]{1,7})(/[a-z0-9]{1,24})?")
+"""Short names."""
+_LARGEST = 999_999
+"""Largest number of a short name from elsewhere that new ones follow."""
 ALONE = -1
 """The `part` of a group's run that was submitted by itself, as the trials of a search are."""
-_VERSION = 5
+_VERSION = 6
 _BUSY_SECONDS = 10.0
 
 
@@ -65,6 +69,8 @@ class LedgerRun:
     """The last known RunState as JSON, for ended runs and clusters that do not answer."""
     part: int = 0
     """Number, within the group, of the submission that it belongs to; ALONE for one of its own."""
+    short: str = ""
+    """Its short name, `PROJECT-N` or in a group `PROJECT-N/OWN`; empty if it was given none."""
 
     def as_object(self) -> dict[str, Any]:
         """Returns the run as plain values, as `--json` of the commands prints it."""
@@ -73,7 +79,7 @@ class LedgerRun:
         return values | {name: values[name] or None for name in _NULL_IF_EMPTY}
 
 
-_NULL_IF_EMPTY = ("recipe", "job_id", "submitted", "total_steps", "group", "until_done")
+_NULL_IF_EMPTY = ("recipe", "job_id", "submitted", "total_steps", "group", "until_done", "short")
 """Fields that the ledger leaves empty, or 0, where there is no value."""
 _COLUMNS = [f'"{field.name}"' for field in fields(LedgerRun)]
 _KINDS = tuple(int if field.type == "int" else str for field in fields(LedgerRun))
@@ -90,6 +96,7 @@ _ADDED = {
     "last": "TEXT NOT NULL DEFAULT ''",
     "part": "INTEGER NOT NULL DEFAULT 0",
     "place": "REAL",
+    "short": "TEXT NOT NULL DEFAULT ''",
 }
 """Columns missing from earlier formats. `place` orders the runs, see `Ledger.add_all`."""
 _TABLES = (
@@ -111,6 +118,7 @@ _TABLES = (
     """CREATE TABLE IF NOT EXISTS strangers (
         cluster TEXT NOT NULL, run_id TEXT NOT NULL, PRIMARY KEY (cluster, run_id)
     )""",
+    "CREATE TABLE IF NOT EXISTS numbers (given INTEGER NOT NULL)",
     "CREATE TABLE IF NOT EXISTS secrets (folder TEXT PRIMARY KEY, cluster TEXT NOT NULL)",
 )
 
@@ -127,6 +135,8 @@ def _fault_of(row: Sequence[object]) -> str | None:
         longest = RECORD_BYTES if column == '"last"' else _LONGEST
         if type(value) is not kind or (isinstance(value, str) and len(value) > longest):
             return f"{run_id} has no readable {column.strip(chr(34))}"
+    if row[-1] and not SHORT.fullmatch(str(row[-1])):
+        return f"{run_id} has no readable short name"
     return None if state in _STATES else f"{run_id} is in a state that does not exist"
 
 
@@ -326,6 +336,22 @@ class Ledger:
     def ids(self) -> set[str]:
         """Returns all run ids."""
         return {row[0] for row in self.connection.execute("SELECT run_id FROM runs")}
+
+    def new_number(self, taken: Iterable[str] = ()) -> int:
+        """Returns the number of a new run's or group's short name, which no other had or will get here.
+
+        Args:
+            taken: short names that were given elsewhere.
+        """
+        with self._transaction():
+            given = "SELECT max(given) FROM numbers WHERE typeof(given) = 'integer'"
+            newest = self.connection.execute(given).fetchone()[0] or 0
+            names = [*taken, *(row[0] for row in self.connection.execute("SELECT short FROM runs"))]
+            known = (int(match[1]) for match in map(SHORT.fullmatch, names) if match)
+            number = max(newest, *(one for one in known if one <= _LARGEST), 0) + 1
+            self.connection.execute("DELETE FROM numbers")
+            self.connection.execute("INSERT INTO numbers VALUES (?)", (number,))
+        return number
 
     def strangers(self, cluster: str) -> set[str]:
         """Returns the names of run directories on a cluster that are not runs of this project."""

@@ -18,19 +18,23 @@ class Named(Protocol):
     def job_id(self) -> str: ...  # noqa: D102
     @property
     def group(self) -> str: ...  # noqa: D102
+    @property
+    def short(self) -> str: ...  # noqa: D102
 
 
 _Run = TypeVar("_Run", bound=Named)
 
+_DAY = len("20260102")
+"""Digits of a day in an id; a short name has fewer."""
 _NAMED = 4
 """Maximum number of run ids in a message."""
 
 
 def find(known: list[_Run], names: Iterable[str]) -> list[_Run]:
-    """Finds runs by run id, unique prefix, job id or `last`, and all members of a group by its id.
+    """Finds runs by run id, short name, unique prefix, job id or `last`, and all members of a group.
 
-    A group's id, a prefix of it, the id of its job array, and `last` if it was submitted last mean all of
-    its runs.
+    A group's id or short name, a prefix of its id, the id of its job array, and `last` if it was submitted
+    last mean all of its runs.
 
     Args:
         known: all runs, oldest first.
@@ -92,15 +96,40 @@ def _matching(name: str, known: list[_Run]) -> list[_Run]:
     return (
         [run for run in known if name == run.run_id]
         or [run for run in known if name == run.group]
+        or [run for run in known if name in (run.short, run.short.partition("/")[0])]
         or [run for run in known if name in (run.job_id, run.job_id.partition("_")[0])]
-        or [run for run in known if run.run_id.startswith(name)]
+        or [run for run in known if _begins(run.run_id, name, run)]
     )
+
+
+def in_group(run: Named, name: str) -> bool:
+    """Returns whether a run is of the group that a name, or the beginning of an id, means."""
+    return bool(run.group) and (name == run.short.partition("/")[0] or _begins(run.group, name, run))
+
+
+def label(run: Named) -> str:
+    """Returns the short name of a run; the id of one that has none."""
+    return run.short or run.run_id
+
+
+def group_label(run: Named) -> str:
+    """Returns the short name of a run's group; the id of one that has none."""
+    return run.short.partition("/")[0] or run.group
+
+
+def _begins(identity: str, name: str, run: Named) -> bool:
+    """Returns whether an id begins so; a short name that no run has yet is the beginning of none."""
+    stem, _, number = name.partition("/")[0].rpartition("-")
+    of_project = stem != "" and stem == run.short.partition("/")[0].rpartition("-")[0]
+    is_short = of_project and number.isdecimal() and len(number) < _DAY
+    return identity.startswith(name) and not is_short
 
 
 def _is_group(name: str, runs: list[_Run]) -> bool:
     """Returns whether a name means a whole group; a name longer than the group's id means single members."""
     groups = {run.group for run in runs}
-    return len(groups) == 1 and "" not in groups and (name == "last" or len(name) <= len(runs[0].group))
+    whole = name in ("last", group_label(runs[0])) or len(name) <= len(runs[0].group)
+    return len(groups) == 1 and "" not in groups and whole
 
 
 def _choices(runs: Sequence[_Run]) -> list[str]:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ConfigError
 from clusterkit.runs.ledger import LedgerRun
+from clusterkit.runs.names import in_group
 from clusterkit.runs.state import RunState, remembered
 from clusterkit.units import parse_duration
 
@@ -24,7 +25,7 @@ class Selection:
     """Compared with the current state, not with the ledger's."""
     clusters: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
-    """Ids of groups, or prefixes of them."""
+    """Ids or short names of groups, or prefixes of ids."""
     names: frozenset[str] = frozenset()
     profiles: frozenset[str] = frozenset()
     since: datetime | None = None
@@ -38,7 +39,7 @@ class Selection:
         """Returns whether a run matches, apart from its state."""
         return (
             (not self.clusters or run.cluster in self.clusters)
-            and (not self.groups or (run.group != "" and run.group.startswith(tuple(self.groups))))
+            and (not self.groups or any(in_group(run, name) for name in self.groups))
             and (not self.names or run.name in self.names)
             and (not self.profiles or run.profile in self.profiles)
             and (self.since is None or submitted(run) >= self.since)

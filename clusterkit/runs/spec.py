@@ -15,7 +15,7 @@ from clusterkit.backends.jobs import JobState
 from clusterkit.backends.submission import Submission, json_file
 from clusterkit.errors import ConfigError, RunError
 from clusterkit.images.image import Image
-from clusterkit.runs.ledger import LedgerRun
+from clusterkit.runs.ledger import SHORT, LedgerRun
 from clusterkit.runs.program import Program
 from clusterkit.untrusted import can_be_shown, shape_of, text, values_of, whole
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from clusterkit.config.models import Cluster
 
 SCHEMA = 1
-_OPTIONAL = {"project", "group", "sweep", "template", "rerun_of", "environment"}
+_OPTIONAL = {"short", "project", "group", "sweep", "template", "rerun_of", "environment"}
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -66,6 +66,8 @@ class RunSpec:
     """`argv` before placeholders were filled in; None if there were none."""
     rerun_of: str | None = None
     """Id of the run that this one repeats, or None."""
+    short: str = ""
+    """Its short name, see `clusterkit.submit.handover.short_names`; empty if it was given none."""
 
     @classmethod
     def recorded(cls, document: Mapping[str, Any], where: str) -> RunSpec:
@@ -181,13 +183,23 @@ def run_id(name: str, created: datetime, token: str) -> str:
         raise ConfigError(
             f"the name {name!a} contains characters that cannot be shown", hint="choose another name"
         )
-    slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "run"
-    return f"{slug[:40]}-{created.astimezone(UTC):%Y%m%d-%H%M%S}-{token}"
+    return f"{slug(name)}-{created.astimezone(UTC):%Y%m%d-%H%M%S}-{token}"
+
+
+def slug(name: str) -> str:
+    """Returns a name as it is written in ids and short names."""
+    return (re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "run")[:40]
 
 
 def timestamp(moment: datetime) -> str:
     """Formats a time as UTC in ISO 8601, to the second, with a Z."""
     return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def short_of(document: Mapping[str, Any]) -> str:
+    """Returns the short name in a run.json, which may be a stranger's; empty if it has none."""
+    found = SHORT.fullmatch(str(document.get("short")))
+    return found[0] if found else ""
 
 
 def ledger_row(
@@ -215,4 +227,5 @@ def ledger_row(
         submission=newest.number if newest else 0,
         part=newest.part if newest else 0,
         until_done=(newest.until_done if newest else None) or "",
+        short=short_of(document),
     )

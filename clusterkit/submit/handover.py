@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 import secrets
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from clusterkit.interruption import InterruptedChange, held_back, tell
 from clusterkit.probes import ask
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.site import Site
+from clusterkit.submit.plan import Plan
 from clusterkit.transport import faults
 from clusterkit.transport.base import Transport
 
@@ -38,6 +40,8 @@ _OPEN_HINT = (
 )
 
 
+_NAMES = r"""find "$1" -maxdepth 2 -name run.json -exec grep -hos "^ *\"short\": \"$2-[0-9]*" {} +"""
+"""Tells the short names of a project that the run directories in a folder have."""
 _begun: dict[str, Path] = {}
 """Run id -> ledger, for each run whose hand-over this process has begun."""
 
@@ -156,6 +160,30 @@ def _take_back(ledger: Ledger, runs: Sequence[LedgerRun], before: Sequence[Ledge
     ledger.restore(runs, before)
     for run in runs:
         _begun.pop(run.run_id, None)
+
+
+def short_names(site: Site, ledger: Ledger, plan: Plan, project: str) -> list[str]:
+    """Returns the short names of a plan's runs; of new ones, `PROJECT-N` with a number that was never given.
+
+    In a group, each run's own part follows: its seed if no other has that, else its index. Another laptop, or
+    a ledger that is lost, may have given numbers, so a new ledger asks the cluster for those of its runs.
+    """
+    first = plan.runs[0].spec
+    if plan.runs[0].submission.number > 0:
+        return [run.spec.short for run in plan.runs]
+    trial = first.group["id"] if first.group and plan.group is None else None
+    earlier = (run.short for run in ledger.runs() if trial and run.group == trial and run.short)
+    base = next(earlier, "").partition("/")[0]
+    if not base:
+        command = ["sh", "-c", _NAMES, "sh", f"{site.layout.root}/runs", project]
+        taken = [] if ledger.ids() else site.transport.run(command, check=False).text.splitlines()
+        base = f"{project}-{ledger.new_number(line.rpartition(chr(34))[2] for line in taken)}"
+    if first.group is None:
+        return [base]
+    specs = [run.spec for run in plan.runs]
+    seeds = Counter(spec.seed for spec in specs if plan.group)
+    own = (f"seed{one.seed}" if seeds[one.seed] == 1 else (one.group or {})["index"] for one in specs)
+    return [f"{base}/{part}" for part in own]
 
 
 def settle_unclear(site: Site, ledger: Ledger) -> dict[str, SubmissionOutcome]:

@@ -26,11 +26,11 @@ from clusterkit.probes import ask
 from clusterkit.runs.ledger import ALONE, Ledger, LedgerRun
 from clusterkit.runs.program import PREVIOUS
 from clusterkit.runs.secret_values import SecretValues, find_secrets
-from clusterkit.runs.spec import run_id
+from clusterkit.runs.spec import run_id, slug
 from clusterkit.site import Site, open_site
 from clusterkit.snapshots import Snapshot
 from clusterkit.submit.check import check, check_script, check_trainer, parents
-from clusterkit.submit.handover import Parcel, hand_over_parcel, other_jobs, settle_unclear
+from clusterkit.submit.handover import Parcel, hand_over_parcel, other_jobs, settle_unclear, short_names
 from clusterkit.submit.materials import (
     Materials,
     environment_of,
@@ -265,6 +265,7 @@ def prepare(site: Site, ledger: Ledger, plan: Plan, materials: Materials, secret
     part_of = {index: part.number for part in split for index in part.members}
     leaner = replace(materials, facts={**materials.facts, "diff": None})
     large = len(materials.facts.get("diff") or "") * len(plan.runs) > _DIFFS
+    names = short_names(site, ledger, plan, slug(plan.runs[0].spec.project))
     placed = tuple(
         place(
             run,
@@ -275,6 +276,7 @@ def prepare(site: Site, ledger: Ledger, plan: Plan, materials: Materials, secret
             secrets,
             part=part_of.get(index, ALONE if run.member else 0),
             previous_there=run.member is not None or _previous_there(site, run.program.env),
+            short=names[index],
         )
         for index, run in enumerate(plan.runs)
     )

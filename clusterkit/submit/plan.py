@@ -227,6 +227,7 @@ def place(
     *,
     part: int = 0,
     previous_there: bool = True,
+    short: str = "",
 ) -> PlacedRun:
     """Makes the files and the ledger row of a run.
 
@@ -239,6 +240,7 @@ def place(
         secrets: the program's.
         part: number of the submission within the group.
         previous_there: whether the previous stage's run directory exists, or will exist, on the cluster.
+        short: its short name.
 
     Raises:
         ConfigError: a value cannot be written in a job script.
@@ -260,6 +262,7 @@ def place(
         image={**asdict(image), "path": image.path(layout.images)} if image else None,
         environment=_environment(materials, argv, layout),
         template=template if template != argv else None,
+        short=short,
     )
     sealed = seal(secrets, run_id, alone=member is None)
     first = replace(

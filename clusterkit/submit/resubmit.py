@@ -101,6 +101,7 @@ def rerun_plan(
         wandb={"run_id": identity, **wandb.model_dump(mode="json")},
         versions=versions(cluster),
         project=settings.project.name,
+        short="",
         group=None,
         rerun_of=spec.run_id,
     )

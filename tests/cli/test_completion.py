@@ -42,6 +42,7 @@ def run(index: int, *, group: str = "") -> LedgerRun:
     return LedgerRun(
         *(f"mt10-20260102-03040{index}-k3f{index}", "uni", "mt10", "quick", "guide-mt10", index, str(index)),
         *(f"2026-01-02T03:04:0{index}+00:00", "/x", 10, "RUNNING", group),
+        short=f"phd-2/{index}" if group else f"phd-{index}",
     )
 
 
@@ -80,7 +81,8 @@ def told(line: str, shell: str = "fish") -> list[str]:
         ("clusterkit --ver", ["words", "--version"]),
         ("clusterkit why l", ["words", "last"]),
         ("clusterkit why mt10-20260102-030401", ["words", run(1).run_id]),
-        ("clusterkit cancel --group ", ["words", "mt10-20260102-030400-grup"]),
+        ("clusterkit cancel --group ", ["words", "phd-2", "mt10-20260102-030400-grup"]),
+        ("clusterkit why phd-", ["words", "phd-2/3", "phd-2/2", "phd-1", "phd-2"]),
         ("clusterkit submit --after mt10-20260102-030400", ["words", "mt10-20260102-030400-grup"]),
         ("clusterkit submit --profile q", ["words", "quick"]),
         ("clusterkit submit --profile=q", ["words", "--profile=quick"]),

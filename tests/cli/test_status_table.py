@@ -81,6 +81,14 @@ def test_there_is_more_on_a_wider_terminal() -> None:
     assert "━" in drawn(lines, 200)[0]
 
 
+def test_a_run_s_id_stands_beside_its_short_name_where_there_is_room() -> None:
+    lines = [StatusRow(replace(row.run, short="phd-7"), row.state) for row in rows("a-20260101-000001")]
+    for width in (80, 220):
+        head, first, *_ = drawn(lines, width)[0].splitlines()
+        assert ("id" in head.split()) == (width == 220)
+        assert first.split()[0] == "phd-7"
+
+
 @pytest.mark.parametrize("width", [20, 30, 40])
 def test_a_run_s_id_is_whole_on_the_narrowest_terminal(width: int) -> None:
     text, _ = drawn(rows("a40-2m-20260101-000001"), width)

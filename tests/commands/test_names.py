@@ -79,7 +79,8 @@ def _scene(project: Project) -> dict[str, str]:
     project.run("sync-results", "--no-wandb")
     with Ledger(project.folder / ".clusterkit" / "ledger.sqlite3") as ledger:
         job_id = ledger.find_one(alone).job_id
-    return {"group": group, "prefix": alone[:10], "job": job_id, "last": "last", "ambiguous": "base"}
+    names = {"group": group, "prefix": alone[:10], "job": job_id, "last": "last", "ambiguous": "base"}
+    return names | {"short": "demo-2", "short group": "demo-1"}
 
 
 def said(project: Project, command: str, name: str, words: tuple[str, ...]) -> str:
@@ -95,10 +96,10 @@ def test_every_command_takes_names_alike(named: tuple[Project, dict[str, str]]) 
     project, names = named
     shutil.rmtree(project.folder / "results" / f"{names['group']}-1")  # half of a group is here
     for number, (command, words) in enumerate((MANY | ONE).items()):
-        kind = ("prefix", "group", "job", "last")[number % 4]
+        kind = ("prefix", "group", "job", "last", "short", "short group")[number % 6]
         told = said(project, command, names[kind], words)
-        if kind in ("group", "last") and command in ONE:
-            group = names["group"] if kind == "group" else "last-one-"
+        if kind in ("group", "last", "short group") and command in ONE:
+            group = "last-one-" if kind == "last" else names["group"]
             assert f"means the 2 runs of group {group}" in told, (command, told)
         else:
             assert not any(word in told for word in RESOLVED), (command, kind, told)
@@ -123,6 +124,28 @@ def test_why_of_a_group_counts_causes_and_shows_one_of_each(project: Project) ->
     ]
     assert answer["causes"][0]["exemplar"]["run_id"] == f"{group}-0"
     assert answer["not_asked"] == []
+
+
+def test_a_short_name_is_given_once_and_stays_when_the_ledger_is_lost(project: Project) -> None:
+    first = project.run("submit", "--seeds", "1,2")
+    group = first.stdout.strip()
+    assert "next: clusterkit status demo-1\n      clusterkit logs demo-1/seed1 -f" in first.stderr
+    assert [run["short"] for run in project.rows()] == ["demo-1/seed1", "demo-1/seed2"]
+    project.ended(f"{group}-0", f"{group}-1")
+    for file in (project.folder / ".clusterkit").glob("ledger.*"):
+        file.unlink()
+    later = project.submit("--name", "later")
+    project.ended(later)
+    assert project.described(later)["short"] == "demo-2"
+    again = project.run("rerun", later).stdout.strip()
+    project.ended(again)
+    table = project.run("status").stdout
+    assert [line.split()[:2] for line in table.splitlines()[1:]] == [
+        ["demo-1/seed1", f"{group}-0"],
+        ["demo-1/seed2", f"{group}-1"],
+        ["demo-2", later],
+        ["demo-3", again],
+    ]
 
 
 def test_export_of_a_group_is_an_archive_of_each_run(

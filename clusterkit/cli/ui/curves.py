@@ -20,6 +20,7 @@ from clusterkit.commands.curves import Curves
 from clusterkit.results.logs.run_logs import fault_words
 from clusterkit.results.metrics import SHORT, MetricRow, last_step, latest, meant, own_names, title_of
 from clusterkit.results.series import Series, series
+from clusterkit.runs.names import label
 from clusterkit.units import format_seconds, plural
 
 _WIDE = 120
@@ -131,7 +132,7 @@ def _title(one: Curves) -> Text:
             words.append(f"{format_seconds(left)} left")
     if one.synced is not None:
         words.append(f"synced copy of {one.synced:%Y-%m-%d %H:%M}")
-    return Text.assemble((one.run.run_id, "bold"), "  ", ", ".join(words))
+    return Text.assemble((label(one.run), "bold"), "  ", ", ".join(words))
 
 
 def _events(one: Curves) -> list[Text]:
@@ -306,7 +307,7 @@ def view_group(
         first = found.get(names[0]) if names else None
         small = [_spark(first.points if first else [], span, low, high, columns)] if columns else []
         table.add_row(
-            one.run.run_id, str(one.state.state), "" if step is None else format_count(step), *cells, *small
+            label(one.run), str(one.state.state), "" if step is None else format_count(step), *cells, *small
         )
     hidden = len(looks) - fitting
     more = [Text(f"and {plural(hidden, 'more run')}", "dim")] if hidden > 0 else []
@@ -316,7 +317,7 @@ def view_group(
 def _room(looks: Sequence[Curves], names: Sequence[str], width: int) -> int:
     """Returns the columns available for a small curve; 0 if there are too few."""
     fixed = [
-        max(len(one.run.run_id) for one in looks),
+        max(len(label(one.run)) for one in looks),
         max(len(str(one.state.state)) for one in looks),
         _STEP,
     ]

@@ -28,7 +28,7 @@ def labelled(name: str, text: str, style: str = "") -> None:
 def share_bar(share: float, width: int, style: str = "green") -> Text:
     """Draws a bar whose filled and empty parts differ without colours, too; `share` is from 0 to 1."""
     filled = round(share * width)
-    return Text("━" * filled, style=style) + Text("╌" * (width - filled), style="grey50")
+    return Text.assemble(("━" * filled, style), ("╌" * (width - filled), "grey50"))
 
 
 def plain_table(

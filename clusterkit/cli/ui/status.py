@@ -15,6 +15,7 @@ from rich.text import Text
 from clusterkit.backends.jobs import JobState
 from clusterkit.cli.ui.console import format_count, note, out, print_document, printable, warn_of_silence
 from clusterkit.cli.ui.lines import share_bar
+from clusterkit.runs.names import group_label, label
 from clusterkit.units import format_seconds, percent, plural, significant
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ _COLOURS = {
 }
 _COLUMNS = {
     "run": False,
+    "id": False,
     "seed": True,
     "cluster": False,
     "state": False,
@@ -87,9 +89,9 @@ _COLUMNS = {
     "gpu": True,
 }
 """Column -> whether it is right-aligned."""
-_IF_ANY = ("gpu", "starts in", "success", "seed")
+_IF_ANY = ("id", "gpu", "starts in", "success", "seed")
 """Columns shown only if some run has a value; for example, not every environment reports success."""
-_DROPPED = ("gpu", "cluster", "starts in", "steps/s", "seed", "success")
+_DROPPED = ("id", "gpu", "cluster", "starts in", "steps/s", "seed", "success")
 """Columns that a narrow terminal drops, in this order."""
 _SPARED = ("left", "progress")
 """Columns dropped in addition where a run's id would have no room at all."""
@@ -171,7 +173,7 @@ def show_status(report: StatusReport, *, expand: bool = False) -> None:
             out.print(text)
     if len(lines) > _SUMMED:
         note(summary(report.rows))
-    troubled = [row.run.run_id for row in report.rows if row.state.state in _TROUBLED or row.state.stale]
+    troubled = [label(row.run) for row in report.rows if row.state.state in _TROUBLED or row.state.stale]
     if troubled:
         note(f"clusterkit why {troubled[-1]} shows the cause and what to do")
     if report.left_out > 0:
@@ -188,7 +190,7 @@ def status_table(lines: Sequence[StatusRow | Folded], *, width: int) -> tuple[Ta
     longest = max((len(reason) for reason in reasons), default=0)
     shown, cells = _layout(lines, width - _GAP - min(longest, _REASON) if longest else width, bar=True)
     room = width - _width(shown, cells) - _GAP
-    dropped = [name for name in _DROPPED[2:] if name not in shown and any(row.get(name) for row in cells)]
+    dropped = [name for name in _DROPPED[3:] if name not in shown and any(row.get(name) for row in cells)]
     beside = room >= min(longest, _REASON) and not dropped
     if not beside:
         shown, cells = _layout(lines, width, bar=False)
@@ -216,6 +218,8 @@ def _layout(
         for row in cells:
             del row["seed"]
     shown = [name for name in _COLUMNS if name not in _IF_ANY or any(row.get(name) for row in cells)]
+    if bar and _width(shown, cells) > width:
+        shown = [name for name in shown if name != "id"]
     if bar:
         return (shown, cells) if _width(shown, cells) <= width else _layout(lines, width, bar=False)
     for name in _DROPPED:
@@ -269,7 +273,7 @@ def remarks(lines: Iterable[StatusRow | Folded]) -> list[Text]:
     shared: dict[str, tuple[Text, list[str]]] = {}
     for line in lines:
         remark = _remark(line)
-        name = line.group if isinstance(line, Folded) else line.run.run_id
+        name = group_label(line.rows[0].run) if isinstance(line, Folded) else label(line.run)
         shared.setdefault(remark.plain, (remark, []))[1].append(name)
     texts = []
     for remark, names in shared.values():
@@ -286,7 +290,8 @@ def summary(rows: Sequence[StatusRow]) -> str:
 def _cells(row: StatusRow, *, bar: bool) -> dict[str, str | Text]:
     state = row.state
     return {
-        "run": row.run.run_id,
+        "run": label(row.run),
+        "id": row.run.run_id if row.run.short else "",
         "seed": str(row.run.seed),
         "cluster": row.run.cluster,
         "state": Text(state.state.value, style=_COLOURS.get(state.state, "red")),
@@ -307,7 +312,8 @@ def _folded_cells(line: Folded, *, bar: bool) -> dict[str, str | Text]:
     first = next(iter(line.counts))
     steps = sum(row.run.total_steps for row in line.rows)
     return {
-        "run": line.group,
+        "run": group_label(line.rows[0].run),
+        "id": line.group if line.rows[0].run.short else "",
         "seed": format_seeds(row.run.seed for row in line.rows),
         "cluster": ", ".join(dict.fromkeys(row.run.cluster for row in line.rows)),
         "state": Text(plural(len(states), "run"), style=_COLOURS.get(first, "red")),

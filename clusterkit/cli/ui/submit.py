@@ -187,8 +187,9 @@ def show_job(done: Submitted, *, as_json: bool = False) -> None:
     for words in done.refused:
         warn("warning: ", f"one of the requests was refused and does not count: {words}")
     others = f", or {' or '.join(done.others)}: the first to start runs it" if done.others else ""
-    note(f"job {run.job_id}{others} on {run.cluster}")
-    note(f"next: clusterkit status, clusterkit logs {run.run_id} -f")
+    name = run.short or run.run_id
+    note(f"{name}: job {run.job_id}{others} on {run.cluster}")
+    note(f"next: clusterkit status, clusterkit logs {name} -f")
     if not as_json:
         say(run.run_id)
 

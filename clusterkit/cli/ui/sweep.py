@@ -18,6 +18,7 @@ from clusterkit.cli.ui.submit import (
     warn_lacking,
     warn_of_settled,
 )
+from clusterkit.runs.names import group_label, label
 from clusterkit.units import format_duration, format_size, listed, plural
 
 if TYPE_CHECKING:
@@ -76,9 +77,11 @@ def show_group(done: Submitted, *, as_json: bool = False) -> None:
     group, cluster = done.plan.group.id, done.plan.cluster.name
     note_name(done.plan.group.name, group)
     jobs = [job_id.partition(";")[0] for job_id in done.jobs]
-    note(f"{plural(len(done.runs), 'run')}: job{'s' if len(jobs) > 1 else ''} {listed(jobs, 4)} on {cluster}")
-    note(f"next: clusterkit status {group}")
-    note(f"      clusterkit logs {done.runs[0].run_id} -f")
+    begun = done.runs[0]
+    many = f"job{'s' if len(jobs) > 1 else ''} {listed(jobs, 4)}"
+    note(f"{group_label(begun)}: {plural(len(done.runs), 'run')}, {many} on {cluster}")
+    note(f"next: clusterkit status {group_label(begun)}")
+    note(f"      clusterkit logs {label(begun)} -f")
     if done.missing:
         first, last = done.missing[0], done.missing[-1]
         which = first if first == last else f"{first} to {last}"
