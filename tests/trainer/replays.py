@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import nullcontext
 
 import numpy as np
 import torch
@@ -10,14 +11,18 @@ from hypothesis import strategies as st
 
 from trainer.envs.schedule import Schedule
 from trainer.replay import Batch, Replay
-from trainer.replay.draw import DeviceDraw
+from trainer.replay.draw import BatchSampler, DeviceDraw
 from trainer.replay.transfer import Sender
 
 
-def draw_as_on_a_device(replay: Replay) -> None:
+def draw_as_on_a_device(replay: Replay, sampler: BatchSampler | None = None) -> None:
     """Has a replay on the host draw, and be told of what is added, as one on a GPU does."""
     device = torch.device("cpu")
     replay._draw, replay._sender = DeviceDraw(replay._layout, replay._lanes, device), Sender(device)
+    if sampler is not None:
+        replay._sampler = sampler
+        alone = [replay], [nullcontext()], replay.window[None], replay._task[None]
+        replay._fill = Replay.filling(*alone)
 
 
 class Filled:

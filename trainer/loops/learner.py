@@ -85,7 +85,7 @@ class Learner:
             average=self._ranks.average if self._ranks.size > 1 else list,
         )
         self._ranks.spread(self.agent.tensors())
-        self._make_replay = partial(make_replay, settings, factory, device)
+        self._make_replay = partial(make_replay, settings, factory, device, say)
         self.batch: Batch | None = None
         self.losses: dict[str, Tensor] = {}
         self.turn = 0

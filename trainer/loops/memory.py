@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from trainer.algorithms.kernels.choice import sampler_on
 from trainer.envs.interface import EnvFactory
 from trainer.errors import TrainerError
 from trainer.replay import NStepReplay, Replay, TransitionReplay
@@ -16,7 +19,12 @@ AnyReplay = Replay | TransitionReplay
 
 
 def make_replay(
-    settings: TrainSettings, factory: EnvFactory, device: torch.device, *, on_host: bool
+    settings: TrainSettings,
+    factory: EnvFactory,
+    device: torch.device,
+    say: Callable[[str], None],
+    *,
+    on_host: bool,
 ) -> AnyReplay:
     """Makes this rank's part of a run's replay.
 
@@ -27,6 +35,7 @@ def make_replay(
         settings: what to do.
         factory: tells the sizes.
         device: where batches are wanted.
+        say: told what draws them, where there is a choice.
         on_host: keep the rows of a GPU's replay in the host's memory.
     """
     values, rank = settings.recipe.values, settings.place.rank
@@ -38,7 +47,11 @@ def make_replay(
     if factory.episode_steps is None:
         return TransitionReplay(*sizes, *widths, device, on_host=on_host)
     tasks, steps = len(settings.tasks), factory.episode_steps
-    return Replay(tasks, settings.own_envs, *sizes, steps, *widths, device, on_host=on_host, turn=rank)
+    sampler, remark = (None, "") if on_host else sampler_on(device)
+    if remark:
+        say(remark)
+    layout = tasks, settings.own_envs, *sizes, steps, *widths
+    return Replay(*layout, device, on_host=on_host, turn=rank, sampler=sampler)
 
 
 def too_small(fault: Exception) -> TrainerError:

@@ -9,10 +9,10 @@ can be captured in a CUDA graph.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -130,6 +130,43 @@ class HostDraw:
         self.update()
 
 
+class DrawSource(NamedTuple):
+    """What the draws of a replay on a device consist of, all of which stay where they are.
+
+    Attributes:
+        rows: of the replay, float32.
+        rota: tasks of a batch, int64 (rotations, batch).
+        rotation: which of the rotations is the coming batch's, int64 (1,); a draw moves it on.
+        lanes: of each lane the size of its task, `begin` and `shift` of `Tables`, int64 (3, lanes).
+        offset: see `Tables`, int64.
+        drawn: uniform in [0, 1), float64 (batch,).
+        per_task: lanes of a task.
+        steps: length of an episode.
+    """
+
+    rows: Tensor
+    rota: Tensor
+    rotation: Tensor
+    lanes: Tensor
+    offset: Tensor
+    drawn: Tensor
+    per_task: int
+    steps: int
+
+
+class BatchSampler(Protocol):
+    """Does in one operation what this file and a gather do in many, to the bit."""
+
+    def __call__(self, sources: Sequence[DrawSource], window: Tensor, task: Tensor) -> Callable[[], None]:
+        """Returns what turns the numbers drawn of several replays into their batches.
+
+        Args:
+            sources: of the replays, which have one layout.
+            window: written, (replays, batch, numbers in a transition).
+            task: written, int64 (replays, batch).
+        """
+
+
 class DeviceDraw:
     """Draws on a device, from its default generator; static shapes, and nothing waits for the device.
 
@@ -168,9 +205,23 @@ class DeviceDraw:
 
     def __call__(self) -> tuple[Tensor, Tensor]:
         """Draws a batch: the rows it consists of and their tasks."""
+        self.draw()
+        return self.rows()
+
+    def draw(self) -> None:
+        """Draws the numbers of a batch."""
+        self._draw.uniform_()
+
+    def rows(self) -> tuple[Tensor, Tensor]:
+        """Returns the rows that the numbers drawn stand for and their tasks, and moves the rotation on."""
         task = self._rota.index_select(0, self._rotation)[0]
         self._rotation.add_(1).remainder_(len(self._rota))
-        return self._rows(task, self._draw.uniform_(), self._lanes, self._offset), task
+        return self._rows(task, self._draw, self._lanes, self._offset), task
+
+    def source(self, rows: Tensor) -> DrawSource:
+        """Returns what draws from these rows of a replay consist of."""
+        own = self._rota, self._rotation, self._lanes, self._offset, self._draw
+        return DrawSource(rows, *own, self._tables.per_task, self._steps)
 
     def _rows(self, task: Tensor, draw: Tensor, lanes: Tensor, offset: Tensor) -> Tensor:
         """Turns draws in [0, 1) into rows: ([seeds,] batch) all, with lanes (3, [seeds,] lanes)."""
@@ -218,7 +269,7 @@ class DeviceDraws:
         torch._foreach_copy_([draw._rotation for draw in draws], torch.split(following, 1))
         for draw, stream in zip(draws, self._streams, strict=True):
             with stream:
-                draw._draw.uniform_()
+                draw.draw()
         lanes = torch.stack([draw._lanes for draw in draws], 1)
         offset = torch.stack([draw._offset for draw in draws])
         drawn = torch.stack([draw._draw for draw in draws])

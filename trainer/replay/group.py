@@ -30,13 +30,13 @@ class ReplayGroup:
     ) -> None:
         self._replays = replays
         self._streams = streams
-        self._draw = replays[0].draws(replays, streams)
         self._window = torch.stack([replay.window for replay in replays])
         self._task = torch.zeros(self._window.shape[:2], dtype=torch.int64, device=self._window.device)
+        self._fill = replays[0].filling(replays, streams, self._window, self._task)
 
     def sample(self) -> Batch:
         """Draws a batch (seeds, batch, ...), always in the same tensors; valid until the next call."""
-        if self._draw is None:
+        if self._fill is None:
             tasks = []
             for replay, stream in zip(self._replays, self._streams, strict=True):
                 with stream:
@@ -44,10 +44,5 @@ class ReplayGroup:
             torch.stack([replay.window for replay in self._replays], out=self._window)
             torch.stack(tasks, out=self._task)
         else:
-            places, task = self._draw()
-            for replay, place, window in zip(
-                self._replays, places.unbind(), self._window.unbind(), strict=True
-            ):
-                replay.fetch(place, window)
-            self._task.copy_(task)
+            self._fill()
         return self._replays[0].batch(self._window, self._task)

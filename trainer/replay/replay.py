@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from trainer.recipe.lanes import LaneLayout
-from trainer.replay.draw import DeviceDraw, DeviceDraws, HostDraw
+from trainer.replay.draw import BatchSampler, DeviceDraw, DeviceDraws, HostDraw
 from trainer.replay.lanes import Integers, Lanes, deal_episodes
 from trainer.replay.rows import Batch, ReplayRows
 from trainer.replay.transfer import Sender, Staging, put_rows, to_device, to_host
@@ -40,6 +40,7 @@ class Replay:
         on_host: keep the rows of a GPU's replay in the host's memory.
         turn: where in the rotation of tasks the first batch is. Replays at turns one after the other draw
             batches that are split evenly together, too.
+        sampler: draws batches on a device in one operation; without it, many do the same.
 
     Attributes:
         window: (batch, numbers in a transition), where `sample` puts a batch on the device.
@@ -58,6 +59,7 @@ class Replay:
         *,
         on_host: bool = False,
         turn: int = 0,
+        sampler: BatchSampler | None = None,
     ) -> None:
         layout = LaneLayout(
             num_tasks, num_envs, capacity, batch_size, episode_steps, observation_dim, action_dim
@@ -85,6 +87,10 @@ class Replay:
         self.window = self._gathered if self._staging is None else self._staging.window
         observation, action, reward, following = torch.split(self.window, self._widths, dim=1)
         self._views = observation, action, reward[:, 0], following
+        self._sampler = sampler
+        self._task = torch.empty(layout.batch_size, dtype=torch.int64, device=self.window.device)
+        alone = [self], [nullcontext()], self.window[None], self._task[None]
+        self._fill = None if sampler is None else self.filling(*alone)
 
     @property
     def sizes(self) -> Integers:
@@ -139,6 +145,9 @@ class Replay:
         """Draws a batch, valid until the next call. Every task must hold a transition."""
         if self._staging is not None:
             self._staging.wait()
+        if self._fill is not None:
+            self._fill()
+            return Batch(*self._views, self._task)
         place, task = self._draw()
         torch.index_select(self._windows, 0, place, out=self._gathered)
         if self._staging is not None:
@@ -146,16 +155,43 @@ class Replay:
         return Batch(*self._views, task)
 
     @staticmethod
-    def draws(
-        replays: Sequence[Any], streams: Sequence[AbstractContextManager[None]]
-    ) -> Callable[[], tuple[Tensor, Tensor]] | None:
-        """Returns what draws rows and tasks, (seeds, batch), of several replays at once; None on the host."""
-        draws = [replay._draw for replay in replays if isinstance(replay._draw, DeviceDraw)]
-        return DeviceDraws(draws, streams) if draws else None
+    def filling(
+        replays: Sequence[Any],
+        streams: Sequence[AbstractContextManager[None]],
+        window: Tensor,
+        task: Tensor,
+    ) -> Callable[[], None] | None:
+        """Returns what draws a batch of each of several replays; None on the host.
 
-    def fetch(self, place: Tensor, window: Tensor) -> None:
-        """Puts rows (batch,) that `draws` has drawn into a window (batch, numbers in a transition)."""
-        torch.index_select(self._windows, 0, place, out=window)
+        Args:
+            replays: of one layout.
+            streams: within which the default generators are each replay's own.
+            window: written, (replays, batch, numbers in a transition).
+            task: written, (replays, batch).
+        """
+        draws = [replay._draw for replay in replays if isinstance(replay._draw, DeviceDraw)]
+        if not draws:
+            return None
+        if (sampler := replays[0]._sampler) is not None:
+            sources = [draw.source(replay._rows) for draw, replay in zip(draws, replays, strict=True)]
+            gather = sampler(sources, window, task)
+
+            def fill() -> None:
+                for draw, stream in zip(draws, streams, strict=True):
+                    with stream:
+                        draw.draw()
+                gather()
+
+            return fill
+        joint, windows = DeviceDraws(draws, streams), [replay._windows for replay in replays]
+
+        def fill_in_turn() -> None:
+            places, tasks = joint()
+            for own, place, part in zip(windows, places.unbind(), window.unbind(), strict=True):
+                torch.index_select(own, 0, place, out=part)
+            task.copy_(tasks)
+
+        return fill_in_turn
 
     def batch(self, window: Tensor, task: Tensor) -> Batch:
         """Returns the batch that windows (seeds, batch, ...) with tasks (seeds, batch) are."""

@@ -154,27 +154,29 @@ class TransitionReplay:
         return Batch(*self._views, task, self._goes_on)
 
     @staticmethod
-    def draws(
-        replays: Sequence[Any], streams: Sequence[AbstractContextManager[None]]
-    ) -> Callable[[], tuple[Tensor, Tensor]] | None:
-        """Returns what draws rows and tasks, (seeds, batch), of several replays at once; None on the host."""
-        if replays[0]._rows.device.type == "cpu":
+    def filling(
+        replays: Sequence[Any],
+        streams: Sequence[AbstractContextManager[None]],
+        window: Tensor,
+        task: Tensor,
+    ) -> Callable[[], None] | None:
+        """Returns what draws a batch of each of several replays, see `Replay.filling`."""
+        rows, draws, sizes = (
+            [getattr(replay, name) for replay in replays] for name in ("_rows", "_draw", "_size")
+        )
+        if rows[0].device.type == "cpu":
             return None
-        task = torch.stack([replay._task for replay in replays])
+        torch.stack([replay._task for replay in replays], out=task)
 
-        def draw() -> tuple[Tensor, Tensor]:
-            for replay, stream in zip(replays, streams, strict=True):
+        def fill() -> None:
+            for draw, stream in zip(draws, streams, strict=True):
                 with stream:
-                    replay._draw.uniform_()
-            drawn = torch.stack([replay._draw for replay in replays])
-            size = torch.stack([replay._size for replay in replays])
-            return (drawn * size[:, None]).long(), task
+                    draw.uniform_()
+            places = (torch.stack(draws) * torch.stack(sizes)[:, None]).long()
+            for own, place, part in zip(rows, places.unbind(), window.unbind(), strict=True):
+                torch.index_select(own, 0, place, out=part)
 
-        return draw
-
-    def fetch(self, place: Tensor, window: Tensor) -> None:
-        """Puts rows (batch,) that `draws` has drawn into a window (batch, numbers in a transition)."""
-        torch.index_select(self._rows, 0, place, out=window)
+        return fill
 
     def batch(self, window: Tensor, task: Tensor) -> Batch:
         """Returns the batch that windows (seeds, batch, ...) with tasks (seeds, batch) are."""

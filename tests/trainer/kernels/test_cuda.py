@@ -11,7 +11,7 @@ import torch
 from tests.trainer.kernels.test_kernels import CONSTANTS, OTHER_CONSTANTS
 from tests.trainer.sacs import CONFIG, make, make_batch
 from trainer.algorithms.capture import CapturedUpdate
-from trainer.algorithms.kernels.choice import on_device
+from trainer.algorithms.kernels.choice import on_device, sampler_on
 from trainer.algorithms.kernels.operations import Constants
 from trainer.replay import Batch
 
@@ -23,6 +23,12 @@ def test_every_kernel_computes_what_pytorch_does(constants: Constants) -> None:
     found, remark = on_device(torch.device("cuda", 0), constants)
     assert found is not None, remark
     assert remark.startswith("updates are computed by kernels of NVRTC ")
+
+
+def test_the_sampler_draws_what_pytorch_does() -> None:
+    found, remark = sampler_on(torch.device("cuda", 0))
+    assert found is not None, remark
+    assert remark.startswith("batches are drawn by a kernel of NVRTC ")
 
 
 @pytest.mark.parametrize("heads", ["single", "multi-head"])

@@ -132,7 +132,8 @@ def test_a_check_passes_operations_that_fit_and_draws_from_no_generator_of_a_run
     before = torch.get_rng_state()
     check(operations(emulated(torch.float32), CONSTANTS), plain(CONSTANTS), CPU)
     assert torch.equal(torch.get_rng_state(), before)
-    assert set(emulated(torch.float32).kernels) == set(emulated(torch.float32).launched)
+    launched = set(emulated(torch.float32).launched)
+    assert set(emulated(torch.float32).kernels) - launched <= {"sample"}
 
 
 BARRIERS = {path: path.read_text().count("__syncthreads();") for path in SOURCES.glob("*.cu*")}
@@ -140,9 +141,7 @@ BARRIERS = {path: path.read_text().count("__syncthreads();") for path in SOURCES
 
 def test_blocks_meet_in_one_place() -> None:
     """Of which the emulator sees nothing: blocks that have read or written before the last one comes."""
-    assert [path.name for path in BARRIERS if BARRIERS[path] and path.name != "common.cuh"] == [
-        "optimizer.cu"
-    ]
+    assert {path.name for path in BARRIERS if BARRIERS[path]} == {"common.cuh", "last_block.cuh"}
 
 
 @pytest.mark.slow

@@ -15,11 +15,12 @@ from tests.trainer.kernels.emulator import Emulator
 from tests.trainer.kernels.test_kernels import CONSTANTS, CPU
 from trainer.algorithms.kernels import launch
 from trainer.algorithms.kernels.check import check
-from trainer.algorithms.kernels.choice import on_device
+from trainer.algorithms.kernels.choice import on_device, sampler_on
 from trainer.algorithms.kernels.cuda import operations
 from trainer.algorithms.kernels.launch import Kernels
 from trainer.algorithms.kernels.nvrtc import Compiled, KernelError
 from trainer.algorithms.kernels.plain import plain
+from trainer.algorithms.kernels.sampling import check_sampler, sampler_of
 
 pytestmark = [pytest.mark.xdist_group("kernels"), pytest.mark.slow]
 DRIVER = r"""
@@ -75,6 +76,7 @@ def driver(
 def test_what_is_launched_computes() -> None:
     kernels = Kernels(CPU)
     check(operations(kernels, CONSTANTS), plain(CONSTANTS), CPU)
+    check_sampler(sampler_of(kernels), CPU)
     assert kernels.name == "NVRTC 13.0 for sm_90"
 
 
@@ -91,6 +93,15 @@ def test_what_the_driver_refuses_is_an_error_that_says_why() -> None:
 
 def test_without_a_driver_a_run_goes_on_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "DRIVER", "no such driver")
-    found, remark = on_device(torch.device("cuda", 0), CONSTANTS)
+    device = torch.device("cuda", 99)  # of no other test, for what is found out is kept
+    (found, remark), (sampler, told) = on_device(device, CONSTANTS), sampler_on(device)
     assert found is None
     assert remark.startswith("updates do without kernels, which makes them slower: the driver's library")
+    assert sampler is None
+    assert told.startswith("batches are drawn without a kernel, which makes updates slower: the driver's")
+
+
+def test_a_device_is_asked_once_in_a_process() -> None:
+    asked = [(on_device(CPU, CONSTANTS), sampler_on(CPU)) for _ in range(2)]
+    assert asked[0][0] is asked[1][0]
+    assert asked[0][1] is asked[1][1]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from trainer.algorithms.kernels.launch import Argument, Extent, Kernels, Launcher
+from trainer.algorithms.kernels.launch import Argument, Extent, Launcher
 from trainer.algorithms.kernels.operations import Constants, Inputs, Operations, Step
 from trainer.algorithms.kernels.steps import KernelStep, average
 from trainer.algorithms.optimizers import GuardedAdam, GuardedAverage
@@ -23,16 +23,6 @@ _AT_ONCE = 4
 """Rows of a thread in the kernels of layers."""
 _ENOUGH = 128
 """Blocks that keep a large GPU busy."""
-
-
-def kernels(device: torch.device, constants: Constants) -> tuple[Operations, str]:
-    """Returns the operations on a GPU, and the name of what they were compiled by and for.
-
-    Raises:
-        KernelError: there are none, and why.
-    """
-    launch = Kernels(device)
-    return operations(launch, constants), launch.name
 
 
 def operations(launch: Launcher, constants: Constants) -> Operations:

@@ -100,6 +100,8 @@ class Kernels:
 
 _compiled = cache(compile_kernels)
 """Compiles once for each architecture in a process."""
+loaded = cache(Kernels)
+"""Loads once for each GPU in a process."""
 
 
 def pack(arguments: Sequence[Argument]) -> list[Any]:

@@ -1,6 +1,7 @@
 // Optimisers of several seeds, whose tensors are cut into chunks, and a table tells where those are.
 // The second dimension of a grid is the seeds'; each has as many chunks.
 #include "common.cuh"
+#include "last_block.cuh"
 
 struct Chunk {
   REAL *parameter, *gradient, *first_moment, *second_moment;
@@ -13,21 +14,6 @@ __device__ inline bool aligned(long long size, const void* a, const void* b, con
   const auto bits = reinterpret_cast<unsigned long long>(a) | reinterpret_cast<unsigned long long>(b) |
                     reinterpret_cast<unsigned long long>(c) | reinterpret_cast<unsigned long long>(d);
   return size % 4 == 0 && bits % sizeof(Pack<4>) == 0;
-}
-
-// Whether this block is the last of its seed to come here; all that the others wrote before they did is there then.
-// The ticket is 0 before the first, and again after the last.
-__device__ inline bool is_last_block(int* ticket) {
-  __threadfence();
-  __syncthreads();
-  bool last = false;
-  if (threadIdx.x == 0) {
-    last = atomicAdd(ticket, 1) == static_cast<int>(gridDim.x) - 1;
-    if (last) *ticket = 0;
-  }
-  const bool told = __syncthreads_or(last);
-  __threadfence();
-  return told;
 }
 
 template <int N>
