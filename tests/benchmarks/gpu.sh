@@ -12,6 +12,10 @@
 # replaced when it is run again. A part that fails, is cut off or has no time left is recorded and does not stop
 # the others. `python -m tests.benchmarks.gpu_page RESULT.json` makes docs/gpu.md of it.
 #
+# `--only mt10,together,pack,mps --minutes 6` compares the ways to have four seeds on one GPU: in one process, as
+# processes beside each other, and as these under NVIDIA MPS. It tells the steps a second of all four, added up,
+# over those of one run in the same call.
+#
 # `--dry-run` walks through all of it on the CPU with tiny numbers, in less than two minutes.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)

@@ -16,6 +16,8 @@ from trainer.files import atomic_write_bytes
 
 _LEAST = 2 * GRACE
 """Seconds without which a part is not begun."""
+_ONE, _SEVERAL = "mt10", ("together", "pack", "mps")
+"""A run of guide-mt10, and the ways to have several of them on one GPU."""
 
 
 def chosen(parts: dict[str, Part], only: Sequence[str]) -> dict[str, Part]:
@@ -43,6 +45,21 @@ def find(part: Part, left: float) -> dict[str, Any]:
         return part.find()
     except Exception as error:  # whatever it is, the other parts are still worth their time
         return {"error": f"{type(error).__name__}: {error}"}
+
+
+def over_one(found: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """Returns the steps a second of several runs on one GPU, added up, over those of one; for each way.
+
+    Args:
+        found: by the parts of one call, for a machine is not the same in the next one.
+    """
+    rates = {name: _steps_per_second(found.get(name, {})) for name in (_ONE, *_SEVERAL)}
+    one = rates.pop(_ONE)
+    return {name: round(rate / one, 2) for name, rate in rates.items() if rate} if one else {}
+
+
+def _steps_per_second(part: Mapping[str, Any]) -> float:
+    return (part.get("findings") or [part])[-1].get("steps_per_second") or 0.0
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -110,11 +127,16 @@ def main() -> None:
         without = [name for name, part in parts.items() if missing(part.needs)]
         lost = f"; left out: {', '.join(without)}" if without else ""
         print(f"not installed: {', '.join(absent)}{lost}", flush=True)
+    ratios: dict[str, float] = {}
     for name, part in parts.items():
         result[name] = find(part, ends - time.monotonic())
         result["seconds"] = round(time.monotonic() - begun, 1)
+        if ratios := over_one({name: result[name] for name in parts if name in result}):
+            result["over_one"] = ratios
         write(given.result, result)
         print(f"{result['seconds']:6.1f} s  {name}: {json.dumps(result[name])[:160]}", flush=True)
+    for name, ratio in ratios.items():
+        print(f"{name}: {ratio:.2f} times the steps a second of {_ONE}")
     print(f"written to {given.result}")
 
 

@@ -80,6 +80,18 @@ def test_a_part_that_does_not_exist_is_answered_with_those_that_do() -> None:
         chosen(parts, ["profle"])
 
 
+def test_several_runs_are_compared_with_one_of_the_same_call() -> None:
+    found = {
+        "mt10": {"exit_code": 0, "steps_per_second": 5000.0},
+        "together": {"runs": 4, "steps_per_second": 7000.0},
+        "pack": {"findings": [{"runs": 4, "steps_per_second": 12_345.0}]},
+        "mps": {"skipped": "nvidia-cuda-mps-control is not here"},
+    }
+    assert gpu_all.over_one(found) == {"together": 1.4, "pack": 2.47}
+    del found["mt10"]
+    assert gpu_all.over_one(found) == {}
+
+
 def test_the_page_is_what_the_script_makes_and_takes_nothing_of_a_dry_run() -> None:
     assert gpu_page.PAGE.read_text(encoding="utf-8") == gpu_page.page(gpu_all.read(gpu_page.RESULT))
     filled = {
@@ -161,6 +173,7 @@ def test_a_dry_run_finds_something_of_everything(tmp_path) -> None:
     assert 0 < result["resume"]["killed_at"] < 1000
     assert result["together"]["runs"] == 4
     assert result["pack"]["findings"][0]["codes"] == [0, 0]
+    assert result["over_one"].keys() >= {"together", "pack"}
     assert result["two_million"]["success"] is not None
     assert result["environments"]["findings"][0]["env_steps_per_second"] > 0
 

@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -12,13 +13,21 @@ from tests.trainer.runs import (
     events,
     held,
     newest,
+    replay_rows,
     rows,
     run,
+    settings_for,
     settings_of_counters,
+    store_of,
+    train,
     train_on_counters,
 )
+from tests.trainer.sacs import same
 from tests.trainer.toys import CounterFactory
 from trainer import checkpoint
+from trainer.errors import WorkerError
+from trainer.loops.off_policy import OffPolicyRun
+from trainer.loops.state import EpisodeStatistics
 from trainer.settings import TrainSettings
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -134,6 +143,124 @@ def test_what_goes_beyond_the_paper_is_resumed_exactly_too(tmp_path):
     for task, greatest in zip(whole.tasks, ours["greatest"].tolist(), strict=True):
         assert logged[f"reward_factor/{task}"] == pytest.approx(8.0 / greatest, rel=1e-5)
         assert 1000 < greatest < 1500
+
+
+def calls_of(run: OffPolicyRun, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Notes the phases of a run; as the next step starts, environments overwrite what the last one gave."""
+    noted = []
+
+    def note(owner, name, said):
+        call = getattr(owner, name)
+
+        def noting(*args, **how):
+            noted.append(said)
+            return call(*args, **how)
+
+        monkeypatch.setattr(owner, name, noting)
+
+    note(run._vector, "start", "start")
+    note(run.learner, "remember", "store")
+    note(run.learner, "update", "update")
+    note(run._telemetry, "train", "log")
+    note(run._telemetry, "checkpoint", "save")
+    note(run._evaluations, "collect", "tell")
+    monkeypatch.setattr(run._evaluations, "submit", lambda *_: noted.append("evaluate"))
+    start, block = run._vector.start, run._vector._block
+
+    def overwriting(*args):
+        start(*args)
+        for array in (block.reward, block.success, block.next_observation, block.terminated):
+            array[:] = 1
+
+    monkeypatch.setattr(run._vector, "start", overwriting)
+    return noted
+
+
+def test_a_step_is_stored_while_the_next_is_made_and_before_all_that_tells_of_it(tmp_path, monkeypatch):
+    noted = []
+    make = OffPolicyRun.__init__
+
+    def watched(run, *args):
+        make(run, *args)
+        noted.append(calls_of(run, monkeypatch))
+
+    monkeypatch.setattr(OffPolicyRun, "__init__", watched)
+    argv = ("--num-envs", "4", "--log-every", "72", "--checkpoint-every", "80", "--eval-every", "84")
+    settings = settings_of_counters(tmp_path, *argv, "--total-steps", "92", env_steps_per_update="4")
+    train_on_counters(settings)
+    stored = ["store", "tell"]
+    told = [
+        "start",
+        *(["start", *stored] * 15),  # the warm-up
+        *["start", "update"],
+        *["start", *stored, "update"],
+        *["start", *stored, "update", *stored, "log"],  # at 72 steps
+        *["start", "update"],
+        *["start", *stored, "update", *stored, "save"],
+        *["start", "update", *stored, "evaluate"],
+        *["start", "update"],
+        *["start", *stored, "update", *stored, "save", "evaluate", "tell"],
+    ]
+    assert noted == [told]
+    # a counter shows the goal of its episode and its steps: what was stored is not what came later
+    observation, _, _, following = torch.split(torch.cat(held(settings)[1]), [3, 2, 1, 3], dim=1)
+    assert torch.equal(following, observation + torch.tensor([0.0, 0.0, 1.0]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lag", [0, 1])
+@pytest.mark.parametrize(
+    ("recipe", "changes", "workers"),
+    [("local-demo", STRONG, 0), ("local-demo", {}, 2), ("sac", {}, 0), ("dqn", {"n_step": "3"}, 0)],
+    ids=str,
+)
+def test_what_is_left_to_the_next_step_changes_no_bit(tmp_path, monkeypatch, recipe, changes, workers, lag):
+    monkeypatch.setattr(TrainSettings, "lag_on", lambda *_: lag)
+    argv = ("--num-envs", "4", "--log-every", "36", "--checkpoint-every", "44", "--keep", "9")
+    argv = (*argv, "--workers", str(workers), "--total-steps", "280")
+    found = []
+    for place, pauses in (("left", OffPolicyRun._pauses), ("at-once", lambda _: True)):
+        monkeypatch.setattr(OffPolicyRun, "_pauses", pauses)
+        settings = settings_for(tmp_path / place, recipe, *argv, **changes)
+        carry_out = train
+        if recipe == "local-demo":
+            settings, carry_out = replace(settings, tasks=CounterFactory().tasks), train_on_counters
+        assert carry_out(settings, stop=StopAt(41)).code == 85
+        assert carry_out(replace(settings, attempt=1), resume=True, seed=99).code == 0
+        store, folder = store_of(settings), checkpoint.directory(settings.run_dir)
+        found.append({path.name: store.load(path) for path in folder.glob("step-*")})
+        found[-1]["rows"] = held(settings)[1] if recipe == "local-demo" else replay_rows(settings)
+        found[-1]["told"] = [
+            {name: value for name, value in row.items() if name.startswith(("loss/", "return/", "q/"))}
+            for row in rows(settings.run_dir, "train")
+        ]
+    assert len(found[0]) == 7 + 3
+    assert all(same(*found))
+
+
+def test_a_lost_worker_costs_no_step_that_was_made(tmp_path, monkeypatch):
+    made = OffPolicyRun.__init__
+
+    def losing(run, *args):
+        made(run, *args)
+        # the first wait is for the start of the episodes
+        waits = iter([*[run._vector.wait] * 24, Mock(side_effect=WorkerError("a worker died"))])
+        monkeypatch.setattr(run._vector, "wait", lambda: next(waits)())
+
+    monkeypatch.setattr(OffPolicyRun, "__init__", losing)
+    settings = settings_of_counters(tmp_path, "--num-envs", "4", "--total-steps", "200")
+    with pytest.raises(WorkerError, match="a worker died"):
+        train_on_counters(settings)
+    assert newest(settings)["state"]["progress"]["step"] == 4 * 23
+    assert held(settings)[0].sizes.sum() == 4 * 23
+
+
+def test_a_fault_in_storing_what_was_left_ends_the_run_without_a_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.setattr(EpisodeStatistics, "add", Mock(side_effect=[None] * 20 + [ArithmeticError("a bug")]))
+    settings = settings_of_counters(tmp_path, "--num-envs", "4", "--total-steps", "200")
+    with pytest.raises(ArithmeticError, match="a bug"):
+        train_on_counters(settings)
+    assert rows(tmp_path, "checkpoint") == []
 
 
 @pytest.mark.slow

@@ -52,6 +52,10 @@ class StepOutcome(NamedTuple):
     terminated: npt.NDArray[np.bool_]
     truncated: npt.NDArray[np.bool_]
 
+    def copy(self) -> StepOutcome:
+        """Returns the same in memory of its own."""
+        return StepOutcome._make(array.copy() for array in self)
+
 
 class VectorEnv:
     """A vector of environments.

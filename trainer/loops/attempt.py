@@ -40,8 +40,8 @@ class TrainingAttempt(CheckpointedRun[AnyLearner]):
     networks and decisions at every vector step.
 
     `train` is the whole attempt. Several runs in one process are driven by `trainer.seeds.group` instead,
-    phase by phase: `begin`; `act`, `learn`, `gather` and `report` while `going`; `end`; and `exit_code` once
-    not `is_waiting`.
+    phase by phase: `begin`; `act`, `catch_up`, `learn`, `gather` and `report` while `going`; `end`; and
+    `exit_code` once not `is_waiting`.
     """
 
     _begun = _stopping = False
@@ -103,6 +103,9 @@ class TrainingAttempt(CheckpointedRun[AnyLearner]):
     def act(self) -> None:
         """Chooses the actions and has the environments step."""
 
+    def catch_up(self) -> None:
+        """Does what the vector step before has left for the time in which the environments step: nothing."""
+
     @property
     @abstractmethod
     def due(self) -> bool:
@@ -128,12 +131,7 @@ class TrainingAttempt(CheckpointedRun[AnyLearner]):
         """Logs, evaluates and saves what is due after a vector step."""
         settings, before, now = self._settings, self._reported, self._progress.step
         self._reported, self._stepping = now, False
-        if self._vector.notes:
-            for note in self._vector.take_notes():
-                self._say(note)
-        self._telemetry.heartbeat(step=now, updates=self._progress.updates, phase=self._phase)
-        if settings.eval_every:
-            self._evaluations.collect()
+        self._tell()
         if crossed(settings.log_every, before, now):
             self._log()
         if self._over():
@@ -144,6 +142,22 @@ class TrainingAttempt(CheckpointedRun[AnyLearner]):
             self._judge()
         if self.going and crossed(settings.checkpoint_every, before, now):
             self._save()
+
+    def _tell(self) -> None:
+        """Says where the run is, and what has come in from environments and evaluations."""
+        if self._vector.notes:
+            for note in self._vector.take_notes():
+                self._say(note)
+        progress = self._progress
+        self._telemetry.heartbeat(step=progress.step, updates=progress.updates, phase=self._phase)
+        if self._settings.eval_every:
+            self._evaluations.collect()
+
+    def _pauses(self) -> bool:
+        """Returns whether the vector step that has been made is followed by anything but the next one."""
+        settings, before, now = self._settings, self._reported, self._progress.step
+        intervals = settings.log_every, settings.eval_every, settings.checkpoint_every
+        return not self.going or any(crossed(interval, before, now) for interval in intervals)
 
     def end(self) -> None:
         """Writes the last checkpoint, and after the last step the final model, whose evaluation begins."""

@@ -2,19 +2,24 @@
 
 Timing never changes a result. The updates of a vector step lack only the transitions of that very step;
 the policy that acts has seen all updates before it or, where that would leave a GPU waiting, all but those
-of the vector step before (`Acting`). A run that is interrupted after any vector step goes on to the bit.
+of the vector step before (`Acting`). What a vector step has brought is stored while the next one is made,
+for until then the environments would stand still; only before a line of the log, an evaluation, a checkpoint
+or the end it is stored at once. A run that is interrupted after any vector step goes on to the bit.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from trainer.algorithms.acting import Acting
 from trainer.checkpoint import CheckpointStore
 from trainer.envs.interface import EnvFactory
 from trainer.envs.schedule import WorkerCommand
+from trainer.envs.vector import StepOutcome
 from trainer.loops.attempt import TrainingAttempt
 from trainer.loops.learner import Learner
 from trainer.loops.memory import AnyReplay
@@ -36,6 +41,21 @@ def earn(progress: RunCounters, steps: int, steps_per_update: float) -> int:
     updates = int(progress.credit // steps_per_update)
     progress.credit -= updates * steps_per_update
     return updates
+
+
+class VectorStep(NamedTuple):
+    """What a vector step was and has brought, in the words of `Learner.remember`.
+
+    Attributes:
+        ended: bool (num_envs,), whether the episode has, in whatever way.
+    """
+
+    observation: npt.NDArray[np.float32]
+    action: npt.NDArray[np.float32]
+    outcome: StepOutcome
+    task: npt.NDArray[np.int32]
+    remaining: npt.NDArray[np.int64]
+    ended: npt.NDArray[np.bool_]
 
 
 class OffPolicyRun(TrainingAttempt[Learner]):
@@ -75,6 +95,7 @@ class OffPolicyRun(TrainingAttempt[Learner]):
         lag = settings.lag_on(device.type)
         self._acting = Acting(policy, self._num_envs, factory.observation_dim, lag=lag)
         self._learning = False
+        self._left: VectorStep | None = None
         self.updates_due = 0
         self._take_up(learner, policy, resumed)
 
@@ -87,10 +108,13 @@ class OffPolicyRun(TrainingAttempt[Learner]):
         2. The schedules advance, by the share of the training that is left.
         3. The policy, or the uniform draw of the warm-up, chooses actions (num_envs, action_dim).
         4. The environments start; the steps earn updates, at the recipe's ratio.
-        5. The updates run while the environments step, on batches without this step's transitions.
-        6. The outcome is awaited, then stored; ended episodes are counted.
+        5. While they step, the outcome of the step before is stored and its ended episodes are counted, if
+           that has been left.
+        6. The updates run meanwhile too, on batches without this step's transitions.
+        7. The outcome is awaited, and stored at once where more than the next step follows.
         """
         self.act()
+        self.catch_up()
         if self.due:
             self.learn()
         self.gather()
@@ -115,6 +139,13 @@ class OffPolicyRun(TrainingAttempt[Learner]):
         if self._learning:
             self.updates_due = earn(progress, num_envs, self._values["env_steps_per_update"])
 
+    def catch_up(self) -> None:
+        """Stores the outcome of the vector step before, if that was left, and says where the run was then."""
+        if self._left is not None:
+            left, self._left = self._left, None
+            self._take_in(left)
+            self._tell()
+
     @property
     def due(self) -> bool:
         """Whether there are updates to make."""
@@ -134,18 +165,36 @@ class OffPolicyRun(TrainingAttempt[Learner]):
         self._progress.updates += 1
 
     def gather(self) -> None:
-        """Waits for the environments and remembers what the vector step brought."""
+        """Waits for the environments; takes in what the vector step brought, or leaves that to `catch_up`.
+
+        It is not left in the warm-up: whether that is over depends on what is stored.
+        """
         if self._acting.lag:
             self._acting.learnt()
         with self._telemetry.clock("env"):
             outcome = self._outcome()
-        self.learner.remember(self._observation, self._action, outcome, self._task, self._remaining)
         reset = self._orders.command == WorkerCommand.STEP_THEN_RESET
         ended = reset | outcome.terminated | outcome.truncated
-        self._episodes.add(self._task, outcome.reward, outcome.success, ended)
+        step = VectorStep(self._observation, self._action, outcome, self._task, self._remaining, ended)
         progress = self._progress
         progress.step += self._settings.num_envs
         self._phase = "warmup" if progress.step < progress.learning_starts else "train"
+        if self._learning and not self._pauses():
+            self._left = step._replace(outcome=outcome.copy())
+        else:
+            self._take_in(step)
+
+    def report(self) -> None:
+        """Logs, evaluates and saves what is due after a vector step that has been taken in."""
+        if self._left is None:
+            super().report()
+        else:
+            self._reported, self._stepping = self._progress.step, False
+
+    def _take_in(self, step: VectorStep) -> None:
+        """Stores what a vector step has brought, and counts the episodes that it ended."""
+        self.learner.remember(step.observation, step.action, step.outcome, step.task, step.remaining)
+        self._episodes.add(step.task, step.outcome.reward, step.outcome.success, step.ended)
 
     def _may_learn(self) -> bool:
         """Tells whether the warm-up is over and each task has been seen, by every rank."""
@@ -178,6 +227,7 @@ class OffPolicyRun(TrainingAttempt[Learner]):
 
     def _own_state(self) -> dict[str, Any]:
         """Returns what the loop adds to this rank's part of a checkpoint."""
+        assert self._left is None, "a checkpoint lacks a vector step"
         return {
             "acting": self._acting.state_dict(),
             "memory_fallback": self.learner.memory_fallback,

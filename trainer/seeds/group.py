@@ -102,6 +102,7 @@ class SeedGroup:
         self._each(stepping, lambda run: run.attempt.act())
         meanwhile = any(run.attempt.learns_meanwhile for run in self._training)
         if meanwhile:
+            self._each(self._of(stepping), lambda run: run.attempt.catch_up())
             self._learn()
         self._each(self._of(stepping), lambda run: run.attempt.gather())
         if not meanwhile:
