@@ -1,4 +1,4 @@
-"""The learners that the benchmarks compare, at the sizes of the guides and of the paper."""
+"""The learners that the benchmarks compare, at the sizes of the lab guides and of the paper."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class Plain:
 
 
 def single_file(data: Batch, batch_size: int, *, compiled: bool, graphed: bool) -> SingleFileSAC:
-    """The single file in LeanRL's manner, at the guides' sizes; one temperature for all tasks."""
+    """The single file in LeanRL's manner, at the lab guides' sizes; one temperature for all tasks."""
     values = recipe.load("guide-mt10").values | {"batch_size": batch_size, "replay_capacity": POOL}
     device = data.reward.device
     high = torch.ones(ACTION)

@@ -1,4 +1,4 @@
-"""An update of soft actor-critic at the guides' sizes: ours against Stable-Baselines3's and a plain one.
+"""An update of soft actor-critic at the lab guides' sizes: ours against Stable-Baselines3's and a plain one.
 
 Batch 512, observation 49 with the task's id, action 4, actor 2x256, two critics 3x1024, float32, all on the
 same threads. `ratio_sb3`: against `SAC.train(gradient_steps=1, batch_size=512)`, `ratio_eager`: against

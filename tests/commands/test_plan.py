@@ -40,7 +40,7 @@ def plans(project: Project, *words: str) -> dict[str, Any]:
 
 
 def pulls(project: Project, name: str, *, speed: float, num_envs: int = 32, gpu: str | None = "a40") -> None:
-    """A run of the guides' recipe, as sync-results leaves it here."""
+    """A run of the lab guides' recipe, as sync-results leaves it here."""
     make_run_dir(
         project.folder / "results",
         name,

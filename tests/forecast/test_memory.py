@@ -23,7 +23,7 @@ def huge() -> Sizes:
 def test_the_guides_run_fits_an_a40_many_times() -> None:
     memory = judge(GUIDE, MACHINE, None, None)
     assert memory.gpu.fit is memory.host.fit is Fit.FITS
-    assert memory.gpu.needed < 2 * GIB, "not the 45 to 50 GB that the guides say"
+    assert memory.gpu.needed < 2 * GIB, "not the 45 to 50 GB that the lab guides say"
     assert memory.gpu.needed == sum(part.bytes for part in memory.gpu.parts)
     assert memory.gpu.advice == ""
 
