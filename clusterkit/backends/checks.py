@@ -153,11 +153,10 @@ class Scope:
 
 @dataclass(frozen=True)
 class Check(Generic[Evidence]):
-    """One check. docs/doctor.md lists them all; a test compares the two."""
+    """One check, named after its judge."""
 
     place: CheckPlace
     name: str
-    looks_at: str
     judge: Callable[[Evidence], Verdict]
     needs: tuple[str, ...]
     """Names of checks that must pass for its result to mean anything."""
@@ -179,7 +178,6 @@ class Checks(list[Check[Evidence]]):
 
     def declare(
         self,
-        looks_at: str,
         *needs: str,
         applies: Callable[[Scope], bool] = lambda _: True,
         of_profile: bool = False,
@@ -191,7 +189,7 @@ class Checks(list[Check[Evidence]]):
         def with_judge(judge: Callable[[Evidence], Verdict]) -> Callable[[Evidence], Verdict]:
             name, every = judge.__name__.strip("_").replace("_", "-"), self.of_profile or of_profile
             needed = needs or self.needs
-            self.append(Check(self.place, name, looks_at, judge, needed, applies, every, part, cure))
+            self.append(Check(self.place, name, judge, needed, applies, every, part, cure))
             return judge
 
         return with_judge

@@ -19,7 +19,6 @@ CHECKS = Checks[Node](CheckPlace.CONTAINER, "container", of_profile=True)
 
 
 @CHECKS.declare(
-    "the image and its Python start",
     "runtime",
     "image-visible",
     part="inside",
@@ -37,7 +36,7 @@ def container(node: Node) -> Verdict:
     return failed(part.last, f"set {python} to the image's, or rebuild the image: clusterkit build")
 
 
-@CHECKS.declare("temporary storage is writable")
+@CHECKS.declare()
 def temporary(node: Node) -> Verdict:
     """Judges whether temporary files can be written in the attempt's scratch."""
     report = _report(node, "temporary")
@@ -46,7 +45,7 @@ def temporary(node: Node) -> Verdict:
     return passed(str(report.get("folder", "")))
 
 
-@CHECKS.declare("the project's environment can be built", applies=Scope.with_environment)
+@CHECKS.declare(applies=Scope.with_environment)
 def environment(node: Node) -> Verdict:
     """Judges whether Python, or conda, can build an environment, and whether packages can be fetched."""
     report, file = _report(node, "installers"), node.environment
@@ -69,7 +68,7 @@ def environment(node: Node) -> Verdict:
     return passed(f"{file}, by {tool}")
 
 
-@CHECKS.declare("PyTorch can be imported", applies=Scope.with_torch)
+@CHECKS.declare(applies=Scope.with_torch)
 def torch(node: Node) -> Verdict:
     """Judges whether PyTorch imports, with its version and CUDA."""
     report = _report(node, "torch")
@@ -78,7 +77,7 @@ def torch(node: Node) -> Verdict:
     return passed(f"{report['version']}, CUDA {report['cuda'] or 'none'}")
 
 
-@CHECKS.declare("PyTorch computes on the GPU", "torch", "gpu", applies=Scope.computes_on_gpu)
+@CHECKS.declare("torch", "gpu", applies=Scope.computes_on_gpu)
 def cuda(node: Node) -> Verdict:
     """Judges whether a matrix product works on the GPU."""
     report = _report(node, "torch")
@@ -96,7 +95,7 @@ def cuda(node: Node) -> Verdict:
     )
 
 
-@CHECKS.declare("MuJoCo renders without a display", applies=Scope.with_mujoco)
+@CHECKS.declare(applies=Scope.with_mujoco)
 def rendering(node: Node) -> Verdict:
     """Judges whether a small scene can be rendered."""
     report = _report(node, "rendering")
@@ -115,7 +114,7 @@ def rendering(node: Node) -> Verdict:
     return passed(f"by {backend}, MuJoCo {report['version']}")
 
 
-@CHECKS.declare("W&B can be imported", applies=Scope.with_wandb)
+@CHECKS.declare(applies=Scope.with_wandb)
 def wandb(node: Node) -> Verdict:
     """Judges whether the W&B client imports, with its version."""
     report = _report(node, "wandb")
@@ -136,7 +135,7 @@ def _missing(node: Node, fault: str) -> Verdict:
     return failed(fault, f"clusterkit build, clusterkit deploy --cluster {node.cluster.name}")
 
 
-@CHECKS.declare("the nodes of a run reach each other", applies=Scope.of_several_nodes)
+@CHECKS.declare(applies=Scope.of_several_nodes)
 def nodes(node: Node) -> Verdict:
     """Judges whether the nodes of a run reach each other, by which interface and how fast."""
     part = node.answer["nodes"]

@@ -145,12 +145,12 @@ def _judge(exam: Examination, profile: Profile, came: _Came) -> Iterator[Result]
 OF_JOB = Checks[tuple[Examination, _Came]](CheckPlace.NODE, "job", of_profile=True)
 
 
-@OF_JOB.declare("a test job starts", "submit", "root", "owners", applies=Scope.queued)
+@OF_JOB.declare("submit", "root", "owners", applies=Scope.queued)
 def _job(of: tuple[Examination, _Came]) -> Verdict:
     return of[1].verdict
 
 
-@OF_JOB.declare("the node sees the work root", applies=Scope.queued)
+@OF_JOB.declare(applies=Scope.queued)
 def _root_shared(of: tuple[Examination, _Came]) -> Verdict:
     exam, came = of
     if came.answer is None:

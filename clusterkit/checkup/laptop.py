@@ -39,7 +39,7 @@ START = Checks[Any](CheckPlace.LAPTOP)
 CHECKS = Checks[Any](CheckPlace.LAPTOP, "settings")
 
 
-@START.declare("Python is 3.11, 3.12 or 3.13")
+@START.declare()
 def _python(_: None) -> Verdict:
     return judge_python(sys.version_info[:2], f"Python {platform.python_version()}, {sys.executable}")
 
@@ -51,7 +51,7 @@ def judge_python(version: tuple[int, int], text: str) -> Verdict:
     return warned(f"{text} is not one of 3.11 to 3.13", "python3.12 -m venv .venv")
 
 
-@START.declare("the settings are valid")
+@START.declare()
 def _settings(begin: Callable[[], Examination]) -> Verdict:
     exam = begin()
     where = ", ".join(map(str, exam.settings.files)) or "no settings file, only built-in settings"
@@ -74,14 +74,14 @@ def examine_laptop(exam: Examination) -> Iterator[Result]:
             yield from exam.make([check], (exam, profile), profile)
 
 
-@CHECKS.declare("a cluster is configured")
+@CHECKS.declare()
 def _cluster(exam: Examination) -> Verdict:
     if all(cluster.here for cluster in exam.settings.clusters.values()):
         return warned("no cluster is configured: runs go to this machine", "clusterkit init")
     return passed(f"{exam.cluster.name}: {exam.cluster.host or 'this machine'}")
 
 
-@CHECKS.declare("the cluster has what the profile requests", of_profile=True)
+@CHECKS.declare(of_profile=True)
 def _profile(of: tuple[Examination, Profile]) -> Verdict:
     """Judges whether the cluster takes the request, and whether a machine without a queue meets it."""
     exam, profile = of
@@ -100,7 +100,7 @@ def _profile(of: tuple[Examination, Profile]) -> Verdict:
     return failed(text, cure) if lacking[0].never else warned(text, cure)
 
 
-@CHECKS.declare("the ledger is intact")
+@CHECKS.declare()
 def _ledger(exam: Examination) -> Verdict:
     path = exam.settings.project_dir / ".clusterkit" / "ledger.sqlite3"
     try:
@@ -116,7 +116,7 @@ def _ledger(exam: Examination) -> Verdict:
     return passed(f"intact, {runs} run{'' if runs == 1 else 's'}")
 
 
-@CHECKS.declare("the code and the program can be sent")
+@CHECKS.declare()
 def _code(exam: Examination) -> Verdict:
     if not exam.settings.of_project:
         return warned(
@@ -135,7 +135,7 @@ def _code(exam: Examination) -> Verdict:
     return passed(f"{plural(len(snapshot.project.files), 'file')}, {size}")
 
 
-@CHECKS.declare("2 GiB are free (fails below 100 MiB)")
+@CHECKS.declare()
 def _disk_here(exam: Examination) -> Verdict:
     """Judges whether there is space for results."""
     folder = exam.settings.project.results
@@ -151,7 +151,7 @@ def _disk_here(exam: Examination) -> Verdict:
     return warned(text, cure) if free < _SCARCE else passed(text)
 
 
-@CHECKS.declare("the image is here or deployed", "settings", "ledger", applies=Scope.stores_image)
+@CHECKS.declare("settings", "ledger", applies=Scope.stores_image)
 def _image_here(exam: Examination) -> Verdict:
     assert exam.ledger is not None
     exam.say("reading the image")
@@ -160,7 +160,7 @@ def _image_here(exam: Examination) -> Verdict:
     return passed(f"{exam.image.digest[:12] if exam.image else ''}, {where}")
 
 
-@CHECKS.declare("a W&B key and client are present", applies=Scope.with_wandb)
+@CHECKS.declare(applies=Scope.with_wandb)
 def _wandb_login(_: Examination) -> Verdict:
     """Judges the key, which is needed first, and the client that uploads."""
     url = server.base_url(os.environ, folders.home_or_root())
@@ -173,7 +173,7 @@ def _wandb_login(_: Examination) -> Verdict:
     return passed(f"a key for {url}, which stays here; wandb {version}")
 
 
-@CHECKS.declare("the W&B server accepts the key", applies=Scope.with_wandb)
+@CHECKS.declare(applies=Scope.with_wandb)
 def _wandb_server(exam: Examination) -> Verdict:
     from clusterkit.wandb.server import answers, history_lines
 
@@ -200,7 +200,7 @@ def _wandb_server(exam: Examination) -> Verdict:
     return passed(f"{url} answers and accepts the key")
 
 
-@CHECKS.declare("rsync is installed", applies=Scope.remote)
+@CHECKS.declare(applies=Scope.remote)
 def _rsync_here(_: Examination) -> Verdict:
     program = shutil.which("rsync")
     version = ""

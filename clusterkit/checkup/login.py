@@ -102,7 +102,7 @@ def _contained(scope: Scope) -> bool:
 CHECKS = Checks[Login](CheckPlace.LOGIN, "login")
 
 
-@CHECKS.declare("start-up files print nothing and finish", applies=_elsewhere)
+@CHECKS.declare(applies=_elsewhere)
 def shell_quiet(login: Login) -> Verdict:
     """Judges whether the shell's start-up files print nothing, which would precede every answer."""
     part, shell = login.answer["shell"], login.about("shell")
@@ -116,7 +116,7 @@ def shell_quiet(login: Login) -> Verdict:
     return passed(f"{shell} prints nothing")
 
 
-@CHECKS.declare("its clock is within 30 s (fails from 5 min)", applies=_elsewhere)
+@CHECKS.declare(applies=_elsewhere)
 def clock(login: Login) -> Verdict:
     """Judges whether its clock agrees with this machine's."""
     return skew(login.about("now"), login.here, "this machine's")
@@ -135,7 +135,7 @@ def skew(there: str, here: float, whose: str) -> Verdict:
     return passed(f"agrees with {whose}")
 
 
-@CHECKS.declare("required programs are installed", applies=Scope.queued)
+@CHECKS.declare(applies=Scope.queued)
 def tools(login: Login) -> Verdict:
     """Judges whether the tools of a POSIX system, and a few more, are present."""
     missing = login.answer["tools"].text.split()
@@ -146,7 +146,7 @@ def tools(login: Login) -> Verdict:
     return passed("all there")
 
 
-@CHECKS.declare("rsync is installed", applies=_elsewhere)
+@CHECKS.declare(applies=_elsewhere)
 def rsync_there(login: Login) -> Verdict:
     """Judges whether rsync is recent enough."""
     return rsync_version(login.answer["rsync"].text, login.about("host"))
@@ -166,7 +166,7 @@ def rsync_version(answer: str, where: str) -> Verdict:
     return passed(version)
 
 
-@CHECKS.declare("the container runtime is found", applies=_contained)
+@CHECKS.declare(applies=_contained)
 def runtime_there(login: Login) -> Verdict:
     """Judges the container runtime on the login node, which only builds and `shell` need."""
     part, cluster = login.answer["runtime"], login.cluster

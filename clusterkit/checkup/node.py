@@ -111,7 +111,6 @@ CHECKS = Checks[Node](CheckPlace.NODE, "root-shared", of_profile=True)
 
 
 @CHECKS.declare(
-    "the prelude's lines work",
     applies=lambda scope: bool(scope.cluster.prelude),
     part="prelude",
     cure=_PRELUDE_CURE,
@@ -134,7 +133,6 @@ def prelude(node: Node) -> Verdict:
 
 
 @CHECKS.declare(
-    "the container runtime is found",
     applies=Scope.contained,
     part="runtime",
     cure="correct `prelude` of {table}",
@@ -148,7 +146,6 @@ def runtime(node: Node) -> Verdict:
 
 
 @CHECKS.declare(
-    "the node sees the whole image",
     "root-shared",
     "image-there",
     applies=lambda scope: scope.queued() and scope.stores_image(),
@@ -171,7 +168,6 @@ def image_visible(node: Node) -> Verdict:
 
 
 @CHECKS.declare(
-    "scratch is writable and large enough",
     part="scratch",
     cure="set `scratch` of {table} to a folder that responds",
 )
@@ -199,7 +195,6 @@ def scratch(node: Node) -> Verdict:
 
 
 @CHECKS.declare(
-    "the folders to bind exist",
     applies=lambda scope: bool(scope.cluster.binds),
     part="binds",
     cure="correct `binds` of {table}",
@@ -213,7 +208,6 @@ def binds(node: Node) -> Verdict:
 
 
 @CHECKS.declare(
-    "the requested GPUs are visible",
     applies=Scope.of_gpu,
     part="nvidia-smi",
     cure="report the node to its administrators",
@@ -238,9 +232,7 @@ def gpu(node: Node) -> Verdict:
     return failed(text, cure)
 
 
-@CHECKS.declare(
-    "the driver is at least 450, 525 or 580 for CUDA 11, 12 or 13", "root-shared", "gpu", applies=Scope.of_gpu
-)
+@CHECKS.declare("root-shared", "gpu", applies=Scope.of_gpu)
 def driver(node: Node) -> Verdict:
     """Judges whether the driver supports the CUDA version of the image's PyTorch."""
     match = re.search(r"([0-9]{1,6})(?:\.[0-9]+)+\s*$", node.answer["nvidia-smi"].text)
@@ -262,7 +254,6 @@ def driver(node: Node) -> Verdict:
 
 
 @CHECKS.declare(
-    "NVIDIA MPS is available, if enabled",
     "root-shared",
     "gpu",
     applies=lambda scope: scope.gpu and scope.cluster.mps and scope.arrays,
@@ -276,7 +267,7 @@ def mps(node: Node) -> Verdict:
     return warned(text, f"add what provides it to `prelude` of {node.table}, or remove `mps`")
 
 
-@CHECKS.declare("shared memory has 64 MiB, and 16 MiB per worker", part="shm", cure="look again")
+@CHECKS.declare(part="shm", cure="look again")
 def shared_memory(node: Node) -> Verdict:
     """Judges whether /dev/shm has space for the environments' shared block and the workers."""
     words = node.answer["shm"].text.split()
@@ -293,7 +284,7 @@ def shared_memory(node: Node) -> Verdict:
     return passed(text)
 
 
-@CHECKS.declare("its clock agrees with the login node's", applies=Scope.queued)
+@CHECKS.declare(applies=Scope.queued)
 def node_clock(node: Node) -> Verdict:
     """Judges whether its clock agrees with the login node's; a shared file system shows answers late."""
     clock = node.answer["clock"].text or node.answer["about"].value("now")
@@ -301,7 +292,7 @@ def node_clock(node: Node) -> Verdict:
     return skew(clock, min(max(when, node.seen - _LATE), node.seen), "the login node's")
 
 
-@CHECKS.declare("the node reaches W&B, if `online`", part="internet", cure="look again")
+@CHECKS.declare(part="internet", cure="look again")
 def internet(node: Node) -> Verdict:
     """Judges whether the node reaches the internet, which only online W&B needs."""
     if node.answer["internet"].status == 0:

@@ -64,7 +64,7 @@ def log_in(exam: Examination) -> Iterator[Result]:
 CHECKS = Checks[LoginTrial](CheckPlace.LAPTOP, "ssh-config")
 
 
-@CHECKS.declare("`ssh -G` resolves the host", "settings", applies=Scope.remote)
+@CHECKS.declare("settings", applies=Scope.remote)
 def _ssh_config(trial: LoginTrial) -> Verdict:
     from clusterkit.transport.factory import choose
     from clusterkit.transport.resolve import resolve
@@ -81,7 +81,7 @@ def _ssh_config(trial: LoginTrial) -> Verdict:
     return passed(f"{cluster.host} is {host.user}@{host.address}{way}; logs in by {link}")
 
 
-@CHECKS.declare("an SSH key exists that only you can read", applies=Scope.remote)
+@CHECKS.declare(applies=Scope.remote)
 def _ssh_key(trial: LoginTrial) -> Verdict:
     """Judges whether there are usable keys for the login; OpenSSH refuses a key that others may read."""
     from clusterkit.transport.keys import agent_keys
@@ -112,7 +112,7 @@ def _ssh_key(trial: LoginTrial) -> Verdict:
     return passed(", ".join([*map(str, keys), *([f"{in_agent} in the agent"] if in_agent else [])]))
 
 
-@CHECKS.declare("kept logins answer", applies=Scope.remote)
+@CHECKS.declare(applies=Scope.remote)
 def _kept_login(trial: LoginTrial) -> Verdict:
     alive, stale = _kept_logins()
     if trial.exam.fix and stale:
@@ -125,14 +125,14 @@ def _kept_login(trial: LoginTrial) -> Verdict:
     return passed(f"kept: {', '.join(alive)}" if alive else "none is kept; every command logs in")
 
 
-@CHECKS.declare("the host answers as an SSH server", applies=Scope.remote)
+@CHECKS.declare(applies=Scope.remote)
 def _reachable(trial: LoginTrial) -> Verdict:
     from clusterkit.transport.faults import UnreachableError
 
     return fault(trial.error) if isinstance(trial.error, UnreachableError) else passed(trial.resolved.address)
 
 
-@CHECKS.declare("the host key is known and unchanged", "reachable", applies=Scope.remote)
+@CHECKS.declare("reachable", applies=Scope.remote)
 def _host_key(trial: LoginTrial) -> Verdict:
     from clusterkit.transport.known_hosts import HostKeyError, HostKeyVerdict, read
 
@@ -142,7 +142,7 @@ def _host_key(trial: LoginTrial) -> Verdict:
     return passed(f"known by line {line.line} of {line.path}" if line else "it was accepted just now")
 
 
-@CHECKS.declare("you can log in (warns above 10 s)", "host-key", applies=Scope.remote)
+@CHECKS.declare("host-key", applies=Scope.remote)
 def _login(trial: LoginTrial) -> Verdict:
     """Judges whether the first command over the connection succeeds."""
     if trial.error is not None:

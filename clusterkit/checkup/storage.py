@@ -70,7 +70,7 @@ class Storage:
 CHECKS = Checks[Storage](CheckPlace.STORAGE, "login")
 
 
-@CHECKS.declare("the work root is writable, or can be made")
+@CHECKS.declare()
 def root(storage: Storage) -> Verdict:
     """Judges whether a file can be written to the root."""
     part, path = storage.login.answer["root"], storage.login.about("root")
@@ -86,7 +86,7 @@ def root(storage: Storage) -> Verdict:
     )
 
 
-@CHECKS.declare("no other user can change what runs as you")
+@CHECKS.declare()
 def owners(storage: Storage) -> Verdict:
     """Judges whether nobody else could change a folder on the path, links followed."""
     faults, _, rest = storage.login.answer["owners"].text.rpartition("--")
@@ -98,7 +98,7 @@ def owners(storage: Storage) -> Verdict:
     return passed(f"nobody else can change the work root, scratch or images{trusted}")
 
 
-@CHECKS.declare("no other user can read runs, images or code; `group` can read its part", "login", "root")
+@CHECKS.declare("login", "root")
 def modes(storage: Storage) -> Verdict:
     """Judges whether the folders are private, but for images and code that a group can reach and read."""
     wide = open_folders(storage)
@@ -175,7 +175,7 @@ def open_folders(storage: Storage) -> dict[str, str]:
     return modes
 
 
-@CHECKS.declare("1 GiB is free in every root, quota included (fails below 64 MiB)")
+@CHECKS.declare()
 def room(storage: Storage) -> Verdict:
     """Judges whether every root has space, by df and quota."""
     if not any(space.left is not None for space in storage.spaces):
@@ -196,7 +196,7 @@ def room(storage: Storage) -> Verdict:
     return scarce or passed(", ".join(texts))
 
 
-@CHECKS.declare("the image is on the cluster", "login", "image-here", applies=Scope.stores_image)
+@CHECKS.declare("login", "image-here", applies=Scope.stores_image)
 def image_there(storage: Storage) -> Verdict:
     """Judges it by name and size: it was verified when it was sent."""
     assert storage.image is not None
@@ -214,9 +214,7 @@ def image_there(storage: Storage) -> Verdict:
     return passed(f"{image.name[:19]}..., {format_bytes(image.bytes)}")
 
 
-@CHECKS.declare(
-    "its SHA-256 is correct (not read for more than a minute)", "image-there", applies=Scope.stores_image
-)
+@CHECKS.declare("image-there", applies=Scope.stores_image)
 def image_whole(storage: Storage) -> Verdict:
     """Judges its content: all of it is read there."""
     assert storage.image is not None

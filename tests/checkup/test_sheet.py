@@ -1,18 +1,12 @@
-"""Nothing is guessed after what it needs has failed; the catalogue is in order; the page lists it."""
+"""Nothing is guessed after what it needs has failed; the catalogue is in order."""
 
 from __future__ import annotations
-
-import re
-from pathlib import Path
-
-import pytest
 
 from clusterkit.backends.checks import Outcome, Verdict, failed, passed, skipped, warned
 from clusterkit.checkup.examination import Sheet
 from clusterkit.checkup.order import CHECKS
 
 NAMED = {check.name: check for check in CHECKS}
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "doctor.md"
 
 
 def never() -> Verdict:
@@ -49,14 +43,3 @@ def test_a_check_needs_only_what_comes_before_it() -> None:
         assert check.name not in before
         before.add(check.name)
     assert len(before) >= 25
-
-
-def test_the_page_lists_the_checks_as_the_command_names_them() -> None:
-    section = PAGE.read_text().partition("## Checks\n")[2].partition("\n## ")[0]
-    rows = re.findall(r"^- `([a-z-]+)`: (.*)$", section, re.MULTILINE)
-    assert rows == [(check.name, check.looks_at) for check in CHECKS]
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
-def test_every_check_can_stand_in_a_table(check: object) -> None:
-    assert "|" not in check.looks_at  # type: ignore[attr-defined]

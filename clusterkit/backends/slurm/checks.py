@@ -86,7 +86,7 @@ class SlurmAnswer:
 CHECKS = Checks[SlurmAnswer](CheckPlace.SCHEDULER)
 
 
-@CHECKS.declare("Slurm's commands are on PATH", "login")
+@CHECKS.declare("login")
 def slurm_tools(slurm: SlurmAnswer) -> Verdict:
     """Judges whether all tools are on PATH in a command's shell."""
     part = slurm.answer["slurm"]
@@ -102,7 +102,7 @@ def slurm_tools(slurm: SlurmAnswer) -> Verdict:
     return failed(text, f"set `host` of {slurm.table} to a login node of the cluster")
 
 
-@CHECKS.declare("Slurm's controller answers within 20 s", "slurm-tools")
+@CHECKS.declare("slurm-tools")
 def controller(slurm: SlurmAnswer) -> Verdict:
     """Judges whether squeue, which everything needs, answers."""
     part = slurm.answer["queue"]
@@ -112,7 +112,7 @@ def controller(slurm: SlurmAnswer) -> Verdict:
     return failed(f"squeue: {part.last}", "wait a few minutes and check again; then ask the administrators")
 
 
-@CHECKS.declare("Slurm's accounting answers", "slurm-tools")
+@CHECKS.declare("slurm-tools")
 def accounting(slurm: SlurmAnswer) -> Verdict:
     """Judges whether sacct answers; without it old runs are judged by their exit records."""
     part = slurm.answer["sacct"]
@@ -125,7 +125,7 @@ def accounting(slurm: SlurmAnswer) -> Verdict:
     )
 
 
-@CHECKS.declare("the partition is up and has usable nodes", "controller", "profile", of_profile=True)
+@CHECKS.declare("controller", "profile", of_profile=True)
 def partition(slurm: SlurmAnswer) -> Verdict:
     """Judges whether the partition exists, is up, admits the user and has a working node."""
     name = slurm.queue
@@ -148,7 +148,7 @@ def partition(slurm: SlurmAnswer) -> Verdict:
     return passed(f"{name} is up, {len(usable)} of {len(slurm.nodes)} nodes take jobs")
 
 
-@CHECKS.declare("you may use the account", "controller", "profile", of_profile=True)
+@CHECKS.declare("controller", "profile", of_profile=True)
 def account(slurm: SlurmAnswer) -> Verdict:
     """Judges whether the user has the account and the partition admits it."""
     wanted, mine = slurm.request.account, slurm.accounts
@@ -174,7 +174,7 @@ def account(slurm: SlurmAnswer) -> Verdict:
     return passed(wanted or ("your default account" if mine else "the site has none"))
 
 
-@CHECKS.declare("your account may use the QOS", "controller", "account", of_profile=True)
+@CHECKS.declare("controller", "account", of_profile=True)
 def qos(slurm: SlurmAnswer) -> Verdict:
     """Judges whether the account may use the QOS."""
     wanted, cure = slurm.request.qos, f"qos = ... in {slurm.table}"
@@ -196,7 +196,7 @@ def qos(slurm: SlurmAnswer) -> Verdict:
     return passed(wanted)
 
 
-@CHECKS.declare("nodes offer the requested GPUs", "partition", applies=Scope.of_gpu, of_profile=True)
+@CHECKS.declare("partition", applies=Scope.of_gpu, of_profile=True)
 def gres(slurm: SlurmAnswer) -> Verdict:
     """Judges whether the partition's nodes have the GPUs."""
     wanted, option = slurm.request.gpus, slurm.request.gpu_option
@@ -223,7 +223,7 @@ def gres(slurm: SlurmAnswer) -> Verdict:
     return passed(f"{option}; the nodes have {shortlist(there)}")
 
 
-@CHECKS.declare("the partition allows the time limit", "partition", of_profile=True)
+@CHECKS.declare("partition", of_profile=True)
 def time_limit(slurm: SlurmAnswer) -> Verdict:
     """Judges whether the time limit is below the partition's."""
     wanted = slurm.request.seconds
@@ -237,7 +237,7 @@ def time_limit(slurm: SlurmAnswer) -> Verdict:
     return passed(text)
 
 
-@CHECKS.declare("a node has enough CPUs and memory", "partition", of_profile=True)
+@CHECKS.declare("partition", of_profile=True)
 def size(slurm: SlurmAnswer) -> Verdict:
     """Judges whether the request fits on one node, with the GPU if one is requested."""
     wanted = slurm.request
@@ -260,7 +260,7 @@ def size(slurm: SlurmAnswer) -> Verdict:
     return passed(f"{asked} of {cpus}, {format_bytes(memory)}")
 
 
-@CHECKS.declare("`sbatch --test-only` accepts the job", "controller", "profile", of_profile=True)
+@CHECKS.declare("controller", "profile", of_profile=True)
 def submit(slurm: SlurmAnswer) -> Verdict:
     """Judges whether sbatch itself accepts the script."""
     part = slurm.answer[f"test {slurm.profile}"]
