@@ -76,7 +76,8 @@ lint: .venv/.dev ## style, types and the layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-docs: .venv/.dev ## build the documentation, warnings are errors
+docs: .venv/.dev ## make the documentation and its pictures; warnings, and pictures that differ, are errors
+	$(BIN)/python -m docs.tools.pictures
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: .venv/.bench ## the quick benchmarks, ours against the peer in the same run
