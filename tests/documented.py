@@ -20,6 +20,13 @@ from clusterkit.errors import ClusterkitError
 
 ROOT = Path(__file__).resolve().parent.parent
 _BLOCK = re.compile(r"^```(?s:.*?)^```|(?:^ {4}.*\n?)+", re.MULTILINE)
+_NOT_PROSE = re.compile(
+    r"^```(?s:.*?)^```"
+    r"|^<!-- Made by [^\n]*-->(?s:.*?)<!-- The end of what is made. -->"
+    r"|^<!-- (paper-\w+) -->(?s:.*?)<!-- end of \1 -->",
+    re.MULTILINE,
+)
+"""Code, and tables between the marks of the program that makes them."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,17 @@ def pages() -> list[Path]:
     return [ROOT / "README.md", *named, *sorted(set((ROOT / "docs").glob("*.md")) - set(named))]
 
 
+def words_of(page: Path) -> int:
+    """The words of a page, as blanks separate them, without code and the tables that a program makes."""
+    return len(_NOT_PROSE.sub("", page.read_text()).split())
+
+
+def fences(page: str, language: str) -> list[str]:
+    """The texts of a page's code blocks in a language."""
+    text = (ROOT / page).read_text()
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
 @cache
 def shown(program: str = "clusterkit") -> list[Shown]:
     """Every line of a code block that calls a program, its comment cut off."""
@@ -63,7 +81,7 @@ def _commands(block: str, program: str) -> Iterator[str]:
     for line in block.splitlines():
         text = line.strip().removeprefix("$ ")
         if text.startswith(f"{program} "):
-            yield re.split(r"\s+#|\s{3,}", text)[0]
+            yield re.split(r"\s+#|\s{2,}", text)[0]
 
 
 @cache

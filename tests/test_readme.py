@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +12,10 @@ from clusterkit.backends.slurm.options import sbatch_options
 from clusterkit.config.settings import load_settings
 from tests import forked
 from tests.benchmarks import five_minutes
+from tests.documented import fences
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "docs/first-cluster.md")
+PAGES = {"README.md": "a40-2m", "docs/first-cluster.md": "gpu"}
+"""And a profile that their settings serve."""
 
 # The profile that the README names, as small as it can be and without its GPU. Everything else is verbatim.
 SMALL = """
@@ -33,11 +33,6 @@ eval_every = 1000
 eval_episodes = 1
 checkpoint_every = 1000
 """
-
-
-def fences(page: str, language: str) -> list[str]:
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
-    return [text for name, text in found if name == language]
 
 
 @pytest.mark.slow
@@ -72,7 +67,7 @@ def test_the_configuration_of_the_pages(page: str, tmp_path: Path, monkeypatch: 
     file = tmp_path / "clusterkit.toml"
     file.write_text(text)
     settings = load_settings(config=file)
-    options = sbatch_options(settings.cluster(), settings.profile("a40-2m"))
+    options = sbatch_options(settings.cluster(), settings.profile(PAGES[page]))
     assert "--partition=GPU-a40" in options
     assert {"--gpus=a40:1", "--gres=gpu:a40:1"} & set(options), "as the page spells it"
 

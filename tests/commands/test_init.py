@@ -90,7 +90,14 @@ def test_a_person_chooses_host_and_account(fresh: Laptop) -> None:
 def test_changes_are_shown_and_asked_about(fresh: Laptop) -> None:
     done = fresh.types("node", *fresh.ssh, "--yes")
     assert done.returncode == 0
-    assert next_lines(done.stderr) == next_lines(PAGE.read_text().replace("a40", "v100"))
+    assert next_lines(done.stderr)[0] == [
+        "clusterkit",
+        "build",
+        "clusterkit-trainer.sif",
+        "the",
+        "image,",
+        "once",
+    ]
     text = fresh.file.read_text()
     fresh.file.write_text(text.replace('max_time = "2d"', 'max_time = "5d"'))
     refused = fresh.talks("node", answers={"Write": "n"})
@@ -98,6 +105,11 @@ def test_changes_are_shown_and_asked_about(fresh: Laptop) -> None:
     assert '"5d"' in fresh.file.read_text()
     assert fresh.talks("node", answers={"Write": "y"}).returncode == 0
     assert fresh.file.read_text() == text
+
+
+def test_the_tutorial_shows_what_it_says_to_do_next(fresh: Laptop) -> None:
+    done = fresh.types("node", *fresh.ssh, "--yes", "--container", "none")
+    assert next_lines(done.stderr) == next_lines(PAGE.read_text().replace("a40", "v100"))
 
 
 def test_diff_writes_nothing(fresh: Laptop) -> None:

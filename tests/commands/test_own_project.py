@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.conftest import Project
+from tests.documented import fences
 from tests.results.run_dirs import make_run_dir
 from tests.snapshots.conftest import commit, git
 
@@ -22,11 +23,7 @@ pytestmark = pytest.mark.slow  # real jobs or servers, half a second or more eac
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "own-project"
-
-
-def fences(language: str) -> list[str]:
-    page = (ROOT / "docs" / "own-project.md").read_text()
-    return re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+PAGE = "docs/own-project.md"
 
 
 @pytest.fixture
@@ -41,11 +38,11 @@ def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 
 def test_the_page_shows_the_files() -> None:
-    assert fences("toml")[0] == (EXAMPLE / "clusterkit.toml").read_text()
+    assert fences(PAGE, "toml")[0] == (EXAMPLE / "clusterkit.toml").read_text()
 
 
 def test_the_commands_of_the_page(foreign: Project) -> None:
-    commands = [shlex.split(line)[1:] for line in fences("sh")[0].splitlines()]
+    commands = [shlex.split(line)[1:] for line in fences(PAGE, "sh")[0].splitlines()]
     names = "submit logs status why sync-results report rerun"
     assert [words[0] for words in commands] == names.split()
     said = {words[0]: foreign.run(*words).stdout for words in commands}
@@ -113,7 +110,7 @@ def test_progress_of_a_run_that_is_stopped_and_goes_on(foreign: Project) -> None
 
 
 def test_no_python_and_no_option_for_the_seed(foreign: Project) -> None:
-    heartbeat = fences("sh")[1]
+    heartbeat = fences(PAGE, "sh")[1]
     assert "heartbeat.json" in heartbeat
     script = f'set -e\nstep=40\n{heartbeat}echo "$CLUSTERKIT_SEED" >"$1/seed.csv"\nexit 3\n'
     (foreign.folder / "run.sh").write_text(script)

@@ -22,7 +22,8 @@ MEASURES = {
 SAME = 0.03
 """Medians this near to one another are called equal."""
 LOST = f"""Here a side is better if its median is by more than {SAME:.0%},
-or, for returns, if the whole of its 95% interval is above the whole of ours."""
+or, for returns, if the whole of its 95% interval is above the whole of ours.
+[On a GPU](gpu.md), one single file, compiled and captured, updates 1.39 times as fast as ours."""
 
 HEAD = """# Comparison with other trainers
 
@@ -39,8 +40,8 @@ LOADED = (
 
 READING = """## How to read the figures
 
-- Speed is the median over seeds after the warm-up or first rollouts, including environments, acting,
-  learning and bookkeeping. CPU seconds and memory (peak proportional set size) count all processes.
+- Speed is the median over seeds after the warm-up or first rollouts, of whole runs. CPU seconds and memory
+  (peak proportional set size) count all processes.
 - Returns are those of the final greedy policy in {episodes} episodes. {overlap}
   So few steps show how fast learning begins, not where it ends.
 - Each peer uses its faster vector environment and its fastest number of PyTorch threads; for PPO and A2C,
