@@ -13,6 +13,7 @@ from torch.nn import functional
 from tests.benchmarks.peers.sac_single_file import SingleFileSAC
 from trainer import recipe
 from trainer.algorithms.capture import CapturedUpdate
+from trainer.algorithms.pieces import piece
 from trainer.algorithms.sac_config import SACConfig
 from trainer.algorithms.sac_learner import SAC
 from trainer.machine.device import autocast
@@ -38,8 +39,24 @@ def make_data(device: torch.device | str) -> Batch:
     return Batch(*(tensor.to(device) for tensor in data.tensors))
 
 
+def path_of(agent: SAC) -> str:
+    """Returns what computes a learner's updates; a speed is of one way."""
+    gradients = "autograd" if getattr(agent, "operations", None) is None else "kernels"
+    cut = bool(piece([*agent.critics.parameters()]))
+    return f"{gradients}, optimisers {'in pieces' if cut else 'whole'}"
+
+
 class Ours:
-    """The trainer's learner on batches that it draws on its device."""
+    """The trainer's learner on batches that it draws on its device.
+
+    Args:
+        name: of the recipe.
+        data: to draw batches from.
+        batch_size: of a batch.
+        precision: of products.
+        captured: the update is a CUDA graph.
+        kernels: whether kernels compute it where the device has some; else autograd does.
+    """
 
     def __init__(
         self,
@@ -49,11 +66,14 @@ class Ours:
         precision: str = "fp32",
         *,
         captured: bool = False,
+        kernels: bool = True,
     ) -> None:
         device = data.reward.device
         config = SACConfig.from_values(recipe.load(name).values)
         torch.manual_seed(0)
         self.agent = SAC(config, OBSERVATION, ACTION, TASKS, device, partial(autocast, device, precision))
+        if not kernels:
+            self.agent.operations = None
         self._data = data
         self._batch_size = batch_size
         self._update = CapturedUpdate(self._draw_and_learn, self.agent.tensors, device)
@@ -64,6 +84,11 @@ class Ours:
     def note(self) -> str:
         """Why nothing was captured, if so."""
         return self._update.note
+
+    @property
+    def path(self) -> str:
+        """See `path_of`."""
+        return path_of(self.agent)
 
     def _draw_and_learn(self) -> dict[str, Tensor]:
         rows = (torch.rand(self._batch_size, device=self._data.reward.device) * POOL).long()

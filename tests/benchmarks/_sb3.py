@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import gymnasium
 import numpy as np
 from stable_baselines3 import DQN, SAC, TD3
+from stable_baselines3.common.logger import configure
 from stable_baselines3.common.noise import NormalActionNoise, VectorizedActionNoise
 from stable_baselines3.common.vec_env import VecEnv
 
@@ -89,3 +91,23 @@ def dqn(values: Mapping[str, Any], envs: VecEnv, *, seed: int, device: str, **pa
         seed=seed,
         device=device,
     )
+
+
+class Dummy(gymnasium.Env):
+    """An environment of the guides' sizes, the task's id in the observation."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (49,), np.float32)
+    action_space = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
+
+
+def guide_sac(device: str) -> SAC:
+    """Makes a learner of the guides' sizes with a replay of random transitions."""
+    sizes = {"net_arch": {"pi": [256, 256], "qf": [1024, 1024, 1024]}}
+    learner = SAC("MlpPolicy", Dummy(), policy_kwargs=sizes, buffer_size=20_000, device=device)
+    learner.set_logger(configure(None, []))
+    rng = np.random.default_rng(0)
+    for _ in range(learner.replay_buffer.buffer_size):
+        now, then = rng.standard_normal((2, 49), np.float32)
+        action, reward = rng.uniform(-1, 1, 4).astype(np.float32), rng.standard_normal(1)
+        learner.replay_buffer.add(now, then, action, reward, np.zeros(1), [{}])
+    return learner

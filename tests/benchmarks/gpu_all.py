@@ -7,13 +7,18 @@ import difflib
 import json
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.gpu_parts import OPTIONAL, WHOLE, Part, Parts, missing
+from tests.benchmarks.gpu_parts import CALLS, OPTIONAL, WHOLE, Part, Parts, missing
+from tests.benchmarks.gpu_predicted import OF_PARTS
 from tests.benchmarks.gpu_process import GRACE
 from trainer.files import atomic_write_bytes
 
+_MINUTES = 8.7
+_BESIDE = 2
+"""Parts of a dry run at the same time."""
 _LEAST = 2 * GRACE
 """Seconds without which a part is not begun."""
 _ONE, _SEVERAL = "mt10", ("together", "pack", "mps")
@@ -109,35 +114,60 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="gpu.sh", description="Everything that needs a GPU, as JSON.")
     default = Path(f"gpu-{time.strftime('%Y%m%d-%H%M%S')}.json")
     parser.add_argument("result", nargs="?", type=Path, default=default, help="where to write")
-    parser.add_argument("--minutes", type=float, default=8.7, help="for all parts together (8.7)")
+    parser.add_argument("--minutes", type=float, help=f"for all parts together ({_MINUTES})")
     parser.add_argument("--only", action="append", default=[], metavar="PART,PART", help="these parts alone")
+    parser.add_argument("--call", choices=CALLS, help="the parts and minutes of this call, see --list")
+    parser.add_argument("--base", type=Path, help="another checkout, whose speeds are measured in turn")
     parser.add_argument("--list", action="store_true", help="name the parts, and how long each takes")
     parser.add_argument("--dry-run", action="store_true", help="on the CPU, with tiny numbers")
     given = parser.parse_args()
+    call = CALLS.get(given.call)
+    minutes = given.minutes or (call.minutes if call else _MINUTES)
+    only = [*given.only, *(call.parts if call else ())]
     begun = time.monotonic()
-    ends = begun + 60 * given.minutes
+    ends = begun + 60 * minutes
     every = Parts(dry=given.dry_run, ends=ends).all()
     if given.list:
-        for name, part in every.items():
-            print(f"{name:<14} {part.seconds:5.0f} s  {part.what}")
+        print_list(every)
         return
-    parts = chosen(every, given.only)
+    parts = chosen(every, only)
+    others = Parts(dry=given.dry_run, ends=ends, root=given.base.resolve()).all() if given.base else {}
     result = begin(given.result, dry=given.dry_run)
     if absent := missing((*WHOLE, *OPTIONAL)):
         without = [name for name, part in parts.items() if missing(part.needs)]
         lost = f"; left out: {', '.join(without)}" if without else ""
         print(f"not installed: {', '.join(absent)}{lost}", flush=True)
-    ratios: dict[str, float] = {}
-    for name, part in parts.items():
-        result[name] = find(part, ends - time.monotonic())
-        result["seconds"] = round(time.monotonic() - begun, 1)
-        if ratios := over_one({name: result[name] for name in parts if name in result}):
-            result["over_one"] = ratios
-        write(given.result, result)
-        print(f"{result['seconds']:6.1f} s  {name}: {json.dumps(result[name])[:160]}", flush=True)
-    for name, ratio in ratios.items():
+
+    def measure(name: str) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        found = find(parts[name], ends - time.monotonic())
+        compared = given.base and parts[name].compares
+        return found, find(others[name], ends - time.monotonic()) if compared else None
+
+    measured: dict[str, dict[str, Any]] = {}
+    with ThreadPoolExecutor(_BESIDE) as pool:  # parts that are only tried may run beside each other
+        way = pool.map if given.dry_run else map
+        for name, (found, base) in zip(parts, way(measure, parts), strict=True):
+            result[name] = measured[name] = found
+            if ratios := over_one(measured):
+                result["over_one"] = ratios
+            if base is not None:
+                result.setdefault("base", {})[name] = base
+            result["seconds"] = round(time.monotonic() - begun, 1)
+            write(given.result, result)
+            print(f"{result['seconds']:6.1f} s  {name}: {json.dumps(found)[:160]}", flush=True)
+            if name in OF_PARTS:
+                print(f"          predicted: {OF_PARTS[name]}", flush=True)
+    for name, ratio in over_one(measured).items():
         print(f"{name}: {ratio:.2f} times the steps a second of {_ONE}")
     print(f"written to {given.result}")
+
+
+def print_list(parts: dict[str, Part]) -> None:
+    """Names the parts, then the calls."""
+    for name, part in parts.items():
+        print(f"{name:<20} {part.seconds:5.0f} s  {part.what}")
+    for name, call in CALLS.items():
+        print(f"--call {name:<13} {call.minutes:5.1f} min  {','.join(call.parts)}")
 
 
 if __name__ == "__main__":

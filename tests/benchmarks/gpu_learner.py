@@ -4,12 +4,14 @@
 
 `speed`: updates a second with the guides' networks, for batches of 512 and 1280 and each precision: ours
 eager and captured, a plain implementation, and the memory in use. `paper`: ours captured with the paper's
-networks and its batch of 1280. `compiled`: the plain implementation through torch.compile. `reference`: the
-single file in LeanRL's manner, its whole update captured, and compiled and captured. `equality`: the
-greatest relative difference of any tensor after 1 000 updates, captured against eager. `seeds`: updates a
-second of 1, 2, 4 and 8 seeds in one graph, all of them added up, and the operations an update of them takes.
-`overlap`: whether a policy acts the same alone and behind queued updates of another learner. `bandwidth`:
-copies between host and device. `profile`: what one update spends its time on, eager and captured.
+networks and its batch of 1280. Each names the path that computed it; where that is kernels, the same updates
+by autograd are measured in turn with it. `compiled`: the plain implementation through torch.compile.
+`reference`: the single file in LeanRL's manner, eager and captured, then the same compiled. `sb3`:
+Stable-Baselines3's update. `equality`: the greatest relative difference of any tensor after 1 000 updates,
+captured against eager. `seeds`: updates a second of 1, 2, 4 and 8 seeds in one graph, all of them added up,
+and the operations an update of them takes. `overlap`: whether a policy acts the same alone and behind queued
+updates of another learner. `bandwidth`: copies between host and device. `profile`: all kernels of an update,
+eager and captured.
 Lines come as they are found: a run that is cut off has told what it knew. `--dry-run` does it on the CPU with
 tiny numbers.
 """
@@ -25,16 +27,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from tests.benchmarks._learners import ACTION, OBSERVATION, TASKS, Ours, Plain, make_data, single_file
+from tests.benchmarks._learners import (
+    ACTION,
+    OBSERVATION,
+    TASKS,
+    Ours,
+    Plain,
+    make_data,
+    path_of,
+    single_file,
+)
 from tests.benchmarks._seeds import Seeds
+from tests.benchmarks.gpu_profile import table, watched
+from tests.benchmarks.gpu_sizes import DRY, GPU, Sizes
 from trainer import recipe
 from trainer.algorithms.acting import Acting
 from trainer.algorithms.sac_config import SACConfig, make_policy
 from trainer.machine.device import configure
 
-BATCHES = {"guide-mt10": 512, "mclean2025-mt10": 1280}
-SEEDS = (1, 2, 4, 8)
-PRECISIONS = ("fp32", "tf32", "bf16")
 Findings = Iterator[dict[str, Any]]
 
 
@@ -42,30 +52,32 @@ class Bench:
     """Where and how long to measure.
 
     Args:
-        dry: on the CPU, a single update a figure, one precision, small networks but for the paper's.
-        seconds: for each figure.
+        sizes: of everything.
     """
 
-    def __init__(self, *, dry: bool, seconds: float = 3.0) -> None:
-        self.device = torch.device("cpu") if dry else torch.device("cuda", torch.cuda.current_device())
-        self.precisions = PRECISIONS[:1] if dry else PRECISIONS
-        self.guide = "guide-mt10-debug" if dry else "guide-mt10"
-        self.batches = {self.guide: 8} if dry else BATCHES
-        self._seconds = 0.0 if dry else seconds
-        self._block = 1 if dry else 100
+    def __init__(self, sizes: Sizes) -> None:
+        self.device = torch.device("cpu") if sizes.dry else torch.device("cuda", torch.cuda.current_device())
+        self.sizes = sizes
+        self.guide, self.batches = sizes.guide, sizes.batches
         self.data = make_data(self.device)
 
     def rate(self, update: Callable[[], object]) -> float:
         """Updates a second, nothing read back in between; a first block of updates is not counted."""
-        done, start = -self._block, 0.0
-        while done <= 0 or time.perf_counter() - start < self._seconds:
-            for _ in range(self._block):
-                update()
-            self._settle()
-            done += self._block
-            if done == 0:
+        return self.rates(update)[0]
+
+    def rates(self, *updates: Callable[[], object]) -> list[float]:
+        """Updates a second of each, blocks of which take turns."""
+        spent, blocks = [0.0] * len(updates), -1
+        while blocks <= 0 or max(spent) < self.sizes.seconds:
+            for number, update in enumerate(updates):
                 start = time.perf_counter()
-        return done / (time.perf_counter() - start)
+                for _ in range(self.sizes.block):
+                    update()
+                self._settle()
+                if blocks >= 0:
+                    spent[number] += time.perf_counter() - start
+            blocks += 1
+        return [blocks * self.sizes.block / each for each in spent]
 
     def memory(self) -> dict[str, int]:
         """Bytes in use, reserved, and the most that were in use since the last call."""
@@ -83,7 +95,7 @@ class Bench:
     def speed(self) -> Findings:
         """Ours, eager and captured, and the plain implementation, which has no bfloat16."""
         for batch in self.batches.values():
-            for precision in self.precisions:
+            for precision in self.sizes.precisions:
                 configure(self.device.type, precision)
                 found: dict[str, Any] = {"batch": batch, "precision": precision}
                 found["eager"] = self.rate(Ours(self.guide, self.data, batch, precision).update)
@@ -94,7 +106,7 @@ class Bench:
 
     def paper(self) -> Findings:
         """Ours, captured, with the paper's networks."""
-        for precision in self.precisions:
+        for precision in self.sizes.precisions:
             configure(self.device.type, precision)
             self.memory()
             name = "mclean2025-mt10"
@@ -108,26 +120,39 @@ class Bench:
         A dry run leaves the compiler out.
         """
         configure(self.device.type, "tf32")
-        torch._dynamo.config.disable = self.device.type == "cpu"
         for batch in self.batches.values():
-            rate = self.rate(Plain(self.data, batch, compiled=True).update)
+            rate = self.rate(Plain(self.data, batch, compiled=self.sizes.compiles).update)
             yield {"batch": batch, "precision": "tf32", "plain_compiled": rate}
 
     def reference(self) -> Findings:
-        """The single file in LeanRL's manner; eager in a dry run, for only a GPU captures."""
+        """The single file in LeanRL's manner; in a dry run neither compiled nor captured."""
         configure(self.device.type, "tf32")
         cuda = self.device.type == "cuda"
         for batch in self.batches.values():
             for name, compiled in (("reference", False), ("reference_compiled", True)):
                 if cuda or not compiled:
-                    agent = single_file(self.data, batch, compiled=compiled, graphed=cuda)
-                    yield {"batch": batch, "precision": "tf32", name: self.rate(agent.update)}
+                    agent = single_file(self.data, batch, compiled=compiled, graphed=False)
+                    found = {"batch": batch, "precision": "tf32"}
+                    yield found | {f"{name}_eager": self.rate(agent.update)}
+                    if cuda:
+                        agent.graphed = True
+                        yield found | {name: self.rate(agent.update)}
+
+    def sb3(self) -> Findings:
+        """Stable-Baselines3's update, whose replay lies in the host's memory."""
+        from tests.benchmarks._sb3 import guide_sac
+
+        configure(self.device.type, "tf32")
+        peer = guide_sac(self.device.type)
+        for batch in self.batches.values():
+            rate = self.rate(lambda size=batch: peer.train(gradient_steps=1, batch_size=size))
+            yield {"batch": batch, "precision": "tf32", "sb3": rate}
 
     def equality(self) -> Findings:
         """Captured and eager updates of equal seeds, each tensor relative to its greatest value."""
-        updates = 2 if self.device.type == "cpu" else 1000
+        updates = self.sizes.equal
         for name, batch in self.batches.items():
-            for precision in self.precisions:
+            for precision in self.sizes.precisions:
                 configure(self.device.type, precision)
                 sides = [Ours(name, self.data, batch, precision, captured=way) for way in (True, False)]
                 for side in sides:
@@ -147,15 +172,15 @@ class Bench:
     def seeds(self) -> Findings:
         """Several seeds at once, with small networks, the guides' and the paper's."""
         configure(self.device.type, "tf32")
-        dry = self.device.type == "cpu"
-        for name in ("guide-mt10-debug",) if dry else ("guide-mt10-debug", *BATCHES):
-            for seeds in SEEDS[:2] if dry else SEEDS:
+        for name in self.sizes.seeds_of:
+            for seeds in self.sizes.seeds:
                 own = Seeds(name, seeds, self.device)
                 yield {
                     "recipe": name,
                     "seeds": seeds,
                     "updates_per_second": seeds * self.rate(own.update),
                     "operations": own.operations(),
+                    "path": path_of(own.agents[0]),
                     "note": own.update.note,
                     **self.memory(),
                 }
@@ -163,7 +188,7 @@ class Bench:
     def overlap(self) -> Findings:
         """Acts alone, then behind updates still being computed: the actions must be equal to the bit."""
         configure(self.device.type, "fp32")
-        times, envs = (20, 10) if self.device.type == "cpu" else (10_000, 10)
+        times, envs = self.sizes.acts, 10
         config = SACConfig.from_values(recipe.load("mclean2025-mt10").values)
         torch.manual_seed(0)
         policy = make_policy(config, OBSERVATION, ACTION, TASKS).to(self.device)
@@ -186,7 +211,7 @@ class Bench:
 
     def bandwidth(self) -> Findings:
         """Copies of 64 MiB, pinned and not, in bytes a second."""
-        size, cuda = (2**16 if self.device.type == "cpu" else 2**26), self.device.type == "cuda"
+        size, cuda = self.sizes.copied, self.device.type == "cuda"
         there = torch.zeros(size, dtype=torch.uint8, device=self.device)
         for pinned in (True, False) if cuda else (False,):
             here = torch.zeros(size, dtype=torch.uint8, pin_memory=pinned)
@@ -198,42 +223,33 @@ class Bench:
             yield {"pinned": pinned, "bytes": size, **rates}
 
     def profile(self) -> Findings:
-        """The kernels of one update of the guides' networks, by the time they take on the device."""
+        """All kernels of an update of the guides' networks, the mean of some; eager and captured."""
         configure(self.device.type, "tf32")
-        activities = [torch.profiler.ProfilerActivity.CPU]
-        if self.device.type == "cuda":
-            activities.append(torch.profiler.ProfilerActivity.CUDA)
+        updates = self.sizes.profiled
         for captured in (False, True):
             ours = Ours(self.guide, self.data, self.batches[self.guide], captured=captured)
             for _ in range(3):
                 ours.update()
-            self._settle()
-            with torch.profiler.profile(activities=activities) as profiler:
-                ours.update()
-                self._settle()
-            events = [(each, _microseconds(each)) for each in profiler.key_averages()]
-            events.sort(key=lambda pair: -pair[1])
-            table = [
-                {"name": each.key[:100], "calls": each.count, "microseconds": round(spent, 1)}
-                for each, spent in events[:30]
-                if spent
-            ]
-            whole = round(sum(spent for _, spent in events), 1)
-            yield {"captured": captured, "microseconds": whole, "kernels": table, "note": ours.note}
+            with watched() as profiler:
+                for _ in range(updates):
+                    ours.update()
+            yield {"captured": captured, "path": ours.path, **table(profiler, updates), "note": ours.note}
 
     def _captured(self, name: str, batch: int, precision: str) -> dict[str, Any]:
+        """Ours as a CUDA graph, and the memory of it; in turn with autograd's where kernels compute it."""
         ours = Ours(name, self.data, batch, precision, captured=True)
-        return {"captured": self.rate(ours.update), "note": ours.note, **self.memory()}
+        for _ in range(3):
+            ours.update()
+        found = {"path": ours.path, "note": ours.note, **self.memory()}
+        if not ours.path.startswith("kernels"):
+            return found | {"captured": self.rate(ours.update)}
+        base = Ours(name, self.data, batch, precision, captured=True, kernels=False)
+        both = self.rates(ours.update, base.update)
+        return found | dict(zip(("captured", "captured_by_autograd"), both, strict=True))
 
     def _settle(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-
-
-def _microseconds(event: Any) -> float:
-    """Time of its own on the device, or on the processor where there is none."""
-    on_device = float(getattr(event, "self_device_time_total", 0.0))
-    return on_device if torch.cuda.is_available() else float(event.self_cpu_time_total)
 
 
 def main() -> None:
@@ -242,13 +258,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     kinds = (
-        *("speed", "paper", "compiled", "reference", "equality", "seeds"),
+        *("speed", "paper", "compiled", "reference", "sb3", "equality", "seeds"),
         *("overlap", "bandwidth", "profile"),
     )
     parser.add_argument("what", choices=kinds)
     parser.add_argument("--dry-run", action="store_true", help="on the CPU, with tiny numbers")
     chosen = parser.parse_args()
-    bench = Bench(dry=chosen.dry_run)
+    bench = Bench(DRY if chosen.dry_run else GPU)
     for finding in getattr(bench, chosen.what)():
         print(json.dumps(finding), flush=True)
 

@@ -30,11 +30,26 @@ class Outcome:
         return short if self.code == 0 else short | {"output": self.output[-2000:]}
 
 
-def run(argv: list[str], limit: float, stop: signal.Signals = signal.SIGKILL) -> Outcome:
-    """Runs a process in a group of its own, for at most `limit` seconds: then `stop` goes to the group."""
+def run(
+    argv: list[str], limit: float, stop: signal.Signals = signal.SIGKILL, *, root: Path = ROOT
+) -> Outcome:
+    """Runs a process in a group of its own, for at most `limit` seconds: then `stop` goes to the group.
+
+    Args:
+        argv: the program and its words.
+        limit: in seconds.
+        stop: what it is ended with.
+        root: the checkout whose packages it imports.
+    """
     begun = time.monotonic()
     process = subprocess.Popen(
-        argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        argv,
+        cwd=root,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     )
     output, code = "", None
     for patience, then in ((limit, stop), (GRACE, signal.SIGKILL), (GRACE, signal.SIGKILL)):

@@ -10,8 +10,9 @@ float32, where the processor computes in it. The sides take turns, and the media
 counts, for other programs slow down both.
 
 On a machine with a GPU also, for batches of 512 and 1280 and each precision: updates a second captured,
-against the same eager (`ratio_eager_gpu_...`), against the plain one, eager and compiled, and against a
-single file in LeanRL's manner, its whole update captured (`ratio_reference_gpu_...`), or compiled as well.
+against the same eager (`ratio_eager_gpu_...`), against the plain one, eager and compiled, against a single
+file in LeanRL's manner, its whole update captured (`ratio_reference_gpu_...`) or not, compiled or not, and
+against Stable-Baselines3's.
 """
 
 from __future__ import annotations
@@ -21,40 +22,21 @@ import time
 from collections.abc import Callable
 from unittest.mock import patch
 
-import gymnasium
-import numpy as np
-import stable_baselines3
 import torch
-from stable_baselines3.common.logger import configure
 
-from tests.benchmarks._learners import ACTION, FEATURES, Ours, Plain, make_data
+from tests.benchmarks._learners import Ours, Plain, make_data
 from tests.benchmarks._report import Row, arguments, report
+from tests.benchmarks._sb3 import guide_sac
 from tests.benchmarks.gpu_learner import Bench
+from tests.benchmarks.gpu_sizes import GPU
 from trainer.nn import mlp
 
 BATCH = 512
-
-
-class Dummy(gymnasium.Env):
-    """An environment of the right sizes."""
-
-    observation_space = gymnasium.spaces.Box(-1, 1, (FEATURES,), np.float32)
-    action_space = gymnasium.spaces.Box(-1, 1, (ACTION,), np.float32)
-
-
-def stable_baselines() -> stable_baselines3.SAC:
-    """Its learner with a replay buffer of random transitions."""
-    sizes = {"net_arch": {"pi": [256, 256], "qf": [1024, 1024, 1024]}}
-    learner = stable_baselines3.SAC(
-        "MlpPolicy", Dummy(), policy_kwargs=sizes, buffer_size=20_000, device="cpu"
-    )
-    learner.set_logger(configure(None, []))
-    rng = np.random.default_rng(0)
-    for _ in range(learner.replay_buffer.buffer_size):
-        now, then = rng.standard_normal((2, FEATURES), np.float32)
-        action, reward = rng.uniform(-1, 1, ACTION).astype(np.float32), rng.standard_normal(1)
-        learner.replay_buffer.add(now, then, action, reward, np.zeros(1), [{}])
-    return learner
+PEERS = (
+    *("eager", "captured_by_autograd", "plain", "plain_compiled", "sb3"),
+    *("reference_eager", "reference", "reference_compiled_eager", "reference_compiled"),
+)
+"""Whoever the GPU's findings may name."""
 
 
 def interleaved(sides: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
@@ -75,7 +57,7 @@ def interleaved(sides: dict[str, Callable[[], object]], rounds: int) -> dict[str
 def on_the_cpu(rounds: int) -> tuple[list[Row], dict[str, float]]:
     """Ours against both peers."""
     data = make_data("cpu")
-    ours, peer, plain = Ours("guide-mt10", data, BATCH), stable_baselines(), Plain(data, BATCH)
+    ours, peer, plain = Ours("guide-mt10", data, BATCH), guide_sac("cpu"), Plain(data, BATCH)
 
     def by_other_products() -> None:
         with patch.object(mlp, "PREFER_ONEDNN", not mlp.PREFER_ONEDNN):
@@ -129,12 +111,12 @@ def on_the_gpu(seconds: float) -> tuple[list[Row], dict[str, float]]:
     """Ours, eager and captured, and the plain one, eager and compiled."""
     rows: list[Row] = []
     metrics: dict[str, float] = {}
-    bench = Bench(dry=False, seconds=seconds)
+    bench = Bench(GPU._replace(seconds=seconds))
     captured: dict[tuple[int, str], float] = {}
-    for found in (*bench.speed(), *bench.compiled(), *bench.reference()):
+    for found in (*bench.speed(), *bench.compiled(), *bench.reference(), *bench.sb3()):
         batch, precision = found["batch"], found["precision"]
         ours = captured.setdefault((batch, precision), found.get("captured", 0.0))
-        for peer in ("eager", "plain", "plain_compiled", "reference", "reference_compiled"):
+        for peer in PEERS:
             if peer in found:
                 what = f"GPU, batch {batch}, {precision}"
                 rows.append((what, "captured", ours, peer, found[peer], "updates/s"))

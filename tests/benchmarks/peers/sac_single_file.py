@@ -84,6 +84,9 @@ class SingleFileSAC:
         device: of everything.
         compiled: the update goes through `torch.compile`.
         graphed: the update is captured as a CUDA graph; needs CUDA.
+
+    Attributes:
+        graphed: as given; may be set before an update.
     """
 
     def __init__(
@@ -121,7 +124,7 @@ class SingleFileSAC:
         self._alpha_adam = torch.optim.Adam([self.log_alpha], values["alpha_learning_rate"], **capturable)
         self._learn = torch.compile(self._step) if compiled else self._step
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._graphed = graphed
+        self.graphed = graphed
 
     def remember(self, **rows: Tensor) -> None:
         """Adds transitions: `seen`, `action`, `reward`, `then`, `over`, each (n, size)."""
@@ -135,7 +138,7 @@ class SingleFileSAC:
 
     def update(self) -> None:
         """One gradient step of everything."""
-        if not self._graphed:
+        if not self.graphed:
             self._learn()
             return
         if self._graph is None:
