@@ -12,18 +12,7 @@ import pytest
 
 from clusterkit.cli.catalogue import children
 from docs.tools import pictures, scratch
-from tests.documented import (
-    ROOT,
-    Shown,
-    called,
-    commands,
-    group,
-    invoke,
-    options,
-    pages,
-    shown,
-    words_of,
-)
+from tests.documented import ROOT, Shown, called, commands, group, invoke, options, pages, shown, words_of
 from tests.waiting import until
 
 NEED_MORE = {
