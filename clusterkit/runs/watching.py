@@ -156,7 +156,12 @@ def _watched(
 ) -> Watched:
     runs = [run for run in known if run.run_id in shown]
     states = {run_id: state for station in stations.values() for run_id, state in station.states.items()}
-    rows = [StatusRow(run, states.get(run.run_id) or as_remembered(run)) for run in runs]
+    rows = []
+    for run in runs:
+        state = states.get(run.run_id)
+        if state is None or (state.state.active and settled(run)):  # another command saw its end
+            state = as_remembered(run)
+        rows.append(StatusRow(run, state))
     silent = {name: station.silent for name, station in stations.items() if station.silent}
     # An ended run needs no query, so its cluster may have no station.
     lost = (run.cluster for run in runs if run.cluster not in settings.clusters and not settled(run))

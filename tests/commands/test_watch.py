@@ -83,6 +83,15 @@ def test_it_ends_by_itself_and_the_last_look_shows_the_end(site: SlurmSite, look
         assert [run.state for run in ledger.runs()] == ["COMPLETED", "COMPLETED"]
 
 
+def test_it_ends_when_another_command_has_seen_the_end(site: SlurmSite, looks: Iterator[Watched]) -> None:
+    assert not next(looks).over
+    end(site)
+    with site.ledger() as ledger:
+        ledger.set_states([(run.run_id, "COMPLETED") for run in ledger.runs()])
+    last = next(looks)
+    assert (states(last), last.over) == (["COMPLETED", "COMPLETED"], True)
+
+
 def test_a_run_submitted_meanwhile_joins(site: SlurmSite, looks: Iterator[Watched]) -> None:
     assert len(states(next(looks))) == 2
     new = Member(3, JobState.PENDING)
