@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterkit.api.runs import Runs, no_bar
+from clusterkit.api.words import in_python
 from clusterkit.errors import ConfigError
 from clusterkit.project import load_project, open_ledger, request_of, with_command
 from clusterkit.submit import pipeline
@@ -39,6 +40,7 @@ class Project:
     def __repr__(self) -> str:
         return f"<project {self.settings.project.name}, {self.settings.project_dir}>"
 
+    @in_python
     def submit(
         self,
         command: Sequence[str] = (),

@@ -189,7 +189,7 @@ def no_such_metric(wanted: str, names: Iterable[str]) -> RunError:
     """Returns the error for a metric that no run has logged."""
     known = sorted(set(names))
     shown = [name if name.isprintable() else ascii(name)[1:-1] for name in known]
-    hint = f"--metric takes one of {listed(shown, _LISTED)}" if known else None
+    hint = f"one of {listed(shown, _LISTED)}" if known else None
     return RunError(f"no run logs a number {wanted!r}", hint=hint)
 
 

@@ -92,8 +92,9 @@ def test_a_run_that_fails_is_an_error_with_its_hint(opened: clusterkit.Project) 
         "FAILED",
         "the program ended with an error: exit code 3",
     )
-    with pytest.raises(clusterkit.ClusterkitError, match="no run logs a number 'accuracy'"):
+    with pytest.raises(clusterkit.ClusterkitError, match="no run logs a number 'accuracy'") as caught:
         run.metrics("accuracy")
+    assert caught.value.hint == "one of loss, return/mean"
 
 
 @pytest.mark.slow
@@ -140,8 +141,12 @@ def test_what_is_asked_wrongly_is_said(project: Project, tmp_path: Path) -> None
     with pytest.raises(clusterkit.ClusterkitError, match="there is no profile 'tin'") as caught:
         opened.submit(profile="tin")
     assert str(caught.value.hint).startswith("did you mean tiny?")
-    with pytest.raises(clusterkit.ClusterkitError, match="max-parallel is for runs"):
+    with pytest.raises(clusterkit.ClusterkitError, match=r"^max_parallel is for runs") as caught:
         opened.submit(max_parallel=2)
+    wanted = "use it with seeds, sweep or --then; `--after RUN` makes one run wait for another"
+    assert (caught.value.hint, caught.value.__notes__) == (wanted, [f"next:  {wanted}"])
+    with pytest.raises(clusterkit.ClusterkitError, match=r"^time: '4' is not a duration; write 4h or 4m"):
+        opened.submit(time="4")
     with pytest.raises(clusterkit.ClusterkitError, match="there is no run"):
         opened.runs()
     with pytest.raises(clusterkit.ClusterkitError, match=r"no project: no clusterkit\.toml here"):
