@@ -46,8 +46,12 @@ ck_job() {
     *clusterkit.backends.local.wait*--after=*) echo "$1-$2 Dependency" ;;
     *clusterkit.backends.local.wait*--slot*)
       ck_limit=${ck_args##*--slot}
+      ck_task=${ck_limit#*:}
       ck_limit=${ck_limit%%:*}
-      echo "$1-$2 JobArrayTaskLimit ${ck_limit# }"
+      ck_limit=${ck_limit# }
+      if [ "${ck_task%%:*}" -lt "$ck_limit" ]; then echo "$1-$2"; else  # nothing is before the first ones
+        echo "$1-$2 JobArrayTaskLimit $ck_limit"
+      fi
       ;;
     *) echo "$1-$2" ;;
   esac

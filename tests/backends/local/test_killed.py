@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -204,6 +205,18 @@ def test_a_slot_is_free_when_nothing_of_its_job_lives(tmp_path: Path, started: l
     assert jobs(third)[third].state is JobState.PENDING
     stop([first])
     until((runs[2].dir / "ready").exists)
+
+
+@pytest.mark.parametrize(("task", "waits"), [(0, False), (1, False), (2, True)])
+def test_the_first_tasks_wait_for_no_earlier_run(task: int, waits: bool) -> None:
+    words = ["clusterkit.backends.local.wait", "--group", "/g", "--slot", f"2:{task}:3", "--", "x"]
+    with subprocess.Popen([sys.executable, "-c", "input()", *words], stdin=subprocess.PIPE) as begun:
+        identifier = job_id(begun.pid)
+        assert identifier
+        job = jobs(identifier)[identifier]
+    assert (job.state, job.explained) == (
+        (JobState.PENDING, "waits for an earlier run (2 at a time)") if waits else (JobState.RUNNING, None)
+    )
 
 
 @pytest.mark.slow
