@@ -82,12 +82,14 @@ def health(groups: Sequence[ReportGroup]) -> list[Chart]:
 
 
 def own(groups: Sequence[ReportGroup], metric: str | None = None) -> list[Chart]:
-    """Returns charts over steps of each of `own_numbers`.
+    """Returns charts over steps of each of `own_numbers` that `machine` does not draw.
 
     One line per run, and a group's mean if its runs log the same steps; several groups of four runs or more
     have only the means.
     """
-    return _with_curves(*(_by_seed(name, groups) for name in own_numbers(groups, metric)))
+    elsewhere = {name for name, chart in _machine(groups).items() if chart.curves}
+    names = (name for name in own_numbers(groups, metric) if name not in elsewhere)
+    return _with_curves(*(_by_seed(name, groups) for name in names))
 
 
 def own_numbers(groups: Sequence[ReportGroup], metric: str | None = None) -> list[str]:
@@ -101,13 +103,17 @@ def own_numbers(groups: Sequence[ReportGroup], metric: str | None = None) -> lis
 
 def machine(groups: Sequence[ReportGroup]) -> list[Chart]:
     """Returns charts over wall time: steps a second, GPU, processors, memory."""
-    return _with_curves(
-        _over_time("Environment steps a second", groups, "steps_per_second"),
-        _over_time("GPU use", groups, "gpu/utilization", Scale.RATES),
-        _over_time("GPU memory, GiB", groups, "gpu/memory_bytes", unit=GIB),
-        _over_time("Processor use", groups, "cpu/share", Scale.RATES),
-        _over_time("Memory, GiB", groups, "memory/rss_bytes", unit=GIB),
-    )
+    return _with_curves(*_machine(groups).values())
+
+
+def _machine(groups: Sequence[ReportGroup]) -> dict[str, Chart]:
+    return {
+        "steps_per_second": _over_time("Environment steps a second", groups, "steps_per_second"),
+        "gpu/utilization": _over_time("GPU use", groups, "gpu/utilization", Scale.RATES),
+        "gpu/memory_bytes": _over_time("GPU memory, GiB", groups, "gpu/memory_bytes", unit=GIB),
+        "cpu/share": _over_time("Processor use", groups, "cpu/share", Scale.RATES),
+        "memory/rss_bytes": _over_time("Memory, GiB", groups, "memory/rss_bytes", unit=GIB),
+    }
 
 
 def _with_curves(*charts: Chart) -> list[Chart]:

@@ -490,6 +490,14 @@ def test_groups_of_programs_of_ones_own_are_compared_by_their_number(
     assert "IQM" not in page.text.partition("Comparison")[2].partition("Time and machine")[0]
 
 
+@pytest.mark.usefixtures("page_only")
+def test_the_machine_s_numbers_that_a_program_logs_are_drawn_once(tmp_path: Path) -> None:
+    rows = [{**row, "cpu/share": 0.5, "time": 100.0 + row["step"], "attempt": 0} for row in losses(1.0)]
+    _, page, _ = write([own_run(tmp_path, 1, rows)], tmp_path / "out")
+    assert "Processor use" in page.text
+    assert page.text.count("cpu/share") == 1  # in the table of final values
+
+
 def test_speed_of_a_program_that_logs_none_comes_from_its_rows(tmp_path: Path) -> None:
     rows = losses(1.0)
     for at, row in enumerate(rows):
