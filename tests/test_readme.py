@@ -14,7 +14,7 @@ from tests import forked
 from tests.benchmarks import five_minutes
 from tests.documented import fences
 
-PAGES = {"README.md": "a40-2m", "docs/first-cluster.md": "gpu"}
+PAGES = {"README.md": "a40-2m", "docs/first-cluster.md": "a40"}
 """And a profile that their settings serve."""
 
 # The profile that the README names, as small as it can be and without its GPU. Everything else is verbatim.

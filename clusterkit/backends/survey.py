@@ -153,6 +153,8 @@ class Wishes:
     container: str | None = None
     image: str | None = None
     ssh_config: str | None = None
+    own: bool = False
+    """Whether the project has a program of its own, and needs nothing of the bundled trainer."""
 
 
 @dataclass(frozen=True)

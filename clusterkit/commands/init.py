@@ -19,6 +19,7 @@ from clusterkit.config.settings import Settings, settings_from
 from clusterkit.config.settings_file import Proposal, checked, read
 from clusterkit.errors import ConfigError, OwnershipError
 from clusterkit.ownership import trust_line
+from clusterkit.runtimes import NONE
 from clusterkit.transport.questions import Ask, HostKeyQuestion, Question
 
 Choose = Callable[[Choice], str]
@@ -99,6 +100,8 @@ def init(request: InitRequest, *, ask: Ask, choose: Choose) -> Described:
             hint += f"; if you trust them, first add {line} under [clusters.{name}] of {request.file.name}"
         raise OwnershipError(cause, hint=hint)
     said = _settled(surveyor, survey, request, name, before, choose)
+    if settings.project.program is not None:
+        said = _for_own_program(said, before)
     shipped = settings_from((built_in_layer(request.file.parent),), request.file.parent, ()).profiles
     drafted = surveyor.draft(survey, said, before=before, shipped=shipped)
     new = merged(old or "", drafted)
@@ -185,6 +188,12 @@ def _settled(
         image=request.image and _image(request.image, request.file.parent),
         ssh_config=ssh_config,
     )
+
+
+def _for_own_program(wishes: Wishes, before: Mapping[str, Any]) -> Wishes:
+    """Returns the wishes of a project with its own program: without an image, unless one is named."""
+    named = wishes.container or wishes.image or {"image", "registry_image"} & before.keys()
+    return replace(wishes, own=True, container=wishes.container if named else NONE.name)
 
 
 def _as_before(request: InitRequest, name: str, before: Mapping[str, Any], settings: Settings) -> InitRequest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -107,9 +108,16 @@ def test_changes_are_shown_and_asked_about(fresh: Laptop) -> None:
     assert fresh.file.read_text() == text
 
 
-def test_the_tutorial_shows_what_it_says_to_do_next(fresh: Laptop) -> None:
-    done = fresh.types("node", *fresh.ssh, "--yes", "--container", "none")
-    assert next_lines(done.stderr) == next_lines(PAGE.read_text().replace("a40", "v100"))
+def test_a_program_of_the_users_own_needs_no_image(fresh: Laptop) -> None:
+    """As the tutorial shows it."""
+    fresh.file.write_text('[project]\ndefault_cluster = "local"\nprogram = ["python", "train.py"]\n')
+    done = fresh.types("node", *fresh.ssh, "--yes")
+    assert done.returncode == 0, done.stderr
+    text = fresh.file.read_text()
+    assert "clusterkit-trainer" not in text + done.stderr
+    assert re.search('container = "none" +# no image; with one: "singularity"', text)
+    page = PAGE.read_text().replace("a40", "v100").replace("--cluster uni", "--cluster node")
+    assert next_lines(done.stderr) == next_lines(page)
 
 
 def test_diff_writes_nothing(fresh: Laptop) -> None:

@@ -115,8 +115,8 @@ def test_the_tutorial(newcomer: Project, tmp_path: Path, monkeypatch: pytest.Mon
         newcomer.run(*words)
     for words in typed(TUTORIAL, results):
         said = newcomer.run(*words)
-    assert re.search(r"^gpu +3 +\d", said.stdout, re.MULTILINE)
-    newest = sorted((newcomer.folder / "results").glob("gpu-*"))
+    assert re.search(r"^a40 +3 +\d", said.stdout, re.MULTILINE)
+    newest = sorted((newcomer.folder / "results").glob("a40-*"))
     assert [len((run / "work/progress.csv").read_text().splitlines()) for run in newest] == [4] * 3
     logs = [(run / "attempts/0/log").read_text() for run in newest]
     assert sum("the environment is built" in log for log in logs) == 1

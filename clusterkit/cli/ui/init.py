@@ -135,12 +135,13 @@ def show_next(done: Described) -> None:
         words.append((f"clusterkit build {display_path(cluster.image)}", "the image, once"))
     if not done.settings.of_project:
         words.append(("clusterkit init --local", "in your project's folder, once"))
-    words.append((f"clusterkit deploy{at}", "image and code"))
-    if done.draft.gpus:
-        profile = f"check-{done.draft.gpus[0].name}"
-        words.append((f"clusterkit doctor{at} --profile {profile}", "everything from here to a node"))
-        words.append((f"clusterkit submit{at} --profile {profile}", "the first run: container and GPU"))
+    words.append((f"clusterkit deploy{at}", "image and code" if cluster.image else "the code"))
     project = done.settings.project
+    profiles = [table.key[-1] for table in done.draft.profiles]
+    first = "the first run" if project.program else "the first run: container and GPU"
+    for profile in profiles[:1]:
+        words.append((f"clusterkit doctor{at} --profile {profile}", "everything from here to a node"))
+        words.append((f"clusterkit submit{at} --profile {profile}", first))
     if project.program and not project.environment and (file := find_file(done.settings.project_dir)):
         note(f'environment = "{file}" in [project] builds what the program needs there, once')
     _show_commands(words)

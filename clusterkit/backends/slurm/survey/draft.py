@@ -21,7 +21,7 @@ from clusterkit.backends.survey import FoundGpu, FoundRuntime, SiteDraft, Wishes
 from clusterkit.config.lines import Entry, Key, WrittenTable
 from clusterkit.config.models import Profile
 from clusterkit.hardware import sizes_of
-from clusterkit.runtimes import BUILDER, runtime_of
+from clusterkit.runtimes import BUILDER, NONE, runtime_of
 from clusterkit.units import format_duration, format_size, plural
 
 _SETTLED_ANEW = ("name", "host", "login_shell", "partition", "account", "qos", "max_time")
@@ -54,12 +54,15 @@ def draft(
         gone += _gone(table, old.get(table.key[-1], {}), _SETTLED_ANEW_FOR_GPUS)
     gone += [(*cluster.key, "gpus", name) for name in _gone_types(old, types, slurm)]
     project = [Entry("default_cluster", wishes.name)]
-    if types:
+    profiles = own_profiles(types, limits) if wishes.own else fitting_profiles(types, limits, shipped)
+    if profiles and wishes.own:
+        project.append(Entry("default_profile", profiles[0].key[-1]))
+    elif types:
         project.append(Entry("default_profile", f"{types[0].name}-test"))
     return SiteDraft(
         cluster=(cluster, *gpus),
         gone=tuple(gone),
-        profiles=fitting_profiles(types, limits, shipped),
+        profiles=profiles,
         project=WrittenTable(("project",), tuple(project)),
         gpus=tuple(
             FoundGpu(
@@ -131,10 +134,10 @@ def _cluster(
         entries.append(Entry("ssh_config", wishes.ssh_config))
     entries.append(Entry("root", wishes.root, wishes.root_about))
     form = runtime_of(wishes.container or BUILDER.name).image or BUILDER.image
-    image = wishes.image or before.get("image") or form.file
-    if "registry_image" not in before:
+    image = wishes.image or before.get("image") or (None if wishes.own else form.file)
+    if image and "registry_image" not in before:
         entries.append(Entry("image", image, f"on this machine; `{form.maker}` creates it"))
-    entries += _container(wishes, runtime, before)
+    entries += _container(survey, wishes, runtime, before)
     if survey.login_shell:
         entries.append(Entry("login_shell", True, "Slurm is on PATH only there"))
     slurm = survey.slurm or Slurm()
@@ -157,7 +160,9 @@ def _cluster(
     return entries
 
 
-def _container(wishes: Wishes, runtime: FoundRuntime | None, before: Mapping[str, Any]) -> list[Entry]:
+def _container(
+    survey: SlurmSurvey, wishes: Wishes, runtime: FoundRuntime | None, before: Mapping[str, Any]
+) -> list[Entry]:
     entries = []
     if runtime is not None:
         mode = {True: ", setuid", False: ", by user namespaces", None: ""}[runtime.setuid]
@@ -167,7 +172,9 @@ def _container(wishes: Wishes, runtime: FoundRuntime | None, before: Mapping[str
             prelude = ["command -v module >/dev/null || . /etc/profile", f"module load {runtime.module}"]
             entries.append(_kept(Entry("prelude", prelude, "every job runs this first"), before))
     elif wishes.container is not None:
-        entries.append(Entry("container", wishes.container))
+        others = " or ".join(f'"{one.name}"' for one in survey.runtimes)
+        about = f"no image; with one: {others}" if wishes.container == NONE.name and others else ""
+        entries.append(Entry("container", wishes.container, about))
     return entries
 
 
@@ -232,6 +239,8 @@ def _kept(entry: Entry, before: Mapping[str, Any]) -> Entry:
 _MOST_TYPES = 8
 _LEAST_CPUS = 2
 _MIB, _GIB = 2**20, 2**30
+_TIME = 4 * 3600
+_ENDS = "ends the run then; `resume` continues from a checkpoint"
 _TESTS = (
     ("check", "check-{}", "Tests container, GPU and imports on one {} in minutes; trains nothing"),
     ("mt10-test", "{}-test", "A short training run on one {}, with its share of a node"),
@@ -263,6 +272,31 @@ def fitting_profiles(
                 if profile.name not in (base for base, _, _ in _TESTS):
                     tables.append(WrittenTable(("profiles", profile.name), changes, head))
     return tuple(tables)
+
+
+def own_profiles(types: Sequence[Offer], limits: Mapping[str, int | None]) -> tuple[WrittenTable, ...]:
+    """Returns profiles for a user's own program: one for each of the first GPU types, or one without a GPU.
+
+    Args:
+        types: the site's GPU types.
+        limits: longest time of a job by GPU type, seconds; None without a limit.
+    """
+    tables = []
+    for offer in types[:_MOST_TYPES]:
+        cpus, memory = _share(offer, 1)
+        why = f"of {offer.cpus} for {plural(offer.per_node, 'GPU')}"
+        entries = (
+            Entry("gpu", offer.name),
+            Entry("cpus", cpus, why),
+            Entry("memory", format_size(memory), f"of {offer.node_memory / _GIB:.0f} GiB, likewise"),
+            Entry("time", format_duration(min(_TIME, limits.get(offer.name) or _TIME)), _ENDS),
+        )
+        about = (f"One {offer.name}, with its share of a node",)
+        tables.append(WrittenTable(("profiles", offer.name), entries, about))
+    if tables:
+        return tuple(tables)
+    small = (Entry("cpus", 4), Entry("memory", "8G"), Entry("time", format_duration(_TIME), _ENDS))
+    return (WrittenTable(("profiles", "cpu"), small, ("A run without a GPU",)),)
 
 
 def _fits(profile: Profile, offer: Offer, limit: int | None) -> bool:

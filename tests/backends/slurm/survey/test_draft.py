@@ -89,6 +89,23 @@ def test_the_site_of_many_rules() -> None:
     assert settings.profile("mt50-100m").until_done
 
 
+@pytest.mark.parametrize(("name", "profile"), [("rules", "h100"), ("empty", "cpu")])
+def test_a_program_of_the_users_own_needs_nothing_of_the_trainer(name: str, profile: str) -> None:
+    text = merged(
+        "[project]\nprogram = ['python', 'train.py']\n", drafted(ALL[name], own=True, container="none")
+    )
+    settings = loaded(text)
+    assert settings.project.default_profile == profile
+    assert settings.profile(profile).recipe is None
+    assert settings.profile(profile).time == 4 * 3600
+    assert (settings.cluster().container, settings.cluster().image) == ("none", None)
+    assert "extends" not in text
+    assert (
+        loaded(merged("", drafted(ALL[name], own=True, image="mine.sif"))).cluster().image
+        == HERE / "mine.sif"
+    )
+
+
 def test_modules_are_loaded_where_they_are_needed() -> None:
     cluster = loaded(merged("", drafted(LABELLED))).cluster()
     assert cluster.prelude == ("command -v module >/dev/null || . /etc/profile", "module load apptainer")
