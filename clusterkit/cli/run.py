@@ -215,6 +215,6 @@ def _explain(settings: Settings, ledger: Ledger, failed: Sequence[LedgerRun]) ->
     from clusterkit.commands.why import why, why_group
 
     if len(failed) > 1:
-        show_causes(why_group(settings, ledger, failed, bar=transfer_bar))
+        show_causes(why_group(settings, ledger, failed, bar=transfer_bar), failed)
     else:
-        show_diagnosis(why(settings, ledger, failed[0]))
+        show_diagnosis(why(settings, ledger, failed[0]), failed[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -10,11 +11,13 @@ from rich.text import Text
 from clusterkit.cli import options
 from clusterkit.cli.ui.console import note, out, print_document, printable
 from clusterkit.project import load, open_ledger
+from clusterkit.runs.names import group_label, label
 from clusterkit.units import listed, plural
 
 if TYPE_CHECKING:
     from clusterkit.commands.why import Causes
     from clusterkit.diagnosis import Diagnosis
+    from clusterkit.runs.ledger import LedgerRun
 
 
 def why(
@@ -44,32 +47,49 @@ def why(
             from clusterkit.commands.why import why_group
 
             causes = why_group(settings, ledger, runs, bar=transfer_bar)
-            (print_group_json if as_json else show_causes)(causes)
+            if as_json:
+                print_group_json(causes)
+            else:
+                show_causes(causes, runs)
         else:
-            (print_json if as_json else show_diagnosis)(command(settings, ledger, runs[0]))
+            found = command(settings, ledger, runs[0])
+            if as_json:
+                print_json(found)
+            else:
+                show_diagnosis(found, runs[0])
 
 
 _NAMED = 3
 
 
-def show_causes(causes: Causes) -> None:
+def show_causes(causes: Causes, runs: Sequence[LedgerRun]) -> None:
     """Prints the number of runs per cause, then one example run for each cause."""
+    names = {run.run_id: label(run) for run in runs}
+    group = group_label(runs[0])
     counts = ", ".join(f"{len(one.run_ids)} {one.exemplar.finding.cause.slug}" for one in causes.shared)
-    head = Text.assemble((causes.group, "bold"), f"  {plural(causes.runs, 'run')}: {counts}")
+    head = Text.assemble(
+        (group, "bold"), f"  {plural(causes.runs, 'run')}: {counts}", _beside(causes.group, group)
+    )
     out.print(head, soft_wrap=True)
     for one in causes.shared:
         out.print()
         count = len(one.run_ids)
         out.print(
-            Text.assemble((plural(count, "run"), "bold"), f"  {listed(one.run_ids, _NAMED)}"), soft_wrap=True
+            Text.assemble(
+                (plural(count, "run"), "bold"),
+                f"  {listed([names[run_id] for run_id in one.run_ids], _NAMED)}",
+            ),
+            soft_wrap=True,
         )
         if count > 1:
             shown = one.exemplar.evidence
-            out.print(Text(f"of these {shown.subject.run_id}, {shown.state.state}:", "dim"), soft_wrap=True)
+            name = names[shown.subject.run_id]
+            out.print(Text(f"of these {name}, {shown.state.state}:", "dim"), soft_wrap=True)
         show_finding(one.exemplar)
     if causes.not_asked:
         out.print()
-        note(f"not looked at: {listed(causes.not_asked, _NAMED)}; `clusterkit why RUN` explains one")
+        left = [names[run_id] for run_id in causes.not_asked]
+        note(f"not looked at: {listed(left, _NAMED)}; `clusterkit why RUN` explains one")
 
 
 def print_group_json(causes: Causes) -> None:
@@ -91,7 +111,12 @@ def print_group_json(causes: Causes) -> None:
     print_document(document)
 
 
-def show_diagnosis(diagnosis: Diagnosis) -> None:
+def _beside(identity: str, name: str) -> tuple[str, str]:
+    """Returns an id, to stand beside a short name."""
+    return ("" if identity == name else f"  {identity}", "dim")
+
+
+def show_diagnosis(diagnosis: Diagnosis, run: LedgerRun) -> None:
     """Prints the run, then the cause, the log lines that show it, the advice and the next command."""
     evidence = diagnosis.evidence
     state = evidence.state
@@ -100,7 +125,10 @@ def show_diagnosis(diagnosis: Diagnosis) -> None:
         where.append(f"attempt {state.attempt}")
     out.print(
         Text.assemble(
-            (evidence.subject.run_id, "bold"), f"  {state.state}  ", (", ".join(filter(None, where)), "dim")
+            (label(run), "bold"),
+            f"  {state.state}  ",
+            (", ".join(filter(None, where)), "dim"),
+            _beside(run.run_id, label(run)),
         ),
         soft_wrap=True,
     )
