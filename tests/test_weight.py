@@ -12,8 +12,8 @@ from tests.weight import RUNTIMES, SLURM, files_with, walk_of_submit, weight
 ROOT = Path(__file__).resolve().parent.parent
 BOUNDS = {
     "clusterkit": (390, 45_700, 0.114),
-    "trainer": (169, 15_380, 0.114),
-    "tests": (519, 57_830, 0.095),
+    "trainer": (169, 15_384, 0.114),
+    "tests": (519, 57_833, 0.095),
 }
 """Files, lines of code and the share of them that imports."""
 TESTBED = [path for path in (ROOT / "tests/cluster").rglob("*.py") if not path.name.startswith("test_")]

@@ -26,7 +26,7 @@ from trainer.algorithms import capture, pieces, sac_explicit
 from trainer.algorithms.kernels.plain import plain
 from trainer.envs.gymnasium_env import GymnasiumFactory
 from trainer.envs.interface import EnvFactory
-from trainer.loops import learner_group
+from trainer.loops import learner_group, memory
 from trainer.loops.generators import Stream
 from trainer.loops.learner import Learner
 from trainer.loops.learner_group import LearnerGroup
@@ -168,6 +168,7 @@ def operations(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     explicit = request.node.callspec.params.get("fallback") == "explicit"
     chosen = plain if explicit else lambda _: None
     monkeypatch.setattr(sac_explicit, "on_device", lambda _, constants: (chosen(constants), ""))
+    monkeypatch.setattr(memory, "sampler_on", lambda _: (None, ""))  # a GPU's kernels know nothing of a model
 
 
 FALLBACKS = {
@@ -202,6 +203,7 @@ def test_an_update_off_policy(
             losses = learner.update()
             found.append(snapshot([*learner.agent.tensors(), *losses.values()]))
         assert learner.note == ""
+        assert learner.remark == "updates are computed by PyTorch's operations"
         assert (getattr(learner.agent, "operations", None) is not None) == (fallback == "explicit")
         return found
 

@@ -91,6 +91,7 @@ def test_on_a_gpu_one_graph_learns_what_each_learns_alone(tmp_path):
         group.update(who)
         one_by_one.update(who)
     assert [learner.note for learner in learners] == [""] * SEEDS
+    assert {learner.remark for learner in learners} == {""}, "on a processor there is one way"
     group.leave(0)
     group.update((1, 2))
     one_by_one.update((1, 2))

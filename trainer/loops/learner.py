@@ -107,6 +107,12 @@ class Learner:
         return self.slower or next((update.note for update in self._updates if update.note), "")
 
     @property
+    def remark(self) -> str:
+        """What computes updates, for the run's record; empty on a processor."""
+        plain = "updates are computed by PyTorch's operations" if self.device.type == "cuda" else ""
+        return self.agent.remark or plain
+
+    @property
     def memory_fallback(self) -> dict[str, Any]:
         """How this run works with the memory there is; plain values."""
         return {"replay_on_host": self._on_host, "micro_batches": self.agent.micro_batches}

@@ -203,7 +203,7 @@ class OffPolicyRun(TrainingAttempt[Learner]):
         return self._learning
 
     def _notes(self) -> set[str]:
-        return {self.learner.agent.remark, self.learner.note, self._acting.note}
+        return {self.learner.remark, self.learner.note, self._acting.note}
 
     def _release(self) -> None:
         super()._release()
