@@ -11,8 +11,19 @@ from dataclasses import dataclass
 
 from clusterkit.units import format_bytes
 
+ARCHITECTURES = ("x86_64", "aarch64", "ppc64le", "s390x", "riscv64")
+"""What `uname -m` says of the machines that programs are built for."""
 _SAME_GPU = 0.9
 """Share of a GPU's nominal memory that must be visible: driver and ECC take some."""
+
+
+def machine_name(text: str) -> str:
+    """Returns what Linux calls an architecture that others name differently.
+
+    >>> machine_name("arm64"), machine_name("amd64")
+    ('aarch64', 'x86_64')
+    """
+    return {"arm64": "aarch64", "amd64": "x86_64"}.get(text.lower(), text)
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,14 @@ from tests.weight import RUNTIMES, SLURM, files_with, walk_of_submit, weight
 
 ROOT = Path(__file__).resolve().parent.parent
 BOUNDS = {
-    "clusterkit": (390, 45_700, 0.114),
+    "clusterkit": (390, 45_990, 0.114),
     "trainer": (169, 15_384, 0.114),
-    "tests": (519, 57_833, 0.095),
+    "tests": (521, 58_160, 0.095),
 }
 """Files, lines of code and the share of them that imports."""
 TESTBED = [path for path in (ROOT / "tests/cluster").rglob("*.py") if not path.name.startswith("test_")]
 NOT_WEIGHED = [ROOT / "tests/benchmarks", *TESTBED]
-SUBMIT = (48, 111, 74)
+SUBMIT = (48, 111, 75)
 """Files that a submission enters, pairs of files that call each other, modules that are imported."""
 SLURM_FILES, RUNTIME_FILES = 10, 4
 """Files that know words of Slurm outside its backend; those of a container runtime outside runtimes."""

@@ -7,6 +7,7 @@ kind.
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -28,6 +29,7 @@ from clusterkit.config.kinds import find_kind
 from clusterkit.config.layers import nearest
 from clusterkit.config.options import names_of, parse_options, refuse_secrets
 from clusterkit.errors import ConfigError
+from clusterkit.hardware import machine_name
 from clusterkit.probes import Probe
 from clusterkit.runtimes import DEFAULT as DEFAULT_RUNTIME
 from clusterkit.units import format_duration
@@ -373,6 +375,15 @@ def within_runtime(cluster: Cluster, profile: Profile) -> None:
             f"containers with {cluster.runtime.title}, which works on one node only",
             hint=f'use --nodes 1, or container = "{DEFAULT_RUNTIME}" if the cluster has it',
         )
+
+
+def architectures(cluster: Cluster, options: Sequence[str]) -> frozenset[str]:
+    """Returns the architectures of the nodes that a job with these options may get; empty if unknown."""
+    if cluster.here:
+        return frozenset({machine_name(platform.machine())})
+    queues = backend_of(cluster).asked(options).queues or ("*",)
+    found = {cluster.arch.get(queue, cluster.arch.get("*", "any")) for queue in queues}
+    return frozenset() if "any" in found else frozenset(found)
 
 
 def gpu_of(cluster: Cluster, profile: Profile) -> GpuTable | None:

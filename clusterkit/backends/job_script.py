@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
 from clusterkit.backends import jobs
-from clusterkit.backends.base import Backend, backend_of
+from clusterkit.backends.base import Backend, architectures, backend_of
 from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.backends.submission import Submission, job_name
 from clusterkit.errors import ConfigError
@@ -66,6 +66,10 @@ class JobScript:
     image_bytes: int | None = None
     image_digest: str | None = None
     """SHA-256, with or without `sha256:`; compared with the image's name and run.json."""
+    image_arch: str = ""
+    """The architecture that it is for; empty if unknown."""
+    other_images: Mapping[str, tuple[str, int, str]] = field(default_factory=dict)
+    """The path, bytes and SHA-256 of the same image for other architectures."""
     environment: str | None = None
     """Folder of the Python environment in which the program runs; None without one."""
     environment_program: str = ""
@@ -122,6 +126,13 @@ class JobScript:
     def nv(self) -> bool:
         """Whether the node's GPUs are available in the container."""
         return self.profile.gpu_count > 0
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        """The architectures to which the job is bound; none where its nodes are known to have them."""
+        known = [architectures(self.cluster, each.options) for each in self.submissions]
+        own = {self.image_arch, *self.other_images} - {""}
+        return () if all(each and each <= own for each in known) else tuple(sorted(own))
 
     @property
     def ranks_per_node(self) -> int:

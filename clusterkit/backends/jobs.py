@@ -276,6 +276,8 @@ class JobResources:
     """Bytes."""
     seconds: int | None = None
     """The time limit."""
+    queues: tuple[str, ...] = ()
+    """The queues that it names, of which one takes it."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ CHECKS = Checks[Node](CheckPlace.CONTAINER, "container", of_profile=True)
 
 @CHECKS.declare(
     "runtime",
+    "architecture",
     "image-visible",
     part="inside",
     cure="run doctor again; starting the container took the job's two minutes",

@@ -128,12 +128,12 @@ class Examination:
     @property
     def uploads(self) -> bool:
         """Whether the image is a local file that can be sent."""
-        return self.cluster.image is not None and self.cluster.image.is_file()
+        return bool(self.cluster.image_files)
 
     @property
     def deployed(self) -> bool:
         """Whether an image of this project was ever sent there, as far as is known."""
-        return self.ledger is None or self.ledger.deployment(self.cluster.name) is not None
+        return self.ledger is None or bool(self.ledger.deployed(self.cluster.name))
 
     def scope(self, profile: Profile | None) -> Scope:
         """Returns the subject of the checks of a profile, or of those without one."""

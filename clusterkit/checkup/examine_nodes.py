@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -39,7 +39,9 @@ from clusterkit.checkup.node_script import (
     inside_request,
     node_script,
 )
-from clusterkit.errors import ClusterkitError, WandbError
+from clusterkit.errors import ClusterkitError, ImageError, WandbError
+from clusterkit.images.architecture import fitting
+from clusterkit.images.image import Image
 from clusterkit.interruption import held_back
 from clusterkit.resources import NODE_PROGRAMS
 from clusterkit.runs.observe import ask_job
@@ -92,6 +94,8 @@ class _Came:
     """The login node's clock when the answer was seen."""
     silent: str = ""
     """Why it ran without giving an answer."""
+    image: Image | None = None
+    """The image that it was to start."""
 
 
 def examine_nodes(exam: Examination, wait: int) -> Iterator[Result]:
@@ -132,7 +136,7 @@ def _judge(exam: Examination, profile: Profile, came: _Came) -> Iterator[Result]
         cluster=exam.cluster,
         profile=profile,
         answer=came.answer or parse_answer(""),
-        image=exam.image,
+        image=came.image,
         seen=came.seen,
         trains=needs_trainer(profile, exam.settings.project.program),
         online=exam.settings.project.wandb.mode == "online",
@@ -182,12 +186,16 @@ def _run(exam: Examination, profile: Profile, seen: Login, options: tuple[str, .
     token, backend = secrets.token_hex(6), backend_of(exam.cluster)
     owner = f"doctor/{token}"
     folder = f"{layout.root}/{owner}"
+    try:
+        image = fitting(exam.image, exam.cluster, [options]) if exam.image else None
+    except ImageError as error:
+        return _Came(fault(error))
     job = NodeJob(
         cluster=exam.cluster,
         folder=folder,
         name=f"doctor-{token}",
         scratch_root=layout.scratch,
-        image=exam.image.path(layout.images) if exam.image else None,
+        images={each.arch: each.path(layout.images) for each in (image.all if image else ())},
         nv=wants_gpu(exam.cluster, profile),
         options=options,
         server=_server(),
@@ -219,7 +227,7 @@ def _run(exam: Examination, profile: Profile, seen: Login, options: tuple[str, .
                     stack.callback(transport.run, backend.cancel_argv([job_id]), check=False)
             except SubmissionRefusedError as error:
                 return _Came(failed(error.cause.rpartition(": ")[2], error.hint or "see `submit` above"))
-            return _wait(exam, site, job, job_id, wait)
+            return replace(_wait(exam, site, job, job_id, wait), image=image)
     except ClusterkitError as error:
         return _Came(fault(error), silent="" if backend.can.queue else error.cause)
 

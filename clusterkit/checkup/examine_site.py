@@ -117,14 +117,13 @@ def _send_image(exam: Examination) -> None:
     assert exam.transport is not None
     assert exam.ledger is not None
     assert exam.image is not None
-    assert exam.cluster.image is not None
-    cache = chunk_cache(exam.settings)
+    cache, path = chunk_cache(exam.settings), exam.cluster.image_files[0]
     try:
         site = replace(make_site(exam.cluster, exam.transport), free_bytes=None)
-        plan = plan_image(site, exam.cluster.image, exam.image, cache=cache, verify=True)
-        sent = upload_image(site, exam.cluster.image, exam.image, plan, cache=cache, bar=exam.bar)
+        plan = plan_image(site, path, exam.image, cache=cache, verify=True)
+        sent = upload_image(site, path, exam.image, plan, cache=cache, bar=exam.bar)
     except ClusterkitError as error:
         exam.sheet.fixes["image-there"] = f"nothing: the image could not be sent: {error.cause}"
         return
-    exam.ledger.set_deployment(exam.cluster.name, exam.image.digest, exam.image.bytes)
+    exam.ledger.set_deployed(exam.cluster.name, exam.image)
     exam.sheet.fixes["image-there"] = f"sent {sent.bytes >> 20} MiB of the image"

@@ -156,7 +156,7 @@ def _image_here(exam: Examination) -> Verdict:
     assert exam.ledger is not None
     exam.say("reading the image")
     exam.image = image_of(exam.cluster, exam.ledger, exam.bar)
-    where = exam.cluster.image if exam.uploads else "only on the cluster"
+    where = exam.cluster.image_files[0] if exam.uploads else "only on the cluster"
     return passed(f"{exam.image.digest[:12] if exam.image else ''}, {where}")
 
 

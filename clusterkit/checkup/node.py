@@ -24,6 +24,7 @@ from clusterkit.backends.checks import (
     warned,
 )
 from clusterkit.checkup.login import skew
+from clusterkit.images.architecture import foreign
 from clusterkit.images.image import Image
 from clusterkit.units import format_bytes, plural
 from clusterkit.untrusted import decimal, ordinal, parse_object
@@ -69,6 +70,13 @@ class Node:
     def name(self) -> str:
         """The node's name."""
         return self.answer["about"].value("host")
+
+    @property
+    def started(self) -> Image:
+        """The image for its architecture, or another one if there is none."""
+        assert self.image is not None
+        machine = self.answer["about"].value("machine")
+        return next((each for each in self.image.all if each.arch == machine), self.image)
 
     @property
     def table(self) -> str:
@@ -145,6 +153,16 @@ def runtime(node: Node) -> Verdict:
     return failed(*node.cluster.runtime.missing(node.name, node.table))
 
 
+@CHECKS.declare("the image is for the node's architecture", "image-there", applies=Scope.stores_image)
+def architecture(node: Node) -> Verdict:
+    """Judges whether the image's programs are for the node's processors."""
+    machine, arch = node.answer["about"].value("machine"), node.started.arch
+    if arch and machine and arch != machine:
+        error = foreign(node.started, node.cluster, machine, ())
+        return failed(error.cause, error.hint or "")
+    return passed(machine or "it does not tell")
+
+
 @CHECKS.declare(
     "root-shared",
     "image-there",
@@ -154,11 +172,10 @@ def runtime(node: Node) -> Verdict:
 )
 def image_visible(node: Node) -> Verdict:
     """Judges whether the node sees the same image as the login node."""
-    assert node.image is not None
     part = node.answer["image"]
     size = part.text.split()[4:5]
-    if part.status == 0 and size == [str(node.image.bytes)]:
-        return passed(f"{format_bytes(node.image.bytes)}")
+    if part.status == 0 and size == [str(node.started.bytes)]:
+        return passed(f"{format_bytes(node.started.bytes)}")
     return failed(
         f"{node.name}: {part.last}"
         if part.status

@@ -33,7 +33,8 @@ class NodeJob:
     """Its folder in the work root."""
     name: str
     scratch_root: str
-    image: str | None
+    images: Mapping[str, str]
+    """The path of the image in the store for each architecture."""
     nv: bool
     """Make the node's GPUs available in the container."""
     options: tuple[str, ...] = ()
@@ -54,7 +55,8 @@ def node_script(job: NodeJob) -> str:
         folder=job.folder,
         name=job.name,
         scratch_root=job.scratch_root,
-        image=job.image or "",
+        image=next(iter(job.images.values()), ""),
+        images=job.images,
         cluster=cluster,
         runtime=cluster.runtime,
         functions=FUNCTIONS,

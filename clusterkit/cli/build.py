@@ -15,6 +15,7 @@ from clusterkit.cli.ui.console import note, out, print_document, say, transfer_b
 from clusterkit.config.options import NATIVE, NATIVE_OPTION, native_words
 from clusterkit.errors import ImageError
 from clusterkit.folders import make_ignored, replace_file
+from clusterkit.hardware import machine_name
 from clusterkit.images.building import local
 from clusterkit.images.building.packages import compare
 from clusterkit.images.building.work import Request, definition_text, prepare
@@ -70,6 +71,18 @@ def build(
             NATIVE_OPTION, metavar="OPTION", help=f"An {NATIVE} option for the build job, e.g. partition=cpu."
         ),
     ] = None,
+    partition: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The partition for whose nodes to build on a cluster."),
+    ] = None,
+    arch: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Of an image that a registry (docker://NAME) has for several architectures, the one for "
+            "this: x86_64 or aarch64.",
+        ),
+    ] = None,
     print_definition: Annotated[
         bool, typer.Option("--print", help="Print the Apptainer definition only; build nothing.")
     ] = False,
@@ -84,8 +97,8 @@ def build(
     Examples:
       # clusterkit-trainer.sif, with this machine's Apptainer
       clusterkit build
-      # as a job on the cluster: needs no Apptainer here
-      clusterkit build --cluster uni
+      # as a job on the cluster, for a partition's nodes: needs no Apptainer here
+      clusterkit build --cluster uni --partition grace
       # convert a Docker image
       clusterkit build mine.sif --from docker-daemon:mine:latest
       # use your own definition
@@ -93,12 +106,15 @@ def build(
 
     See also: clusterkit deploy, clusterkit storage list, images.md
     """
-    request = Request(bootstrap=bootstrap, source=source, torch=torch, definition=definition)
+    native = [*(native or ()), *([f"partition={partition}"] if partition else ())]
+    known = machine_name(arch) if arch else None
+    request = Request(bootstrap=bootstrap, source=source, torch=torch, definition=definition, arch=known)
     if print_definition:
         typer.echo(definition_text(request), nl=False)
         return
     if cluster is None and native:
-        raise typer.BadParameter(f"{NATIVE_OPTION} needs a build on a cluster: --cluster NAME")
+        option = "--partition" if partition else NATIVE_OPTION
+        raise typer.BadParameter(f"{option} needs a build on a cluster: --cluster NAME")
     if cluster is not None and output is not None:
         raise typer.BadParameter(f"--cluster {cluster} keeps the image on the cluster: leave {output} out")
     settings = load(config)
@@ -181,7 +197,8 @@ def build_there(
     _refuse_secrets(settings, request, native=native, cluster=cluster)
     built = build_on(cluster, request, ledger, native=native, say=note, bar=transfer_bar)
     where = f"{cluster.name}:{built.path}"
-    hidden = cluster.image if cluster.image and cluster.image.is_file() else None
+    arch = built.image.arch if cluster.image_by_architecture else ""
+    hidden = next((path for path in cluster.image_files if arch in path.name), None)
     changes = _remember(settings, built.image, where, built.packages)
     return Built(built.image, where, len(built.packages), changes, hidden)
 
@@ -207,6 +224,7 @@ def _remember(
         "schema": 1,
         "digest": image.digest,
         "bytes": image.bytes,
+        "arch": image.arch,
         "where": where,
         "built": timestamp(datetime.now(UTC)),
         "packages": packages,
@@ -225,6 +243,7 @@ def print_json(built: Built) -> None:
             "where": built.where,
             "digest": built.image.digest,
             "bytes": built.image.bytes,
+            "arch": built.image.arch or None,
             "packages": built.packages or None,
             "changes": asdict(built.changes) if built.changes is not None else None,
             "hidden_by": str(built.hidden_by) if built.hidden_by else None,
@@ -240,7 +259,8 @@ def show_built(built: Built) -> None:
     say(built.where)
     held = f", {plural(built.packages, 'package')}" if built.packages else ""
     say(f"  sha256 {built.image.digest}")
-    say(f"  {format_bytes(built.image.bytes)}{held}")
+    arch = f", for {built.image.arch}" if built.image.arch else ""
+    say(f"  {format_bytes(built.image.bytes)}{held}{arch}")
     if built.changes is not None:
         _show_changes(built.changes)
     if built.hidden_by:

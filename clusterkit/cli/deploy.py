@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -53,17 +54,22 @@ def deploy(
         from clusterkit.commands.deploy import deploy as command
 
         with open_ledger(settings) as ledger:
-            done = command(
-                settings,
-                target,
-                ledger,
-                login=login,
-                image=image,
-                bar=transfer_bar,
-                allow_large=large_files(send_large),
-                verify_image=verify_image,
-                only_plan=dry_run,
-            )
+            several = target.stores_image and not image and len(target.image_files) > 1
+            done, *others = [
+                command(
+                    settings,
+                    target,
+                    ledger,
+                    login=login,
+                    image=file,
+                    bar=transfer_bar,
+                    allow_large=large_files(send_large),
+                    verify_image=verify_image,
+                    only_plan=dry_run,
+                )
+                for file in (target.image_files if several else (image,))
+            ]
+            done = replace(done, others=tuple(others))
     if as_json:
         print_plan_json(done, carried_out=not dry_run)
     elif dry_run:

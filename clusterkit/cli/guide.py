@@ -20,6 +20,11 @@ LAST = "Other options"
 """The title above options that no group names: `--config` and `--help`."""
 
 GROUPS = {
+    "build": {
+        "Image": "--from --bootstrap --torch --definition --arch",
+        "Cluster": f"--cluster --partition {NATIVE_OPTION}",
+        "Checks and output": "--print --force --json",
+    },
     "init": {
         "Cluster": "--name --root --account --partition --container --image",
         "This machine": "--local --program --trainer",

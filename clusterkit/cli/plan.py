@@ -167,6 +167,7 @@ def _with_cluster(
                 run.cluster,
                 remembered.ledger,
                 profile=run.profile,
+                options=forecast.options,
                 login=login,
                 bar=transfer_bar,
                 cache=remembered.chunks,

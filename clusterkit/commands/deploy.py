@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterkit import snapshots
-from clusterkit.backends.base import backend_of
+from clusterkit.backends.base import architectures, backend_of
 from clusterkit.errors import ConfigError, ImageError, last_words
+from clusterkit.images.architecture import fitting, must_suit
 from clusterkit.images.image import Image
 from clusterkit.images.image import present as image_present
 from clusterkit.images.planning import UploadPlan, Way
@@ -40,6 +41,7 @@ from clusterkit.submit.materials import (
     chunk_cache,
     environment_of,
     hash_image,
+    images_of,
     publish_snapshot,
     send_environment,
     take_snapshot,
@@ -65,17 +67,27 @@ def planning(
     ledger: Ledger,
     *,
     profile: Profile,
+    options: Sequence[str],
     login: LoginAhead,
     bar: Bar,
     cache: Path,
     allow_large: Allow | None = None,
 ) -> Iterator[tuple[Site, DeploymentPlan]]:
-    """Plans a deployment for a run of a profile, and keeps the connection open for further commands.
+    """Plans a deployment for a run, by its profile and its job's options, and keeps the connection open.
 
     Chunk lists of images are stored in the folder `cache` instead of the project's.
     """
     with _looked(
-        settings, cluster, ledger, login, bar, profile, use=False, allow_large=allow_large, cache=cache
+        settings,
+        cluster,
+        ledger,
+        login,
+        bar,
+        profile,
+        use=False,
+        requests=[options],
+        allow_large=allow_large,
+        cache=cache,
     ) as (site, found):
         yield site, _weighed(site, found, ledger)
 
@@ -160,8 +172,8 @@ def deploy(
                     today = datetime.now(UTC).date().isoformat()
                     ledger.set_rate(cluster.name, sent.bytes / sent.seconds, today)
                 found = replace(found, image_sent=sent)
-            if ledger.deployment(cluster.name) != (wanted.digest, wanted.bytes):
-                ledger.set_deployment(cluster.name, wanted.digest, wanted.bytes)
+            if (wanted, wanted.arch) not in [(each, each.arch) for each in ledger.deployed(cluster.name)]:
+                ledger.set_deployed(cluster.name, wanted)
         publish_snapshot(site, found.standing, ledger, bar)
         send_environment(site, found.environment, wanted, bar)
         if found.environment and not found.built:
@@ -171,6 +183,8 @@ def deploy(
 
 def build_environment(site: Site, plan: DeploymentPlan, bar: Bar) -> DeploymentPlan:
     """Builds the environment: at once on a machine without a queue, else in a short job that goes on alone.
+
+    Where that job's nodes cannot start the image, it is left to the first run.
 
     Raises:
         ConfigError: it cannot be built; the message has the reason.
@@ -199,6 +213,9 @@ def build_environment(site: Site, plan: DeploymentPlan, bar: Bar) -> DeploymentP
     seconds, owner = min(_BUILD_SECONDS, cluster.max_time or _BUILD_SECONDS), f"builds/{name}"
     asked = {"name": "environment", "time": format_duration(seconds), "cpus": 2, "memory": "8G"}
     options = backend.options(cluster, Profile.model_validate(asked), signal=None, extra=())
+    nodes = architectures(cluster, options)
+    if plan.image and plan.image.arch and nodes and plan.image.arch not in nodes:
+        return plan
     folder = f"{layout.root}/{owner}"
     script = build_script(cluster, layout, environment, image, name=name, folder=folder, options=options)
     files = {f"{owner}/job.sh": script.encode()}
@@ -217,8 +234,9 @@ def _building(site: Site, brief: str) -> str | None:
 
 
 def _wanted(
-    cluster: Cluster, ledger: Ledger, image: Path | None, bar: Bar
+    cluster: Cluster, ledger: Ledger, image: Path | None, bar: Bar, requests: Sequence[Sequence[str]]
 ) -> tuple[Image | None, Path | None]:
+    """Returns the image to deploy and its file: a given one, or that for the nodes of some requests."""
     if not cluster.stores_image:
         if image:
             how = f"in {cluster.registry_image}" if cluster.registry_image else "without a container"
@@ -227,11 +245,10 @@ def _wanted(
                 hint="leave --image out, or choose another cluster with --cluster",
             )
         return None, None
+    if image is None and (found := images_of(cluster, ledger, bar)):
+        chosen = fitting(Image.of(*found), cluster, requests) if requests else next(iter(found))
+        return next((each, path) for each, path in found.items() if each == chosen)
     path = image or cluster.image
-    if image is None and not (path and path.is_file()):
-        deployed = ledger.deployment(cluster.name)  # `build --cluster` stores its image only on the cluster
-        if deployed:
-            return Image(*deployed), None
     if path is None:
         raise ImageError(
             f"cluster {cluster.name} runs {cluster.container} and has no image",
@@ -252,13 +269,16 @@ def _looked(
     profile: Profile,
     *,
     use: bool,
+    requests: Sequence[Sequence[str]] = (),
     image: Path | None = None,
     allow_large: Allow | None = None,
     verify_image: bool = False,
     cache: Path | None = None,
 ) -> Iterator[tuple[Site, DeploymentPlan]]:
     """Opens the cluster, to `use` it or only to plan, and compares it with what a profile's runs need."""
-    wanted, path = _wanted(cluster, ledger, image, bar)
+    wanted, path = _wanted(cluster, ledger, image, bar, requests)
+    if wanted:
+        must_suit(wanted, cluster)
     secrets_at_hand = values_at_hand(settings)
     trainer = needs_trainer(profile, settings.project.program)
     snapshot = take_snapshot(settings, secrets_at_hand, allow_large, ledger, trainer=trainer)

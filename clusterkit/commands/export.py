@@ -233,9 +233,9 @@ class _ExportSource:
     def image(self, wanted: Image) -> Path:
         """Returns the image's file: this machine's if it has it, else pulled."""
         cluster = self._cluster
-        local = cluster.image if cluster.image and cluster.image.is_file() else None
-        if local and hash_image(local, self._ledger, self._bar, runtime=cluster.container) == wanted:
-            return local
+        for local in cluster.image_files:
+            if hash_image(local, self._ledger, self._bar, runtime=cluster.container) == wanted:
+                return local
         if not image_present(self._site, wanted):
             raise ImageError(
                 f"{self._site.transport.where}: image {wanted.digest[:12]} is no longer there",

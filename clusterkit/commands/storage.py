@@ -229,12 +229,9 @@ def _rubbish(site: Site, found: Inventory, ended: Collection[str], ours: Collect
 
 
 def _ours(cluster: Cluster, ledger: Ledger) -> set[str]:
-    """Digests of this project's images: the configured one, as last hashed, and the last deployed one."""
-    deployed = ledger.deployment(cluster.name)
-    ours = {deployed[0]} if deployed else set()
-    if cluster.image and cluster.image.is_file() and (digest := ledger.digest(cluster.image.resolve())):
-        ours.add(digest)
-    return ours
+    """Digests of this project's images: the configured ones, as last hashed, and the last deployed ones."""
+    here = filter(None, (ledger.digest(path.resolve()) for path in cluster.image_files))
+    return {*here, *(image.digest for image in ledger.deployed(cluster.name))}
 
 
 def _ended(site: Site, runs: Collection[str], ledger: Ledger) -> frozenset[str]:

@@ -18,6 +18,7 @@ from clusterkit.config.kinds import find_kind
 from clusterkit.config.notify import Notify
 from clusterkit.config.options import GPU_REQUEST, NATIVE
 from clusterkit.config.values import (
+    Architectures,
     Duration,
     Environment,
     EnvironmentName,
@@ -35,6 +36,7 @@ from clusterkit.config.values import (
     TrackerPlaces,
     as_tuple,
 )
+from clusterkit.hardware import ARCHITECTURES
 from clusterkit.runtimes import DEFAULT as DEFAULT_RUNTIME
 from clusterkit.runtimes import Runtime, all_runtimes, runtime_of
 
@@ -138,7 +140,9 @@ class Cluster(SettingsModel):
     container: Annotated[str, AfterValidator(_container)] = DEFAULT_RUNTIME
     """What starts programs there."""
     image: LocalPath | None = None
-    """The image on this machine, in the format of its container runtime."""
+    """The image on this machine, in the format of its container runtime; `{arch}` is that of its nodes."""
+    arch: Architectures = Field(default_factory=dict)
+    """The architecture of its nodes, or by partition with `*` for all others; "any" may be different ones."""
     registry_image: Line | None = None
     """An image that each job takes from a registry instead, as a runtime that can do so names it."""
     python: Line | None = None
@@ -201,6 +205,20 @@ class Cluster(SettingsModel):
         if self.image is not None:
             raise ValueError("image and registry_image exclude each other")
         return self
+
+    @property
+    def image_files(self) -> tuple[Path, ...]:
+        """The image's files on this machine that are there: one, or one for each architecture."""
+        if self.image is None:
+            return ()
+        names = ARCHITECTURES if self.image_by_architecture else ("",)
+        files = (Path(str(self.image).replace("{arch}", name)) for name in names)
+        return tuple(file for file in files if file.is_file())
+
+    @property
+    def image_by_architecture(self) -> bool:
+        """Whether the image has a file for each architecture."""
+        return "{arch}" in str(self.image)
 
     @property
     def runtime(self) -> Runtime:

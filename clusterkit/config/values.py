@@ -29,6 +29,7 @@ from clusterkit.config.lines import Key
 from clusterkit.config.options import SHOWN, long_name
 from clusterkit.config.permission import HELD, Permission
 from clusterkit.folders import home_or_root, local_path
+from clusterkit.hardware import ARCHITECTURES, machine_name
 from clusterkit.trackers import tracker_named
 from clusterkit.units import DURATION_EXAMPLES, SIZE_EXAMPLES, parse_duration, parse_size
 
@@ -110,6 +111,17 @@ def tracker_place(name: str, text: str, folder: str | Path) -> str:
     return tracker.place(_one_line(text), Path(folder))
 
 
+def _by_partition(value: object) -> object:
+    return {"*": value} if isinstance(value, str) else value
+
+
+def _architecture(value: str) -> str:
+    known = machine_name(value)
+    if known not in (*ARCHITECTURES, "any"):
+        raise ValueError(f"{value!r} is no architecture; use {', '.join(ARCHITECTURES)} or any")
+    return known
+
+
 def _name(value: str) -> str:
     if not _NAME.fullmatch(value):
         raise ValueError("is not a name; use letters, digits, dots, dashes and underscores")
@@ -172,6 +184,14 @@ TrackerPlaces = Annotated[
     dict[str, Annotated[str, BeforeValidator(_tracker_place)]], BeforeValidator(_with_names)
 ]
 """Where to log to, by the names of trackers; a relative path starts at the project folder."""
+Architectures = Annotated[
+    Mapping[Line, Annotated[str, AfterValidator(_architecture)]],
+    BeforeValidator(_by_partition),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string"}, {"type": "object", "additionalProperties": {"type": "string"}}]}
+    ),
+]
+"""What `uname -m` says on nodes, by partition; text alone is that of `*`."""
 Name = Annotated[str, AfterValidator(_name), _text(_NAME.pattern)]
 EnvironmentName = Annotated[str, AfterValidator(_environment_name), _text(_ENVIRONMENT_NAME.pattern)]
 Environment = Mapping[Annotated[EnvironmentName, AfterValidator(_open_name)], Line]

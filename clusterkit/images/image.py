@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from clusterkit.errors import ImageError
 from clusterkit.runtimes import DEFAULT as DEFAULT_RUNTIME
@@ -25,6 +25,36 @@ class Image:
     digest: str
     """sha256, hexadecimal."""
     bytes: int
+    arch: str = field(default="", compare=False)
+    """What `uname -m` says on machines that it is for; empty if unknown."""
+    others: tuple[Image, ...] = field(default=(), compare=False)
+    """The same image for other architectures."""
+
+    @classmethod
+    def of(cls, *images: Image) -> Image:
+        """Returns the first of some images that differ in their architectures, with the others."""
+        first, *others = images
+        return replace(first, others=tuple(others))
+
+    @classmethod
+    def recorded(cls, facts: Mapping[str, Any]) -> Image:
+        """Returns the image in a run.json."""
+        others = tuple(cls.recorded(each) for each in facts.get("others", ()))
+        return cls(facts["digest"], int(facts["bytes"]), facts.get("arch", ""), others)
+
+    @property
+    def all(self) -> tuple[Image, ...]:
+        """Itself for each architecture."""
+        return (replace(self, others=()), *self.others)
+
+    def facts(self, images: str) -> dict[str, Any]:
+        """Returns its description in run.json; `images` is the cluster's images folder."""
+        facts: dict[str, Any] = {"digest": self.digest, "bytes": self.bytes, "path": self.path(images)}
+        if self.arch:
+            facts["arch"] = self.arch
+        if self.others:
+            facts["others"] = [each.facts(images) for each in self.others]
+        return facts
 
     @property
     def name(self) -> str:
@@ -73,15 +103,17 @@ def local_image(
         )
     if not can_be_shown(path.name):
         raise ImageError(f"{path.name!a} contains characters that cannot be shown", hint="rename the image")
+    arch = ""
     if form := runtime_of(runtime).image:
         with path.open("rb") as file:
             if file.read(form.offset + len(form.magic))[form.offset :] != form.magic:
                 raise ImageError(f"{path}: not a {form.name} image", hint=form.convert)
+        arch = form.architecture(path)
     digest = memory.digest(path)
     if digest is None:
         digest = sha256_of(path, hashed)
         memory.set_digest(path, digest)
-    return Image(digest, path.stat().st_size)
+    return Image(digest, path.stat().st_size, arch)
 
 
 def sha256_of(path: Path, hashed: Callable[[int], None] | None = None) -> str:
@@ -100,8 +132,11 @@ def present(site: Site, image: Image) -> bool:
     """Whether the cluster has the complete image (by size: it was verified when published)."""
     from clusterkit.images.scripts import PRESENT
 
-    arguments = [site.layout.images, image.digest, str(image.bytes)]
-    return site.transport.run(["sh", "-c", PRESENT, "sh", *arguments], check=False).returncode == 0
+    asked = ([site.layout.images, each.digest, str(each.bytes)] for each in image.all)
+    return all(
+        site.transport.run(["sh", "-c", PRESENT, "sh", *arguments], check=False).returncode == 0
+        for arguments in asked
+    )
 
 
 def must_be_writable(site: Site) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 from clusterkit.backends.jobs import JobState
 from clusterkit.errors import ClusterkitError
 from clusterkit.folders import make_ignored
+from clusterkit.images.image import Image
 from clusterkit.runs.ledger_faults import damaged, ledger_fault
 from clusterkit.untrusted import RECORD_BYTES, number, text, whole
 
@@ -108,8 +109,9 @@ _TABLES = (
     """CREATE TABLE IF NOT EXISTS digests (
         path TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, digest TEXT NOT NULL
     )""",
-    """CREATE TABLE IF NOT EXISTS deployments (
-        cluster TEXT PRIMARY KEY, digest TEXT NOT NULL, bytes INTEGER NOT NULL
+    """CREATE TABLE IF NOT EXISTS images (
+        cluster TEXT NOT NULL, arch TEXT NOT NULL, digest TEXT NOT NULL, bytes INTEGER NOT NULL,
+        PRIMARY KEY (cluster, arch)
     )""",
     "CREATE TABLE IF NOT EXISTS snapshots (cluster TEXT PRIMARY KEY, id TEXT NOT NULL)",
     """CREATE TABLE IF NOT EXISTS rates (
@@ -227,6 +229,11 @@ class Ledger:
         with self._transaction():
             for table in _TABLES:
                 self.connection.execute(table)
+            if self.connection.execute("PRAGMA table_info(deployments)").fetchone():
+                self.connection.execute(
+                    "INSERT INTO images SELECT cluster, '', digest, bytes FROM deployments"
+                )
+                self.connection.execute("DROP TABLE deployments")
             present = {row[1] for row in self.connection.execute("PRAGMA table_info(runs)")}
             for name, kind in _ADDED.items():
                 if name not in present:
@@ -416,19 +423,24 @@ class Ledger:
             (str(path), stat.st_size, stat.st_mtime_ns, digest),
         )
 
-    def deployment(self, cluster: str) -> tuple[str, int] | None:
-        """Returns the digest and the bytes of the image last deployed to a cluster."""
-        row = self.connection.execute(
-            "SELECT digest, bytes FROM deployments WHERE cluster = ?", (cluster,)
-        ).fetchone()
-        digest, size = (text(row[0]), whole(row[1])) if row else (None, None)
-        return (digest, size) if digest and size is not None else None
-
-    def set_deployment(self, cluster: str, digest: str, size: int) -> None:
-        """Records the image deployed to a cluster."""
-        self.connection.execute(
-            "INSERT OR REPLACE INTO deployments VALUES (?, ?, ?)", (cluster, digest, size)
+    def deployed(self, cluster: str) -> tuple[Image, ...]:
+        """Returns the images last deployed to a cluster: one, or one for each architecture."""
+        rows = self.connection.execute(
+            "SELECT digest, bytes, arch FROM images WHERE cluster = ? ORDER BY arch DESC", (cluster,)
         )
+        found = ((text(row[0]), whole(row[1]), text(row[2]) or "") for row in rows)
+        return tuple(Image(digest, size, arch) for digest, size, arch in found if digest and size is not None)
+
+    def set_deployed(self, cluster: str, image: Image) -> None:
+        """Records the image deployed to a cluster in place of another for the same architecture."""
+        with self._transaction():
+            self.connection.execute(
+                "DELETE FROM images WHERE cluster = ? AND (arch IN ('', ?) OR ? = '')",
+                (cluster, image.arch, image.arch),
+            )
+            self.connection.execute(
+                "INSERT INTO images VALUES (?, ?, ?, ?)", (cluster, image.arch, image.digest, image.bytes)
+            )
 
     def snapshot(self, cluster: str) -> str | None:
         """Returns the id of the snapshot that this project last sent to a cluster."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 _OPTIONAL = {"short", "project", "group", "sweep", "template", "rerun_of", "environment"}
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_ARCHITECTURE = re.compile(r"[a-z0-9_]{0,16}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,14 +85,12 @@ class RunSpec:
         given = {name for name in shape_of(cls) if document.get(name) is not None}
         empty = {each.name for each in fields(cls) if "None" in str(each.type) and each.name in document}
         values = {**dict.fromkeys(empty - given), **values_of(document, shape_of(cls))}
-        image = values.get("image") or {"digest": "0" * 64, "bytes": 0}
-        size = whole(image.get("bytes"))
         sound = {
             "argv": values.get("argv"),
             "profile": text(values.get("profile", {}).get("name")),
             "python_path": len(values.get("python_path", ())) <= 1,
             "environment": "environment" not in values or is_sound(values["environment"]),
-            "image": _DIGEST.fullmatch(str(image.get("digest"))) and size is not None and size >= 0,
+            "image": values.get("image") is None or _is_image(values["image"]),
         }
         wrong = (needed | given).difference(values)
         wrong |= {name for name, right in sound.items() if not right}
@@ -124,7 +123,7 @@ class RunSpec:
     @property
     def stored_image(self) -> Image | None:
         """The image in the cluster's store; None if the run uses none of it."""
-        return Image(self.image["digest"], int(self.image["bytes"])) if self.image else None
+        return Image.recorded(self.image) if self.image else None
 
     @property
     def trees(self) -> tuple[str, ...]:
@@ -136,6 +135,21 @@ class RunSpec:
     def code(self) -> str:
         """Id of the snapshot with the run's code."""
         return self.trees[0]
+
+
+def _is_image(image: object) -> bool:
+    """Returns whether a record may describe an image so; paths and job scripts are made of it."""
+    if not isinstance(image, dict):
+        return False
+    size, others = whole(image.get("bytes")), image.get("others", [])
+    return (
+        _DIGEST.fullmatch(str(image.get("digest"))) is not None
+        and size is not None
+        and size >= 0
+        and _ARCHITECTURE.fullmatch(str(image.get("arch", ""))) is not None
+        and isinstance(others, list)
+        and all(map(_is_image, others))
+    )
 
 
 def is_sound(environment: Mapping[str, Any]) -> bool:

@@ -6,7 +6,7 @@ whose value is a module with a `RUNTIME`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -38,10 +38,14 @@ class ImageFormat:
     """The command that makes one."""
     convert: str
     """How a file of another format becomes one."""
+    architecture: Callable[[Path], str] = lambda _: ""
+    """Returns what `uname -m` says of the machines that a file of this format is for; empty if unknown."""
 
 
 class Runtime:
-    """Builders and texts for one way to start the programs of a cluster. They do no I/O.
+    """Builders and texts for one way to start the programs of a cluster.
+
+    They do no I/O, but for what reads the architecture of an image.
 
     `template` extends its value `frame` (program.sh.j2 in jobs of runs, examine.sh.j2 in doctor's) and fills
     these blocks: `runtime` refuses a node without the runtime, `passing` defines `pass NAME VALUE`, `start`
@@ -140,6 +144,12 @@ class ImageBuilder(Runtime):
     """The names of its program, the likelier one first."""
     gpu_option: str
     """Makes the GPUs of NVIDIA available."""
+    architecture_at: int
+    """The byte of an image at which two digits tell its architecture."""
+
+    def architecture_of(self, digits: str) -> str:
+        """Returns what `uname -m` says of the machines that they stand for; empty if unknown."""
+        raise NotImplementedError
 
     def temporary(self, folder: str) -> dict[str, str]:
         """Returns the variables that have it, by any of its names, unpack images in a folder."""

@@ -1,4 +1,4 @@
-"""Apptainer and Singularity, by their command `exec`. Pure."""
+"""Apptainer and Singularity, by their command `exec`. Pure, but for an image's architecture."""
 
 from __future__ import annotations
 
@@ -45,6 +45,17 @@ fi
 """
 
 
+# github.com/apptainer/sif, pkg/sif/arch.go; the code is behind the magic and the version (sif.go).
+_ARCHITECTURES = {"02": "x86_64", "04": "aarch64", "06": "ppc64le", "11": "s390x", "12": "riscv64"}
+_ARCHITECTURE_AT = 45
+
+
+def _architecture(path: Path) -> str:
+    with path.open("rb") as file:
+        file.seek(_ARCHITECTURE_AT)
+        return _ARCHITECTURES.get(file.read(2).decode("ascii", "replace"), "")
+
+
 class Apptainer(ImageBuilder):
     """Starts programs by `apptainer exec`."""
 
@@ -58,9 +69,11 @@ class Apptainer(ImageBuilder):
         file="clusterkit-trainer.sif",
         maker="clusterkit build",
         convert="convert it: `clusterkit build --from docker-archive:FILE`",
+        architecture=_architecture,
     )
     commands = ("apptainer", "singularity")
     gpu_option = "--nv"
+    architecture_at = _ARCHITECTURE_AT
     find = "command -v apptainer && apptainer --version"
     survey = _SURVEY
     enter = (
@@ -71,6 +84,7 @@ class Apptainer(ImageBuilder):
     install = 'load Apptainer in the cluster\'s `prelude`, e.g. "module load apptainer"'
     says: ClassVar[Mapping[str, str]] = {
         "image-missing": r"could not open image .*no such file",
+        "image-architecture": r"architecture \(\w+\) could not run on the host's",
         "image-damaged": r"image format not recognized|could not open image .*(EOF|descriptors|invalid)"
         r"|[Ff]ailed to mount.*squashfs|[Ss]quashfs.*(error|corrupt)",
         "bind-missing": r"mount source (.*) doesn't exist|unable to add .* to mount list.*no such file"
@@ -85,6 +99,10 @@ class Apptainer(ImageBuilder):
     def template(self) -> Path:
         """As `Runtime`; both names have one."""
         return super().template.with_name("apptainer.sh.j2")
+
+    def architecture_of(self, digits: str) -> str:
+        """As `ImageBuilder`."""
+        return _ARCHITECTURES.get(digits, "")
 
     def add(self, mount: str) -> str:
         """As `Runtime`."""

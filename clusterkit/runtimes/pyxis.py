@@ -1,4 +1,4 @@
-"""Pyxis, the plugin by which `srun` has enroot start a task. Pure.
+"""Pyxis, the plugin by which `srun` has enroot start a task. Pure, but for an image's architecture.
 
 Source of the options and their meaning: github.com/NVIDIA/pyxis, args.c and pyxis_slurmstepd.c.
 """
@@ -6,7 +6,10 @@ Source of the options and their meaning: github.com/NVIDIA/pyxis, args.c and pyx
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import ClassVar
 
 from clusterkit.errors import ConfigError
@@ -14,6 +17,23 @@ from clusterkit.runtimes import ImageFormat, Runtime
 
 _ABSENT = "has no --container-image"
 _UNSAFE = re.compile(r"[\s$`\"\\]")
+
+
+_SHELLS = ("bin/sh", "usr/bin/dash", "usr/bin/bash", "bin/busybox")
+"""In images of common systems; where /bin/sh is a link, one of the others is the file."""
+_MACHINES = {62: "x86_64", 183: "aarch64", 21: "ppc64le", 243: "riscv64"}
+"""By ELF's e_machine (elf.h), of files whose numbers begin with the low byte."""
+
+
+def _architecture(path: Path) -> str:
+    """Asks the machine code of the image's shell; unsquashfs may be missing."""
+    unsquashfs = shutil.which("unsquashfs")
+    for shell in _SHELLS if unsquashfs else ():
+        argv = [unsquashfs or "", "-cat", str(path), shell]
+        head = subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL, check=False).stdout[:20]
+        if head[:4] == b"\x7fELF" and len(head) == 20:
+            return _MACHINES.get(int.from_bytes(head[18:20], "little"), "")
+    return ""
 
 
 class Pyxis(Runtime):
@@ -27,6 +47,7 @@ class Pyxis(Runtime):
         file="image.sqsh",
         maker="enroot import",
         convert="Pyxis takes what `enroot import` and `enroot export` make",
+        architecture=_architecture,
     )
     registry = "docker://"
     in_step = True

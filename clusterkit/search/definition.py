@@ -95,7 +95,7 @@ class Definition:
             return None
         image, environment = self.materials["image"], self.materials.get("environment")
         parts = {
-            "image": Image(**image) if image else None,
+            "image": Image.recorded(image) if image else None,
             "environment": Environment(**environment) if environment else None,
         }
         return Materials(**{**self.materials, **parts})

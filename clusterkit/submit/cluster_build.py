@@ -95,12 +95,12 @@ def build_on(
             one.submit()
         result = one.watch()
         built = BuiltThere(
-            Image(result.digest, result.bytes),
+            Image(result.digest, result.bytes, result.arch),
             f"{site.layout.images}/sha256-{result.digest}.sif",
             one.packages(),
         )
         one.remove()
-    ledger.set_deployment(cluster.name, built.image.digest, built.image.bytes)
+    ledger.set_deployed(cluster.name, built.image)
     return built
 
 
@@ -156,7 +156,7 @@ class RemoteBuild:
         """
         self.site, self.work, self.options, self.say, self.chunker = site, work, options, say, chunker
         self.backend = backend_of(site.cluster)
-        self.all, self.name = f"{site.layout.root}/builds", job.key(work)
+        self.all, self.name = f"{site.layout.root}/builds", job.key(work, options)
         self.folder, self.job_name = f"{self.all}/{self.name}", f"build-{self.name}-{secrets.token_hex(2)}"
         self.job_id, self.cancelled = "", False
         self.log, self.shown = b"", 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterkit import snapshots
 from clusterkit.errors import ConfigError, ImageError
+from clusterkit.images.architecture import fitting
 from clusterkit.images.image import Image, local_image
 from clusterkit.images.image import present as image_present
 from clusterkit.runs.ledger import Ledger
@@ -78,19 +79,25 @@ def without_values(secrets: SecretValues, materials: Materials) -> Materials:
     return replace(materials, facts={**materials.facts, "diff": secrets.masked(diff)})
 
 
-def image_of(cluster: Cluster, ledger: Ledger, bar: Bar) -> Image | None:
+def image_of(
+    cluster: Cluster, ledger: Ledger, bar: Bar, requests: Sequence[Sequence[str]] | None = None
+) -> Image | None:
     """Returns the image of new runs on a cluster; None if the cluster uses none of its store.
 
+    Args:
+        cluster: the cluster.
+        ledger: stores digests and what was deployed.
+        bar: opens progress bars.
+        requests: the options of the runs' jobs, for whose nodes the image is; None for any.
+
     Raises:
-        ImageError: no image is configured and none was deployed.
+        ImageError: no image is configured and none was deployed, or nodes cannot start it.
     """
     if not cluster.stores_image:
         return None
-    if cluster.image and cluster.image.is_file():
-        return hash_image(cluster.image, ledger, bar, runtime=cluster.container)
-    deployed = ledger.deployment(cluster.name)
-    if deployed:
-        return Image(*deployed)
+    if found := images_of(cluster, ledger, bar):
+        image = Image.of(*found)
+        return image if requests is None else fitting(image, cluster, requests)
     raise ImageError(
         f"no image was deployed to {cluster.name}, and "
         + (f"{cluster.image} is not there" if cluster.image else "none is configured"),
@@ -98,6 +105,24 @@ def image_of(cluster: Cluster, ledger: Ledger, bar: Bar) -> Image | None:
         or f"`clusterkit build` makes one and `clusterkit deploy --cluster {cluster.name}` sends it; "
         f"or `clusterkit build --cluster {cluster.name}`",
     )
+
+
+def images_of(cluster: Cluster, ledger: Ledger, bar: Bar) -> dict[Image, Path | None]:
+    """Returns the cluster's image for each architecture, with its file; None for one that is only there.
+
+    Raises:
+        ImageError: a file is no image, or for another architecture than its name says.
+    """
+    found: dict[Image, Path | None] = {}
+    for path in cluster.image_files:
+        image = hash_image(path, ledger, bar, runtime=cluster.container)
+        if cluster.image_by_architecture and image.arch and image.arch not in path.name:
+            raise ImageError(f"{path} is for {image.arch}", hint="give it the name of its architecture")
+        found[image] = path
+    if not found or cluster.image_by_architecture:
+        known = {image.arch for image in found}
+        found |= {image: None for image in ledger.deployed(cluster.name) if image.arch not in known}
+    return found
 
 
 def environment_of(settings: Settings, cluster: Cluster, image: Image | None) -> Environment | None:
@@ -331,6 +356,8 @@ class DeploymentPlan:
     """The environment's bytes for each Python that it is built for there."""
     build_job: str = ""
     """The job that builds it, if there is one."""
+    others: tuple[DeploymentPlan, ...] = ()
+    """The deployments of the same image for other architectures."""
 
     @property
     def snapshot(self) -> Snapshot:

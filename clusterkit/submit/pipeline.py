@@ -321,7 +321,7 @@ def take(
     settings: Settings, plan: Plan, ledger: Ledger, secrets: SecretValues, bar: Bar
 ) -> tuple[Snapshot, Image | None]:
     """Reads the image and the working tree, and checks its programs: their scripts, and the runs' values."""
-    image = image_of(plan.cluster, ledger, bar)
+    image = image_of(plan.cluster, ledger, bar, [each for run in plan.runs for each in run.requests])
     trainer = any(run.uses_trainer for run in plan.runs)
     snapshot = take_snapshot(settings, secrets, plan.allow_large, ledger, trainer=trainer)
     check_reach(plan, snapshot.project.root, snapshot.project.files)

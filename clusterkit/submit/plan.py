@@ -16,6 +16,7 @@ from clusterkit.backends.base import backend_of
 from clusterkit.backends.job_script import JobScript, render, render_node, render_others
 from clusterkit.backends.jobs import Continuation, JobResources, Kind, Parent
 from clusterkit.backends.submission import Submission
+from clusterkit.images.architecture import fitting
 from clusterkit.resources import NODE_PROGRAMS
 from clusterkit.runs.ledger import LedgerRun
 from clusterkit.runs.program import PREVIOUS, Program, names_trainer
@@ -64,6 +65,11 @@ class PlannedRun:
     """Whether it continues past its time limit."""
     unplaced: tuple[str, ...] = ()
     """Names of values asked for, such as `seed`, that the program can only read from its environment."""
+
+    @property
+    def requests(self) -> tuple[tuple[str, ...], ...]:
+        """The options of each of its jobs."""
+        return tuple(each.options for each in (self.submission, *self.others))
 
     @property
     def recipe(self) -> str:
@@ -177,7 +183,8 @@ class PlacedRun:
         """The absolute paths of the run's image, snapshots and environment."""
         image = (self.job.image,) if self.job.image and self.job.image_digest else ()
         code = (posixpath.dirname(path) for path in (self.job.snapshot, *self.job.libraries))
-        return (*image, *code, *self.job.environments)
+        others = (path for path, *_ in self.job.other_images.values())
+        return (*image, *others, *code, *self.job.environments)
 
     def files(self, submissions: Iterable[Submission]) -> dict[str, bytes | str]:
         """Returns the run's files by path in the work root, with these submissions' request.json."""
@@ -244,9 +251,12 @@ def place(
 
     Raises:
         ConfigError: a value cannot be written in a job script.
+        ImageError: nodes that the run may get cannot start its image.
     """
     member, run_id = planned.member, planned.spec.run_id
     run_dir, image = layout.run(run_id), materials.image
+    if image:
+        image = fitting(image, cluster, planned.requests)
     argv, env = planned.program.placed(run_id, run_dir)
     if member:
         env |= member.env
@@ -259,7 +269,7 @@ def place(
         workdir=f"{layout.snapshots}/{materials.code}/project",
         python_path=(f"{layout.snapshots}/{materials.trainer}",) if planned.uses_trainer else (),
         snapshot=materials.facts,
-        image={**asdict(image), "path": image.path(layout.images)} if image else None,
+        image=image.facts(layout.images) if image else None,
         environment=_environment(materials, argv, layout),
         template=template if template != argv else None,
         short=short,
@@ -346,6 +356,11 @@ def _job_script(
         image=image.path(layout.images) if image else drawn,
         image_bytes=image.bytes if image else None,
         image_digest=image.digest if image else None,
+        image_arch=image.arch if image else "",
+        other_images={
+            each.arch: (each.path(layout.images), each.bytes, each.digest)
+            for each in (image.others if image else ())
+        },
         environment=environment,
         environment_program=program,
         binds=(*cluster.binds, *binds),

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from clusterkit.backends.job_script import render
 from clusterkit.backends.jobs import JobState
 from clusterkit.runs.spec import RunSpec
 from clusterkit.runs.state import fold
-from tests.backends.runs import Run
+from tests.backends.runs import Run, job_script
 from tests.programs import write_program
 
 CONTENT = b"an image"
@@ -99,6 +100,50 @@ def test_the_submitter_may_ask_and_the_node_may_refuse(tmp_path: Path) -> None:
     run = contained(tmp_path, content=b"An image", verify_image=True)
     assert "has the SHA-256" in refused(run)
     assert run.run(CLUSTERKIT_VERIFY_IMAGE="0") == 0
+
+
+def on(tmp_path: Path, machine: str) -> str:
+    """A PATH with which this machine says that it is another."""
+    node = write_program(
+        tmp_path / "node", "uname", f'[ "$*" != -m ] || exec echo {machine}\nexec /bin/uname "$@"'
+    )
+    return f"{node}:{os.environ['PATH']}"
+
+
+def test_an_image_for_another_architecture(tmp_path: Path) -> None:
+    run = contained(tmp_path, image_arch="x86_64")
+    assert "is for x86_64, and" in refused(run, PATH=on(tmp_path, "aarch64"))
+    assert run.run(PATH=on(tmp_path, "x86_64")) == 0, run.log(1)
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_of_several_images_that_for_the_node_is_started(tmp_path: Path, verify: bool) -> None:
+    content = b"an image for Arm"
+    digest = hashlib.sha256(content).hexdigest()
+    path = tmp_path / f"sha256-{digest}.sif"
+    path.write_bytes(content)
+    others = {"aarch64": (str(path), len(content), digest)}
+    run = contained(tmp_path, image_arch="x86_64", other_images=others, verify_image=verify)
+    for number, machine in enumerate(("x86_64", "aarch64")):
+        assert run.run(PATH=on(tmp_path, machine)) == 0, run.log(number)
+    path.write_bytes(b"torn")
+    assert "has 4 bytes, not 16" in refused(run, PATH=on(tmp_path, "aarch64"))
+    assert "is for aarch64 and x86_64, and" in refused(run, PATH=on(tmp_path, "riscv64"))
+
+
+def test_the_script_is_the_same_where_the_settings_tell_that_its_nodes_can_start_the_image() -> None:
+    facts = {"container": "apptainer", "image": "/i.sif", "image_bytes": 1, "image_digest": DIGEST}
+    places = dict.fromkeys(("run_dir", "snapshot", "scratch_root", "cache_root"), "/w")
+
+    def text(**more: Any) -> str:
+        return render(job_script(run_id="r", **places, **facts, **more))
+
+    known = text(image_arch="x86_64", arch={"*": "x86_64"})
+    assert known == text()
+    assert text(image_arch="x86_64") != known
+    assert text(image_arch="x86_64", arch={"*": "any"}) == text(image_arch="x86_64")
+    grace = {"arch": {"*": "x86_64", "grace": "aarch64"}, "options": ("--partition=grace",)}
+    assert text(image_arch="aarch64", **grace) == text(options=grace["options"])
 
 
 def test_a_name_that_is_not_of_the_store_is_taken_as_it_is(tmp_path: Path) -> None:

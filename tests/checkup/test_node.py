@@ -62,7 +62,14 @@ def look(
         {"name": "a40", "time": "4h", "gpu": "a40", "workers": 8, "scratch": "100M", "program": ("x",)}
     )
     return Node(
-        cluster, profile, answer(**(said | parts)), Image("0" * 64, 5), 1003.0, trains, online, "w.org"
+        cluster,
+        profile,
+        answer(**(said | parts)),
+        Image("0" * 64, 5, "x86_64"),
+        1003.0,
+        trains,
+        online,
+        "w.org",
     )
 
 
@@ -122,6 +129,7 @@ def test_a_driver_against_a_cuda(driver: str, cuda: str | None, outcome: Outcome
             "with status 1",
         ),
         ("runtime", {"runtime": (1, "")}, Outcome.FAIL, "apptainer is not on PATH on g1"),
+        ("architecture", {"about": (0, "host g1\nmachine aarch64")}, Outcome.FAIL, "is for x86_64, and the"),
         ("image-visible", {"image": (2, "ls: cannot access '/x.sif'")}, Outcome.FAIL, "cannot access"),
         ("image-visible", {"image": (0, "-r--r--r-- 1 1 1 4 Jan 1 00:00 /x")}, Outcome.FAIL, "sees 4 bytes"),
         ("scratch", {"scratch": (1, "mkdir: Permission denied")}, Outcome.FAIL, "g1: mkdir: Permission"),

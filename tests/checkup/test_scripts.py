@@ -127,7 +127,7 @@ def job_of(folder: Path, **cluster: object) -> tuple[NodeJob, Path]:
         folder=str(own),
         name="doctor-1",
         scratch_root=str(folder / "scratch"),
-        image=None,
+        images={},
         nv=True,
         options=LocalBackend().brief(["--time-limit=120", "--notice=USR1@60", "--comment=a b"], 120),
         server=("127.0.0.1", 9),
@@ -257,7 +257,7 @@ def test_a_node_says_whose_its_scratch_is(tmp_path: Path) -> None:
     (tmp_path / "fast").mkdir(mode=0o777)
     (tmp_path / "fast").chmod(0o777)
     cluster = Cluster(name="here", kind="local", root=str(tmp_path), container="none")
-    job = NodeJob(cluster, str(folder), "doctor-1", f"{tmp_path}/fast", None, nv=False)
+    job = NodeJob(cluster, str(folder), "doctor-1", f"{tmp_path}/fast", {}, nv=False)
     subprocess.run(["bash", "-c", node_script(job)], check=True)
     answer = parse_answer((folder / "answer").read_text())
     assert answer.whole

@@ -95,6 +95,12 @@ def test_a_conversion_needs_no_root_and_keeps_the_files_times(project: Project, 
     assert called[-2:] == [f"docker-archive:{project.folder}/a.tar", ""]
 
 
+def test_a_registrys_image_is_taken_for_another_architecture(project: Project, apptainer: Path) -> None:
+    project.run("build", "a.sif", "--from", "docker://mine", "--arch", "aarch64")
+    assert "--arch arm64" in apptainer.read_text().replace("\n", " ")
+    assert "--from docker://NAME" in project.run("build", "b.sif", "--arch", "aarch64", code=3).stderr
+
+
 @pytest.mark.slow
 def test_an_existing_image_is_kept_without_force(project: Project, apptainer: Path) -> None:
     (project.folder / "a.sif").write_text("old")

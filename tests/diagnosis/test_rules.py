@@ -155,6 +155,7 @@ SAID = {
 REFUSED = {
     "the image /share/images/x.sif does not exist on a40n1: run clusterkit deploy": "image-missing",
     "the image /share/images/x.sif has 12 bytes, not 40960: run clusterkit deploy": "image-damaged",
+    "the image /i/sha256-aa.sif is for x86_64, and node1 is aarch64: build it there": "image-architecture",
     "run.json records the image aa, and this script runs bb: submit the run again": "image-changed",
     "apptainer is not on PATH on a40n1: add what provides it (module load ...) to the cluster's prelude": (
         "runtime-missing"

@@ -18,6 +18,7 @@ import pytest
 from clusterkit.backends.jobs import JobState
 from clusterkit.commands.cancel import choose
 from clusterkit.errors import ClusterkitError, RunError
+from clusterkit.images.image import Image
 from clusterkit.runs.ledger import Ledger, LedgerRun
 from clusterkit.runs.ledger_faults import ledger_fault
 from clusterkit.runs.selection import known_state
@@ -116,11 +117,37 @@ def test_a_digest_is_forgotten_when_the_file_changes(tmp_path: Path) -> None:
         assert ledger.digest(file) is None
 
 
+def test_each_architecture_has_its_image(tmp_path: Path) -> None:
+    x86, arm = Image("abc", 5, "x86_64"), Image("def", 6, "aarch64")
+    with Ledger(tmp_path / "l") as ledger:
+        for image in (Image("old", 4), arm, Image("ghi", 5, "x86_64"), x86):
+            ledger.set_deployed("uni", image)
+        assert [(each.digest, each.arch) for each in ledger.deployed("uni")] == [
+            ("abc", "x86_64"),
+            ("def", "aarch64"),
+        ]
+        ledger.set_deployed("uni", Image("new", 7))
+        assert ledger.deployed("uni") == (Image("new", 7),)
+
+
+def test_an_image_of_an_older_ledger_is_known(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "l") as ledger:
+        ledger.connection.execute("DROP TABLE images")
+        ledger.connection.execute(
+            "CREATE TABLE deployments (cluster TEXT PRIMARY KEY, digest TEXT, bytes INTEGER)"
+        )
+        ledger.connection.execute("INSERT INTO deployments VALUES ('uni', 'abc', 5)")
+        ledger.connection.execute("PRAGMA user_version = 5")
+    for _ in range(2):
+        with Ledger(tmp_path / "l") as ledger:
+            assert ledger.deployed("uni") == (Image("abc", 5),)
+
+
 def test_deployments_are_per_cluster(tmp_path: Path) -> None:
     with Ledger(tmp_path / "l") as ledger:
-        ledger.set_deployment("uni", "abc", 5)
-        assert ledger.deployment("uni") == ("abc", 5)
-        assert ledger.deployment("other") is None
+        ledger.set_deployed("uni", Image("abc", 5))
+        assert ledger.deployed("uni") == (Image("abc", 5),)
+        assert ledger.deployed("other") == ()
 
 
 def test_a_damaged_or_newer_ledger_is_named(tmp_path: Path) -> None:
@@ -270,10 +297,10 @@ def test_only_folders_of_secrets_are_ever_given_to_be_removed(tmp_path: Path) ->
 
 def test_odd_values_in_the_other_tables_are_as_if_nothing_were_known(tmp_path: Path) -> None:
     with Ledger(tmp_path / "l") as ledger:
-        ledger.connection.execute("INSERT INTO deployments VALUES ('uni', x'00', 'many')")
+        ledger.connection.execute("INSERT INTO images VALUES ('uni', '', x'00', 'many')")
         ledger.connection.execute("INSERT INTO rates VALUES ('uni', 'fast', 'today')")
         ledger.connection.execute("INSERT INTO snapshots VALUES ('uni', x'ff')")
-        assert (ledger.deployment("uni"), ledger.rate("uni"), ledger.snapshot("uni")) == (None, None, None)
+        assert (ledger.deployed("uni"), ledger.rate("uni"), ledger.snapshot("uni")) == ((), None, None)
 
 
 @pytest.mark.parametrize("table", ["runs", "strangers", "secrets"])

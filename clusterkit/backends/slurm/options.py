@@ -87,9 +87,11 @@ class SlurmOptions(Backend):
         return tuple(shared)
 
     def asked(self, options: Sequence[str]) -> JobResources:
-        """Reads `--cpus-per-task`, `--mem` and `--time`."""
+        """Reads `--cpus-per-task`, `--mem`, `--time` and `--partition`."""
         request, given = read(options), dict(option.partition("=")[::2] for option in options)
-        return JobResources(ordinal(given.get("--cpus-per-task", "")), request.memory, request.seconds)
+        queues = tuple(filter(None, given.get("--partition", "").split(",")))
+        cpus = ordinal(given.get("--cpus-per-task", ""))
+        return JobResources(cpus, request.memory, request.seconds, queues)
 
     def directives(self, options: Sequence[str], *, job_name: str, folder: str, log: str) -> list[str]:
         """Returns #SBATCH lines: clusterkit's own defaults, then the given options."""

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 from clusterkit.backends.slurm.request import node_gpus
 from clusterkit.backends.slurm.rows import FIELD_SEPARATOR, parse_time
+from clusterkit.hardware import ARCHITECTURES
 from clusterkit.untrusted import decimal, ordinal
 
 T = TypeVar("T")
@@ -67,6 +68,12 @@ def nodes(options: str, fields: str, separator: str = "|") -> str:
         separator: stands between the fields.
     """
     return f'sinfo {options} -o "{separator.join(f"%{letter}" for letter in fields)}"'
+
+
+# Each architecture with the partitions of its nodes. `sinfo` does not tell it, and a line for each node of a
+# large site is much; a node that was never up has none.
+_ARCHITECTURE = r"s/.* Arch=\([^ ]*\) .* Partitions=\([^ ]*\).*/\1 \2/p"
+NODE_ARCHITECTURES = f"""sh -c 'scontrol -o show node | sed -n "{_ARCHITECTURE}" | sort -u'"""
 
 
 def names(text: str) -> tuple[str, ...] | None:
@@ -247,7 +254,7 @@ class SlurmTables:
     """The tables among the sections of an answer; those that are missing are empty."""
 
     texts: Mapping[str, str]
-    """By section: `config`, `partitions`, `nodes`, `associations`, `qos`."""
+    """By section: `config`, `partitions`, `nodes`, `architectures`, `associations`, `qos`."""
     node_fields: str = NODES_BY_NAME
     """Sinfo's, as asked."""
     separator: str = "|"
@@ -279,6 +286,16 @@ class SlurmTables:
     def default(self) -> Partition | None:
         """The partition of jobs that name none."""
         return next((row for row in self.partitions.values() if row.default), None)
+
+    @cached_property
+    def architectures(self) -> dict[str, str]:
+        """The architecture of the nodes of each partition; "any" where they differ."""
+        found: dict[str, set[str]] = {}
+        for line in self.texts.get("architectures", "").splitlines():
+            arch, _, partitions = line.strip().partition(" ")
+            for name in partitions.split(","):
+                found.setdefault(name, set()).add(arch if arch in ARCHITECTURES else "any")
+        return {name: kinds.pop() if len(kinds) == 1 else "any" for name, kinds in found.items()}
 
     @cached_property
     def nodes(self) -> tuple[NodeRow, ...]:

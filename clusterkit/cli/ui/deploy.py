@@ -23,11 +23,13 @@ _NAMES = 5
 def show_deployed(done: DeploymentPlan) -> None:
     """Prints one line for the image and one for the code."""
     say(f"  {done.root}", head=done.cluster)
-    if done.image:
-        size = format_bytes(done.image.bytes)
-        sent = done.image_sent
+    for each in (done, *done.others):
+        if each.image is None:
+            continue
+        size = format_bytes(each.image.bytes)
+        sent = each.image_sent
         state = f"sent {format_bytes(sent.bytes)} of {size}" if sent else f"{size}  already there"
-        say(f"  image  {done.image.digest[:12]}  {state}")
+        say(f"  image  {each.image.digest[:12]}  {_arch(done, each)}{state}")
         if sent and sent.damaged:
             warn(
                 f"image {sent.damaged[:12]} there was damaged",
@@ -43,9 +45,11 @@ def show_deployed(done: DeploymentPlan) -> None:
 def show_plan(plan: DeploymentPlan) -> None:
     """Prints what the cluster has, what would be uploaded, how long it takes, and each root's free space."""
     say(f"  {plan.root}", head=plan.cluster)
-    if plan.image:
-        state = _state(plan.image_plan.present, plan.image_plan.bytes_to_send)
-        say(f"  image  {plan.image.digest[:12]}  {format_bytes(plan.image.bytes)}  {state}")
+    for each in (plan, *plan.others):
+        if each.image:
+            state = _state(each.image_plan.present, each.image_plan.bytes_to_send)
+            size = format_bytes(each.image.bytes)
+            say(f"  image  {each.image.digest[:12]}  {_arch(plan, each)}{size}  {state}")
     standing = plan.standing
     state = _state(standing.present, standing.bytes_to_send, len(standing.missing))
     say(f"  code   {described(plan.snapshot)}  {state}")
@@ -65,6 +69,11 @@ def show_plan(plan: DeploymentPlan) -> None:
     console.note("dry run: nothing was changed" if plan.bytes_to_send else "dry run: nothing to send")
 
 
+def _arch(plan: DeploymentPlan, one: DeploymentPlan) -> str:
+    """Returns the architecture of one of several images."""
+    return f"{one.image.arch}  " if plan.others and one.image else ""
+
+
 def _say_environment(plan: DeploymentPlan, missing: str) -> None:
     if plan.environment:
         state = f"{format_bytes(max(plan.built))}  built" if plan.built else missing
@@ -75,21 +84,13 @@ def _say_environment(plan: DeploymentPlan, missing: str) -> None:
 def print_plan_json(plan: DeploymentPlan, *, carried_out: bool) -> None:
     """Prints the plan as JSON; docs/json.md lists the keys."""
     snapshot, standing = plan.snapshot, plan.standing
-    image = plan.image and {
-        "digest": plan.image.digest,
-        "path": str(plan.image_path) if plan.image_path else None,
-        "bytes": plan.image.bytes,
-        "present": plan.image_plan.present,
-        "bytes_to_send": plan.image_plan.bytes_to_send,
-        "disk_bytes": plan.image_plan.disk_bytes,
-        "way": plan.image_plan.way,
-    }
     document = {
         "schema": 1,
         "carried_out": carried_out,
         "cluster": plan.cluster,
         "root": plan.root,
-        "image": image,
+        "image": _image_as_json(plan),
+        "others": [_image_as_json(each) for each in plan.others],
         "code": {
             "id": snapshot.id,
             "bytes": snapshot.bytes,
@@ -111,6 +112,21 @@ def print_plan_json(plan: DeploymentPlan, *, carried_out: bool) -> None:
         "shortage": plan.shortage,
     }
     print_document(document)
+
+
+def _image_as_json(plan: DeploymentPlan) -> dict[str, Any] | None:
+    if plan.image is None:
+        return None
+    return {
+        "digest": plan.image.digest,
+        "arch": plan.image.arch or None,
+        "path": str(plan.image_path) if plan.image_path else None,
+        "bytes": plan.image.bytes,
+        "present": plan.image_plan.present,
+        "bytes_to_send": plan.image_plan.bytes_to_send,
+        "disk_bytes": plan.image_plan.disk_bytes,
+        "way": plan.image_plan.way,
+    }
 
 
 def environment_as_json(plan: DeploymentPlan) -> dict[str, Any] | None:

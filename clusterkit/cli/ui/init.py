@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -16,6 +18,7 @@ from clusterkit.cli.ui.lines import plain_table
 from clusterkit.config.layers import display_path
 from clusterkit.environments.environment import find_file
 from clusterkit.errors import ConfigError
+from clusterkit.hardware import machine_name
 from clusterkit.submit.own_program import OUTPUT
 from clusterkit.units import format_bytes, format_duration
 
@@ -131,8 +134,11 @@ def show_next(done: Described) -> None:
     words = []
     if done.questions:
         words.append((f"clusterkit login {done.name}", "one login for the day"))
-    if cluster.image is not None and cluster.runtime.builds and not cluster.image.is_file():
-        words.append((f"clusterkit build {display_path(cluster.image)}", "the image, once"))
+    if cluster.image is not None and cluster.runtime.builds and not cluster.image_files:
+        here = machine_name(platform.machine())
+        fits = not cluster.arch or {here, "any"}.intersection(cluster.arch.values())
+        made = display_path(Path(str(cluster.image).replace("{arch}", here)))
+        words.append((f"clusterkit build {made if fits else f'--cluster {done.name}'}", "the image, once"))
     if not done.settings.of_project:
         words.append(("clusterkit init --local", "in your project's folder, once"))
     words.append((f"clusterkit deploy{at}", "image and code" if cluster.image else "the code"))

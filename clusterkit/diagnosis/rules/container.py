@@ -20,6 +20,11 @@ IMAGE_DAMAGED = Cause(
     "the image on the cluster is damaged",
     "`clusterkit deploy --verify-image` repairs it; then `resume`",
 )
+IMAGE_ARCHITECTURE = Cause(
+    "image-architecture",
+    "the image is for another architecture than the node's",
+    "`clusterkit build --cluster NAME --partition NAME` builds one; then submit again",
+)
 IMAGE_CHANGED = Cause(
     "image-changed",
     "the image is not the one the run was submitted with",
@@ -67,6 +72,18 @@ def image_damaged(evidence: Evidence) -> Finding | None:
     if line is None:
         return None
     return IMAGE_DAMAGED.found(line, _image(evidence), command=deploy(evidence, "--verify-image"))
+
+
+def image_architecture(evidence: Evidence) -> Finding | None:
+    """job.sh compared the two, or the runtime did, or the kernel refused the image's programs."""
+    ours = (r"the image .* is for .*, and \S+ is ", r"[Ee]xec format error")
+    line = _line(evidence, IMAGE_ARCHITECTURE, *ours)
+    if line is None:
+        return None
+    queues = evidence.backend.asked(evidence.record.request.options).queues
+    there = f" --partition {queues[0]}" if queues else ""
+    command = f"clusterkit build --cluster {evidence.subject.cluster}{there}"
+    return IMAGE_ARCHITECTURE.found(line, _image(evidence), command=command)
 
 
 def image_changed(evidence: Evidence) -> Finding | None:
@@ -126,6 +143,7 @@ def container_failed(evidence: Evidence) -> Finding | None:
 
 RULES = (
     image_missing,
+    image_architecture,
     image_damaged,
     image_changed,
     bind_missing,

@@ -3,7 +3,7 @@
 The job works in a folder of its own below the work root, which holds the build's files and
 
     job.sh        the script         submissions/  what the scheduler answered (backends/submission.py)
-    log           Apptainer's words  result        written last: `code N`, `digest SHA256`, `bytes N`
+    log           Apptainer's words  result        written last: `code N`, `digest SHA256`, `bytes N`, `arch`
     slurm.log     the scheduler's    packages.txt  what the image holds
     chunks        the image's chunk list, where a Python can make it: the next image may then come as a delta
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clusterkit import ownership
@@ -36,7 +37,8 @@ exec >>log 2>&1
 child='' tmp=''
 say() { printf '[clusterkit] %s\n' "$*"; }
 finish() {
-  printf 'code %s\ndigest %s\nbytes %s\n' "$1" "${digest:-}" "${bytes:-}" >.result && mv -f .result result
+  printf 'code %s\ndigest %s\nbytes %s\narch %s\n' "$1" "${digest:-}" "${bytes:-}" "${arch:-}" >.result &&
+    mv -f .result result
   exit "$1"
 }
 clean() {
@@ -74,12 +76,14 @@ set -- build --force
 case $(become "$runtime" build --help 2>/dev/null) in
   *--mksquashfs-args*) set -- "$@" --mksquashfs-args "$packed" ;;
 esac
+[ -z "$architecture" ] || set -- "$@" --arch "$architecture"
 become "$runtime" "$@" image.sif "$target" </dev/null &
 child=$!
 wait "$child"
 code=$?
 child=''
 [ "$code" -eq 0 ] || finish "$code"
+arch=$(dd if=image.sif bs=1 skip=@ARCH@ count=2 2>/dev/null)
 digest=$(sha256sum <image.sif) && digest=${digest%% *} && bytes=$(($(wc -c <image.sif))) || finish 1
 inside() { (become "$runtime" exec --cleanenv --contain image.sif "$@"); }
 inside sh -c "$read" >packages.txt 2>/dev/null </dev/null ||
@@ -132,16 +136,18 @@ class BuildResult:
     code: int
     digest: str
     bytes: int
+    arch: str = ""
+    """What it is for; empty if unknown."""
 
 
-def key(work: Work) -> str:
-    """A name for a build, determined by its files, so that an equal request finds the running job."""
+def key(work: Work, options: Sequence[str]) -> str:
+    """A name for a build, determined by its files and options: an equal request finds the running job."""
     looks = []
     for name, path in sorted(work.files.items()):
         for found in [path, *sorted(path.rglob("*"))] if path.is_dir() else [path]:
             stat = found.lstat()
             looks.append((name, str(found), stat.st_size, stat.st_mtime_ns))
-    told = json.dumps([work.target, dict(work.texts), looks], sort_keys=True)
+    told = json.dumps([work.target, work.arch, dict(work.texts), looks, options], sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
@@ -184,6 +190,7 @@ def render(
         "runtime": runtime,
         "mode": mode,
         "target": work.target,
+        "architecture": work.arch,
         "fakeroot": "yes" if work.defined else "",
         "epoch": EPOCH if work.ours else "",
         "packed": PACKED,
@@ -200,6 +207,7 @@ def render(
         + _SCRIPT.replace("@UNSAFE@", str(ownership.EXIT_CODE))
         .replace("@PREFIXES@", " ".join(BUILDER.commands).upper())
         .replace("@BUILDER@", BUILDER.name)
+        .replace("@ARCH@", str(BUILDER.architecture_at))
     )
 
 
@@ -220,6 +228,7 @@ def parse_watch(answer: bytes) -> tuple[BuildResult | None, bytes]:
                 code if (code := ordinal(facts["code"])) is not None else 1,
                 facts.get("digest", ""),
                 ordinal(facts.get("bytes", "")) or 0,
+                BUILDER.architecture_of(facts.get("arch", "")),
             ), rest
         name, _, value = line.decode(errors="replace").partition(" ")
         facts[name] = value

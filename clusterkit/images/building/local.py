@@ -106,7 +106,8 @@ def options(work: Work, usage: str) -> list[str]:
     packing = ["--mksquashfs-args", PACKED] if "--mksquashfs-args" in usage else []
     # Not needed to convert, and it asks for a set-up that not every machine has.
     fakeroot = ["--fakeroot"] if work.defined else []
-    return ["build", "--force", *fakeroot, *packing]
+    arch = ["--arch", work.arch] if work.arch else []
+    return ["build", "--force", *fakeroot, *packing, *arch]
 
 
 def packages(image: Path) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from clusterkit.errors import ConfigError, ImageError
@@ -36,6 +36,8 @@ class Request:
     """Which build of torch the trainer image holds."""
     definition: Path | None = None
     """The user's own Apptainer definition, instead of the trainer's."""
+    arch: str | None = None
+    """Of the images that a registry has under one name, the one for this architecture."""
 
     @property
     def converted(self) -> tuple[str, str] | None:
@@ -60,6 +62,8 @@ class Work:
     """Whether it is the trainer's definition, whose result is reproducible."""
     defined: bool = True
     """Whether a definition is used, which needs root inside; a conversion does not."""
+    arch: str = ""
+    """The architecture to take from a registry, as registries name it; empty for that of the machine."""
 
 
 def prepare(request: Request, *, here: bool) -> Work:
@@ -73,6 +77,11 @@ def prepare(request: Request, *, here: bool) -> Work:
         ConfigError: the request contradicts itself or a definition cannot be used.
         ImageError: a file it names is missing.
     """
+    if request.arch and (request.converted or ("",))[0] != "docker":
+        raise ConfigError(
+            "--arch chooses among the images of a registry, and this one is built",
+            hint="use it with --from docker://NAME; or build on such a node: --cluster NAME --partition NAME",
+        )
     given = {"--from": request.source, "--bootstrap": request.bootstrap}
     if request.definition is not None:
         for option, value in given.items():
@@ -87,7 +96,8 @@ def prepare(request: Request, *, here: bool) -> Work:
                 f"--from {request.source} is a finished image: --bootstrap does not apply to it",
                 hint="leave --bootstrap out, or name a base without `transport:`",
             )
-        return _conversion(*request.converted, here=here)
+        arch = {"x86_64": "amd64", "aarch64": "arm64"}.get(request.arch or "", request.arch or "")
+        return replace(_conversion(*request.converted, here=here), arch=arch)
     texts = {_DEFINITION: _trainer_definition(request, here=here)}
     for name in ("install.sh", "locked.txt", f"locked-{request.torch}.txt"):
         texts[name] = (CONTAINERS / name).read_text()

@@ -89,16 +89,19 @@ def test_a_prelude_that_gives_up_ends_the_build(tmp_path: Path, line: str, stric
 
 def test_the_same_files_make_the_same_build(tmp_path: Path) -> None:
     folder = Work("oci:x", files={"x": tmp_path})
-    before = key(folder)
+    before = key(folder, ())
     (tmp_path / "more").touch()
-    assert key(folder) != before
-    assert key(Work("a.def", {"a.def": "1"})) == key(Work("a.def", {"a.def": "1"}))
-    assert key(Work("a.def", {"a.def": "1"})) != key(Work("a.def", {"a.def": "2"}))
+    assert key(folder, ()) != before
+    assert key(Work("a.def", {"a.def": "1"}), ()) == key(Work("a.def", {"a.def": "1"}), ())
+    assert key(Work("a.def", {"a.def": "1"}), ()) != key(Work("a.def", {"a.def": "2"}), ())
+    assert key(folder, ("--partition=x86",)) != key(folder, ("--partition=grace",))
 
 
 def test_the_answer_holds_the_result_and_the_new_piece_of_the_log() -> None:
     assert parse_watch(b"log\ncode 0\nmore") == (None, b"code 0\nmore")
     assert parse_watch(b"code 0\ndigest ab\nbytes 7\nlog\n") == (BuildResult(0, "ab", 7), b"")
+    arm = BuildResult(0, "ab", 7, "aarch64")
+    assert parse_watch(b"code 0\ndigest ab\nbytes 7\narch 04\nlog\n") == (arm, b"")
     assert parse_watch(b"code 255\ndigest \nbytes \nlog\nx") == (BuildResult(255, "", 0), b"x")
     with pytest.raises(TransportError):
         parse_watch(b"welcome to the cluster\n")

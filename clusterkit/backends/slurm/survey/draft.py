@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,7 +25,7 @@ from clusterkit.hardware import sizes_of
 from clusterkit.runtimes import BUILDER, NONE, runtime_of
 from clusterkit.units import format_duration, format_size, plural
 
-_SETTLED_ANEW = ("name", "host", "login_shell", "partition", "account", "qos", "max_time")
+_SETTLED_ANEW = ("name", "host", "login_shell", "partition", "account", "qos", "max_time", "arch")
 """Earlier keys of a cluster that stay only if the new survey confirms them."""
 _SETTLED_ANEW_FOR_GPUS = ("partition", "account", "qos", "constraint")
 """The same for a GPU type."""
@@ -145,6 +146,8 @@ def _cluster(
         partition := wishes.partition or _partition(slurm, wishes.account, survey.groups, before)
     ) is not None:
         entries.append(Entry("partition", partition, "for jobs without a GPU"))
+    if arch := _architectures(slurm):
+        entries.append(Entry("arch", arch, "of the nodes, as `uname -m` says it"))
     if wishes.account is not None:
         entries.append(Entry("account", wishes.account, "pays for the jobs"))
     limits = list(gpu_limits.values())
@@ -158,6 +161,17 @@ def _cluster(
         )
         entries.append(Entry("max_time", format_duration(max(finite)), f"the longest job{less}"))
     return entries
+
+
+def _architectures(slurm: Slurm) -> str | dict[str, str] | None:
+    """Returns the architecture of all nodes, or by partition those that differ from most; None if unknown."""
+    found = slurm.tables.architectures
+    if not found:
+        return None
+    default = slurm.tables.default
+    usual = found.get(default.name if default else "") or Counter(found.values()).most_common(1)[0][0]
+    others = {name: arch for name, arch in found.items() if arch != usual}
+    return {"*": usual, **others} if others else usual
 
 
 def _container(

@@ -34,6 +34,7 @@ def argv(root: str | None = None, *, trust: Iterable[str] = (), group: str | Non
         "CONFIG": tables.CONFIG,
         "PARTITIONS": tables.partitions(),
         "NODES": tables.nodes("-h -e", tables.NODES_BY_KIND),
+        "ARCHITECTURES": tables.NODE_ARCHITECTURES,
         "ASSOCIATIONS": tables.ASSOCIATIONS,
         "QOS": tables.QOS,
         "RUNTIMES": "".join(dict.fromkeys(runtime.survey for runtime in runtimes)),
@@ -79,6 +80,7 @@ if [ "$1" != none ]; then
     slurm_part config @CONFIG@
     slurm_part partitions @PARTITIONS@
     slurm_part nodes @NODES@
+    slurm_part architectures @ARCHITECTURES@
     ck_status=0
     slurm_part user sacctmgr -n -P show user "$me" format=User,DefaultAccount
     slurm_part associations @ASSOCIATIONS@

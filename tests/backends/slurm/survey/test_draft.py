@@ -113,6 +113,20 @@ def test_modules_are_loaded_where_they_are_needed() -> None:
     assert cluster.partition == "normal"
 
 
+@pytest.mark.parametrize(
+    ("rows", "arch"),
+    [
+        ("x86_64 gpu-a40,cpu\nx86_64 gpu-a100", {"*": "x86_64"}),
+        ("x86_64 gpu-a40,cpu\naarch64 gpu-a100", {"*": "x86_64", "gpu-a100": "aarch64"}),
+        ("aarch64 gpu-a40,gpu-a100\nx86_64 gpu-a100", {"*": "aarch64", "gpu-a100": "any"}),
+        ("", {}),
+    ],
+)
+def test_the_architecture_of_the_nodes_is_that_of_their_partitions(rows: str, arch: dict[str, str]) -> None:
+    table = {"host": "uni", "root": "/w", "arch": "ppc64le"}
+    assert loaded(merged("", drafted(TESTBED | {"architectures": rows}, before=table))).cluster().arch == arch
+
+
 def test_pyxis_is_taken_at_its_word() -> None:
     found = drafted(UNIVERSITY, container="pyxis")
     cluster = loaded(merged("", found)).cluster()

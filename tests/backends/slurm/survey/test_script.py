@@ -130,3 +130,15 @@ def test_folders_that_others_could_change_are_left_out(login: Login, tmp_path: P
         for who in ((), ("41002",))
     ]
     assert [len(parse(done.stdout).chosen) for done in asked] == [1, 0]
+
+
+def test_each_partition_has_the_architecture_of_its_nodes(login: Login) -> None:
+    kinds = [("aarch64", "gpu,all"), ("x86_64", "all"), ("aarch64", "gpu")]
+    row = "NodeName=n Arch={} CoresPerSocket=1 OS=Linux 6 RealMemory=1 Partitions={} Owner=N/A\n"
+    rows = "".join(row.format(*kind) for kind in kinds)
+    nodes = login.home / "nodes"
+    nodes.write_text(rows + "NodeName=down CoresPerSocket=1 State=DOWN Partitions=small\n")
+    write_program(login.slurm, "scontrol", f"case $* in *' node') cat {nodes};; esac")
+    slurm = login.survey(path=f"{login.slurm}:").slurm
+    assert slurm is not None
+    assert slurm.tables.architectures == {"gpu": "aarch64", "all": "any"}
