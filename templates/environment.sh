@@ -179,6 +179,12 @@ with_pip() {
   work=$1 from=$folder index=yes hashes='^$' options=$(about options)
   shift
   if [ -d "$folder/wheels" ]; then
+    for file in "$folder"/wheels/*linux*_*.whl; do
+      case $file in
+        *'*'* | *"_$(uname -m).whl") ;;
+        *) fail packages "${file##*/} was fetched for others than this $(uname -m): set packages = \"node\" of the cluster" ;;
+      esac
+    done
     from=$work index=no
     # what was made of sources has no hash of the lock; the sources were compared with it then
     [ ! -f "$folder/wheels/.checked" ] || hashes=' --hash=[^ ]*' options=${options%--require-hashes}

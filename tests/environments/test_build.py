@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from clusterkit.resources import TEMPLATES
 from tests.doubles.wheels import digest, index, slow_source, wheel
+from tests.programs import write_program
 from tests.waiting import until
 
 PROGRAM = TEMPLATES / "environment.sh"
@@ -312,3 +314,14 @@ def test_conda_makes_what_environment_yml_names(store: Store, monkeypatch: pytes
     (tools / "micromamba").write_text('#!/bin/sh\nmkdir "$4"\n')
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=60)
     assert done.stdout.endswith("(other): what was built has no Python that starts\n")
+
+
+def test_packages_that_were_fetched_for_other_processors_are_refused(store: Store, tmp_path: Path) -> None:
+    store.asks("fast\n")
+    (store.folder / "wheels").mkdir()
+    (store.folder / "wheels" / "fast-1.0-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl").touch()
+    script = '[ "$*" != -m ] || exec echo aarch64\nexec /bin/uname "$@"'
+    node = write_program(tmp_path / "node", "uname", script)
+    said, _ = store.start(PATH=f"{node}:{os.environ['PATH']}").communicate()
+    assert "x86_64.whl was fetched for others than this aarch64" in said
+    assert any(platform.machine() in path.name for path in store.folder.iterdir())
