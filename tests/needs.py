@@ -101,6 +101,13 @@ def _lacks_small_disk() -> str | None:
     return _lacks_root() or _lacks_program("mount")
 
 
+def _lacks_folding_disk() -> str | None:
+    if lacks := _lacks_root() or _lacks_program("mount"):
+        return lacks
+    fuse = Path("/usr/lib/python3/dist-packages/fusepy.py").exists() and Path("/dev/fuse").exists()
+    return None if fuse else "apt-get install python3-fusepy, on a machine with /dev/fuse"
+
+
 def _lacks_one_time_codes() -> str | None:
     lacks = _lacks_root() or _lacks_program("unshare") or _lacks_program("sshd")
     return lacks or (None if pam_module("pam_oath.so") else "apt-get install libpam-oath")
@@ -145,6 +152,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "procfs": _lacks_procfs,
     "two processors": _lacks_processors,
     "a small disk": _lacks_small_disk,
+    "a folding disk": _lacks_folding_disk,
     "one-time codes": _lacks_one_time_codes,
     "Kerberos": _lacks_kerberos,
     "NVRTC": _lacks_nvrtc,

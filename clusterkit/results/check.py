@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import stat
+import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -143,6 +144,28 @@ def present(results: str, files: Iterable[RemoteFile]) -> dict[str, os.stat_resu
         if stat.S_ISREG(info.st_mode):
             infos[file.path] = info
     return infos
+
+
+def indistinct(results: Path, paths: Iterable[str]) -> dict[str, str]:
+    """Returns by path the files that would overwrite another one here, and why.
+
+    The file system of a Mac or of Windows keeps one of names that differ only in case, or in how an accent is
+    written. The first in the alphabet comes.
+
+    Args:
+        results: the results folder, whose own name shows what the file system does.
+        paths: all files that will be here.
+    """
+    other = results.with_name(results.name.swapcase())
+    if other.name == results.name or not (other.exists() and other.samefile(results)):
+        return {}
+    first: dict[str, str] = {}
+    faults = {}
+    for path in sorted(paths):
+        taken = first.setdefault(unicodedata.normalize("NFC", path).casefold(), path)
+        if taken != path:
+            faults[path] = f"this disk cannot tell it from {taken.partition('/')[2]}"
+    return faults
 
 
 def second_name(file: Path, name: Path) -> None:

@@ -9,12 +9,19 @@ import stat
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from clusterkit.errors import RunError, TransportError
 from clusterkit.folders import make_ignored
-from clusterkit.results.check import LocalFiles, damaged_checkpoints, present, problems, second_name
+from clusterkit.results.check import (
+    LocalFiles,
+    damaged_checkpoints,
+    indistinct,
+    present,
+    problems,
+    second_name,
+)
 from clusterkit.results.listing import (
     NO_SUCH_ROOT,
     Listing,
@@ -206,8 +213,14 @@ class _Pull:
 
     def bring(self, listing: Listing, checkpoints: Checkpoints) -> list[RemoteFile]:
         """Transfers what is new of the selected files; returns those that should now be present."""
-        self.faults.clear()
         self.too_large.clear()
+        paths = (*(file.path for file in listing.files), *(link.path for link in listing.links))
+        self.faults = indistinct(self._results, paths)
+        listing = replace(
+            listing,
+            files=tuple(file for file in listing.files if file.path not in self.faults),
+            links=tuple(link for link in listing.links if link.path not in self.faults),
+        )
         best = None
         if checkpoints is Checkpoints.BEST:  # the evaluations decide which is best, so they are pulled first
             self._move(select(listing.files, Checkpoints.NONE))

@@ -39,6 +39,7 @@ PACKAGES = [
     "openssh-server",
     "openssh-tests",
     "procps",
+    "python3-fusepy",
     "rsync",
     "shellcheck",
     "tcsh",

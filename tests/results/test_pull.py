@@ -23,6 +23,7 @@ from clusterkit.results.selection import Checkpoints
 from clusterkit.transport.base import Completed, Transferred, Transport
 from clusterkit.transport.factory import connect
 from clusterkit.transport.local import LocalTransport
+from tests.doubles.folding_disk import folding_disk
 from tests.doubles.loopback_sshd import LoopbackSshd
 from tests.needs import needing
 from tests.results.node_runs import RUN, make_checkpoint, make_run, segment, write
@@ -343,6 +344,26 @@ def test_a_link_takes_the_place_of_no_folder_here_and_leads_through_none(
     problems = bench.pull_one().problems
     assert any("c is a folder here" in line for line in problems)
     assert [path.name for path in (tmp_path / "outside").iterdir()] == ["kept"]
+
+
+@pytest.mark.needs("a folding disk")
+def test_of_names_that_the_disk_here_cannot_tell_apart_one_comes_and_the_others_are_named(
+    bench: Bench, tmp_path: Path
+) -> None:
+    for name in ("out/Best.pt", "out/best.pt", "Out/BEST.pt"):
+        write(bench.run_dir / name, name)
+    (bench.run_dir / "out/bEst.pt").symlink_to("../metrics.jsonl")
+    with folding_disk(tmp_path / "mac") as disk:
+        bench.results = disk / "results"
+        for _ in range(2):
+            run = bench.pull_one()
+            assert sorted(run.problems) == [
+                "not synced: out/Best.pt: this disk cannot tell it from Out/BEST.pt",
+                "not synced: out/bEst.pt: this disk cannot tell it from Out/BEST.pt",
+                "not synced: out/best.pt: this disk cannot tell it from Out/BEST.pt",
+            ]
+            assert (bench.home / "out/best.pt").read_text() == "Out/BEST.pt"
+        assert run.up_to_date
 
 
 @pytest.mark.slow
