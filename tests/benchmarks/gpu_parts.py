@@ -61,12 +61,12 @@ CALLS = {
     "1": Call(
         7.5,
         (
-            *("machine", "tests", "speed", "paper", "micro", "profile", "run_profile"),
-            *("mt10", "reference"),
+            *("machine", "tests", "speed", "micro", "mt10", "paper", "profile", "run_profile"),
+            "reference",
         ),
     ),
     "2": Call(5.2, ("two_million",)),
-    "3": Call(7.5, ("machine", "environments", "mt10", "mt10_30", "together", "pack", "mps", "sb3")),
+    "3": Call(7.5, ("machine", "mt10", "mt10_30", "environments", "together", "pack", "mps", "sb3")),
     "4": Call(5.4, ("two_million_resumed",)),
 }
 """The first hour on a GPU: 1 and 2 take 15 minutes together, with their starts, and so do 3 and 4."""
@@ -107,6 +107,7 @@ class Parts:
             "tests": Part("the tests that only a GPU can run", 120, self.tests, ("pytest",)),
             "overlap": learner("acting alone and behind queued updates, compared to the bit", "overlap", 40),
             "speed": learner("updates a second and memory, by batch and precision", "speed", 120, **fast),
+            "micro": Part("products, optimisers and streams one by one", 60, self.micro),
             "equality": learner("captured against eager after 1 000 updates", "equality", 90),
             "mt10": train("guide-mt10, 10 environments", "guide-mt10", 45),
             "mt10_30": train("guide-mt10, 30 environments", "guide-mt10", 45, "--num-envs", "30"),
@@ -125,7 +126,6 @@ class Parts:
             "bandwidth": learner("copies between host and device", "bandwidth", 20),
             "profile": learner("all kernels of an update", "profile", 40, **fast),
             "run_profile": Part("all kernels of runs, an update", 90, self.run_profile, WHOLE, compares=True),
-            "micro": Part("products, optimisers and streams one by one", 60, self.micro),
             "reference": learner("a single file in LeanRL's manner", "reference", 150),
             "compiled": learner("a plain implementation through torch.compile", "compiled", 60),
             "sb3": learner("updates a second of Stable-Baselines3", "sb3", 40, needs=SB3),
