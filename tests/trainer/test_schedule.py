@@ -153,11 +153,14 @@ def hands(draw):
 @pytest.mark.slow
 @given(hands())
 def test_every_environment_has_one_worker_and_every_worker_has_one(hand):
-    costs, _, workers = hand
+    costs, models, workers = hand
     shares = assigned_shares(*hand)
     assert len(shares) == workers
     assert sorted(env for share in shares for env in share) == list(range(len(costs)))
-    assert all(share and share == sorted(share) for share in shares)
+    for share in shares:
+        rows = [[*row] for _, row in itertools.groupby(share, models.__getitem__)]
+        assert 0 < len(rows) == len({models[env] for env in share})
+        assert all(row == sorted(row) for row in rows)
 
 
 def test_no_worker_goes_without_for_the_sake_of_a_model():
