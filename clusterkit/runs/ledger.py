@@ -28,7 +28,7 @@ _LARGEST = 999_999
 """Largest number of a short name from elsewhere that new ones follow."""
 ALONE = -1
 """The `part` of a group's run that was submitted by itself, as the trials of a search are."""
-_VERSION = 6
+_VERSION = 7
 _BUSY_SECONDS = 10.0
 
 
