@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
 import tomllib
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from clusterkit.runtimes import BUILDER
 from tests.cluster.ailments import tell_of_gpus
 from tests.cluster.cluster import Cluster
 from tests.cluster.laptop import User
@@ -25,7 +27,7 @@ OWN_PROGRAM = """
 program = ["sh", "-c", "echo here is $(hostname) with GPU $CUDA_VISIBLE_DEVICES"]
 """
 """In the user's own file: there is no GPU here to train on, and what init writes stays as it is."""
-PROFILES = ("a40-test", "a100-test")
+PROFILES = ("a40", "a100")
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +119,28 @@ def test_a_cluster_never_seen(newcomer: User, small_sif: Path) -> None:
         "/share/$USER/clusterkit",
     )
     assert "account" not in site
+    assert site["arch"] == platform.machine()
     assert runs_on_both(newcomer) == ["here is a40n1 with GPU 0", "here is a100n1 with GPU 0"]
+    refuses_other_processors(newcomer, small_sif)
+
+
+def refuses_other_processors(user: User, image: Path) -> None:
+    """Before anything is sent; and the words by which `why` would know it are Apptainer's own."""
+    codes = {"x86_64": b"02\0", "aarch64": b"04\0"}
+    here = platform.machine()
+    (other,) = codes.keys() - {here}
+    system = b"\1\0\0\0\2\0\0\0"  # a squashfs, the primary one; Apptainer asks what is written beside it
+    content = image.read_bytes()
+    for before in (b"SIF_MAGIC\00001\0", system):
+        content = content.replace(before + codes[here], before + codes[other], 1)
+    foreign = user.cluster.share / "foreign.sif"
+    foreign.write_bytes(content)
+    refused = user.tries("deploy", "--image", str(foreign))
+    assert refused.returncode == 6
+    assert f"is for {other}, and the nodes of site are {here}" in refused.stderr
+    run = ["apptainer", "exec", "/share/foreign.sif", "true"]
+    said = user.cluster.run("a40n1", run, user=user.cluster.user, check=False).stderr
+    assert re.search(BUILDER.says["image-architecture"], said), said
 
 
 def test_a_cluster_that_spells_everything_differently(stranger: User, small_sif: Path) -> None:
