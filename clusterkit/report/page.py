@@ -36,6 +36,7 @@ from clusterkit.report.pictures import inline_svg
 from clusterkit.report.statistics import Interval, difference, iqm, iqm_interval
 from clusterkit.resources import TEMPLATES
 from clusterkit.runs.run_dir import table
+from clusterkit.runs.spec import short_of
 from clusterkit.units import format_seconds, significant
 
 _MOST_SEEDS = 10
@@ -159,8 +160,10 @@ def render(
 
 
 def _title(groups: Sequence[ReportGroup]) -> str:
+    """Returns the names of the runs; of one run or group, with its short name before it."""
     if len(groups) == 1:
-        return groups[0].label
+        short, *others = {short_of(run.document).partition("/")[0] for run in groups[0].runs}
+        return f"{short}: {groups[0].label}" if short and not others else groups[0].label
     names = list(dict.fromkeys(str(run.document.get("name")) for group in groups for run in group.runs))
     return ", ".join(names) if len(names) <= _MOST_NAMES else f"{len(groups)} groups of runs"
 

@@ -491,6 +491,16 @@ def test_groups_of_programs_of_ones_own_are_compared_by_their_number(
 
 
 @pytest.mark.usefixtures("page_only")
+def test_a_group_s_short_name_is_in_the_title(tmp_path: Path) -> None:
+    folders = [own_run(tmp_path, seed, []) for seed in (1, 2)]
+    for file in (folder / "run.json" for folder in folders):
+        document = json.loads(file.read_text())
+        file.write_text(json.dumps({**document, "short": f"phd-3/seed{document['seed']}"}))
+    assert "<h1>phd-3: own</h1>" in write(folders, tmp_path / "out")[2]
+    assert "<h1>own</h1>" in write([*folders, own_run(tmp_path, 3, [])], tmp_path / "more")[2]
+
+
+@pytest.mark.usefixtures("page_only")
 def test_the_machine_s_numbers_that_a_program_logs_are_drawn_once(tmp_path: Path) -> None:
     rows = [{**row, "cpu/share": 0.5, "time": 100.0 + row["step"], "attempt": 0} for row in losses(1.0)]
     _, page, _ = write([own_run(tmp_path, 1, rows)], tmp_path / "out")
