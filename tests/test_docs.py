@@ -49,7 +49,7 @@ NEED_MORE = {
 """What the scratch project cannot run, and what it would need; lines with these words are parsed only."""
 MOST_WORDS = 26_000
 """Of all pages: what is added takes the place of something else."""
-PROFILES = ("a40-2m", "check", "check-a40", "heavy", "baseline", "sac", "ppo", "a2c", "l40s-mine")
+PROFILES = ("a40-2m", "a40", "check", "check-a40", "heavy", "baseline", "sac", "ppo", "a2c", "l40s-mine")
 
 
 def test_every_option_is_documented() -> None:
