@@ -62,8 +62,8 @@ def words_of(page: Path) -> int:
 
 def fences(page: str, language: str) -> list[str]:
     """The texts of a page's code blocks in a language."""
-    text = (ROOT / page).read_text()
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    return [text for name, text in found if name == language]
 
 
 @cache
