@@ -153,7 +153,7 @@ def runtime(node: Node) -> Verdict:
     return failed(*node.cluster.runtime.missing(node.name, node.table))
 
 
-@CHECKS.declare("the image is for the node's architecture", "image-there", applies=Scope.stores_image)
+@CHECKS.declare("root-shared", "image-there", applies=Scope.stores_image)
 def architecture(node: Node) -> Verdict:
     """Judges whether the image's programs are for the node's processors."""
     machine, arch = node.answer["about"].value("machine"), node.started.arch

@@ -71,12 +71,12 @@ def test_what_fits_the_smallest_of_its_name_fits() -> None:
 def test_the_node_s_memory_has_a_setting_for_a_cure() -> None:
     short = judge(GUIDE, replace(MACHINE, host_memory=4 * GIB), None, None).host
     assert short.fit is Fit.TOO_LARGE
-    assert '`memory = "12G"`' in short.advice
-    cured = judge(GUIDE, replace(MACHINE, host_memory=12 * GIB), None, None).host
+    assert '`memory = "10G"`' in short.advice
+    cured = judge(GUIDE, replace(MACHINE, host_memory=10 * GIB), None, None).host
     assert cured.fit is Fit.FITS
     silent = judge(GUIDE, replace(MACHINE, host_memory=None), None, None).host
     assert silent.fit is Fit.UNKNOWN
-    assert '`memory = "12G"`' in silent.advice
+    assert '`memory = "10G"`' in silent.advice
 
 
 def test_without_a_gpu_everything_is_the_node_s() -> None:

@@ -85,10 +85,10 @@ def test_after_the_last_memory_fallback_the_run_ends_with_the_reason(make, full)
 
 
 def test_a_replay_that_does_not_fit_at_the_start_is_made_on_the_host(make, monkeypatch, said):
-    def fails(*sizes, on_host, turn):
+    def fails(*sizes, on_host, **settings):
         if not on_host:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return Replay(*sizes, on_host=on_host, turn=turn)
+        return Replay(*sizes, on_host=on_host, **settings)
 
     monkeypatch.setattr(memory, "Replay", fails)
     learner = make()
