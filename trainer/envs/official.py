@@ -116,6 +116,11 @@ def model_file(task: str) -> str:
     return path
 
 
+def forget_model(task: str) -> None:
+    """Has the task's model read anew for the next environment: those who share it may have spoilt it."""
+    _parsed.pop(model_file(task), None)
+
+
 @lru_cache(maxsize=1)
 def scratch_environment(task: str) -> Any:
     """Returns an official environment with its own model; the last one is kept, so that it is made once."""

@@ -1,8 +1,9 @@
 """Checks that a task's fast class agrees with the official one bit for bit before it is used.
 
 Other package versions or another processor could break the equality. So before the first environment of a
-task in a process, both classes play three short episodes; if they differ, the official class is used. Between
-the steps of the fast one a copy of it plays another goal, with which it shares what copies share.
+task in a process, both classes play three short episodes; if they differ, the official class is used, each of
+whose environments then has a model of its own, for what differs may come of sharing one. Between the steps of
+the fast one a copy of it plays another goal, with which it shares what copies share.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from trainer.envs.fast_metaworld import fast_class
 from trainer.envs.official import (
     STANDARD,
+    forget_model,
     goal_vectors,
     official_class,
     official_task,
@@ -35,9 +37,9 @@ def environment_class(task: str) -> tuple[Any, str]:
     fault = difference(task, fast_class)
     if fault is None:
         return fast_class(task), ""
-    return official_class(
-        task
-    ), f"{task} is played by the official environment: the fast one differs, {fault}"
+    remark = f"{task} is played by the official environment: the fast one differs, {fault}"
+    forget_model(task)
+    return official_class(task, shares_model=False), remark
 
 
 def difference(task: str, make: Callable[[str], Any]) -> str | None:
