@@ -94,14 +94,14 @@ def dqn(values: Mapping[str, Any], envs: VecEnv, *, seed: int, device: str, **pa
 
 
 class Dummy(gymnasium.Env):
-    """An environment of the guides' sizes, the task's id in the observation."""
+    """An environment of the lab guides' sizes, the task's id in the observation."""
 
     observation_space = gymnasium.spaces.Box(-1, 1, (49,), np.float32)
     action_space = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
 
 
 def guide_sac(device: str) -> SAC:
-    """Makes a learner of the guides' sizes with a replay of random transitions."""
+    """Makes a learner of the lab guides' sizes with a replay of random transitions."""
     sizes = {"net_arch": {"pi": [256, 256], "qf": [1024, 1024, 1024]}}
     learner = SAC("MlpPolicy", Dummy(), policy_kwargs=sizes, buffer_size=20_000, device=device)
     learner.set_logger(configure(None, []))

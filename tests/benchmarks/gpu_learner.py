@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.gpu_learner PART [--dry-run]
 
-`speed`: updates a second with the guides' networks, for batches of 512 and 1280 and each precision: ours
+`speed`: updates a second with the lab guides' networks, for batches of 512 and 1280 and each precision: ours
 eager and captured, a plain implementation, and the memory in use. `paper`: ours captured with the paper's
 networks and its batch of 1280. Each names the path that computed it; where that is kernels, the same updates
 by autograd are measured in turn with it. `compiled`: the plain implementation through torch.compile.
@@ -170,7 +170,7 @@ class Bench:
                 }
 
     def seeds(self) -> Findings:
-        """Several seeds at once, with small networks, the guides' and the paper's."""
+        """Several seeds at once, with small networks, the lab guides' and the paper's."""
         configure(self.device.type, "tf32")
         for name in self.sizes.seeds_of:
             for seeds in self.sizes.seeds:
@@ -223,7 +223,7 @@ class Bench:
             yield {"pinned": pinned, "bytes": size, **rates}
 
     def profile(self) -> Findings:
-        """All kernels of an update of the guides' networks, the mean of some; eager and captured."""
+        """All kernels of an update of the lab guides' networks, the mean of some; eager and captured."""
         configure(self.device.type, "tf32")
         updates = self.sizes.profiled
         for captured in (False, True):

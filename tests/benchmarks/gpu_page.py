@@ -157,7 +157,7 @@ def _steps(found: Mapping[str, Any]) -> Table:
 
 
 def _peers(found: Mapping[str, Any]) -> Table:
-    """The guides' networks, the same data, one update at a time, by whoever computes it."""
+    """The lab guides' networks, the same data, one update at a time, by whoever computes it."""
     rates = _peer_rates(found)
     rows = [
         (text, *(_beside(seen.get(batch), rates[0].get(batch)) for batch in GPU.batches.values()))
