@@ -256,7 +256,8 @@ def place(
     member, run_id = planned.member, planned.spec.run_id
     run_dir, image = layout.run(run_id), materials.image
     if image:
-        image = fitting(image, cluster, planned.requests)
+        needed = fitting(image, cluster, planned.requests)
+        image = needed if planned.submission.number == 0 else image  # run.json has named it since then
     argv, env = planned.program.placed(run_id, run_dir)
     if member:
         env |= member.env

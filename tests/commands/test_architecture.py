@@ -84,13 +84,14 @@ class ArmSite(SlurmSite):
         path.write_text(path.read_text().partition("container = ")[0] + lines)
 
     def start(self, run_id: str, partition: str) -> str:
-        """Starts the job of a run that waits in a partition; returns its log."""
+        """Starts the newest job of a run that waits in a partition; returns its newest log."""
         rows = [line.split() for line in (self.folder / "queue").read_text().splitlines()]
-        ((_, job_id, script, *number),) = [row for row in rows if row[0] == partition and run_id in row[2]]
+        *_, (_, job_id, script, *number) = [row for row in rows if row[0] == partition and run_id in row[2]]
         path = f"{self.folder}/nodes/{partition}:{self.bin}:{os.environ['PATH']}"
         env = {**os.environ, "PATH": path, "SLURM_JOB_ID": job_id, "SLURM_JOB_PARTITION": partition}
         subprocess.run(["bash", "-p", script, *number], env=env, capture_output=True, check=False)
-        return (self.root / "runs" / run_id / "attempts/0/log").read_text()
+        *_, log = sorted((self.root / "runs" / run_id / "attempts").glob("*/log"))
+        return log.read_text()
 
 
 @pytest.fixture
@@ -121,6 +122,21 @@ def test_first_starts_the_image_of_each_partition_where_it_starts(site: ArmSite)
     assert '"arch": "aarch64"' in record
     assert record.count("sha256-") == 1
     assert "on aarch64" in site.start(alone, "grace")
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_the_image_of_the_partition_that_took_it(site: ArmSite) -> None:
+    for arch in MACHINES.values():
+        image(site.project, arch)
+    site.types("deploy")
+    run_id = submit(site, "--first", "partition:x86,grace")
+    failing = site.folder / "nodes/grace/apptainer"
+    sound = failing.read_text()
+    failing.write_text(sound.replace('on $(uname -m)" ;;', 'on $(uname -m)"; exit 1 ;;'))
+    assert "ended: container" in site.start(run_id, "grace")
+    failing.write_text(sound)
+    site.types("resume", run_id, "--sbatch", "partition=grace")
+    assert "ended: completed" in site.start(run_id, "grace")
 
 
 @pytest.mark.slow
