@@ -181,7 +181,7 @@ with_pip() {
   if [ -d "$folder/wheels" ]; then
     for file in "$folder"/wheels/*linux*_*.whl; do
       case $file in
-        *'*'* | *"_$(uname -m).whl") ;;
+        *'*'* | *-any.whl | *"_$(uname -m).whl") ;;
         *) fail packages "${file##*/} was fetched for others than this $(uname -m): set packages = \"node\" of the cluster" ;;
       esac
     done

@@ -325,3 +325,11 @@ def test_packages_that_were_fetched_for_other_processors_are_refused(store: Stor
     said, _ = store.start(PATH=f"{node}:{os.environ['PATH']}").communicate()
     assert "x86_64.whl was fetched for others than this aarch64" in said
     assert any(platform.machine() in path.name for path in store.folder.iterdir())
+
+
+def test_packages_for_all_processors_may_be_named_after_linux(store: Store) -> None:
+    wheel(store.folder / "wheels", "linux_metrics")
+    store.asks("linux_metrics\n")
+    said, _ = store.start(code="import linux_metrics").communicate()
+    assert "[clusterkit] its environment has 1 packages" in said
+    assert "was fetched for others" not in said
