@@ -121,7 +121,8 @@ def images_of(cluster: Cluster, ledger: Ledger, bar: Bar) -> dict[Image, Path | 
         found[image] = path
     if not found or cluster.image_by_architecture:
         known = {image.arch for image in found}
-        found |= {image: None for image in ledger.deployed(cluster.name) if image.arch not in known}
+        deployed = (image for image in ledger.deployed(cluster.name) if image.arch not in known)
+        found |= {image: None for image in deployed if image not in found}  # it may not have told its own
     return found
 
 

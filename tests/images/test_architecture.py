@@ -11,7 +11,7 @@ import pytest
 from clusterkit.config.models import Cluster
 from clusterkit.errors import ImageError
 from clusterkit.images.architecture import fitting, must_suit
-from clusterkit.images.image import Image
+from clusterkit.images.image import Image, local_image
 from clusterkit.runs.ledger import Ledger
 from clusterkit.submit.materials import images_of
 
@@ -81,6 +81,9 @@ def test_each_file_is_for_the_architecture_of_its_name(tmp_path: Path) -> None:
         assert found() == {"aarch64": None}
         sif("mine-x86_64.sif", b"02")
         assert found() == {"x86_64": tmp_path / "mine-x86_64.sif", "aarch64": None}
+        earlier = local_image(tmp_path / "mine-x86_64.sif", ledger, runtime="apptainer")
+        ledger.set_deployed("uni", Image(earlier.digest, earlier.bytes))  # when no image told its architecture
+        assert found() == {"x86_64": tmp_path / "mine-x86_64.sif"}
         sif("mine-aarch64.sif", b"04")
         assert found()["aarch64"] == tmp_path / "mine-aarch64.sif"
         sif("mine-aarch64.sif", b"02")
