@@ -92,8 +92,9 @@ def without_fault(
 
 
 def _refused(match: re.Match[str]) -> list[str]:
-    """Returns the option that a program does not know, and what followed it as far as the message tells."""
-    return (match["several"] or match["option"] or match["other"] or match["quoted"].strip("'")).split()
+    """Returns the argument that a program does not know, and what followed it as far as the message tells."""
+    one = match["option"] or match["other"] or (match["quoted"] or "").strip("'")
+    return (match["several"] or "").split() or [one]
 
 
 def _unknown(

@@ -102,6 +102,22 @@ def test_a_wrong_option_of_the_settings_is_named_with_what_was_meant(tmp_path: P
     assert diagnose(parse_evidence(ask(run))).finding.next == "clusterkit submit --profile p -- --lr=3"
 
 
+@pytest.mark.parametrize(
+    ("own", "said", "fault"),
+    [
+        (["", "1"], "trainer: unknown argument ''", "''"),
+        (["a b", "1"], "trainer: unknown argument 'a b'", "'a b'"),
+        (["", "1"], "train.py: error: unrecognized arguments:  ", "''"),
+    ],
+)
+def test_an_argument_that_is_empty_or_has_blanks_is_the_one_at_fault(
+    own: list[str], said: str, fault: str
+) -> None:
+    cure, changed = without_fault(["--", *own], said)
+    assert cure.startswith(f"change `{fault}`: ")
+    assert changed == ["--", "1"]
+
+
 def test_other_causes_keep_all_arguments(tmp_path: Path) -> None:
     run = make_run(
         tmp_path, "[clusterkit] the code folder /share/s/x does not exist on n1: submit the run again"
