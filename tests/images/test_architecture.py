@@ -82,10 +82,21 @@ def test_each_file_is_for_the_architecture_of_its_name(tmp_path: Path) -> None:
         sif("mine-x86_64.sif", b"02")
         assert found() == {"x86_64": tmp_path / "mine-x86_64.sif", "aarch64": None}
         earlier = local_image(tmp_path / "mine-x86_64.sif", ledger, runtime="apptainer")
-        ledger.set_deployed("uni", Image(earlier.digest, earlier.bytes))  # when no image told its architecture
+        # no image told its architecture then
+        ledger.set_deployed("uni", Image(earlier.digest, earlier.bytes))
         assert found() == {"x86_64": tmp_path / "mine-x86_64.sif"}
         sif("mine-aarch64.sif", b"04")
         assert found()["aarch64"] == tmp_path / "mine-aarch64.sif"
         sif("mine-aarch64.sif", b"02")
         with pytest.raises(ImageError, match=r"mine-aarch64\.sif is for x86_64"):
             found()
+
+
+def test_the_architecture_may_be_the_name_of_a_folder(tmp_path: Path) -> None:
+    site = cluster({}, image=str(tmp_path / "{arch}/mine.sif"))
+    path = tmp_path / "aarch64/mine.sif"
+    path.parent.mkdir()
+    path.write_bytes(b"\0" * 32 + b"SIF_MAGIC\00001\0" + b"04\0")
+    with Ledger(tmp_path / "l") as ledger:
+        known = images_of(site, ledger, lambda *_: nullcontext(lambda _: None))
+    assert list(known.values()) == [path]
