@@ -176,7 +176,7 @@ def test_the_loop_of_the_cookbook_goes_on_where_it_was(newcomer: Project) -> Non
     newcomer.begun(run_id)
     pid = json.loads((newcomer.run_dir(run_id) / "attempts/0/start.json").read_text())["pid"]
     os.kill(pid, signal.SIGUSR1)
-    newcomer.ended(run_id)
+    newcomer.until(lambda: newcomer.states(run_id) != ["RUNNING"])
     assert json.loads((newcomer.run_dir(run_id) / "attempts/0/exit.json").read_text())["why"] == "requeue"
     newcomer.run("resume", run_id)
     newcomer.until(lambda: [row for row in logged(newcomer, run_id) if row["attempt"] == 1])

@@ -25,7 +25,7 @@ from clusterkit.hardware import sizes_of
 from clusterkit.runtimes import BUILDER, NONE, runtime_of
 from clusterkit.units import format_duration, format_size, plural
 
-_SETTLED_ANEW = ("name", "host", "login_shell", "partition", "account", "qos", "max_time", "arch")
+_SETTLED_ANEW = ("name", "host", "login_shell", "partition", "account", "qos", "max_time")
 """Earlier keys of a cluster that stay only if the new survey confirms them."""
 _SETTLED_ANEW_FOR_GPUS = ("partition", "account", "qos", "constraint")
 """The same for a GPU type."""

@@ -127,6 +127,11 @@ def test_the_architecture_of_the_nodes_is_that_of_their_partitions(rows: str, ar
     assert loaded(merged("", drafted(TESTBED | {"architectures": rows}, before=table))).cluster().arch == arch
 
 
+def test_an_architecture_that_the_site_does_not_tell_stays() -> None:
+    silent = drafted(TESTBED | {"architectures": ""}, before={"host": "uni", "root": "/w", "arch": "ppc64le"})
+    assert not [key for key in silent.gone if "arch" in key]
+
+
 def test_pyxis_is_taken_at_its_word() -> None:
     found = drafted(UNIVERSITY, container="pyxis")
     cluster = loaded(merged("", found)).cluster()
