@@ -13,6 +13,8 @@ from clusterkit.units import format_bytes
 
 ARCHITECTURES = ("x86_64", "aarch64", "ppc64le", "s390x", "riscv64")
 """What `uname -m` says of the machines that programs are built for."""
+VENDORS = ("nvidia", "amd")
+"""The makers of GPUs, the usual one first."""
 _SAME_GPU = 0.9
 """Share of a GPU's nominal memory that must be visible: driver and ECC take some."""
 
@@ -126,7 +128,9 @@ def _disk(has: Hardware, need: HardwareNeed) -> list[Shortage]:
 _G = 2**30
 _NOT_BEFORE, _NOT_AFTER = r"(?<![a-z0-9.])", r"(?![a-z0-9])"
 
-# Memory is that of NVIDIA's data sheets (https://www.nvidia.com/en-us/data-center/,
+# Memory of AMD's is that of https://rocm.docs.amd.com/en/latest/reference/gpu-specs.html; an MI250 has two
+# dies with 64 GiB each, which are two GPUs to the scheduler and the programs. Memory of the others is that of
+# NVIDIA's data sheets (https://www.nvidia.com/en-us/data-center/,
 # https://www.nvidia.com/en-us/design-visualization/, https://www.nvidia.com/en-us/geforce/graphics-cards/),
 # their GB read as Slurm reads G. A card sold with more than one size (A100, V100, P100, RTX 3080, or RTX
 # 4070, which has less in laptops) has none in the table: the site's own description may tell. A GH200 with
@@ -181,6 +185,16 @@ _CARDS: tuple[tuple[str, str, int | None], ...] = (
     (r"(?:rtx-?)?2080(?:-?super)?", "rtx2080", 8),
     (r"(?:gtx-?)?1080-?ti", "gtx1080ti", 11),
     (r"(?:gtx-?)?1080", "gtx1080", 8),
+    (r"mi-?100", "mi100", 32),
+    (r"mi-?210", "mi210", 64),
+    (r"mi-?250", "mi250", 64),
+    (r"mi-?250x", "mi250x", 64),
+    (r"mi-?300a", "mi300a", 128),
+    (r"mi-?300x", "mi300x", 192),
+    (r"mi-?300", "mi300", None),
+    (r"mi-?325x?", "mi325x", 256),
+    (r"mi-?350x", "mi350x", 288),
+    (r"mi-?355x", "mi355x", 288),
 )
 _SIZES = {
     "a100": (40, 64, 80),
@@ -189,6 +203,7 @@ _SIZES = {
     "v100": (16, 32),
     "p100": (12, 16),
     "gh200": (96, 144),
+    "mi300": (128, 192),
     "rtx3080": (10, 12),
     "rtx4070": (8, 12),
     "rtx6000": (24, 48),
@@ -202,7 +217,7 @@ _PATTERNS = tuple(
 )
 _SIZE = re.compile(rf"{_NOT_BEFORE}(\d{{1,3}})-?gi?b?{_NOT_AFTER}")
 _EXPLAINED = re.compile(rf"{_SIZE.pattern}|{_NOT_BEFORE}{_BUILD}{_NOT_AFTER}")
-_OTHER = re.compile(r"\d|\b(?:mig|vgpu|grid|half|slice|shard|ti|super|laptop|mobile|max-?q)\b")
+_OTHER = re.compile(r"\d|\b(?:[cdq]px|mig|vgpu|grid|half|slice|shard|ti|super|laptop|mobile|max-?q)\b")
 """What makes it a part of the card, or another card."""
 _SLICE = re.compile(r"(?<![a-z0-9])[0-9]g-?\.?([0-9]{1,6})gb")
 """A slice (MIG): 3g.20gb."""
@@ -235,6 +250,18 @@ def recognise(text: str) -> tuple[str, int | None] | None:
             size = max(told, default=memory)
             return None if len(told) > 1 else (name, None if size is None else size * _G)
     return None
+
+
+_AMD = re.compile(rf"{_NOT_BEFORE}(?:mi-?\d{{2,3}}[ax]?|amd|instinct|radeon|gfx\d+[a-z]?){_NOT_AFTER}")
+
+
+def vendor_of(text: str) -> str:
+    """Returns the maker that a GPU type means, one of `VENDORS`.
+
+    >>> vendor_of("amd_instinct_mi250x"), vendor_of("a100")
+    ('amd', 'nvidia')
+    """
+    return "amd" if _AMD.search(_plain(text)) else "nvidia"
 
 
 def slice_memory(text: str) -> int | None:

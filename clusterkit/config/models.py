@@ -115,6 +115,8 @@ class GpuTable(SettingsModel):
     """The constraint; None is the cluster's."""
     memory: Size | None = None
     """Memory of one GPU in bytes."""
+    vendor: Literal["nvidia", "amd"] = "nvidia"
+    """Who made them: how containers get them, and which tools tell of them."""
     sbatch: NativeOptions = Field(default_factory=dict)
     """Further options, over those of the cluster."""
 

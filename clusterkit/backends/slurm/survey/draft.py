@@ -21,7 +21,7 @@ from clusterkit.backends.slurm.survey.parse import Slurm, SlurmSurvey
 from clusterkit.backends.survey import FoundGpu, FoundRuntime, SiteDraft, Wishes
 from clusterkit.config.lines import Entry, Key, WrittenTable
 from clusterkit.config.models import Profile
-from clusterkit.hardware import sizes_of
+from clusterkit.hardware import VENDORS, sizes_of
 from clusterkit.runtimes import BUILDER, NONE, runtime_of
 from clusterkit.units import format_duration, format_size, plural
 
@@ -223,6 +223,8 @@ def _gpu(
         )
     if offer.memory is not None:
         entries.append(_kept(Entry("memory", format_size(offer.memory), "of one GPU"), before))
+    if offer.vendor != VENDORS[0]:
+        entries.append(_kept(Entry("vendor", offer.vendor, offer.hint), before))
     return WrittenTable(
         ("clusters", wishes.name, "gpus", offer.name), tuple(entries), _about_gpu(offer, slurm, wishes)
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from clusterkit.backends.slurm.request import Gpus
 from clusterkit.backends.slurm.survey.parse import Slurm, SlurmSurvey
 from clusterkit.backends.slurm.tables import NodeRow, Partition
-from clusterkit.hardware import recognise, slice_memory
+from clusterkit.hardware import recognise, slice_memory, vendor_of
 
 _DAY = 86400
 _ASIDE = re.compile(r"preempt|scaveng|backfill|besteffort|low-?prio|spot|devel|debug|test|interactive|viz")
@@ -104,6 +104,11 @@ class Offer:
     """The source of the name, for a comment."""
     others: tuple[Offer, ...] = ()
     """The same type in other, less suitable partitions."""
+
+    @property
+    def vendor(self) -> str:
+        """Who made them."""
+        return vendor_of(f"{self.name} {self.spelling}")
 
     @property
     def request(self) -> str:

@@ -76,6 +76,16 @@ def test_every_key_says_why() -> None:
     assert all("  # " in lines[at] or lines[at - 1].startswith("# ") for at in cluster)
 
 
+def test_gpus_of_amd_say_so() -> None:
+    nodes = "gpu-a40|1|idle|64|512000|gpu:mi250x:8|(null)\ngpu-a100|1|idle|8|64000|gpu:a100:2|(null)\n"
+    gpus = loaded(merged("", drafted(TESTBED | {"nodes": nodes}))).cluster().gpus
+    assert {name: (table.vendor, table.memory) for name, table in gpus.items()} == {
+        "mi250x": ("amd", 64 << 30),
+        "a100": ("nvidia", None),
+    }
+    assert "vendor" not in merged("", drafted(TESTBED))
+
+
 def test_the_site_of_many_rules() -> None:
     settings = loaded(merged("", drafted(MANY_RULES)))
     cluster = settings.cluster()

@@ -68,6 +68,15 @@ def types(parts: Parts, *partitions: str) -> dict[str, Offer]:
         ("rtx_pro_6000_blackwell", "rtxpro6000", 96),
         ("nvidia_geforce_rtx_4090", "rtx4090", 24),
         ("3090", "rtx3090", 24),
+        ("mi100", "mi100", 32),
+        ("amd_instinct_mi210", "mi210", 64),
+        ("mi250", "mi250", 64),
+        ("MI250X", "mi250x", 64),
+        ("mi300", "mi300", None),
+        ("AMD_Instinct_MI300A", "mi300a", 128),
+        ("mi300x", "mi300x", 192),
+        ("mi325x", "mi325x", 256),
+        ("mi355x", "mi355x", 288),
         # nvidia-smi's.
         ("NVIDIA A100-SXM4-80GB", "a100", 80),
         ("NVIDIA A100-SXM-64GB", "a100", 64),
@@ -138,7 +147,7 @@ def test_slices_and_virtual_gpus_have_their_own_memory(spelled: str, gigabytes: 
         "NVIDIA GeForce RTX 4090 Laptop GPU",
         "NVIDIA GeForce RTX 4060 Ti",
         "NVIDIA GeForce RTX 4070 Ti SUPER",
-        "mi250",
+        "mi300x_cpx",  # an eighth of the card
         "pro6000b_96gb",
         "a100l_vgpu",
     ],
@@ -212,6 +221,23 @@ def test_a_partitions_name_tells_where_nothing_else_does() -> None:
     assert set(types(TESTBED | {"nodes": unnamed, "partitions": ""})) == {"gpu"}
 
 
+def test_who_made_them() -> None:
+    nodes = "gpu|1|idle|8|64000|gpu:{}:8|amd_epyc\n"
+    for spelled, vendor in (
+        ("mi250", "amd"),
+        ("amd_instinct_mi210", "amd"),
+        ("gfx90a", "amd"),
+        ("a100", "nvidia"),
+        ("nvidia_h100", "nvidia"),
+        ("gpu", "nvidia"),
+    ):
+        (offer,) = types(TESTBED | {"nodes": nodes.format(spelled), "partitions": ""}).values()
+        assert offer.vendor == vendor
+    featured = "gpu|1|idle|8|64000|gpu:8|amd_epyc,mi300a\n"
+    (offer,) = types(TESTBED | {"nodes": featured, "partitions": ""}).values()
+    assert (offer.name, offer.vendor, offer.memory) == ("mi300a", "amd", 128 << 30)
+
+
 def test_no_slurm_no_gpus() -> None:
     assert types(EMPTY) == {}
 
@@ -226,7 +252,7 @@ def test_no_slurm_no_gpus() -> None:
         ("rtx4070", None, 8),
         ("gh200", None, 96),
         ("gb200", None, None),
-        ("mi300", None, None),
+        ("mi300", None, 128),
         ("", None, None),
     ],
 )
