@@ -29,7 +29,7 @@ from clusterkit.config.kinds import find_kind
 from clusterkit.config.layers import nearest
 from clusterkit.config.options import names_of, parse_options, refuse_secrets
 from clusterkit.errors import ConfigError
-from clusterkit.hardware import machine_name
+from clusterkit.hardware import VENDORS, machine_name, vendor_of
 from clusterkit.probes import Probe
 from clusterkit.runtimes import DEFAULT as DEFAULT_RUNTIME
 from clusterkit.units import format_duration
@@ -401,6 +401,14 @@ def gpu_of(cluster: Cluster, profile: Profile) -> GpuTable | None:
             f"or add [clusters.{cluster.name}.gpus.{profile.gpu}] if the cluster has it",
         )
     return cluster.gpus[profile.gpu]
+
+
+def vendor(cluster: Cluster, profile: Profile) -> str:
+    """Returns who made a profile's GPUs; a cluster without a table for them leaves it to their name."""
+    if profile.gpu is None:
+        return VENDORS[0]
+    table = cluster.gpus.get(profile.gpu)
+    return table.vendor if table else vendor_of(profile.gpu)
 
 
 def backend_of(cluster: Cluster) -> Backend:

@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from clusterkit.backends import jobs
-from clusterkit.backends.base import Backend, architectures, backend_of
+from clusterkit.backends.base import Backend, architectures, backend_of, vendor
 from clusterkit.backends.jobs import SCHEDULER_LOG
 from clusterkit.backends.submission import Submission, job_name
 from clusterkit.errors import ConfigError
@@ -29,13 +29,18 @@ if TYPE_CHECKING:
 
     from clusterkit.config.models import Cluster, Profile, Retry
 
-_GPU_VARIABLES = (
-    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
-    "CUDA_VISIBLE_DEVICES",
-    "GPU_DEVICE_ORDINAL",
-    "NVIDIA_VISIBLE_DEVICES",
-    "ROCR_VISIBLE_DEVICES",
-)
+_GPU_VARIABLES = {
+    "nvidia": (
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+        "CUDA_VISIBLE_DEVICES",
+        "GPU_DEVICE_ORDINAL",
+        "NVIDIA_VISIBLE_DEVICES",
+        "ROCR_VISIBLE_DEVICES",
+    ),
+    # ROCR_VISIBLE_DEVICES numbers the GPUs anew, and HIP reads CUDA_VISIBLE_DEVICES, too: Slurm sets both to
+    # the node's numbers, of which HIP would then find none.
+    "amd": ("GPU_DEVICE_ORDINAL", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+}
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -128,6 +133,11 @@ class JobScript:
         return self.profile.gpu_count > 0
 
     @property
+    def vendor(self) -> str:
+        """Who made them."""
+        return vendor(self.cluster, self.profile)
+
+    @property
     def machines(self) -> tuple[str, ...]:
         """The architectures to which the job is bound; none where its nodes are known to have them."""
         known = [architectures(self.cluster, each.options) for each in self.submissions]
@@ -182,9 +192,9 @@ class JobScript:
         return bool(registry) and (self.image or "").startswith(registry)
 
 
-def passed_on(backend: Backend) -> tuple[str, ...]:
+def passed_on(backend: Backend, maker: str) -> tuple[str, ...]:
     """Returns variables of the node that a program in a container may need and `--cleanenv` would drop."""
-    return (*_GPU_VARIABLES, *backend.variables)
+    return (*_GPU_VARIABLES[maker], *backend.variables)
 
 
 def render(job: JobScript) -> str:
@@ -233,7 +243,7 @@ def _rendered(
         names=jobs,
         partial=PARTIAL_DIR,
         digest=(job.image_digest or "").removeprefix("sha256:"),
-        passthrough=passed_on(job.backend),
+        passthrough=passed_on(job.backend, job.vendor),
         requeue_code=REQUEUE_CODE,
         unsafe_code=EXIT_CODE,
         mails=job.backend.mails((*job.options, *several)),

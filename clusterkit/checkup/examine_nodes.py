@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from clusterkit import folders
-from clusterkit.backends.base import backend_of
+from clusterkit.backends.base import backend_of, vendor
 from clusterkit.backends.checks import (
     Answer,
     Check,
@@ -197,6 +197,7 @@ def _run(exam: Examination, profile: Profile, seen: Login, options: tuple[str, .
         scratch_root=layout.scratch,
         images={each.arch: each.path(layout.images) for each in (image.all if image else ())},
         nv=wants_gpu(exam.cluster, profile),
+        vendor=vendor(exam.cluster, profile),
         options=options,
         server=_server(),
         nodes=min(profile.nodes, _TINY["nodes"]),

@@ -37,6 +37,8 @@ class NodeJob:
     """The path of the image in the store for each architecture."""
     nv: bool
     """Make the node's GPUs available in the container."""
+    vendor: str = "nvidia"
+    """Who made them."""
     options: tuple[str, ...] = ()
     """The job's options."""
     server: tuple[str, int] = ("pypi.org", 443)
@@ -67,8 +69,13 @@ def node_script(job: NodeJob) -> str:
         mounts=shlex.join(map(cluster.runtime.mount, cluster.binds)),
         host=host,
         port=port,
-        job={"nv": job.nv, "binds": (), "from_registry": cluster.registry_image},
-        passthrough=passed_on(backend),
+        job={
+            "nv": job.nv,
+            "vendor": job.vendor,
+            "binds": (),
+            "from_registry": cluster.registry_image,
+        },
+        passthrough=passed_on(backend, job.vendor),
         registry_image=cluster.registry_image,
         nodes=job.nodes,
         end=END,

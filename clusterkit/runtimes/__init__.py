@@ -142,8 +142,8 @@ class ImageBuilder(Runtime):
     image: ImageFormat
     commands: tuple[str, ...]
     """The names of its program, the likelier one first."""
-    gpu_option: str
-    """Makes the GPUs of NVIDIA available."""
+    gpu_options: ClassVar[Mapping[str, str]]
+    """By who made them, what makes a node's GPUs available."""
     architecture_at: int
     """The byte of an image at which two digits tell its architecture."""
 

@@ -72,7 +72,7 @@ class Apptainer(ImageBuilder):
         architecture=_architecture,
     )
     commands = ("apptainer", "singularity")
-    gpu_option = "--nv"
+    gpu_options: ClassVar[Mapping[str, str]] = {"nvidia": "--nv", "amd": "--rocm"}
     architecture_at = _ARCHITECTURE_AT
     find = "command -v apptainer && apptainer --version"
     survey = _SURVEY

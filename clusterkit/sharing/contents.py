@@ -130,6 +130,6 @@ def readme(document: Mapping[str, Any], request: Submission, about: Mapping[str,
             registry=(document.get("versions") or {}).get("image"),
             env=env,
             argv=argv,
-            start=f"{BUILDER.name} exec {BUILDER.gpu_option}",
+            start=f"{BUILDER.name} exec {BUILDER.gpu_options['nvidia']}",
         )
     )

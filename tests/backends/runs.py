@@ -22,7 +22,9 @@ from clusterkit.probes import script
 from clusterkit.runs.record import RunRecord, parse_records, records
 from tests.waiting import until
 
-OF_CLUSTER = ("arch", "container", "python", "prelude", "strict_prelude", "trust", "group", "interface")
+OF_CLUSTER = (
+    *("arch", "container", "python", "prelude", "strict_prelude", "trust", "group", "interface", "gpus"),
+)
 LAUNCHER = Path(__file__).parents[2] / "clusterkit" / "node" / "launch.py"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from clusterkit.backends.job_script import render
 from clusterkit.backends.slurm.options import directive
+from clusterkit.config.models import GpuTable
 from clusterkit.errors import ConfigError
 from tests.backends.runs import job_script
 from tests.sampling import sampled
@@ -53,6 +55,7 @@ SCRIPTS: dict[str, dict[str, Any]] = {
     "plain": PLAIN,
     "contained": CONTAINED,
     "singularity": CONTAINED | {"nv": True, "container": "singularity"},
+    "amd": CONTAINED | {"nv": True, "gpus": {"a40": GpuTable(vendor="amd")}},
     "pyxis": PYXIS
     | {"nv": True, "wandb_login": True, "together": ("/data/runs/ab",)}
     | {"options": ("--mem=1G",), "memory_up_to": 1 << 34},
@@ -203,6 +206,27 @@ def test_pyxis_refuses_a_mount_that_bash_would_read(name: str, bad: str) -> None
 def test_nv_only_when_a_gpu_is_asked_for() -> None:
     assert "--nv" not in contained()
     assert "exec --nv --cleanenv" in contained(nv=True)
+
+
+AMD: dict[str, Any] = {"nv": True, "gpus": {"a40": GpuTable(vendor="amd")}}
+
+
+def test_gpus_of_amd_reach_the_container_by_its_own_words() -> None:
+    for runtime in ("apptainer", "singularity"):
+        script = contained(**AMD, container=runtime)
+        assert '"$runtime" exec --rocm --cleanenv --contain\n' in script
+        assert "--nv" not in script
+        assert "isolation" not in script  # there is no MPS
+    assert "pass NVIDIA_VISIBLE_DEVICES void" in text(**PYXIS, **AMD)
+
+
+@pytest.mark.parametrize("base", [CONTAINED, PYXIS])
+def test_gpus_of_amd_are_chosen_by_one_list_of_numbers(base: dict[str, Any]) -> None:
+    (names,) = re.findall(r"^names=\((.*)\)$", text(**base, **AMD), re.MULTILINE)
+    assert names.split()[:3] == ["GPU_DEVICE_ORDINAL", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"]
+    assert "CUDA_VISIBLE_DEVICES" not in names
+    (names,) = re.findall(r"^names=\((.*)\)$", text(**base, nv=True), re.MULTILINE)
+    assert "HIP_VISIBLE_DEVICES" not in names
 
 
 @pytest.mark.parametrize(

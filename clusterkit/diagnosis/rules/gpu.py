@@ -37,8 +37,8 @@ GPU_BROKEN = Cause(
 NO_GPU = Cause(
     "no-gpu",
     "the program sees no GPU",
-    f"set `gpu` in the profile, which also passes `{BUILDER.gpu_option}`; the image needs a CUDA build of "
-    "PyTorch",
+    f"set `gpu` in the profile, which also passes `{BUILDER.gpu_options['nvidia']}`; the image needs a CUDA "
+    "build of PyTorch",
 )
 CUDA_ERROR = Cause(
     "cuda-error",
