@@ -26,6 +26,8 @@ SAID = {
         "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
         "RuntimeError: CUDA out of memory",
         "trainer: the device's memory is too small for this recipe: CUDA out of memory.",
+        "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total",
+        "RuntimeError: HIP error: out of memory",
     ),
     "driver-too-old": (
         "RuntimeError: The NVIDIA driver on your system is too old (found version 11040).",
@@ -34,10 +36,20 @@ SAID = {
     "no-gpu": (
         "RuntimeError: No CUDA GPUs are available",
         "AssertionError: Torch not compiled with CUDA enabled",
+        "RuntimeError: No HIP GPUs are available",
+        "RuntimeError: HIP error: no ROCm-capable device is detected",
+        "terminate called after throwing an instance of 'hipError': hipErrorNoDevice",
+        "Unable to open /dev/kfd read-write: No such file or directory",
+    ),
+    "gpu-refused": (
+        "Unable to open /dev/kfd read-write: Permission denied",
+        "sh: /dev/kfd: Permission denied",
     ),
     "gpu-unsupported": (
         "RuntimeError: CUDA error: no kernel image is available for execution on the device",
         "NVIDIA B200 with CUDA capability sm_100 is not compatible with the current PyTorch installation.",
+        '"hipErrorNoBinaryForGpu: Unable to find code object for all current devices!"',
+        "RuntimeError: HIP error: invalid device function",
     ),
     "no-internet": (
         "urllib.error.URLError: <urlopen error [Errno -3] Temporary failure in name resolution>",
@@ -49,7 +61,11 @@ SAID = {
         "RuntimeError: can't start new thread",
     ),
     "gpu-broken": ("RuntimeError: CUDA error: uncorrectable ECC error encountered",),
-    "cuda-error": ("RuntimeError: CUDA error: device-side assert triggered",),
+    "cuda-error": (
+        "RuntimeError: CUDA error: device-side assert triggered",
+        "RuntimeError: HIP error: an illegal memory access was encountered",
+        "Memory access fault by GPU node-4 (Agent handle: 0x55d0) on address 0x7f00. Reason: Unknown.",
+    ),
     "import-error": (
         "ModuleNotFoundError: No module named 'metaworld'",
         "ImportError: cannot import name 'make' from 'gym'",

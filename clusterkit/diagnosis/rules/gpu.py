@@ -37,8 +37,13 @@ GPU_BROKEN = Cause(
 NO_GPU = Cause(
     "no-gpu",
     "the program sees no GPU",
-    f"set `gpu` in the profile, which also passes `{BUILDER.gpu_options['nvidia']}`; the image needs a CUDA "
-    "build of PyTorch",
+    f"set `gpu` in the profile, which also passes `{'` or `'.join(BUILDER.gpu_options.values())}`; the image "
+    "needs a CUDA build of PyTorch, or one for ROCm",
+)
+GPU_REFUSED = Cause(
+    "gpu-refused",
+    "the user may not open the node's GPU",
+    "ask the site to add you to the group of `/dev/kfd`, which is `render` or `video`",
 )
 CUDA_ERROR = Cause(
     "cuda-error",
@@ -60,8 +65,8 @@ def gpu_broken(evidence: Evidence) -> Finding | None:
     """Errors that no program causes."""
     pattern = (
         r"uncorrectable ECC|fallen off the bus|NVRM: Xid|Unable to determine the device handle"
-        r"|CUDA error: (unspecified launch failure|hardware|device not ready)|system not yet initialized"
-        r"|CUDA-capable devices are busy or unavailable"
+        r"|(CUDA|HIP) error: (unspecified launch failure|hardware|device not ready)"
+        r"|system not yet initialized|CUDA-capable devices are busy or unavailable"
     )
     return said(
         evidence,
@@ -75,7 +80,8 @@ def gpu_broken(evidence: Evidence) -> Finding | None:
 def no_gpu(evidence: Evidence) -> Finding | None:
     """No GPU: not requested, not available in the container, or PyTorch without CUDA."""
     pattern = (
-        r"sees no GPU|No CUDA GPUs are available|no CUDA-capable device|Found no NVIDIA driver"
+        r"sees no GPU|No (CUDA|HIP) GPUs are available|no (CUDA|ROCm)-capable device|Found no NVIDIA driver"
+        r"|hipErrorNoDevice|open /dev/kfd.*No such file"
         r"|Torch not compiled with CUDA enabled|NVIDIA-SMI has failed|CUDA is not available"
         r"|Attempting to deserialize object on a CUDA device but torch.cuda.is_available\(\) is False"
     )
@@ -146,8 +152,8 @@ def _newest_cuda(text: str) -> str:
 RULES = (
     by_message(
         GPU_OUT_OF_MEMORY,
-        r"CUDA out of memory|torch\.(cuda\.)?OutOfMemoryError|CUDA error: out of memory"
-        r"|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|the device's memory is too small",
+        r"(CUDA|HIP) out of memory|torch\.(cuda\.)?OutOfMemoryError|(CUDA|HIP) error: out of memory"
+        r"|hipErrorOutOfMemory|(CUBLAS|HIPBLAS|CUDNN)_STATUS_ALLOC_FAILED|the device's memory is too small",
         detail=_sizes,
         command=lambda _: "clusterkit profiles",
     ),
@@ -161,14 +167,21 @@ RULES = (
     ),
     by_message(
         GPU_UNSUPPORTED,
-        r"no kernel image is available for execution|is not compatible with the current PyTorch",
+        r"no kernel image is available for execution|is not compatible with the current PyTorch"
+        r"|hipErrorNoBinaryForGpu|HIP error: invalid device function",
         command=lambda _: "clusterkit build --help",
     ),
     gpu_broken,
+    by_message(
+        GPU_REFUSED,
+        r"/dev/(kfd|dri/\w+)\b.*(Permission denied|Operation not permitted)",
+        command=lambda _: "clusterkit doctor",
+    ),
     no_gpu,
     by_message(
         CUDA_ERROR,
-        r"CUDA error: (device-side assert|an illegal memory access|invalid)|CUBLAS_STATUS_(?!ALLOC)\w+",
+        r"(CUDA|HIP) error: (device-side assert|an illegal memory access|invalid)"
+        r"|(CU|HIP)BLAS_STATUS_(?!ALLOC)\w+|Memory access fault by GPU node",
         also=lambda evidence: evidence.story.quote(Topic.NODE),
         command=logs,
     ),
