@@ -140,7 +140,8 @@ def _device(wanted: str) -> CheckFinding:
         return CheckFinding("CPU", computes, facts["name"] + why, hint, facts)
     free, total = torch.cuda.mem_get_info(chosen)
     facts["memory_free_bytes"] = free
-    text = f"{facts['name']}, compute capability {facts['capability']}, CUDA {facts['cuda']}"
+    text = f"{facts['name']}, compute capability {facts['capability']}"
+    text += f", ROCm {facts['hip']}" if facts["hip"] else f", CUDA {facts['cuda']}"
     return CheckFinding(
         "CUDA device", computes, f"{text}, memory {_gib(total)} ({_gib(free)} free)", hint, facts
     )

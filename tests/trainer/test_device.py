@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from trainer.algorithms import pieces
+from trainer.algorithms.kernels.choice import on_device, sampler_on
+from trainer.algorithms.kernels.operations import Constants
 from trainer.machine import device
 from trainer.machine.device import DeviceError
 
@@ -66,6 +69,40 @@ def test_cuda_that_is_not_there_says_what_to_do() -> None:
     with pytest.raises(DeviceError, match="sees no GPU") as caught:
         device.configure("cuda")
     assert "--device cpu" in (caught.value.hint or "")
+
+
+@pytest.fixture
+def rocm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch as a build for ROCm describes itself."""
+    monkeypatch.setattr(torch.version, "hip", "6.4.43482")
+    monkeypatch.setattr(torch.version, "cuda", None)
+
+
+@pytest.mark.usefixtures("rocm")
+def test_with_rocm_a_run_goes_on_without_kernels_and_with_tensors_whole() -> None:
+    place = torch.device("cuda", 98)  # of no other test, for what is found out is kept
+    constants = Constants(0.97, 2.5, -3.0, False, (-1.5, 1.0), False)
+    (found, remark), (sampler, told) = on_device(place, constants), sampler_on(place)
+    assert (found, sampler) == (None, None)
+    reason = "they are compiled for the GPUs of NVIDIA only, and PyTorch is a build for ROCm"
+    assert remark == f"updates do without kernels: {reason}"
+    assert told == f"batches are drawn without a kernel: {reason}"
+    assert not pieces._launches_are_large()
+
+
+@pytest.mark.usefixtures("rocm")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
+def test_a_build_for_rocm_that_sees_no_gpu_says_what_to_do() -> None:
+    with pytest.raises(DeviceError, match="sees no GPU") as caught:
+        device.configure("cuda")
+    assert "access to /dev/kfd" in (caught.value.hint or "")
+    assert "CUDA build" not in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("said", ["HIP error: out of memory", "HIPBLAS_STATUS_ALLOC_FAILED when calling it"])
+def test_rocm_says_in_its_own_words_that_memory_is_full(said: str) -> None:
+    with pytest.raises(torch.OutOfMemoryError):
+        device.raise_memory_fault(RuntimeError(said))
 
 
 @pytest.mark.parametrize("wrong", [("tpu", "fp32", 0), ("cpu", "fp16", 0), ("cpu", "fp32", -1)])

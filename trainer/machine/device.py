@@ -59,11 +59,11 @@ def configure(
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     cuda = torch.cuda.is_available()
     if device == "cuda" and not cuda:
-        remedy = (
-            "install a CUDA build of PyTorch, this one has none"
-            if torch.version.cuda is None
-            else "check nvidia-smi, CUDA_VISIBLE_DEVICES and apptainer's --nv"
-        )
+        remedy = "check nvidia-smi, CUDA_VISIBLE_DEVICES and apptainer's --nv"
+        if torch.version.hip is not None:
+            remedy = "check rocm-smi, ROCR_VISIBLE_DEVICES, the access to /dev/kfd and apptainer's --rocm"
+        elif torch.version.cuda is None:
+            remedy = "install a CUDA build of PyTorch, this one has none"
         raise DeviceError(
             f"CUDA is requested, but PyTorch {torch.__version__} sees no GPU",
             hint=f"{remedy}; or use --device cpu",
@@ -117,8 +117,10 @@ _OUT_OF_MEMORY = (
     "CUDNN_STATUS_ALLOC_FAILED",
     "cudaErrorMemoryAllocation",
     "CUDA error: out of memory",
+    "HIPBLAS_STATUS_ALLOC_FAILED",
+    "HIP error: out of memory",
 )
-"""How CUDA's libraries, and a graph that is instantiated, say what PyTorch's allocator has a class for."""
+"""How their libraries, and a graph that is instantiated, say what PyTorch's allocator has a class for."""
 
 
 def raise_memory_fault(error: RuntimeError) -> None:
@@ -154,7 +156,7 @@ def describe(device: torch.device) -> dict[str, Any]:
     """Returns what a report needs to name the device: plain JSON types, memory in bytes.
 
     Keys: `type`, `name`; `memory_bytes`, `capability` (such as `8.6`) and `uuid` (as NVML spells it) of a GPU
-    or null; `threads`, `torch`, `cuda`, `cudnn`, `python`.
+    or null; `threads`, `torch`, `cuda`, `hip`, `cudnn`, `python`.
     """
     gpu = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
     return {
@@ -166,6 +168,7 @@ def describe(device: torch.device) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
+        "hip": torch.version.hip,
         "cudnn": torch.backends.cudnn.version() if gpu else None,  # type: ignore[no-untyped-call]
         "python": platform.python_version(),
     }

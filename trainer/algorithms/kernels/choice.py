@@ -12,6 +12,8 @@ import torch
 from trainer.algorithms.kernels.operations import Constants, Operations
 from trainer.replay.draw import BatchSampler
 
+_NOT_HIP = "they are compiled for the GPUs of NVIDIA only, and PyTorch is a build for ROCm"
+
 
 @cache
 def on_device(device: torch.device, constants: Constants) -> tuple[Operations | None, str]:
@@ -21,6 +23,8 @@ def on_device(device: torch.device, constants: Constants) -> tuple[Operations | 
     """
     if device.type != "cuda":
         return None, ""
+    if torch.version.hip is not None:
+        return None, f"updates do without kernels: {_NOT_HIP}"
     from trainer.algorithms.kernels.check import check
     from trainer.algorithms.kernels.cuda import operations
     from trainer.algorithms.kernels.launch import loaded
@@ -44,6 +48,8 @@ def sampler_on(device: torch.device) -> tuple[BatchSampler | None, str]:
     """
     if device.type != "cuda":
         return None, ""
+    if torch.version.hip is not None:
+        return None, f"batches are drawn without a kernel: {_NOT_HIP}"
     from trainer.algorithms.kernels.launch import loaded
     from trainer.algorithms.kernels.nvrtc import KernelError
     from trainer.algorithms.kernels.sampling import check_sampler, sampler_of
