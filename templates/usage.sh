@@ -13,8 +13,19 @@ printf '%s begin %s %s %s %s\n' "$mark" "$(getconf CLK_TCK)" "$(getconf PAGESIZE
 limit=
 command -v timeout >/dev/null 2>&1 && limit='timeout 10'
 devices=${CUDA_VISIBLE_DEVICES:-}
+# rocm-smi shows a job all GPUs of its node; these are its own, by the numbers that they have there.
+own=${SLURM_STEP_GPUS:-${SLURM_JOB_GPUS:-${ROCR_VISIBLE_DEVICES:-}}}
+case $own in *[!0-9,]*) own= ;; esac
+own=$(echo "$own" | tr , ' ')
+rocm_smi=$(PATH=$PATH:/opt/rocm/bin; command -v rocm-smi)
 gpu() {
-  command -v nvidia-smi >/dev/null 2>&1 || { echo "$mark gpu 127"; return; }
+  if ! command -v nvidia-smi >/dev/null 2>&1; then
+    test -n "$rocm_smi" || { echo "$mark gpu 127"; return; }
+    answer=$($limit "$rocm_smi" ${own:+-d $own} --showproductname --showuse --showmeminfo vram \
+      --showpower --showtemp --csv 2>/dev/null)
+    printf '%s gpu %s\n%s\n' "$mark" "$?" "$answer"
+    return
+  fi
   answer=$($limit nvidia-smi ${devices:+-i "$devices"} --query-gpu="$GPU_FIELDS" \
     --format=csv,noheader,nounits 2>&1)
   status=$?

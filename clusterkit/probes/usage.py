@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -169,7 +169,10 @@ class UsageReader:
 def _gpus(words: Sequence[str], lines: Sequence[str]) -> tuple[tuple[Gpu, ...], str | None]:
     status = words[0] if words else "127"
     if status == "127":
-        return (), "there is no nvidia-smi on the node"
+        return (), "there is no nvidia-smi and no rocm-smi on the node"
+    head = next((at for at, line in enumerate(lines) if line.startswith("device,")), None)
+    if head is not None:
+        return tuple(_amd(csv.DictReader(lines[head:]))), None
     gpus = []
     for row in csv.reader(lines, skipinitialspace=True):
         index = ordinal(row[0]) if row else None
@@ -192,6 +195,35 @@ def _gpus(words: Sequence[str], lines: Sequence[str]) -> tuple[tuple[Gpu, ...], 
     if status == "124":
         return (), "nvidia-smi does not answer"
     return (), f"nvidia-smi says: {lines[0].strip()}" if lines else "nvidia-smi printed nothing"
+
+
+def _amd(rows: Iterable[Mapping[str, str]]) -> Iterator[Gpu]:
+    """Yields the GPUs in a table of rocm-smi (github.com/ROCm/rocm_smi_lib, python_smi_tools/rocm_smi.py).
+
+    Names of columns differ between its versions. It tells a GPU that shares its board's power sensor, as the
+    second die of an MI250X does, no power.
+    """
+    for row in rows:
+        index = ordinal(_cell(row, "^device$").removeprefix("card"))
+        if index is None:
+            continue
+        numbers = ("^GPU use", "VRAM.*used", "VRAM total memory", "package power", "sensor (edge|junction)")
+        busy, used, total, power, temperature = (_number(_cell(row, name)) for name in numbers)
+        yield Gpu(
+            index,
+            _cell(row, "^card (series|model)") or "AMD GPU",
+            None if busy is None else busy / 100,
+            None if used is None else int(used),
+            None if total is None else int(total),
+            power,
+            temperature,
+        )
+
+
+def _cell(row: Mapping[str, str], column: str) -> str:
+    """Returns what a row tells in the first column with such a name that tells anything."""
+    named = (str(text) for name, text in row.items() if re.search(column, str(name), re.IGNORECASE))
+    return next((text for text in named if text not in ("", "N/A")), "")
 
 
 def _ticks(lines: Sequence[str]) -> dict[int, float]:

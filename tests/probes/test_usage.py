@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -60,7 +61,7 @@ def test_gpus_and_what_they_do_not_tell() -> None:
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        ("127", "there is no nvidia-smi on the node"),
+        ("127", "there is no nvidia-smi and no rocm-smi on the node"),
         ("124\n", "nvidia-smi does not answer"),
         ("6\nNo devices were found", "nvidia-smi says: No devices were found"),
         ("9\nNVIDIA-SMI has failed because it couldn't communicate\nMake sure", "couldn't communicate"),
@@ -72,6 +73,52 @@ def test_no_gpu_is_said(answer: str, problem: str) -> None:
     assert usage.gpu_problem is not None
     assert problem in usage.gpu_problem
     assert usage.processes
+
+
+MI250X = """
+WARNING: AMD GPU device(s) is/are in a low-power state. Check power control/runtime_status
+
+device,Temperature (Sensor edge) (C),Temperature (Sensor junction) (C),Temperature (Sensor memory) (C),\
+Average Graphics Package Power (W),GPU use (%),VRAM Total Memory (B),VRAM Total Used Memory (B),Card Series,\
+Card Model,Card Vendor,Card SKU
+card4,N/A,41.0,48.0,302.0,97,68702699520,31236030464,AMD INSTINCT MI250X,0x740c,Advanced Micro Devices Inc. \
+[AMD/ATI],D65209
+card5,N/A,39.0,46.0,N/A,3,68702699520,10960896,AMD INSTINCT MI250X,0x740c,Advanced Micro Devices Inc. \
+[AMD/ATI],D65209"""
+"""Composed as rocm-smi's source does, not recorded; ROCm 5 says "Card series"."""
+
+
+@pytest.mark.parametrize("series", ["Card Series", "Card series"])
+def test_gpus_of_amd(series: str) -> None:
+    (usage,) = read(BEGIN + sample(1.0, f"0\n{MI250X.replace('Card Series', series)}", 0))
+    one, other = usage.gpus
+    assert (one.index, one.name, one.utilization, one.power_watts) == (4, "AMD INSTINCT MI250X", 0.97, 302.0)
+    assert (one.memory_used_bytes, one.memory_total_bytes) == (31236030464, 68702699520)
+    assert (one.temperature_celsius, other.temperature_celsius) == (41.0, 39.0)
+    assert (other.index, other.utilization, other.power_watts) == (5, 0.03, None)
+    assert usage.gpu_problem is None
+
+
+@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="this machine's is asked first")
+@pytest.mark.parametrize(
+    ("env", "asked"),
+    [
+        ({"SLURM_STEP_GPUS": "4,5", "ROCR_VISIBLE_DEVICES": "0,1"}, "-d 4 5 "),
+        ({"ROCR_VISIBLE_DEVICES": "2"}, "-d 2 "),
+        ({"ROCR_VISIBLE_DEVICES": "GPU-5f1e"}, ""),
+        ({}, ""),
+    ],
+)
+def test_the_script_asks_rocm_smi_for_the_jobs_own(tmp_path: Path, env: dict[str, str], asked: str) -> None:
+    (tmp_path / "answer").write_text(MI250X)
+    write_program(tmp_path, "rocm-smi", f'echo "$*" >{tmp_path}/asked; cat {tmp_path}/answer')
+    argv = usage_argv(str(tmp_path), 0, seconds=1, count=1)
+    others = {name: text for name, text in os.environ.items() if not name.startswith(("SLURM_", "ROCR_"))}
+    env = {**others, **env, "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, env=env)
+    (usage,) = read(done.stdout)
+    assert [gpu.index for gpu in usage.gpus] == [4, 5]
+    assert (tmp_path / "asked").read_text().startswith(f"{asked}--showproductname --showuse")
 
 
 @pytest.mark.parametrize(
