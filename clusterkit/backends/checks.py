@@ -91,6 +91,8 @@ class Scope:
     """None for the checks that are made once for all profiles."""
     gpu: bool = False
     """Whether the profile's runs need a GPU."""
+    vendor: str = "nvidia"
+    """Who made it."""
     uses: Collection[str] = frozenset(LIBRARIES)
     """Those of `LIBRARIES` that the programs use, as far as is known."""
 
@@ -140,6 +142,10 @@ class Scope:
     def of_gpu(self) -> bool:
         """Returns whether the profile's runs need a GPU."""
         return self.gpu
+
+    def of_nvidia(self) -> bool:
+        """Returns whether the profile's runs need a GPU of NVIDIA."""
+        return self.gpu and self.vendor == "nvidia"
 
     def computes_on_gpu(self) -> bool:
         """Returns whether the profile's runs compute on a GPU that they need."""

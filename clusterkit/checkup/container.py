@@ -75,6 +75,8 @@ def torch(node: Node) -> Verdict:
     report = _report(node, "torch")
     if "fault" in report:
         return _missing(node, report["fault"])
+    if report.get("hip"):
+        return passed(f"{report['version']}, ROCm {report['hip']}")
     return passed(f"{report['version']}, CUDA {report['cuda'] or 'none'}")
 
 
@@ -84,7 +86,7 @@ def cuda(node: Node) -> Verdict:
     report = _report(node, "torch")
     if report.get("available"):
         return passed(f"computes on {report['device']}")
-    if not report.get("cuda"):
+    if not report.get("cuda") and not report.get("hip"):
         text = f"PyTorch {report['version']} is built without CUDA"
         if not node.trains:
             return warned(

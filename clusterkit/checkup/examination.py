@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from clusterkit.backends.base import backend_of
+from clusterkit.backends.base import backend_of, vendor
 from clusterkit.backends.checks import LIBRARIES, Check, Evidence, Outcome, Scope, Verdict, failed, skipped
 from clusterkit.checkup.login import Login
 from clusterkit.errors import ClusterkitError
+from clusterkit.hardware import VENDORS
 from clusterkit.images.image import Image
 from clusterkit.runs.ledger import Ledger
 from clusterkit.runs.program import needs_trainer
@@ -169,4 +170,5 @@ class Examination:
 def scope_of(cluster: Cluster, project: ProjectTable, profile: Profile | None) -> Scope:
     """Returns the subject of the checks, for a profile or for those without one."""
     gpu, can = profile is not None and wants_gpu(cluster, profile), backend_of(cluster).can
-    return Scope(cluster, project, can.queue, can.arrays, profile, gpu)
+    maker = vendor(cluster, profile) if profile else VENDORS[0]
+    return Scope(cluster, project, can.queue, can.arrays, profile, gpu, maker)

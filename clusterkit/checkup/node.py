@@ -24,6 +24,7 @@ from clusterkit.backends.checks import (
     warned,
 )
 from clusterkit.checkup.login import skew
+from clusterkit.diagnosis.rules.gpu import GPU_REFUSED
 from clusterkit.images.architecture import foreign
 from clusterkit.images.image import Image
 from clusterkit.units import format_bytes, plural
@@ -230,9 +231,13 @@ def binds(node: Node) -> Verdict:
     cure="report the node to its administrators",
 )
 def gpu(node: Node) -> Verdict:
-    """Judges whether nvidia-smi shows the GPUs."""
+    """Judges whether nvidia-smi shows the GPUs; of AMD's, whether the user may open their device."""
     devices = re.findall(r"^nvidia\d+$", node.answer["devices"].text, re.MULTILINE)
     part = node.answer["nvidia-smi"]
+    if "kfd" in node.answer and "kfd" in node.answer["devices"].lines:
+        if node.answer["kfd"].status == 0:
+            return passed(f"{node.name} has GPUs of AMD")
+        return failed(f"you may not open /dev/kfd on {node.name}", GPU_REFUSED.cure)
     if part.status == 0 and part.lines:
         return passed(f"{len(part.lines)} on {node.name}: {part.lines[0]}")
     if not devices:
@@ -249,7 +254,7 @@ def gpu(node: Node) -> Verdict:
     return failed(text, cure)
 
 
-@CHECKS.declare("root-shared", "gpu", applies=Scope.of_gpu)
+@CHECKS.declare("root-shared", "gpu", applies=Scope.of_nvidia)
 def driver(node: Node) -> Verdict:
     """Judges whether the driver supports the CUDA version of the image's PyTorch."""
     match = re.search(r"([0-9]{1,6})(?:\.[0-9]+)+\s*$", node.answer["nvidia-smi"].text)
@@ -273,7 +278,7 @@ def driver(node: Node) -> Verdict:
 @CHECKS.declare(
     "root-shared",
     "gpu",
-    applies=lambda scope: scope.gpu and scope.cluster.mps and scope.arrays,
+    applies=lambda scope: scope.of_nvidia() and scope.cluster.mps and scope.arrays,
 )
 def mps(node: Node) -> Verdict:
     """Judges whether the MPS command of packs exists; only a pack's log tells if the site permits it."""

@@ -23,6 +23,7 @@ IN_ALL = 80
 TORCH = """
 import json, torch
 found = {"version": torch.__version__, "cuda": torch.version.cuda, "available": False}
+found["hip"] = getattr(torch.version, "hip", None)
 try:
     ones = torch.ones(64, 64, device="cuda")
     found["available"] = bool((ones @ ones == 64).all())

@@ -12,7 +12,7 @@ from clusterkit.backends.checks import Answer, Outcome, Verdict
 from clusterkit.checkup import container, node
 from clusterkit.checkup.examination import scope_of
 from clusterkit.checkup.node import Node
-from clusterkit.config.models import Cluster, Profile, ProjectTable
+from clusterkit.config.models import Cluster, GpuTable, Profile, ProjectTable
 from clusterkit.images.image import Image
 from clusterkit.probes import Section
 from tests.checkup.sites import answer
@@ -29,6 +29,9 @@ INSIDE: dict[str, Any] = {
 
 
 PAIR = '{"seconds": 0.0001, "bytes_per_second": 1e9, "address": "10.0.0.1", "interface": "ib0"}'
+
+
+AMD: dict[str, Any] = {"devices": (0, "dri\nkfd\nnull"), "kfd": (0, ""), "nvidia_smi": (127, "")}
 
 
 def look(
@@ -148,6 +151,8 @@ def test_a_driver_against_a_cuda(driver: str, cuda: str | None, outcome: Outcome
         ("nodes", {"nodes": (1, "srun: fatal")}, Outcome.FAIL, "srun: fatal"),
         ("gpu", {"devices": (0, "null"), "nvidia_smi": (127, "")}, Outcome.FAIL, "g1 has no GPU"),
         ("gpu", {"nvidia_smi": (127, "")}, Outcome.WARN, "nvidia-smi is not there"),
+        ("gpu", AMD | {"kfd": (1, "")}, Outcome.FAIL, "you may not open /dev/kfd on g1"),
+        ("gpu", AMD | {"devices": (0, "null")}, Outcome.FAIL, "g1 has no GPU"),
         ("mps", {"mps": (1, "")}, Outcome.WARN, "g1 has no nvidia-cuda-mps-control on PATH"),
         ("shared-memory", {"shm": (0, SHM.format(free=102400))}, Outcome.FAIL, "100 MiB free on g1, 128 MiB"),
         ("node-clock", {"clock": (0, "1700")}, Outcome.FAIL, "697 s ahead of the login node's"),
@@ -185,6 +190,20 @@ def test_a_node_on_which_something_is_not(
     assert verdict.outcome is outcome, verdict
     assert evidence in verdict.evidence
     assert bool(verdict.cure) == (outcome in (Outcome.WARN, Outcome.FAIL))
+
+
+def test_a_node_with_gpus_of_amd() -> None:
+    verdict = judged("gpu", **AMD)
+    assert (verdict.outcome, verdict.evidence) == (Outcome.PASS, "g1 has GPUs of AMD")
+    report = {"version": "2.9.0", "cuda": None, "hip": "6.4.43482", "available": False, "why": "no GPU"}
+    assert judged("torch", inside={"torch": report}).evidence == "2.9.0, ROCm 6.4.43482"
+    assert judged("cuda", inside={"torch": report}).evidence == "no GPU"
+    cluster = Cluster(name="u", host="u", root="/r", mps=True, gpus={"mi250x": GpuTable(vendor="amd")})
+    profile = Profile.model_validate({"name": "p", "time": "4h", "gpu": "mi250x", "program": ("x",)})
+    scope = scope_of(cluster, ProjectTable(name="p"), profile)
+    names = {check.name for check in CHECKS if check.applies(scope)}
+    assert "gpu" in names
+    assert names.isdisjoint({"driver", "mps"})
 
 
 @pytest.mark.parametrize(("wanted", "gpu"), [(True, "a40"), (False, "a40"), (True, None)])
