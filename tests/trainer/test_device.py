@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -88,6 +89,14 @@ def test_with_rocm_a_run_goes_on_without_kernels_and_with_tensors_whole() -> Non
     assert remark == f"updates do without kernels: {reason}"
     assert told == f"batches are drawn without a kernel: {reason}"
     assert not pieces._launches_are_large()
+
+
+@pytest.mark.usefixtures("rocm")
+def test_a_gpu_of_amd_is_known_by_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = SimpleNamespace(pci_domain_id=0, pci_bus_id=193, pci_device_id=0, uuid="not asked")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: found)
+    assert device.known_as(torch.device("cuda", 0)) == "0000:c1:00.0"
+    assert device.known_as(torch.device("cpu")) is None
 
 
 @pytest.mark.usefixtures("rocm")

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -157,6 +158,76 @@ def test_a_gpu_is_found_whole_or_as_a_slice(monkeypatch: pytest.MonkeyPatch, nam
     assert sampler is not None
     sampler.close()
     assert asked[-1] == name
+
+
+class Amd:
+    """A double of amdsmi that answers as its reference says: an MI250X, whose second die tells no power."""
+
+    AmdSmiException = type("AmdSmiException", (Exception,), {})
+    AmdSmiTemperatureType = SimpleNamespace(JUNCTION="junction")
+    AmdSmiTemperatureMetric = SimpleNamespace(CURRENT="current")
+
+    def __init__(self) -> None:
+        self.open = False
+
+    def amdsmi_init(self) -> None:
+        self.open = True
+
+    def amdsmi_shut_down(self) -> None:
+        self.open = False
+
+    def amdsmi_get_processor_handle_from_bdf(self, address: str) -> str:
+        if address not in ("0000:c1:00.0", "0000:c6:00.0"):
+            raise self.AmdSmiException
+        return address
+
+    def amdsmi_get_gpu_activity(self, handle: str) -> dict[str, Any]:
+        return {"gfx_activity": 80, "umc_activity": 3, "mm_activity": "N/A"}
+
+    def amdsmi_get_power_info(self, handle: str) -> dict[str, Any]:
+        watts = 302 if handle == "0000:c1:00.0" else "N/A"
+        return {"current_socket_power": "N/A", "average_socket_power": watts, "gfx_voltage": 793}
+
+    def amdsmi_get_temp_metric(self, handle: str, sensor: str, metric: str) -> int:
+        assert (sensor, metric) == ("junction", "current")
+        return 41
+
+    def amdsmi_get_gpu_vram_usage(self, handle: str) -> dict[str, Any]:
+        return {"vram_total": 65520, "vram_used": 300}
+
+    def amdsmi_get_gpu_asic_info(self, handle: str) -> dict[str, Any]:
+        raise self.AmdSmiException
+
+
+@pytest.mark.parametrize(("address", "watts"), [("0000:c1:00.0", 302), ("0000:c6:00.0", None)])
+def test_a_gpu_of_amd(monkeypatch: pytest.MonkeyPatch, address: str, watts: int | None) -> None:
+    amd = Amd()
+    monkeypatch.setitem(sys.modules, "amdsmi", amd)
+    monkeypatch.setattr("trainer.telemetry.gpu.SAMPLES_PER_SECOND", 500.0)
+    sampler = GpuSampler.start(address)
+    assert sampler is not None
+    reader, read = sampler.reader(), {}
+
+    def sampled() -> bool:
+        read.update(reader.read())
+        return read["utilization"] is not None
+
+    until(sampled)
+    sampler.close()
+    facts = {"name": None, "memory_used_bytes": 300 << 20, "memory_total_bytes": 65520 << 20}
+    assert read == facts | {
+        "utilization": pytest.approx(0.8),
+        "utilization_max": 0.8,
+        "power_watts": watts and pytest.approx(watts),
+        "temperature_celsius": 41,
+    }
+    assert not amd.open
+    assert GpuSampler.start("0000:ff:00.0") is None
+
+
+def test_without_amdsmi_a_gpu_of_amd_is_not_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "amdsmi", None)
+    assert GpuSampler.start("0000:c1:00.0") is None
 
 
 class Now:

@@ -18,7 +18,7 @@ from trainer.loops.on_policy import OnPolicyRun
 from trainer.loops.resuming import find
 from trainer.loops.saving import of_rank
 from trainer.loops.state import FoundCheckpoint
-from trainer.machine.device import configure, describe, device_name, precision_on, seed_everything
+from trainer.machine.device import configure, describe, device_name, known_as, precision_on, seed_everything
 from trainer.machine.processors import usable_processors
 from trainer.preemption import StopSignals
 from trainer.ranks.parallel import Ranks
@@ -249,7 +249,6 @@ def _telemetry(
 ) -> Telemetry:
     if not ranks.writes:
         return SilentTelemetry(ranks.rank)
-    cuda = device.type == "cuda"
     try:
         return Telemetry.open(
             settings.run_dir,
@@ -259,7 +258,7 @@ def _telemetry(
             settings.wandb,
             step=step,
             config=settings.recipe.values,
-            gpu_uuid=str(torch.cuda.get_device_properties(device).uuid) if cuda else None,
+            gpu_uuid=known_as(device),
             name=settings.run_id,
             wandb_id=settings.wandb_id,
             opens=opens,

@@ -152,6 +152,16 @@ def device_name(device: torch.device) -> str:
     return processor_name()
 
 
+def known_as(device: torch.device) -> str | None:
+    """Returns what NVML knows a GPU by, its UUID, or AMD SMI, its PCI address; None of a processor."""
+    if device.type != "cuda":
+        return None
+    gpu: Any = torch.cuda.get_device_properties(device)
+    if torch.version.hip is None:
+        return str(gpu.uuid)
+    return f"{gpu.pci_domain_id:04x}:{gpu.pci_bus_id:02x}:{gpu.pci_device_id:02x}.0"
+
+
 def describe(device: torch.device) -> dict[str, Any]:
     """Returns what a report needs to name the device: plain JSON types, memory in bytes.
 

@@ -1,4 +1,4 @@
-"""A thread that samples one GPU through NVML, more often than anyone reads it.
+"""A thread that samples one GPU through NVML, or AMD SMI in its place, more often than anyone reads it.
 
 Learning uses the GPU in bursts, and NVML's own window is shorter than a second: one look a second misses
 most of them. So utilisation and power are sampled several times a second; each reader gets their mean, and
@@ -11,6 +11,8 @@ import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
+
+from trainer.telemetry.amd import AmdSmi
 
 SAMPLES_PER_SECOND = 5.0
 NVML_TEMPERATURE_GPU = 0
@@ -68,15 +70,18 @@ class GpuSampler:
 
     @classmethod
     def start(cls, uuid: str | None) -> GpuSampler | None:
-        """Starts sampling a GPU, or a slice of one, by its UUID.
+        """Starts sampling a GPU, or a slice of one, by its UUID; one of AMD by its address on the PCI bus.
 
-        NVML has `GPU-` or `MIG-` before it, PyTorch nothing.
+        NVML has `GPU-` or `MIG-` before a UUID, PyTorch nothing.
 
         Returns:
-            None without a UUID, without NVML (no driver, no `pynvml`), or when NVML does not know the GPU.
+            None without either, without NVML (no driver, no `pynvml`), or when NVML does not know the GPU.
         """
         if uuid is None:
             return None
+        if ":" in uuid:
+            found = AmdSmi.find(uuid)
+            return None if found is None else cls(*found)
         try:
             import pynvml  # type: ignore[import-untyped]
         except ImportError:
