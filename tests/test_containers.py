@@ -143,5 +143,17 @@ def test_the_dockerfile_makes_the_same_image() -> None:
     assert all((PROJECT / name).exists() for name in copied.split())
 
 
+def test_the_definition_for_rocm_holds_what_the_other_does_but_torch() -> None:
+    """It is not built here: no more is known of it."""
+    own, usual = (parts(text) for text in ((CONTAINERS / "rocm.def").read_text(), render()))
+    assert set(re.findall(r"[\w.-]+(?= /opt)", own["files"])) == {"locked.txt"}
+    assert own["environment"] == usual["environment"]
+    packages = re.findall(r"^packages='(.*)'", (CONTAINERS / "install.sh").read_text(), re.MULTILINE)
+    assert set(packages[0].split()) <= set(own["post"].split())
+    (version,) = re.findall(r"torch==(\d+)\.(\d+)", own["post"])
+    assert (*map(int, version),) >= (2, 6)
+    subprocess.run(["sh", "-n"], input=own["post"], text=True, check=True)
+
+
 def test_the_script_is_valid_posix_shell() -> None:
     subprocess.run(["sh", "-n", str(CONTAINERS / "install.sh")], check=True)
