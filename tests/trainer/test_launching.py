@@ -11,6 +11,7 @@ import pytest
 from torch.distributed import HashStore
 
 from tests.trainer.processes import SMALL, checkpoints, finish, start, step_of, until
+from tests.waiting import until as holds
 from trainer.ranks import launching, watch
 from trainer.ranks.place import RankPlace
 from trainer.ranks.watch import RankWatch
@@ -22,6 +23,7 @@ TINY = [
 RANK = """#!/bin/sh
 trap 'exit 85' USR1
 trap 'exit 1' TERM
+: >"$READY$RANK"
 if [ "$RANK" = "$DIES" ]; then kill -9 $$; fi
 while :; do sleep 0.05; done
 """
@@ -50,12 +52,17 @@ def ranks(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(sys, "executable", str(script))
     monkeypatch.setattr(launching, "_PATIENCE", 0.3)
     monkeypatch.setenv("DIES", "none")
+    monkeypatch.setenv("READY", str(tmp_path / "ready-"))
 
 
-def test_signals_go_on_to_every_rank(ranks):
+def test_signals_go_on_to_every_rank(ranks, tmp_path):
     before = signal.getsignal(signal.SIGUSR1)
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR1))
-    timer.start()
+
+    def send():
+        holds(lambda: len(list(tmp_path.glob("ready-*"))) == 3)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    threading.Thread(target=send).start()
     assert launching.launch([], THREE) == 85
     assert signal.getsignal(signal.SIGUSR1) == before
 
