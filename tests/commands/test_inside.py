@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import sqlite3
@@ -21,6 +22,8 @@ from clusterkit.interactive.entering import enter_script
 from tests.commands.conftest import Project
 from tests.doubles.person import type_at_terminal
 from tests.doubles.slurm_site import EVERYONE, RUNNING, SlurmSite, accounting_rows
+from tests.probes.test_usage import MI250X
+from tests.programs import write_program
 
 pytestmark = pytest.mark.slow  # real jobs or servers, half a second or more each
 
@@ -122,6 +125,19 @@ def test_what_a_local_run_uses(project: Project) -> None:
     assert all(json.loads(line)["run_id"] == run_id for line in rest.splitlines())
     assert stream.returncode == 0
     assert "has ended" in project.run("top", run_id, code=8).stderr
+
+
+@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="this machine's is asked first")
+def test_what_a_run_uses_of_amds_gpus(
+    running: tuple[Project, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, run_id = running
+    (tmp_path / "answer").write_text(MI250X)
+    folder = write_program(tmp_path / "bin", "rocm-smi", f"cat {tmp_path}/answer")
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    shown = project.run("top", run_id).stdout
+    assert "AMD INSTINCT MI250X" in shown
+    assert "302 W" in shown
 
 
 def test_a_person_watches_until_ctrl_c(running: tuple[Project, str]) -> None:
