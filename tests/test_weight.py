@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BOUNDS = {
     "clusterkit": (390, 46_110, 0.114),
     "trainer": (170, 15_463, 0.114),
-    "tests": (523, 58_655, 0.095),
+    "tests": (523, 58_670, 0.095),
 }
 """Files, lines of code and the share of them that imports."""
 TESTBED = [path for path in (ROOT / "tests/cluster").rglob("*.py") if not path.name.startswith("test_")]

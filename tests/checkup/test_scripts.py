@@ -266,6 +266,18 @@ def test_a_node_says_whose_its_scratch_is(tmp_path: Path) -> None:
     assert list((tmp_path / "fast").iterdir()) == []
 
 
+def test_a_node_says_whether_the_user_may_open_the_gpus_of_amd(tmp_path: Path) -> None:
+    cluster = Cluster(name="here", kind="local", root=str(tmp_path), container="none")
+    for vendor in ("amd", "nvidia"):
+        (folder := tmp_path / vendor).mkdir()
+        (folder / "token").write_text("secret")
+        job = NodeJob(cluster, str(folder), "doctor-1", f"{tmp_path}/fast", {}, nv=True, vendor=vendor)
+        subprocess.run(["bash", "-c", node_script(job)], check=True)
+        answer = parse_answer((folder / "answer").read_text())
+        assert ("kfd" in answer) == (vendor == "amd")
+        assert (answer["kfd"].status == 0) == (vendor == "amd" and os.access("/dev/kfd", os.W_OK))
+
+
 def answer_there(folder: Path, how: str) -> str:
     """What the login node says of the answer within a second."""
     argv = ["sh", "-c", LOOK, "sh", str(folder), "1", how]
